@@ -1,0 +1,104 @@
+// Package admission is the contract of everything that has a say in a write
+// after authorization: built-in plugins, CEL policies, webhooks, Wasm plugins.
+//
+// A plugin implements Mutator, Validator or both. Order is one visible list, the
+// Chain; nothing registers itself. Mutators run first, in order, and are asked
+// again once when a later one changed the object; then, after strategy and field
+// management, validators run and none of them may change the object.
+package admission
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// Operation is what a request does to the object.
+type Operation string
+
+// The operations, with the names that admission/v1 uses.
+const (
+	Create  Operation = "CREATE"
+	Update  Operation = "UPDATE"
+	Delete  Operation = "DELETE"
+	Connect Operation = "CONNECT"
+)
+
+// Request is one write, as plugins see it. Object is nil for Delete, OldObject
+// for Create. Mutators change Object through its Set methods, with a changed copy.
+type Request struct {
+	UID         types.UID
+	Operation   Operation
+	Kind        schema.GroupVersionKind
+	Resource    schema.GroupVersionResource
+	Subresource string
+	Namespace   string
+	Name        string // empty for a create with generateName until the name is made
+	User        user.Info
+	DryRun      bool
+	Options     runtime.Object // *metav1.CreateOptions, UpdateOptions, DeleteOptions, ...
+	Object      *object.Object
+	OldObject   *object.Object
+
+	mu          sync.Mutex
+	warnings    []string
+	annotations map[string]string
+}
+
+// Warn adds a warning that the client shows to its user.
+func (r *Request) Warn(text string) {
+	r.mu.Lock()
+	r.warnings = append(r.warnings, text)
+	r.mu.Unlock()
+}
+
+// Warnings returns what Warn collected.
+func (r *Request) Warnings() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.warnings
+}
+
+// Annotate adds an audit annotation. The key is "plugin.name/key".
+func (r *Request) Annotate(key, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.annotations == nil {
+		r.annotations = map[string]string{}
+	}
+	r.annotations[key] = value
+}
+
+// Annotations returns what Annotate collected.
+func (r *Request) Annotations() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.annotations
+}
+
+// Plugin is what mutators and validators share.
+type Plugin interface {
+	// Name is the plugin's unique name, shown in errors, traces and metrics.
+	Name() string
+	// Handles says cheaply whether the plugin wants to see the request.
+	Handles(*Request) bool
+}
+
+// Mutator may change r.Object. An error refuses the request: an API status
+// error is passed on as it is, any other becomes Forbidden with the plugin's name.
+type Mutator interface {
+	Plugin
+	Mutate(ctx context.Context, r *Request) error
+}
+
+// Validator judges the object that is going to be stored.
+type Validator interface {
+	Plugin
+	Validate(ctx context.Context, r *Request) error
+}

@@ -1,0 +1,107 @@
+// Package api is the Kubernetes contract: types, defaulting, conversion,
+// validation, strategies, printers, OpenAPI and field management of every
+// built-in resource, taken from the published Kubernetes modules.
+//
+// It is the one place that imports k8s.io/kubernetes; internal types go out of
+// it only as opaque runtime.Objects. What the server serves is one table of
+// Resources, and a test fails when a version bump changes what is behind it.
+package api
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// Strategy is what upstream's strategies of one resource or subresource do on a
+// write. Objects are internal. GetResetFields, where a strategy has it, is found
+// by a type assertion to rest.ResetFieldsStrategy.
+type Strategy interface {
+	rest.RESTCreateStrategy
+	rest.RESTUpdateStrategy
+}
+
+// Resource is one row of the table that the registry and the server are built from.
+type Resource struct {
+	schema.GroupResource
+	Kind       string
+	ListKind   string
+	Singular   string
+	ShortNames []string
+	Categories []string
+	Namespaced bool
+	// Versions are the served versions of the group that have this resource, preferred first.
+	Versions []string
+	// StorageVersion is the group version of what is written to the store.
+	StorageVersion schema.GroupVersion
+	// StoragePrefix is the key prefix below /registry/, without slashes at its
+	// ends: "pods", "services/specs", "apiregistration.k8s.io/apiservices".
+	StoragePrefix string
+	// Verbs in discovery order; a virtual resource (an access review) has only create.
+	Verbs []string
+	// Virtual resources are answered and never stored.
+	Virtual bool
+	// Strategy governs writes of the resource itself; nil for virtual ones.
+	Strategy Strategy
+	// DeleteStrategy governs deletion; it may also be a rest.RESTGracefulDeleteStrategy
+	// or a rest.GarbageCollectionDeleteStrategy.
+	DeleteStrategy rest.RESTDeleteStrategy
+	// Subresources by name.
+	Subresources map[string]*Subresource
+	// TTL of a new or updated internal object; nil = objects do not expire. Events have one.
+	TTL func(internal runtime.Object) time.Duration
+	// New and NewList make empty internal objects.
+	New, NewList func() runtime.Object
+	// Attrs are the labels and the selectable fields of an internal object;
+	// Selectable lists the field labels that a field selector may name.
+	Attrs      func(internal runtime.Object) (labels.Set, fields.Set, error)
+	Selectable []string
+
+	codecs map[string]object.Codec // by version
+}
+
+// Subresource is one row below a resource.
+type Subresource struct {
+	Name string
+	// Kind that the endpoint reads and writes: the parent's for status,
+	// autoscaling/v1 Scale for scale, authentication.k8s.io/v1 TokenRequest for token.
+	Kind schema.GroupVersionKind
+	// Strategy governs updates that write the parent (status, approval,
+	// ephemeralcontainers, resize, finalize); nil for those that the server does itself
+	// (scale, binding, eviction, token, log, exec, attach, portforward, proxy).
+	Strategy Strategy
+	Verbs    []string
+	// ConnectMethods are the HTTP methods of a connecting subresource (exec, proxy).
+	ConnectMethods []string
+}
+
+// Codec is the codec of one served version, nil where the version does not serve the resource.
+func (r *Resource) Codec(version string) object.Codec { return r.codecs[version] }
+
+// Contract is the whole table with the machinery around it. The rest of its
+// methods are in the files of this package, by topic.
+type Contract struct {
+	resources []*Resource
+	byName    map[schema.GroupResource]*Resource
+}
+
+// Resources lists every row, grouped by API group, in discovery order.
+func (c *Contract) Resources() []*Resource { return c.resources }
+
+// Resource finds a row.
+func (c *Contract) Resource(gr schema.GroupResource) (*Resource, bool) {
+	r, ok := c.byName[gr]
+	return r, ok
+}
+
+type contractKey struct{}
+
+// strategyContext prepares ctx for upstream's strategies.
+func strategyContext(ctx context.Context) context.Context { return context.WithValue(ctx, contractKey{}, true) }

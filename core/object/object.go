@@ -1,0 +1,271 @@
+// Package object carries one API object through a request in every form that
+// somebody needs: the bytes that came in, the versioned Go struct, the internal
+// struct that strategies read, the plain JSON tree, encoded bytes.
+//
+// Each form is made at most once, when first asked for, and a mutation drops
+// the forms that it outdates. Nothing else in the project converts objects.
+//
+// The package knows no API: a Codec, implemented by core/api for the built-in
+// kinds, does the conversions. It is therefore cheap to import.
+package object
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Media types that a Codec encodes to and decodes from.
+const (
+	JSON     = "application/json"
+	YAML     = "application/yaml"
+	Protobuf = "application/vnd.kubernetes.protobuf"
+	CBOR     = "application/cbor"
+)
+
+// Codec converts the objects of one served version of one resource.
+// Implementations are safe for concurrent use and never keep what they are given.
+type Codec interface {
+	// Kind is the versioned kind that this codec speaks.
+	Kind() schema.GroupVersionKind
+	// Decode reads data in mediaType into a versioned object, without defaulting.
+	Decode(data []byte, mediaType string) (runtime.Object, error)
+	// Default fills defaults into a versioned object, in place.
+	Default(versioned runtime.Object)
+	// Internal converts to the internal form that strategies and validation read.
+	// Resources without an internal form (custom resources) answer the object itself.
+	Internal(versioned runtime.Object) (runtime.Object, error)
+	// Versioned converts an internal object (or another version's object) to Kind's version.
+	Versioned(internal runtime.Object) (runtime.Object, error)
+	// Encode writes a versioned object in mediaType. The object's kind and
+	// apiVersion are set in what is written, also where the struct leaves them empty.
+	Encode(versioned runtime.Object, mediaType string) ([]byte, error)
+	// FromTree makes a versioned object of a JSON tree; ToTree is its inverse.
+	// The tree may share memory with the object where the object is unstructured.
+	FromTree(tree map[string]any) (runtime.Object, error)
+	ToTree(versioned runtime.Object) (map[string]any, error)
+}
+
+// Object is one object in flight. What its methods return is shared: callers
+// must not change it, but hand a changed copy to one of the Set methods.
+// Reads are safe for concurrent use; Set methods are for the one owner.
+type Object struct {
+	codec Codec
+
+	mu        sync.Mutex
+	versioned runtime.Object
+	internal  runtime.Object
+	tree      map[string]any
+	encoded   map[string][]byte
+	source    []byte // undecoded bytes in sourceType, nil once decoded
+	sourceTyp string
+}
+
+// ErrEmpty is returned by forms of an object that was made of nothing.
+var ErrEmpty = errors.New("object has no content")
+
+// FromVersioned makes a carrier of a versioned object, which it then owns.
+func FromVersioned(c Codec, o runtime.Object) *Object { return &Object{codec: c, versioned: o} }
+
+// FromInternal makes a carrier of an internal object, which it then owns.
+func FromInternal(c Codec, o runtime.Object) *Object { return &Object{codec: c, internal: o} }
+
+// FromTree makes a carrier of a JSON tree, which it then owns.
+func FromTree(c Codec, tree map[string]any) *Object { return &Object{codec: c, tree: tree} }
+
+// FromBytes makes a carrier of encoded bytes; they are decoded when first needed.
+func FromBytes(c Codec, data []byte, mediaType string) *Object {
+	return &Object{codec: c, source: data, sourceTyp: mediaType}
+}
+
+// Codec returns the codec that the object was made with.
+func (o *Object) Codec() Codec { return o.codec }
+
+// Kind is the versioned kind of the object.
+func (o *Object) Kind() schema.GroupVersionKind { return o.codec.Kind() }
+
+// Versioned returns the object as the struct of its served version.
+func (o *Object) Versioned() (runtime.Object, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.versionedLocked()
+}
+
+func (o *Object) versionedLocked() (runtime.Object, error) {
+	if o.versioned != nil {
+		return o.versioned, nil
+	}
+	var err error
+	switch {
+	case o.internal != nil:
+		o.versioned, err = o.codec.Versioned(o.internal)
+	case o.tree != nil:
+		o.versioned, err = o.codec.FromTree(o.tree)
+	case o.source != nil:
+		if o.versioned, err = o.codec.Decode(o.source, o.sourceTyp); err == nil {
+			o.source = nil
+		}
+	default:
+		err = ErrEmpty
+	}
+	if err != nil {
+		o.versioned = nil
+		return nil, fmt.Errorf("convert %s: %w", o.codec.Kind().Kind, err)
+	}
+	return o.versioned, nil
+}
+
+// Internal returns the object as the internal struct.
+func (o *Object) Internal() (runtime.Object, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.internal != nil {
+		return o.internal, nil
+	}
+	v, err := o.versionedLocked()
+	if err != nil {
+		return nil, err
+	}
+	internal, err := o.codec.Internal(v)
+	if err != nil {
+		return nil, fmt.Errorf("convert %s to internal: %w", o.codec.Kind().Kind, err)
+	}
+	o.internal = internal
+	return internal, nil
+}
+
+// Tree returns the object as a JSON tree of maps, slices, strings, bools,
+// int64 and float64.
+func (o *Object) Tree() (map[string]any, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.tree != nil {
+		return o.tree, nil
+	}
+	v, err := o.versionedLocked()
+	if err != nil {
+		return nil, err
+	}
+	tree, err := o.codec.ToTree(v)
+	if err != nil {
+		return nil, fmt.Errorf("convert %s to a tree: %w", o.codec.Kind().Kind, err)
+	}
+	o.tree = tree
+	return tree, nil
+}
+
+// Encoded returns the object in mediaType. Callers must not change the bytes.
+func (o *Object) Encoded(mediaType string) ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if b, ok := o.encoded[mediaType]; ok {
+		return b, nil
+	}
+	v, err := o.versionedLocked()
+	if err != nil {
+		return nil, err
+	}
+	b, err := o.codec.Encode(v, mediaType)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", o.codec.Kind().Kind, err)
+	}
+	if o.encoded == nil {
+		o.encoded = map[string][]byte{}
+	}
+	o.encoded[mediaType] = b
+	return b, nil
+}
+
+// DropEncoded forgets encoded bytes, so that a holder of many objects can bound
+// their memory.
+func (o *Object) DropEncoded() {
+	o.mu.Lock()
+	o.encoded = nil
+	o.mu.Unlock()
+}
+
+// Meta gives access to the metadata of the versioned form.
+func (o *Object) Meta() (metav1.Object, error) {
+	v, err := o.Versioned()
+	if err != nil {
+		return nil, err
+	}
+	return meta.Accessor(v)
+}
+
+// SetVersioned replaces the object; every other form is dropped.
+func (o *Object) SetVersioned(v runtime.Object) { o.reset(func() { o.versioned = v }) }
+
+// SetInternal replaces the object; every other form is dropped.
+func (o *Object) SetInternal(v runtime.Object) { o.reset(func() { o.internal = v }) }
+
+// SetTree replaces the object; every other form is dropped.
+func (o *Object) SetTree(t map[string]any) { o.reset(func() { o.tree = t }) }
+
+func (o *Object) reset(set func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.versioned, o.internal, o.tree, o.encoded, o.source = nil, nil, nil, nil, nil
+	set()
+}
+
+// Copy returns a carrier of a deep copy, for an owner who is going to change it.
+func (o *Object) Copy() (*Object, error) {
+	v, err := o.Versioned()
+	if err != nil {
+		return nil, err
+	}
+	return FromVersioned(o.codec, v.DeepCopyObject()), nil
+}
+
+// Unstructured is the Codec of objects that nobody has a Go type for.
+type Unstructured struct{ GVK schema.GroupVersionKind }
+
+// Kind implements Codec.
+func (u Unstructured) Kind() schema.GroupVersionKind { return u.GVK }
+
+// Decode implements Codec; it reads JSON only.
+func (u Unstructured) Decode(data []byte, mediaType string) (runtime.Object, error) {
+	if mediaType != JSON {
+		return nil, fmt.Errorf("media type %q: a %s is decoded from %s only", mediaType, u.GVK.Kind, JSON)
+	}
+	o := &unstructured.Unstructured{}
+	return o, o.UnmarshalJSON(data)
+}
+
+// Default implements Codec; there is nothing to fill in.
+func (u Unstructured) Default(runtime.Object) {}
+
+// Internal implements Codec.
+func (u Unstructured) Internal(o runtime.Object) (runtime.Object, error) { return o, nil }
+
+// Versioned implements Codec.
+func (u Unstructured) Versioned(o runtime.Object) (runtime.Object, error) { return o, nil }
+
+// Encode implements Codec; it writes JSON only.
+func (u Unstructured) Encode(o runtime.Object, mediaType string) ([]byte, error) {
+	if mediaType != JSON {
+		return nil, fmt.Errorf("media type %q: a %s is encoded to %s only", mediaType, u.GVK.Kind, JSON)
+	}
+	return json.Marshal(o)
+}
+
+// FromTree implements Codec.
+func (u Unstructured) FromTree(t map[string]any) (runtime.Object, error) {
+	return &unstructured.Unstructured{Object: t}, nil
+}
+
+// ToTree implements Codec.
+func (u Unstructured) ToTree(o runtime.Object) (map[string]any, error) {
+	if x, ok := o.(*unstructured.Unstructured); ok {
+		return x.Object, nil
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+}

@@ -1,0 +1,66 @@
+// Package client is how every component reaches the API: a rest.Config with the
+// component's own identity, and the typed, dynamic and metadata clients over it.
+//
+// Components in the server's process use an in-memory transport to the server's
+// own handler chain: the same authorization, admission and audit as over the
+// wire, without TLS. client-go's own rate limit is off everywhere: the server
+// decides what is too much.
+package client
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// UserAgent that components send, before the component's name.
+const UserAgent = "wasmplane"
+
+// Set is one identity's clients.
+type Set struct {
+	Config   *rest.Config
+	Kube     kubernetes.Interface
+	Dynamic  dynamic.Interface
+	Metadata metadata.Interface
+}
+
+// New makes the clients of a configuration. Typed clients speak protobuf; the
+// dynamic one, whose objects may be custom resources, JSON.
+func New(cfg *rest.Config) (*Set, error) {
+	typed := rest.CopyConfig(cfg)
+	typed.ContentType = runtime.ContentTypeProtobuf
+	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	kube, err := kubernetes.NewForConfig(typed)
+	if err != nil {
+		return nil, fmt.Errorf("make the typed client: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make the dynamic client: %w", err)
+	}
+	md, err := metadata.NewForConfig(metadata.ConfigFor(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("make the metadata client: %w", err)
+	}
+	return &Set{Config: cfg, Kube: kube, Dynamic: dyn, Metadata: md}, nil
+}
+
+// FromKubeconfig reads a kubeconfig file for a component.
+func FromKubeconfig(path, component string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", path, err)
+	}
+	return unlimited(cfg, component), nil
+}
+
+func unlimited(cfg *rest.Config, component string) *rest.Config {
+	cfg.QPS = -1
+	cfg.UserAgent = UserAgent + "/" + component
+	return cfg
+}

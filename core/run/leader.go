@@ -1,0 +1,104 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// Election is one lease that several processes compete for.
+type Election struct {
+	Client kubernetes.Interface
+	// Namespace and Name of the Lease; Identity of this process, unique among the
+	// competitors.
+	Namespace, Name, Identity string
+	Logger                    *slog.Logger
+	// LeaseDuration 15 s, RenewDeadline 10 s and RetryPeriod 2 s, upstream's, where 0.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// ErrLeadershipLost ends the work of a leader that could not renew its lease:
+// another process may already have taken over, so this one has to stop.
+var ErrLeadershipLost = errors.New("leadership was lost")
+
+// Lead waits until this process holds the lease and then calls work with a
+// context that ends with the leadership. The lease is given up once work has
+// returned, so that a successor need not wait for its expiry and never works
+// beside its predecessor.
+func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error) error {
+	// The lease outlives ctx by as long as work needs to stop.
+	renewing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	stopWaiting := context.AfterFunc(ctx, giveUp)
+	defer stopWaiting()
+
+	var mu sync.Mutex
+	var began, ended bool
+	worked := make(chan error, 1)
+	lead := func(leading context.Context) {
+		mu.Lock()
+		if ended || ctx.Err() != nil {
+			mu.Unlock()
+			return
+		}
+		began = true
+		stopWaiting()
+		mu.Unlock()
+		defer giveUp()
+		e.Logger.Info("this process leads now", "lease", e.Namespace+"/"+e.Name)
+		working, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(leading, stop)()
+		err := work(working)
+		if err == nil && ctx.Err() == nil && leading.Err() != nil {
+			err = ErrLeadershipLost
+		}
+		worked <- err
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+			Client:     e.Client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
+		},
+		LeaseDuration:   or(e.LeaseDuration, 15*time.Second),
+		RenewDeadline:   or(e.RenewDeadline, 10*time.Second),
+		RetryPeriod:     or(e.RetryPeriod, 2*time.Second),
+		ReleaseOnCancel: true,
+		Name:            e.Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: lead,
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up the election of %s/%s: %w", e.Namespace, e.Name, err)
+	}
+	elector.Run(renewing)
+	mu.Lock()
+	ended = true
+	wait := began
+	mu.Unlock()
+	switch {
+	case wait:
+		return <-worked
+	case ctx.Err() != nil:
+		return nil
+	}
+	return ErrLeadershipLost
+}
+
+func or(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}

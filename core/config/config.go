@@ -1,0 +1,321 @@
+// Package config is the configuration document of wasmplane: one versioned YAML
+// file that covers every component, decoded strictly. An unknown or wrong field
+// is an error that names file, line, field and what was expected.
+//
+// Environment variables (WASMPLANE_...) and flags are laid over its scalars by
+// the command. Plugin entries stay YAML nodes here: plugins/manifest owns them.
+package config
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// APIVersion and Kind of the document.
+const (
+	APIVersion = "wasmplane.dev/v1alpha1"
+	Kind       = "Configuration"
+)
+
+// Configuration is the whole document. Every field has a default; an empty
+// document is a cluster of one real node.
+type Configuration struct {
+	APIVersion  string      `yaml:"apiVersion"`
+	Kind        string      `yaml:"kind"`
+	Cluster     Cluster     `yaml:"cluster"`
+	Store       Store       `yaml:"store"`
+	APIServer   APIServer   `yaml:"apiserver"`
+	Scheduler   Scheduler   `yaml:"scheduler"`
+	Controllers Controllers `yaml:"controllers"`
+	Node        Node        `yaml:"node"`
+	Proxy       Proxy       `yaml:"proxy"`
+	DNS         DNS         `yaml:"dns"`
+	Trace       Trace       `yaml:"trace"`
+	// Plugins are the entries of Wasm plugins, in the order in which they are
+	// asked; sdk/spec and configs/plugins.yaml describe an entry.
+	Plugins []yaml.Node `yaml:"plugins"`
+
+	// File that the document came from; relative paths in it start at its folder.
+	File string `yaml:"-"`
+}
+
+// Cluster names the cluster and its networks.
+type Cluster struct {
+	// Name: lower-case letters, digits and dashes, at most 24. Every name that the
+	// cluster takes on its host (bridge, nftables tables, cgroup) derives from it,
+	// so that clusters with different names share a host.
+	Name string `yaml:"name"`
+	// Domain is the DNS suffix of Services.
+	Domain string `yaml:"domain"`
+	// PodCIDR is the IPv4 network of all pods; nodes get /24 parts of it. Empty: a
+	// /16 of 10.0.0.0/8 that follows from Name.
+	PodCIDR string `yaml:"podCIDR"`
+	// ServiceCIDR is the IPv4 network of Services. Empty: as PodCIDR.
+	ServiceCIDR string `yaml:"serviceCIDR"`
+}
+
+// Store is where the cluster's state lives.
+type Store struct {
+	// Endpoints of an external etcd, as URLs; empty: etcd in this process.
+	Endpoints []string `yaml:"endpoints"`
+	// CAFile, CertFile and KeyFile for TLS to an external etcd.
+	CAFile   string `yaml:"caFile"`
+	CertFile string `yaml:"certFile"`
+	KeyFile  string `yaml:"keyFile"`
+	// QuotaBytes bounds the embedded etcd's database, in bytes.
+	QuotaBytes int64 `yaml:"quotaBytes"`
+	// CompactionInterval: how much history is kept; watches and paged lists older
+	// than that begin anew.
+	CompactionInterval Duration `yaml:"compactionInterval"`
+}
+
+// APIServer settings.
+type APIServer struct {
+	// Listen is the address of the API, HOST:PORT.
+	Listen string `yaml:"listen"`
+	// SubjectAltNames are further names and addresses of the serving certificate.
+	SubjectAltNames []string `yaml:"subjectAltNames"`
+	// TokenFile holds static tokens, a line each: token,user,uid,"group1,group2".
+	TokenFile string `yaml:"tokenFile"`
+	// ServiceAccountIssuer is the issuer of service account tokens.
+	ServiceAccountIssuer string `yaml:"serviceAccountIssuer"`
+	// AuditLogFile and AuditPolicyFile turn on the audit log; the policy is an
+	// audit.k8s.io/v1 Policy.
+	AuditLogFile    string `yaml:"auditLogFile"`
+	AuditPolicyFile string `yaml:"auditPolicyFile"`
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound what is worked on at once.
+	MaxRequestsInFlight         int `yaml:"maxRequestsInFlight"`
+	MaxMutatingRequestsInFlight int `yaml:"maxMutatingRequestsInFlight"`
+	// EventTTL: how long Events are kept.
+	EventTTL Duration `yaml:"eventTTL"`
+}
+
+// Scheduler settings.
+type Scheduler struct {
+	// Profiles; a pod chooses one by spec.schedulerName. Empty: one, "default-scheduler",
+	// with every native plugin and every Wasm scheduling plugin.
+	Profiles []Profile `yaml:"profiles"`
+}
+
+// Profile is one scheduling policy.
+type Profile struct {
+	Name string `yaml:"name"`
+	// Disable names plugins that this profile leaves out, native or Wasm.
+	Disable []string `yaml:"disable"`
+	// Weights of scoring plugins, by name; others keep their default.
+	Weights map[string]int64 `yaml:"weights"`
+}
+
+// Controllers settings.
+type Controllers struct {
+	// Enabled lists controllers: "*" is all, "-name" leaves one out.
+	Enabled []string `yaml:"enabled"`
+	// NodeMonitorGracePeriod: how long a node may be silent before it is not ready.
+	NodeMonitorGracePeriod Duration `yaml:"nodeMonitorGracePeriod"`
+}
+
+// Node settings: which nodes this process runs, and how.
+type Node struct {
+	// Mode: real (this machine), simulated:N, or none.
+	Mode string `yaml:"mode"`
+	// Name of the real node; empty: the host's name.
+	Name string `yaml:"name"`
+	// Address of the real node; empty: the address of the default route.
+	Address string `yaml:"address"`
+	// CRIEndpoint is the socket of a CRI runtime that is already there
+	// (unix:///run/containerd/containerd.sock); empty: the embedded containerd.
+	CRIEndpoint string `yaml:"criEndpoint"`
+	// CNIConfigDir and CNIBinDir of another network; empty: the embedded bridge network.
+	CNIConfigDir string `yaml:"cniConfigDir"`
+	CNIBinDir    string `yaml:"cniBinDir"`
+	// MaxPods of one node.
+	MaxPods int64 `yaml:"maxPods"`
+	// Labels of the node.
+	Labels map[string]string `yaml:"labels"`
+	// LogDir and LogLinkDir are where container logs go and where log tools look
+	// for links to them. Empty LogLinkDir: no links.
+	LogDir     string `yaml:"logDir"`
+	LogLinkDir string `yaml:"logLinkDir"`
+	// Registries: mirrors and plain-HTTP registries of the embedded containerd.
+	Registries []Registry `yaml:"registries"`
+	// KubeletListen is the address of the kubelet's server, HOST:PORT; port 0 chooses one.
+	KubeletListen string `yaml:"kubeletListen"`
+}
+
+// Registry says how images of one registry host are fetched.
+type Registry struct {
+	// Host as it stands in image names, e.g. docker.io or localhost:5000.
+	Host string `yaml:"host"`
+	// Mirrors are URLs that are asked in order before the host itself; an http
+	// URL is plain HTTP.
+	Mirrors []string `yaml:"mirrors"`
+	// CAFile is the certificate authority of the mirrors.
+	CAFile string `yaml:"caFile"`
+	// SkipVerify accepts any certificate.
+	SkipVerify bool `yaml:"skipVerify"`
+}
+
+// Proxy settings.
+type Proxy struct {
+	// Enabled: Services are served by this process's nftables rules on a real node.
+	Enabled bool `yaml:"enabled"`
+}
+
+// DNS settings.
+type DNS struct {
+	Enabled bool `yaml:"enabled"`
+	// Upstream resolvers, HOST or HOST:PORT; empty: the host's.
+	Upstream []string `yaml:"upstream"`
+}
+
+// Trace settings.
+type Trace struct {
+	// MaxSpans and MaxBytes bound the store of spans.
+	MaxSpans int   `yaml:"maxSpans"`
+	MaxBytes int64 `yaml:"maxBytes"`
+}
+
+// Duration is a time.Duration written as "30s" or "5m".
+type Duration time.Duration
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if err != nil {
+		return &FieldError{Line: n.Line, Problem: fmt.Sprintf("expected a duration such as 30s or 5m, found %q", n.Value)}
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Default is the configuration of an empty document.
+func Default() *Configuration {
+	return &Configuration{
+		APIVersion: APIVersion,
+		Kind:       Kind,
+		Cluster:    Cluster{Name: "wasmplane", Domain: "cluster.local"},
+		Store:      Store{QuotaBytes: 8 << 30, CompactionInterval: Duration(5 * time.Minute)},
+		APIServer: APIServer{
+			Listen:                      "127.0.0.1:6443",
+			ServiceAccountIssuer:        "https://kubernetes.default.svc.cluster.local",
+			MaxRequestsInFlight:         400,
+			MaxMutatingRequestsInFlight: 200,
+			EventTTL:                    Duration(time.Hour),
+		},
+		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
+		Node: Node{
+			Mode:          "real",
+			MaxPods:       110,
+			LogDir:        "/var/log/pods",
+			LogLinkDir:    "/var/log/containers",
+			KubeletListen: ":0",
+		},
+		Proxy: Proxy{Enabled: true},
+		DNS:   DNS{Enabled: true},
+		Trace: Trace{MaxSpans: 200_000, MaxBytes: 64 << 20},
+	}
+}
+
+// NodeMode is Node.Mode, taken apart.
+type NodeMode struct {
+	Real      bool
+	Simulated int
+}
+
+// ParseNodeMode reads real, simulated:N or none.
+func ParseNodeMode(s string) (NodeMode, error) {
+	switch {
+	case s == "real":
+		return NodeMode{Real: true}, nil
+	case s == "none":
+		return NodeMode{}, nil
+	case strings.HasPrefix(s, "simulated:"):
+		n, err := strconv.Atoi(strings.TrimPrefix(s, "simulated:"))
+		if err == nil && n > 0 && n <= 10000 {
+			return NodeMode{Simulated: n}, nil
+		}
+		return NodeMode{}, fmt.Errorf("expected simulated:N with N from 1 to 10000, found %q", s)
+	}
+	return NodeMode{}, fmt.Errorf("expected real, simulated:N or none, found %q", s)
+}
+
+var clusterName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$`)
+
+// Complete fills in what follows from other fields, and checks every value. The
+// errors name fields by their path.
+func (c *Configuration) Complete() error {
+	if !clusterName.MatchString(c.Cluster.Name) {
+		return field("cluster.name", "expected 1 to 24 lower-case letters, digits and dashes that begin with a letter, found %q", c.Cluster.Name)
+	}
+	pods, services := networksOf(c.Cluster.Name)
+	if c.Cluster.PodCIDR == "" {
+		c.Cluster.PodCIDR = pods
+	}
+	if c.Cluster.ServiceCIDR == "" {
+		c.Cluster.ServiceCIDR = services
+	}
+	if err := c.checkNetworks(); err != nil {
+		return err
+	}
+	if _, err := ParseNodeMode(c.Node.Mode); err != nil {
+		return field("node.mode", "%v", err)
+	}
+	for path, addr := range map[string]string{"apiserver.listen": c.APIServer.Listen, "node.kubeletListen": c.Node.KubeletListen} {
+		if i := strings.LastIndexByte(addr, ':'); i < 0 || !isPort(addr[i+1:]) {
+			return field(path, "expected HOST:PORT, found %q", addr)
+		}
+	}
+	if (c.Store.CertFile == "") != (c.Store.KeyFile == "") {
+		return field("store.certFile", "certFile and keyFile belong together; only one is given")
+	}
+	if c.Node.MaxPods < 1 {
+		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)
+	}
+	seen := map[string]bool{}
+	for i, p := range c.Scheduler.Profiles {
+		if p.Name == "" || seen[p.Name] {
+			return field(fmt.Sprintf("scheduler.profiles[%d].name", i), "every profile needs a name of its own, found %q", p.Name)
+		}
+		seen[p.Name] = true
+	}
+	return nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= 0 && n < 65536
+}
+
+func (c *Configuration) checkNetworks() error {
+	pods, err := netip.ParsePrefix(c.Cluster.PodCIDR)
+	if err != nil || !pods.Addr().Is4() || pods.Bits() > 24 {
+		return field("cluster.podCIDR", "expected an IPv4 network of /24 or larger such as 10.244.0.0/16, found %q", c.Cluster.PodCIDR)
+	}
+	services, err := netip.ParsePrefix(c.Cluster.ServiceCIDR)
+	if err != nil || !services.Addr().Is4() || services.Bits() > 28 || services.Bits() < 12 {
+		return field("cluster.serviceCIDR", "expected an IPv4 network from /12 to /28 such as 10.96.0.0/16, found %q", c.Cluster.ServiceCIDR)
+	}
+	if pods.Overlaps(services) {
+		return field("cluster.serviceCIDR", "%s overlaps cluster.podCIDR %s", services, pods)
+	}
+	return nil
+}
+
+// networksOf derives networks from the cluster's name, so that clusters of one
+// host don't meet. The default name has upstream's customary ones.
+func networksOf(name string) (pods, services string) {
+	if name == "wasmplane" {
+		return "10.244.0.0/16", "10.96.0.0/16"
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	n := h.Sum32() % 48
+	return fmt.Sprintf("10.%d.0.0/16", 128+2*n), fmt.Sprintf("10.%d.0.0/16", 129+2*n)
+}

@@ -1,0 +1,74 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+const head = "apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n"
+
+func TestWrongDocumentsNameFileLineFieldAndExpectation(t *testing.T) {
+	for _, c := range []struct{ name, doc, want string }{
+		{"empty", "", "c.yaml: the document is empty"},
+		{"other kind", "apiVersion: v1\nkind: Pod\n", `c.yaml:1: expected apiVersion: wasmplane.dev/v1alpha1 and kind: Configuration, found "v1" and "Pod"`},
+		{"unknown field", head + "node:\n  mod: real\n", "c.yaml:4: node.mod: unknown field; known here: CRI"},
+		{"wrong type", head + "node:\n  maxPods: many\n", `c.yaml:4: node.maxPods: expected a whole number, found "many"`},
+		{"wrong duration", head + "apiserver:\n  eventTTL: 5\n", `c.yaml:4: apiserver.eventTTL: expected a duration such as 30s or 5m, found "5"`},
+		{"list expected", head + "store:\n  endpoints: http://x\n", `c.yaml:4: store.endpoints: expected a list, found "http://x"`},
+		{"twice", head + "cluster: {}\ncluster: {}\n", "cluster"},
+		{"nested list", head + "node:\n  registries:\n  - host: a\n    mirror: b\n", "c.yaml:6: node.registries[0].mirror: unknown field"},
+		{"two documents", head + "---\n" + head, "c.yaml: expected one document, found several"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Load("c.yaml", []byte(c.doc))
+			want := strings.ReplaceAll(c.want, "known here: CRI", "known here: ")
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Fatalf("error %v, want one with %q", err, want)
+			}
+		})
+	}
+}
+
+func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
+	for _, c := range []struct{ doc, want string }{
+		{"cluster: {name: Bad_Name}", "cluster.name: expected 1 to 24"},
+		{"cluster: {podCIDR: 10.0.0.0/8, serviceCIDR: 10.96.0.0/16}", "cluster.serviceCIDR: 10.96.0.0/16 overlaps cluster.podCIDR"},
+		{"node: {mode: simulated}", `node.mode: expected real, simulated:N or none, found "simulated"`},
+		{"node: {mode: 'simulated:0'}", "node.mode: expected simulated:N with N from 1"},
+		{"apiserver: {listen: localhost}", `apiserver.listen: expected HOST:PORT, found "localhost"`},
+		{"store: {certFile: a}", "store.certFile: certFile and keyFile belong together"},
+		{"scheduler: {profiles: [{name: a}, {name: a}]}", "scheduler.profiles[1].name"},
+	} {
+		cfg, err := Load("c.yaml", []byte(head+c.doc+"\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", c.doc, err)
+		}
+		if err := cfg.Complete(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one with %q", c.doc, err, c.want)
+		}
+	}
+}
+
+func TestClustersOfOneHostGetNetworksOfTheirOwn(t *testing.T) {
+	a, b := Default(), Default()
+	a.Cluster.Name, b.Cluster.Name = "alpha", "beta"
+	for _, c := range []*Configuration{a, b} {
+		if err := c.Complete(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.Cluster.PodCIDR == b.Cluster.PodCIDR || a.Cluster.ServiceCIDR == b.Cluster.ServiceCIDR {
+		t.Fatalf("alpha has %v, beta has %v", a.Cluster, b.Cluster)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(head + "node: {mode: real}\nplugins: [{name: a}]\n"))
+	f.Add([]byte(head + "cluster: &a {name: *a}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Load("c.yaml", data)
+		if err == nil {
+			_ = c.Complete()
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package pki
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Kubeconfig says how to reach the cluster, and as whom.
+type Kubeconfig struct {
+	// Cluster names the cluster; the context is named after it too.
+	Cluster string
+	// Server is the apiserver's URL.
+	Server string
+	// CA is the authority in PEM.
+	CA []byte
+	// User names the credentials in the file; default "USER@CLUSTER" is for the caller to choose.
+	User string
+	// Pair are the credentials. With Embed they are copied into the file, which can
+	// then be carried elsewhere; otherwise the file points at the pair, and clients
+	// use a renewed one without being started again.
+	Pair  *Pair
+	Embed bool
+	// Namespace of the context, empty for "default".
+	Namespace string
+}
+
+// Kubeconfig describes the credentials of id for the apiserver at server.
+func (a *Authority) Kubeconfig(cluster, server string, id Identity) (Kubeconfig, error) {
+	p, err := a.Client(id)
+	if err != nil {
+		return Kubeconfig{}, err
+	}
+	return Kubeconfig{Cluster: cluster, Server: server, CA: a.CAPEM(), User: id.User + "@" + cluster, Pair: p}, nil
+}
+
+func (k Kubeconfig) config() (*clientcmdapi.Config, error) {
+	user := clientcmdapi.NewAuthInfo()
+	if k.Embed {
+		key, err := k.Pair.KeyPEM()
+		if err != nil {
+			return nil, err
+		}
+		user.ClientCertificateData, user.ClientKeyData = k.Pair.CertPEM(), key
+	} else {
+		file, err := filepath.Abs(k.Pair.File())
+		if err != nil {
+			return nil, fmt.Errorf("locate the credentials: %w", err)
+		}
+		user.ClientCertificate, user.ClientKey = file, file
+	}
+	c := clientcmdapi.NewConfig()
+	c.Clusters[k.Cluster] = &clientcmdapi.Cluster{Server: k.Server, CertificateAuthorityData: k.CA}
+	c.AuthInfos[k.User] = user
+	c.Contexts[k.Cluster] = &clientcmdapi.Context{Cluster: k.Cluster, AuthInfo: k.User, Namespace: k.Namespace}
+	c.CurrentContext = k.Cluster
+	return c, nil
+}
+
+// WriteKubeconfig writes file, 0600, replacing what is there.
+func WriteKubeconfig(file string, k Kubeconfig) error {
+	c, err := k.config()
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	return writeConfig(file, c)
+}
+
+// MergeKubeconfig puts the context k.Cluster into a user's own kubeconfig and
+// makes it the current one. Everything else in the file stays; a file that
+// cannot be read is left alone.
+func MergeKubeconfig(file string, k Kubeconfig) error {
+	theirs, err := clientcmd.LoadFromFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		theirs = clientcmdapi.NewConfig()
+	} else if err != nil {
+		return fmt.Errorf("read the kubeconfig %s (it was left as it is): %w", file, err)
+	}
+	ours, err := k.config()
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	theirs.Clusters[k.Cluster] = ours.Clusters[k.Cluster]
+	theirs.AuthInfos[k.User] = ours.AuthInfos[k.User]
+	theirs.Contexts[k.Cluster] = ours.Contexts[k.Cluster]
+	theirs.CurrentContext = k.Cluster
+	return writeConfig(file, theirs)
+}
+
+// UnmergeKubeconfig takes the context out again. A file without it, or no file,
+// is as good.
+func UnmergeKubeconfig(file, cluster string) error {
+	c, err := clientcmd.LoadFromFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig %s (it was left as it is): %w", file, err)
+	}
+	context, ok := c.Contexts[cluster]
+	if !ok {
+		return nil
+	}
+	delete(c.Contexts, cluster)
+	delete(c.Clusters, context.Cluster)
+	delete(c.AuthInfos, context.AuthInfo)
+	if c.CurrentContext == cluster {
+		c.CurrentContext = ""
+	}
+	return writeConfig(file, c)
+}
+
+func writeConfig(file string, c *clientcmdapi.Config) error {
+	data, err := clientcmd.Write(*c)
+	if err != nil {
+		return fmt.Errorf("encode the kubeconfig %s: %w", file, err)
+	}
+	// A user's kubeconfig may be a link into a folder of their own: write where it points.
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the kubeconfig: %w", err)
+	}
+	return writeFile(file, data, 0o600)
+}

@@ -1,0 +1,258 @@
+// Package pki makes and renews the certificates and keys of one cluster.
+//
+// It owns one directory (0700, every key 0600) and guarantees that whatever is
+// in it can be used: a file that is missing, near its end, of another authority
+// or for other names is made again; what is good stays byte for byte as it is,
+// so that starting twice changes nothing. A certificate and its key share one
+// file and are replaced by one rename: a reader sees the old pair or the new
+// one, never a mixture, also after a crash.
+//
+// It refuses to replace a certificate authority or the service account key,
+// because everything out in the world that trusts them would break; an authority
+// near its end is signed again with its own key, which all leaves survive.
+package pki
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// How long certificates live. A third of the life before the end they are
+// renewed, which leaves four months for a machine that was switched off.
+const (
+	caLife   = 10 * 365 * 24 * time.Hour
+	leafLife = 365 * 24 * time.Hour
+	// backdate covers clocks of clients that run behind ours.
+	backdate = 5 * time.Minute
+)
+
+// Config says where the PKI lives and for which names the apiserver answers.
+type Config struct {
+	// Dir holds the files; it is made if missing.
+	Dir string
+	// ClusterDomain ends the names of Services; default "cluster.local".
+	ClusterDomain string
+	// ServiceIPs are the addresses of the `kubernetes` Service.
+	ServiceIPs []netip.Addr
+	// Hosts are further names and addresses by which clients reach the apiserver.
+	Hosts []string
+	// Now is the clock; default time.Now.
+	Now func() time.Time
+	// Log tells of what is made and renewed; default: nothing is logged.
+	Log *slog.Logger
+}
+
+// Authority is the opened PKI. Its methods are safe for concurrent use.
+type Authority struct {
+	cfg        Config
+	cluster    *ca
+	frontProxy *ca
+	saKey      *ecdsa.PrivateKey
+
+	mu    sync.Mutex
+	pairs map[string]*Pair // by file name
+}
+
+// Open reads the PKI in cfg.Dir and makes what is missing. Two processes that
+// open the same directory wait for each other.
+func Open(cfg Config) (*Authority, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("pki: Dir is empty: name the directory for certificates and keys")
+	}
+	if cfg.ClusterDomain == "" {
+		cfg.ClusterDomain = "cluster.local"
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the certificate directory: %w", err)
+	}
+	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("protect the certificate directory: %w", err)
+	}
+	a := &Authority{cfg: cfg, pairs: map[string]*Pair{}}
+	return a, a.locked(a.open)
+}
+
+func (a *Authority) open() (err error) {
+	if a.cluster, err = a.openCA("ca", "kubernetes"); err != nil {
+		return err
+	}
+	if a.frontProxy, err = a.openCA("front-proxy-ca", "front-proxy-ca"); err != nil {
+		return err
+	}
+	a.saKey, err = a.openServiceAccountKey()
+	return err
+}
+
+// locked runs f while no other process writes to the directory.
+func (a *Authority) locked(f func() error) error {
+	unlock, err := lockDir(a.path(".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
+}
+
+func (a *Authority) path(name string) string { return filepath.Join(a.cfg.Dir, name) }
+
+// CAFile is the path of the cluster's authority, CAPEM its content.
+func (a *Authority) CAFile() string { return a.path("ca.crt") }
+
+// CAPEM is the certificate that clients of this cluster trust.
+func (a *Authority) CAPEM() []byte { return a.cluster.pem() }
+
+// FrontProxyCAFile is the path of the authority of authenticating proxies.
+func (a *Authority) FrontProxyCAFile() string { return a.path("front-proxy-ca.crt") }
+
+// FrontProxyCAPEM is the certificate that requests of authenticating proxies are checked against.
+func (a *Authority) FrontProxyCAPEM() []byte { return a.frontProxy.pem() }
+
+// ClusterCA is the authority of serving and client certificates.
+func (a *Authority) ClusterCA() *x509.Certificate { return a.cluster.certificate() }
+
+// FrontProxyCA is the authority of authenticating proxies.
+func (a *Authority) FrontProxyCA() *x509.Certificate { return a.frontProxy.certificate() }
+
+// ServiceAccountKey signs service account tokens.
+func (a *Authority) ServiceAccountKey() *ecdsa.PrivateKey { return a.saKey }
+
+// CASigner gives the cluster's authority to who signs certificate requests
+// (the controller of certificates.k8s.io).
+func (a *Authority) CASigner() (*x509.Certificate, crypto.Signer) {
+	return a.cluster.certificate(), a.cluster.key
+}
+
+// APIServer is the serving certificate of the apiserver.
+func (a *Authority) APIServer() (*Pair, error) {
+	hosts := []string{
+		"localhost", "127.0.0.1", "::1",
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc." + a.cfg.ClusterDomain,
+	}
+	for _, ip := range a.cfg.ServiceIPs {
+		hosts = append(hosts, ip.String())
+	}
+	hosts = append(hosts, a.cfg.Hosts...)
+	return a.pair("apiserver", request{user: "kube-apiserver", hosts: hosts, usage: x509.ExtKeyUsageServerAuth}, a.cluster)
+}
+
+// Client is the client certificate of an identity, made when first asked for.
+func (a *Authority) Client(id Identity) (*Pair, error) {
+	if err := id.validate(); err != nil {
+		return nil, err
+	}
+	authority := a.cluster
+	if id.frontProxy {
+		authority = a.frontProxy
+	}
+	return a.pair(id.Name, request{user: id.User, groups: id.Groups, usage: x509.ExtKeyUsageClientAuth}, authority)
+}
+
+// KubeletServing is the serving certificate of a node's kubelet. hosts are the
+// node's names and addresses.
+func (a *Authority) KubeletServing(node string, hosts ...string) (*Pair, error) {
+	id := Node(node)
+	if err := id.validate(); err != nil {
+		return nil, err
+	}
+	return a.pair("kubelet-serving-"+node, request{
+		user: id.User, groups: id.Groups, hosts: append([]string{node}, hosts...), usage: x509.ExtKeyUsageServerAuth,
+	}, a.cluster)
+}
+
+// pair finds or makes the pair called name and keeps it for renewal.
+func (a *Authority) pair(name string, r request, authority *ca) (*Pair, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p, ok := a.pairs[name]; ok && p.request.equal(r) {
+		return p, nil
+	}
+	p := &Pair{name: name, file: a.path(name + ".pem"), request: r, authority: authority}
+	if err := a.locked(func() error { return a.ensure(p) }); err != nil {
+		return nil, err
+	}
+	a.pairs[name] = p
+	return p, nil
+}
+
+// ensure loads p's file, and issues the pair again if it will not do.
+func (a *Authority) ensure(p *Pair) error {
+	why := p.load(a.cfg.Now())
+	if why == nil {
+		return nil
+	}
+	if err := p.issue(a.cfg.Now()); err != nil {
+		return fmt.Errorf("make the certificate %s: %w", p.file, err)
+	}
+	if !errors.Is(why, os.ErrNotExist) {
+		a.cfg.Log.Info("renewed a certificate", "name", p.name, "because", why, "until", p.leaf().NotAfter)
+	}
+	return nil
+}
+
+// Renew makes again every certificate that this Authority handed out and that
+// has less than a third of its life left. It also finds pairs that another
+// process renewed.
+func (a *Authority) Renew() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.locked(func() error {
+		var errs []error
+		for _, authority := range []*ca{a.cluster, a.frontProxy} {
+			if err := a.renewCA(authority); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		for _, p := range a.pairs {
+			if err := a.ensure(p); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Run renews twice a day until ctx ends. A failure is logged and tried again:
+// certificates have a third of their life left when it first happens.
+func (a *Authority) Run(ctx context.Context) error {
+	tick := time.NewTicker(12 * time.Hour)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := a.Renew(); err != nil {
+				a.cfg.Log.Error("could not renew certificates; will try again", "error", err)
+			}
+		}
+	}
+}
+
+// ServerTLS serves with p and asks for client certificates without demanding
+// one, because tokens identify too. The pair may be renewed while it is in use.
+func ServerTLS(p *Pair) *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		ClientAuth:     tls.RequestClientCert,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.Certificate(), nil },
+	}
+}

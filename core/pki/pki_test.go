@@ -1,0 +1,273 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func open(t *testing.T, dir string, now time.Time) *Authority {
+	t.Helper()
+	a, err := Open(config(dir, now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func config(dir string, now time.Time) Config {
+	return Config{
+		Dir: dir, ServiceIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Hosts: []string{"host-a", "192.0.2.7"},
+		Now: func() time.Time { return now },
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, e := range must[[]os.DirEntry](t)(os.ReadDir(dir)) {
+		files[e.Name()] = string(must[[]byte](t)(os.ReadFile(filepath.Join(dir, e.Name()))))
+	}
+	return files
+}
+
+func everyPair(t *testing.T, a *Authority) map[string]*Pair {
+	t.Helper()
+	pairs := map[string]*Pair{"apiserver": must[*Pair](t)(a.APIServer()), "kubelet": must[*Pair](t)(a.KubeletServing("n1", "192.0.2.9"))}
+	for _, id := range []Identity{Admin(), BreakGlass(), Scheduler(), ControllerManager(), Proxy(), KubeletClient(), FrontProxyClient(), Node("n1")} {
+		pairs[id.Name] = must[*Pair](t)(a.Client(id))
+	}
+	return pairs
+}
+
+func TestStartingTwiceChangesNothing(t *testing.T) {
+	dir, now := filepath.Join(t.TempDir(), "pki"), time.Now()
+	everyPair(t, open(t, dir, now))
+	before := contents(t, dir)
+	everyPair(t, open(t, dir, now.Add(200*24*time.Hour)))
+	for name, was := range before {
+		if is := contents(t, dir)[name]; is != was {
+			t.Errorf("%s changed", name)
+		}
+	}
+}
+
+func TestOnlyTheOwnerCanReadKeys(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	everyPair(t, open(t, dir, time.Now()))
+	if mode := must[os.FileInfo](t)(os.Stat(dir)).Mode().Perm(); mode != 0o700 {
+		t.Errorf("directory has mode %o", mode)
+	}
+	for name, content := range contents(t, dir) {
+		mode := must[os.FileInfo](t)(os.Stat(filepath.Join(dir, name))).Mode().Perm()
+		if strings.Contains(content, "PRIVATE KEY") && mode != 0o600 {
+			t.Errorf("%s holds a key and has mode %o", name, mode)
+		}
+	}
+}
+
+func TestClientAndServerTrustEachOther(t *testing.T) {
+	a := open(t, t.TempDir(), time.Now())
+	server, client := must[*Pair](t)(a.APIServer()), must[*Pair](t)(a.Client(Node("n1")))
+	roots := x509.NewCertPool()
+	roots.AddCert(a.ClusterCA())
+	config := ServerTLS(server)
+	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, roots
+	for _, host := range []string{"localhost", "127.0.0.1", "10.96.0.1", "kubernetes.default.svc.cluster.local", "host-a", "192.0.2.7"} {
+		c, s := net.Pipe()
+		srv := tls.Server(s, config)
+		done := make(chan error, 1)
+		go func() { done <- srv.HandshakeContext(t.Context()) }()
+		cli := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: host, GetClientCertificate: client.GetClientCertificate})
+		if err := cli.HandshakeContext(t.Context()); err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		if err := <-done; err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		subject := srv.ConnectionState().PeerCertificates[0].Subject
+		if subject.CommonName != "system:node:n1" || len(subject.Organization) != 1 || subject.Organization[0] != "system:nodes" {
+			t.Errorf("the server sees %v", subject)
+		}
+	}
+}
+
+func TestCertificatesAreRenewedInTheLastThirdOfTheirLife(t *testing.T) {
+	dir, start := t.TempDir(), time.Now()
+	now := start
+	cfg := config(dir, now)
+	cfg.Now = func() time.Time { return now }
+	a := must[*Authority](t)(Open(cfg))
+	pair := must[*Pair](t)(a.Client(Scheduler()))
+	first := pair.leaf()
+	now = start.Add(leafLife / 2)
+	if err := a.Renew(); err != nil || !pair.leaf().Equal(first) {
+		t.Fatalf("renewed too early, or: %v", err)
+	}
+	now = start.Add(leafLife * 3 / 4)
+	if err := a.Renew(); err != nil || pair.leaf().Equal(first) {
+		t.Fatalf("not renewed, error: %v", err)
+	}
+	if !pair.leaf().NotAfter.After(now.Add(leafLife - time.Hour)) {
+		t.Errorf("the new one ends at %s", pair.leaf().NotAfter)
+	}
+	again := must[*Pair](t)(open(t, dir, now).Client(Scheduler()))
+	if !again.leaf().Equal(pair.leaf()) {
+		t.Error("the file holds another certificate")
+	}
+}
+
+func TestARenewedAuthorityStillVouchesForOldLeaves(t *testing.T) {
+	dir, start := t.TempDir(), time.Now()
+	open(t, dir, start)
+	late := start.Add(caLife * 2 / 3).Add(-24 * time.Hour)
+	old := open(t, dir, late)
+	leaf := must[*Pair](t)(old.Client(Admin())).leaf()
+	renewed := open(t, dir, late.Add(48*time.Hour))
+	if renewed.ClusterCA().Equal(old.ClusterCA()) {
+		t.Fatal("the authority was not renewed")
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(renewed.ClusterCA())
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: late.Add(49 * time.Hour), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDamage(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		damage func(t *testing.T, dir string)
+		want   string // empty: it heals
+	}{
+		{"a leaf cut short heals", func(t *testing.T, dir string) { write(t, dir, "scheduler.pem", "-----BEGIN") }, ""},
+		{"a leaf gone heals", func(t *testing.T, dir string) { remove(t, dir, "scheduler.pem") }, ""},
+		{"an authority whose certificate was not written yet heals", func(t *testing.T, dir string) { remove(t, dir, "ca.crt") }, ""},
+		{"an authority without key does not", func(t *testing.T, dir string) { remove(t, dir, "ca.key") }, "restore the key from a backup"},
+		{"an authority with another's key does not", func(t *testing.T, dir string) {
+			write(t, dir, "ca.key", string(must[[]byte](t)(os.ReadFile(filepath.Join(dir, "sa.key")))))
+		}, "is not the key of"},
+		{"a broken service account key does not", func(t *testing.T, dir string) { write(t, dir, "sa.key", "no pem") }, "sa.key: expected a PEM block"},
+		{"the key of a public key alone heals", func(t *testing.T, dir string) { remove(t, dir, "sa.pub") }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			must[*Pair](t)(open(t, dir, time.Now()).Client(Scheduler()))
+			c.damage(t, dir)
+			a, err := Open(config(dir, time.Now()))
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("error %v, want %q", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			must[*Pair](t)(a.Client(Scheduler()))
+		})
+	}
+}
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestANewHostGetsANewServingCertificate(t *testing.T) {
+	dir := t.TempDir()
+	first := must[*Pair](t)(open(t, dir, time.Now()).APIServer()).leaf()
+	cfg := config(dir, time.Now())
+	cfg.Hosts = append(cfg.Hosts, "host-b")
+	second := must[*Pair](t)(must[*Authority](t)(Open(cfg)).APIServer()).leaf()
+	if second.Equal(first) || second.VerifyHostname("host-b") != nil {
+		t.Error("host-b is not in the certificate")
+	}
+}
+
+func TestIdentityNamesCannotLeaveTheDirectory(t *testing.T) {
+	a := open(t, t.TempDir(), time.Now())
+	for _, name := range []string{"../../etc/x", "a/b", ""} {
+		if _, err := a.KubeletServing(name); name != "" && err == nil {
+			t.Errorf("node %q was accepted", name)
+		}
+		if _, err := a.Client(Identity{Name: name, User: "u"}); err == nil {
+			t.Errorf("identity %q was accepted", name)
+		}
+	}
+}
+
+func TestKubeconfigIsMergedIntoTheUsersOwn(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, filepath.Join(dir, "pki"), time.Now())
+	k := must[Kubeconfig](t)(a.Kubeconfig("dev", "https://127.0.0.1:6443", Admin()))
+	k.Embed = true
+	real := filepath.Join(dir, "dotfiles")
+	theirs := "apiVersion: v1\nkind: Config\nclusters: [{name: work, cluster: {server: https://work}}]\ncontexts: [{name: work, context: {cluster: work, user: me}}]\nusers: [{name: me, user: {token: t}}]\ncurrent-context: work\n"
+	write(t, dir, "dotfiles", theirs)
+	file := filepath.Join(dir, "config")
+	if err := os.Symlink(real, file); err != nil {
+		t.Fatal(err)
+	}
+	if err := MergeKubeconfig(file, k); err != nil {
+		t.Fatal(err)
+	}
+	loaded := must[*rest.Config](t)(clientcmd.BuildConfigFromFlags("", file))
+	if loaded.Host != "https://127.0.0.1:6443" || len(loaded.CertData) == 0 || strings.Contains(string(loaded.CertData), "KEY") {
+		t.Errorf("loaded %+v", loaded)
+	}
+	if info := must[os.FileInfo](t)(os.Lstat(file)); info.Mode()&os.ModeSymlink == 0 {
+		t.Error("the link was replaced by a file")
+	}
+	c := must[[]byte](t)(os.ReadFile(file))
+	if !strings.Contains(string(c), "name: work") {
+		t.Error("the user's own context is gone")
+	}
+	if err := UnmergeKubeconfig(file, "dev"); err != nil {
+		t.Fatal(err)
+	}
+	if c := must[[]byte](t)(os.ReadFile(file)); strings.Contains(string(c), "dev") || !strings.Contains(string(c), "name: work") {
+		t.Errorf("after taking ours out: %s", c)
+	}
+	write(t, dir, "dotfiles", "{{{")
+	if err := MergeKubeconfig(file, k); err == nil {
+		t.Error("a broken kubeconfig was overwritten")
+	}
+}
+
+func FuzzParsePair(f *testing.F) {
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if c, err := parsePair(data); err == nil && c.tls.Leaf == nil {
+			t.Error("a pair without a certificate")
+		}
+	})
+}

@@ -106,6 +106,16 @@ var ErrCompacted = errors.New("revision has been compacted")
 // ErrFuture: the asked-for revision does not exist yet.
 var ErrFuture = errors.New("revision lies in the future")
 
+// ErrUnavailable: the store cannot be reached, has no leader, or answered too
+// late. Whether a write happened is unknown.
+var ErrUnavailable = errors.New("store is unavailable")
+
+// ErrFull: the store has no space left for writes; reads and deletions still work.
+var ErrFull = errors.New("store is full")
+
+// ErrTooLarge: the value is larger than the store takes.
+var ErrTooLarge = errors.New("value is too large for the store")
+
 // ConflictError: the key was not at the expected revision. Current is what was
 // found instead, in the same transaction; its ModRevision is 0 where the key does not exist.
 type ConflictError struct {

@@ -1,0 +1,155 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-semver/semver"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+)
+
+// Config is how to reach an external etcd cluster.
+type Config struct {
+	// Endpoints are URLs: https://HOST:PORT, http://HOST:PORT, unix:///PATH.
+	Endpoints []string
+	// CAFile, CertFile and KeyFile are PEM files for https endpoints: whom to
+	// trust ("" = the host's roots), and who we are ("" = nobody). Certificate and key are
+	// read again for each connection, so they can be renewed in place.
+	CAFile, CertFile, KeyFile string
+	// ServerName is what certificates are checked for; "" = the endpoint's host.
+	ServerName string
+	// Timeout bounds each call that has no deadline of its own, and Dial; 0 = 10 s.
+	Timeout time.Duration
+}
+
+// oldest is the first version whose progress notifications can be trusted not
+// to overtake events (etcd #15220), which consistent lists from the cache rely on.
+var oldest = semver.Version{Major: 3, Minor: 5, Patch: 8}
+
+// Dial connects to an etcd cluster and checks that it answers.
+func Dial(ctx context.Context, cfg Config) (*Store, error) {
+	cfg, tlsConfig, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Context:   context.WithoutCancel(ctx), // Close ends it, not the context of dialling
+		Endpoints: cfg.Endpoints, TLS: tlsConfig,
+		DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
+		MaxCallSendMsgSize: 64 << 20, // etcd bounds requests, and says so readably
+		Logger:             zap.NewNop(),
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+				MinConnectTimeout: 5 * time.Second,
+			}),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err)
+	}
+	s := newStore(client, "etcd at "+strings.Join(cfg.Endpoints, ", "), cfg.Timeout)
+	if err := s.greet(ctx, cfg); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return s, nil
+}
+
+// greet asks the endpoints one after another for their version, so that a
+// wrong address, certificate or version is found here and named.
+func (s *Store) greet(ctx context.Context, cfg Config) error {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	var failures []error
+	for i, ep := range cfg.Endpoints {
+		// Each endpoint gets its share of the time: one that is down must not use up all of it.
+		left := len(cfg.Endpoints) - i
+		deadline, _ := ctx.Deadline()
+		one, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		resp, err := s.client.Maintenance.Status(one, ep)
+		cancel()
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %s", ep, plain(err)))
+			continue
+		}
+		if v, err := semver.NewVersion(resp.Version); err != nil || v.LessThan(oldest) {
+			return fmt.Errorf("etcd at %s has version %s: want %s or newer, whose watches tell their progress reliably", ep, resp.Version, oldest)
+		}
+		return nil
+	}
+	return fmt.Errorf("no etcd answers; check store.endpoints and the certificates: %w", errors.Join(failures...))
+}
+
+func (c Config) complete() (Config, *tls.Config, error) {
+	if len(c.Endpoints) == 0 {
+		return c, nil, errors.New("etcd: no endpoints given")
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	secure := 0
+	for _, ep := range c.Endpoints {
+		u, err := url.Parse(ep)
+		if err != nil {
+			return c, nil, fmt.Errorf("etcd endpoint %q: %w", ep, err)
+		}
+		switch u.Scheme {
+		case "https", "unixs":
+			secure++
+		case "http", "unix":
+		default:
+			return c, nil, fmt.Errorf("etcd endpoint %q: want a URL that begins with https://, http:// or unix://", ep)
+		}
+	}
+	if secure == 0 {
+		if c.CAFile+c.CertFile+c.KeyFile != "" {
+			return c, nil, errors.New("etcd: certificate files are given, but no endpoint begins with https://")
+		}
+		return c, nil, nil
+	}
+	if secure != len(c.Endpoints) {
+		return c, nil, fmt.Errorf("etcd endpoints %s: use https:// for all of them or for none", strings.Join(c.Endpoints, ", "))
+	}
+	t, err := c.tls()
+	return c, t, err
+}
+
+func (c Config) tls() (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("etcd: read CA certificates: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("etcd: %s holds no PEM certificate", c.CAFile)
+		}
+	}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		return nil, fmt.Errorf("etcd: a client certificate needs both files, got certificate %q and key %q", c.CertFile, c.KeyFile)
+	}
+	if c.CertFile == "" {
+		return t, nil
+	}
+	if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
+		return nil, fmt.Errorf("etcd: client certificate: %w", err)
+	}
+	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		return &pair, err
+	}
+	return t, nil
+}

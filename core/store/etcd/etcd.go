@@ -1,0 +1,296 @@
+// Package etcd is the store on etcd: an external cluster (Dial) or one in this
+// process (Start).
+//
+// A write is one transaction, and what a conflict found comes out of the same
+// transaction. Keys and values are written as given, so that an upstream
+// Kubernetes opens what is stored here. Keys that expire share leases in coarse
+// time buckets. A watch keeps etcd's guarantees: ordered, nothing twice,
+// no revision split, and it outlives lost connections; when it cannot go on it ends
+// and says why, it never skips.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wasmplane/wasmplane/core/store"
+)
+
+// Store implements store.Store. It is safe for concurrent use.
+type Store struct {
+	client *clientv3.Client
+	// where names the other end in errors: the endpoints, or the data directory.
+	where   string
+	timeout time.Duration
+	leases  leases
+	watches watchSerial
+}
+
+var _ store.Store = (*Store)(nil)
+
+func newStore(client *clientv3.Client, where string, timeout time.Duration) *Store {
+	s := &Store{client: client, where: where, timeout: timeout}
+	s.leases.store = s
+	return s
+}
+
+// Close ends every watch and the connection. A store that belongs to a Server is closed by it.
+func (s *Store) Close() error { return s.client.Close() }
+
+// bound gives a call that has no deadline of its own one, so that nobody waits
+// for ever on an etcd that does not answer.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
+	call, cancel := s.bound(ctx)
+	defer cancel()
+	resp, err := s.client.KV.Get(call, key)
+	if err != nil {
+		return store.KV{}, s.failure(ctx, err, "get", key)
+	}
+	if len(resp.Kvs) == 0 {
+		return store.KV{}, fmt.Errorf("get %s: %w", key, store.ErrNotFound)
+	}
+	return fromKV(resp.Kvs[0]), nil
+}
+
+// Put implements store.Store.
+func (s *Store) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	call, cancel := s.bound(ctx)
+	defer cancel()
+	rev, err := s.put(call, key, value, expect, ttl)
+	if ttl > 0 && errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		// The shared lease was revoked behind our back, as after a restore.
+		s.leases.forget(ttl)
+		rev, err = s.put(call, key, value, expect, ttl)
+	}
+	return rev, s.failure(ctx, err, "put", key)
+}
+
+func (s *Store) put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	var opts []clientv3.OpOption
+	if ttl > 0 {
+		id, err := s.leases.get(ctx, ttl)
+		if err != nil {
+			return 0, err
+		}
+		opts = append(opts, clientv3.WithLease(id))
+	}
+	return s.swap(ctx, key, expect, clientv3.OpPut(key, string(value), opts...))
+}
+
+// Delete implements store.Store.
+func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	call, cancel := s.bound(ctx)
+	defer cancel()
+	rev, err := s.swap(call, key, expect, clientv3.OpDelete(key))
+	return rev, s.failure(ctx, err, "delete", key)
+}
+
+// swap does op if key is at revision expect, and reads the key if not, in one transaction.
+func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.Op) (int64, error) {
+	resp, err := s.client.KV.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
+		Then(op).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return 0, err
+	}
+	if resp.Succeeded {
+		return resp.Header.Revision, nil
+	}
+	conflict := &store.ConflictError{Key: key, Expect: expect, Current: store.KV{Key: key}}
+	if kvs := resp.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		conflict.Current = fromKV(kvs[0])
+	}
+	return 0, conflict
+}
+
+// A list is read in pages of about this many bytes, so that neither etcd nor
+// we hold a large one twice, and writes get their turn in between.
+const (
+	pageBytes     = 8 << 20
+	firstPageKeys = 500
+	maxPageKeys   = 10000
+)
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, prefix string, o store.ListOptions) (store.Page, error) {
+	end := clientv3.GetPrefixRangeEnd(prefix)
+	page := store.Page{Revision: o.Revision}
+	from := max(prefix, o.From)
+	if end != "\x00" && from >= end {
+		return s.emptyPage(ctx, page)
+	}
+	limit := int64(math.MaxInt64)
+	if o.Limit > 0 {
+		limit = o.Limit
+	}
+	chunk := int64(firstPageKeys)
+	if o.Limit > 0 && o.Limit <= maxPageKeys {
+		chunk = o.Limit // one answer, as asked for
+	}
+	for {
+		resp, err := s.rangeOnce(ctx, from, end, page.Revision, min(chunk, limit))
+		if err != nil {
+			return store.Page{}, s.failure(ctx, err, "list", prefix)
+		}
+		if page.Revision == 0 {
+			page.Revision = resp.Header.Revision
+		}
+		if page.Items == nil {
+			page.Items = make([]store.KV, 0, min(limit, resp.Count))
+		}
+		size := 0
+		for _, kv := range resp.Kvs {
+			page.Items = append(page.Items, fromKV(kv))
+			size += len(kv.Key) + len(kv.Value)
+		}
+		n := int64(len(resp.Kvs))
+		limit -= n
+		if !resp.More || n == 0 {
+			return page, nil
+		}
+		if limit == 0 {
+			page.More, page.Remaining = true, resp.Count-n
+			return page, nil
+		}
+		from = string(resp.Kvs[n-1].Key) + "\x00"
+		chunk = min(max(pageBytes/(int64(size)/n+1), 1), maxPageKeys)
+	}
+}
+
+func (s *Store) rangeOnce(ctx context.Context, from, end string, rev, limit int64) (*clientv3.GetResponse, error) {
+	call, cancel := s.bound(ctx)
+	defer cancel()
+	return s.client.KV.Get(call, from, clientv3.WithRange(end), clientv3.WithRev(rev), clientv3.WithLimit(limit))
+}
+
+// emptyPage answers a list that begins behind its prefix: nothing, but at a revision.
+func (s *Store) emptyPage(ctx context.Context, page store.Page) (store.Page, error) {
+	if page.Revision > 0 {
+		return page, nil
+	}
+	rev, err := s.Revision(ctx)
+	page.Revision = rev
+	return page, err
+}
+
+// Revision implements store.Store: a linearizable read of a key that is never written.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	call, cancel := s.bound(ctx)
+	defer cancel()
+	resp, err := s.client.KV.Get(call, "\x00", clientv3.WithCountOnly())
+	if err != nil {
+		return 0, s.failure(ctx, err, "read", "the newest revision")
+	}
+	return resp.Header.Revision, nil
+}
+
+// Compact implements store.Store. What is compacted already is no error.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	call, cancel := s.bound(ctx)
+	defer cancel()
+	_, err := s.client.KV.Compact(call, revision)
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return nil
+	}
+	return s.failure(ctx, err, "compact to revision", fmt.Sprint(revision))
+}
+
+// Backup writes a snapshot of the whole store, as `etcdutl snapshot restore` reads it.
+func (s *Store) Backup(ctx context.Context, w io.Writer) (int64, error) {
+	r, err := s.client.Maintenance.Snapshot(ctx)
+	if err != nil {
+		return 0, s.failure(ctx, err, "take", "a snapshot")
+	}
+	defer func() { _ = r.Close() }() // the stream was read to its end or failed already
+	n, err := io.Copy(w, r)
+	if err != nil {
+		return n, s.failure(ctx, err, "take", "a snapshot")
+	}
+	return n, nil
+}
+
+func fromKV(kv *mvccpb.KeyValue) store.KV {
+	return store.KV{Key: string(kv.Key), Value: kv.Value, ModRevision: kv.ModRevision, CreateRev: kv.CreateRevision, LeaseID: kv.Lease}
+}
+
+// failure turns an error of etcd's client into one of the contract. What the
+// caller's own context ended stays recognisable as that.
+func (s *Store) failure(ctx context.Context, err error, verb, what string) error {
+	if err == nil {
+		return nil
+	}
+	var conflict *store.ConflictError
+	if errors.As(err, &conflict) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s %s: %w", verb, what, context.Cause(ctx))
+	}
+	class, hint := classify(err)
+	if class == nil {
+		return fmt.Errorf("%s %s in %s: %w", verb, what, s.where, err)
+	}
+	return fmt.Errorf("%s %s in %s: %w: %s%s", verb, what, s.where, class, plain(err), hint)
+}
+
+func classify(err error) (class error, hint string) {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return store.ErrCompacted, ""
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return store.ErrFuture, ""
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return store.ErrFull, "; delete objects, or raise the quota and clear the alarm"
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return store.ErrTooLarge, ""
+	case errors.Is(err, rpctypes.ErrTooManyRequests):
+		return store.ErrUnavailable, "; etcd falls behind with applying writes"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, clientv3.ErrNoAvailableEndpoints), errors.Is(err, context.Canceled):
+		return store.ErrUnavailable, ""
+	}
+	switch code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.DataLoss:
+		return store.ErrUnavailable, ""
+	case codes.ResourceExhausted:
+		return store.ErrTooLarge, "" // gRPC's own bound on a message
+	}
+	return nil, ""
+}
+
+func code(err error) codes.Code {
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return status.Code(err)
+}
+
+// plain is the error's text without gRPC's and etcd's prefixes.
+func plain(err error) string {
+	text := err.Error()
+	if s, ok := status.FromError(err); ok {
+		text = s.Message()
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(text, "etcdserver: "), "mvcc: ")
+}

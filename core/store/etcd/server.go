@@ -1,0 +1,232 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"golang.org/x/sys/unix"
+)
+
+// ServerConfig is an etcd of one member in this process.
+type ServerConfig struct {
+	// Dir holds the data; made with mode 0700 where it does not exist.
+	Dir string
+	// Listen are URLs that other processes may use the store by
+	// (unix:///PATH, http://127.0.0.1:PORT); none by default. They are not authenticated: only
+	// sockets below a directory that is closed to others are safe.
+	Listen []string
+	// Quota bounds the database file in bytes; 0 = 8 GiB.
+	Quota int64
+	// MaxRequest bounds one write in bytes; 0 = 1.5 MiB, as etcd's own default.
+	MaxRequest int
+	// Timeout bounds each call that has no deadline of its own, and the start; 0 = 30 s.
+	Timeout time.Duration
+	// NoFsync trades durability for speed: a crash of the machine (not of the
+	// process) may lose acknowledged writes. For tests and throw-away clusters.
+	NoFsync bool
+	Logger  *slog.Logger // nil = discard
+}
+
+// Server is an etcd that runs in this process.
+type Server struct {
+	etcd  *embed.Etcd
+	store *Store
+	lock  *os.File
+}
+
+// Start opens the data directory and waits until the store can be used. Two
+// processes cannot share one; the second is told which process has it.
+func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
+	cfg, listen, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the store's data directory: %w", err)
+	}
+	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("close the store's data directory to others: %w", err)
+	}
+	s := &Server{}
+	if s.lock, err = lockDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.etcd, err = open(cfg.embed(listen)); err != nil {
+		return nil, fmt.Errorf("open the store in %s: %w", cfg.Dir, err)
+	}
+	wait := time.NewTimer(cfg.Timeout)
+	defer wait.Stop()
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+	case <-s.etcd.Server.StopNotify():
+		return nil, fmt.Errorf("the store in %s stopped while it started", cfg.Dir)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("start the store in %s: %w", cfg.Dir, context.Cause(ctx))
+	case <-wait.C:
+		return nil, fmt.Errorf("the store in %s was not ready after %v", cfg.Dir, cfg.Timeout)
+	}
+	s.store = newStore(v3client.New(s.etcd.Server), "the store in "+cfg.Dir, cfg.Timeout)
+	return s, nil
+}
+
+func (c ServerConfig) complete() (ServerConfig, []url.URL, error) {
+	if c.Dir == "" {
+		return c, nil, errors.New("store: no data directory given")
+	}
+	abs, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, nil, fmt.Errorf("store: data directory %q: %w", c.Dir, err)
+	}
+	c.Dir = abs
+	if c.Quota == 0 {
+		c.Quota = 8 << 30
+	}
+	if c.MaxRequest == 0 {
+		c.MaxRequest = 3 << 19
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	listen := []url.URL{} // not nil: embed would fill in TCP ports
+	for _, l := range c.Listen {
+		u, err := url.Parse(l)
+		if err != nil {
+			return c, nil, fmt.Errorf("store: listen address %q: %w", l, err)
+		}
+		if u.Scheme != "unix" && u.Scheme != "http" {
+			return c, nil, fmt.Errorf("store: listen address %q: want unix:///PATH or http://127.0.0.1:PORT", l)
+		}
+		listen = append(listen, *u)
+	}
+	return c, listen, nil
+}
+
+func (c ServerConfig) embed(listen []url.URL) *embed.Config {
+	e := embed.NewConfig()
+	e.Dir = c.Dir
+	e.Name = "wasmplane"
+	e.ListenPeerUrls, e.ListenClientUrls = []url.URL{}, listen
+	// The one member needs an address in the membership, though nobody listens there.
+	self := url.URL{Scheme: "http", Host: "localhost:0"}
+	e.AdvertisePeerUrls, e.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
+	e.InitialCluster = e.Name + "=" + self.String()
+	// One member elects itself: no reason to wait for a second.
+	e.TickMs, e.ElectionMs = 10, 100
+	e.QuotaBackendBytes = c.Quota
+	e.MaxRequestBytes = uint(c.MaxRequest)
+	e.UnsafeNoFsync = c.NoFsync
+	// raft keeps this many entries in memory and replays them at the next
+	// start; there is no follower to catch up.
+	e.SnapshotCount, e.SnapshotCatchUpEntries = 2000, 100
+	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModeRevision, "0"
+	e.BootstrapDefragThresholdMegabytes = 100
+	e.EnableGRPCGateway = false
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapToSlog(c.Logger))
+	return e
+}
+
+// open starts etcd and turns its panics about a damaged directory into errors.
+func open(cfg *embed.Config) (e *embed.Etcd, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e, err = nil, fmt.Errorf("etcd cannot use this directory (restore it from a backup, or move it away to start empty): %v", r)
+		}
+	}()
+	return embed.StartEtcd(cfg)
+}
+
+// lockDir takes the directory for this process. etcd has a lock of its own,
+// but waits for it without end and says nothing.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "wasmplane.lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the store's data directory: %w", err)
+	}
+	if err := tryLock(f); err != nil {
+		holder, _ := os.ReadFile(path) //nolint:errcheck // only makes the message better
+		_ = f.Close()
+		return nil, fmt.Errorf("data directory %s is in use by another instance%s: stop it, or choose another directory", dir, pidOf(holder))
+	}
+	if err := probeEtcdLock(dir); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+		if err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock the store's data directory: %w", err)
+		}
+	}
+	return f, nil
+}
+
+func pidOf(holder []byte) string {
+	if pid := strings.TrimSpace(string(holder)); pid != "" {
+		return " (process " + pid + ")"
+	}
+	return ""
+}
+
+// probeEtcdLock finds out whether an etcd of another kind has the database open.
+func probeEtcdLock(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the store's database: %w", err)
+	}
+	defer func() { _ = f.Close() }() // releases the lock, too
+	if err := tryLock(f); err != nil {
+		return fmt.Errorf("the database in %s is open in another process: stop it, or choose another directory", dir)
+	}
+	return nil
+}
+
+func tryLock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+
+// Store is the store that the server serves, without a network between. It
+// lives until Close.
+func (s *Server) Store() *Store { return s.store }
+
+// Done is closed when etcd stopped, by Close or because its disk failed.
+func (s *Server) Done() <-chan struct{} { return s.etcd.Server.StopNotify() }
+
+// Close ends every watch, stops etcd and releases the directory.
+func (s *Server) Close() error {
+	var errs []error
+	if s.store != nil {
+		if err := s.store.Close(); err != nil && !errors.Is(err, context.Canceled) {
+			errs = append(errs, err)
+		}
+	}
+	if s.etcd != nil {
+		s.etcd.Close()
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close the store: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/wasmplane/wasmplane/core/store"
+)
+
+// watcher carries one etcd watch to its reader.
+type watcher struct {
+	store   *Store
+	stream  context.Context // names the watch's own gRPC stream; see Watch
+	batches chan store.Batch
+
+	mu  sync.Mutex
+	err error
+}
+
+// watchSerial tells the streams of one process apart.
+type watchSerial struct{ n atomic.Int64 }
+
+// Watch implements store.Store.
+func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", prefix, err)
+	}
+	w := &watcher{store: s, batches: make(chan store.Batch, 16)}
+	// etcd's client puts watches with equal metadata on one stream, where a
+	// request for progress waits for the slowest of them. Each of ours has its own.
+	// hasleader makes the server end the stream rather than keep silent when it is cut off from its peers.
+	ctx, cancel := context.WithCancel(ctx)
+	w.stream = metadata.NewOutgoingContext(ctx, metadata.Pairs(
+		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader,
+		"wasmplane-watch", strconv.FormatInt(s.watches.n.Add(1), 10)))
+	// No WithFragment: etcd then never splits a revision over two responses.
+	responses := s.client.Watcher.Watch(w.stream, prefix,
+		clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithPrevKV(), clientv3.WithProgressNotify())
+	go func() {
+		defer cancel()
+		defer close(w.batches)
+		w.end(ctx, w.copy(ctx, responses), prefix)
+	}()
+	return w, nil
+}
+
+// copy hands responses on until the watch ends, and returns why.
+func (w *watcher) copy(ctx context.Context, responses clientv3.WatchChan) error {
+	for resp := range responses {
+		if err := resp.Err(); err != nil {
+			return err
+		}
+		batch, err := toBatch(resp)
+		if err != nil {
+			return err
+		}
+		select {
+		case w.batches <- batch:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return errors.New("etcd's client ended the watch")
+}
+
+func (w *watcher) end(ctx context.Context, err error, prefix string) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	w.mu.Lock()
+	w.err = w.store.failure(ctx, err, "watch", prefix)
+	w.mu.Unlock()
+}
+
+func toBatch(resp clientv3.WatchResponse) (store.Batch, error) {
+	if len(resp.Events) == 0 {
+		return store.Batch{Revision: resp.Header.Revision}, nil
+	}
+	events := make([]store.Event, len(resp.Events))
+	for i, e := range resp.Events {
+		if e.Kv == nil {
+			return store.Batch{}, fmt.Errorf("etcd sent an event without a key at revision %d", resp.Header.Revision)
+		}
+		events[i].KV = fromKV(e.Kv)
+		if e.PrevKv != nil {
+			events[i].Prev = fromKV(e.PrevKv)
+		}
+		switch {
+		case e.Type == clientv3.EventTypeDelete:
+			events[i].Type = store.Delete
+			// Unlike a put of an existing key, a deletion always had something before it; without
+			// it the last state cannot be told. etcd leaves it out when it was just compacted away.
+			if e.PrevKv == nil {
+				return store.Batch{}, rpctypes.ErrCompacted
+			}
+		case !e.IsCreate() && e.PrevKv == nil:
+			return store.Batch{}, rpctypes.ErrCompacted
+		}
+	}
+	// Events of later revisions may be under way; the header knows of them already.
+	return store.Batch{Events: events, Revision: events[len(events)-1].KV.ModRevision}, nil
+}
+
+// Batches implements store.Watcher.
+func (w *watcher) Batches() <-chan store.Batch { return w.batches }
+
+// Progress implements store.Watcher.
+func (w *watcher) Progress(ctx context.Context) error {
+	if err := w.stream.Err(); err != nil {
+		return fmt.Errorf("ask for the progress of a watch that has ended: %w", err)
+	}
+	if md, ok := metadata.FromOutgoingContext(w.stream); ok {
+		ctx = metadata.NewOutgoingContext(ctx, md)
+	}
+	if err := w.store.client.Watcher.RequestProgress(ctx); err != nil {
+		return w.store.failure(ctx, err, "ask for", "the progress of a watch")
+	}
+	return nil
+}
+
+// Err implements store.Watcher.
+func (w *watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}

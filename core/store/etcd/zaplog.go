@@ -1,0 +1,67 @@
+package etcd
+
+import (
+	"fmt"
+	"log/slog"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// zapToSlog is a zap logger for etcd's server that hands warnings and worse to
+// l. A "fatal" of etcd panics instead of ending the process, so that open can
+// report it.
+func zapToSlog(l *slog.Logger) *zap.Logger {
+	return zap.New(&slogCore{log: l}, zap.WithFatalHook(zapcore.WriteThenPanic))
+}
+
+type slogCore struct{ log *slog.Logger }
+
+// Enabled implements zapcore.LevelEnabler.
+func (c *slogCore) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
+
+// With implements zapcore.Core.
+func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
+	return &slogCore{log: slog.New(c.log.Handler().WithAttrs(toAttrs(fields)))}
+}
+
+// Check implements zapcore.Core.
+func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements zapcore.Core.
+func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	if e.Level == zapcore.WarnLevel {
+		// What etcd warns of (a slow disk, a slow request) matters to who
+		// looks for the reason of slowness, and to nobody else.
+		c.log.Debug("etcd: "+e.Message, toArgs(fields)...)
+		return nil
+	}
+	c.log.Error("etcd: "+e.Message, toArgs(fields)...)
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (c *slogCore) Sync() error { return nil }
+
+func toArgs(fields []zapcore.Field) []any {
+	var args []any
+	for _, a := range toAttrs(fields) {
+		args = append(args, a)
+	}
+	return args
+}
+
+func toAttrs(fields []zapcore.Field) []slog.Attr {
+	enc := zapcore.NewMapObjectEncoder()
+	attrs := make([]slog.Attr, 0, len(fields))
+	for _, f := range fields {
+		f.AddTo(enc)
+		attrs = append(attrs, slog.String(f.Key, fmt.Sprint(enc.Fields[f.Key])))
+	}
+	return attrs
+}

@@ -1,0 +1,206 @@
+// Package authn answers one question for the apiserver: who sends this request?
+//
+// It asks, in this order: a front proxy's headers, the client certificate, the
+// bearer token (static token file, service account tokens, further ones), and,
+// for health endpoints alone, it lets everyone in as system:anonymous. The first
+// that knows the caller decides. A credential that is present but wrong refuses
+// the request; it never falls back to anonymous.
+//
+// The errors of New's authenticator are for the log. What a client is told is
+// always just "Unauthorized": not which authenticator failed, nor why.
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Config lists the sources of identity. Whatever is nil or empty is not asked.
+type Config struct {
+	// ClientCAs vouch for client certificates. It is a function because
+	// authorities are renewed while the server runs.
+	ClientCAs func() *x509.CertPool
+	// FrontProxy trusts the identity headers of an authenticating proxy.
+	FrontProxy *FrontProxy
+	// TokenFile is a CSV file of token, user, uid and optionally "group1,group2".
+	TokenFile string
+	// ServiceAccounts checks service account tokens; core/api/satoken makes one.
+	ServiceAccounts authenticator.Token
+	// Tokens are asked after the others, in order; each must be aware of audiences.
+	Tokens []authenticator.Token
+	// Audiences are the names by which tokens mean this apiserver; at least one.
+	Audiences []string
+	// AnonymousPaths may be read by anyone; default /livez, /readyz, /healthz.
+	// Not nil and empty: none.
+	AnonymousPaths []string
+	// TokenCacheSize bounds how many tokens are remembered; default 8192.
+	TokenCacheSize int
+	// TokenCacheTTL is how long a good token is believed without being checked
+	// again, and so how long one lives after its pod is gone; default 10 s.
+	// A negative value switches the cache off.
+	TokenCacheTTL time.Duration
+	// Now is the clock; default time.Now.
+	Now func() time.Time
+}
+
+// FrontProxy names the proxies whose headers are believed.
+type FrontProxy struct {
+	// CAs vouch for the proxy's client certificate.
+	CAs func() *x509.CertPool
+	// Names are the common names that the certificate may have; empty: any.
+	Names []string
+	// Headers carry the identity; defaults X-Remote-User, X-Remote-Uid,
+	// X-Remote-Group and X-Remote-Extra-.
+	UserHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
+}
+
+func (c *Config) complete() error {
+	if len(c.Audiences) == 0 {
+		return errors.New("authn: Audiences is empty: name at least the service account issuer's URL")
+	}
+	if c.AnonymousPaths == nil {
+		c.AnonymousPaths = []string{"/livez", "/readyz", "/healthz"}
+	}
+	if c.TokenCacheSize <= 0 {
+		c.TokenCacheSize = 8192
+	}
+	if c.TokenCacheTTL == 0 {
+		c.TokenCacheTTL = 10 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if p := c.FrontProxy; p != nil {
+		if p.CAs == nil {
+			return errors.New("authn: FrontProxy.CAs is nil: without an authority anyone could claim to be anyone")
+		}
+		p.complete()
+	}
+	return nil
+}
+
+func (p *FrontProxy) complete() {
+	for _, d := range []struct {
+		field *[]string
+		value string
+	}{{&p.UserHeaders, "X-Remote-User"}, {&p.UIDHeaders, "X-Remote-Uid"}, {&p.GroupHeaders, "X-Remote-Group"}, {&p.ExtraPrefixes, "X-Remote-Extra-"}} {
+		if len(*d.field) == 0 {
+			*d.field = []string{d.value}
+		}
+	}
+}
+
+// Authenticator identifies requests. It implements authenticator.Request and
+// authenticator.Token.
+type Authenticator struct {
+	requests  authenticator.Request
+	tokens    authenticator.Token
+	audiences authenticator.Audiences
+}
+
+// New builds the chain.
+func New(cfg Config) (*Authenticator, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	tokens, err := newTokens(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var chain []authenticator.Request
+	if p := cfg.FrontProxy; p != nil {
+		chain = append(chain, authenticator.WrapAudienceAgnosticRequest(cfg.Audiences, headerrequest.NewDynamicVerifyOptionsSecure(
+			verifyOptions(p.CAs, cfg.Now),
+			headerrequest.StaticStringSlice(p.Names), headerrequest.StaticStringSlice(p.UserHeaders), headerrequest.StaticStringSlice(p.UIDHeaders),
+			headerrequest.StaticStringSlice(p.GroupHeaders), headerrequest.StaticStringSlice(p.ExtraPrefixes),
+		)))
+	}
+	if cfg.ClientCAs != nil {
+		chain = append(chain, authenticator.WrapAudienceAgnosticRequest(cfg.Audiences, newCertificates(cfg.ClientCAs, cfg.Now)))
+	}
+	chain = append(chain, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+	identified := group.NewAuthenticatedGroupAdder(union.New(chain...))
+	return &Authenticator{
+		requests:  union.NewFailOnError(identified, newAnonymous(cfg.AnonymousPaths)),
+		tokens:    group.NewTokenGroupAdder(tokens, []string{user.AllAuthenticated}),
+		audiences: cfg.Audiences,
+	}, nil
+}
+
+func newTokens(cfg Config) (authenticator.Token, error) {
+	var all []authenticator.Token
+	if cfg.TokenFile != "" {
+		file, err := tokenfile.NewCSV(cfg.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the token file: %w", err)
+		}
+		all = append(all, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, file))
+	}
+	if cfg.ServiceAccounts != nil {
+		all = append(all, cfg.ServiceAccounts)
+	}
+	all = append(all, cfg.Tokens...)
+	tokens := tokenunion.New(all...)
+	if cfg.TokenCacheTTL > 0 {
+		return newTokenCache(tokens, cfg.TokenCacheSize, cfg.TokenCacheTTL, cfg.Now)
+	}
+	return tokens, nil
+}
+
+// AuthenticateRequest implements authenticator.Request. On success the
+// credentials are taken off the request, so that nothing behind can log them or
+// send them on.
+func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if _, ok := authenticator.AudiencesFrom(r.Context()); !ok {
+		r = r.WithContext(authenticator.WithAudiences(r.Context(), a.audiences))
+	}
+	resp, ok, err := a.requests.AuthenticateRequest(r)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	if resp.User.GetName() != user.Anonymous && len(a.audiences.Intersect(resp.Audiences)) == 0 {
+		return nil, false, fmt.Errorf("the credential of %q is meant for %q, not for this apiserver %q", resp.User.GetName(), resp.Audiences, a.audiences)
+	}
+	r.Header.Del("Authorization")
+	return resp, true, nil
+}
+
+// AuthenticateToken implements authenticator.Token. The audiences are those of
+// ctx, or this apiserver's.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	return a.tokens.AuthenticateToken(ctx, token)
+}
+
+// Audiences are the names by which tokens mean this apiserver.
+func (a *Authenticator) Audiences() authenticator.Audiences { return a.audiences }
+
+// anonymous lets everyone read some paths. Only reads: a probe needs no more.
+type anonymous struct{ paths []string }
+
+func newAnonymous(paths []string) authenticator.Request { return anonymous{paths} }
+
+func (a anonymous) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || !slices.Contains(a.paths, r.URL.Path) {
+		return nil, false, nil
+	}
+	auds, _ := authenticator.AudiencesFrom(r.Context())
+	return &authenticator.Response{
+		User:      &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
+		Audiences: auds,
+	}, true, nil
+}

@@ -1,0 +1,223 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/trace"
+)
+
+// Loop is one control loop: sources put keys into a queue, workers take them out
+// and reconcile. A key is reconciled by one worker at a time; keys that fail come
+// back with a growing delay.
+type Loop[K comparable] struct {
+	name      string
+	workers   int
+	reconcile func(context.Context, K) error
+	queue     workqueue.TypedRateLimitingInterface[K]
+	log       *slog.Logger
+	tracer    oteltrace.Tracer
+
+	sources []source
+	synced  []cache.InformerSynced
+	jobs    []func(context.Context)
+}
+
+type source struct {
+	informer cache.SharedInformer
+	handler  cache.ResourceEventHandler
+}
+
+const (
+	firstRetry = 5 * time.Millisecond
+	// lastRetry bounds the delay of a key that keeps failing. Upstream lets it grow to
+	// 1000 s; an operator who repaired the cause should not have to wait that long.
+	lastRetry = 5 * time.Minute
+)
+
+// NewLoop makes a loop that runs nothing yet. workers below 1 counts as 1.
+func NewLoop[K comparable](env Env, name string, workers int, reconcile func(context.Context, K) error) *Loop[K] {
+	tracer := env.Tracer
+	if tracer == nil {
+		tracer = trace.Discard()
+	}
+	log := env.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Loop[K]{
+		name:      name,
+		workers:   max(workers, 1),
+		reconcile: reconcile,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)),
+		log:    log.With("controller", name),
+		tracer: tracer,
+	}
+}
+
+// Add queues a key.
+func (l *Loop[K]) Add(key K) { l.queue.Add(key) }
+
+// AddAfter queues a key after a delay.
+func (l *Loop[K]) AddAfter(key K, d time.Duration) { l.queue.AddAfter(key, d) }
+
+// AddLimited queues a key after the delay that its failures so far have earned.
+func (l *Loop[K]) AddLimited(key K) { l.queue.AddRateLimited(key) }
+
+// Log is the loop's logger.
+func (l *Loop[K]) Log() *slog.Logger { return l.log }
+
+// Watch lets events of an informer feed the queue while the loop runs. Workers
+// start only after every watched informer has delivered what exists.
+func (l *Loop[K]) Watch(informer cache.SharedInformer, handler cache.ResourceEventHandler) {
+	l.sources = append(l.sources, source{informer, handler})
+}
+
+// Needs makes workers wait for a cache that is read but whose events queue nothing.
+func (l *Loop[K]) Needs(informers ...cache.SharedInformer) {
+	for _, i := range informers {
+		l.synced = append(l.synced, i.HasSynced)
+	}
+}
+
+// Beside runs a job with the loop: started when the caches are there, ended by
+// its context, waited for.
+func (l *Loop[K]) Beside(job func(context.Context)) { l.jobs = append(l.jobs, job) }
+
+// Run works until ctx ends, then stops listening and waits for the workers. It is
+// called once.
+func (l *Loop[K]) Run(ctx context.Context) error {
+	defer l.queue.ShutDown()
+	for _, s := range l.sources {
+		registration, err := s.informer.AddEventHandler(s.handler)
+		if err != nil {
+			return fmt.Errorf("%s: watching: %w", l.name, err)
+		}
+		defer func() { _ = s.informer.RemoveEventHandler(registration) }() // fails only when the informer has ended
+		l.synced = append(l.synced, registration.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
+		return nil
+	}
+	l.log.Debug("the controller works")
+	var running sync.WaitGroup
+	for range l.workers {
+		running.Go(func() { l.work(ctx) })
+	}
+	for _, job := range l.jobs {
+		running.Go(func() { job(ctx) })
+	}
+	<-ctx.Done()
+	l.queue.ShutDown()
+	running.Wait()
+	return nil
+}
+
+func (l *Loop[K]) work(ctx context.Context) {
+	for {
+		key, shutdown := l.queue.Get()
+		if shutdown {
+			return
+		}
+		l.once(ctx, key)
+		l.queue.Done(key)
+	}
+}
+
+// once reconciles one key and decides when it comes again.
+func (l *Loop[K]) once(ctx context.Context, key K) {
+	if ctx.Err() != nil {
+		return
+	}
+	step := newStep()
+	err := l.protected(withStep(ctx, step), key)
+	step.record(ctx, l.tracer, l.name, err)
+	switch {
+	case err == nil:
+		l.queue.Forget(key)
+		return
+	case ctx.Err() != nil:
+		return
+	case errors.Is(err, ErrStale):
+	case apierrors.IsConflict(err), apierrors.HasStatusCause(err, "NamespaceTerminating"):
+		// Somebody else wrote in between, or the namespace goes away: ordinary life.
+		l.log.Debug("a reconcile is tried again", "key", fmt.Sprint(key), "error", err)
+	default:
+		l.log.Warn("a reconcile failed and will be tried again", "key", fmt.Sprint(key), "attempt", l.queue.NumRequeues(key)+1, "error", err)
+	}
+	l.queue.AddRateLimited(key)
+}
+
+// protected turns a panic of one key into an error: one object that we cannot
+// handle must not stop the work on all others.
+func (l *Loop[K]) protected(ctx context.Context, key K) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic while reconciling: %v", r)
+			l.log.Error("a reconcile panicked", "key", fmt.Sprint(key), "panic", r, "stack", stack())
+		}
+	}()
+	return l.reconcile(ctx, key)
+}
+
+// KeyHandler queues the key of every object that changes.
+func KeyHandler(loop *Loop[Key]) cache.ResourceEventHandler {
+	return EachObject(func(obj metav1.Object) { loop.Add(cache.MetaObjectToName(obj)) })
+}
+
+// EachObject calls f for each object that appears, changes or goes, with its
+// last known state. Resyncs that changed nothing are left out.
+func EachObject(f func(metav1.Object)) cache.ResourceEventHandler {
+	return Changes(func(old, current metav1.Object) {
+		if current != nil {
+			f(current)
+		} else {
+			f(old)
+		}
+	})
+}
+
+// Changes calls f with an object's former and present state: old is nil when it
+// appeared, current is nil when it is gone. An object that was deleted and made
+// anew between two events arrives as two calls. Resyncs are left out.
+func Changes(f func(old, current metav1.Object)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if o, ok := obj.(metav1.Object); ok {
+				f(nil, o)
+			}
+		},
+		UpdateFunc: func(oldObj, newObj any) {
+			o, ok1 := oldObj.(metav1.Object)
+			n, ok2 := newObj.(metav1.Object)
+			switch {
+			case !ok1 || !ok2:
+			case o.GetUID() != n.GetUID():
+				f(o, nil)
+				f(nil, n)
+			case o.GetResourceVersion() != n.GetResourceVersion() || n.GetResourceVersion() == "":
+				f(o, n)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if o, ok := obj.(metav1.Object); ok {
+				f(o, nil)
+			}
+		},
+	}
+}

@@ -1,0 +1,212 @@
+package containerd
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"text/template"
+
+	"github.com/containerd/containerd/v2/version"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/host"
+)
+
+const (
+	// maxSocketDir is containerd's own limit for shim.socket_dir: a shim's socket is
+	// named by 64 hexadecimal digits, and a unix socket's path has at most 107 bytes.
+	maxSocketDir = 42
+	// DefaultSandboxImage is the pause image that the node builds itself.
+	DefaultSandboxImage = "wasmplane.local/pause:1"
+	defaultLogLimit     = 16 << 20
+	configVersion       = "1" // raised when an older child must not be adopted
+)
+
+// Config says what the containerd of one cluster on one machine looks like.
+type Config struct {
+	// Dir is the private directory: images, state, sockets, logs, helpers. Absolute.
+	Dir string
+	// Names are the host-wide names of the cluster.
+	Names host.Names
+	// Runc is the path of runc; the one on PATH when empty.
+	Runc string
+	// SandboxImage is the pause image, DefaultSandboxImage when empty.
+	SandboxImage string
+	// Snapshotter is "overlayfs" when empty; "native" works where overlayfs does not.
+	Snapshotter string
+	// CNIConfDir is where the CNI configuration lies: Dir/etc/cni when empty.
+	CNIConfDir string
+	// CNIBinDirs are searched for CNI plugins after our own.
+	CNIBinDirs []string
+	// Facts about the machine; found out when nil.
+	Facts *host.Facts
+	// Helpers holds the small binaries; those embedded in this one when nil.
+	Helpers fs.FS
+	// LogLevel of containerd, "info" when empty, and LogLimit the size in bytes at
+	// which its log is turned over (16 MiB when zero; one older log is kept).
+	LogLevel string
+	LogLimit int64
+	// Log receives what happens to the child, not what it says: that is in LogFile.
+	Log *slog.Logger
+}
+
+// complete checks the configuration and fills in the defaults.
+func (c Config) complete() (Config, error) {
+	if !filepath.IsAbs(c.Dir) {
+		return c, fmt.Errorf("containerd's directory %q is not an absolute path", c.Dir)
+	}
+	if c.Names.ID == "" {
+		return c, errors.New("containerd needs the host-wide names of its cluster (host.NamesOf)")
+	}
+	c.Dir = filepath.Clean(c.Dir)
+	if c.Facts == nil {
+		c.Facts = host.Discover()
+	}
+	if c.Runc == "" {
+		c.Runc = c.Facts.Runc
+	}
+	if c.Runc == "" {
+		return c, errors.New("runc is not installed; install it: apt-get install runc")
+	}
+	setDefault(&c.SandboxImage, DefaultSandboxImage)
+	setDefault(&c.Snapshotter, "overlayfs")
+	setDefault(&c.CNIConfDir, filepath.Join(c.Dir, "etc/cni"))
+	setDefault(&c.LogLevel, "info")
+	if c.LogLimit == 0 {
+		c.LogLimit = defaultLogLimit
+	}
+	if c.Helpers == nil {
+		c.Helpers = embeddedHelpers()
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+func setDefault(s *string, v string) {
+	if *s == "" {
+		*s = v
+	}
+}
+
+// Socket is the path of the gRPC socket for CRI and for containerd's own API.
+func (c Config) Socket() string { return filepath.Join(c.stateDir(), "containerd.sock") }
+
+// LogFile is containerd's log.
+func (c Config) LogFile() string { return filepath.Join(c.Dir, "log/containerd.log") }
+
+// RegistryDir is where hosts.toml files of registries lie (certs.d).
+func (c Config) RegistryDir() string { return filepath.Join(c.Dir, "etc/certs.d") }
+
+// Paths of what lies in the private directory.
+func (c Config) root() string       { return filepath.Join(c.Dir, "root") }
+func (c Config) pidFile() string    { return filepath.Join(c.Dir, "containerd.pid") }
+func (c Config) lockFile() string   { return filepath.Join(c.Dir, "containerd.lock") }
+func (c Config) configFile() string { return filepath.Join(c.Dir, "etc/containerd.toml") }
+func (c Config) crashFile() string  { return filepath.Join(c.Dir, "log/containerd.stderr") }
+
+// stateDir holds what is void after a reboot: sockets, mounts, shims' state. It is
+// in the private directory unless that path is too long for unix sockets.
+func (c Config) stateDir() string {
+	dir := filepath.Join(c.Dir, "run")
+	if len(dir)+len("/s") <= maxSocketDir {
+		return dir
+	}
+	return shortStateDir(c.Names, c.Dir)
+}
+
+// shortStateDir stands in for a directory whose path is too long.
+func shortStateDir(n host.Names, dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return "/run/" + n.ID + "-" + hex.EncodeToString(sum[:4])
+}
+
+// hash tells two containerds apart that must not be taken for one another.
+func hash(config []byte) string {
+	h := sha256.New()
+	fmt.Fprintln(h, configVersion, version.Version)
+	h.Write(config)
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+// render writes the configuration file. bin is the directory of the helpers.
+func (c Config) render(bin string) ([]byte, error) {
+	t, err := template.New("config.toml").Funcs(template.FuncMap{"q": strconv.Quote}).Parse(configTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("read containerd's configuration template: %w", err)
+	}
+	var b bytes.Buffer
+	err = t.Execute(&b, map[string]any{
+		"Root": c.root(), "State": c.stateDir(), "Temp": filepath.Join(c.Dir, "tmp"),
+		"Socket": c.Socket(), "LogLevel": c.LogLevel,
+		"Snapshotter": c.Snapshotter, "SandboxImage": c.SandboxImage, "RegistryDir": c.RegistryDir(),
+		"DisableAppArmor": !c.Facts.AppArmor, "RestrictOOMScore": !c.Facts.SysResource,
+		"CNIBinDirs": append([]string{bin}, c.CNIBinDirs...), "CNIConfDir": c.CNIConfDir,
+		"Shim": filepath.Join(bin, shimName), "Runc": c.Runc,
+		"RuncRoot": filepath.Join(c.stateDir(), "runc"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write containerd's configuration: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// configTemplate is in version 4 of containerd's format. The ttrpc address is not
+// derived from the gRPC one in that version. The image pull goes through the
+// transfer service, which reads registry hosts from its own section's twin.
+const configTemplate = `version = 4
+root = {{q .Root}}
+state = {{q .State}}
+temp = {{q .Temp}}
+
+[debug]
+  level = {{q .LogLevel}}
+
+[plugins.'io.containerd.server.v1.grpc']
+  address = {{q .Socket}}
+[plugins.'io.containerd.server.v1.ttrpc']
+  address = {{q (printf "%s.ttrpc" .Socket)}}
+[plugins.'io.containerd.shim.v1.manager']
+  socket_dir = {{q (printf "%s/s" .State)}}
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = {{q .Snapshotter}}
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = {{q .SandboxImage}}
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = {{q .RegistryDir}}
+
+[plugins.'io.containerd.cri.v1.runtime']
+  disable_apparmor = {{.DisableAppArmor}}
+  # Without CAP_SYS_RESOURCE runc dies on a lower score ("can't get final child's PID").
+  restrict_oom_score_adj = {{.RestrictOOMScore}}
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = []
+  enable_criu = false
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = [{{range $i, $d := .CNIBinDirs}}{{if $i}}, {{end}}{{q $d}}{{end}}]
+    conf_dir = {{q .CNIConfDir}}
+    use_internal_loopback = true
+  [plugins.'io.containerd.cri.v1.runtime'.containerd]
+    default_runtime_name = "runc"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      runtime_path = {{q .Shim}}
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+        BinaryName = {{q .Runc}}
+        Root = {{q .RuncRoot}}
+        SystemdCgroup = false
+
+[plugins.'io.containerd.grpc.v1.cri']
+  disable_tcp_service = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+`

@@ -1,0 +1,156 @@
+package host
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is one mounted cgroup tree: the only one on a v2 host, one per
+// controller (and perhaps a v2 tree beside them) on a v1 or hybrid host.
+type hierarchy struct {
+	mount       string
+	controllers []string // empty for v2
+	v2          bool
+}
+
+// hierarchies lists the cgroup trees that this process sees.
+func hierarchies() ([]hierarchy, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup mounts: %w", err)
+	}
+	defer f.Close()
+	var hs []hierarchy
+	seen := map[string]bool{}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		// 36 35 98:0 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu
+		before, after, ok := strings.Cut(s.Text(), " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 5 || len(right) < 3 {
+			continue
+		}
+		mount := unescapeMount(left[4])
+		if seen[mount] {
+			continue
+		}
+		switch right[0] {
+		case "cgroup":
+			seen[mount] = true
+			hs = append(hs, hierarchy{mount: mount, controllers: strings.Split(right[2], ",")})
+		case "cgroup2":
+			seen[mount] = true
+			hs = append(hs, hierarchy{mount: mount, v2: true})
+		}
+	}
+	return hs, nil
+}
+
+// unescapeMount undoes the octal escapes of /proc/*/mountinfo.
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// CgroupV2 tells whether the host has the unified hierarchy alone.
+func CgroupV2() bool {
+	var st unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// JoinCgroup moves the calling process into a cgroup, made when missing, in every
+// hierarchy. cpuset is left out on v1: a fresh cpuset has no processors and takes
+// no process.
+func JoinCgroup(path string) error {
+	hs, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range hs {
+		if slices.Contains(h.controllers, "cpuset") {
+			continue
+		}
+		dir := filepath.Join(h.mount, path)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make cgroup %s: %w", dir, err)
+		}
+		procs := filepath.Join(dir, "cgroup.procs")
+		if err := os.WriteFile(procs, []byte("0"), 0o644); err != nil {
+			return fmt.Errorf("join cgroup %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// CgroupProcesses lists the processes in a cgroup and below it, in any hierarchy.
+func CgroupProcesses(path string) ([]int, error) {
+	hs, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	pids := map[int]bool{}
+	for _, h := range hs {
+		for _, dir := range cgroupDirs(filepath.Join(h.mount, path)) {
+			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				continue // gone meanwhile, or a threaded v2 cgroup
+			}
+			for _, field := range strings.Fields(string(data)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+					pids[pid] = true
+				}
+			}
+		}
+	}
+	out := make([]int, 0, len(pids))
+	for pid := range pids {
+		out = append(out, pid)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// RemoveCgroup removes a cgroup and everything below it, in every hierarchy. It
+// fails while processes are inside; an absent cgroup is no error.
+func RemoveCgroup(path string) error {
+	if path == "" || filepath.Clean("/"+path) == "/" {
+		return errors.New("refusing to remove the root cgroup")
+	}
+	hs, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range hs {
+		dirs := cgroupDirs(filepath.Join(h.mount, path))
+		slices.Reverse(dirs) // children before parents
+		for _, dir := range dirs {
+			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("remove cgroup: %w", err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cgroupDirs lists a cgroup directory and those below it, parents first.
+func cgroupDirs(root string) []string {
+	var dirs []string
+	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // cgroups come and go while we look
+		}
+		if d.IsDir() {
+			dirs = append(dirs, p)
+		}
+		return nil
+	})
+	return dirs
+}

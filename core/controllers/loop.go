@@ -30,6 +30,7 @@ type Loop[K comparable] struct {
 	tracer    oteltrace.Tracer
 
 	sources []source
+	private []cache.SharedInformer
 	synced  []cache.InformerSynced
 	jobs    []func(context.Context)
 }
@@ -92,6 +93,10 @@ func (l *Loop[K]) Needs(informers ...cache.SharedInformer) {
 	}
 }
 
+// Own makes the loop run an informer that it shares with nobody, from the
+// beginning of Run to its end.
+func (l *Loop[K]) Own(informer cache.SharedInformer) { l.private = append(l.private, informer) }
+
 // Beside runs a job with the loop: started when the caches are there, ended by
 // its context, waited for.
 func (l *Loop[K]) Beside(job func(context.Context)) { l.jobs = append(l.jobs, job) }
@@ -99,7 +104,12 @@ func (l *Loop[K]) Beside(job func(context.Context)) { l.jobs = append(l.jobs, jo
 // Run works until ctx ends, then stops listening and waits for the workers. It is
 // called once.
 func (l *Loop[K]) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer l.queue.ShutDown()
+	for _, informer := range l.private {
+		running.Go(func() { informer.RunWithContext(ctx) })
+	}
 	for _, s := range l.sources {
 		registration, err := s.informer.AddEventHandler(s.handler)
 		if err != nil {
@@ -112,7 +122,6 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 		return nil
 	}
 	l.log.Debug("the controller works")
-	var running sync.WaitGroup
 	for range l.workers {
 		running.Go(func() { l.work(ctx) })
 	}
@@ -120,8 +129,6 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 		running.Go(func() { job(ctx) })
 	}
 	<-ctx.Done()
-	l.queue.ShutDown()
-	running.Wait()
 	return nil
 }
 
@@ -150,7 +157,7 @@ func (l *Loop[K]) once(ctx context.Context, key K) {
 		return
 	case ctx.Err() != nil:
 		return
-	case errors.Is(err, ErrStale):
+	case errors.Is(err, ErrStale), errors.Is(err, ErrNotYet):
 	case apierrors.IsConflict(err), apierrors.HasStatusCause(err, "NamespaceTerminating"):
 		// Somebody else wrote in between, or the namespace goes away: ordinary life.
 		l.log.Debug("a reconcile is tried again", "key", fmt.Sprint(key), "error", err)

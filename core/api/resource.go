@@ -8,7 +8,6 @@
 package api
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -63,8 +62,14 @@ type Resource struct {
 	// Selectable lists the field labels that a field selector may name.
 	Attrs      func(internal runtime.Object) (labels.Set, fields.Set, error)
 	Selectable []string
+	// ReturnDeleted says that a delete answers with the deleted object instead of a Status.
+	ReturnDeleted bool
 
-	codecs map[string]object.Codec // by version
+	scheme       *runtime.Scheme
+	codecs       map[string]object.Codec // by version
+	storage      *codec                  // of the storage version, which need not be served
+	storageMedia string
+	plainTable   bool // upstream prints nothing but name and age
 }
 
 // Subresource is one row below a resource.
@@ -85,11 +90,24 @@ type Subresource struct {
 // Codec is the codec of one served version, nil where the version does not serve the resource.
 func (r *Resource) Codec(version string) object.Codec { return r.codecs[version] }
 
+// StorageCodec is the codec of the version that is written to the store. It is
+// the codec of Item.Object in the watch cache, and need not be a served version.
+func (r *Resource) StorageCodec() object.Codec { return r.storage }
+
+// Serves says whether version is one of the served versions.
+func (r *Resource) Serves(version string) bool { return r.codecs[version] != nil }
+
 // Contract is the whole table with the machinery around it. The rest of its
 // methods are in the files of this package, by topic.
 type Contract struct {
 	resources []*Resource
 	byName    map[schema.GroupResource]*Resource
+	groups    []Group
+	schemes   schemes
+	live      *live
+	models    *models
+	openapi   *openAPI
+	tablePrinter
 }
 
 // Resources lists every row, grouped by API group, in discovery order.
@@ -100,8 +118,3 @@ func (c *Contract) Resource(gr schema.GroupResource) (*Resource, bool) {
 	r, ok := c.byName[gr]
 	return r, ok
 }
-
-type contractKey struct{}
-
-// strategyContext prepares ctx for upstream's strategies.
-func strategyContext(ctx context.Context) context.Context { return context.WithValue(ctx, contractKey{}, true) }

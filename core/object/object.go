@@ -66,6 +66,7 @@ type Object struct {
 	encoded   map[string][]byte
 	source    []byte // undecoded bytes in sourceType, nil once decoded
 	sourceTyp string
+	changes   int
 }
 
 // ErrEmpty is returned by forms of an object that was made of nothing.
@@ -209,9 +210,18 @@ func (o *Object) SetInternal(v runtime.Object) { o.reset(func() { o.internal = v
 // SetTree replaces the object; every other form is dropped.
 func (o *Object) SetTree(t map[string]any) { o.reset(func() { o.tree = t }) }
 
+// Changes counts the calls of Set methods, so that an observer can tell whether
+// somebody replaced the object.
+func (o *Object) Changes() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.changes
+}
+
 func (o *Object) reset(set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.changes++
 	o.versioned, o.internal, o.tree, o.encoded, o.source = nil, nil, nil, nil, nil
 	set()
 }

@@ -1,0 +1,260 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// codec converts the objects of one version of one kind of a scheme. It is
+// immutable, and safe for concurrent use.
+type codec struct {
+	scheme *runtime.Scheme
+	gvk    schema.GroupVersionKind
+	goType reflect.Type
+	wire   map[string]wire
+}
+
+// wire is what a media type needs.
+type wire struct{ lenient, strict runtime.Serializer }
+
+func newCodec(s *runtime.Scheme, gvk schema.GroupVersionKind) (*codec, error) {
+	if err := kindIn(s, gvk); err != nil {
+		return nil, err
+	}
+	o, err := s.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	return &codec{scheme: s, gvk: gvk, goType: reflect.TypeOf(o).Elem(), wire: wires(s)}, nil
+}
+
+func wires(s *runtime.Scheme) map[string]wire {
+	text := func(o json.SerializerOptions) runtime.Serializer {
+		return json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, o)
+	}
+	proto := protobuf.NewSerializer(s, s)
+	return map[string]wire{
+		object.JSON:     {text(json.SerializerOptions{}), text(json.SerializerOptions{Strict: true})},
+		object.YAML:     {text(json.SerializerOptions{Yaml: true}), text(json.SerializerOptions{Yaml: true, Strict: true})},
+		object.Protobuf: {proto, proto},
+		object.CBOR:     {cbor.NewSerializer(s, s), cbor.NewSerializer(s, s, cbor.Strict(true))},
+	}
+}
+
+func (c *codec) serializer(mediaType string, strict bool) (runtime.Serializer, error) {
+	w, ok := c.wire[mediaType]
+	if !ok {
+		return nil, fmt.Errorf("media type %q: expected %s, %s, %s or %s", mediaType, object.JSON, object.YAML, object.Protobuf, object.CBOR)
+	}
+	if strict {
+		return w.strict, nil
+	}
+	return w.lenient, nil
+}
+
+// Kind implements object.Codec.
+func (c *codec) Kind() schema.GroupVersionKind { return c.gvk }
+
+func (c *codec) empty() runtime.Object { return reflect.New(c.goType).Interface().(runtime.Object) }
+
+// Decode implements object.Codec. Unknown fields are ignored.
+func (c *codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
+	if mediaType == object.JSON {
+		if o := c.quick(data); o != nil {
+			return o, nil
+		}
+	}
+	s, err := c.serializer(mediaType, false)
+	if err != nil {
+		return nil, err
+	}
+	o, _, err := c.decode(s, data)
+	return o, err
+}
+
+// quick reads JSON of exactly the expected kind in one pass; nil says that the
+// general way, which looks at the kind first, has to judge.
+func (c *codec) quick(data []byte) runtime.Object {
+	o := c.empty()
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, o); err != nil {
+		return nil
+	}
+	k := o.GetObjectKind().GroupVersionKind()
+	if k.Empty() {
+		o.GetObjectKind().SetGroupVersionKind(c.gvk)
+		return o
+	}
+	if k != c.gvk {
+		return nil
+	}
+	return o
+}
+
+// decode reads data as whatever kind it says, and fails where that is not c's.
+// The strict serializers answer both an object and a strict decoding error.
+func (c *codec) decode(s runtime.Serializer, data []byte) (runtime.Object, []error, error) {
+	o, got, err := s.Decode(data, &c.gvk, c.empty())
+	var unknown []error
+	if strict, ok := runtime.AsStrictDecodingError(err); ok && o != nil {
+		unknown, err = strict.Errors(), nil
+	}
+	if err != nil {
+		return nil, nil, c.refuse(got, data, err)
+	}
+	if err := c.expected(o, got, data); err != nil {
+		return nil, nil, err
+	}
+	o.GetObjectKind().SetGroupVersionKind(c.gvk)
+	return o, unknown, nil
+}
+
+// expected refuses another version or kind in upstream's words. Upstream finds
+// another kind when it fails to convert, hence the words about conversion.
+func (c *codec) expected(o runtime.Object, got *schema.GroupVersionKind, data []byte) error {
+	if *got == c.gvk {
+		return nil
+	}
+	if got.Kind != c.gvk.Kind {
+		internal := reflect.TypeOf(c.internalObject()).Elem()
+		return c.refuse(got, data, fmt.Errorf("converting (%s) to (%s): unknown conversion", reflect.TypeOf(o).Elem(), internal))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
+		got.GroupVersion(), c.gvk.GroupVersion()))
+}
+
+func (c *codec) internalObject() runtime.Object {
+	o, err := c.scheme.New(schema.GroupVersionKind{Group: c.gvk.Group, Version: runtime.APIVersionInternal, Kind: c.gvk.Kind})
+	if err != nil {
+		return c.empty()
+	}
+	return o
+}
+
+// refuse words a decoding failure as upstream's handlers do.
+func (c *codec) refuse(got *schema.GroupVersionKind, data []byte, err error) error {
+	if got != nil && got.Kind != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, c.gvk.Kind, err))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
+		c.gvk.Kind, err, summary(data)))
+}
+
+// summary shows the beginning of data that could not be read.
+func summary(data []byte) string {
+	const most = 30
+	if len(data) == 0 {
+		return "<empty>"
+	}
+	if data[0] == '{' || data[0] == '[' {
+		if len(data) > most {
+			return string(data[:most]) + " ..."
+		}
+		return string(data)
+	}
+	if len(data) > most {
+		return fmt.Sprintf("%x ...", data[:most])
+	}
+	return fmt.Sprintf("%x", data)
+}
+
+// Default implements object.Codec.
+func (c *codec) Default(versioned runtime.Object) { c.scheme.Default(versioned) }
+
+// Internal implements object.Codec. The result shares memory with versioned
+// where the two have the same layout: whoever changes one outdates the other.
+func (c *codec) Internal(versioned runtime.Object) (runtime.Object, error) {
+	return c.scheme.UnsafeConvertToVersion(versioned, schema.GroupVersion{Group: c.gvk.Group, Version: runtime.APIVersionInternal})
+}
+
+// Versioned implements object.Codec. It takes internal objects and those of
+// other versions; the result shares memory with what was given.
+func (c *codec) Versioned(o runtime.Object) (runtime.Object, error) {
+	if t := reflect.TypeOf(o); t.Kind() == reflect.Pointer && t.Elem() == c.goType {
+		return c.named(o), nil
+	}
+	if k := o.GetObjectKind().GroupVersionKind(); k.Version != "" && k.Version != runtime.APIVersionInternal && k != c.gvk {
+		internal, err := c.Internal(o)
+		if err != nil {
+			return nil, err
+		}
+		o = internal
+	}
+	return c.scheme.UnsafeConvertToVersion(o, c.gvk.GroupVersion())
+}
+
+// named answers o with its kind set, without touching an object that others may be reading.
+func (c *codec) named(o runtime.Object) runtime.Object {
+	if o.GetObjectKind().GroupVersionKind() == c.gvk {
+		return o
+	}
+	shallow := reflect.New(c.goType)
+	shallow.Elem().Set(reflect.ValueOf(o).Elem())
+	out := shallow.Interface().(runtime.Object)
+	out.GetObjectKind().SetGroupVersionKind(c.gvk)
+	return out
+}
+
+// Encode implements object.Codec.
+func (c *codec) Encode(versioned runtime.Object, mediaType string) ([]byte, error) {
+	s, err := c.serializer(mediaType, false)
+	if err != nil {
+		return nil, err
+	}
+	if reflect.TypeOf(versioned) == reflect.PointerTo(c.goType) {
+		versioned = c.named(versioned)
+	}
+	var b bytes.Buffer
+	if err := s.Encode(versioned, &b); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// FromTree implements object.Codec.
+func (c *codec) FromTree(tree map[string]any) (runtime.Object, error) {
+	o := c.empty()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, o); err != nil {
+		return nil, err
+	}
+	return c.named(o), nil
+}
+
+// ToTree implements object.Codec.
+func (c *codec) ToTree(versioned runtime.Object) (map[string]any, error) {
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(c.named(versioned))
+}
+
+// DecodeStrict reads a request body. strict lists unknown and duplicate fields,
+// in upstream's words, for the caller to ignore, warn of or refuse as
+// fieldValidation says; err is an API status. The object is not defaulted.
+func (c *Contract) DecodeStrict(r *Resource, version string, data []byte, mediaType string) (o runtime.Object, strict []error, err error) {
+	cd, ok := r.codecs[version].(*codec)
+	if !ok {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))
+	}
+	s, err := cd.serializer(mediaType, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cd.decode(s, data)
+}
+
+// StrictError is the refusal of a body with unknown or duplicate fields, for fieldValidation=Strict.
+func (c *Contract) StrictError(r *Resource, version string, strict []error) error {
+	if len(strict) == 0 {
+		return nil
+	}
+	gvk := r.GVK(version)
+	return (&codec{gvk: gvk}).refuse(&gvk, nil, runtime.NewStrictDecodingError(strict))
+}

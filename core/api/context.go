@@ -1,0 +1,45 @@
+package api
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/klog/v2"
+)
+
+// StrategyInfo is what upstream's strategies look up in their context.
+type StrategyInfo struct {
+	// Request is the parsed request; declarative validation reads its subresource.
+	Request *request.RequestInfo
+	User    user.Info
+	// Namespace of the object; "" for cluster-wide ones.
+	Namespace string
+	// Warn receives what the client is to be warned of; nil drops it.
+	Warn func(text string)
+}
+
+// StrategyContext prepares ctx for calls of strategies, rest.BeforeCreate and
+// its like. Without it they panic, or log an error for ordinary bad input.
+func StrategyContext(ctx context.Context, info StrategyInfo) context.Context {
+	ctx = klog.NewContext(ctx, logr.Discard())
+	ctx = request.WithNamespace(ctx, info.Namespace)
+	if info.Request == nil {
+		info.Request = &request.RequestInfo{IsResourceRequest: true, Namespace: info.Namespace}
+	}
+	ctx = request.WithRequestInfo(ctx, info.Request)
+	if info.User != nil {
+		ctx = request.WithUser(ctx, info.User)
+	}
+	if info.Warn != nil {
+		ctx = warning.WithWarningRecorder(ctx, warner(info.Warn))
+	}
+	return ctx
+}
+
+type warner func(string)
+
+// AddWarning implements warning.Recorder.
+func (w warner) AddWarning(_, text string) { w(text) }

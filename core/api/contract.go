@@ -1,0 +1,90 @@
+package api
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// Group is one API group with its served versions, preferred first.
+type Group struct {
+	Name     string
+	Versions []string
+}
+
+// Preferred is the group version that discovery recommends.
+func (g Group) Preferred() schema.GroupVersion {
+	return schema.GroupVersion{Group: g.Name, Version: g.Versions[0]}
+}
+
+// New builds the contract: the table of everything built in. It costs a few
+// milliseconds; schemas, OpenAPI documents and field managers are made when
+// first asked for.
+func New() (*Contract, error) {
+	c := &Contract{byName: map[schema.GroupResource]*Resource{}, groups: groupOrder(), schemes: newSchemes()}
+	c.live = &live{contract: c}
+	for _, row := range rows(c.schemes, c.live) {
+		r, err := row.build(c.versionsOf(row.group))
+		if err != nil {
+			return nil, fmt.Errorf("table row %s of group %q: %w", row.name, row.group, err)
+		}
+		if _, twice := c.byName[r.GroupResource]; twice {
+			return nil, fmt.Errorf("table row %s appears twice", r.GroupResource)
+		}
+		c.byName[r.GroupResource] = r
+		c.resources = append(c.resources, r)
+	}
+	c.models = newModels(c)
+	c.openapi = newOpenAPI(c)
+	return c, nil
+}
+
+// Groups lists the served API groups in discovery order, the core group first.
+func (c *Contract) Groups() []Group { return c.groups }
+
+// InVersion lists the rows that a group version serves, by name.
+func (c *Contract) InVersion(gv schema.GroupVersion) []*Resource {
+	var out []*Resource
+	for _, r := range c.resources {
+		if r.Group == gv.Group && r.Serves(gv.Version) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Lookup finds the row and the codec that serve a group, version and resource name.
+func (c *Contract) Lookup(gvr schema.GroupVersionResource) (*Resource, object.Codec, bool) {
+	r, ok := c.byName[gvr.GroupResource()]
+	if !ok || !r.Serves(gvr.Version) {
+		return nil, nil, false
+	}
+	return r, r.Codec(gvr.Version), true
+}
+
+// ByKind finds the row whose objects have a kind: the mapping that patches,
+// owner references and policies ask for.
+func (c *Contract) ByKind(gk schema.GroupKind) (*Resource, bool) {
+	for _, r := range c.resources {
+		if r.Group == gk.Group && r.Kind == gk.Kind {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+// GVK is the kind of r's objects in one version.
+func (r *Resource) GVK(version string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: r.Group, Version: version, Kind: r.Kind}
+}
+
+func (c *Contract) versionsOf(group string) []string {
+	for _, g := range c.groups {
+		if g.Name == group {
+			return g.Versions
+		}
+	}
+	return nil
+}

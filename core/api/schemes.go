@@ -1,0 +1,77 @@
+package api
+
+import (
+	"fmt"
+
+	extensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	aggregation "k8s.io/kube-aggregator/pkg/apis/apiregistration/install"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	// Each of these adds one group to legacyscheme.Scheme.
+	_ "k8s.io/kubernetes/pkg/apis/admission/install"
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
+	_ "k8s.io/kubernetes/pkg/apis/authentication/install"
+	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
+	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
+	_ "k8s.io/kubernetes/pkg/apis/certificates/install"
+	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
+	_ "k8s.io/kubernetes/pkg/apis/events/install"
+	_ "k8s.io/kubernetes/pkg/apis/extensions/install"
+	_ "k8s.io/kubernetes/pkg/apis/flowcontrol/install"
+	_ "k8s.io/kubernetes/pkg/apis/networking/install"
+	_ "k8s.io/kubernetes/pkg/apis/node/install"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
+	_ "k8s.io/kubernetes/pkg/apis/storage/install"
+	_ "k8s.io/kubernetes/pkg/apis/storagemigration/install"
+)
+
+// schemes are the type registries of the three servers that upstream chains.
+// Their types would clash in one: each has conversions of its own for lists and options.
+type schemes struct {
+	builtin     *runtime.Scheme // legacyscheme's, which is process-global
+	extensions  *runtime.Scheme
+	aggregation *runtime.Scheme
+}
+
+func newSchemes() schemes {
+	s := schemes{builtin: legacyscheme.Scheme, extensions: runtime.NewScheme(), aggregation: runtime.NewScheme()}
+	extensions.Install(s.extensions)
+	aggregation.Install(s.aggregation)
+	for _, own := range []*runtime.Scheme{s.extensions, s.aggregation} {
+		metav1.AddToGroupVersion(own, schema.GroupVersion{Version: "v1"})
+	}
+	return s
+}
+
+func (s schemes) all() []*runtime.Scheme {
+	return []*runtime.Scheme{s.builtin, s.extensions, s.aggregation}
+}
+
+// of is the scheme that has a group's types.
+func (s schemes) of(group string) *runtime.Scheme {
+	switch group {
+	case "apiextensions.k8s.io":
+		return s.extensions
+	case "apiregistration.k8s.io":
+		return s.aggregation
+	}
+	return s.builtin
+}
+
+// kindIn says whether a scheme has a kind, with an error that names what is missing.
+func kindIn(s *runtime.Scheme, gvk schema.GroupVersionKind) error {
+	if !s.Recognizes(gvk) {
+		return fmt.Errorf("no type is registered for %s", gvk)
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+package api
+
+import (
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// FieldSelector checks a selector of one version against the labels that r
+// supports and turns it into labels that Attrs answers. The error is
+// upstream's refusal: an API status.
+func (c *Contract) FieldSelector(r *Resource, version string, s fields.Selector) (fields.Selector, error) {
+	if s == nil || s.Empty() {
+		return fields.Everything(), nil
+	}
+	out, err := s.Transform(func(label, value string) (string, string, error) {
+		return r.scheme.ConvertFieldLabel(r.GVK(version), label, value)
+	})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, nil
+}
+
+// FieldLabel converts one field label, as FieldSelector does for each of a selector's.
+func (c *Contract) FieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
+	return c.schemes.of(gvk.Group).ConvertFieldLabel(gvk, label, value)
+}
+
+func revisionText(revision int64) string { return strconv.FormatInt(revision, 10) }

@@ -103,12 +103,21 @@ type NodeInfo struct {
 // Snapshot is the cluster as one cycle sees it. Nodes keep their index between
 // snapshots as long as no node comes or goes.
 type Snapshot struct {
-	Nodes  []*NodeInfo
-	ByName map[string]*NodeInfo
+	Nodes []*NodeInfo
+	// Index of Nodes by name; Node looks one up.
+	Index map[string]int
 	// Generation of the youngest NodeInfo. NodesGeneration grows when a node comes or goes.
 	Generation, NodesGeneration int64
 	// ImageNodes: on how many nodes an image is present.
 	ImageNodes map[string]int
+}
+
+// Node finds a node by name; nil where the snapshot has none.
+func (s *Snapshot) Node(name string) *NodeInfo {
+	if i, ok := s.Index[name]; ok {
+		return s.Nodes[i]
+	}
+	return nil
 }
 
 // State is the scratch space of one cycle: a plugin puts here in PreFilter what
@@ -153,7 +162,7 @@ type PreScore interface {
 	PreScore(ctx context.Context, s *State, p *PodInfo, nodes []*NodeInfo) *Status
 }
 
-// Score rates one node; any int64 where the plugin also normalises, else 0..MaxScore.
+// Score rates one node: any int64 where the plugin also normalises, else 0..MaxScore.
 type Score interface {
 	Plugin
 	Score(ctx context.Context, s *State, p *PodInfo, n *NodeInfo) (int64, *Status)
@@ -203,6 +212,30 @@ type PreBind interface {
 type Bind interface {
 	Plugin
 	Bind(ctx context.Context, s *State, p *PodInfo, node string) *Status
+}
+
+// ClusterEvent is a set of things that can happen in the cluster and make a pod
+// that fitted nowhere worth another try.
+type ClusterEvent uint32
+
+// The events.
+const (
+	NodeAdded ClusterEvent = 1 << iota
+	NodeAllocatableGrew
+	NodeLabelsChanged
+	NodeTaintsChanged // spec.unschedulable too
+	PodRemoved        // a bound pod ended or was deleted
+	PodBound
+	VolumesChanged              // a PersistentVolume, claim or storage class changed
+	PodChanged                  // the waiting pod itself
+	AnyEvent       ClusterEvent = 1<<32 - 1
+)
+
+// Hints is for plugins that refuse pods: which events may change their mind. A
+// plugin without it is asked again after any event.
+type Hints interface {
+	Plugin
+	Hints() ClusterEvent
 }
 
 // PodKey identifies a pod for good.

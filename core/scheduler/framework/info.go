@@ -1,0 +1,143 @@
+package framework
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Requests that scores assume for containers which ask for nothing; upstream's values.
+const (
+	DefaultMilliCPU int64 = 100
+	DefaultMemory   int64 = 200 << 20
+)
+
+var defaultRequests = corev1.ResourceList{
+	corev1.ResourceCPU:    *resource.NewMilliQuantity(DefaultMilliCPU, resource.DecimalSI),
+	corev1.ResourceMemory: *resource.NewQuantity(DefaultMemory, resource.BinarySI),
+}
+
+// NewPodInfo works out what plugins ask of a pod.
+func NewPodInfo(p *corev1.Pod) *PodInfo {
+	info := &PodInfo{
+		Pod: p,
+		// A resize that is under way counts with the larger of old and new.
+		Requests: NewResources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true})),
+		NonZero: NewResources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{
+			UseStatusResources: true, NonMissingContainerRequests: defaultRequests,
+		})),
+	}
+	info.Requests.Pods, info.NonZero.Pods = 1, 1
+	info.Ports = hostPorts(p)
+	return info
+}
+
+func hostPorts(p *corev1.Pod) []HostPort {
+	var ports []HostPort
+	add := func(c *corev1.Container) {
+		for _, port := range c.Ports {
+			if port.HostPort > 0 {
+				protocol := port.Protocol
+				if protocol == "" {
+					protocol = corev1.ProtocolTCP
+				}
+				ports = append(ports, HostPort{IP: port.HostIP, Protocol: protocol, Port: port.HostPort})
+			}
+		}
+	}
+	for i := range p.Spec.Containers {
+		add(&p.Spec.Containers[i])
+	}
+	// Init containers that keep running hold their ports; the others have gone by
+	// the time a port matters to anybody else.
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	return ports
+}
+
+// NewResources converts a resource list.
+func NewResources(list corev1.ResourceList) Resources {
+	var r Resources
+	for name, q := range list {
+		switch name {
+		case corev1.ResourceCPU:
+			r.MilliCPU = q.MilliValue()
+		case corev1.ResourceMemory:
+			r.Memory = q.Value()
+		case corev1.ResourceEphemeralStorage:
+			r.EphemeralStorage = q.Value()
+		case corev1.ResourcePods:
+			r.Pods = q.Value()
+		default:
+			if r.Scalar == nil {
+				r.Scalar = map[corev1.ResourceName]int64{}
+			}
+			r.Scalar[name] = q.Value()
+		}
+	}
+	return r
+}
+
+// Plus returns r + n times o. r's map is not changed.
+func (r Resources) Plus(o Resources, n int64) Resources {
+	r.MilliCPU += n * o.MilliCPU
+	r.Memory += n * o.Memory
+	r.EphemeralStorage += n * o.EphemeralStorage
+	r.Pods += n * o.Pods
+	if len(o.Scalar) > 0 {
+		sum := maps.Clone(r.Scalar)
+		if sum == nil {
+			sum = map[corev1.ResourceName]int64{}
+		}
+		for name, v := range o.Scalar {
+			sum[name] += n * v
+		}
+		r.Scalar = sum
+	}
+	return r
+}
+
+// NewNodeInfo makes the info of a node without pods.
+func NewNodeInfo(n *corev1.Node) *NodeInfo {
+	info := &NodeInfo{Node: n, Allocatable: NewResources(n.Status.Allocatable), ImageSizes: map[string]int64{}}
+	for _, image := range n.Status.Images {
+		for _, name := range image.Names {
+			info.ImageSizes[name] = image.SizeBytes
+		}
+	}
+	return info
+}
+
+// WithNode returns a copy of n for a changed node object.
+func (n *NodeInfo) WithNode(node *corev1.Node) *NodeInfo {
+	c := NewNodeInfo(node)
+	c.Pods, c.Requested, c.NonZero = n.Pods, n.Requested, n.NonZero
+	return c
+}
+
+// WithPod returns a copy of n with one more pod.
+func (n *NodeInfo) WithPod(p *PodInfo) *NodeInfo {
+	c := *n
+	c.Pods = append(slices.Clip(n.Pods), p)
+	c.Requested, c.NonZero = n.Requested.Plus(p.Requests, 1), n.NonZero.Plus(p.NonZero, 1)
+	return &c
+}
+
+// WithoutPod returns a copy of n without the pod of that UID.
+func (n *NodeInfo) WithoutPod(p *PodInfo) *NodeInfo {
+	i := slices.IndexFunc(n.Pods, func(o *PodInfo) bool { return o.Pod.UID == p.Pod.UID })
+	if i < 0 {
+		return n
+	}
+	c := *n
+	gone := n.Pods[i]
+	c.Pods = slices.Delete(slices.Clone(n.Pods), i, i+1)
+	c.Requested, c.NonZero = n.Requested.Plus(gone.Requests, -1), n.NonZero.Plus(gone.NonZero, -1)
+	return &c
+}

@@ -1,0 +1,28 @@
+package native
+
+import (
+	"k8s.io/client-go/informers"
+
+	"github.com/wasmplane/wasmplane/core/scheduler"
+)
+
+// Default lists the native plugins in the order in which they are asked: those
+// that are cheap and refuse often come first. The weights are upstream's.
+func Default(inf informers.SharedInformerFactory) []scheduler.Weighted {
+	core, storage := inf.Core().V1(), inf.Storage().V1()
+	return []scheduler.Weighted{
+		{Plugin: Unschedulable{}},
+		{Plugin: NodeName{}},
+		{Plugin: Taints{}, Weight: 3},
+		{Plugin: Affinity{}, Weight: 2},
+		{Plugin: Ports{}},
+		{Plugin: Fit{}, Weight: 1},
+		{Plugin: Volumes{
+			Claims:  core.PersistentVolumeClaims().Lister(),
+			Volumes: core.PersistentVolumes().Lister(),
+			Classes: storage.StorageClasses().Lister(),
+		}},
+		{Plugin: Balance{}, Weight: 1},
+		{Plugin: ImageLocality{}, Weight: 1},
+	}
+}

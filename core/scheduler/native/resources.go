@@ -1,0 +1,230 @@
+// Package native holds the scheduler's own plugins: the rules of where a pod may
+// run and where it had better run, with the names, messages and scores that
+// upstream's have, so that what operators know keeps being true.
+package native
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// Fit refuses nodes without room for the pod's requests, and prefers those with
+// the most room left (LeastAllocated).
+type Fit struct{}
+
+// Name implements framework.Plugin.
+func (Fit) Name() string { return "NodeResourcesFit" }
+
+// Hints implements framework.Hints.
+func (Fit) Hints() framework.ClusterEvent {
+	return framework.NodeAdded | framework.NodeAllocatableGrew | framework.PodRemoved | framework.PodChanged
+}
+
+// Filter implements framework.Filter.
+func (Fit) Filter(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	short, never := shortages(p.Requests, n)
+	if len(short) == 0 {
+		return nil
+	}
+	code := framework.Unschedulable
+	if never {
+		code = framework.Unresolvable
+	}
+	return framework.NewStatus(code, short...)
+}
+
+// shortages names what the node has too little of; never says that not even the
+// empty node would do.
+func shortages(r framework.Resources, n *framework.NodeInfo) (short []string, never bool) {
+	check := func(what string, want, used, total int64) {
+		if want > 0 && want > total-used {
+			short = append(short, what)
+			never = never || want > total
+		}
+	}
+	a, u := n.Allocatable, n.Requested
+	check("Too many pods", 1, int64(len(n.Pods)), a.Pods)
+	check("Insufficient cpu", r.MilliCPU, u.MilliCPU, a.MilliCPU)
+	check("Insufficient memory", r.Memory, u.Memory, a.Memory)
+	check("Insufficient ephemeral-storage", r.EphemeralStorage, u.EphemeralStorage, a.EphemeralStorage)
+	for _, name := range sortedNames(r.Scalar) {
+		check("Insufficient "+string(name), r.Scalar[name], u.Scalar[name], a.Scalar[name])
+	}
+	return short, never
+}
+
+func sortedNames(m map[corev1.ResourceName]int64) []corev1.ResourceName {
+	names := make([]corev1.ResourceName, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Score implements framework.Score: the mean of the free shares of CPU and memory.
+func (Fit) Score(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	var sum, count int64
+	for _, s := range shares(p, n) {
+		if s.total == 0 {
+			continue
+		}
+		count++
+		if s.used <= s.total {
+			sum += (s.total - s.used) * framework.MaxScore / s.total
+		}
+	}
+	if count == 0 {
+		return 0, nil
+	}
+	return sum / count, nil
+}
+
+type share struct{ used, total int64 }
+
+func shares(p *framework.PodInfo, n *framework.NodeInfo) [2]share {
+	return [2]share{
+		{n.NonZero.MilliCPU + p.NonZero.MilliCPU, n.Allocatable.MilliCPU},
+		{n.NonZero.Memory + p.NonZero.Memory, n.Allocatable.Memory},
+	}
+}
+
+// Balance prefers nodes on which CPU and memory would be used alike.
+type Balance struct{}
+
+// Name implements framework.Plugin.
+func (Balance) Name() string { return "NodeResourcesBalancedAllocation" }
+
+// PreScore implements framework.PreScore: a pod without requests balances nothing.
+func (Balance) PreScore(_ context.Context, _ *framework.State, p *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+	if p.Requests.MilliCPU == 0 && p.Requests.Memory == 0 {
+		return framework.NewStatus(framework.Skip)
+	}
+	return nil
+}
+
+// Score implements framework.Score: 100 less the standard deviation of the used
+// shares, in percent. It counts real requests, not assumed ones.
+func (Balance) Score(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	cpu := fraction(n.Requested.MilliCPU+p.Requests.MilliCPU, n.Allocatable.MilliCPU)
+	memory := fraction(n.Requested.Memory+p.Requests.Memory, n.Allocatable.Memory)
+	// Of two values the standard deviation is half their distance.
+	deviation := math.Abs(cpu-memory) / 2
+	return int64((1 - deviation) * float64(framework.MaxScore)), nil
+}
+
+func fraction(used, total int64) float64 {
+	if total == 0 {
+		return 1
+	}
+	return min(float64(used)/float64(total), 1)
+}
+
+// Ports refuses nodes on which a host port of the pod is taken.
+type Ports struct{}
+
+// Name implements framework.Plugin.
+func (Ports) Name() string { return "NodePorts" }
+
+// Hints implements framework.Hints.
+func (Ports) Hints() framework.ClusterEvent { return framework.NodeAdded | framework.PodRemoved }
+
+// PreFilter implements framework.PreFilter.
+func (Ports) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+	if len(p.Ports) == 0 {
+		return nil, framework.NewStatus(framework.Skip)
+	}
+	return nil, nil
+}
+
+// Filter implements framework.Filter.
+func (Ports) Filter(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	for _, other := range n.Pods {
+		for _, taken := range other.Ports {
+			if slices.ContainsFunc(p.Ports, func(want framework.HostPort) bool { return clash(want, taken) }) {
+				return framework.NewStatus(framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
+			}
+		}
+	}
+	return nil
+}
+
+func clash(a, b framework.HostPort) bool {
+	anywhere := func(ip string) bool { return ip == "" || ip == "0.0.0.0" }
+	return a.Port == b.Port && a.Protocol == b.Protocol && (a.IP == b.IP || anywhere(a.IP) || anywhere(b.IP))
+}
+
+// ImageLocality prefers nodes that hold the pod's images already, large ones above all.
+type ImageLocality struct{}
+
+// Name implements framework.Plugin.
+func (ImageLocality) Name() string { return "ImageLocality" }
+
+// Bounds of the sum of image sizes, per container, between which the score grows from 0 to 100.
+const (
+	minImageBytes          int64 = 23 << 20
+	maxImageBytesContainer int64 = 1000 << 20
+)
+
+type imagesKey struct{}
+
+// PreScore implements framework.PreScore: it keeps how widely each image is
+// spread. An image that few nodes hold counts less, so that pods don't heap up there.
+func (ImageLocality) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
+	spread := map[string]float64{}
+	for _, name := range imageNames(p.Pod) {
+		holding := 0
+		for _, n := range nodes {
+			if _, ok := n.ImageSizes[name]; ok {
+				holding++
+			}
+		}
+		if holding > 0 {
+			spread[name] = float64(holding) / float64(len(nodes))
+		}
+	}
+	if len(spread) == 0 {
+		return framework.NewStatus(framework.Skip)
+	}
+	s.Set(imagesKey{}, spread)
+	return nil
+}
+
+// Score implements framework.Score.
+func (ImageLocality) Score(_ context.Context, s *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	spread, _ := s.Get(imagesKey{}).(map[string]float64)
+	var sum int64
+	names := imageNames(p.Pod)
+	for _, name := range names {
+		sum += int64(float64(n.ImageSizes[name]) * spread[name])
+	}
+	top := maxImageBytesContainer * int64(len(names))
+	sum = min(max(sum, minImageBytes), top)
+	return framework.MaxScore * (sum - minImageBytes) / (top - minImageBytes), nil
+}
+
+func imageNames(p *corev1.Pod) []string {
+	var names []string
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			names = append(names, normalImage(list[i].Image))
+		}
+	}
+	return names
+}
+
+// normalImage adds the tag that a name without one means.
+func normalImage(name string) string {
+	for i := len(name) - 1; i >= 0 && name[i] != '/'; i-- {
+		if name[i] == ':' || name[i] == '@' {
+			return name
+		}
+	}
+	return fmt.Sprintf("%s:latest", name)
+}

@@ -1,0 +1,116 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"go.opentelemetry.io/otel/attribute"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+	"github.com/wasmplane/wasmplane/core/trace"
+)
+
+// observation records one cycle as spans. Where nobody records it does nothing.
+type observation struct {
+	ctx    context.Context
+	tracer oteltrace.Tracer
+	span   oteltrace.Span
+}
+
+func (s *Scheduler) observe(ctx context.Context, it *queue.Item) *observation {
+	p := it.Info.Pod
+	ctx, span := s.cfg.Tracer.Start(ctx, "schedule", trace.Object("Pod", p.Namespace, p.Name, p.UID),
+		oteltrace.WithAttributes(attribute.Int("wasmplane.scheduling.attempt", it.Attempts)))
+	if owner := metav1.GetControllerOf(p); owner != nil && span.IsRecording() {
+		span.SetAttributes(trace.OwnerUIDKey.String(string(owner.UID)))
+	}
+	return &observation{ctx: ctx, tracer: s.cfg.Tracer, span: span}
+}
+
+func (o *observation) begin(ctx context.Context, part string) (context.Context, func(*Decision)) {
+	if !o.span.IsRecording() {
+		return ctx, func(*Decision) {}
+	}
+	ctx, span := o.tracer.Start(ctx, part)
+	return ctx, func(d *Decision) {
+		switch part {
+		case "filter":
+			span.SetAttributes(trace.NodesKey.String(d.nodesLeftOut()))
+		case "score":
+			span.SetAttributes(trace.ScoresKey.String(d.scoresByNode()))
+		}
+		span.End()
+	}
+}
+
+func (o *observation) finish(d *Decision) {
+	if o.span.IsRecording() {
+		decision, message := "bound", ""
+		if d.Node == "" {
+			decision, message = "unschedulable", d.Message()
+		}
+		o.span.SetAttributes(trace.NodeKey.String(d.Node), trace.DecisionKey.String(decision), trace.MessageKey.String(message))
+	}
+	o.span.End()
+}
+
+// shown bounds how many nodes a span names.
+const shown = 10
+
+// nodesLeftOut: "2 of 3 nodes fit; left out: node-1: Insufficient cpu".
+func (d *Decision) nodesLeftOut() string {
+	text := fmt.Sprintf("%d of %d nodes fit", len(d.Feasible), d.Total)
+	if d.Evaluated < d.Total && d.Whole == nil {
+		text += fmt.Sprintf(" (%d looked at)", d.Evaluated)
+	}
+	names := make([]string, 0, len(d.Statuses))
+	for name := range d.Statuses {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		switch {
+		case i == 0:
+			text += "; left out: "
+		case i == shown:
+			return text + fmt.Sprintf(" and %d more", len(names)-shown)
+		default:
+			text += "; "
+		}
+		st := d.Statuses[name]
+		text += name + ": " + strings.Join(st.Reasons, ", ") + " [" + st.Plugin + "]"
+	}
+	return text
+}
+
+// scoresByNode is JSON: {"node": {"total": 180, "NodeResourcesFit": 90, ...}, ...}, the best nodes first in count.
+func (d *Decision) scoresByNode() string {
+	totals := make([]int64, len(d.Feasible))
+	order := make([]int, len(d.Feasible))
+	for i := range order {
+		order[i] = i
+		for _, scores := range d.Scores {
+			totals[i] += scores[i]
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(totals[b] - totals[a]) })
+	out := map[string]map[string]int64{}
+	for _, i := range order[:min(shown, len(order))] {
+		row := map[string]int64{"total": totals[i]}
+		for plugin, scores := range d.Scores {
+			row[plugin] = scores[i]
+		}
+		out[d.Feasible[i].Node.Name] = row
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}

@@ -1,0 +1,104 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// Weighted is a plugin with the weight of its score; 0 means 1.
+type Weighted struct {
+	framework.Plugin
+	Weight int64
+}
+
+// Profile is one scheduling policy: the plugins, in the order in which they are
+// asked, for pods whose spec.schedulerName is Name.
+type Profile struct {
+	Name    string
+	Plugins []Weighted
+}
+
+// profile is a Profile sorted by points, once.
+type profile struct {
+	name       string
+	preFilters []framework.PreFilter
+	filters    []framework.Filter
+	judges     []weighted[framework.Judge]
+	post       []framework.PostFilter
+	preScores  []framework.PreScore
+	scores     []weighted[framework.Score]
+	reserves   []framework.Reserve
+	permits    []framework.Permit
+	preBinds   []framework.PreBind
+	binds      []framework.Bind
+	hints      map[string]framework.ClusterEvent
+}
+
+type weighted[P framework.Plugin] struct {
+	plugin P
+	weight int64
+}
+
+func compile(p Profile) (*profile, error) {
+	c := &profile{name: p.Name, hints: map[string]framework.ClusterEvent{}}
+	for _, w := range p.Plugins {
+		name := w.Name()
+		if _, twice := c.hints[name]; twice {
+			return nil, fmt.Errorf("scheduler profile %s: plugin %s is listed twice", p.Name, name)
+		}
+		if w.Weight < 0 {
+			return nil, fmt.Errorf("scheduler profile %s: plugin %s has weight %d; expected 0 or more", p.Name, name, w.Weight)
+		}
+		c.hints[name] = framework.AnyEvent
+		if h, ok := w.Plugin.(framework.Hints); ok {
+			c.hints[name] = h.Hints()
+		}
+		c.sort(w.Plugin, max(w.Weight, 1))
+	}
+	return c, nil
+}
+
+func (c *profile) sort(p framework.Plugin, weight int64) {
+	collect(&c.preFilters, p)
+	collect(&c.post, p)
+	collect(&c.preScores, p)
+	collect(&c.reserves, p)
+	collect(&c.permits, p)
+	collect(&c.preBinds, p)
+	collect(&c.binds, p)
+	// A Judge takes the place of its own Filter and Score.
+	if j, ok := p.(framework.Judge); ok {
+		c.judges = append(c.judges, weighted[framework.Judge]{j, weight})
+		return
+	}
+	collect(&c.filters, p)
+	if s, ok := p.(framework.Score); ok {
+		c.scores = append(c.scores, weighted[framework.Score]{s, weight})
+	}
+}
+
+func collect[P framework.Plugin](list *[]P, p framework.Plugin) {
+	if typed, ok := p.(P); ok {
+		*list = append(*list, typed)
+	}
+}
+
+// interest is the union of what may help a pod that these plugins refused.
+func (c *profile) interest(refusedBy []string) framework.ClusterEvent {
+	if len(refusedBy) == 0 {
+		return framework.AnyEvent
+	}
+	var e framework.ClusterEvent
+	for _, name := range refusedBy {
+		e |= c.hints[name]
+	}
+	return e
+}
+
+// Without returns the profile less the named plugins.
+func (p Profile) Without(names []string) Profile {
+	p.Plugins = slices.DeleteFunc(slices.Clone(p.Plugins), func(w Weighted) bool { return slices.Contains(names, w.Name()) })
+	return p
+}

@@ -1,0 +1,315 @@
+// Package queue orders the pods that wait for a node: those to be tried now, by
+// priority and then by age; those that failed a moment ago and back off; and
+// those that fit nowhere, until something happens that may change that.
+//
+// No pod is lost: one that fits nowhere is tried again at the latest after
+// MaxWait, whatever events were missed.
+package queue
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// Config of a queue. Zero values mean upstream's.
+type Config struct {
+	// InitialBackoff (1 s) doubles with each failed try up to MaxBackoff (10 s).
+	InitialBackoff, MaxBackoff time.Duration
+	// MaxWait (5 min) is when a pod that fits nowhere is tried again without an event.
+	MaxWait time.Duration
+}
+
+// Item is one waiting pod.
+type Item struct {
+	Info *framework.PodInfo
+	// Attempts so far, the one that Pop begins included.
+	Attempts int
+	// Added is when the pod came to the queue first.
+	Added time.Time
+
+	state    state
+	since    time.Time              // when it came into its state
+	due      time.Time              // end of its backoff
+	interest framework.ClusterEvent // events that may help
+	missed   framework.ClusterEvent // events that came while it was being tried
+	index    int                    // in its heap
+}
+
+type state uint8
+
+const (
+	active state = iota
+	backingOff
+	stuck
+	trying // handed out by Pop
+)
+
+// Queue is safe for concurrent use.
+type Queue struct {
+	cfg Config
+
+	mu     sync.Mutex
+	items  map[types.UID]*Item
+	ready  activeHeap
+	later  dueHeap
+	signal chan struct{} // has an element when ready or later changed
+}
+
+// New makes an empty queue.
+func New(cfg Config) *Queue {
+	if cfg.InitialBackoff == 0 {
+		cfg.InitialBackoff = time.Second
+	}
+	if cfg.MaxBackoff == 0 {
+		cfg.MaxBackoff = 10 * time.Second
+	}
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = 5 * time.Minute
+	}
+	return &Queue{cfg: cfg, items: map[types.UID]*Item{}, signal: make(chan struct{}, 1)}
+}
+
+// Set adds a waiting pod, or tells of its change. A pod that fits nowhere is
+// tried again when its spec, labels or annotations have changed.
+func (q *Queue) Set(p *corev1.Pod) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it, known := q.items[p.UID]
+	if !known {
+		now := time.Now()
+		it = &Item{Info: framework.NewPodInfo(p), Added: now, since: now}
+		q.items[p.UID] = it
+		q.push(it, active)
+		return
+	}
+	changed := differs(it.Info.Pod, p)
+	it.Info = framework.NewPodInfo(p)
+	switch {
+	case !changed:
+	case it.state == stuck:
+		q.retry(it)
+	case it.state == trying:
+		it.missed |= framework.PodChanged
+	case it.state == active:
+		heap.Fix(&q.ready, it.index) // its priority may differ
+	}
+}
+
+func differs(a, b *corev1.Pod) bool {
+	return a.Generation != b.Generation || !sameMap(a.Labels, b.Labels) || !sameMap(a.Annotations, b.Annotations) ||
+		len(a.Spec.SchedulingGates) != len(b.Spec.SchedulingGates)
+}
+
+func sameMap(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// Remove forgets a pod.
+func (q *Queue) Remove(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it, ok := q.items[uid]; ok {
+		q.detach(it)
+		delete(q.items, uid)
+	}
+}
+
+// Pop waits for the next pod to try, or for ctx's end (nil).
+func (q *Queue) Pop(ctx context.Context) *Item {
+	for {
+		it, wait := q.next()
+		if it != nil {
+			return it
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-q.signal:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// next moves what is due, and hands out the first active pod or says how long to wait.
+func (q *Queue) next() (*Item, time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	for len(q.later) > 0 && !q.later[0].due.After(now) {
+		it := q.later[0]
+		q.detach(it)
+		q.push(it, active)
+	}
+	if len(q.ready) > 0 {
+		it := q.ready[0]
+		q.detach(it)
+		it.state, it.missed = trying, 0
+		it.Attempts++
+		out := *it // the caller's view doesn't change under it
+		return &out, 0
+	}
+	if len(q.later) > 0 {
+		return nil, q.later[0].due.Sub(now)
+	}
+	return nil, time.Hour
+}
+
+// Done forgets a pod that has found its node.
+func (q *Queue) Done(uid types.UID) { q.Remove(uid) }
+
+// Failed puts a pod back after a try that found no node; interest are the events
+// that may help. With an event of that kind since Pop it only backs off.
+func (q *Queue) Failed(uid types.UID, interest framework.ClusterEvent) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it, ok := q.items[uid]
+	if !ok || it.state != trying {
+		return
+	}
+	it.interest = interest
+	it.since = time.Now()
+	if it.missed&(interest|framework.PodChanged) != 0 {
+		q.retry(it)
+		return
+	}
+	it.due = it.since.Add(q.cfg.MaxWait)
+	q.push(it, stuck)
+}
+
+// Errored puts a pod back after a fault of ours; it backs off.
+func (q *Queue) Errored(uid types.UID) { q.Failed(uid, 0); q.kick(uid) }
+
+func (q *Queue) kick(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it, ok := q.items[uid]; ok && it.state == stuck {
+		q.retry(it)
+	}
+}
+
+// Happened tells of cluster events: the pods that they may help are tried again.
+func (q *Queue) Happened(e framework.ClusterEvent) {
+	if e == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, it := range q.items {
+		switch {
+		case it.state == trying:
+			it.missed |= e
+		case it.state == stuck && it.interest&e != 0:
+			q.retry(it)
+		}
+	}
+}
+
+// Len counts pods by state: to be tried, backing off, fitting nowhere.
+func (q *Queue) Len() (ready, backoff, unschedulable int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, it := range q.items {
+		switch it.state {
+		case active:
+			ready++
+		case backingOff:
+			backoff++
+		case stuck:
+			unschedulable++
+		}
+	}
+	return ready, backoff, unschedulable
+}
+
+// retry moves an item to the active pods, by way of what is left of its backoff.
+func (q *Queue) retry(it *Item) {
+	q.detach(it)
+	due := it.since.Add(q.backoff(it.Attempts))
+	if due.After(time.Now()) {
+		it.due = due
+		q.push(it, backingOff)
+		return
+	}
+	q.push(it, active)
+}
+
+func (q *Queue) backoff(attempts int) time.Duration {
+	d := q.cfg.InitialBackoff
+	for i := 1; i < attempts && d < q.cfg.MaxBackoff; i++ {
+		d *= 2
+	}
+	return min(d, q.cfg.MaxBackoff)
+}
+
+func (q *Queue) push(it *Item, s state) {
+	it.state = s
+	switch s {
+	case active:
+		heap.Push(&q.ready, it)
+	case backingOff, stuck: // both have a time at which they are due
+		heap.Push(&q.later, it)
+	case trying:
+	}
+	select {
+	case q.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (q *Queue) detach(it *Item) {
+	switch it.state {
+	case active:
+		heap.Remove(&q.ready, it.index)
+	case backingOff, stuck:
+		heap.Remove(&q.later, it.index)
+	case trying:
+	}
+	it.state = trying
+}
+
+type activeHeap []*Item
+
+func (h activeHeap) Len() int { return len(h) }
+func (h activeHeap) Less(i, j int) bool {
+	a, b := priority(h[i]), priority(h[j])
+	if a != b {
+		return a > b
+	}
+	return h[i].Added.Before(h[j].Added)
+}
+func (h activeHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
+func (h *activeHeap) Push(x any)   { it := x.(*Item); it.index = len(*h); *h = append(*h, it) }
+func (h *activeHeap) Pop() any     { old := *h; it := old[len(old)-1]; *h = old[:len(old)-1]; return it }
+
+func priority(it *Item) int32 {
+	if p := it.Info.Pod.Spec.Priority; p != nil {
+		return *p
+	}
+	return 0
+}
+
+type dueHeap []*Item
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
+func (h *dueHeap) Push(x any)        { it := x.(*Item); it.index = len(*h); *h = append(*h, it) }
+func (h *dueHeap) Pop() any          { old := *h; it := old[len(old)-1]; *h = old[:len(old)-1]; return it }

@@ -1,0 +1,126 @@
+package queue
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+func pod(name string, priority int32) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{Priority: &priority}}
+}
+
+// pop returns the name of the next pod, or "" where none comes within d.
+func pop(t *testing.T, q *Queue, d time.Duration) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if it := q.Pop(ctx); it != nil {
+		return it.Info.Pod.Name
+	}
+	return ""
+}
+
+func TestPriorityThenAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		q.Set(pod("old", 0))
+		time.Sleep(time.Second)
+		q.Set(pod("young", 0))
+		q.Set(pod("important", 100))
+		for _, want := range []string{"important", "old", "young"} {
+			if got := pop(t, q, time.Second); got != want {
+				t.Fatalf("popped %q, want %q", got, want)
+			}
+		}
+	})
+}
+
+func TestBackoffDoublesUpToItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		q.Set(pod("a", 0))
+		for i, want := range []time.Duration{0, 1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second} {
+			before := time.Now()
+			if pop(t, q, time.Minute) != "a" {
+				t.Fatal("the pod is lost")
+			}
+			if took := time.Since(before); took != want {
+				t.Fatalf("try %d came after %s, want %s", i+1, took, want)
+			}
+			q.Errored("a")
+		}
+	})
+}
+
+func TestOnlyEventsOfInterestWakeAPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		q.Set(pod("a", 0))
+		pop(t, q, time.Second)
+		q.Failed("a", framework.NodeAdded)
+		time.Sleep(20 * time.Second)
+		q.Happened(framework.PodRemoved)
+		if got := pop(t, q, time.Second); got != "" {
+			t.Fatalf("%s was tried again for an event that cannot help", got)
+		}
+		q.Happened(framework.NodeAdded)
+		if got := pop(t, q, time.Second); got != "a" {
+			t.Fatal("the event did not wake the pod")
+		}
+	})
+}
+
+func TestAnEventDuringTheTryCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		q.Set(pod("a", 0))
+		pop(t, q, time.Second)
+		q.Happened(framework.NodeAdded)
+		q.Failed("a", framework.NodeAdded)
+		if got := pop(t, q, 2*time.Second); got != "a" {
+			t.Fatal("an event between Pop and Failed was missed")
+		}
+	})
+}
+
+func TestAMissedEventOnlyCostsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		q.Set(pod("a", 0))
+		pop(t, q, time.Second)
+		q.Failed("a", framework.NodeAdded)
+		if got := pop(t, q, 6*time.Minute); got != "a" {
+			t.Fatal("the pod is lost")
+		}
+	})
+}
+
+func TestAChangedPodIsTriedAgainAndARemovedOneIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		for _, name := range []string{"a", "b"} {
+			q.Set(pod(name, 0))
+			pop(t, q, time.Second)
+			q.Failed(types.UID(name), 0)
+		}
+		time.Sleep(time.Minute)
+		changed := pod("a", 0)
+		changed.Labels = map[string]string{"x": "y"}
+		q.Set(changed)
+		q.Remove("b")
+		if got := pop(t, q, time.Second); got != "a" {
+			t.Fatalf("popped %q", got)
+		}
+		if got := pop(t, q, time.Hour); got != "" {
+			t.Fatalf("popped %q", got)
+		}
+	})
+}

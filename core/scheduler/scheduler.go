@@ -1,0 +1,384 @@
+// Package scheduler gives each pod its node: it takes the next waiting pod,
+// decides on a snapshot of the cluster which node is best, and binds.
+//
+// The decision is pure (decide.go) and asks the plugins of the pod's profile,
+// native and Wasm alike. This file is the edge: informers in, bindings, events
+// and conditions out. The scheduler talks only to the API; it works against any
+// Kubernetes API server.
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/nodecache"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+	"github.com/wasmplane/wasmplane/core/trace"
+)
+
+// Config of a scheduler.
+type Config struct {
+	// Client and Informers of the scheduler's own identity. The informers are
+	// started and stopped by their owner.
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+	// Profiles by which pods are scheduled; a pod whose schedulerName no profile
+	// has is somebody else's.
+	Profiles []Profile
+	// Events records events; one recorder per profile name.
+	Events func(profile string) events.EventRecorder
+	Queue  queue.Config
+	// Workers judge nodes in parallel; 0 = one per processor.
+	Workers int
+	// Bindings in flight at once; 0 = 64.
+	Bindings int
+	Logger   *slog.Logger
+	Tracer   oteltrace.Tracer
+}
+
+// Scheduler is the component.
+type Scheduler struct {
+	cfg      Config
+	profiles map[string]*profile
+	cache    *nodecache.Cache
+	queue    *queue.Queue
+	ready    chan struct{}
+	synced   []cache.InformerSynced
+	start    int
+	binding  chan struct{} // a token per binding in flight
+	bindings sync.WaitGroup
+}
+
+// New checks the configuration and registers with the informers.
+func New(cfg Config) (*Scheduler, error) {
+	if len(cfg.Profiles) == 0 {
+		return nil, errors.New("the scheduler needs at least one profile")
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
+	if cfg.Bindings == 0 {
+		cfg.Bindings = 64
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = trace.Discard()
+	}
+	s := &Scheduler{
+		cfg: cfg, profiles: map[string]*profile{}, cache: nodecache.New(), queue: queue.New(cfg.Queue),
+		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
+	}
+	for _, p := range cfg.Profiles {
+		if _, twice := s.profiles[p.Name]; twice {
+			return nil, fmt.Errorf("two scheduler profiles are called %q", p.Name)
+		}
+		compiled, err := compile(p)
+		if err != nil {
+			return nil, err
+		}
+		s.profiles[p.Name] = compiled
+	}
+	return s, s.listen()
+}
+
+// Ready is closed once the scheduler has seen the cluster and begins to work.
+func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
+
+// Run schedules until ctx ends; bindings that are under way are finished.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
+		return nil
+	}
+	close(s.ready)
+	for {
+		it := s.queue.Pop(ctx)
+		if it == nil {
+			break
+		}
+		s.cycle(ctx, it)
+	}
+	s.bindings.Wait()
+	return nil
+}
+
+// cycle tells the story of one try: decide, take the node, bind.
+func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
+	pod := it.Info.Pod
+	prof, ok := s.profiles[pod.Spec.SchedulerName]
+	if !ok || s.cache.Holds(pod.UID) {
+		s.queue.Done(pod.UID)
+		return
+	}
+	o := s.observe(ctx, it)
+	snap := s.cache.Snapshot()
+	d := prof.decide(o.ctx, it.Info, snap, s.start, s.cfg.Workers, o)
+	if d.Total > 0 {
+		s.start = (s.start + d.Evaluated) % d.Total
+	}
+	if d.Node == "" {
+		s.refuse(ctx, prof, it, d)
+		o.finish(d)
+		return
+	}
+	if err := s.cache.Assume(it.Info, d.Node); err != nil {
+		s.cfg.Logger.Warn("a pod is already placed; leaving it alone", "pod", key(pod), "error", err)
+		s.queue.Done(pod.UID)
+		o.finish(d)
+		return
+	}
+	if st := prof.reserve(o.ctx, d, it.Info); !st.IsSuccess() {
+		s.undo(ctx, prof, it, d, st)
+		o.finish(d)
+		return
+	}
+	select {
+	case s.binding <- struct{}{}:
+	case <-ctx.Done():
+		s.undo(ctx, prof, it, d, framework.AsStatus(ctx.Err()))
+		return
+	}
+	s.bindings.Go(func() {
+		defer func() { <-s.binding }()
+		// A binding that has begun is finished, even when the scheduler stops.
+		bindCtx, cancel := context.WithTimeout(context.WithoutCancel(o.ctx), 30*time.Second)
+		defer cancel()
+		s.bind(bindCtx, prof, it, d, o)
+		o.finish(d)
+	})
+}
+
+func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
+	for i, r := range c.reserves {
+		if st := r.Reserve(ctx, d.State, p, d.Node); !st.IsSuccess() {
+			for ; i >= 0; i-- {
+				c.reserves[i].Unreserve(ctx, d.State, p, d.Node)
+			}
+			return by(st, r)
+		}
+	}
+	return nil
+}
+
+func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) {
+	_, end := o.begin(ctx, "bind")
+	st := s.permit(ctx, prof, it, d)
+	if st.IsSuccess() {
+		st = prof.prepare(ctx, d, it.Info)
+	}
+	if st.IsSuccess() {
+		st = s.write(ctx, prof, d, it.Info)
+	}
+	end(d)
+	if !st.IsSuccess() {
+		for i := len(prof.reserves) - 1; i >= 0; i-- {
+			prof.reserves[i].Unreserve(ctx, d.State, it.Info, d.Node)
+		}
+		s.undo(ctx, prof, it, d, st)
+		return
+	}
+	s.queue.Done(it.Info.Pod.UID)
+	s.event(prof, it.Info.Pod, corev1.EventTypeNormal, "Scheduled", "Binding",
+		fmt.Sprintf("Successfully assigned %s/%s to %s", it.Info.Pod.Namespace, it.Info.Pod.Name, d.Node))
+}
+
+// permit asks the Permit plugins. One that says Wait is asked again when its time is over.
+func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d *Decision) *framework.Status {
+	for _, p := range prof.permits {
+		st, wait := p.Permit(ctx, d.State, it.Info, d.Node)
+		for !st.IsSuccess() && st.Code == framework.Wait {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return by(framework.NewStatus(framework.Unschedulable, "timed out while waiting for permission to bind"), p)
+			}
+			st, wait = p.Permit(ctx, d.State, it.Info, d.Node)
+		}
+		if !st.IsSuccess() {
+			return by(st, p)
+		}
+	}
+	return nil
+}
+
+func (c *profile) prepare(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
+	for _, pre := range c.preBinds {
+		if st := pre.PreBind(ctx, d.State, p, d.Node); !st.IsSuccess() {
+			return by(st, pre)
+		}
+	}
+	return nil
+}
+
+// write binds by the first Bind plugin that doesn't Skip, else through the API.
+func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *framework.PodInfo) *framework.Status {
+	for _, b := range prof.binds {
+		st := b.Bind(ctx, d.State, p, d.Node)
+		if st.IsSuccess() {
+			return nil
+		}
+		if st.Code != framework.Skip {
+			return by(st, b)
+		}
+	}
+	err := s.cfg.Client.CoreV1().Pods(p.Pod.Namespace).Bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: p.Pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: d.Node},
+	}, metav1.CreateOptions{})
+	return framework.AsStatus(err)
+}
+
+// undo gives the node back after a reservation or binding that failed.
+func (s *Scheduler) undo(ctx context.Context, prof *profile, it *queue.Item, d *Decision, st *framework.Status) {
+	s.cache.Forget(it.Info.Pod.UID)
+	// The room that the pod would have taken may be what others wait for.
+	s.queue.Happened(framework.PodRemoved)
+	if ctx.Err() != nil {
+		return
+	}
+	d.Whole, d.Node = st, ""
+	if apierrors.IsNotFound(st.Err) {
+		s.queue.Done(it.Info.Pod.UID)
+		return
+	}
+	s.refuse(ctx, prof, it, d)
+}
+
+// refuse puts the pod back and says why, on the pod itself.
+func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d *Decision) {
+	pod := it.Info.Pod
+	if ctx.Err() != nil {
+		return
+	}
+	reason, message := corev1.PodReasonUnschedulable, d.Message()
+	if st := d.Fatal(); st != nil {
+		reason, message = "SchedulerError", joinReasons(st)
+		s.cfg.Logger.Error("a pod could not be scheduled because of an error", "pod", key(pod), "error", message)
+		s.queue.Errored(pod.UID)
+	} else {
+		s.queue.Failed(pod.UID, prof.interest(d.RefusedBy()))
+	}
+	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
+	if err := s.setCondition(ctx, pod, reason, message, d.Nominated); err != nil && !apierrors.IsNotFound(err) {
+		s.cfg.Logger.Warn("the reason why a pod waits could not be written to it", "pod", key(pod), "error", err)
+	}
+}
+
+func joinReasons(st *framework.Status) string {
+	if st.Err != nil && len(st.Reasons) == 0 {
+		return st.Err.Error()
+	}
+	out := ""
+	for i, r := range st.Reasons {
+		if i > 0 {
+			out += ", "
+		}
+		out += r
+	}
+	return out
+}
+
+func (s *Scheduler) event(prof *profile, p *corev1.Pod, kind, reason, action, note string) {
+	if s.cfg.Events != nil {
+		if len(note) > 1024 { // the API's bound
+			note = note[:1021] + "..."
+		}
+		s.cfg.Events(prof.name).Eventf(p, nil, kind, reason, action, "%s", note)
+	}
+}
+
+// listen feeds cache and queue from the informers.
+func (s *Scheduler) listen() error {
+	core := s.cfg.Informers.Core().V1()
+	storage := s.cfg.Informers.Storage().V1()
+	add := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
+		reg, err := inf.AddEventHandler(h)
+		if err == nil {
+			s.synced = append(s.synced, reg.HasSynced)
+		}
+		return err
+	}
+	volumes := handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged) })
+	return errors.Join(
+		add(core.Nodes().Informer(), handler(s.node)),
+		add(core.Pods().Informer(), handler(s.pod)),
+		add(core.PersistentVolumes().Informer(), volumes),
+		add(core.PersistentVolumeClaims().Informer(), volumes),
+		add(storage.StorageClasses().Informer(), volumes),
+	)
+}
+
+// handler reduces informer events to (old, new), with nil for what is not there.
+func handler(f func(old, now k8sruntime.Object)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f(nil, o.(k8sruntime.Object)) },
+		UpdateFunc: func(o, n any) { f(o.(k8sruntime.Object), n.(k8sruntime.Object)) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if last, ok := o.(k8sruntime.Object); ok {
+				f(last, nil)
+			}
+		},
+	}
+}
+
+func (s *Scheduler) node(old, now k8sruntime.Object) {
+	if now == nil {
+		s.cache.RemoveNode(old.(*corev1.Node).Name)
+		return
+	}
+	s.queue.Happened(s.cache.SetNode(now.(*corev1.Node)))
+}
+
+func (s *Scheduler) pod(old, now k8sruntime.Object) {
+	if now == nil {
+		s.gone(old.(*corev1.Pod))
+		return
+	}
+	p := now.(*corev1.Pod)
+	if o, ok := old.(*corev1.Pod); ok && o.UID != p.UID {
+		s.gone(o) // deleted and made anew between two events
+	}
+	switch {
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		s.gone(p)
+	case p.Spec.NodeName != "":
+		s.queue.Remove(p.UID)
+		s.cache.SetPod(p)
+		if o, ok := old.(*corev1.Pod); !ok || o.Spec.NodeName == "" {
+			s.queue.Happened(framework.PodBound)
+		}
+	case p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0:
+		s.queue.Remove(p.UID)
+	case s.profiles[p.Spec.SchedulerName] != nil && !s.cache.Holds(p.UID):
+		s.queue.Set(p)
+	}
+}
+
+func (s *Scheduler) gone(p *corev1.Pod) {
+	s.queue.Remove(p.UID)
+	if s.cache.RemovePod(p.UID) {
+		s.queue.Happened(framework.PodRemoved)
+	}
+}
+
+func key(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }

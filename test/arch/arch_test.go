@@ -1,0 +1,203 @@
+// Package arch holds the structure of the tree by tests: who may import whom,
+// which third-party modules are confined where, and that every package says what
+// it is for.
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/wasmplane/wasmplane/"
+
+// mayImport is the table: a package (with everything below it, where it ends in
+// "/...") and what of this module it may import. The longest match counts. A
+// package that no line matches fails the test.
+var mayImport = map[string]string{
+	"core/object":          "",
+	"core/store/...":       "core/store/...",
+	"core/watchcache":      "core/object core/store",
+	"core/api/...":         "core/object core/api/...",
+	"core/admission/...":   "core/object core/trace core/admission/... core/client",
+	"core/auth/...":        "core/auth/... core/trace core/api/... core/client",
+	"core/pki":             "",
+	"core/registry/...":    "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",
+	"core/apiserver/...":   "core/object core/api/... core/registry/... core/admission core/auth/... core/trace core/watchcache core/store core/apiserver/...",
+	"core/bootstrap/...":   "core/client core/api/... core/bootstrap/...",
+	"core/client":          "",
+	"core/config":          "",
+	"core/run":             "",
+	"core/trace/...":       "core/trace/...",
+	"core/controllers/...": "core/controllers/... core/client core/trace",
+	"core/scheduler/...":   "core/scheduler/... core/client core/trace",
+	"core/kubelet/...":     "core/kubelet/... core/client core/trace",
+	"core/proxy/...":       "core/proxy/... core/client core/trace",
+	"core/dns/...":         "core/dns/... core/client core/trace",
+
+	"plugins/abi":             "sdk/...",
+	"plugins/manifest":        "plugins/abi",
+	"plugins/fuel/...":        "plugins/fuel/...",
+	"plugins/hostfn":          "plugins/abi plugins/manifest",
+	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/manifest plugins/hostfn plugins/host/...",
+	"plugins/point/...":       "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
+	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
+	"plugins/...":             "plugins/... core/object core/trace",
+	"sdk/...":                 "sdk/...",
+	"wasm-examples/...":       "sdk/...",
+	"cmd/wasmplane-shim/...":  "core/kubelet/...",
+	"cmd/wasmplane-cni/...":   "core/kubelet/...",
+	"cmd/wasmplane-hello/...": "",
+	"cmd/wasmplane/...":       "core/... plugins/... cmd/wasmplane/... configs",
+	"configs":                 "core/config plugins/manifest",
+	"test/...":                "core/... plugins/... sdk/... cmd/... configs test/...",
+}
+
+// confined names third-party packages and the only places that may import them.
+var confined = map[string]string{
+	"k8s.io/kubernetes/":                      "core/api/...",
+	"github.com/tetratelabs/wazero":           "plugins/host/...",
+	"github.com/gorilla/mux":                  "core/apiserver/...",
+	"go.etcd.io/etcd/":                        "core/store/etcd/...",
+	"github.com/containerd/":                  "core/kubelet/... cmd/wasmplane-shim/...",
+	"github.com/containernetworking/":         "core/kubelet/... cmd/wasmplane-cni/...",
+	"k8s.io/cri-api/":                         "core/kubelet/...",
+	"github.com/spf13/viper":                  "cmd/wasmplane/...",
+	"github.com/coredns/":                     "core/dns/...",
+	"sigs.k8s.io/knftables":                   "core/proxy/... core/kubelet/...",
+	"k8s.io/apiserver/pkg/server":             "core/api/...",
+	"k8s.io/apiserver/pkg/endpoints/handlers": "",
+	"k8s.io/apiserver/pkg/registry/generic":   "core/api/...",
+	"k8s.io/apiserver/pkg/storage/etcd3":      "",
+	"k8s.io/apiserver/pkg/storage/cacher":     "",
+	"k8s.io/kubernetes/pkg/scheduler":         "",
+	"k8s.io/kubernetes/pkg/kubelet":           "",
+	"k8s.io/kubernetes/pkg/controller":        "",
+	"k8s.io/kubernetes/pkg/proxy":             "",
+	"k8s.io/kubernetes/pkg/controlplane":      "",
+	"k8s.io/kubernetes/cmd":                   "",
+}
+
+type pkg struct {
+	ImportPath   string
+	Name         string
+	Doc          string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// packages lists the module's packages for the host; guests have a target of their own.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,Imports,TestImports,XTestImports", module+"...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		p.ImportPath = strings.TrimPrefix(p.ImportPath, module)
+		all = append(all, p)
+	}
+	if len(all) < 20 {
+		t.Fatalf("go list found %d packages; the test looks at the wrong folder", len(all))
+	}
+	return all
+}
+
+func matches(pattern, p string) bool {
+	base, sub := strings.CutSuffix(pattern, "/...")
+	return p == base || sub && strings.HasPrefix(p, base+"/")
+}
+
+func matchesAny(patterns, p string) bool {
+	for _, pattern := range strings.Fields(patterns) {
+		if matches(pattern, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func rule(p string) (allowed string, ok bool) {
+	best := -1
+	for pattern, a := range mayImport {
+		if matches(pattern, p) && len(pattern) > best {
+			allowed, ok, best = a, true, len(pattern)
+		}
+	}
+	return allowed, ok
+}
+
+func TestEveryPackageImportsOnlyWhatItMay(t *testing.T) {
+	for _, p := range packages(t) {
+		allowed, ok := rule(p.ImportPath)
+		if !ok {
+			t.Errorf("%s: the may-import table has no line for this package", p.ImportPath)
+			continue
+		}
+		for _, i := range p.Imports {
+			i, own := strings.CutPrefix(i, module)
+			if own && i != p.ImportPath && !matchesAny(allowed, i) {
+				t.Errorf("%s imports %s; the table allows: %s", p.ImportPath, i, allowed)
+			}
+		}
+	}
+}
+
+func TestThirdPartyPackagesStayWhereTheyBelong(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, i := range p.Imports {
+			for prefix, where := range confined {
+				if strings.HasPrefix(i, prefix) && !matchesAny(where, p.ImportPath) {
+					t.Errorf("%s imports %s, which belongs to: %s", p.ImportPath, i, where)
+				}
+			}
+		}
+	}
+}
+
+func TestCoreNeverImportsPlugins(t *testing.T) {
+	for _, p := range packages(t) {
+		if !strings.HasPrefix(p.ImportPath, "core/") {
+			continue
+		}
+		for _, i := range append(append(p.Imports, p.TestImports...), p.XTestImports...) {
+			if strings.HasPrefix(i, module+"plugins") || strings.HasPrefix(i, module+"cmd") {
+				t.Errorf("%s imports %s", p.ImportPath, i)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	seen := map[string]string{}
+	for _, p := range packages(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+		if p.Name == "main" {
+			continue
+		}
+		if path.Base(p.ImportPath) != p.Name {
+			t.Errorf("%s: the package is called %s; folder and package share one name", p.ImportPath, p.Name)
+		}
+		if other, taken := seen[p.Name]; taken {
+			t.Errorf("%s and %s share the name %s; package names are unique in the tree", p.ImportPath, other, p.Name)
+		}
+		seen[p.Name] = p.ImportPath
+	}
+}

@@ -1,0 +1,91 @@
+# wasmplane: `make help` lists what can be made.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export CGO_ENABLED := 0
+
+KUBERNETES_VERSION := v1.37.1
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+version_package := k8s.io/component-base/version
+LDFLAGS := -s -w \
+  -X $(version_package).gitVersion=$(KUBERNETES_VERSION) \
+  -X $(version_package).gitMajor=1 -X $(version_package).gitMinor=37 \
+  -X $(version_package).gitCommit=$(COMMIT) -X $(version_package).gitTreeState=clean \
+  -X $(subst component-base,client-go/pkg,$(version_package)).gitVersion=$(KUBERNETES_VERSION) \
+  -X $(subst component-base,client-go/pkg,$(version_package)).gitMajor=1 \
+  -X $(subst component-base,client-go/pkg,$(version_package)).gitMinor=37 \
+  -X github.com/wasmplane/wasmplane/cmd/wasmplane/command.Version=$(VERSION)
+
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+GO_TEST_TIMEOUT ?= 20m
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+-include core/kubelet/containerd/build.mk
+-include wasm-examples/build.mk
+
+##@ Main
+
+.PHONY: help
+help: ## Print this help.
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z][a-z0-9_-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+
+.PHONY: run
+run: deps-run build examples ## Start a cluster on this machine, deploy a web server to it, show what happened. ONCE=1: then clean up and exit.
+	@ONCE="$(ONCE)" NODES="$(NODES)" $(SUDO) --preserve-env=ONCE,NODES configs/demo/run.sh
+
+.PHONY: test
+test: deps-test build examples ## Install what the tests need, build, and run every test.
+	test/run.sh $(GO_TEST_TIMEOUT)
+
+.PHONY: build
+build: node-helpers ## Build bin/wasmplane.
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/wasmplane ./cmd/wasmplane
+
+##@ Development
+
+.PHONY: check
+check: fmt-check vet lint gen-check test ## Everything that has to be green: formatting, vet, lint, generated files, tests.
+
+.PHONY: fmt-check
+fmt-check: ## Fail where gofmt would change a file.
+	@out="$$(gofmt -l $$(git ls-files '*.go'))"; [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+.PHONY: vet
+vet: node-helpers ## Run go vet.
+	go vet ./...
+
+.PHONY: lint
+lint: node-helpers ## Run golangci-lint, which is built the first time.
+	go run $(GOLANGCI) run ./...
+
+.PHONY: gen
+gen: ## Regenerate generated files.
+	go generate ./...
+
+.PHONY: gen-check
+gen-check: gen ## Fail where a generated file is not up to date.
+	@git diff --exit-code --stat || { echo "generated files differ: commit what 'make gen' made"; exit 1; }
+
+.PHONY: bench
+bench: deps-run build examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
+	$(SUDO) --preserve-env=PATH,HOME go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
+
+.PHONY: clean
+clean: ## Remove everything that was built.
+	rm -rf bin build core/kubelet/containerd/embedded/*.gz core/kubelet/containerd/embedded/*.zst core/kubelet/containerd/embedded/*.xz
+
+##@ Dependencies
+
+.PHONY: deps-run
+deps-run: ## Install what a real node needs (runc, nftables) and what the Rust examples are built with.
+	@test/deps.sh
+
+.PHONY: deps-test
+deps-test: ## Install what the tests need.
+	@test/deps.sh

@@ -1,0 +1,244 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/wasmplane/wasmplane/core/trace"
+)
+
+// Chain asks its plugins in the order in which they were listed. It is safe for
+// concurrent use, also while Replace gives it another list.
+type Chain struct {
+	plugins atomic.Pointer[[]Plugin]
+	metrics *metrics
+}
+
+// NewChain makes a chain of plugins. Two plugins of one name would be told apart
+// nowhere, in no error, trace or metric: that is refused.
+func NewChain(plugins ...Plugin) (*Chain, error) {
+	c := &Chain{metrics: newMetrics()}
+	return c, c.Replace(plugins...)
+}
+
+// Replace swaps the list. Calls that are under way finish with the list that
+// they began with.
+func (c *Chain) Replace(plugins ...Plugin) error {
+	seen := map[string]bool{}
+	for _, p := range plugins {
+		if p.Name() == "" {
+			return errors.New("an admission plugin has no name")
+		}
+		if seen[p.Name()] {
+			return fmt.Errorf("two admission plugins are named %q: rename or remove one", p.Name())
+		}
+		seen[p.Name()] = true
+		_, mutates := p.(Mutator)
+		_, validates := p.(Validator)
+		if !mutates && !validates {
+			return fmt.Errorf("admission plugin %q neither mutates nor validates", p.Name())
+		}
+	}
+	list := slices.Clone(plugins)
+	c.plugins.Store(&list)
+	return nil
+}
+
+// Plugins is the list in force. The caller must not change it.
+func (c *Chain) Plugins() []Plugin { return *c.plugins.Load() }
+
+// Handles says whether any plugin wants to see the request, so that a server can
+// spare itself reading an old object that nobody looks at.
+func (c *Chain) Handles(r *Request) bool {
+	return slices.ContainsFunc(c.Plugins(), func(p Plugin) bool { return p.Handles(r) })
+}
+
+// Mutate asks every mutator, in order, then asks again, once, those that have
+// not seen the last change. After each change the object's defaults are filled in.
+func (c *Chain) Mutate(ctx context.Context, r *Request) error {
+	plugins := c.Plugins()
+	seen := make([]int, len(plugins)) // the object's changes when the plugin last looked; -1: it did not
+	for again := range 2 {
+		for i, p := range plugins {
+			m, ok := p.(Mutator)
+			if !ok || again == 1 && (seen[i] < 0 || seen[i] == r.changes()) {
+				continue
+			}
+			if seen[i] = -1; !p.Handles(r) {
+				continue
+			}
+			if err := c.mutate(ctx, m, r); err != nil {
+				return err
+			}
+			seen[i] = r.changes()
+		}
+	}
+	return nil
+}
+
+// changes counts what happened to the object; a delete has none.
+func (r *Request) changes() int {
+	if r.Object == nil {
+		return 0
+	}
+	return r.Object.Changes()
+}
+
+func (c *Chain) mutate(ctx context.Context, m Mutator, r *Request) error {
+	call := c.begin(ctx, trace.AdmissionMutate, m, r)
+	before := r.changes()
+	err := m.Mutate(call.ctx, r)
+	if err == nil && r.changes() != before {
+		err = applyDefaults(r)
+		call.patched(r)
+	}
+	return call.end(err)
+}
+
+// applyDefaults fills in what the changed object leaves open: a sidecar that a plugin
+// added needs a pull policy like any other container.
+func applyDefaults(r *Request) error {
+	v, err := r.Object.Versioned()
+	if err != nil {
+		return fmt.Errorf("the plugin's object cannot be read: %w", err)
+	}
+	r.Object.Codec().Default(v)
+	r.Object.SetVersioned(v)
+	return nil
+}
+
+// Validate asks every validator, in order, until one refuses.
+func (c *Chain) Validate(ctx context.Context, r *Request) error {
+	for _, p := range c.Plugins() {
+		v, ok := p.(Validator)
+		if !ok || !p.Handles(r) {
+			continue
+		}
+		if err := c.validate(ctx, v, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Chain) validate(ctx context.Context, v Validator, r *Request) error {
+	call := c.begin(ctx, trace.AdmissionValidate, v, r)
+	before := r.changes()
+	err := v.Validate(call.ctx, r)
+	if err == nil && r.changes() != before {
+		// What was validated before would not be what is stored.
+		err = apierrors.NewInternalError(fmt.Errorf("admission plugin %q changed the object while validating it", v.Name()))
+	}
+	return call.end(err)
+}
+
+// call is one plugin's turn, with what is recorded of it.
+type call struct {
+	ctx     context.Context
+	chain   *Chain
+	span    oteltrace.Span
+	point   string
+	plugin  Plugin
+	request *Request
+	tree    map[string]any // before the call, only while recording
+	began   time.Time
+	changed bool
+}
+
+// begin starts a span if the request is recorded. Spans come from the tracer of
+// the request's own span.
+func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request) *call {
+	k := &call{ctx: ctx, chain: c, point: point, plugin: p, request: r, began: time.Now()}
+	parent := oteltrace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return k
+	}
+	k.ctx, k.span = parent.TracerProvider().Tracer("admission").Start(ctx, point,
+		oteltrace.WithAttributes(trace.PluginKey.String(p.Name()), trace.PointKey.String(point)))
+	if point == trace.AdmissionMutate && r.Object != nil {
+		if tree, err := r.Object.Tree(); err == nil {
+			k.tree = tree
+		}
+	}
+	return k
+}
+
+func (k *call) patched(r *Request) {
+	k.changed = true
+	if k.span == nil || k.tree == nil {
+		return
+	}
+	after, err := r.Object.Tree()
+	if err != nil {
+		return
+	}
+	k.span.SetAttributes(trace.PatchKey.String(patchText(k.tree, after)))
+}
+
+// end records the outcome and words the refusal.
+func (k *call) end(err error) error {
+	err = refusal(k.plugin, k.request, err)
+	k.chain.metrics.observe(k.plugin.Name(), k.point, k.request.Operation, err != nil, time.Since(k.began))
+	if k.span == nil {
+		return err
+	}
+	switch {
+	case err != nil:
+		k.span.SetAttributes(trace.DecisionKey.String("deny"), trace.MessageKey.String(err.Error()))
+		k.span.SetStatus(codes.Error, err.Error())
+	case k.changed:
+		k.span.SetAttributes(trace.DecisionKey.String("patch"))
+	default:
+		k.span.SetAttributes(trace.DecisionKey.String("allow"))
+	}
+	k.span.End()
+	return err
+}
+
+// refusal turns a plugin's error into what the client sees. API status errors
+// stay as they are; native plugins and webhooks have words of their own.
+func refusal(p Plugin, r *Request, err error) error {
+	if err == nil {
+		return nil
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return Forbidden(r, fmt.Errorf("admission plugin %q denied the request: %w", p.Name(), err))
+}
+
+// Forbidden words a refusal as upstream does: `pods "web" is forbidden: why`.
+func Forbidden(r *Request, why error) error {
+	if apierrors.IsForbidden(why) {
+		return why
+	}
+	return apierrors.NewForbidden(r.Resource.GroupResource(), r.displayName(), why)
+}
+
+// displayName is the request's name, or what is known before a name is generated.
+func (r *Request) displayName() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	if r.Object != nil {
+		m, err := r.Object.Meta()
+		switch {
+		case err != nil:
+			return "Unknown/errorGettingName"
+		case m.GetName() != "":
+			return m.GetName()
+		case m.GetGenerateName() != "":
+			return m.GetGenerateName()
+		}
+	}
+	return "Unknown"
+}

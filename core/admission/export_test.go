@@ -1,0 +1,4 @@
+package admission
+
+// PatchText is patchText, for the tests outside.
+var PatchText = patchText

@@ -1,0 +1,306 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/watchcache"
+)
+
+// Delete removes an object, or marks it as being deleted where something has to
+// happen before: a grace period, finalizers, dependents that go first.
+func (r *Registry) Delete(ctx context.Context, req *Request) (Result, error) {
+	ctx = r.context(ctx, req)
+	key, err := r.key(req.Namespace, req.Name)
+	if err != nil {
+		return Result{}, err
+	}
+	return r.onLive(ctx, key, func(ctx context.Context, l live) (Result, error) {
+		return r.delete(ctx, req, l)
+	})
+}
+
+// delete is one attempt. Which of the cases it is, is decided on a copy of the
+// live object by upstream's strategies; options change along the way.
+func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, error) {
+	if l.item == nil {
+		return Result{}, apierrors.NewNotFound(r.res.GroupResource, req.Name)
+	}
+	options := deleteOptions(req.Options)
+	old, err := r.view(l.item, req.Version)
+	if err != nil {
+		return Result{}, err
+	}
+	internal, m, err := internalCopy(l.item)
+	if err != nil {
+		return Result{}, err
+	}
+	graceful, pending, err := rest.BeforeDelete(r.res.DeleteStrategy, ctx, internal, options)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := r.admitDelete(ctx, req, old, options); err != nil {
+		return Result{}, err
+	}
+	if pending {
+		// The deletion goes on as it was ordered first.
+		return Result{Object: old}, errUnsure
+	}
+	if finalizers := r.finalizers(ctx, m, options); !slices.Equal(finalizers, m.GetFinalizers()) {
+		m.SetFinalizers(finalizers)
+	}
+	waits := len(m.GetFinalizers()) > 0
+	if !graceful && waits {
+		markDeleting(m, r.cfg.Now())
+	}
+	if r.isNamespace() {
+		if waits, err = r.terminate(&internal, waits); err != nil {
+			return Result{}, err
+		}
+	}
+	if waits || graceful && options.GracePeriodSeconds != nil && *options.GracePeriodSeconds > 0 {
+		return r.mark(ctx, req, internal, old, l)
+	}
+	return r.remove(ctx, req, internal, l)
+}
+
+// mark stores the object with its deletion under way.
+func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Object, old *object.Object, l live) (Result, error) {
+	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version), key: l.item.Key}
+	obj := object.FromInternal(w.codec, internal)
+	if same, err := unchanged(obj, old); err != nil {
+		return Result{}, err
+	} else if same {
+		return Result{Object: old}, errUnsure
+	}
+	return w.store(ctx, obj, l.item.Revision)
+}
+
+// remove takes the object out of the store.
+func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Object, l live) (Result, error) {
+	revision := l.item.Revision
+	if !optionsOf(req.Options).dryRun {
+		var err error
+		if revision, err = r.cfg.Store.Delete(ctx, l.item.Key, l.item.Revision); err != nil {
+			return Result{}, r.storeError(err, "delete", req.Name)
+		}
+		r.set.alloc.deleted(ctx, r, l.item)
+	}
+	codec := r.res.Codec(req.Version)
+	versioned, err := codec.Versioned(internal)
+	if err != nil {
+		return Result{}, apierrors.NewInternalError(err)
+	}
+	obj, err := r.withRevision(versioned, codec, revision)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{Object: obj, Deleted: true}
+	if !r.res.ReturnDeleted {
+		result.Status, err = r.deletedStatus(obj)
+	}
+	return result, err
+}
+
+// deletedStatus lets a client see that exactly its object is gone.
+func (r *Registry) deletedStatus(obj *object.Object) (*metav1.Status, error) {
+	m, err := obj.Meta()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return &metav1.Status{
+		Status:  metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{Name: m.GetName(), Group: r.res.Group, Kind: r.res.GroupResource.Resource, UID: m.GetUID()},
+	}, nil
+}
+
+func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Object, options *metav1.DeleteOptions) error {
+	asked := &admission.Request{
+		UID:       newUID(),
+		Operation: admission.Delete,
+		Kind:      old.Kind(),
+		Resource:  r.gvr(req),
+		Namespace: req.Namespace,
+		Name:      req.Name,
+		User:      req.User,
+		DryRun:    len(options.DryRun) > 0,
+		Options:   options,
+		OldObject: old,
+	}
+	defer passWarnings(ctx, asked)
+	if err := r.cfg.Admission.Mutate(ctx, asked); err != nil {
+		return err
+	}
+	return r.cfg.Admission.Validate(ctx, asked)
+}
+
+func deleteOptions(o runtime.Object) *metav1.DeleteOptions {
+	if options, ok := o.(*metav1.DeleteOptions); ok && options != nil {
+		return options.DeepCopy() // strategies change it, and there may be another attempt
+	}
+	return &metav1.DeleteOptions{}
+}
+
+// finalizers are the object's with those of the garbage collector that the
+// deletion's propagation policy asks for.
+func (r *Registry) finalizers(ctx context.Context, m metav1.Object, options *metav1.DeleteOptions) []string {
+	orphan, foreground := r.propagation(ctx, m, options)
+	kept := slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	})
+	if orphan {
+		kept = append(kept, metav1.FinalizerOrphanDependents)
+	}
+	if foreground {
+		kept = append(kept, metav1.FinalizerDeleteDependents)
+	}
+	if len(kept) == len(m.GetFinalizers()) && !slices.ContainsFunc(kept, func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
+		return m.GetFinalizers()
+	}
+	return kept
+}
+
+// propagation decides what happens to dependents: what the options say, else
+// what the object's finalizers say, else what its kind does by default.
+func (r *Registry) propagation(ctx context.Context, m metav1.Object, options *metav1.DeleteOptions) (orphan, foreground bool) {
+	policy := rest.GarbageCollectionPolicy("")
+	if s, ok := r.res.DeleteStrategy.(rest.GarbageCollectionDeleteStrategy); ok {
+		policy = s.DefaultGarbageCollectionPolicy(ctx)
+	}
+	switch {
+	case policy == rest.Unsupported:
+		return false, false
+	case options.OrphanDependents != nil: //nolint:staticcheck // deprecated, and still sent
+		return *options.OrphanDependents, false //nolint:staticcheck // as above
+	case options.PropagationPolicy != nil:
+		return *options.PropagationPolicy == metav1.DeletePropagationOrphan, *options.PropagationPolicy == metav1.DeletePropagationForeground
+	}
+	for _, f := range m.GetFinalizers() {
+		switch f {
+		case metav1.FinalizerOrphanDependents:
+			return true, false
+		case metav1.FinalizerDeleteDependents:
+			return false, true
+		}
+	}
+	return policy == rest.OrphanDependents, false
+}
+
+// markDeleting tells finalizers that their turn has come.
+func markDeleting(m metav1.Object, now time.Time) {
+	if m.GetDeletionTimestamp() == nil && m.GetGeneration() > 0 {
+		m.SetGeneration(m.GetGeneration() + 1)
+	}
+	if at := m.GetDeletionTimestamp(); at == nil || at.After(now) {
+		t := metav1.NewTime(now)
+		m.SetDeletionTimestamp(&t)
+	}
+	var zero int64
+	m.SetDeletionGracePeriodSeconds(&zero)
+}
+
+func (r *Registry) isNamespace() bool {
+	return r.res.Group == "" && r.res.GroupResource.Resource == "namespaces"
+}
+
+// terminate marks a namespace as Terminating: it is emptied by the namespace
+// controller, which then takes its name out of spec.finalizers. It says whether
+// somebody has still to do so.
+func (r *Registry) terminate(internal *runtime.Object, waits bool) (bool, error) {
+	codec := r.res.Codec("v1")
+	versioned, err := codec.Versioned(*internal)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	ns, ok := versioned.(*corev1.Namespace)
+	if !ok {
+		return false, apierrors.NewInternalError(errors.New("the namespaces resource does not serve v1.Namespace"))
+	}
+	if len(ns.Spec.Finalizers) == 0 {
+		return waits, nil
+	}
+	if ns.DeletionTimestamp == nil {
+		t := metav1.NewTime(r.cfg.Now())
+		ns.DeletionTimestamp = &t
+	}
+	ns.Status.Phase = corev1.NamespaceTerminating
+	*internal, err = codec.Internal(ns)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	return true, nil
+}
+
+// heldByNamespace: a namespace with finalizers in its spec is not gone yet.
+func (r *Registry) heldByNamespace(obj *object.Object) bool {
+	if !r.isNamespace() {
+		return false
+	}
+	versioned, err := obj.Versioned()
+	if err != nil {
+		return true
+	}
+	ns, ok := versioned.(*corev1.Namespace)
+	return !ok || len(ns.Spec.Finalizers) > 0
+}
+
+// deletePage is how many objects DeleteCollection reads at a time.
+const deletePage = 500
+
+// DeleteCollection deletes what a list with the same options would return, one
+// object after the other. It is not atomic; what has gone meanwhile is no error.
+func (r *Registry) DeleteCollection(ctx context.Context, req *Request, list ListOptions) (ListResult, error) {
+	var all ListResult
+	limit := list.Limit
+	if limit == 0 {
+		list.Limit = deletePage
+	}
+	for {
+		page, err := r.List(ctx, req, list)
+		if err != nil {
+			return all, err
+		}
+		all.Revision, all.Continue, all.Remaining = page.Revision, page.Continue, page.Remaining
+		for _, item := range page.Items {
+			if err := ctx.Err(); err != nil {
+				return all, r.storeError(err, "delete collection", "")
+			}
+			if err := r.deleteListed(ctx, req, item); err != nil {
+				return all, err
+			}
+			all.Items = append(all.Items, item)
+		}
+		if page.Continue == "" || limit > 0 {
+			return all, nil
+		}
+		// Deleting has moved the state on, so that the pages' revision is of no
+		// worth: what was there is what the first page's revision says.
+		list.Continue = page.Continue
+		list.ResourceVersion, list.ResourceVersionMatch = "", ""
+	}
+}
+
+func (r *Registry) deleteListed(ctx context.Context, req *Request, item *watchcache.Item) error {
+	m, err := item.Object.Meta()
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	one := *req
+	one.Namespace, one.Name = m.GetNamespace(), m.GetName()
+	if _, err := r.Delete(ctx, &one); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+

@@ -1,0 +1,101 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// owned writes into next's managedFields who set what, by comparing it with
+// live. Like upstream it does so before admission: what plugins and the server
+// fill in belongs to nobody, so that a later apply neither conflicts with it nor
+// takes it away.
+func (w *write) owned(live *object.Object, next runtime.Object) (*object.Object, error) {
+	fm, err := w.r.cfg.Contract.FieldManager(w.r.res, w.req.Version, w.req.Subresource)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	was, err := w.before(live)
+	if err != nil {
+		return nil, err
+	}
+	return object.FromVersioned(w.codec, fm.UpdateNoErrors(was, next, w.req.Manager)), nil
+}
+
+// before is what the field manager compares with: live, or an empty object.
+func (w *write) before(live *object.Object) (runtime.Object, error) {
+	if live == nil {
+		return emptyLike(w.codec)
+	}
+	was, err := live.Versioned()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return was, nil
+}
+
+// applied is the change of a server-side apply.
+func (w *write) applied(ctx context.Context, live *object.Object) (*object.Object, error) {
+	fm, err := w.r.cfg.Contract.FieldManager(w.r.res, w.req.Version, w.req.Subresource)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := w.unmarshal(&patch.Object); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	was, err := w.before(live)
+	if err != nil {
+		return nil, err
+	}
+	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.duplicates(ctx); err != nil {
+		return nil, err
+	}
+	if live == nil {
+		wipe(next)
+	}
+	// An apply that changes nothing answers the live object's form, any other the internal one.
+	versioned, err := w.codec.Versioned(next)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return object.FromVersioned(w.codec, versioned), nil
+}
+
+func (w *write) unmarshal(into *map[string]any) error {
+	if w.req.PatchType == types.ApplyCBORPatchType {
+		return cbor.Unmarshal(w.req.Body, into)
+	}
+	return yaml.Unmarshal(w.req.Body, into)
+}
+
+// duplicates reports fields that an apply patch names twice; unknown ones the
+// field manager has already refused.
+func (w *write) duplicates(ctx context.Context) error {
+	if !w.checksFields() || w.req.PatchType == types.ApplyCBORPatchType {
+		return nil
+	}
+	err := yaml.UnmarshalStrict(w.req.Body, &map[string]any{})
+	switch {
+	case err == nil:
+		return nil
+	case w.opts.validation == metav1.FieldValidationStrict:
+		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
+	}
+	warning.AddWarning(ctx, "", err.Error())
+	return nil
+}

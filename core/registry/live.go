@@ -1,0 +1,207 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/watchcache"
+)
+
+// root of the key space, as Kubernetes has it.
+const root = "/registry/"
+
+// prefix of the resource's keys, with its slash.
+func (r *Registry) prefix() string { return root + r.res.StoragePrefix + "/" }
+
+// namespacePrefix is the prefix of one namespace's keys; all of them for "".
+func (r *Registry) namespacePrefix(namespace string) string {
+	if !r.res.Namespaced || namespace == "" {
+		return r.prefix()
+	}
+	return r.prefix() + namespace + "/"
+}
+
+// key of one object. Namespace and name come from a URL or a decoded object:
+// what could climb out of its prefix is refused in upstream's words.
+func (r *Registry) key(namespace, name string) (string, error) {
+	if r.res.Namespaced {
+		if namespace == "" {
+			return "", apierrors.NewBadRequest("Namespace parameter required.")
+		}
+		if err := pathSegment("Namespace", namespace); err != nil {
+			return "", err
+		}
+	}
+	if name == "" {
+		return "", apierrors.NewBadRequest("Name parameter required.")
+	}
+	if err := pathSegment("Name", name); err != nil {
+		return "", err
+	}
+	return r.namespacePrefix(namespace) + name, nil
+}
+
+func pathSegment(what, s string) error {
+	if s == "." || s == ".." || strings.ContainsAny(s, "/%") {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s parameter invalid: %q: may not be '.' or '..' and may not contain '/' or '%%'", what, s))
+	}
+	return nil
+}
+
+// item decodes a stored key.
+func (r *Registry) item(kv store.KV) (*watchcache.Item, error) {
+	obj, lbl, fld, err := r.decode(kv.Key, kv.Value, kv.ModRevision)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s: %w", kv.Key, err))
+	}
+	return &watchcache.Item{Key: kv.Key, Revision: kv.ModRevision, Object: obj, Labels: lbl, Fields: fld}, nil
+}
+
+// stored reads one key from the store. An item that the cache holds at the same
+// revision is used instead of decoding the value again. nil = there is none.
+func (r *Registry) stored(ctx context.Context, key string) (*watchcache.Item, error) {
+	kv, err := r.cfg.Store.Get(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, r.storeError(err, "get", lastSegment(key))
+	}
+	if cached, _, ok := r.cached.Get(key); ok && cached.Revision == kv.ModRevision {
+		return cached, nil
+	}
+	return r.item(kv)
+}
+
+// live is the state that a write is going to replace: first what the cache has,
+// which is nearly always right, and whatever the store has once that turned out
+// to be old.
+type live struct {
+	item *watchcache.Item // nil = the object does not exist
+	// current: item comes from the store and not from the cache, so that what
+	// was decided on it stands.
+	current bool
+}
+
+func (l live) revision() int64 {
+	if l.item == nil {
+		return 0
+	}
+	return l.item.Revision
+}
+
+// attempt is one try of a write on a live state. done = false asks for another
+// try if the state was not current.
+type attempt func(ctx context.Context, l live) (Result, error)
+
+// errUnsure is returned by an attempt that would answer without writing: the
+// answer stands only if the state was current.
+var errUnsure = errors.New("the state may be old")
+
+// onLive runs try on the live state of key until it succeeds or fails on a
+// state that is certain. Where the store found another state than expected, the
+// next try gets that one.
+func (r *Registry) onLive(ctx context.Context, key string, try attempt) (Result, error) {
+	l := live{}
+	if cached, _, ok := r.cached.Get(key); ok {
+		l.item = cached
+	} else {
+		// Absence is not worth a guess: a client that has just created the object is right.
+		item, err := r.stored(ctx, key)
+		if err != nil {
+			return Result{}, err
+		}
+		l = live{item: item, current: true}
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return Result{}, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		}
+		result, err := try(ctx, l)
+		var conflict *store.ConflictError
+		switch {
+		case err == nil:
+			return result, nil
+		case errors.As(err, &conflict):
+			if l, err = r.found(conflict); err != nil {
+				return Result{}, err
+			}
+		case l.current:
+			if errors.Is(err, errUnsure) {
+				return result, nil
+			}
+			return result, err
+		default:
+			fresh, freshErr := r.stored(ctx, key)
+			if freshErr != nil {
+				return Result{}, freshErr
+			}
+			same := fresh != nil && l.item != nil && fresh.Revision == l.item.Revision
+			if same && errors.Is(err, errUnsure) {
+				return result, nil
+			}
+			if same {
+				return result, err
+			}
+			l = live{item: fresh, current: true}
+		}
+	}
+}
+
+// found is the state that a conflict brought with it.
+func (r *Registry) found(c *store.ConflictError) (live, error) {
+	if c.Current.ModRevision == 0 {
+		return live{current: true}, nil
+	}
+	item, err := r.item(c.Current)
+	return live{item: item, current: true}, err
+}
+
+// view is item in the requested version. It is shared.
+func (r *Registry) view(item *watchcache.Item, version string) (*object.Object, error) {
+	return r.inVersion(item.Object, version)
+}
+
+func (r *Registry) inVersion(o *object.Object, version string) (*object.Object, error) {
+	codec := r.res.Codec(version)
+	if codec == nil {
+		return nil, apierrors.NewNotFound(r.res.GroupResource, "")
+	}
+	if o.Kind() == codec.Kind() {
+		return o, nil
+	}
+	internal, err := o.Internal()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	versioned, err := codec.Versioned(internal)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return object.FromVersioned(codec, versioned), nil
+}
+
+// internalCopy is a copy of the item's internal form that strategies may change.
+func internalCopy(item *watchcache.Item) (runtime.Object, metav1.Object, error) {
+	internal, err := item.Object.Internal()
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	internal = internal.DeepCopyObject()
+	m, err := meta.Accessor(internal)
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	return internal, m, nil
+}
+
+func lastSegment(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }

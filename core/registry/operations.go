@@ -1,0 +1,222 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// Create makes an object of the request's body.
+func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
+	ctx = r.context(ctx, req)
+	w, err := r.newWrite(req)
+	if err != nil {
+		return Result{}, err
+	}
+	o, err := w.decode(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return Result{}, apierrors.NewInternalError(err)
+	}
+	if r.res.Group == "" && r.res.GroupResource.Resource == "namespaces" && req.Namespace == "" {
+		// A namespace is its own namespace, for authorization as for admission.
+		req.Namespace = m.GetName()
+		ctx = r.context(ctx, req)
+	}
+	rest.WipeObjectMetaSystemFields(m)
+	w.creates = true
+	w.change = func(ctx context.Context, _ *object.Object) (*object.Object, error) {
+		return w.owned(nil, o)
+	}
+	return w.create(ctx)
+}
+
+// Update replaces an object, or that part of it that a subresource stands for,
+// by the request's body.
+func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
+	ctx = r.context(ctx, req)
+	w, err := r.newWrite(req)
+	if err != nil {
+		return Result{}, err
+	}
+	o, err := w.decode(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return Result{}, apierrors.NewInternalError(err)
+	}
+	uid := m.GetUID()
+	w.creates = req.Subresource == "" && w.strategy.AllowCreateOnUpdate(ctx)
+	w.change = func(ctx context.Context, live *object.Object) (*object.Object, error) {
+		if err := w.checkUID(uid, live); err != nil {
+			return nil, err
+		}
+		next := o.DeepCopyObject() // the next attempt begins with o again
+		if live == nil {
+			wipe(next)
+		}
+		return w.owned(live, next)
+	}
+	return w.run(ctx)
+}
+
+// Patch changes an object as the request's patch says; an apply patch creates it
+// where it does not exist.
+func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
+	ctx = r.context(ctx, req)
+	w, err := r.newWrite(req)
+	if err != nil {
+		return Result{}, err
+	}
+	if req.PatchType == types.ApplyYAMLPatchType || req.PatchType == types.ApplyCBORPatchType {
+		w.creates = req.Subresource == ""
+		w.change = w.applied
+		return w.run(ctx)
+	}
+	w.change = func(ctx context.Context, live *object.Object) (*object.Object, error) {
+		next, err := w.patched(ctx, live)
+		if err != nil {
+			return nil, err
+		}
+		if dedupOwners(next) {
+			warning.AddWarning(ctx, "", duplicateOwners)
+		}
+		w.codec.Default(next)
+		return w.owned(live, next)
+	}
+	return w.run(ctx)
+}
+
+const duplicateOwners = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
+
+func (r *Registry) newWrite(req *Request) (*write, error) {
+	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version), strategy: r.res.Strategy}
+	if req.Subresource != "" {
+		sub := r.res.Subresources[req.Subresource]
+		if sub == nil || sub.Strategy == nil {
+			return nil, apierrors.NewMethodNotSupported(r.res.GroupResource, "update "+req.Subresource)
+		}
+		w.strategy = sub.Strategy
+	}
+	if w.codec == nil {
+		return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
+	}
+	return w, nil
+}
+
+// run carries the write out on the live object.
+func (w *write) run(ctx context.Context) (Result, error) {
+	var err error
+	if w.key, err = w.r.key(w.req.Namespace, w.req.Name); err != nil {
+		return Result{}, err
+	}
+	return w.r.onLive(ctx, w.key, w.apply)
+}
+
+// decode reads the request's body and fills in defaults.
+func (w *write) decode(ctx context.Context) (runtime.Object, error) {
+	o, strict, err := w.decodeStrict(w.req.Body, w.req.MediaType)
+	if err != nil {
+		return nil, err
+	}
+	if len(strict) > 0 {
+		if w.opts.validation == metav1.FieldValidationStrict {
+			return nil, w.r.cfg.Contract.StrictError(w.r.res, w.req.Version, strict)
+		}
+		warnStrict(ctx, strict)
+	}
+	if dedupOwners(o) {
+		warning.AddWarning(ctx, "", duplicateOwners)
+	}
+	w.codec.Default(o)
+	return o, nil
+}
+
+// decodeStrict decodes data; strict lists unknown and duplicate fields where
+// they matter to the request.
+func (w *write) decodeStrict(data []byte, mediaType string) (o runtime.Object, strict []error, err error) {
+	if w.checksFields() {
+		return w.r.cfg.Contract.DecodeStrict(w.r.res, w.req.Version, data, mediaType)
+	}
+	o, err = w.codec.Decode(data, mediaType)
+	return o, nil, err
+}
+
+func warnStrict(ctx context.Context, errs []error) {
+	for _, err := range errs {
+		warning.AddWarning(ctx, "", err.Error())
+	}
+}
+
+// checkUID refuses an update that was meant for another object of this name.
+func (w *write) checkUID(uid types.UID, live *object.Object) error {
+	if uid == "" {
+		return nil
+	}
+	if live == nil {
+		return w.r.conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid))
+	}
+	m, err := live.Meta()
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if m.GetUID() != uid {
+		return w.r.conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, m.GetUID()))
+	}
+	return nil
+}
+
+func wipe(o runtime.Object) {
+	if m, err := meta.Accessor(o); err == nil {
+		rest.WipeObjectMetaSystemFields(m)
+	}
+}
+
+// finalized says whether the write takes the last thing away that a deletion
+// waits for, so that it deletes instead of storing.
+func (w *write) finalized(obj, old *object.Object) (bool, error) {
+	next, err := obj.Meta()
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	was, err := old.Meta()
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if len(next.GetFinalizers()) > 0 || was.GetDeletionTimestamp() == nil {
+		return false, nil
+	}
+	if grace := was.GetDeletionGracePeriodSeconds(); grace != nil && *grace > 0 {
+		return false, nil
+	}
+	return !w.r.heldByNamespace(obj), nil
+}
+
+// remove deletes the object whose last finalizer the write took away.
+func (w *write) remove(ctx context.Context, obj *object.Object, l live) (Result, error) {
+	if !w.opts.dryRun {
+		_, err := w.r.cfg.Store.Delete(ctx, w.key, l.item.Revision)
+		if err := w.r.storeError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
+			return Result{}, err
+		}
+		w.r.set.alloc.deleted(ctx, w.r, l.item)
+	}
+	return Result{Object: obj, Deleted: true}, nil
+}
+

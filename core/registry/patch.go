@@ -1,0 +1,191 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// maxPatchOperations is upstream's bound on a JSON patch; copies within one can
+// grow the object exponentially, which maxPatched bounds.
+const (
+	maxPatchOperations = 10_000
+	maxPatched         = 16 << 20
+)
+
+// patched applies the request's patch to live and returns the versioned object,
+// decoded but not defaulted.
+func (w *write) patched(ctx context.Context, live *object.Object) (runtime.Object, error) {
+	if w.req.PatchType == types.StrategicMergePatchType {
+		return w.strategicMerge(ctx, live)
+	}
+	before, err := live.Encoded(object.JSON)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	var after []byte
+	var strict []error
+	switch w.req.PatchType {
+	case types.JSONPatchType:
+		after, strict, err = w.jsonPatch(before)
+	case types.MergePatchType:
+		after, strict, err = w.mergePatch(before)
+	default:
+		err = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name, string(w.req.PatchType), 0, true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, fieldErrs, err := w.decodeStrict(after, object.JSON)
+	if err != nil {
+		return nil, invalid(schema.GroupKind{}, "", field.Invalid(field.NewPath("patch"), string(after), err.Error()))
+	}
+	return o, w.strictness(ctx, append(strict, fieldErrs...), string(after))
+}
+
+func (w *write) checksFields() bool {
+	return w.opts.validation == metav1.FieldValidationStrict || w.opts.validation == metav1.FieldValidationWarn
+}
+
+// strictness turns unknown and duplicate fields into warnings or the patch's refusal.
+func (w *write) strictness(ctx context.Context, errs []error, after string) error {
+	if len(errs) == 0 || !w.checksFields() {
+		return nil
+	}
+	if w.opts.validation == metav1.FieldValidationWarn {
+		warnStrict(ctx, errs)
+		return nil
+	}
+	return invalid(schema.GroupKind{}, "", field.Invalid(field.NewPath("patch"), after, runtime.NewStrictDecodingError(errs).Error()))
+}
+
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+func (w *write) jsonPatch(before []byte) (after []byte, strict []error, err error) {
+	if w.checksFields() {
+		var ops []operation
+		if strict, err = kjson.UnmarshalStrict(w.req.Body, &ops); err != nil {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
+		for i, e := range strict {
+			strict[i] = fmt.Errorf("json patch %w", e)
+		}
+	}
+	patch, err := jsonpatch.DecodePatch(w.req.Body)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if len(patch) > maxPatchOperations {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(patch)))
+	}
+	if err := boundCopies(before, w.req.Body); err != nil {
+		return nil, nil, err
+	}
+	after, err = patch.Apply(before)
+	if err != nil {
+		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	}
+	return after, strict, nil
+}
+
+// boundCopies refuses a JSON patch whose copies could blow the object up: each
+// copy at most doubles it.
+func boundCopies(before, patch []byte) error {
+	var ops []operation
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(patch, &ops); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	size := len(before) + len(patch)
+	for _, op := range ops {
+		if op.Op != "copy" {
+			continue
+		}
+		if size *= 2; size > maxPatched {
+			return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the copy operations of the JSON patch could make the object larger than %d bytes", maxPatched))
+		}
+	}
+	return nil
+}
+
+func (w *write) mergePatch(before []byte) (after []byte, strict []error, err error) {
+	if w.checksFields() {
+		v := map[string]any{}
+		if strict, err = kjson.UnmarshalStrict(w.req.Body, &v); err != nil {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
+	}
+	after, err = jsonpatch.MergePatch(before, w.req.Body)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	return after, strict, nil
+}
+
+func (w *write) strategicMerge(ctx context.Context, live *object.Object) (runtime.Object, error) {
+	patch := map[string]any{}
+	var strict []error
+	var err error
+	if w.checksFields() {
+		strict, err = kjson.UnmarshalStrict(w.req.Body, &patch)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(w.req.Body, &patch)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	versioned, err := live.Versioned()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if _, ok := versioned.(runtime.Unstructured); ok {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name,
+			"strategic merge patches are not for custom resources, use a merge patch", 0, true)
+	}
+	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(versioned)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	merged, err := w.r.cfg.Contract.StrategicPatch(w.r.res, w.req.Version, before, patch)
+	if err != nil {
+		return nil, err
+	}
+	after, err := emptyLike(w.codec)
+	if err != nil {
+		return nil, err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, after, w.checksFields())
+	if err != nil {
+		unknown, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return nil, invalid(schema.GroupKind{}, "", field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error()))
+		}
+		strict = append(strict, unknown.Errors()...)
+	}
+	return after, w.strictness(ctx, strict, fmt.Sprintf("%+v", patch))
+}
+
+// emptyLike is an empty versioned object of the codec's kind.
+func emptyLike(c object.Codec) (runtime.Object, error) {
+	apiVersion, kind := c.Kind().ToAPIVersionAndKind()
+	o, err := c.FromTree(map[string]any{"apiVersion": apiVersion, "kind": kind})
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return o, nil
+}

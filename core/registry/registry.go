@@ -1,0 +1,189 @@
+// Package registry gives every API resource its behaviour: what get, list,
+// watch, create, update, patch and delete mean, over upstream's strategies, the
+// store and the watch cache. It knows no HTTP.
+//
+// It guarantees that a write is one compare-and-swap of what strategy, field
+// management and admission made of exactly the state that it replaces; that an
+// answer of a write carries the revision at which it is durable; and that a read
+// is as fresh as its resourceVersion demands.
+//
+// It refuses to authenticate or authorize: callers have done both. The one
+// question that it asks the authorizer itself is whether an update that turns
+// out to create may create.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/watchcache"
+)
+
+// Admission is the chain as the registry uses it: mutators before the strategy,
+// validators on what is going to be stored.
+type Admission interface {
+	Mutate(ctx context.Context, r *admission.Request) error
+	Validate(ctx context.Context, r *admission.Request) error
+}
+
+// Config is what all registries share.
+type Config struct {
+	Contract   *api.Contract
+	Store      store.Store
+	Cache      *watchcache.Cache
+	Admission  Admission        // nil = nobody has a say
+	Authorizer authz.Authorizer // asked when an update creates; nil = it may not
+	// Tokens issues service account tokens; nil = serviceaccounts/token is refused.
+	Tokens TokenIssuer
+	// Reviewer answers token and self reviews; nil = they are refused.
+	Reviewer TokenReviewer
+	Logger   *slog.Logger     // nil = discard
+	Tracer   oteltrace.Tracer // nil = discard
+	Now      func() time.Time // nil = time.Now
+}
+
+// Set is the registries of everything that is served. Rows can be added and
+// removed while it serves (custom resources).
+type Set struct {
+	cfg    Config
+	served atomic.Pointer[served]
+	alloc  *allocations
+}
+
+// served is one state of the set, never changed once it is in place.
+type served struct {
+	byName map[schema.GroupResource]*Registry
+	cached map[string]*watchcache.Resource // by key prefix: events are served by two rows
+}
+
+// New makes the registries of every row of the contract and registers them with
+// the watch cache.
+func New(cfg Config) (*Set, error) {
+	switch {
+	case cfg.Contract == nil:
+		return nil, errors.New("registry: Config.Contract is missing")
+	case cfg.Store == nil:
+		return nil, errors.New("registry: Config.Store is missing")
+	case cfg.Cache == nil:
+		return nil, errors.New("registry: Config.Cache is missing")
+	}
+	if cfg.Admission == nil {
+		cfg.Admission = nobody{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = trace.Discard()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Set{cfg: cfg}
+	s.alloc = newAllocations(s)
+	s.served.Store(&served{byName: map[schema.GroupResource]*Registry{}, cached: map[string]*watchcache.Resource{}})
+	for _, res := range cfg.Contract.Resources() {
+		if err := s.Add(res); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Add serves one more row. It replaces a row of the same name.
+func (s *Set) Add(res *api.Resource) error {
+	for {
+		old := s.served.Load()
+		next := old.copy()
+		r := &Registry{set: s, cfg: &s.cfg, res: res, decode: s.cfg.Contract.WatchDecoder(res)}
+		if !res.Virtual {
+			cached, known := next.cached[r.prefix()]
+			if !known {
+				var err error
+				if cached, err = s.cfg.Cache.Register(r.prefix(), r.decode); err != nil {
+					return fmt.Errorf("register %s with the watch cache: %w", res.GroupResource, err)
+				}
+				next.cached[r.prefix()] = cached
+			}
+			r.cached = cached
+		}
+		next.byName[res.GroupResource] = r
+		if s.served.CompareAndSwap(old, next) {
+			return nil
+		}
+	}
+}
+
+// Remove stops serving a row and ends its watches.
+func (s *Set) Remove(gr schema.GroupResource) {
+	for {
+		old := s.served.Load()
+		r, ok := old.byName[gr]
+		if !ok {
+			return
+		}
+		next := old.copy()
+		delete(next.byName, gr)
+		shared := false
+		for _, other := range next.byName {
+			shared = shared || other.cached == r.cached
+		}
+		if !shared && r.cached != nil {
+			delete(next.cached, r.prefix())
+		}
+		if !s.served.CompareAndSwap(old, next) {
+			continue
+		}
+		if !shared && r.cached != nil {
+			s.cfg.Cache.Unregister(r.cached)
+		}
+		return
+	}
+}
+
+func (v *served) copy() *served {
+	next := &served{byName: make(map[schema.GroupResource]*Registry, len(v.byName)+1), cached: make(map[string]*watchcache.Resource, len(v.cached)+1)}
+	for k, r := range v.byName {
+		next.byName[k] = r
+	}
+	for k, c := range v.cached {
+		next.cached[k] = c
+	}
+	return next
+}
+
+// For finds the registry of a resource.
+func (s *Set) For(gr schema.GroupResource) (*Registry, bool) {
+	r, ok := s.served.Load().byName[gr]
+	return r, ok
+}
+
+// Registry is the behaviour of one resource. It is safe for concurrent use.
+type Registry struct {
+	set    *Set
+	cfg    *Config
+	res    *api.Resource
+	cached *watchcache.Resource // nil for virtual resources
+	decode watchcache.Decoder
+}
+
+// Resource is the row that the registry serves.
+func (r *Registry) Resource() *api.Resource { return r.res }
+
+// nobody is the admission chain without plugins.
+type nobody struct{}
+
+func (nobody) Mutate(context.Context, *admission.Request) error   { return nil }
+func (nobody) Validate(context.Context, *admission.Request) error { return nil }

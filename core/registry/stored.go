@@ -1,0 +1,206 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/store"
+)
+
+// encode makes the bytes for the store, which know no resourceVersion, and the
+// versioned object of the answer, which is the caller's to change.
+func (r *Registry) encode(obj *object.Object) (value []byte, answer runtime.Object, err error) {
+	internal, err := obj.Internal()
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	if answer, err = obj.Versioned(); err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	for _, form := range []runtime.Object{internal, answer} {
+		m, err := meta.Accessor(form)
+		if err != nil {
+			return nil, nil, apierrors.NewInternalError(err)
+		}
+		m.SetResourceVersion("")
+		m.SetSelfLink("")
+	}
+	stored := internal
+	if obj.Kind() == r.res.StorageCodec().Kind() {
+		stored = answer // spares a conversion
+	}
+	if value, err = r.cfg.Contract.EncodeStorage(r.res, stored); err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	return value, answer, nil
+}
+
+// withRevision stamps the answer of a write.
+func (r *Registry) withRevision(answer runtime.Object, codec object.Codec, revision int64) (*object.Object, error) {
+	m, err := meta.Accessor(answer)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if revision != 0 {
+		m.SetResourceVersion(strconv.FormatInt(revision, 10))
+	}
+	return object.FromVersioned(codec, answer), nil
+}
+
+func (r *Registry) put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	revision, err := r.cfg.Store.Put(ctx, key, value, expect, ttl)
+	if err != nil {
+		return 0, r.storeError(err, "write", lastSegment(key))
+	}
+	return revision, nil
+}
+
+func (r *Registry) ttl(internal runtime.Object) time.Duration {
+	if r.res.TTL == nil {
+		return 0
+	}
+	return r.res.TTL(internal)
+}
+
+// dryCreate is what is left of a create that writes nothing: the name has to be free.
+func (r *Registry) dryCreate(ctx context.Context, key string) error {
+	kv, err := r.cfg.Store.Get(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return r.storeError(err, "get", lastSegment(key))
+	}
+	return &store.ConflictError{Key: key, Current: kv}
+}
+
+// unchanged says whether storing obj would change nothing but times in its
+// managed fields. It is asked on every update, nearly always of objects that
+// differ in their metadata already, which are compared first.
+func unchanged(obj, old *object.Object) (bool, error) {
+	next, err := obj.Versioned()
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	was, err := old.Versioned()
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	nextMeta, err := meta.Accessor(next)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	wasMeta, err := meta.Accessor(was)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if nextMeta.GetGeneration() != wasMeta.GetGeneration() || !sameManagers(nextMeta.GetManagedFields(), wasMeta.GetManagedFields()) {
+		return false, nil
+	}
+	fields, version := nextMeta.GetManagedFields(), nextMeta.GetResourceVersion()
+	nextMeta.SetManagedFields(wasMeta.GetManagedFields())
+	nextMeta.SetResourceVersion(wasMeta.GetResourceVersion())
+	same := apiequality.Semantic.DeepEqual(next, was)
+	nextMeta.SetManagedFields(fields)
+	nextMeta.SetResourceVersion(version)
+	return same, nil
+}
+
+func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := a[i], b[i]
+		x.Time, y.Time = nil, nil
+		if !apiequality.Semantic.DeepEqual(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// needsName says whether a create has to make a name.
+func needsName(o runtime.Object) (bool, metav1.Object) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return false, nil
+	}
+	return m.GetName() == "" && m.GetGenerateName() != "", m
+}
+
+// dedupOwners drops owner references that name an owner twice.
+func dedupOwners(o runtime.Object) bool {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return false
+	}
+	refs := m.GetOwnerReferences()
+	if len(refs) < 2 {
+		return false
+	}
+	kept := make([]metav1.OwnerReference, 0, len(refs))
+	for _, ref := range refs {
+		twice := false
+		for _, k := range kept {
+			twice = twice || apiequality.Semantic.DeepEqual(k, ref)
+		}
+		if !twice {
+			kept = append(kept, ref)
+		}
+	}
+	if len(kept) == len(refs) {
+		return false
+	}
+	m.SetOwnerReferences(kept)
+	return true
+}
+
+// passWarnings hands on what plugins had to say.
+func passWarnings(ctx context.Context, asked *admission.Request) {
+	for _, text := range asked.Warnings() {
+		warning.AddWarning(ctx, "", text)
+	}
+}
+
+func newUID() types.UID { return uuid.NewUUID() }
+
+func badObject(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewBadRequest(err.Error())
+}
+
+func invalid(kind schema.GroupKind, name string, errs ...*field.Error) error {
+	return apierrors.NewInvalid(kind, name, errs)
+}
+
+// GroupKind is the kind that errors name.
+func (r *Registry) groupKind() schema.GroupKind {
+	return schema.GroupKind{Group: r.res.Group, Kind: r.res.Kind}
+}
+
+func parse(rv string) int64 {
+	n, err := strconv.ParseInt(rv, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

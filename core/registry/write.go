@@ -1,0 +1,321 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/store"
+)
+
+// nameAttempts is how often a taken generated name is replaced by another one.
+const nameAttempts = 8
+
+// write is one write under way: what the request wants, in the forms that the
+// steps need.
+type write struct {
+	r        *Registry
+	req      *Request
+	opts     writeOptions
+	codec    object.Codec // of the requested version
+	strategy api.Strategy // of the resource or the subresource
+	key      string
+
+	// change makes the wanted object of the live one (nil: there is none). What
+	// it returns is defaulted, field managed and owned by the write.
+	change func(ctx context.Context, live *object.Object) (*object.Object, error)
+	// creates: the write may make an object that does not exist.
+	creates bool
+}
+
+// apply tells the story of a write on the state l: make the object, let
+// admission change it, let the strategy prepare and validate it, let admission
+// judge it, put it in place of exactly that state.
+func (w *write) apply(ctx context.Context, l live) (Result, error) {
+	if l.item == nil {
+		if !w.creates {
+			return Result{}, apierrors.NewNotFound(w.r.res.GroupResource, w.req.Name)
+		}
+		return w.create(ctx)
+	}
+	old, err := w.r.view(l.item, w.req.Version)
+	if err != nil {
+		return Result{}, err
+	}
+	obj, err := w.change(ctx, old)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := w.checkIdentity(obj); err != nil {
+		return Result{}, err
+	}
+	asked := w.admission(admission.Update, updateOptions(w.req.Options), obj, old)
+	if err := w.mutate(ctx, asked); err != nil {
+		return Result{}, err
+	}
+	if err := w.prepareUpdate(ctx, obj, l); err != nil {
+		return Result{}, err
+	}
+	if err := w.validate(ctx, asked); err != nil {
+		return Result{}, err
+	}
+	if gone, err := w.finalized(obj, old); err != nil {
+		return Result{}, err
+	} else if gone {
+		return w.remove(ctx, obj, l)
+	}
+	if same, err := unchanged(obj, old); err != nil {
+		return Result{}, err
+	} else if same {
+		return Result{Object: old}, errUnsure
+	}
+	return w.store(ctx, obj, l.item.Revision)
+}
+
+// create is apply where nothing exists yet.
+func (w *write) create(ctx context.Context) (Result, error) {
+	obj, err := w.change(ctx, nil)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := w.checkIdentity(obj); err != nil {
+		return Result{}, err
+	}
+	asked := w.admission(admission.Create, createOptions(w.req.Options), obj, nil)
+	if err := w.mutate(ctx, asked); err != nil {
+		return Result{}, err
+	}
+	admitted, err := obj.Internal()
+	if err != nil {
+		return Result{}, badObject(err)
+	}
+	for n := 1; ; n++ {
+		// Each name is tried on the object as admission left it: the strategy
+		// and the allocations may depend on the name.
+		internal := admitted
+		if generated, m := needsName(admitted); generated {
+			if n < nameAttempts {
+				internal = admitted.DeepCopyObject()
+				m, _ = meta.Accessor(internal)
+			}
+			m.SetName(w.r.res.Strategy.GenerateName(m.GetGenerateName()))
+		}
+		result, err := w.createNamed(ctx, obj, internal, asked)
+		if err == nil {
+			return result, nil
+		}
+		if !apierrors.IsAlreadyExists(err) || internal == admitted {
+			return Result{}, err
+		}
+	}
+}
+
+// createNamed is the rest of create, once the object has a name.
+func (w *write) createNamed(ctx context.Context, obj *object.Object, internal runtime.Object, asked *admission.Request) (Result, error) {
+	m, err := meta.Accessor(internal)
+	if err != nil {
+		return Result{}, apierrors.NewInternalError(err)
+	}
+	rest.FillObjectMetaSystemFields(m)
+	undo, err := w.r.set.alloc.create(ctx, w, internal)
+	if err != nil {
+		return Result{}, err
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			undo(ctx)
+		}
+	}()
+	if err := rest.BeforeCreate(w.strategy, ctx, internal); err != nil {
+		return Result{}, err
+	}
+	obj.SetInternal(internal)
+	asked.Name = m.GetName()
+	if err := w.validate(ctx, asked); err != nil {
+		return Result{}, err
+	}
+	if w.key, err = w.r.key(w.namespace(), m.GetName()); err != nil {
+		return Result{}, err
+	}
+	result, err := w.store(ctx, obj, 0)
+	var conflict *store.ConflictError
+	if errors.As(err, &conflict) {
+		return Result{}, w.taken(ctx, conflict, internal, m.GetName())
+	}
+	result.Created = err == nil
+	kept = err == nil && !w.opts.dryRun
+	return result, err
+}
+
+// taken is the error of a create whose name is in use.
+func (w *write) taken(ctx context.Context, c *store.ConflictError, internal runtime.Object, name string) error {
+	err := rest.CheckGeneratedNameError(ctx, w.strategy, apierrors.NewAlreadyExists(w.r.res.GroupResource, name), internal)
+	if item, itemErr := w.r.item(c.Current); itemErr == nil {
+		var status *apierrors.StatusError
+		if m, metaErr := item.Object.Meta(); metaErr == nil && m.GetDeletionTimestamp() != nil && errors.As(err, &status) {
+			status.ErrStatus.Message = "object is being deleted: " + status.ErrStatus.Message
+		}
+	}
+	return err
+}
+
+// admission is the question that plugins are asked. Mutators change obj itself.
+func (w *write) admission(op admission.Operation, options runtime.Object, obj, old *object.Object) *admission.Request {
+	name := w.req.Name
+	if m, err := obj.Meta(); err == nil && name == "" {
+		name = m.GetName()
+	}
+	return &admission.Request{
+		UID:         newUID(),
+		Operation:   op,
+		Kind:        w.codec.Kind(),
+		Resource:    w.r.gvr(w.req),
+		Subresource: w.req.Subresource,
+		Namespace:   w.namespace(),
+		Name:        name,
+		User:        w.req.User,
+		DryRun:      w.opts.dryRun,
+		Options:     options,
+		Object:      obj,
+		OldObject:   old,
+	}
+}
+
+// namespace of the object, where it has one. A namespace object is "in" itself
+// as far as admission is concerned, which is what NamespaceLifecycle reads.
+func (w *write) namespace() string {
+	return w.req.Namespace
+}
+
+func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
+	before, err := asked.Object.Versioned()
+	if err != nil {
+		return badObject(err)
+	}
+	if err := w.r.cfg.Admission.Mutate(ctx, asked); err != nil {
+		passWarnings(ctx, asked)
+		return err
+	}
+	after, err := asked.Object.Versioned()
+	if err != nil {
+		return badObject(err)
+	}
+	if after != before {
+		// What a plugin added may itself have fields to default. The object is
+		// the plugin's copy by the contract of Request.
+		w.codec.Default(after)
+		dedupOwners(after)
+		asked.Object.SetVersioned(after)
+	}
+	return nil
+}
+
+func (w *write) validate(ctx context.Context, asked *admission.Request) error {
+	err := w.r.cfg.Admission.Validate(ctx, asked)
+	passWarnings(ctx, asked)
+	return err
+}
+
+// prepareUpdate checks the version that the client has seen and runs the
+// strategy; obj is then what will be stored.
+func (w *write) prepareUpdate(ctx context.Context, obj *object.Object, l live) error {
+	internal, err := obj.Internal()
+	if err != nil {
+		return badObject(err)
+	}
+	existing, _, err := internalCopy(l.item)
+	if err != nil {
+		return err
+	}
+	m, err := meta.Accessor(internal)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if err := w.checkVersion(ctx, m, l.revision()); err != nil {
+		return err
+	}
+	if err := w.r.set.alloc.update(ctx, w, internal, existing); err != nil {
+		return err
+	}
+	if err := rest.BeforeUpdate(w.strategy, ctx, internal, existing); err != nil {
+		return err
+	}
+	obj.SetInternal(internal)
+	return nil
+}
+
+func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64) error {
+	asked, err := parseRevision(m.GetResourceVersion())
+	if err != nil {
+		return invalid(w.r.groupKind(), w.req.Name, field.Invalid(field.NewPath("metadata", "resourceVersion"), m.GetResourceVersion(), err.Error()))
+	}
+	switch {
+	case asked == 0 && w.strategy.AllowUnconditionalUpdate(ctx):
+		m.SetResourceVersion(strconv.FormatInt(current, 10))
+	case asked == 0:
+		// Upstream names the resource where the kind belongs; clients match on it.
+		return invalid(schema.GroupKind{Group: w.r.res.Group, Kind: w.r.res.GroupResource.Resource}, w.req.Name,
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"))
+	case asked != current:
+		return w.r.conflict(w.req.Name, optimisticLock)
+	}
+	return nil
+}
+
+// checkIdentity holds the object against the name and namespace of the request.
+func (w *write) checkIdentity(obj *object.Object) error {
+	m, err := obj.Meta()
+	if err != nil {
+		return badObject(err)
+	}
+	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForScope(w.req.Namespace, w.r.res.Namespaced), m); err != nil {
+		return err
+	}
+	if w.req.Name == "" {
+		return nil
+	}
+	if m.GetName() == "" {
+		m.SetName(w.req.Name)
+	}
+	if m.GetName() != w.req.Name {
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), w.req.Name))
+	}
+	return nil
+}
+
+// store puts obj in place of revision expect and returns it with its new one.
+func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Result, error) {
+	internal, err := obj.Internal()
+	if err != nil {
+		return Result{}, apierrors.NewInternalError(err)
+	}
+	value, answer, err := w.r.encode(obj)
+	if err != nil {
+		return Result{}, err
+	}
+	revision := expect
+	if !w.opts.dryRun {
+		if revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal)); err != nil {
+			return Result{}, err
+		}
+	} else if expect == 0 {
+		if err := w.r.dryCreate(ctx, w.key); err != nil {
+			return Result{}, err
+		}
+	}
+	result, err := w.r.withRevision(answer, w.codec, revision)
+	return Result{Object: result}, err
+}

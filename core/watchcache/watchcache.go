@@ -37,6 +37,9 @@ type Item struct {
 	Object *object.Object
 	Labels labels.Set
 	Fields fields.Set
+
+	size    int // of the stored value
+	encoded encodedMark
 }
 
 // Decoder turns a stored value into what an Item needs besides key and
@@ -53,6 +56,9 @@ type Config struct {
 	// History is how many events each resource remembers at most, for watches
 	// that resume and for watchers that lag; 0 = 10,000.
 	History int
+	// HistoryBytes bounds the history of each resource by the size of the stored
+	// values in it; 0 = 16 MiB. (Decoded, they take several times as much.)
+	HistoryBytes int
 	// HistoryAge is how long an event is remembered; 0 = 5 minutes. A resource
 	// always remembers its last 128 events.
 	HistoryAge time.Duration
@@ -79,8 +85,8 @@ var ErrStopped = errors.New("watch cache stopped")
 
 // ListOptions selects items of a snapshot.
 type ListOptions struct {
-	// Prefix that keys begin with: the resource's own (all), or that of a
-	// namespace, with its slash at the end. "" = the resource's own.
+	// Prefix that keys begin with, with its slash at the end: the resource's own
+	// (all), or that of a namespace. Without a slash at the end it is one whole key. "" = the resource's own.
 	Prefix string
 	// From is the first key wanted, inclusive; "" = the first.
 	From string
@@ -97,7 +103,7 @@ type List struct {
 	// More: there are matching items behind the last one; Next is the key to go on from.
 	More bool
 	Next string
-	// Remaining counts keys behind the last item, where More and Match is nil; else 0.
+	// Remaining counts the items behind the last one, where More and Match is nil; else 0.
 	Remaining int64
 }
 
@@ -128,10 +134,9 @@ type Event struct {
 
 // WatchOptions says what a watcher wants to see.
 type WatchOptions struct {
-	// Prefix that keys begin with, or one whole key; "" = the resource's own.
+	// Prefix as in ListOptions.
 	Prefix string
-	// From: events after this revision. 0 = from now on. A revision that the
-	// cache has not seen yet is waited for.
+	// From: events after this revision. 0 = from now on. It may lie in the future.
 	From int64
 	// Match is the selector; nil = everything. It is called from Next.
 	Match func(*Item) bool

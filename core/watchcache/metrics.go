@@ -1,0 +1,65 @@
+package watchcache
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	undecodable *prometheus.CounterVec
+	reloads     prometheus.Counter
+	slow        prometheus.Counter
+	progress    prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, c *Cache) (*metrics, error) {
+	m := &metrics{
+		undecodable: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wasmplane_watchcache_undecodable_total", Help: "Stored values that could not be decoded and were left out, by key prefix.",
+		}, []string{"prefix"}),
+		reloads: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wasmplane_watchcache_reloads_total", Help: "How often the whole state was loaded anew because the store had forgotten the cache's revision.",
+		}),
+		slow: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wasmplane_watchcache_slow_watchers_total", Help: "Watchers that were cut off because they fell behind the history.",
+		}),
+		progress: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wasmplane_watchcache_progress_requests_total", Help: "How often the store was asked for the progress of the watch.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, x := range []prometheus.Collector{
+		m.undecodable, m.reloads, m.slow, m.progress,
+		gauge("wasmplane_watchcache_revision", "Revision up to which the cache has seen everything.", func() float64 { return float64(c.Revision()) }),
+		gauge("wasmplane_watchcache_encoded_bytes", "Bytes of encoded objects that are kept.", func() float64 { return float64(c.encoded.size()) }),
+		gauge("wasmplane_watchcache_watchers", "Watchers at this moment.", func() float64 { return float64(c.watchers()) }),
+	} {
+		if err := reg.Register(x); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func gauge(name, help string, value func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+}
+
+func (e *encodedBudget) size() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.bytes
+}
+
+func (c *Cache) watchers() int {
+	n := 0
+	for _, r := range c.resources.Load().list {
+		r.mu.Lock()
+		r.watchers.each(func(*Watcher) { n++ })
+		r.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,381 @@
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/wasmplane/wasmplane/core/store"
+)
+
+// tree is a resource's state in key order. Clones share what they have in
+// common; a clone that nobody writes to may be read by anybody without a lock.
+type tree = btree.BTreeG[*Item]
+
+func newTree() *tree {
+	return btree.NewG(32, func(a, b *Item) bool { return a.Key < b.Key })
+}
+
+// Resource is the cached part of the key space below one prefix.
+type Resource struct {
+	cache  *Cache
+	prefix string
+	decode Decoder
+	loaded chan struct{} // closed once there is a state
+	over   chan struct{} // closed when the resource is unregistered or the cache stopped
+
+	mu        sync.Mutex
+	ended     bool
+	ready     bool
+	early     []store.Event // what came before the resource was loaded
+	state     *tree
+	shared    *tree // a clone of state for readers; nil where state changed since
+	revision  int64 // of the newest change in state, or of the list that it came from
+	history   history
+	epoch     int // of the history; a watcher of an earlier one has to start again
+	watchers  watcherIndex
+	snapshots []*snapshot
+}
+
+// snapshot is the state as it was from revision low to revision high at least.
+type snapshot struct {
+	tree      *tree
+	low, high int64
+	made      time.Time
+}
+
+func newResource(c *Cache, prefix string, d Decoder) *Resource {
+	return &Resource{
+		cache: c, prefix: prefix, decode: d, state: newTree(),
+		loaded: make(chan struct{}), over: make(chan struct{}),
+	}
+}
+
+// Prefix is the key prefix that the resource was registered with.
+func (r *Resource) Prefix() string { return r.prefix }
+
+// WaitReady waits until the items are loaded; before that the resource looks
+// empty. ErrStopped after Unregister.
+func (r *Resource) WaitReady(ctx context.Context) error {
+	select {
+	case <-r.loaded:
+		return nil
+	default:
+	}
+	select {
+	case <-r.loaded:
+		return nil
+	case <-r.over:
+		return ErrStopped
+	case <-ctx.Done():
+		return fmt.Errorf("wait for %s to be loaded into the watch cache: %w", r.prefix, context.Cause(ctx))
+	}
+}
+
+func (r *Resource) isLoaded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready
+}
+
+func (r *Resource) isOver() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
+}
+
+// end makes every watcher return ErrStopped.
+func (r *Resource) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		r.ended = true
+		close(r.over)
+	}
+}
+
+// item decodes one value; nil where that fails, which is told and counted.
+func (r *Resource) item(kv store.KV) *Item {
+	o, l, f, err := r.decode(kv.Key, kv.Value, kv.ModRevision)
+	if err != nil {
+		r.cache.metrics.undecodable.WithLabelValues(r.prefix).Inc()
+		r.cache.log.Error("a stored object cannot be decoded and is left out; repair or delete its key in the store",
+			"key", kv.Key, "revision", kv.ModRevision, "error", err)
+		return nil
+	}
+	return &Item{Key: kv.Key, Revision: kv.ModRevision, Object: o, Labels: l, Fields: f, size: len(kv.Value)}
+}
+
+// replace makes items, a list as of rev, the whole state. The history begins
+// there, and present watchers have to start again.
+func (r *Resource) replace(items []*Item, rev int64) {
+	fresh := treeOf(items)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reset(fresh, rev)
+}
+
+// join is replace for a resource whose events were kept since it was registered.
+func (r *Resource) join(items []*Item, rev int64) {
+	fresh := treeOf(items)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready {
+		return // a reload was faster
+	}
+	early, now := r.early, time.Now()
+	r.reset(fresh, rev)
+	for _, e := range early {
+		if e.KV.ModRevision <= rev {
+			continue
+		}
+		var it *Item
+		if e.Type == store.Put {
+			it = r.item(e.KV)
+		}
+		r.change(e, it, now)
+	}
+}
+
+func treeOf(items []*Item) *tree {
+	t := newTree()
+	for _, it := range items {
+		t.ReplaceOrInsert(it)
+	}
+	return t
+}
+
+func (r *Resource) reset(state *tree, rev int64) {
+	r.state, r.shared, r.revision, r.early, r.snapshots = state, nil, rev, nil, nil
+	r.history = history{start: rev}
+	r.epoch++
+	r.watchers.wakeAll()
+	r.open()
+}
+
+func (r *Resource) open() {
+	if !r.ready {
+		r.ready = true
+		close(r.loaded)
+	}
+}
+
+// apply takes in events, all of whole revisions, in order.
+func (r *Resource) apply(events []store.Event) {
+	if len(events) == 0 {
+		return
+	}
+	r.mu.Lock()
+	ready, base := r.ready, r.revision
+	if !ready {
+		r.early = append(r.early, events...)
+	}
+	r.mu.Unlock()
+	if !ready {
+		return
+	}
+	items := make([]*Item, len(events))
+	for i, e := range events {
+		if e.Type == store.Put && e.KV.ModRevision > base {
+			items[i] = r.item(e.KV)
+		}
+	}
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	base = max(base, r.revision)
+	for i, e := range events {
+		if e.KV.ModRevision > base {
+			r.change(e, items[i], now)
+		}
+	}
+	r.history.trim(&r.cache.cfg, now)
+}
+
+// change applies one event. item is nil for a deletion, and for a value that cannot be decoded.
+func (r *Resource) change(e store.Event, item *Item, now time.Time) {
+	r.revision = e.KV.ModRevision
+	var prev *Item
+	switch {
+	case e.Type == store.Delete:
+		old, ok := r.state.Delete(&Item{Key: e.KV.Key})
+		if !ok {
+			return // it never could be decoded
+		}
+		prev = old
+	case item == nil:
+		return // the last state that could be decoded stays
+	default:
+		prev, _ = r.state.ReplaceOrInsert(item)
+	}
+	r.shared = nil
+	c := &change{rev: e.KV.ModRevision, key: e.KV.Key, item: item, prev: prev, at: now}
+	seq := r.history.add(c)
+	r.watchers.wake(c, seq)
+}
+
+// view is a snapshot of the newest state, with the revision it is known to be of.
+func (r *Resource) view() (*tree, int64) {
+	// The cache's revision is read first: everything up to it has been applied.
+	seen := r.cache.Revision()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.viewLocked(), max(seen, r.revision)
+}
+
+func (r *Resource) viewLocked() *tree {
+	if r.shared == nil {
+		r.shared = r.state.Clone()
+	}
+	return r.shared
+}
+
+// Get returns one item and the revision at which it (or its absence) was seen.
+func (r *Resource) Get(key string) (*Item, int64, bool) {
+	seen := r.cache.Revision()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	it, ok := r.state.Get(&Item{Key: key})
+	return it, max(seen, r.revision), ok
+}
+
+// List lists the newest state that the cache has seen. Call Cache.Fresh or
+// Cache.WaitFor before it for a bound on its age. Where the answer has More,
+// the state is kept for ListAt for a while.
+func (r *Resource) List(o ListOptions) List {
+	t, rev := r.view()
+	l := r.list(t, rev, o)
+	if l.More {
+		r.keep(t, rev, rev)
+	}
+	return l
+}
+
+// ListAt lists the state at an earlier revision, as a client that pages through
+// a list needs it: ErrNoSnapshot where the cache does not remember it,
+// store.ErrFuture where it has not seen it yet.
+func (r *Resource) ListAt(rev int64, o ListOptions) (List, error) {
+	t, err := r.at(rev)
+	if err != nil {
+		return List{}, fmt.Errorf("list %s at revision %d: %w", r.prefix, rev, err)
+	}
+	return r.list(t, rev, o), nil
+}
+
+// at finds the state at a revision: the newest, one that is kept, or the
+// newest one with the history's changes undone.
+func (r *Resource) at(rev int64) (*tree, error) {
+	t, now := r.view()
+	if rev > now {
+		return nil, store.ErrFuture
+	}
+	r.mu.Lock()
+	for _, s := range r.snapshots {
+		if s.low <= rev && rev <= s.high {
+			r.mu.Unlock()
+			return s.tree, nil
+		}
+	}
+	undo, low, ok := r.history.since(rev)
+	if ok {
+		t = r.viewLocked()
+	}
+	r.mu.Unlock()
+	if !ok {
+		return nil, ErrNoSnapshot
+	}
+	if len(undo) == 0 {
+		return t, nil
+	}
+	r.mu.Lock()
+	t = t.Clone() // writes to the clone copy; r.shared stays as its readers know it
+	r.mu.Unlock()
+	for i := len(undo) - 1; i >= 0; i-- {
+		if c := undo[i]; c.prev != nil {
+			t.ReplaceOrInsert(c.prev)
+		} else {
+			t.Delete(c.item)
+		}
+	}
+	r.keep(t, low, rev)
+	return t, nil
+}
+
+// keep remembers a state for ListAt.
+func (r *Resource) keep(t *tree, low, high int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	old := r.snapshots
+	r.snapshots = make([]*snapshot, 0, len(old)+1)
+	for _, s := range old {
+		if s.tree == t {
+			s.high, s.low = max(s.high, high), min(s.low, low)
+			r.snapshots = old
+			return
+		}
+		if now.Sub(s.made) < r.cache.cfg.HistoryAge {
+			r.snapshots = append(r.snapshots, s)
+		}
+	}
+	if n := len(r.snapshots) - r.cache.cfg.Snapshots + 1; n > 0 {
+		r.snapshots = r.snapshots[n:]
+	}
+	r.snapshots = append(r.snapshots, &snapshot{tree: t, low: low, high: high, made: now})
+}
+
+// list walks a state that nobody changes.
+func (r *Resource) list(t *tree, rev int64, o ListOptions) List {
+	scope := scopeOf(r.prefix, o.Prefix)
+	l := List{Revision: rev}
+	if scope.whole && o.Match == nil && o.From == "" && o.Limit == 0 {
+		l.Items = make([]*Item, 0, t.Len())
+	}
+	t.AscendGreaterOrEqual(&Item{Key: max(scope.prefix, o.From)}, func(it *Item) bool {
+		if !scope.has(it.Key) {
+			return false // the keys of a scope stand together
+		}
+		if l.More {
+			l.Remaining++
+			return true
+		}
+		if o.Match != nil && !o.Match(it) {
+			return true
+		}
+		if o.Limit > 0 && len(l.Items) == o.Limit {
+			l.More, l.Next, l.Remaining = true, it.Key, 1
+			return o.Match == nil
+		}
+		l.Items = append(l.Items, it)
+		return true
+	})
+	if o.Match != nil {
+		l.Remaining = 0
+	}
+	return l
+}
+
+// scope is the part of a resource's keys that somebody looks at.
+type scope struct {
+	prefix string
+	one    bool // prefix is a whole key
+	whole  bool // all of the resource
+}
+
+func scopeOf(resource, prefix string) scope {
+	if prefix == "" || prefix == resource {
+		return scope{prefix: resource, whole: true}
+	}
+	return scope{prefix: prefix, one: !strings.HasSuffix(prefix, "/")}
+}
+
+func (s scope) has(key string) bool {
+	if s.one {
+		return key == s.prefix
+	}
+	return s.whole || strings.HasPrefix(key, s.prefix)
+}

@@ -1,0 +1,372 @@
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxEvents bounds what one Next returns, so that a watcher that catches up
+// neither holds the resource's lock long nor much memory.
+const maxEvents = 128
+
+// Watcher reads changes. It is for one goroutine (Stop is for any) and holds no
+// goroutine itself. It has no queue: it is a position in the resource's history.
+type Watcher struct {
+	resource *Resource
+	opts     WatchOptions
+	scope    scope
+	wakes    chan struct{} // has room for one
+	stop     chan struct{}
+	stopOnce sync.Once
+
+	// Guarded by the resource's mutex.
+	epoch int
+	// pending: there are changes from number next on that may be for us. Where it is
+	// false, nothing since has been, and next means nothing: so a watcher whose
+	// objects rest never becomes too old.
+	pending bool
+	next    uint64
+
+	// Of the goroutine that calls Next.
+	initial   *tree  // state still to be sent, from key initialAt on
+	initialAt string // "" = from the beginning
+	initialAs int64  // its revision
+	after     int64  // changes up to this revision are not for us
+	at        int64  // everything up to this revision has been returned by Next
+	timer     *time.Timer
+	bookmark  time.Time // when the next is due
+	changes   []*change
+	out       []Event
+}
+
+// Watch starts a watcher. ErrTooOld when o.From is older than the history. It
+// waits, until ctx ends, for the resource to be loaded, and with SendInitial for From to be seen.
+func (r *Resource) Watch(ctx context.Context, o WatchOptions) (*Watcher, error) {
+	if err := r.WaitReady(ctx); err != nil {
+		return nil, err
+	}
+	if o.SendInitial {
+		if err := r.cache.WaitFor(ctx, o.From); err != nil {
+			return nil, err
+		}
+	}
+	w := &Watcher{resource: r, opts: o, scope: scopeOf(r.prefix, o.Prefix), wakes: make(chan struct{}, 1), stop: make(chan struct{})}
+	if o.Bookmarks {
+		w.bookmark = time.Now().Add(r.cache.cfg.BookmarkInterval)
+	}
+	seen := r.cache.Revision()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return nil, ErrStopped
+	}
+	now := max(seen, r.revision)
+	w.epoch = r.epoch
+	switch {
+	case o.SendInitial:
+		w.initial, w.initialAs, w.after = r.viewLocked(), now, now
+	case o.From == 0 || o.From >= now:
+		w.after = max(o.From, now)
+	default:
+		next, ok := r.history.after(o.From)
+		if !ok {
+			return nil, fmt.Errorf("watch %s from revision %d: %w: the history begins at %d", r.prefix, o.From, ErrTooOld, r.history.start)
+		}
+		w.after, w.next = o.From, next
+		w.pending = next < r.history.end()
+	}
+	if !o.SendInitial {
+		w.at = w.after
+	}
+	r.watchers.add(w)
+	return w, nil
+}
+
+// Stop ends the watcher: Next returns ErrStopped. It must be called.
+func (w *Watcher) Stop() {
+	w.stopOnce.Do(func() {
+		close(w.stop)
+		w.resource.mu.Lock()
+		w.resource.watchers.remove(w)
+		w.resource.mu.Unlock()
+	})
+}
+
+// Bookmark tells how far the watcher has got, for the bookmark that ends a
+// watch. Call it where Next is called. Its Revision is 0 before the initial events have been sent.
+func (w *Watcher) Bookmark() Event { return Event{Type: Bookmark, Revision: w.at} }
+
+// Next waits for at least one event and returns all that are there (a bounded
+// number), in order. The slice is valid until the next call. It fails with
+// ctx's error, ErrTooOld (the watcher was too slow, or the store lost the
+// history: the client has to list again) or ErrStopped.
+func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
+	clear(w.out)
+	w.out = w.out[:0]
+	defer w.stopTimer()
+	for {
+		if err := w.over(ctx); err != nil {
+			return nil, err
+		}
+		if err := w.collect(); err != nil {
+			return nil, err
+		}
+		if len(w.out) > 0 {
+			return w.out, nil
+		}
+		select {
+		case <-w.wakes:
+		case <-w.due():
+		case <-ctx.Done():
+		case <-w.stop:
+		case <-w.resource.over:
+		}
+	}
+}
+
+func (w *Watcher) over(ctx context.Context) error {
+	select {
+	case <-w.stop:
+		return ErrStopped
+	case <-w.resource.over:
+		return ErrStopped
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	default:
+		return nil
+	}
+}
+
+// due fires when a bookmark is.
+func (w *Watcher) due() <-chan time.Time {
+	if !w.opts.Bookmarks {
+		return nil
+	}
+	if wait := time.Until(w.bookmark); w.timer == nil {
+		w.timer = time.NewTimer(wait)
+	} else {
+		w.timer.Reset(wait)
+	}
+	return w.timer.C
+}
+
+func (w *Watcher) stopTimer() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// collect fills out with what there is.
+func (w *Watcher) collect() error {
+	if w.initial != nil {
+		w.collectInitial()
+		return nil
+	}
+	seen, rest, err := w.read()
+	if err != nil {
+		return err
+	}
+	for i, c := range w.changes {
+		if c.rev > w.after && w.scope.has(c.key) {
+			w.see(c)
+		}
+		w.changes[i] = nil
+	}
+	w.at = max(w.at, seen)
+	if w.opts.Bookmarks && !rest && !time.Now().Before(w.bookmark) {
+		w.bookmark = time.Now().Add(w.resource.cache.cfg.BookmarkInterval)
+		w.out = append(w.out, Event{Type: Bookmark, Revision: w.at})
+	}
+	return nil
+}
+
+// read takes the next changes, and tells up to which revision they go and
+// whether there are more.
+func (w *Watcher) read() (seen int64, rest bool, err error) {
+	w.changes = w.changes[:0]
+	r := w.resource
+	seen = r.cache.Revision()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.epoch != r.epoch {
+		return 0, false, fmt.Errorf("watch %s: %w: the store has lost its history", r.prefix, ErrTooOld)
+	}
+	if !w.pending {
+		return max(seen, r.revision), false, nil
+	}
+	if w.next < r.history.first {
+		r.cache.metrics.slow.Inc()
+		return 0, false, fmt.Errorf("watch %s: %w: the watcher was too slow", r.prefix, ErrTooOld)
+	}
+	from := int(w.next - r.history.first)
+	to := min(from+maxEvents, len(r.history.log))
+	w.changes = append(w.changes, r.history.log[from:to]...)
+	w.next += uint64(to - from)
+	if to < len(r.history.log) {
+		// A transaction may have changed several keys at one revision: what is
+		// certainly complete ends before the next change's.
+		return r.history.log[to].rev - 1, true, nil
+	}
+	w.pending = false
+	return max(seen, r.revision), false, nil
+}
+
+// see adds what the watcher's selector makes of a change.
+func (w *Watcher) see(c *change) {
+	is := c.item != nil && w.matches(c.item)
+	was := c.prev != nil && w.matches(c.prev)
+	switch {
+	case is && was:
+		w.out = append(w.out, Event{Type: Modified, Item: c.item, Revision: c.rev})
+	case is:
+		w.out = append(w.out, Event{Type: Added, Item: c.item, Revision: c.rev})
+	case was:
+		w.out = append(w.out, Event{Type: Deleted, Item: c.gone(w.resource.cache.log), Revision: c.rev})
+	}
+}
+
+func (w *Watcher) matches(it *Item) bool { return w.opts.Match == nil || w.opts.Match(it) }
+
+// collectInitial sends the next part of the initial state, and the bookmark
+// that ends it.
+func (w *Watcher) collectInitial() {
+	done := true
+	w.initial.AscendGreaterOrEqual(&Item{Key: max(w.scope.prefix, w.initialAt)}, func(it *Item) bool {
+		if !w.scope.has(it.Key) {
+			return false
+		}
+		if len(w.out) == maxEvents {
+			w.initialAt, done = it.Key, false
+			return false
+		}
+		if w.matches(it) {
+			w.out = append(w.out, Event{Type: Added, Item: it, Revision: it.Revision})
+		}
+		return true
+	})
+	if done {
+		w.at, w.initial = w.initialAs, nil
+		w.out = append(w.out, Event{Type: Bookmark, Revision: w.initialAs, InitialEnd: true})
+	}
+}
+
+// watcherIndex finds the watchers that a change may be for, so that it wakes
+// those and no others: by scope, and by the field hint within it.
+type watcherIndex struct{ scopes map[string]*scopeWatchers }
+
+type scopeWatchers struct {
+	plain   map[*Watcher]struct{}
+	byField map[string]map[string]map[*Watcher]struct{} // field, value
+}
+
+func (x *watcherIndex) add(w *Watcher) {
+	if x.scopes == nil {
+		x.scopes = map[string]*scopeWatchers{}
+	}
+	s := x.scopes[w.scope.prefix]
+	if s == nil {
+		s = &scopeWatchers{plain: map[*Watcher]struct{}{}, byField: map[string]map[string]map[*Watcher]struct{}{}}
+		x.scopes[w.scope.prefix] = s
+	}
+	if w.opts.Field == "" {
+		s.plain[w] = struct{}{}
+		return
+	}
+	values := s.byField[w.opts.Field]
+	if values == nil {
+		values = map[string]map[*Watcher]struct{}{}
+		s.byField[w.opts.Field] = values
+	}
+	if values[w.opts.Value] == nil {
+		values[w.opts.Value] = map[*Watcher]struct{}{}
+	}
+	values[w.opts.Value][w] = struct{}{}
+}
+
+func (x *watcherIndex) remove(w *Watcher) {
+	s := x.scopes[w.scope.prefix]
+	if s == nil {
+		return
+	}
+	delete(s.plain, w)
+	if values := s.byField[w.opts.Field]; values != nil {
+		delete(values[w.opts.Value], w)
+		if len(values[w.opts.Value]) == 0 {
+			delete(values, w.opts.Value)
+		}
+		if len(values) == 0 {
+			delete(s.byField, w.opts.Field)
+		}
+	}
+	if len(s.plain) == 0 && len(s.byField) == 0 {
+		delete(x.scopes, w.scope.prefix)
+	}
+}
+
+// wake marks and wakes whoever the change, numbered seq, may be for. Scopes end
+// at a slash or are a whole key, so there are only a few to look at.
+func (x *watcherIndex) wake(c *change, seq uint64) {
+	if len(x.scopes) == 0 {
+		return
+	}
+	for i := 0; i < len(c.key); i++ {
+		if c.key[i] == '/' {
+			if s := x.scopes[c.key[:i+1]]; s != nil {
+				s.wake(c, seq)
+			}
+		}
+	}
+	if s := x.scopes[c.key]; s != nil && !strings.HasSuffix(c.key, "/") {
+		s.wake(c, seq)
+	}
+}
+
+func (s *scopeWatchers) wake(c *change, seq uint64) {
+	for w := range s.plain {
+		w.wake(seq)
+	}
+	for field, values := range s.byField {
+		var is, was string
+		if c.item != nil {
+			is = c.item.Fields[field]
+			for w := range values[is] {
+				w.wake(seq)
+			}
+		}
+		if c.prev != nil {
+			if was = c.prev.Fields[field]; c.item == nil || was != is {
+				for w := range values[was] {
+					w.wake(seq)
+				}
+			}
+		}
+	}
+}
+
+func (w *Watcher) wake(seq uint64) {
+	if !w.pending {
+		w.pending, w.next = true, seq
+	}
+	notify(w.wakes)
+}
+
+// each visits every watcher.
+func (x *watcherIndex) each(visit func(*Watcher)) {
+	for _, s := range x.scopes {
+		for w := range s.plain {
+			visit(w)
+		}
+		for _, values := range s.byField {
+			for _, set := range values {
+				for w := range set {
+					visit(w)
+				}
+			}
+		}
+	}
+}
+
+func (x *watcherIndex) wakeAll() { x.each(func(w *Watcher) { notify(w.wakes) }) }

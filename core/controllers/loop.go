@@ -107,6 +107,8 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer l.queue.ShutDown()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	for _, informer := range l.private {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}

@@ -1,0 +1,153 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	killTimeout = 20 * time.Second
+	killEvery   = 10 * time.Millisecond
+	// cniResults is where libcni keeps results of ADD; containerd cannot move it.
+	cniResults = "/var/lib/cni/results"
+)
+
+// KillBelow kills every process in the cluster's cgroups, every one whose program
+// lies below one of the directories (shims), and those named, and waits until they
+// are gone.
+func KillBelow(ctx context.Context, n Names, dirs []string, pids ...int) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	tick := time.NewTicker(killEvery)
+	defer tick.Stop()
+	for {
+		left, err := CgroupProcesses(n.Cgroup())
+		if err != nil {
+			return err
+		}
+		left = append(left, programsBelow(dirs)...)
+		for _, pid := range pids {
+			if alive(pid) {
+				left = append(left, pid)
+			}
+		}
+		slices.Sort(left)
+		left = slices.DeleteFunc(slices.Compact(left), func(pid int) bool { return pid == os.Getpid() || !alive(pid) })
+		if len(left) == 0 {
+			return nil
+		}
+		for _, pid := range left {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("processes %v of cluster %s do not end: %w", left, n.ID, ctx.Err())
+		}
+	}
+}
+
+// alive tells whether a process is more than a zombie.
+func alive(pid int) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")
+	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+}
+
+// programsBelow lists the processes that execute a file below one of the directories.
+func programsBelow(dirs []string) []int {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	var pids []int
+	for _, l := range links {
+		exe, err := os.Readlink(l)
+		if err != nil {
+			continue
+		}
+		for _, d := range dirs {
+			if strings.HasPrefix(exe, filepath.Clean(d)+"/") {
+				if pid, err := strconv.Atoi(strings.Split(l, "/")[2]); err == nil {
+					pids = append(pids, pid)
+				}
+			}
+		}
+	}
+	return pids
+}
+
+// RemoveLinks removes the cluster's bridge and what hangs on it.
+func RemoveLinks(n Names) error {
+	br, err := netlink.LinkByName(n.Bridge())
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at bridge %s: %w", n.Bridge(), err)
+	}
+	if br.Type() != "bridge" {
+		return fmt.Errorf("%s is a %s, not a bridge of ours; it is left alone", n.Bridge(), br.Type())
+	}
+	links, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("list links: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		if l.Attrs().MasterIndex == br.Attrs().Index {
+			errs = append(errs, removeLink(l))
+		}
+	}
+	return errors.Join(append(errs, removeLink(br))...)
+}
+
+func removeLink(l netlink.Link) error {
+	if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove link %s: %w", l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// Bridges lists the bridges of all clusters of ours on this machine.
+func Bridges() ([]string, error) {
+	links, err := netlink.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		if name := l.Attrs().Name; strings.HasPrefix(name, idPrefix) && l.Type() == "bridge" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// ForgetNetwork removes what libcni remembers of the cluster's network.
+func ForgetNetwork(n Names) error {
+	// NETWORK-CONTAINER-INTERFACE; a container's id is all hexadecimal, so that
+	// another cluster's network, of which ours is a prefix, does not match.
+	files, err := filepath.Glob(filepath.Join(cniResults, n.Network()+"-*"))
+	if err != nil {
+		return fmt.Errorf("list results of CNI: %w", err)
+	}
+	var errs []error
+	for _, f := range files {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove a result of CNI: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,33 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/host"
+)
+
+// Remove takes the network of a cluster off this machine: bridge, links, nftables
+// tables, CNI configuration and records of addresses; and sets the sysctls back
+// that Setup changed, unless another cluster of ours still needs them. The pods
+// must be gone.
+func Remove(ctx context.Context, cfg Config) error {
+	errs := []error{
+		host.RemoveLinks(cfg.Names),
+		host.RemoveTables(ctx, cfg.Names),
+		host.ForgetNetwork(cfg.Names),
+	}
+	for _, path := range []string{filepath.Join(cfg.StateDir, "addresses"), filepath.Join(cfg.ConfDir, confName)} {
+		if err := os.RemoveAll(path); err != nil {
+			errs = append(errs, fmt.Errorf("remove the node's network: %w", err))
+		}
+	}
+	others, err := host.Bridges()
+	if err == nil && len(others) == 0 {
+		err = Restore(cfg.StateDir)
+	}
+	return errors.Join(append(errs, err)...)
+}

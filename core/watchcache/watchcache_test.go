@@ -540,4 +540,3 @@ func TestEncodedBytesAreBounded(t *testing.T) {
 		t.Fatalf("encoded twice: %v", err)
 	}
 }
-

@@ -1,0 +1,282 @@
+// Package all is the set of built-in controllers as one component: one visible
+// list, which of them run, under which identity each.
+package all
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/trace"
+)
+
+// accountNamespace is where the controllers' service accounts are, by the names that
+// upstream's bootstrap policy gives rights to.
+const accountNamespace = "kube-system"
+
+// Config of the controllers.
+type Config struct {
+	// Controllers says which run, as upstream's --controllers: "*" is all that are on
+	// by default, NAME one more, -NAME one less. Empty = "*".
+	Controllers []string
+	// Workers by controller name, where the default in the list is not right.
+	Workers map[string]int
+
+	// Clients makes the clients of a service account in kube-system; for "" those of
+	// the process itself (system:kube-controller-manager), which the shared
+	// informers use. FromIdentities makes one of these.
+	Clients func(serviceAccount string) (*client.Set, error)
+	// Informers that the process shares. Nil: the controllers make their own.
+	Informers informers.SharedInformerFactory
+	// StartInformers starts Informers, and is called once all that the controllers
+	// need were asked for. Needed with Informers; its informers should live as long
+	// as the process, not as long as one term of leadership.
+	StartInformers func()
+
+	// RootCA (PEM) is published to all namespaces and token secrets; empty: it isn't.
+	RootCA []byte
+	// Minter signs token secrets; nil: they stay empty.
+	Minter serviceaccount.Minter
+
+	Log    *slog.Logger
+	Tracer oteltrace.Tracer
+}
+
+// Manager runs the controllers.
+type Manager struct {
+	cfg     Config
+	enabled []entry
+}
+
+// FromIdentities makes Config.Clients of the process's own configuration and of
+// the source of its controllers' identities.
+func FromIdentities(own *rest.Config, ids client.Identities) func(string) (*client.Set, error) {
+	return func(serviceAccount string) (*client.Set, error) {
+		if serviceAccount == "" {
+			return client.New(own)
+		}
+		cfg, err := ids.ForServiceAccount(accountNamespace, serviceAccount)
+		if err != nil {
+			return nil, err
+		}
+		return client.New(cfg)
+	}
+}
+
+// New checks the configuration. Nothing runs yet.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Clients == nil {
+		return nil, errors.New("controllers: Clients is missing")
+	}
+	if cfg.Informers != nil && cfg.StartInformers == nil {
+		return nil, errors.New("controllers: with Informers, StartInformers is needed")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = trace.Discard()
+	}
+	if len(cfg.Controllers) == 0 {
+		cfg.Controllers = []string{"*"}
+	}
+	enabled, err := choose(list(), cfg.Controllers)
+	if err != nil {
+		return nil, err
+	}
+	for name, n := range cfg.Workers {
+		if !known(list(), name) || n < 1 {
+			return nil, fmt.Errorf("controllers: workers of %q: %d; want the name of a controller and a positive number", name, n)
+		}
+	}
+	return &Manager{cfg: cfg, enabled: enabled}, nil
+}
+
+// Names of all built-in controllers, in order of start.
+func Names() []string {
+	var names []string
+	for _, e := range list() {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+func known(all []entry, name string) bool {
+	return slices.ContainsFunc(all, func(e entry) bool { return e.name == name })
+}
+
+// choose applies a selection like "*,-job-controller".
+func choose(all []entry, selection []string) ([]entry, error) {
+	for _, s := range selection {
+		if name := strings.TrimPrefix(s, "-"); name != "*" && !known(all, name) {
+			return nil, fmt.Errorf("controllers: there is no controller %q; there are: %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	var chosen []entry
+	for _, e := range all {
+		named, excluded := slices.Contains(selection, e.name), slices.Contains(selection, "-"+e.name)
+		if !excluded && (named || (slices.Contains(selection, "*") && !e.off)) {
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen, nil
+}
+
+// runner is a controller that was built.
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+// Run builds the controllers and runs them until ctx ends or one of them fails. It
+// may be called again, for the next term of leadership.
+func (m *Manager) Run(ctx context.Context) error {
+	own, err := m.cfg.Clients("")
+	if err != nil {
+		return fmt.Errorf("controllers: own clients: %w", err)
+	}
+	factory, startInformers := m.cfg.Informers, m.cfg.StartInformers
+	if factory == nil {
+		factory = informers.NewSharedInformerFactoryWithOptions(own.Kube, 0, informers.WithTransform(dropManagedFields))
+		startInformers = func() { factory.StartWithContext(ctx) }
+		defer factory.Shutdown()
+	}
+	b := &builder{Config: m.cfg, own: own, factory: factory}
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	// The order matters: controllers end, then what they still have to tell is told.
+	defer b.shutdownEvents()
+	defer running.Wait()
+	defer stop()
+
+	var runners []runner
+	for _, e := range m.enabled {
+		r, err := b.build(e)
+		if err != nil {
+			return err
+		}
+		runners = append(runners, r)
+	}
+	startInformers()
+	failed := make(chan error, len(runners))
+	for i, r := range runners {
+		if r == nil {
+			continue
+		}
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				failed <- fmt.Errorf("%s: %w", m.enabled[i].name, err)
+			}
+		})
+	}
+	m.cfg.Log.Info("controllers run", "count", len(runners))
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// dropManagedFields: they are a third of a cached object, and no controller reads them.
+func dropManagedFields(obj any) (any, error) {
+	if o, ok := obj.(metav1.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// builder holds what the controllers of one run share.
+type builder struct {
+	Config
+	own          *client.Set
+	factory      informers.SharedInformerFactory
+	broadcasters []record.EventBroadcaster
+}
+
+func (b *builder) build(e entry) (runner, error) {
+	set := b.own
+	if e.account != "" {
+		var err error
+		if set, err = b.Clients(e.account); err != nil {
+			return nil, fmt.Errorf("%s: clients of service account %s/%s: %w", e.name, accountNamespace, e.account, err)
+		}
+	}
+	workers := e.workers
+	if n, ok := b.Workers[e.name]; ok {
+		workers = n
+	}
+	r, err := e.build(b, built{
+		Env: controllers.Env{
+			Client:    set.Kube,
+			Reader:    b.own.Kube,
+			Informers: b.factory,
+			Recorder:  b.recorder(set),
+			Log:       b.Log,
+			Tracer:    b.Tracer,
+		},
+		clients: set,
+		workers: workers,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.name, err)
+	}
+	return r, nil
+}
+
+// recorder lets a controller record events under its own identity.
+func (b *builder) recorder(set *client.Set) func(string) record.EventRecorder {
+	return func(component string) record.EventRecorder {
+		broadcaster := record.NewBroadcaster()
+		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: set.Kube.CoreV1().Events(metav1.NamespaceAll)})
+		b.broadcasters = append(b.broadcasters, broadcaster)
+		return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+	}
+}
+
+func (b *builder) shutdownEvents() {
+	for _, broadcaster := range b.broadcasters {
+		broadcaster.Shutdown()
+	}
+}
+
+// sharedInformer is an informer that some controller keeps anyway, for the garbage
+// collector; nil if none does.
+func (b *builder) sharedInformer(r schema.GroupVersionResource) cache.SharedInformer {
+	switch r {
+	case corev1.SchemeGroupVersion.WithResource("pods"):
+		return b.factory.Core().V1().Pods().Informer()
+	case corev1.SchemeGroupVersion.WithResource("nodes"):
+		return b.factory.Core().V1().Nodes().Informer()
+	case corev1.SchemeGroupVersion.WithResource("namespaces"):
+		return b.factory.Core().V1().Namespaces().Informer()
+	case corev1.SchemeGroupVersion.WithResource("serviceaccounts"):
+		return b.factory.Core().V1().ServiceAccounts().Informer()
+	case corev1.SchemeGroupVersion.WithResource("replicationcontrollers"):
+		return b.factory.Core().V1().ReplicationControllers().Informer()
+	case schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}:
+		return b.factory.Apps().V1().ReplicaSets().Informer()
+	case schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}:
+		return b.factory.Apps().V1().Deployments().Informer()
+	}
+	return nil
+}
+

@@ -1,0 +1,70 @@
+package all
+
+import (
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/deployment"
+	"github.com/wasmplane/wasmplane/core/controllers/garbage"
+	"github.com/wasmplane/wasmplane/core/controllers/namespace"
+	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
+	"github.com/wasmplane/wasmplane/core/controllers/rootca"
+	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+)
+
+// entry is one built-in controller.
+type entry struct {
+	// name as upstream's --controllers knows it.
+	name string
+	// account in kube-system under which it works; empty = the process's own.
+	account string
+	// workers that reconcile side by side, by default.
+	workers int
+	// off: runs only if it is named.
+	off bool
+	// build may return nil: the configuration gives it nothing to do.
+	build func(*builder, built) (runner, error)
+}
+
+// built is what one controller is built with.
+type built struct {
+	controllers.Env
+	clients *client.Set
+	workers int
+}
+
+// list is every built-in controller. Service accounts and tokens come first, for
+// without them no pod is admitted.
+func list() []entry {
+	return []entry{
+		{name: "serviceaccount-token-controller", workers: 5, build: func(b *builder, e built) (runner, error) {
+			if b.Minter == nil {
+				return nil, nil
+			}
+			return serviceaccount.NewTokens(e.Env, e.workers, b.Minter, b.RootCA)
+		}},
+		{name: "serviceaccount-controller", account: "service-account-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return serviceaccount.New(e.Env, e.workers)
+		}},
+		{name: "root-ca-certificate-publisher-controller", account: "root-ca-cert-publisher", workers: 1, build: func(b *builder, e built) (runner, error) {
+			if len(b.RootCA) == 0 {
+				return nil, nil
+			}
+			return rootca.New(e.Env, e.workers, b.RootCA)
+		}},
+		{name: "namespace-controller", account: "namespace-controller", workers: 10, build: func(_ *builder, e built) (runner, error) {
+			return namespace.New(e.Env, e.workers, e.clients.Metadata, nil)
+		}},
+		{name: "garbage-collector-controller", account: "generic-garbage-collector", workers: 20, build: func(b *builder, e built) (runner, error) {
+			return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformer})
+		}},
+		{name: "replicationcontroller-controller", account: "replication-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return replicaset.NewReplication(e.Env, e.workers)
+		}},
+		{name: "replicaset-controller", account: "replicaset-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return replicaset.New(e.Env, e.workers)
+		}},
+		{name: "deployment-controller", account: "deployment-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return deployment.New(e.Env, e.workers)
+		}},
+	}
+}

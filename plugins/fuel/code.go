@@ -1,0 +1,257 @@
+package fuel
+
+// Functions that the rewriter adds where the module needs them.
+const (
+	helperCopy = iota
+	helperFill
+	helperGrow
+	helperCount
+)
+
+// Costs of bulk operations.
+const (
+	chunk         = 1 << 16 // bytes that one memory.fill or memory.copy moves at once
+	bytesPerUnit  = 4       // log2 of the bytes that one unit of fuel moves
+	fuelPerPage   = 1024    // of memory.grow
+	frameBase     = 64      // estimated bytes of a frame without locals
+	frameBodyPart = 4       // a frame may spill: one byte for so many of code
+)
+
+// counter and stack are the globals behind the module's own.
+func (m *module) counter() uint32 { return m.globals }
+func (m *module) stack() uint32   { return m.globals + 1 }
+
+// helper returns the index of a helper function, which is then emitted. Helpers
+// that are not used have an index too, so that indices don't depend on order.
+func (m *module) helper(h int) uint32 {
+	m.helpers[helperCopy], m.helpers[helperFill], m.helpers[helperGrow] = true, true, true
+	return m.imported + 1 + uint32(len(m.funcTypes)) + uint32(h)
+}
+
+func (m *module) helperType(h int) uint32 {
+	if h == helperGrow {
+		return m.typeIndex([]byte{0x60, 1, typeI32, 1, typeI32})
+	}
+	return m.typeIndex([]byte{0x60, 3, typeI32, typeI32, typeI32, 0})
+}
+
+// charge takes weight from the counter, and looks at it where check says so.
+func (m *module) charge(out []byte, weight int64, check bool) []byte {
+	out = appendU32(append(out, opGlobalGet), m.counter())
+	out = appendS64(append(out, opI64Const), weight)
+	out = appendU32(append(out, opI64Sub, opGlobalSet), m.counter())
+	if check {
+		return m.check(out)
+	}
+	return out
+}
+
+// check calls the host where the counter is below zero.
+func (m *module) check(out []byte) []byte {
+	out = appendU32(append(out, opGlobalGet), m.counter())
+	out = append(out, opI64Const, 0, opI64LtS)
+	return m.callHost(out, Yield)
+}
+
+func (m *module) callHost(out []byte, why byte) []byte {
+	out = append(out, opIf, typeEmpty, opI32Const, why, opCall)
+	return append(appendU32(out, m.imported), opEnd)
+}
+
+// chargeSized charges the i32 on top of the stack, and leaves it there.
+func (m *module) chargeSized(out []byte, scratch uint32, shift int) []byte {
+	out = appendU32(append(out, opLocalTee), scratch)
+	out = m.chargeLocal(out, scratch, int64(shift))
+	return appendU32(append(out, opLocalGet), scratch)
+}
+
+// chargeLocal takes a local, shifted right, from the counter, and looks at it.
+func (m *module) chargeLocal(out []byte, local uint32, shift int64) []byte {
+	out = appendU32(append(out, opGlobalGet), m.counter())
+	out = appendU32(append(out, opLocalGet), local)
+	out = append(out, opExtendI32U)
+	out = append(appendS64(append(out, opI64Const), shift), opI64ShrU)
+	out = appendU32(append(out, opI64Sub, opGlobalSet), m.counter())
+	return m.check(out)
+}
+
+func (m *module) enterFrame(out []byte, frame int64) []byte {
+	out = appendU32(append(out, opGlobalGet), m.stack())
+	out = appendS64(append(out, opI64Const), frame)
+	out = appendU32(append(out, opI64Sub, opGlobalSet), m.stack())
+	out = appendU32(append(out, opGlobalGet), m.stack())
+	out = append(out, opI64Const, 0, opI64LtS)
+	return m.callHost(out, Overflow)
+}
+
+func (m *module) leaveFrame(out []byte, frame int64) []byte {
+	out = appendU32(append(out, opGlobalGet), m.stack())
+	out = appendS64(append(out, opI64Const), frame)
+	return appendU32(append(out, opI64Add, opGlobalSet), m.stack())
+}
+
+// appendBlockType writes the type of a block that takes nothing and leaves results.
+func (m *module) appendBlockType(out []byte, results []byte) []byte {
+	switch len(results) {
+	case 0:
+		return append(out, typeEmpty)
+	case 1:
+		return append(out, results[0])
+	}
+	t := append(appendU32([]byte{0x60, 0}, uint32(len(results))), results...)
+	return appendS64(out, int64(m.typeIndex(t)))
+}
+
+// rewriteCode edits every body, and adds the helpers.
+func (m *module) rewriteCode() error {
+	if len(m.bodies) == 0 {
+		return nil
+	}
+	m.tracing = m.hasLines()
+	s := &scanner{m: m}
+	var code, body []byte
+	for i, b := range m.bodies {
+		locals, err := s.scan(b)
+		if err != nil {
+			return err
+		}
+		t := m.types[m.funcTypes[i]]
+		m.oldBase, m.pending = m.bodyAt[i], len(m.moves)
+		body = s.emit(body[:0], m.frames[i], t.results, t.params, locals)
+		code = appendU32(code, uint32(len(body)))
+		m.settle(len(code))
+		code = append(code, body...)
+	}
+	n := uint32(len(m.bodies))
+	for h := range m.helpers {
+		if m.helpers[h] {
+			body := m.helperBody(h)
+			code = append(appendU32(code, uint32(len(body))), body...)
+			n++
+		}
+	}
+	count := appendU32(nil, n)
+	for i := range m.moves {
+		m.moves[i].to += len(count)
+	}
+	m.sections[secCode] = append(count, code...)
+	return nil
+}
+
+// moved notes where an instruction went, as offsets in the old and the new body.
+func (m *module) moved(from, to int) {
+	if m.tracing {
+		m.moves = append(m.moves, move{from: m.oldBase + from, to: to})
+	}
+}
+
+// settle turns the notes of the body just emitted into offsets in the code section.
+func (m *module) settle(newBase int) {
+	for i := m.pending; i < len(m.moves); i++ {
+		m.moves[i].to += newBase
+	}
+}
+
+func (m *module) helperBody(h int) []byte {
+	switch h {
+	case helperCopy:
+		return m.copyBody()
+	case helperFill:
+		return m.fillBody()
+	default:
+		return m.growBody()
+	}
+}
+
+// asm joins instructions, for the three bodies below.
+func asm(parts ...any) []byte {
+	var out []byte
+	for _, p := range parts {
+		switch v := p.(type) {
+		case int:
+			out = append(out, byte(v))
+		case []byte:
+			out = append(out, v...)
+		}
+	}
+	return out
+}
+
+func i32c(v int64) []byte { return appendS64([]byte{opI32Const}, v) }
+func i64c(v int64) []byte { return appendS64([]byte{opI64Const}, v) }
+
+// growBody: grow as asked; a growth that worked is paid for by the page.
+func (m *module) growBody() []byte {
+	counter := appendU32(nil, m.counter())
+	return asm(1, 1, typeI32, // local 1: result
+		opLocalGet, 0, opMemoryGrow, 0, opLocalTee, 1, i32c(-1), 0x47 /* i32.ne */, opIf, typeEmpty,
+		opGlobalGet, counter, opLocalGet, 0, opExtendI32U, i64c(fuelPerPage), opI64Mul, opI64Sub, opGlobalSet, counter,
+		m.check(nil),
+		opEnd,
+		opLocalGet, 1, opEnd)
+}
+
+// outOfBounds leaves whether address local + length local is behind the memory's end.
+func outOfBounds(address, length int) []byte {
+	return asm(opLocalGet, address, opExtendI32U, opLocalGet, length, opExtendI32U, opI64Add,
+		opMemorySize, 0, opExtendI32U, i64c(16), opI64Shl, opI64GtU)
+}
+
+// fillBody: dst 0, value 1, length 2. The whole length is paid for before the
+// first chunk; what is out of bounds is left to the original instruction, which traps before it
+// writes anything.
+func (m *module) fillBody() []byte {
+	fill := asm(opLocalGet, 0, opLocalGet, 1, opLocalGet, 2, opPrefixFC, fcMemoryFill, 0)
+	return asm(0,
+		m.chunkCharge(),
+		outOfBounds(0, 2), opIf, typeEmpty, fill, opReturn, opEnd,
+		opBlock, typeEmpty, opLoop, typeEmpty,
+		opLocalGet, 2, i32c(chunk), opI32LeU, opBrIf, 1,
+		opLocalGet, 0, opLocalGet, 1, i32c(chunk), opPrefixFC, fcMemoryFill, 0,
+		opLocalGet, 0, i32c(chunk), opI32Add, opLocalSet, 0,
+		m.nextChunk(),
+		opBr, 0, opEnd, opEnd,
+		fill, opEnd)
+}
+
+// copyBody: dst 0, src 1, length 2. Chunks go forward where dst lies before src
+// and backward elsewhere, so that overlapping ranges come out right.
+func (m *module) copyBody() []byte {
+	whole := asm(opLocalGet, 0, opLocalGet, 1, opLocalGet, 2, opPrefixFC, fcMemoryCopy, 0, 0)
+	forward := asm(
+		opLoop, typeEmpty,
+		opLocalGet, 2, i32c(chunk), opI32GtU, opIf, typeEmpty,
+		opLocalGet, 0, opLocalGet, 1, i32c(chunk), opPrefixFC, fcMemoryCopy, 0, 0,
+		opLocalGet, 0, i32c(chunk), opI32Add, opLocalSet, 0,
+		opLocalGet, 1, i32c(chunk), opI32Add, opLocalSet, 1,
+		m.nextChunk(),
+		opBr, 1, opEnd, opEnd,
+		whole, opReturn)
+	backward := asm(
+		opLoop, typeEmpty,
+		opLocalGet, 2, i32c(chunk), opI32GtU, opIf, typeEmpty,
+		m.nextChunk(),
+		opLocalGet, 0, opLocalGet, 2, opI32Add, opLocalGet, 1, opLocalGet, 2, opI32Add, i32c(chunk), opPrefixFC, fcMemoryCopy, 0, 0,
+		opBr, 1, opEnd, opEnd,
+		whole)
+	return asm(0,
+		m.chunkCharge(),
+		outOfBounds(0, 2), outOfBounds(1, 2), 0x72 /* i32.or */, opIf, typeEmpty, whole, opReturn, opEnd,
+		opLocalGet, 0, opLocalGet, 1, opI32LtU, opIf, typeEmpty, forward, opEnd,
+		backward, opEnd)
+}
+
+// chunkCharge pays for the first chunk, or for all where it is no more than that.
+func (m *module) chunkCharge() []byte {
+	counter := appendU32(nil, m.counter())
+	return asm(
+		opGlobalGet, counter,
+		opLocalGet, 2, i32c(chunk), opLocalGet, 2, i32c(chunk), opI32LtU, 0x1b, /* select */
+		opExtendI32U, i64c(bytesPerUnit), opI64ShrU, i64c(weightCall), opI64Add,
+		opI64Sub, opGlobalSet, counter, m.check(nil))
+}
+
+// nextChunk takes a chunk off the length and pays for what comes next.
+func (m *module) nextChunk() []byte {
+	return asm(opLocalGet, 2, i32c(chunk), opI32Sub, opLocalSet, 2, m.chunkCharge())
+}

@@ -1,0 +1,323 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel"
+)
+
+// Instance is one running module. One call at a time: whoever holds it has it alone.
+type Instance struct {
+	module  *Module
+	mod     api.Module
+	memory  api.Memory
+	counter api.MutableGlobal
+	alloc   api.Function
+	callFn  api.Function
+	extra   map[string]api.Function // exports looked up by Invoke
+
+	ctx     callContext
+	meter   meter
+	allowed time.Duration // of the call that runs, for messages
+	stack   [8]uint64
+	out     outputLog
+	reply   []byte // of a host call whose answer did not fit
+
+	fakeClock  int64
+	fakeRandom uint64
+
+	linear  *linearMemory
+	img     *image // memory after start-up, where the plugin is isolated per call
+	globals []savedGlobal
+}
+
+type savedGlobal struct {
+	global api.MutableGlobal
+	value  uint64
+}
+
+// Usage is what a call has cost.
+type Usage struct {
+	Fuel      int64
+	HostCalls int64
+	Memory    uint32 // bytes of linear memory when the call ended
+	Duration  time.Duration
+}
+
+// callContext is handed to the engine and comes back in host functions. It hides
+// the request's own context from the engine, which would look up keys of its own in it.
+type callContext struct {
+	in      *Instance
+	request context.Context
+}
+
+type instanceKey struct{}
+
+func (callContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (callContext) Done() <-chan struct{}       { return nil }
+func (callContext) Err() error                  { return nil }
+func (c *callContext) Value(key any) any {
+	if _, ok := key.(instanceKey); ok {
+		return c.in
+	}
+	return nil
+}
+
+// instanceOf finds the instance that calls a host function. While a module's
+// start function runs, the instance does not know its module yet.
+func instanceOf(ctx context.Context, mod api.Module) *Instance {
+	in, _ := ctx.Value(instanceKey{}).(*Instance)
+	if in.mod == nil {
+		in.bind(mod)
+	}
+	return in
+}
+
+func (in *Instance) bind(mod api.Module) {
+	in.mod = mod
+	in.memory = mod.Memory()
+	in.counter, _ = mod.ExportedGlobal(fuel.ExportCounter).(api.MutableGlobal)
+}
+
+// instantiate makes an instance within the start-up budget.
+func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
+	start := time.Now()
+	limits := m.opts.Limits
+	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.StartDeadline}
+	in.out = outputLog{logger: m.host.cfg.Logger, plugin: m.name}
+	in.ctx = callContext{in: in, request: ctx}
+	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
+	allocator := &mmapAllocator{}
+	mod, err := m.host.runtime.InstantiateModule(experimental.WithMemoryAllocator(&in.ctx, allocator), m.code,
+		wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		return nil, m.startFault(err)
+	}
+	if in.mod == nil {
+		in.bind(mod)
+	}
+	in.memory, in.linear = mod.Memory(), allocator.last
+	in.alloc, in.callFn = mod.ExportedFunction("alloc"), mod.ExportedFunction("call")
+	if err := in.startUp(ctx, start); err != nil {
+		in.close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// startUp runs what a module does before its first call: its initialiser, and
+// the settings. Both count against the start-up budget.
+func (in *Instance) startUp(ctx context.Context, start time.Time) error {
+	m := in.module
+	limits := m.opts.Limits
+	in.begin(limits.StartFuel-in.used(), start, start.Add(limits.StartDeadline))
+	if f := in.mod.ExportedFunction("_initialize"); f != nil {
+		if err := f.CallWithStack(&in.ctx, nil); err != nil {
+			return m.startFault(err)
+		}
+	}
+	if m.opts.Setup != nil {
+		if err := m.opts.Setup(ctx, in); err != nil {
+			return err
+		}
+	}
+	if !m.opts.PerCall {
+		return nil
+	}
+	for i := 0; ; i++ {
+		g, ok := in.mod.ExportedGlobal(fmt.Sprintf("%s%d", fuel.ExportGlobal, i)).(api.MutableGlobal)
+		if !ok {
+			break
+		}
+		in.globals = append(in.globals, savedGlobal{global: g, value: g.Get()})
+	}
+	if in.linear == nil {
+		return nil
+	}
+	img, err := in.linear.freeze()
+	in.img = img
+	return err
+}
+
+func (m *Module) startFault(err error) *Fault {
+	f := m.fault(err)
+	f.Detail = "while it started: " + f.Detail
+	return f
+}
+
+// Call passes one input and returns a copy of the answer; nil stands for "no
+// opinion". An error that the guest answered with is a *GuestError, everything
+// else a *Fault, after which the instance must not be used again.
+func (in *Instance) Call(ctx context.Context, op int32, input []byte) ([]byte, Usage, error) {
+	limits := &in.module.opts.Limits
+	return in.callWithin(ctx, op, input, limits.Fuel, limits.Deadline)
+}
+
+// StartCall is Call with the start-up budget, for Setup functions.
+func (in *Instance) StartCall(ctx context.Context, op int32, input []byte) ([]byte, Usage, error) {
+	limits := &in.module.opts.Limits
+	return in.callWithin(ctx, op, input, limits.StartFuel, limits.StartDeadline)
+}
+
+func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budget int64, allowed time.Duration) (out []byte, u Usage, err error) {
+	in.open(ctx, budget, allowed)
+	start := in.meter.lastPoint
+	defer func() {
+		in.ctx.request = nil
+		in.out.flush()
+		u = Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: in.memory.Size(), Duration: time.Since(start)}
+	}()
+	at, err := in.write(input)
+	if err != nil {
+		return nil, u, err
+	}
+	in.stack[0], in.stack[1], in.stack[2] = uint64(uint32(op)), uint64(at), uint64(len(input))
+	if err := in.callFn.CallWithStack(&in.ctx, in.stack[:3]); err != nil {
+		return nil, u, in.module.fault(err)
+	}
+	out, err = in.result(in.stack[0])
+	return out, u, err
+}
+
+// Describe asks a module for its manifest.
+func (in *Instance) Describe(ctx context.Context) ([]byte, error) {
+	limits := &in.module.opts.Limits
+	in.open(ctx, limits.StartFuel, limits.StartDeadline)
+	defer func() { in.ctx.request = nil }()
+	if err := in.mod.ExportedFunction("describe").CallWithStack(&in.ctx, in.stack[:1]); err != nil {
+		return nil, in.module.fault(err)
+	}
+	return in.result(in.stack[0])
+}
+
+// Invoke calls an export other than those of every plugin, within the budget of
+// a call; args are widened to u64. It returns the first result.
+func (in *Instance) Invoke(ctx context.Context, name string, args ...uint64) (uint64, error) {
+	f, ok := in.extra[name]
+	if !ok {
+		if f = in.mod.ExportedFunction(name); f == nil {
+			return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("it exports no function %s", name)}
+		}
+		in.extra[name] = f
+	}
+	if len(f.Definition().ParamTypes()) != len(args) || len(f.Definition().ResultTypes()) != 1 {
+		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("its function %s has the wrong signature", name)}
+	}
+	limits := &in.module.opts.Limits
+	in.open(ctx, limits.Fuel, limits.Deadline)
+	defer func() { in.ctx.request = nil }()
+	copy(in.stack[:], args)
+	if err := f.CallWithStack(&in.ctx, in.stack[:max(1, len(args))]); err != nil {
+		return 0, in.module.fault(err)
+	}
+	return in.stack[0], nil
+}
+
+// View returns n bytes of the guest's memory at an address, not copied: it is
+// valid until the guest runs again.
+func (in *Instance) View(at, n uint32) ([]byte, bool) { return in.memory.Read(at, n) }
+
+// open begins an account for a call.
+func (in *Instance) open(ctx context.Context, budget int64, allowed time.Duration) {
+	now := time.Now()
+	deadline := now.Add(allowed)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	in.allowed, in.ctx.request = allowed, ctx
+	in.begin(budget, now, deadline)
+}
+
+// write puts the input where the guest wants it.
+func (in *Instance) write(input []byte) (uint32, error) {
+	if int64(len(input)) > in.module.opts.Limits.Input {
+		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("an input of %d bytes is more than %d", len(input), in.module.opts.Limits.Input)}
+	}
+	if len(input) == 0 {
+		return 0, nil
+	}
+	in.stack[0] = uint64(len(input))
+	if err := in.alloc.CallWithStack(&in.ctx, in.stack[:1]); err != nil {
+		return 0, in.module.fault(err)
+	}
+	at := uint32(in.stack[0])
+	if at == 0 {
+		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("it has no room for an input of %d bytes (limits.memory)", len(input))}
+	}
+	if !in.memory.Write(at, input) {
+		return 0, in.badPointer("alloc", at, uint32(len(input)))
+	}
+	return at, nil
+}
+
+const errorBit = 1 << 31
+
+// result copies out what ptr<<32|len points at; bit 31 of len marks an error.
+func (in *Instance) result(packed uint64) ([]byte, error) {
+	at, n := uint32(packed>>32), uint32(packed)
+	failed := n&errorBit != 0
+	n &^= errorBit
+	if n == 0 && !failed {
+		return nil, nil
+	}
+	if limit := in.module.opts.Limits.Output; int64(n) > limit {
+		return nil, &Fault{Plugin: in.module.name, Kind: OutputSize, Detail: fmt.Sprintf("an answer of %d bytes is more than limits.output (%d)", n, limit)}
+	}
+	b, ok := in.memory.Read(at, n)
+	if !ok {
+		return nil, in.badPointer("call", at, n)
+	}
+	if failed {
+		return nil, &GuestError{Plugin: in.module.name, Message: clip(string(b), 4096)}
+	}
+	return append([]byte(nil), b...), nil
+}
+
+func (in *Instance) badPointer(what string, at, n uint32) *Fault {
+	return &Fault{
+		Plugin: in.module.name, Kind: BadPointer, Err: errBadResult,
+		Detail: fmt.Sprintf("%s returned %d bytes at %#x, which is outside of its memory of %d bytes", what, n, at, in.memory.Size()),
+	}
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "..."
+	}
+	return s
+}
+
+// restore puts an isolated instance back to what it was after start-up.
+func (in *Instance) restore() error {
+	if !in.module.opts.PerCall {
+		return nil
+	}
+	for _, g := range in.globals {
+		g.global.Set(g.value)
+	}
+	in.fakeClock, in.fakeRandom = 0, 0x9e3779b97f4a7c15
+	if in.img == nil {
+		return nil
+	}
+	return in.linear.thaw(in.img)
+}
+
+func (in *Instance) close() {
+	_ = in.mod.Close(in.module.host.base) // frees memory; the engine reports nothing here
+	if in.img != nil {
+		in.img.close()
+	}
+}
+
+// sound says whether an instance may be used again after err.
+func sound(err error) bool {
+	var g *GuestError
+	return err == nil || errors.As(err, &g)
+}

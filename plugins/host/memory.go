@@ -1,0 +1,115 @@
+package host
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// mmapAllocator keeps linear memories outside of Go's heap: the address range is
+// reserved once, growth is free, and pages exist when they are touched.
+type mmapAllocator struct{ last *linearMemory }
+
+// Allocate implements experimental.MemoryAllocator.
+func (a *mmapAllocator) Allocate(_, maximum uint64) experimental.LinearMemory {
+	a.last = &linearMemory{reserved: maximum}
+	return a.last
+}
+
+type linearMemory struct {
+	reserved uint64
+	region   []byte
+	size     uint64
+}
+
+// Reallocate implements experimental.LinearMemory; nil means that the growth failed.
+func (m *linearMemory) Reallocate(size uint64) []byte {
+	if size > m.reserved {
+		return nil
+	}
+	if m.region == nil {
+		if m.reserved == 0 {
+			return []byte{}
+		}
+		region, err := unix.Mmap(-1, 0, int(m.reserved), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+		if err != nil {
+			return nil
+		}
+		m.region = region
+	}
+	m.size = size
+	return m.region[:size:m.reserved]
+}
+
+// Free implements experimental.LinearMemory.
+func (m *linearMemory) Free() {
+	if m.region != nil {
+		_ = unix.Munmap(m.region) // fails only for a range that is not mapped
+		m.region = nil
+	}
+}
+
+// image is the content that a memory is put back to: the pages are mapped
+// privately from a file in memory, so that only those that a call has written
+// are thrown away and read again.
+type image struct {
+	fd   int
+	size uint64
+}
+
+// freeze makes an image of the memory as it is, and maps the memory onto it.
+func (m *linearMemory) freeze() (*image, error) {
+	fd, err := unix.MemfdCreate("wasm-image", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create memory image: %w", err)
+	}
+	img := &image{fd: fd, size: m.size}
+	if err := img.fill(m.region[:m.size]); err != nil {
+		img.close()
+		return nil, err
+	}
+	if m.size == 0 {
+		return img, nil
+	}
+	if _, err := unix.MmapPtr(fd, 0, ptr(m.region), uintptr(m.size),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED); err != nil {
+		img.close()
+		return nil, fmt.Errorf("map memory image: %w", err)
+	}
+	return img, nil
+}
+
+const pageSize = 4096
+
+func (i *image) fill(content []byte) error {
+	if err := unix.Ftruncate(i.fd, int64(len(content))); err != nil {
+		return fmt.Errorf("size memory image: %w", err)
+	}
+	var zero [pageSize]byte
+	for at := 0; at < len(content); at += pageSize {
+		page := content[at:min(at+pageSize, len(content))]
+		if string(page) == string(zero[:len(page)]) {
+			continue // stays a hole
+		}
+		if _, err := unix.Pwrite(i.fd, page, int64(at)); err != nil {
+			return fmt.Errorf("write memory image: %w", err)
+		}
+	}
+	return nil
+}
+
+// thaw puts the memory back to the image. A memory that has grown since cannot be.
+func (m *linearMemory) thaw(i *image) error {
+	if m.size != i.size {
+		return fmt.Errorf("memory grew from %d to %d bytes", i.size, m.size)
+	}
+	if m.size == 0 {
+		return nil
+	}
+	return unix.Madvise(m.region[:m.size], unix.MADV_DONTNEED)
+}
+
+func (i *image) close() { _ = unix.Close(i.fd) }

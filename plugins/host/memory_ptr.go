@@ -1,0 +1,6 @@
+package host
+
+import "unsafe"
+
+// ptr is the address of a mapped region, for the system call that maps over it.
+func ptr(region []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(region)) }

@@ -1,0 +1,118 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel"
+)
+
+// How long a guest runs between two safe points. The slice of fuel follows the
+// clock, because a unit of fuel is an instruction, and instructions differ: one that
+// misses the cache takes a hundred times as long as an addition.
+const (
+	sliceFirst    = 1 << 16
+	sliceSmallest = 1 << 13
+	sliceLargest  = 1 << 20
+	sliceLong     = 400 * time.Microsecond
+	sliceShort    = 150 * time.Microsecond
+)
+
+// meter is the account of one call.
+type meter struct {
+	budget    int64 // fuel
+	granted   int64 // put into the guest's counter so far
+	slice     int64
+	deadline  time.Time
+	lastPoint time.Time
+	hostCalls int64
+	printed   int64
+}
+
+// begin opens the account: the counter gets its first slice.
+func (in *Instance) begin(budget int64, start, deadline time.Time) {
+	slice := in.meter.slice
+	if slice == 0 {
+		slice = sliceFirst
+	}
+	in.meter = meter{budget: budget, slice: slice, deadline: deadline, lastPoint: start}
+	in.meter.granted = min(slice, budget)
+	in.counter.Set(uint64(in.meter.granted))
+}
+
+// used is the fuel that the call has used so far.
+func (in *Instance) used() int64 {
+	return min(in.meter.granted-int64(in.counter.Get()), in.meter.budget)
+}
+
+// safePoint is where a guest comes when its slice is used up.
+func (in *Instance) safePoint(why uint32) {
+	if why == fuel.Overflow {
+		panic(&stop{kind: StackDepth, detail: fmt.Sprintf("calls are nested deeper than limits.stack (%d bytes) allows", in.module.opts.Limits.Stack)})
+	}
+	now := time.Now()
+	in.checkTime(now)
+	m := &in.meter
+	left := int64(in.counter.Get())
+	switch took := now.Sub(m.lastPoint); {
+	case took > sliceLong:
+		m.slice = max(m.slice/2, sliceSmallest)
+	case took < sliceShort:
+		m.slice = min(m.slice*2, sliceLargest)
+	}
+	more := min(m.slice+max(-left, 0), m.budget-m.granted)
+	if left+more < 0 || more <= 0 {
+		panic(&stop{kind: Fuel, detail: fmt.Sprintf("it used up its fuel of %d units (limits.fuel)", m.budget)})
+	}
+	m.granted += more
+	in.counter.Set(uint64(left + more))
+	// Others have their turn here, the garbage collector first of all.
+	runtime.Gosched()
+	m.lastPoint = time.Now()
+}
+
+// checkTime ends the call where its deadline has passed or its request is over.
+func (in *Instance) checkTime(now time.Time) {
+	if now.After(in.meter.deadline) {
+		panic(&stop{kind: Deadline, detail: fmt.Sprintf("it ran longer than %s (limits.deadline)", in.allowed)})
+	}
+	if err := in.ctx.request.Err(); err != nil {
+		panic(&stop{kind: Canceled, detail: "the request ended", err: err})
+	}
+}
+
+// enterHost accounts for a call of a host function.
+func (in *Instance) enterHost(cost int64) {
+	in.checkTime(time.Now())
+	in.charge(cost)
+}
+
+// charge takes fuel for work that the host does for the guest. The next safe
+// point, at the latest, sees a counter below zero.
+func (in *Instance) charge(units int64) {
+	left := int64(in.counter.Get()) - units
+	in.counter.Set(uint64(left))
+	if left < 0 {
+		in.safePoint(fuel.Yield)
+	}
+}
+
+// errBadResult says that a guest pointed outside of its memory.
+var errBadResult = errors.New("result outside of memory")
+
+// printed hands what a guest writes to stdout or stderr to the log, up to the limit.
+func (in *Instance) printed(data []byte) {
+	limit := in.module.opts.Limits.Log
+	if in.meter.printed >= limit {
+		return
+	}
+	n := min(int64(len(data)), limit-in.meter.printed)
+	in.charge(n)
+	in.meter.printed += n
+	in.out.write(data[:n])
+	if in.meter.printed >= limit {
+		in.out.write([]byte("\n(more output was dropped: limits.log)\n"))
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -258,25 +259,18 @@ func (b *builder) shutdownEvents() {
 	}
 }
 
-// sharedInformer is an informer that some controller keeps anyway, for the garbage
-// collector; nil if none does.
-func (b *builder) sharedInformer(r schema.GroupVersionResource) cache.SharedInformer {
-	switch r {
-	case corev1.SchemeGroupVersion.WithResource("pods"):
-		return b.factory.Core().V1().Pods().Informer()
-	case corev1.SchemeGroupVersion.WithResource("nodes"):
-		return b.factory.Core().V1().Nodes().Informer()
-	case corev1.SchemeGroupVersion.WithResource("namespaces"):
-		return b.factory.Core().V1().Namespaces().Informer()
-	case corev1.SchemeGroupVersion.WithResource("serviceaccounts"):
-		return b.factory.Core().V1().ServiceAccounts().Informer()
-	case corev1.SchemeGroupVersion.WithResource("replicationcontrollers"):
-		return b.factory.Core().V1().ReplicationControllers().Informer()
-	case schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}:
-		return b.factory.Apps().V1().ReplicaSets().Informer()
-	case schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}:
-		return b.factory.Apps().V1().Deployments().Informer()
+// sharedInformers are those that controllers keep anyway, for the garbage collector.
+// They are asked for here, before the factory starts.
+func (b *builder) sharedInformers() func(schema.GroupVersionResource) cache.SharedInformer {
+	core, apps := b.factory.Core().V1(), b.factory.Apps().V1()
+	shared := map[schema.GroupVersionResource]cache.SharedInformer{
+		corev1.SchemeGroupVersion.WithResource("pods"):                   core.Pods().Informer(),
+		corev1.SchemeGroupVersion.WithResource("nodes"):                  core.Nodes().Informer(),
+		corev1.SchemeGroupVersion.WithResource("namespaces"):             core.Namespaces().Informer(),
+		corev1.SchemeGroupVersion.WithResource("serviceaccounts"):        core.ServiceAccounts().Informer(),
+		corev1.SchemeGroupVersion.WithResource("replicationcontrollers"): core.ReplicationControllers().Informer(),
+		appsv1.SchemeGroupVersion.WithResource("replicasets"):            apps.ReplicaSets().Informer(),
+		appsv1.SchemeGroupVersion.WithResource("deployments"):            apps.Deployments().Informer(),
 	}
-	return nil
+	return func(r schema.GroupVersionResource) cache.SharedInformer { return shared[r] }
 }
-

@@ -55,7 +55,7 @@ func list() []entry {
 			return namespace.New(e.Env, e.workers, e.clients.Metadata, nil)
 		}},
 		{name: "garbage-collector-controller", account: "generic-garbage-collector", workers: 20, build: func(b *builder, e built) (runner, error) {
-			return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformer})
+			return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformers()})
 		}},
 		{name: "replicationcontroller-controller", account: "replication-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return replicaset.NewReplication(e.Env, e.workers)

@@ -37,6 +37,7 @@ type Watcher struct {
 	after     int64  // changes up to this revision are not for us
 	at        int64  // everything up to this revision has been returned by Next
 	timer     *time.Timer
+	timerAt   time.Time // what it is set to
 	bookmark  time.Time // when the next is due
 	changes   []*change
 	out       []Event
@@ -106,7 +107,6 @@ func (w *Watcher) Bookmark() Event { return Event{Type: Bookmark, Revision: w.at
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	clear(w.out)
 	w.out = w.out[:0]
-	defer w.stopTimer()
 	for {
 		if err := w.over(ctx); err != nil {
 			return nil, err
@@ -155,23 +155,19 @@ func (w *Watcher) over(ctx context.Context) error {
 	}
 }
 
-// due fires when a bookmark is.
+// due fires when a bookmark is. The timer runs on over calls of Next: most of
+// them return before it fires, and setting it anew each time would cost more than the rest of them.
 func (w *Watcher) due() <-chan time.Time {
-	if !w.opts.Bookmarks {
+	switch {
+	case !w.opts.Bookmarks:
 		return nil
+	case w.timer == nil:
+		w.timer = time.NewTimer(time.Until(w.bookmark))
+	case w.timerAt != w.bookmark:
+		w.timer.Reset(time.Until(w.bookmark))
 	}
-	if wait := time.Until(w.bookmark); w.timer == nil {
-		w.timer = time.NewTimer(wait)
-	} else {
-		w.timer.Reset(wait)
-	}
+	w.timerAt = w.bookmark
 	return w.timer.C
-}
-
-func (w *Watcher) stopTimer() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
 }
 
 // collect fills out with what there is.

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -101,11 +100,8 @@ func (c Config) complete() (Config, *tls.Config, error) {
 	}
 	secure := 0
 	for _, ep := range c.Endpoints {
-		u, err := url.Parse(ep)
-		if err != nil {
-			return c, nil, fmt.Errorf("etcd endpoint %q: %w", ep, err)
-		}
-		switch u.Scheme {
+		scheme, _, _ := strings.Cut(ep, "://")
+		switch scheme {
 		case "https", "unixs":
 			secure++
 		case "http", "unix":

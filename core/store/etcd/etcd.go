@@ -266,6 +266,8 @@ func classify(err error) (class error, hint string) {
 		return store.ErrTooLarge, ""
 	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return store.ErrUnavailable, "; etcd falls behind with applying writes"
+	case strings.HasSuffix(plain(err), "raft: stopped"): // the embedded server, after Close
+		return store.ErrUnavailable, ""
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, clientv3.ErrNoAvailableEndpoints), errors.Is(err, context.Canceled):
 		return store.ErrUnavailable, ""
 	}

@@ -1,0 +1,195 @@
+package etcd_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
+)
+
+func wantError(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one that says %q", texts)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q does not say %q", err, text)
+		}
+	}
+}
+
+func TestDialSaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		cfg  etcd.Config
+		want []string
+	}{
+		{"no endpoints", etcd.Config{}, []string{"no endpoints"}},
+		{"no scheme", etcd.Config{Endpoints: []string{"10.0.0.1:2379"}}, []string{"10.0.0.1:2379", "https://"}},
+		{"mixed schemes", etcd.Config{Endpoints: []string{"http://127.0.0.1:1", "https://127.0.0.1:2"}}, []string{"all of them or for none"}},
+		{"certificates without TLS", etcd.Config{Endpoints: []string{"http://127.0.0.1:1"}, CAFile: empty}, []string{"no endpoint begins with https"}},
+		{"no such CA", etcd.Config{Endpoints: []string{"https://127.0.0.1:1"}, CAFile: dir + "/none"}, []string{"CA certificates", dir + "/none"}},
+		{"empty CA", etcd.Config{Endpoints: []string{"https://127.0.0.1:1"}, CAFile: empty}, []string{empty, "no PEM certificate"}},
+		{"certificate without key", etcd.Config{Endpoints: []string{"https://127.0.0.1:1"}, CertFile: empty}, []string{"needs both files"}},
+		{"nobody there", etcd.Config{Endpoints: []string{"http://127.0.0.1:1", "unix://" + dir + "/none"}, Timeout: 200 * time.Millisecond}, []string{"no etcd answers", "http://127.0.0.1:1", dir + "/none", "store.endpoints"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := etcd.Dial(t.Context(), c.cfg)
+			wantError(t, err, c.want...)
+		})
+	}
+}
+
+func TestDirectoryIsClosedToOthers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data", "etcd")
+	start(t, etcd.ServerConfig{Dir: dir})
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBadServerConfig(t *testing.T) {
+	_, err := etcd.Start(t.Context(), etcd.ServerConfig{})
+	wantError(t, err, "no data directory")
+	_, err = etcd.Start(t.Context(), etcd.ServerConfig{Dir: t.TempDir(), Listen: []string{"localhost:1"}})
+	wantError(t, err, "localhost:1", "unix:///PATH")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = etcd.Start(t.Context(), etcd.ServerConfig{Dir: file})
+	wantError(t, err, "data directory", file)
+}
+
+func TestDamagedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	s, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Store().Put(t.Context(), "/registry/a", make([]byte, 5000), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	f, err := os.OpenFile(logs[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, 600), 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = etcd.Start(t.Context(), etcd.ServerConfig{Dir: dir, Timeout: 5 * time.Second})
+	wantError(t, err, dir)
+	t.Log(err)
+}
+
+func TestBoundsOfAWrite(t *testing.T) {
+	s := start(t, etcd.ServerConfig{NoFsync: true, MaxRequest: 100_000, Quota: 2 << 20}).Store()
+	_, err := s.Put(t.Context(), "/registry/large", make([]byte, 200_000), 0, 0)
+	if !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("large value: got %v, want ErrTooLarge", err)
+	}
+	for i := 0; i == 0 || err == nil && i < 1000; i++ {
+		_, err = s.Put(t.Context(), "/registry/x"+strings.Repeat("x", i), make([]byte, 90_000), 0, 0)
+	}
+	if !errors.Is(err, store.ErrFull) {
+		t.Errorf("full store: got %v, want ErrFull", err)
+	}
+	if _, err := s.Get(t.Context(), "/registry/x"); err != nil {
+		t.Errorf("a full store cannot be read: %v", err)
+	}
+}
+
+func TestStoppedStoreIsUnavailable(t *testing.T) {
+	listen := socket(t)
+	srv, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: t.TempDir(), NoFsync: true, Listen: []string{listen}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := dial(t, etcd.Config{Endpoints: []string{listen}, Timeout: 300 * time.Millisecond})
+	embedded := srv.Store()
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-srv.Done():
+	default:
+		t.Error("a closed server is not done")
+	}
+	for name, s := range map[string]store.Store{"external": client, "embedded": embedded} {
+		if _, err := s.Revision(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s revision: got %v, want ErrUnavailable", name, err)
+		}
+		if _, err := s.Put(t.Context(), "/registry/a", nil, 0, 0); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s put: got %v, want ErrUnavailable", name, err)
+		}
+	}
+	_, err = client.Get(t.Context(), "/registry/a")
+	wantError(t, err, listen)
+}
+
+func TestLeasesAreShared(t *testing.T) {
+	s := start(t, etcd.ServerConfig{NoFsync: true}).Store()
+	ids := map[int64]int{}
+	for i := range 1500 {
+		key := "/registry/events/" + strings.Repeat("e", i%50) + string(rune('a'+i/50))
+		if _, err := s.Put(t.Context(), key, nil, 0, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		kv, err := s.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[kv.LeaseID]++
+	}
+	if len(ids) != 2 {
+		t.Errorf("1500 events have %d leases, want 2", len(ids))
+	}
+}
+
+func TestBackupHoldsEverything(t *testing.T) {
+	s := start(t, etcd.ServerConfig{}).Store()
+	if _, err := s.Put(t.Context(), "/registry/a", []byte("needle in the backup"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	n, err := s.Backup(ctx, &b)
+	if err != nil || n != int64(b.Len()) || !bytes.Contains(b.Bytes(), []byte("needle in the backup")) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+}

@@ -2,9 +2,7 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -219,4 +217,3 @@ func (w *write) remove(ctx context.Context, obj *object.Object, l live) (Result,
 	}
 	return Result{Object: obj, Deleted: true}, nil
 }
-

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -315,4 +314,3 @@ func lastSlash(s string) int {
 	}
 	return -1
 }
-

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -64,8 +65,10 @@ type Set struct {
 
 // served is one state of the set, never changed once it is in place.
 type served struct {
-	byName map[schema.GroupResource]*Registry
-	cached map[string]*watchcache.Resource // by key prefix: events are served by two rows
+	generation uint64
+	order      []*api.Resource
+	byName     map[schema.GroupResource]*Registry
+	cached     map[string]*watchcache.Resource // by key prefix: events are served by two rows
 }
 
 // New makes the registries of every row of the contract and registers them with
@@ -120,6 +123,7 @@ func (s *Set) Add(res *api.Resource) error {
 			r.cached = cached
 		}
 		next.byName[res.GroupResource] = r
+		next.order = append(slices.DeleteFunc(next.order, func(o *api.Resource) bool { return o.GroupResource == res.GroupResource }), res)
 		if s.served.CompareAndSwap(old, next) {
 			return nil
 		}
@@ -136,6 +140,7 @@ func (s *Set) Remove(gr schema.GroupResource) {
 		}
 		next := old.copy()
 		delete(next.byName, gr)
+		next.order = slices.DeleteFunc(next.order, func(o *api.Resource) bool { return o.GroupResource == gr })
 		shared := false
 		for _, other := range next.byName {
 			shared = shared || other.cached == r.cached
@@ -154,7 +159,7 @@ func (s *Set) Remove(gr schema.GroupResource) {
 }
 
 func (v *served) copy() *served {
-	next := &served{byName: make(map[schema.GroupResource]*Registry, len(v.byName)+1), cached: make(map[string]*watchcache.Resource, len(v.cached)+1)}
+	next := &served{generation: v.generation + 1, order: slices.Clone(v.order), byName: make(map[schema.GroupResource]*Registry, len(v.byName)+1), cached: make(map[string]*watchcache.Resource, len(v.cached)+1)}
 	for k, r := range v.byName {
 		next.byName[k] = r
 	}
@@ -168,6 +173,13 @@ func (v *served) copy() *served {
 func (s *Set) For(gr schema.GroupResource) (*Registry, bool) {
 	r, ok := s.served.Load().byName[gr]
 	return r, ok
+}
+
+// Resources lists what is served, in the order in which it was added, and a
+// number that changes whenever the list does.
+func (s *Set) Resources() ([]*api.Resource, uint64) {
+	v := s.served.Load()
+	return v.order, v.generation
 }
 
 // Registry is the behaviour of one resource. It is safe for concurrent use.

@@ -214,11 +214,10 @@ func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
 		return badObject(err)
 	}
 	if after != before {
-		// What a plugin added may itself have fields to default. The object is
-		// the plugin's copy by the contract of Request.
-		w.codec.Default(after)
-		dedupOwners(after)
-		asked.Object.SetVersioned(after)
+		// The chain has defaulted what plugins added.
+		if dedupOwners(after) {
+			asked.Object.SetVersioned(after)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,318 @@
+package apiserver
+
+import (
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/gorilla/mux"
+	"github.com/munnerz/goautoneg"
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// discovery tells clients what is served. The documents are made once for each
+// set of resources, in both shapes: one document a group version, and everything
+// in one (aggregated).
+type discovery struct {
+	server *Server
+
+	mu   sync.Mutex
+	made *documents
+}
+
+// documents of one set of resources. Nobody changes them.
+type documents struct {
+	generation uint64
+	groupList  []metav1.APIGroup
+	lists      map[schema.GroupVersion]*metav1.APIResourceList
+	core, rest aggregated
+}
+
+// aggregated is one aggregated document in both of its versions, with its ETag.
+type aggregated struct {
+	v2, v2beta1 []byte
+	etag        string
+}
+
+// current are the documents of what is served now.
+func (d *discovery) current() *documents {
+	resources, generation := d.server.cfg.Registries.Resources()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.made == nil || d.made.generation != generation {
+		d.made = d.server.document(resources, generation)
+	}
+	return d.made
+}
+
+// groupOf are the versions and resources of one API group, in the order of discovery.
+type groupOf struct {
+	name      string
+	versions  []string
+	resources []*api.Resource
+}
+
+func (s *Server) groups(resources []*api.Resource) []*groupOf {
+	var groups []*groupOf
+	byName := map[string]*groupOf{}
+	for _, g := range s.cfg.Contract.Groups() {
+		one := &groupOf{name: g.Name, versions: slices.Clone(g.Versions)}
+		groups, byName[g.Name] = append(groups, one), one
+	}
+	var added []*groupOf
+	for _, r := range resources {
+		g := byName[r.Group]
+		if g == nil {
+			g = &groupOf{name: r.Group}
+			byName[r.Group] = g
+			added = append(added, g)
+		}
+		g.resources = append(g.resources, r)
+		for _, v := range r.Versions {
+			if !slices.Contains(g.versions, v) {
+				g.versions = append(g.versions, v)
+				sort.SliceStable(g.versions, func(i, j int) bool { return version.CompareKubeAwareVersionStrings(g.versions[i], g.versions[j]) > 0 })
+			}
+		}
+	}
+	slices.SortFunc(added, func(a, b *groupOf) int { return strings.Compare(a.name, b.name) })
+	return slices.DeleteFunc(append(groups, added...), func(g *groupOf) bool { return len(g.resources) == 0 })
+}
+
+func (s *Server) document(resources []*api.Resource, generation uint64) *documents {
+	d := &documents{generation: generation, lists: map[schema.GroupVersion]*metav1.APIResourceList{}}
+	var all []discoveryv2.APIGroupDiscovery
+	for _, g := range s.groups(resources) {
+		group := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: g.name}
+		one := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
+		for _, v := range g.versions {
+			gv := schema.GroupVersion{Group: g.name, Version: v}
+			list, detail := resourceList(gv, g.resources)
+			if len(list.APIResources) == 0 {
+				continue
+			}
+			d.lists[gv] = list
+			group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v})
+			one.Versions = append(one.Versions, discoveryv2.APIVersionDiscovery{Version: v, Resources: detail, Freshness: discoveryv2.DiscoveryFreshnessCurrent})
+		}
+		if len(group.Versions) == 0 {
+			continue
+		}
+		group.PreferredVersion = group.Versions[0]
+		if g.name == "" {
+			d.core = aggregate([]discoveryv2.APIGroupDiscovery{one})
+			continue
+		}
+		d.groupList = append(d.groupList, group)
+		all = append(all, one)
+	}
+	d.rest = aggregate(all)
+	return d
+}
+
+// resourceList describes one group version in both shapes.
+func resourceList(gv schema.GroupVersion, resources []*api.Resource) (*metav1.APIResourceList, []discoveryv2.APIResourceDiscovery) {
+	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
+	var detail []discoveryv2.APIResourceDiscovery
+	for _, r := range resources {
+		if !r.Serves(gv.Version) {
+			continue
+		}
+		one := metav1.APIResource{
+			Name: r.GroupResource.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind,
+			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+		}
+		if !r.Virtual {
+			one.StorageVersionHash = storageHash(r.StorageVersion, r.Kind)
+		}
+		list.APIResources = append(list.APIResources, one)
+		scope := discoveryv2.ScopeCluster
+		if r.Namespaced {
+			scope = discoveryv2.ScopeNamespace
+		}
+		d := discoveryv2.APIResourceDiscovery{
+			Resource: r.GroupResource.Resource, SingularResource: r.Singular, Scope: scope, Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+			ResponseKind: &metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: r.Kind},
+		}
+		for _, sub := range subresources(r) {
+			kind := sub.Kind
+			if kind.Group == r.Group && kind.Kind == r.Kind {
+				kind.Version = gv.Version // the parent in the version that was asked for
+			}
+			entry := metav1.APIResource{Name: r.GroupResource.Resource + "/" + sub.Name, Namespaced: r.Namespaced, Kind: kind.Kind, Verbs: sub.Verbs}
+			if kind.GroupVersion() != gv {
+				entry.Group, entry.Version = kind.Group, kind.Version
+			}
+			list.APIResources = append(list.APIResources, entry)
+			d.Subresources = append(d.Subresources, discoveryv2.APISubresourceDiscovery{
+				Subresource: sub.Name, Verbs: sub.Verbs, ResponseKind: &metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind},
+			})
+		}
+		detail = append(detail, d)
+	}
+	return list, detail
+}
+
+func subresources(r *api.Resource) []*api.Subresource {
+	var out []*api.Subresource
+	for _, sub := range r.Subresources {
+		out = append(out, sub)
+	}
+	slices.SortFunc(out, func(a, b *api.Subresource) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// storageHash is upstream's: clients compare it to see whether the stored form changed.
+func storageHash(gv schema.GroupVersion, kind string) string {
+	sum := sha256.Sum256([]byte(gv.Group + "/" + gv.Version + "/" + kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
+func aggregate(groups []discoveryv2.APIGroupDiscovery) aggregated {
+	if groups == nil {
+		groups = []discoveryv2.APIGroupDiscovery{}
+	}
+	list := discoveryv2.APIGroupDiscoveryList{Items: groups}
+	encode := func(v string) []byte {
+		list.TypeMeta = metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/" + v}
+		data, err := json.Marshal(list)
+		if err != nil {
+			return nil // plain structs of strings always encode
+		}
+		return append(data, '\n')
+	}
+	a := aggregated{v2: encode("v2"), v2beta1: encode("v2beta1")}
+	a.etag = fmt.Sprintf(`"%X"`, sha512.Sum512(a.v2))
+	return a
+}
+
+// wanted is the version of the aggregated document that the client prefers to
+// the plain ones; "" = it wants those.
+func wanted(req *http.Request) string {
+	header := req.Header.Get("Accept")
+	if !strings.Contains(header, "APIGroupDiscoveryList") {
+		return ""
+	}
+	for _, clause := range goautoneg.ParseAccept(header) {
+		switch {
+		case clause.Type != "application" || clause.SubType != "json" && clause.SubType != "*":
+			continue
+		case clause.Params["as"] == "":
+			return ""
+		case clause.Params["as"] == "APIGroupDiscoveryList" && clause.Params["g"] == "apidiscovery.k8s.io":
+			if v := clause.Params["v"]; v == "v2" || v == "v2beta1" {
+				return v
+			}
+		}
+	}
+	return ""
+}
+
+// aggregated answers with the aggregated document if the client wants it.
+func (d *discovery) aggregated(w http.ResponseWriter, req *http.Request, a aggregated) bool {
+	v := wanted(req)
+	w.Header().Set("Vary", "Accept")
+	if v == "" {
+		return false
+	}
+	w.Header().Set("ETag", a.etag)
+	w.Header().Set("Cache-Control", "public")
+	if req.Header.Get("If-None-Match") == a.etag {
+		w.WriteHeader(http.StatusNotModified)
+		return true
+	}
+	data := a.v2
+	if v == "v2beta1" {
+		data = a.v2beta1
+	}
+	d.server.writeBytes(w, req, object.JSON+";g=apidiscovery.k8s.io;v="+v+";as=APIGroupDiscoveryList", http.StatusOK, data)
+	return true
+}
+
+// core serves /api.
+func (d *discovery) core(w http.ResponseWriter, req *http.Request) {
+	if d.aggregated(w, req, d.current().core) {
+		return
+	}
+	d.write(w, req, &metav1.APIVersions{
+		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
+		Versions:                   []string{"v1"},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: d.address(req)}},
+	})
+}
+
+func (d *discovery) address(req *http.Request) string {
+	if addr, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		return addr.String()
+	}
+	return req.Host
+}
+
+// groups serves /apis.
+func (d *discovery) groups(w http.ResponseWriter, req *http.Request) {
+	docs := d.current()
+	if d.aggregated(w, req, docs.rest) {
+		return
+	}
+	groups := slices.Clone(docs.groupList)
+	for i := range groups {
+		groups[i].TypeMeta = metav1.TypeMeta{}
+	}
+	d.write(w, req, &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: groups})
+}
+
+// group serves /apis/GROUP.
+func (d *discovery) group(w http.ResponseWriter, req *http.Request) {
+	name := mux.Vars(req)["group"]
+	for _, g := range d.current().groupList {
+		if g.Name == name {
+			d.write(w, req, &g)
+			return
+		}
+	}
+	d.server.notFound(w, req)
+}
+
+// resources serves /api/VERSION and /apis/GROUP/VERSION.
+func (d *discovery) resources(w http.ResponseWriter, req *http.Request) {
+	vars := mux.Vars(req)
+	list, ok := d.current().lists[schema.GroupVersion{Group: vars["group"], Version: vars["version"]}]
+	if !ok {
+		d.server.notFound(w, req)
+		return
+	}
+	d.write(w, req, list)
+}
+
+func (d *discovery) write(w http.ResponseWriter, req *http.Request, o protoMessage) {
+	f, err := negotiate(req, false)
+	if err != nil {
+		d.server.fail(w, req, err)
+		return
+	}
+	if f.mediaType == object.Protobuf {
+		data, err := protoEnvelope(o)
+		if err != nil {
+			d.server.fail(w, req, apierrors.NewInternalError(err))
+			return
+		}
+		d.server.writeBytes(w, req, object.Protobuf, http.StatusOK, data)
+		return
+	}
+	d.server.writeJSON(w, req, f, http.StatusOK, o)
+}

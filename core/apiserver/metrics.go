@@ -1,0 +1,132 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// metrics have upstream's names and labels, so that its dashboards and alerts work.
+type metrics struct {
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+	sizes     *prometheus.HistogramVec
+	rejected  *prometheus.CounterVec
+	inflight  *prometheus.GaugeVec
+	long      *prometheus.GaugeVec
+	events    *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_total",
+			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+		}, []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_duration_seconds",
+			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
+		}, []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}),
+		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_response_sizes",
+			Help:    "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_dropped_requests_total",
+			Help: "Number of requests dropped with 'Try again later' response.",
+		}, []string{"request_kind"}),
+		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_current_inflight_requests",
+			Help: "Number of currently used inflight request limit of this apiserver per request kind.",
+		}, []string{"request_kind"}),
+		long: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_longrunning_requests",
+			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component.",
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_watch_events_total",
+			Help: "Number of events sent in watch clients",
+		}, []string{"group", "version", "resource"}),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.inflight, m.long, m.events} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register the apiserver's metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// scopeOf is upstream's label: what part of the cluster a request is about.
+func scopeOf(info *genericrequest.RequestInfo) string {
+	switch {
+	case info.Name != "":
+		return "resource"
+	case info.Namespace != "":
+		return "namespace"
+	case info.IsResourceRequest:
+		return "cluster"
+	}
+	return ""
+}
+
+func verbOf(info *genericrequest.RequestInfo) string {
+	switch info.Verb {
+	case "get":
+		return http.MethodGet
+	case "list":
+		return "LIST"
+	case "watch":
+		return "WATCH"
+	case "create":
+		return http.MethodPost
+	case "update":
+		return http.MethodPut
+	case "patch":
+		if info.IsResourceRequest {
+			return http.MethodPatch
+		}
+	case "delete":
+		return http.MethodDelete
+	case "deletecollection":
+		return "DELETECOLLECTION"
+	}
+	return "other"
+}
+
+// observe counts a request. Labels come from what exists, never from what a
+// client made up: an unknown path has empty ones.
+func (m *metrics) observe(info *genericrequest.RequestInfo, code int, took time.Duration, size int, long bool) {
+	verb, scope := verbOf(info), scopeOf(info)
+	group, version, resource, sub := info.APIGroup, info.APIVersion, info.Resource, info.Subresource
+	if code == http.StatusNotFound && info.Name == "" || !info.IsResourceRequest {
+		group, version, resource, sub = "", "", "", ""
+	}
+	if code == http.StatusForbidden || code == http.StatusUnauthorized {
+		group, version, resource, sub = "", "", "", "" // not looked up yet
+	}
+	m.requests.WithLabelValues(verb, "", group, version, resource, sub, scope, "apiserver", strconv.Itoa(code)).Inc()
+	if long {
+		return
+	}
+	m.durations.WithLabelValues(verb, "", group, version, resource, sub, scope, "apiserver").Observe(took.Seconds())
+	if info.Verb == "get" || info.Verb == "list" {
+		m.sizes.WithLabelValues(verb, group, version, resource, sub, scope, "apiserver").Observe(float64(size))
+	}
+}
+
+func (m *metrics) dropped(info *genericrequest.RequestInfo) {
+	kind := "mutating"
+	if reading(info.Verb) {
+		kind = "readOnly"
+	}
+	m.rejected.WithLabelValues(kind).Inc()
+}

@@ -1,0 +1,414 @@
+package apiserver
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry"
+)
+
+// call is one request for a resource on its way through a handler.
+type call struct {
+	s    *Server
+	w    http.ResponseWriter
+	req  *http.Request
+	info *genericrequest.RequestInfo
+	reg  *registry.Registry
+	res  *api.Resource
+	sub  *api.Subresource // nil for the resource itself
+}
+
+// resource serves everything below a group version. What is asked was read from
+// the path once, before authorization.
+func (s *Server) resource(w http.ResponseWriter, req *http.Request) {
+	info, ok := genericrequest.RequestInfoFrom(req.Context())
+	if !ok || !info.IsResourceRequest || info.Resource == "" {
+		s.notFound(w, req)
+		return
+	}
+	c := &call{s: s, w: w, req: req, info: info}
+	if c.reg, ok = s.cfg.Registries.For(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}); !ok {
+		s.notFound(w, req)
+		return
+	}
+	c.res = c.reg.Resource()
+	if !c.exists() {
+		s.notFound(w, req)
+		return
+	}
+	if err := c.serve(); err != nil {
+		s.fail(w, req, err)
+	}
+}
+
+// exists says whether the path names something that there is.
+func (c *call) exists() bool {
+	if !c.res.Serves(c.info.APIVersion) {
+		return false
+	}
+	isNamespace := c.res.Group == "" && c.info.Resource == "namespaces"
+	if !c.res.Namespaced && !isNamespace && c.info.Namespace != "" {
+		return false
+	}
+	if c.res.Namespaced && c.info.Namespace == "" && c.info.Name != "" && c.info.Verb != "list" && c.info.Verb != "watch" {
+		return false
+	}
+	if c.info.Subresource == "" {
+		return len(c.info.Parts) <= 2
+	}
+	if c.sub = c.res.Subresources[c.info.Subresource]; c.sub == nil {
+		return false
+	}
+	return len(c.info.Parts) <= 3 || c.sub.Name == "proxy"
+}
+
+// serve answers by verb. An error is answered by the caller.
+func (c *call) serve() error {
+	if c.sub != nil {
+		return c.serveSubresource()
+	}
+	verb := c.info.Verb
+	if !slices.Contains(c.res.Verbs, verb) || c.res.Namespaced && c.info.Namespace == "" && verb != "list" && verb != "watch" && verb != "create" {
+		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	}
+	if c.res.Virtual {
+		return c.review()
+	}
+	switch verb {
+	case "get":
+		return c.get()
+	case "list":
+		return c.list()
+	case "watch":
+		return c.watch()
+	case "create":
+		if c.res.Namespaced && c.info.Namespace == "" || c.info.Name != "" {
+			return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+		}
+		return c.create()
+	case "update":
+		return c.update()
+	case "patch":
+		return c.patch()
+	case "delete":
+		return c.delete()
+	case "deletecollection":
+		return c.deleteCollection()
+	}
+	return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+}
+
+// serveSubresource answers requests below an object.
+func (c *call) serveSubresource() error {
+	if c.info.Name == "" {
+		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	}
+	if len(c.sub.ConnectMethods) > 0 {
+		if !slices.Contains(c.sub.ConnectMethods, c.req.Method) {
+			return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+		}
+		return c.connect()
+	}
+	if !slices.Contains(c.sub.Verbs, c.info.Verb) {
+		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	}
+	switch {
+	case c.sub.Strategy != nil && c.info.Verb == "get":
+		return c.get()
+	case c.sub.Strategy != nil && c.info.Verb == "update":
+		return c.update()
+	case c.sub.Strategy != nil && c.info.Verb == "patch":
+		return c.patch()
+	}
+	return c.action()
+}
+
+// request is the call as the registry wants it.
+func (c *call) request() *registry.Request {
+	who, _ := genericrequest.UserFrom(c.req.Context())
+	r := &registry.Request{
+		Version:     c.info.APIVersion,
+		Namespace:   c.info.Namespace,
+		Name:        c.info.Name,
+		Subresource: c.info.Subresource,
+		User:        who,
+	}
+	if !c.res.Namespaced {
+		// The path of a namespace object names it as its own namespace, which is
+		// what authorization and admission want; its key has none.
+		if c.res.Group == "" && c.info.Resource == "namespaces" {
+			r.Namespace = c.info.Name
+		} else {
+			r.Namespace = ""
+		}
+	}
+	return r
+}
+
+func (c *call) get() error {
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	resourceVersion := ""
+	if c.req.URL.RawQuery != "" {
+		options, err := c.s.cfg.Contract.GetOptions(c.req.URL.Query())
+		if err != nil {
+			return err
+		}
+		resourceVersion = options.ResourceVersion
+	}
+	o, err := c.reg.Get(c.req.Context(), c.request(), resourceVersion)
+	if err != nil {
+		return err
+	}
+	c.s.writeObject(c.w, c.req, f, http.StatusOK, c.reg, o)
+	return nil
+}
+
+// listOptions are those of lists, watches and deletecollections.
+func (c *call) listOptions() (registry.ListOptions, *metainternal.ListOptions, error) {
+	o, err := c.s.cfg.Contract.ListOptions(c.req.URL.Query())
+	if err != nil {
+		return registry.ListOptions{}, nil, err
+	}
+	out := registry.ListOptions{
+		Labels:               o.LabelSelector,
+		Fields:               o.FieldSelector,
+		Name:                 c.info.Name,
+		ResourceVersion:      o.ResourceVersion,
+		ResourceVersionMatch: o.ResourceVersionMatch,
+		Limit:                o.Limit,
+		Continue:             o.Continue,
+		Bookmarks:            o.AllowWatchBookmarks,
+		SendInitialEvents:    o.SendInitialEvents,
+	}
+	return out, o, nil
+}
+
+func (c *call) list() error {
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	options, _, err := c.listOptions()
+	if err != nil {
+		return err
+	}
+	l, err := c.reg.List(c.req.Context(), c.request(), options)
+	if err != nil {
+		return err
+	}
+	c.s.writeList(c.w, c.req, f, c.reg, c.info.APIVersion, l)
+	return nil
+}
+
+// body reads what a write brings.
+func (c *call) body(r *registry.Request) (err error) {
+	if r.MediaType, err = bodyType(c.req); err != nil {
+		return err
+	}
+	if r.Body, err = readBody(c.req); err != nil {
+		return err
+	}
+	return checkDepth(r.Body, r.MediaType)
+}
+
+func (c *call) create() error {
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	r := c.request()
+	if err := c.body(r); err != nil {
+		return err
+	}
+	options, err := c.s.cfg.Contract.CreateOptions(c.req.URL.Query())
+	if err != nil {
+		return err
+	}
+	options.FieldValidation = fieldValidation(options.FieldValidation)
+	r.Options, r.Manager = options, c.manager(options.FieldManager)
+	result, err := c.reg.Create(c.req.Context(), r)
+	return c.answer(f, result, err)
+}
+
+func (c *call) update() error {
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	r := c.request()
+	if err := c.body(r); err != nil {
+		return err
+	}
+	options, err := c.s.cfg.Contract.UpdateOptions(c.req.URL.Query())
+	if err != nil {
+		return err
+	}
+	options.FieldValidation = fieldValidation(options.FieldValidation)
+	r.Options, r.Manager = options, c.manager(options.FieldManager)
+	result, err := c.reg.Update(c.req.Context(), r)
+	return c.answer(f, result, err)
+}
+
+// patchTypes are those that a patch may have.
+func patchTypes() []string {
+	return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+}
+
+func (c *call) patch() error {
+	kind, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
+	if !slices.Contains(patchTypes(), kind) {
+		return unsupportedMediaType(patchTypes())
+	}
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	r := c.request()
+	r.PatchType = types.PatchType(kind)
+	if r.Body, err = readBody(c.req); err != nil {
+		return err
+	}
+	depthType := object.JSON
+	if r.PatchType == types.ApplyYAMLPatchType && !bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("{")) {
+		depthType = object.YAML
+	}
+	if err := checkDepth(r.Body, depthType); err != nil {
+		return err
+	}
+	options, err := c.s.cfg.Contract.PatchOptions(c.req.URL.Query(), r.PatchType)
+	if err != nil {
+		return err
+	}
+	options.FieldValidation = fieldValidation(options.FieldValidation)
+	r.Options, r.Manager = options, c.manager(options.FieldManager)
+	result, err := c.reg.Patch(c.req.Context(), r)
+	return c.answer(f, result, err)
+}
+
+func (c *call) delete() error {
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	r := c.request()
+	options, err := c.deleteOptions()
+	if err != nil {
+		return err
+	}
+	r.Options = options
+	result, err := c.reg.Delete(c.req.Context(), r)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if !result.Deleted && options.OrphanDependents != nil && !*options.OrphanDependents { //nolint:staticcheck // deprecated, and still sent
+		code = http.StatusAccepted
+	}
+	if result.Status != nil {
+		result.Status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		c.s.writeJSON(c.w, c.req, f, code, result.Status)
+		return nil
+	}
+	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
+	return nil
+}
+
+func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
+	body, err := readBody(c.req)
+	if err != nil {
+		return nil, err
+	}
+	mediaType := ""
+	if len(body) > 0 {
+		if mediaType, err = bodyType(c.req); err != nil {
+			return nil, err
+		}
+		if err := checkDepth(body, mediaType); err != nil {
+			return nil, err
+		}
+	}
+	return c.s.cfg.Contract.DeleteOptions(c.req.URL.Query(), body, mediaType)
+}
+
+func (c *call) deleteCollection() error {
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	list, _, err := c.listOptions()
+	if err != nil {
+		return err
+	}
+	r := c.request()
+	if r.Options, err = c.deleteOptions(); err != nil {
+		return err
+	}
+	l, err := c.reg.DeleteCollection(c.req.Context(), r, list)
+	if err != nil {
+		return err
+	}
+	c.s.writeList(c.w, c.req, f, c.reg, c.info.APIVersion, l)
+	return nil
+}
+
+// answer writes the result of a write.
+func (c *call) answer(f format, result registry.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if result.Created {
+		code = http.StatusCreated
+	}
+	c.traceWrite(result)
+	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
+	return nil
+}
+
+// fieldValidation is what the server does where the client doesn't say.
+func fieldValidation(asked string) string {
+	if asked == "" {
+		return metav1.FieldValidationWarn
+	}
+	return asked
+}
+
+// manager is who owns the fields of a write: who the client says it is, or the
+// first part of its user agent.
+func (c *call) manager(asked string) string {
+	if asked != "" {
+		return asked
+	}
+	agent, _, _ := strings.Cut(c.req.UserAgent(), "/")
+	var b strings.Builder
+	for _, r := range agent {
+		if !unicode.IsPrint(r) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(r) > validation.FieldManagerMaxLength {
+			break
+		}
+		b.WriteRune(r)
+	}
+	if b.Len() == 0 {
+		return "unknown"
+	}
+	return b.String()
+}

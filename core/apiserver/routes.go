@@ -1,0 +1,97 @@
+package apiserver
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/version"
+
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// routes is the whole map of the server. Resources have one route for each depth
+// of the path only: which of them is meant, request info has already found out,
+// for authorization, and nothing here finds it out a second time.
+func (s *Server) routes() *mux.Router {
+	r := mux.NewRouter().SkipClean(true) // a cleaned path would be another one than was authorized
+	get := func(path string, h http.HandlerFunc) {
+		r.Path(path).Methods(http.MethodGet, http.MethodHead).HandlerFunc(h)
+	}
+	get("/", s.index)
+	get("/version", s.version)
+	get("/version/", s.version)
+	for _, probe := range []string{"healthz", "livez", "readyz"} {
+		h := s.health(probe)
+		get("/"+probe, h)
+		get("/"+probe+"/", h)
+		get("/"+probe+"/{check}", h)
+	}
+	if s.cfg.Gatherer != nil {
+		get("/metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}).ServeHTTP)
+	}
+	if s.cfg.OpenIDConfiguration != nil {
+		get("/.well-known/openid-configuration", s.cfg.OpenIDConfiguration.ServeHTTP)
+	}
+	if s.cfg.JWKS != nil {
+		get("/openid/v1/jwks", s.cfg.JWKS.ServeHTTP)
+	}
+	get("/openapi/v2", s.openAPIV2)
+	get("/openapi/v3", s.openAPIV3Index)
+	get("/openapi/v3/{path:.+}", s.openAPIV3)
+
+	get("/api", s.discovery.core)
+	get("/api/", s.discovery.core)
+	get("/apis", s.discovery.groups)
+	get("/apis/", s.discovery.groups)
+	get("/apis/{group}", s.discovery.group)
+	get("/apis/{group}/", s.discovery.group)
+	for _, path := range []string{"/api/{version}", "/api/{version}/", "/apis/{group}/{version}", "/apis/{group}/{version}/"} {
+		get(path, s.discovery.resources)
+	}
+	r.PathPrefix("/api/{version}/").HandlerFunc(s.resource)
+	r.PathPrefix("/apis/{group}/{version}/").HandlerFunc(s.resource)
+
+	for _, m := range s.cfg.Mounts {
+		if strings.HasSuffix(m.Prefix, "/") {
+			r.PathPrefix(m.Prefix).Handler(m.Handler)
+		} else {
+			r.Path(m.Prefix).Handler(m.Handler)
+		}
+	}
+	r.NotFoundHandler = http.HandlerFunc(s.notFound)
+	r.MethodNotAllowedHandler = http.HandlerFunc(s.methodNotAllowed)
+	return r
+}
+
+func (s *Server) notFound(w http.ResponseWriter, req *http.Request) {
+	s.fail(w, req, refusal(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource"))
+}
+
+func (s *Server) methodNotAllowed(w http.ResponseWriter, req *http.Request) {
+	s.fail(w, req, refusal(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"))
+}
+
+// index lists what there is.
+func (s *Server) index(w http.ResponseWriter, req *http.Request) {
+	paths := []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
+		"/openid/v1/jwks", "/.well-known/openid-configuration"}
+	for _, g := range s.discovery.current().groupList {
+		paths = append(paths, "/apis/"+g.Name)
+		for _, v := range g.Versions {
+			paths = append(paths, "/apis/"+v.GroupVersion)
+		}
+	}
+	for _, m := range s.cfg.Mounts {
+		paths = append(paths, m.Prefix)
+	}
+	slices.Sort(paths)
+	s.writeJSON(w, req, format{mediaType: object.JSON, pretty: true}, http.StatusOK, metav1.RootPaths{Paths: paths})
+}
+
+func (s *Server) version(w http.ResponseWriter, req *http.Request) {
+	s.writeJSON(w, req, format{mediaType: object.JSON, pretty: true}, http.StatusOK, version.Get())
+}

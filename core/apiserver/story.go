@@ -1,0 +1,365 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/wasmplane/wasmplane/core/trace"
+)
+
+// Audit is told of every request that somebody sent.
+type Audit interface {
+	// Begin is called when user is known and before anything is decided. The
+	// context that it returns is the rest of the request's; end is called with
+	// the status code when the answer has been written.
+	Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (next context.Context, end func(status int))
+}
+
+// serve tells the story of a request: what is asked, who asks, may they, and
+// then the answer.
+func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) {
+	w := &recorder{ResponseWriter: rw}
+	started := s.cfg.Now()
+	defer s.recovered(w, req)
+
+	info, err := s.info.NewRequestInfo(req)
+	if err != nil {
+		s.fail(w, req, apierrors.NewBadRequest(fmt.Sprintf("failed to create RequestInfo: %v", err)))
+		return
+	}
+	ctx := genericrequest.WithRequestInfo(req.Context(), info)
+	ctx = warning.WithWarningRecorder(ctx, &warnings{header: w.Header()})
+	defer func() { s.metrics.observe(info, w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info)) }()
+
+	ctx, span := s.trace(ctx, info)
+	defer func() { span.end(ctx, w) }()
+
+	asker, err := who(span, req.WithContext(ctx))
+	if err != nil {
+		s.fail(w, req, unauthorized(err))
+		return
+	}
+	span.user(asker)
+	ctx = genericrequest.WithUser(ctx, asker)
+	ctx, audited := s.audit(ctx, req, info, asker)
+	defer func() { audited(w.status()) }()
+
+	release, ok := s.admit(info, asker)
+	if !ok {
+		s.metrics.dropped(info)
+		s.fail(w, req, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
+		return
+	}
+	defer release()
+
+	if asker, err = s.impersonate(ctx, req, asker); err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	ctx = genericrequest.WithUser(ctx, asker)
+	if err := s.authorize(ctx, span, info, asker); err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	ctx, cancel := s.deadline(ctx, req, info)
+	defer cancel()
+	s.router.ServeHTTP(w, req.WithContext(ctx))
+}
+
+// identify finds out who sends a request.
+type identify func(span *requestSpan, req *http.Request) (user.Info, error)
+
+func (s *Server) authenticate(span *requestSpan, req *http.Request) (user.Info, error) {
+	ctx, done := span.child(req.Context(), trace.Authenticate)
+	response, ok, err := s.cfg.Authenticator.AuthenticateRequest(req.WithContext(ctx))
+	done(err)
+	if err != nil {
+		s.cfg.Logger.DebugContext(req.Context(), "A request was not authenticated.", "path", req.URL.Path, "error", err)
+		return nil, err
+	}
+	if !ok || response == nil || response.User == nil {
+		return nil, errNobody
+	}
+	// The credential has done its work; nothing behind may read or pass it on.
+	req.Header.Del("Authorization")
+	return response.User, nil
+}
+
+// local takes the user that in-process callers put into the context.
+func (s *Server) local(_ *requestSpan, req *http.Request) (user.Info, error) {
+	who, ok := genericrequest.UserFrom(req.Context())
+	if !ok || who == nil {
+		return nil, errNobody
+	}
+	return who, nil
+}
+
+var errNobody = errors.New("no credentials")
+
+// unauthorized says no more than that: which credential failed and why is not the client's to know.
+func unauthorized(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewUnauthorized("Unauthorized")
+}
+
+func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(int)) {
+	if s.cfg.Audit == nil {
+		return ctx, func(int) {}
+	}
+	return s.cfg.Audit.Begin(ctx, req, info, who)
+}
+
+// authorize asks the chain; the answer is upstream's words.
+func (s *Server) authorize(ctx context.Context, span *requestSpan, info *genericrequest.RequestInfo, who user.Info) error {
+	a := attributes(info, who)
+	ctx, done := span.child(ctx, trace.Authorize)
+	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
+	if decision == authorizer.DecisionAllow {
+		done(nil)
+		return nil
+	}
+	if err != nil {
+		done(err)
+		if decision == authorizer.DecisionNoOpinion && reason == "" {
+			s.cfg.Logger.WarnContext(ctx, "Authorization failed.", "path", info.Path, "user", who.GetName(), "error", err)
+		}
+	} else {
+		done(errors.New(reason))
+	}
+	return forbidden(a, reason)
+}
+
+// attributes is the question that authorizers are asked about a request.
+func attributes(info *genericrequest.RequestInfo, who user.Info) *authorizer.AttributesRecord {
+	a := &authorizer.AttributesRecord{
+		User:            who,
+		Verb:            info.Verb,
+		Namespace:       info.Namespace,
+		APIGroup:        info.APIGroup,
+		APIVersion:      info.APIVersion,
+		Resource:        info.Resource,
+		Subresource:     info.Subresource,
+		Name:            info.Name,
+		ResourceRequest: info.IsResourceRequest,
+		Path:            info.Path,
+	}
+	if info.FieldSelector != "" {
+		selector, err := fields.ParseSelector(info.FieldSelector)
+		if err != nil {
+			a.FieldSelectorParsingErr = err
+		} else if requirements := selector.Requirements(); len(requirements) > 0 {
+			a.FieldSelectorRequirements = requirements
+		}
+	}
+	if info.LabelSelector != "" {
+		selector, err := labels.Parse(info.LabelSelector)
+		if err != nil {
+			a.LabelSelectorParsingErr = err
+		} else if requirements, _ := selector.Requirements(); len(requirements) > 0 {
+			a.LabelSelectorRequirements = requirements
+		}
+	}
+	return a
+}
+
+// forbidden is upstream's refusal, word for word: tools match on it.
+func forbidden(a authorizer.Attributes, reason string) error {
+	message := forbiddenMessage(a)
+	if reason != "" {
+		message += ": " + reason
+	}
+	gr := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+	return apierrors.NewForbidden(gr, a.GetName(), errors.New(message))
+}
+
+func forbiddenMessage(a authorizer.Attributes) string {
+	username := ""
+	if u := a.GetUser(); u != nil {
+		username = u.GetName()
+	}
+	if !a.IsResourceRequest() {
+		return fmt.Sprintf("User %q cannot %s path %q", username, a.GetVerb(), a.GetPath())
+	}
+	resource := a.GetResource()
+	if sub := a.GetSubresource(); sub != "" {
+		resource += "/" + sub
+	}
+	if ns := a.GetNamespace(); ns != "" {
+		return fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q", username, a.GetVerb(), resource, a.GetAPIGroup(), ns)
+	}
+	return fmt.Sprintf("User %q cannot %s resource %q in API group %q at the cluster scope", username, a.GetVerb(), resource, a.GetAPIGroup())
+}
+
+// limit bounds requests in flight.
+type limit struct {
+	most int64
+	now  atomic.Int64
+}
+
+func (l *limit) enter() bool {
+	if l.now.Add(1) <= l.most {
+		return true
+	}
+	l.now.Add(-1)
+	return false
+}
+
+func (l *limit) leave() { l.now.Add(-1) }
+
+// admit bounds how many requests are served at once, reads and writes apart.
+// Watches and streams don't count; nor do administrators, who have to get in
+// when everything is on fire.
+func (s *Server) admit(info *genericrequest.RequestInfo, who user.Info) (release func(), ok bool) {
+	if longRunning(info) {
+		return func() {}, true
+	}
+	for _, g := range who.GetGroups() {
+		if g == user.SystemPrivilegedGroup {
+			return func() {}, true
+		}
+	}
+	l := &s.writes
+	if reading(info.Verb) {
+		l = &s.reads
+	}
+	return l.leave, l.enter()
+}
+
+func reading(verb string) bool {
+	return verb == "get" || verb == "list" || verb == "watch" || verb == "proxy"
+}
+
+// longRunning requests have no deadline of the server's.
+func longRunning(info *genericrequest.RequestInfo) bool {
+	if info.Verb == "watch" || info.Verb == "proxy" {
+		return true
+	}
+	if info.IsResourceRequest {
+		switch info.Subresource {
+		case "attach", "exec", "log", "portforward", "proxy":
+			return true
+		}
+	}
+	return false
+}
+
+// deadline bounds the request: by ?timeout=, and by the server's own bound.
+func (s *Server) deadline(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc) {
+	if longRunning(info) {
+		return context.WithCancel(ctx)
+	}
+	timeout := s.cfg.RequestTimeout
+	if req.URL.RawQuery != "" {
+		if asked, err := time.ParseDuration(req.URL.Query().Get("timeout")); err == nil && asked > 0 && asked < timeout {
+			timeout = asked
+		}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// recovered answers a request whose handling panicked, and keeps the others going.
+func (s *Server) recovered(w *recorder, req *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p) // net/http's way of dropping a connection
+	}
+	s.cfg.Logger.ErrorContext(req.Context(), "Handling a request panicked.", "method", req.Method, "path", req.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	if w.code == 0 && !w.hijacked {
+		s.fail(w, req, apierrors.NewInternalError(fmt.Errorf("the server panicked while it handled the request: %v", p)))
+		return
+	}
+	panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+}
+
+// requestSpan records a write, or a read that failed, as one span with children.
+// Reads that succeed leave no trace: there are far too many of them.
+type requestSpan struct {
+	server *Server
+	info   *genericrequest.RequestInfo
+	span   oteltrace.Span // nil for reads
+	begin  time.Time
+	who    user.Info
+}
+
+func (s *Server) trace(ctx context.Context, info *genericrequest.RequestInfo) (context.Context, *requestSpan) {
+	r := &requestSpan{server: s, info: info, begin: s.cfg.Now()}
+	if info.IsResourceRequest && !reading(info.Verb) {
+		ctx, r.span = s.cfg.Tracer.Start(ctx, trace.Request, r.attributes())
+	}
+	return ctx, r
+}
+
+func (r *requestSpan) attributes() oteltrace.SpanStartEventOption {
+	resource := schema.GroupResource{Group: r.info.APIGroup, Resource: r.info.Resource}.String()
+	if r.info.Subresource != "" {
+		resource += "/" + r.info.Subresource
+	}
+	return oteltrace.WithAttributes(
+		trace.ComponentKey.String("apiserver"),
+		trace.VerbKey.String(r.info.Verb),
+		trace.ResourceKey.String(resource),
+		trace.NamespaceKey.String(r.info.Namespace),
+		trace.NameKey.String(r.info.Name),
+	)
+}
+
+func (r *requestSpan) user(who user.Info) {
+	r.who = who
+	if r.span != nil {
+		r.span.SetAttributes(trace.UserKey.String(who.GetName()))
+	}
+}
+
+// child is a step of the request. done ends it.
+func (r *requestSpan) child(ctx context.Context, name string) (context.Context, func(error)) {
+	if r.span == nil {
+		return ctx, func(error) {}
+	}
+	ctx, span := r.server.cfg.Tracer.Start(ctx, name, oteltrace.WithAttributes(trace.ComponentKey.String("apiserver")))
+	return ctx, func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}
+
+func (r *requestSpan) end(ctx context.Context, w *recorder) {
+	failed := w.status() >= http.StatusBadRequest
+	if r.span == nil {
+		if !failed || !r.info.IsResourceRequest || w.status() == http.StatusNotFound {
+			return
+		}
+		_, r.span = r.server.cfg.Tracer.Start(ctx, trace.Request, r.attributes(), oteltrace.WithTimestamp(r.begin))
+		if r.who != nil {
+			r.user(r.who)
+		}
+	}
+	r.span.SetAttributes(trace.StatusKey.Int(w.status()))
+	if failed {
+		r.span.SetStatus(codes.Error, http.StatusText(w.status()))
+	}
+	r.span.End()
+}

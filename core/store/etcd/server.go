@@ -66,7 +66,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		}
 	}()
 	if s.etcd, err = open(cfg.embed(listen)); err != nil {
-		return nil, fmt.Errorf("open the store in %s: %w", cfg.Dir, err)
+		return nil, fmt.Errorf("open the store in %s (if it is damaged, restore a backup, or move it away to start empty): %w", cfg.Dir, err)
 	}
 	wait := time.NewTimer(cfg.Timeout)
 	defer wait.Stop()
@@ -146,7 +146,7 @@ func (c ServerConfig) embed(listen []url.URL) *embed.Config {
 func open(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			e, err = nil, fmt.Errorf("etcd cannot use this directory (restore it from a backup, or move it away to start empty): %v", r)
+			e, err = nil, fmt.Errorf("etcd cannot use this directory: %v", r)
 		}
 	}()
 	return embed.StartEtcd(cfg)

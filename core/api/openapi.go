@@ -1,21 +1,214 @@
 package api
 
 import (
+	"crypto/sha512"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"strings"
+	"sync"
 
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	openapi_v3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/kube-openapi/pkg/builder"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	generated "k8s.io/kubernetes/pkg/generated/openapi"
 )
 
-type openAPI struct{ contract *Contract }
+// openAPI keeps the documents that somebody has asked for.
+type openAPI struct {
+	contract *Contract
+	version  string // in the documents' info
 
-func newOpenAPI(c *Contract) *openAPI { return &openAPI{contract: c} }
-
-// OpenAPIV2 is the whole document that /openapi/v2 serves, as JSON and as protobuf.
-func (c *Contract) OpenAPIV2() (json, proto []byte, err error) {
-	return nil, nil, fmt.Errorf("OpenAPI v2 is not built yet")
+	mu sync.Mutex
+	v3 map[schema.GroupVersion]*document
 }
 
-// OpenAPIV3 is the document of one group version that /openapi/v3/... serves, as JSON and as protobuf.
-func (c *Contract) OpenAPIV3(gv schema.GroupVersion) (json, proto []byte, err error) {
-	return nil, nil, fmt.Errorf("OpenAPI v3 of %s is not built yet", gv)
+// document is one description in the two encodings that clients ask for.
+type document struct{ json, proto []byte }
+
+func newOpenAPI(c *Contract) *openAPI {
+	return &openAPI{contract: c, version: "unversioned", v3: map[schema.GroupVersion]*document{}}
+}
+
+// OpenAPIV2Spec builds the document that /openapi/v2 serves. It takes a good
+// part of a second and tens of megabytes: ask only when a client does, and keep
+// the encoded bytes, not the document.
+func (c *Contract) OpenAPIV2Spec() (*spec.Swagger, error) {
+	var all []common.RouteContainer
+	for _, g := range c.groups {
+		for _, v := range g.Versions {
+			routes, err := c.describe(schema.GroupVersion{Group: g.Name, Version: v})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, routes)
+		}
+	}
+	s, err := builder.BuildOpenAPISpecFromRoutes(all, c.models.configV2())
+	if err != nil {
+		return nil, fmt.Errorf("build OpenAPI v2: %w", err)
+	}
+	// Old clients take defaults in v2 for something else.
+	s.Definitions = handler.PruneDefaults(s.Definitions)
+	return s, nil
+}
+
+// OpenAPIV2 is the document that /openapi/v2 serves, as JSON and as protobuf.
+func (c *Contract) OpenAPIV2() (jsonDoc, protoDoc []byte, err error) {
+	s, err := c.OpenAPIV2Spec()
+	if err != nil {
+		return nil, nil, err
+	}
+	if jsonDoc, err = json.Marshal(s); err != nil {
+		return nil, nil, fmt.Errorf("encode OpenAPI v2: %w", err)
+	}
+	parsed, err := openapi_v2.ParseDocument(jsonDoc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode OpenAPI v2 as protobuf: %w", err)
+	}
+	if protoDoc, err = proto.Marshal(parsed); err != nil {
+		return nil, nil, fmt.Errorf("encode OpenAPI v2 as protobuf: %w", err)
+	}
+	return jsonDoc, protoDoc, nil
+}
+
+// OpenAPIV3 is the document of one group version that /openapi/v3 serves, as
+// JSON and as protobuf. It is built when first asked for, and kept.
+func (c *Contract) OpenAPIV3(gv schema.GroupVersion) (jsonDoc, protoDoc []byte, err error) {
+	o := c.openapi
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d := o.v3[gv]; d != nil {
+		return d.json, d.proto, nil
+	}
+	s, err := c.OpenAPIV3Spec(gv)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &document{}
+	if d.json, err = json.Marshal(s); err != nil {
+		return nil, nil, fmt.Errorf("encode OpenAPI v3 of %s: %w", gv, err)
+	}
+	parsed, err := openapi_v3.ParseDocument(d.json)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
+	}
+	if d.proto, err = proto.Marshal(parsed); err != nil {
+		return nil, nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
+	}
+	o.v3[gv] = d
+	return d.json, d.proto, nil
+}
+
+// OpenAPIV3Spec builds the document of one group version.
+func (c *Contract) OpenAPIV3Spec(gv schema.GroupVersion) (*spec3.OpenAPI, error) {
+	if len(c.InVersion(gv)) == 0 {
+		return nil, fmt.Errorf("group version %s is not served", gv)
+	}
+	routes, err := c.describe(gv)
+	if err != nil {
+		return nil, err
+	}
+	s, err := builder3.BuildOpenAPISpecFromRoutes([]common.RouteContainer{routes}, c.models.configV3())
+	if err != nil {
+		return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", gv, err)
+	}
+	for _, schema := range s.Components.Schemas {
+		ownKinds(schema, gv)
+	}
+	return s, nil
+}
+
+// ownKinds leaves of the kinds that every group registers (DeleteOptions,
+// WatchEvent) those of the core group and of this one: there would be 60 of each.
+func ownKinds(s *spec.Schema, gv schema.GroupVersion) {
+	const key = "x-kubernetes-group-version-kind"
+	all, ok := s.Extensions[key].([]any)
+	if !ok || len(all) < 2 {
+		return
+	}
+	var own []any
+	for _, x := range all {
+		m, _ := x.(map[string]any)
+		if m["kind"] != "DeleteOptions" && m["kind"] != "WatchEvent" {
+			return
+		}
+		if m["group"] == gv.Group && m["version"] == gv.Version || m["group"] == "" && m["version"] == "v1" {
+			own = append(own, x)
+		}
+	}
+	s.Extensions[key] = own
+}
+
+// OpenAPIV3Hash identifies a group version's document without building it, for
+// the URLs in the index of /openapi/v3: it changes with the binary's Kubernetes
+// version and with what the table serves.
+func (c *Contract) OpenAPIV3Hash(gv schema.GroupVersion, binaryVersion string) string {
+	h := sha512.New()
+	fmt.Fprintln(h, binaryVersion, gv)
+	for _, r := range c.InVersion(gv) {
+		fmt.Fprintln(h, r.GroupResource, r.Kind, r.Verbs, sortedKeys(r.Subresources))
+	}
+	return strings.ToUpper(fmt.Sprintf("%x", h.Sum(nil)))
+}
+
+func (m *models) configV3() *common.OpenAPIV3Config {
+	cfg := m.config()
+	cfg.CommonResponses = map[int]*spec3.Response{http.StatusUnauthorized: {ResponseProps: spec3.ResponseProps{Description: "Unauthorized"}}}
+	cfg.GetOperationIDAndTagsFromRoute = operationID
+	cfg.Info.Version = m.contract.openapi.version
+	cfg.SecuritySchemes = spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: spec3.SecuritySchemeProps{
+		Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
+	}}}
+	cfg.DefaultSecurity = []map[string][]string{{"BearerToken": {}}}
+	return cfg
+}
+
+func (m *models) configV2() *common.Config {
+	return &common.Config{
+		ProtocolList:                   []string{"https"},
+		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: m.contract.openapi.version}},
+		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
+		CommonResponses:                map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}},
+		GetDefinitions:                 generated.GetOpenAPIDefinitions,
+		GetDefinitionName:              m.namer().GetDefinitionName,
+		GetOperationIDAndTagsFromRoute: operationID,
+		SecurityDefinitions: &spec.SecurityDefinitions{"BearerToken": {SecuritySchemeProps: spec.SecuritySchemeProps{
+			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
+		}}},
+		DefaultSecurity: []map[string][]string{{"BearerToken": {}}},
+	}
+}
+
+// operationID is upstream's: "list" and "NamespacedPod" of core/v1 make
+// listCoreV1NamespacedPod, tagged core_v1.
+func operationID(r common.Route) (id string, tags []string, err error) {
+	verb, rest := splitOperation(r.OperationName())
+	if verb == "" {
+		return "", nil, fmt.Errorf("operation %q does not begin with a verb", r.OperationName())
+	}
+	parts := strings.Split(strings.Trim(r.Path(), "/"), "/")
+	group, version := "core", parts[1]
+	if parts[0] == "apis" {
+		group, version = strings.TrimSuffix(parts[1], ".k8s.io"), parts[2]
+	}
+	word := openapi.ToValidOperationID
+	return verb + word(group, true) + word(version, true) + rest, []string{word(group, false) + "_" + word(version, false)}, nil
+}
+
+func splitOperation(name string) (verb, rest string) {
+	for _, v := range []string{"get", "list", "watch", "create", "replace", "patch", "read", "connect", "delete"} {
+		if strings.HasPrefix(name, v) {
+			return v, title(name[len(v):])
+		}
+	}
+	return "", name
 }

@@ -116,7 +116,7 @@ func (p *PortRange) free(ctx context.Context, port int32, has []int32) error {
 // guess is a port that a dry run may show.
 func (p *PortRange) guess(has []int32) int32 {
 	if len(has) == 0 {
-		return 1
+		return 32769
 	}
 	return slices.Max(has) + 1
 }

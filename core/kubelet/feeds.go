@@ -1,0 +1,188 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Feeds are what kubelets read from the API all the time: their pods, their
+// node, the Services. One kubelet's Feeds ask for no more than its node is
+// concerned with; the Feeds that many kubelets of one process share hold one
+// watch on all pods and split it by node.
+type Feeds struct {
+	factory  informers.SharedInformerFactory // services, and all when shared
+	pods     cache.SharedIndexInformer
+	nodes    cache.SharedIndexInformer
+	services corelisters.ServiceLister
+	client   kubernetes.Interface
+	synced   chan struct{}
+
+	mu        sync.Mutex
+	followers map[string]follower
+}
+
+type follower struct {
+	changed func(*corev1.Pod)
+	gone    func(*corev1.Pod)
+}
+
+// NewFeeds watches for one node, or, if nodeName is empty, for all.
+func NewFeeds(client kubernetes.Interface, nodeName string) (*Feeds, error) {
+	if client == nil {
+		return nil, errors.New("feeds need a client of the API")
+	}
+	f := &Feeds{client: client, synced: make(chan struct{}), followers: map[string]follower{}}
+	selected := func(field string) informers.SharedInformerOption {
+		return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			if nodeName != "" {
+				o.FieldSelector = fields.OneTermEqualSelector(field, nodeName).String()
+			} else if field == "spec.nodeName" {
+				o.FieldSelector = fields.OneTermNotEqualSelector(field, "").String()
+			}
+		})
+	}
+	// Managed fields are half of a pod, and of no use here.
+	slim := informers.WithTransform(strip)
+	f.factory = informers.NewSharedInformerFactoryWithOptions(client, 0, slim)
+	f.pods = informers.NewSharedInformerFactoryWithOptions(client, 0, slim, selected("spec.nodeName")).Core().V1().Pods().Informer()
+	f.nodes = informers.NewSharedInformerFactoryWithOptions(client, 0, slim, selected("metadata.name")).Core().V1().Nodes().Informer()
+	f.services = f.factory.Core().V1().Services().Lister()
+	f.factory.Core().V1().Services().Informer()
+	if err := f.pods.AddIndexers(cache.Indexers{"node": func(o any) ([]string, error) {
+		if p, ok := o.(*corev1.Pod); ok {
+			return []string{p.Spec.NodeName}, nil
+		}
+		return nil, nil
+	}}); err != nil {
+		return nil, fmt.Errorf("index pods by node: %w", err)
+	}
+	if _, err := f.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f.route(o, false) },
+		UpdateFunc: func(before, o any) { f.replaced(before, o); f.route(o, false) },
+		DeleteFunc: func(o any) { f.route(o, true) },
+	}); err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	return f, nil
+}
+
+// replaced tells of a pod whose end was missed because another took its name.
+func (f *Feeds) replaced(before, after any) {
+	a, ok1 := before.(*corev1.Pod)
+	b, ok2 := after.(*corev1.Pod)
+	if ok1 && ok2 && a.UID != b.UID {
+		f.route(a, true)
+	}
+}
+
+func (f *Feeds) route(o any, gone bool) {
+	if t, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = t.Obj
+	}
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	f.mu.Lock()
+	h, ok := f.followers[p.Spec.NodeName]
+	f.mu.Unlock()
+	switch {
+	case !ok:
+	case gone:
+		h.gone(p)
+	default:
+		h.changed(p)
+	}
+}
+
+// Run feeds until ctx ends.
+func (f *Feeds) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { f.pods.RunWithContext(ctx) })
+	wg.Go(func() { f.nodes.RunWithContext(ctx) })
+	f.factory.StartWithContext(ctx)
+	if cache.WaitForCacheSync(ctx.Done(), f.pods.HasSynced, f.nodes.HasSynced) {
+		f.factory.WaitForCacheSync(ctx.Done())
+		close(f.synced)
+	}
+	<-ctx.Done()
+	wg.Wait()
+	f.factory.Shutdown()
+	return nil
+}
+
+// Synced is closed once all that existed at the start is known.
+func (f *Feeds) Synced() <-chan struct{} { return f.synced }
+
+// follow calls the functions for a node's pods, those that are already there first.
+// The functions must not block.
+func (f *Feeds) follow(node string, h follower) {
+	f.mu.Lock()
+	f.followers[node] = h
+	f.mu.Unlock()
+	for _, p := range f.Pods(node) {
+		h.changed(p)
+	}
+}
+
+func (f *Feeds) unfollow(node string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.followers, node)
+}
+
+// Pods of a node.
+func (f *Feeds) Pods(node string) []*corev1.Pod {
+	objs, err := f.pods.GetIndexer().ByIndex("node", node)
+	if err != nil {
+		return nil
+	}
+	out := make([]*corev1.Pod, 0, len(objs))
+	for _, o := range objs {
+		if p, ok := o.(*corev1.Pod); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Node by name.
+func (f *Feeds) Node(name string) (*corev1.Node, error) {
+	o, ok, err := f.nodes.GetIndexer().GetByKey(name)
+	if err != nil {
+		return nil, fmt.Errorf("look node %s up: %w", name, err)
+	}
+	n, isNode := o.(*corev1.Node)
+	if !ok || !isNode {
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
+	}
+	return n, nil
+}
+
+// Services of a namespace.
+func (f *Feeds) Services(namespace string) ([]*corev1.Service, error) {
+	return f.services.Services(namespace).List(labels.Everything())
+}
+
+// slowResync is the net under events: so often all is listed afresh.
+const slowResync = 5 * time.Minute
+
+func strip(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	return o, nil
+}

@@ -1,0 +1,188 @@
+package kubelet_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/objects"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+)
+
+// world is a cluster of simulated nodes around a client.
+type world struct {
+	t      *testing.T
+	client kubernetes.Interface
+	net    *simulated.Network
+	feeds  *kubelet.Feeds
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	n, err := simulated.NewNetwork(netip.MustParsePrefix("10.99.0.0/16"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, client: fake.NewClientset(), net: n}
+	if w.feeds, err = kubelet.NewFeeds(w.client, ""); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// node runs a kubelet over eng until the test ends or stop is called.
+func (w *world) node(name string, eng *simulated.Engine) (stop func()) {
+	w.t.Helper()
+	k, err := kubelet.New(kubelet.Config{
+		NodeName: name, Client: w.client, Engine: eng, Ground: simulated.NewGround(simulated.GroundConfig{Name: name, Address: "127.0.0.1"}),
+		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Objects: objects.New(w.client, nil), Feeds: w.feeds,
+		Delays: pod.Options{CrashInitial: 50 * time.Millisecond, CrashMax: time.Second, ImageInitial: 50 * time.Millisecond, RetryInitial: 20 * time.Millisecond},
+		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("kubelet of %s: %v", name, err)
+		}
+	}
+	w.t.Cleanup(stop)
+	select {
+	case <-k.Ready():
+	case err := <-done:
+		w.t.Fatalf("kubelet ended: %v", err)
+	case <-time.After(10 * time.Second):
+		w.t.Fatal("kubelet is not ready")
+	}
+	return stop
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.feeds.Run(ctx) }()
+	w.t.Cleanup(func() { cancel(); <-done })
+	select {
+	case <-w.feeds.Synced():
+	case <-time.After(10 * time.Second):
+		w.t.Fatal("feeds do not sync")
+	}
+}
+
+func (w *world) engine() *simulated.Engine {
+	w.t.Helper()
+	e, err := simulated.New(simulated.Config{Network: w.net})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+func (w *world) create(node, name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	w.t.Helper()
+	grace := int64(5)
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Generation: 1, Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{Name: "web", Image: "example.org/web:1", ImagePullPolicy: corev1.PullIfNotPresent}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	got, err := w.client.CoreV1().Pods(p.Namespace).Create(w.t.Context(), p, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+// until waits for a pod to be as wanted.
+func (w *world) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	wt, err := w.client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer wt.Stop()
+	p, err := w.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+	if err == nil && ok(p) {
+		return p
+	}
+	for {
+		select {
+		case ev := <-wt.ResultChan():
+			if q, is := ev.Object.(*corev1.Pod); is && q.Name == name {
+				p = q
+				if ok(p) {
+					return p
+				}
+			}
+		case <-ctx.Done():
+			w.t.Fatalf("pod %s is never %s; it is %s", name, what, describe(p))
+		}
+	}
+}
+
+func describe(p *corev1.Pod) string {
+	if p == nil {
+		return "not there"
+	}
+	return fmt.Sprintf("%s %s %q %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses)
+}
+
+func running(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && ready(p) }
+
+func ready(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func TestPodsRunOnSimulatedNodes(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine())
+	w.node("n2", w.engine())
+	w.create("n1", "a")
+	w.create("n2", "b")
+	a, b := w.until("a", "running", running), w.until("b", "running", running)
+	if a.Status.PodIP == "" || a.Status.PodIP == b.Status.PodIP {
+		t.Errorf("addresses %q and %q", a.Status.PodIP, b.Status.PodIP)
+	}
+	st := a.Status.ContainerStatuses[0]
+	if st.ContainerID == "" || st.ImageID == "" || st.State.Running == nil || !st.Ready || a.Status.StartTime == nil || a.Status.HostIP != "127.0.0.1" {
+		t.Errorf("status %+v", a.Status)
+	}
+	n, err := w.client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil || n.Status.Capacity.Pods().Value() != 110 {
+		t.Errorf("node %+v, %v", n, err)
+	}
+}

@@ -1,0 +1,194 @@
+// Package lease keeps the leases of nodes: small objects that say that a node is
+// alive. One Keeper renews those of all kubelets in a process from one timer,
+// spread over the interval and bounded in parallel, so that a thousand simulated
+// nodes cost a steady trickle of small writes and not a burst every ten seconds.
+package lease
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Config of a Keeper. Zero values are upstream's: a lease of 40 s renewed every 10.
+type Config struct {
+	Duration time.Duration
+	Every    time.Duration
+	// Parallel bounds the writes in flight (4).
+	Parallel int
+	Logger   *slog.Logger
+}
+
+// Keeper renews leases.
+type Keeper struct {
+	cfg Config
+
+	mu   sync.Mutex
+	held map[string]*held
+	wake chan struct{}
+}
+
+type held struct {
+	name   string
+	client kubernetes.Interface
+	uid    types.UID
+	lease  *coordinationv1.Lease
+	due    time.Time
+	busy   bool
+}
+
+// NewKeeper makes a Keeper; Run runs it.
+func NewKeeper(cfg Config) *Keeper {
+	if cfg.Duration <= 0 {
+		cfg.Duration = 40 * time.Second
+	}
+	if cfg.Every <= 0 {
+		cfg.Every = cfg.Duration / 4
+	}
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = 4
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Keeper{cfg: cfg, held: map[string]*held{}, wake: make(chan struct{}, 1)}
+}
+
+// Hold keeps the lease of a node, from now until the function returned is called.
+// The node owns its lease.
+func (k *Keeper) Hold(node string, client kubernetes.Interface, uid types.UID) (release func()) {
+	h := &held{name: node, client: client, uid: uid}
+	k.mu.Lock()
+	k.held[node] = h
+	k.mu.Unlock()
+	k.nudge()
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.held[node] == h {
+			delete(k.held, node)
+		}
+	}
+}
+
+func (k *Keeper) nudge() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run renews until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, k.cfg.Parallel)
+	for {
+		h, at := k.next()
+		wait := k.cfg.Every
+		if h != nil {
+			wait = time.Until(at)
+		}
+		if wait > 0 {
+			t := time.NewTimer(wait)
+			select {
+			case <-ctx.Done():
+				t.Stop()
+				return nil
+			case <-k.wake:
+				t.Stop()
+			case <-t.C:
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case slots <- struct{}{}:
+		}
+		k.mu.Lock()
+		h.busy = true
+		k.mu.Unlock()
+		wg.Go(func() {
+			defer func() { <-slots }()
+			k.renew(ctx, h)
+		})
+	}
+}
+
+// next is the lease that is due first.
+func (k *Keeper) next() (*held, time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var first *held
+	for _, h := range k.held {
+		if !h.busy && (first == nil || h.due.Before(first.due)) {
+			first = h
+		}
+	}
+	if first == nil {
+		return nil, time.Time{}
+	}
+	return first, first.due
+}
+
+func (k *Keeper) renew(ctx context.Context, h *held) {
+	err := k.write(ctx, h)
+	next := k.cfg.Every
+	if err != nil && ctx.Err() == nil {
+		k.cfg.Logger.Warn("The lease of a node cannot be renewed", "node", h.name, "error", err)
+		next = min(next, time.Second)
+	}
+	k.mu.Lock()
+	h.busy = false
+	h.due = time.Now().Add(next)
+	k.mu.Unlock()
+	k.nudge()
+}
+
+func (k *Keeper) write(ctx context.Context, h *held) error {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.Every)
+	defer cancel()
+	leases := h.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if h.lease == nil {
+		l, err := leases.Get(ctx, h.name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			l, err = leases.Create(ctx, k.fill(h, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: h.name, Namespace: corev1.NamespaceNodeLease}}), metav1.CreateOptions{})
+			if err != nil {
+				return fmt.Errorf("create lease: %w", err)
+			}
+			h.lease = l
+			return nil
+		case err != nil:
+			return fmt.Errorf("get lease: %w", err)
+		}
+		h.lease = l
+	}
+	l, err := leases.Update(ctx, k.fill(h, h.lease.DeepCopy()), metav1.UpdateOptions{})
+	if err != nil {
+		h.lease = nil // it changed or went: begin again from what is there
+		return fmt.Errorf("update lease: %w", err)
+	}
+	h.lease = l
+	return nil
+}
+
+func (k *Keeper) fill(h *held, l *coordinationv1.Lease) *coordinationv1.Lease {
+	seconds := int32(k.cfg.Duration / time.Second)
+	now := metav1.NewMicroTime(time.Now())
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &h.name, &seconds, &now
+	if h.uid != "" {
+		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: h.name, UID: h.uid}}
+	}
+	return l
+}

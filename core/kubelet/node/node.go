@@ -1,0 +1,400 @@
+// Package node registers a node and keeps its status: what the machine has, what
+// state it is in, which images it holds. The status is looked at often and
+// written only when it changed, or after a long time.
+//
+// Labels and taints are set at registration; afterwards they belong to whoever
+// changes them, but for the labels that describe the machine.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+)
+
+// Machine tells what a node is, in the API's words.
+type Machine interface {
+	// Facts are capacity, allocatable, addresses and system information; they are
+	// asked for again every now and then.
+	Facts(ctx context.Context) (*Facts, error)
+}
+
+// Facts of a machine.
+type Facts struct {
+	Capacity, Allocatable corev1.ResourceList
+	Addresses             []corev1.NodeAddress
+	Info                  corev1.NodeSystemInfo
+	// Pressure by condition: the message of those that are under it.
+	Pressure map[corev1.NodeConditionType]string
+}
+
+// Config of a Registrar.
+type Config struct {
+	Name    string
+	Client  kubernetes.Interface
+	Machine Machine
+	Engine  interface {
+		engine.Images
+		engine.Observer
+	}
+	// Labels and Taints at registration.
+	Labels map[string]string
+	Taints []corev1.Taint
+	// Unschedulable at registration.
+	Unschedulable bool
+	// ProviderID, if there is one.
+	ProviderID string
+	// Port of the kubelet's server.
+	Port int32
+	// Every is how often the status is looked at (10 s); Report how often it is
+	// written though nothing changed (5 min).
+	Every, Report time.Duration
+	Logger        *slog.Logger
+}
+
+// Registrar of one node.
+type Registrar struct {
+	cfg  Config
+	kick chan struct{}
+
+	mu      sync.Mutex
+	node    *corev1.Node
+	facts   *Facts
+	runtime error
+	failing bool
+}
+
+// NewRegistrar makes a Registrar.
+func NewRegistrar(cfg Config) (*Registrar, error) {
+	if cfg.Name == "" || cfg.Client == nil || cfg.Machine == nil || cfg.Engine == nil {
+		return nil, errors.New("a node's registrar needs its name, a client, a machine and an engine")
+	}
+	if cfg.Every <= 0 {
+		cfg.Every = 10 * time.Second
+	}
+	if cfg.Report <= 0 {
+		cfg.Report = 5 * time.Minute
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Registrar{cfg: cfg, kick: make(chan struct{}, 1)}, nil
+}
+
+// UID of the node, once registered.
+func (r *Registrar) UID() types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.node == nil {
+		return ""
+	}
+	return r.node.UID
+}
+
+// IPs of the node, the primary one first.
+func (r *Registrar) IPs() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	if r.facts != nil {
+		for _, a := range r.facts.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				out = append(out, a.Address)
+			}
+		}
+	}
+	return out
+}
+
+// RuntimeFailed says that the runtime does not answer, or, with nil, that it does again.
+func (r *Registrar) RuntimeFailed(err error) {
+	r.mu.Lock()
+	changed := (err == nil) == r.failing
+	r.runtime, r.failing = err, err != nil
+	r.mu.Unlock()
+	if changed {
+		select {
+		case r.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Register makes the node known, trying until it succeeds or ctx ends.
+func (r *Registrar) Register(ctx context.Context) error {
+	pause := 100 * time.Millisecond
+	for {
+		err := r.register(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.cfg.Logger.Warn("The node cannot be registered; trying again", "in", pause, "error", err)
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+func (r *Registrar) register(ctx context.Context) error {
+	want, err := r.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	nodes := r.cfg.Client.CoreV1().Nodes()
+	got, err := nodes.Create(ctx, want, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		got, err = nodes.Get(ctx, r.cfg.Name, metav1.GetOptions{})
+		if err == nil {
+			got, err = r.reconcile(ctx, got, want)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("register node %s: %w", r.cfg.Name, err)
+	}
+	r.mu.Lock()
+	r.node = got
+	r.mu.Unlock()
+	return nil
+}
+
+// reconcile brings a node that was registered before up to date, leaving alone what others own.
+func (r *Registrar) reconcile(ctx context.Context, have, want *corev1.Node) (*corev1.Node, error) {
+	next := have.DeepCopy()
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	maps.Copy(next.Labels, want.Labels)
+	if next.Spec.ProviderID == "" {
+		next.Spec.ProviderID = want.Spec.ProviderID
+	}
+	if !apiequality.Semantic.DeepEqual(next, have) {
+		body, err := diff(have, next)
+		if err != nil {
+			return nil, err
+		}
+		if next, err = r.cfg.Client.CoreV1().Nodes().Patch(ctx, r.cfg.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}); err != nil {
+			return nil, fmt.Errorf("patch node: %w", err)
+		}
+	}
+	return r.writeStatus(ctx, next, want.Status)
+}
+
+func diff(have, want *corev1.Node) ([]byte, error) {
+	a, err := json.Marshal(have)
+	if err != nil {
+		return nil, fmt.Errorf("encode node: %w", err)
+	}
+	b, err := json.Marshal(want)
+	if err != nil {
+		return nil, fmt.Errorf("encode node: %w", err)
+	}
+	return strategicpatch.CreateTwoWayMergePatch(a, b, corev1.Node{})
+}
+
+func (r *Registrar) wanted(ctx context.Context) (*corev1.Node, error) {
+	st, err := r.status(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Name, Labels: map[string]string{
+			corev1.LabelHostname: r.cfg.Name, corev1.LabelOSStable: st.NodeInfo.OperatingSystem, corev1.LabelArchStable: st.NodeInfo.Architecture,
+		}},
+		Spec:   corev1.NodeSpec{Taints: slices.Clone(r.cfg.Taints), Unschedulable: r.cfg.Unschedulable, ProviderID: r.cfg.ProviderID},
+		Status: *st,
+	}
+	maps.Copy(n.Labels, r.cfg.Labels)
+	return n, nil
+}
+
+// Run keeps the status until ctx ends.
+func (r *Registrar) Run(ctx context.Context) error {
+	t := time.NewTicker(r.cfg.Every)
+	defer t.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-r.kick:
+		}
+		wrote, err := r.refresh(ctx, time.Since(last) >= r.cfg.Report)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			r.cfg.Logger.Warn("The node's status cannot be written", "error", err)
+		case wrote:
+			last = time.Now()
+		}
+	}
+}
+
+func (r *Registrar) refresh(ctx context.Context, force bool) (bool, error) {
+	r.mu.Lock()
+	have := r.node
+	r.mu.Unlock()
+	st, err := r.status(ctx, have)
+	if err != nil {
+		return false, err
+	}
+	if !force && same(&have.Status, st) {
+		return false, nil
+	}
+	got, err := r.writeStatus(ctx, have, *st)
+	if apierrors.IsNotFound(err) {
+		return true, r.register(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	r.node = got
+	r.mu.Unlock()
+	return true, nil
+}
+
+// same leaves out the heartbeats.
+func same(a, b *corev1.NodeStatus) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, st := range []*corev1.NodeStatus{x, y} {
+		sort.Slice(st.Conditions, func(i, j int) bool { return st.Conditions[i].Type < st.Conditions[j].Type })
+		for i := range st.Conditions {
+			st.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+		st.VolumesAttached, st.VolumesInUse = nil, nil
+	}
+	return apiequality.Semantic.DeepEqual(x, y)
+}
+
+func (r *Registrar) writeStatus(ctx context.Context, have *corev1.Node, st corev1.NodeStatus) (*corev1.Node, error) {
+	before := &corev1.Node{Status: have.Status}
+	after := &corev1.Node{Status: st}
+	// What others write stays.
+	after.Status.VolumesAttached, after.Status.VolumesInUse = have.Status.VolumesAttached, have.Status.VolumesInUse
+	body, err := diff(before, after)
+	if err != nil {
+		return nil, err
+	}
+	got, err := r.cfg.Client.CoreV1().Nodes().Patch(ctx, r.cfg.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return nil, fmt.Errorf("patch status of node %s: %w", r.cfg.Name, err)
+	}
+	return got, nil
+}
+
+// status of the node now; times of transition come from have.
+func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.NodeStatus, error) {
+	facts, err := r.cfg.Machine.Facts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at the machine: %w", err)
+	}
+	r.mu.Lock()
+	r.facts = facts
+	runtimeErr := r.runtime
+	r.mu.Unlock()
+	st := &corev1.NodeStatus{Capacity: facts.Capacity, Allocatable: facts.Allocatable, Addresses: facts.Addresses, NodeInfo: facts.Info}
+	st.DaemonEndpoints.KubeletEndpoint.Port = r.cfg.Port
+	if name, version, err := r.cfg.Engine.Version(ctx); err == nil {
+		st.NodeInfo.ContainerRuntimeVersion = name + "://" + version
+	} else if have != nil {
+		st.NodeInfo.ContainerRuntimeVersion = have.Status.NodeInfo.ContainerRuntimeVersion
+	}
+	st.Images = r.images(ctx)
+	if runtimeErr == nil {
+		runtimeErr = r.cfg.Engine.Ready(ctx)
+	}
+	r.conditions(st, have, facts, runtimeErr)
+	return st, nil
+}
+
+// images of the node, the largest first, as many as upstream tells of.
+func (r *Registrar) images(ctx context.Context) []corev1.ContainerImage {
+	const most = 50
+	list, err := r.cfg.Engine.ListImages(ctx)
+	if err != nil {
+		return nil
+	}
+	sort.Slice(list, func(i, j int) bool {
+		if list[i].Size != list[j].Size {
+			return list[i].Size > list[j].Size
+		}
+		return list[i].Id < list[j].Id
+	})
+	var out []corev1.ContainerImage
+	for _, img := range list[:min(len(list), most)] {
+		const names = 5
+		all := slices.Concat(img.RepoDigests, img.RepoTags)
+		if len(all) == 0 {
+			continue
+		}
+		out = append(out, corev1.ContainerImage{Names: all[:min(len(all), names)], SizeBytes: int64(img.Size)})
+	}
+	return out
+}
+
+func (r *Registrar) conditions(st *corev1.NodeStatus, have *corev1.Node, facts *Facts, runtimeErr error) {
+	now := metav1.NewTime(time.Now()).Rfc3339Copy()
+	set := func(t corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) {
+		c := corev1.NodeCondition{Type: t, Status: s, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now}
+		if have != nil {
+			for _, o := range have.Status.Conditions {
+				if o.Type == t && o.Status == s {
+					c.LastTransitionTime = o.LastTransitionTime
+				}
+			}
+		}
+		st.Conditions = append(st.Conditions, c)
+	}
+	for _, p := range []struct {
+		t              corev1.NodeConditionType
+		bad, good, msg string
+	}{
+		{corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
+		{corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
+		{corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "kubelet has sufficient PID available"},
+	} {
+		if msg, under := facts.Pressure[p.t]; under {
+			set(p.t, corev1.ConditionTrue, p.bad, msg)
+		} else {
+			set(p.t, corev1.ConditionFalse, p.good, p.msg)
+		}
+	}
+	if runtimeErr != nil {
+		set(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", "container runtime is not ready: "+runtimeErr.Error())
+	} else {
+		set(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status")
+	}
+	if have == nil {
+		return
+	}
+	for _, o := range have.Status.Conditions {
+		if !slices.ContainsFunc(st.Conditions, func(c corev1.NodeCondition) bool { return c.Type == o.Type }) {
+			st.Conditions = append(st.Conditions, o) // another's
+		}
+	}
+}

@@ -1,0 +1,330 @@
+// Package objects holds the ConfigMaps and Secrets that the pods of a node refer
+// to, and nothing else: a node may read no others. Each is watched by its own
+// name while a pod refers to it, so that a change is told at once; what is not
+// (yet) known is asked for.
+package objects
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Kind of an object that is held.
+type Kind string
+
+// Kinds that are held.
+const (
+	ConfigMap Kind = "ConfigMap"
+	Secret    Kind = "Secret"
+)
+
+// Key names an object.
+type Key struct {
+	Kind            Kind
+	Namespace, Name string
+}
+
+// Store holds objects for the pods of a node.
+type Store struct {
+	client kubernetes.Interface
+	log    *slog.Logger
+	// changed is called for each pod that refers to an object that changed.
+	changed func(pod types.UID)
+
+	mu    sync.Mutex
+	held  map[Key]*held
+	byPod map[types.UID][]Key
+	start []*held // wait for Run to watch them
+	wake  chan struct{}
+}
+
+type held struct {
+	key    Key
+	pods   map[types.UID]struct{}
+	object runtime.Object
+	stop   context.CancelFunc
+	gone   bool
+}
+
+// New makes a Store; Run runs its watches. Before that, and without it, objects
+// are asked for one by one.
+func New(client kubernetes.Interface, log *slog.Logger) *Store {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Store{client: client, log: log, held: map[Key]*held{}, byPod: map[types.UID][]Key{}, wake: make(chan struct{}, 1)}
+}
+
+// Changed sets whom to tell of pods whose objects changed; before Run.
+func (s *Store) Changed(f func(pod types.UID)) { s.changed = f }
+
+// Follow watches what a pod refers to until Unfollow.
+func (s *Store) Follow(p *corev1.Pod) {
+	keys := References(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.byPod[p.UID]
+	s.byPod[p.UID] = keys
+	for _, k := range keys {
+		h := s.held[k]
+		if h == nil {
+			h = &held{key: k, pods: map[types.UID]struct{}{}}
+			s.held[k] = h
+			s.start = append(s.start, h)
+		}
+		h.pods[p.UID] = struct{}{}
+	}
+	s.dropAll(p.UID, before, keys)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Unfollow ends what Follow began.
+func (s *Store) Unfollow(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropAll(uid, s.byPod[uid], nil)
+	delete(s.byPod, uid)
+}
+
+// dropAll lets go of keys but for those to keep. Lock held.
+func (s *Store) dropAll(uid types.UID, keys, keep []Key) {
+	kept := map[Key]bool{}
+	for _, k := range keep {
+		kept[k] = true
+	}
+	for _, k := range keys {
+		h := s.held[k]
+		if h == nil || kept[k] {
+			continue
+		}
+		delete(h.pods, uid)
+		if len(h.pods) == 0 {
+			h.gone = true
+			if h.stop != nil {
+				h.stop()
+			}
+			delete(s.held, k)
+		}
+	}
+}
+
+// Run watches until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		s.mu.Lock()
+		start := s.start
+		s.start = nil
+		for _, h := range start {
+			if h.gone {
+				continue
+			}
+			wctx, cancel := context.WithCancel(ctx)
+			h.stop = cancel
+			wg.Go(func() {
+				defer cancel()
+				s.watch(wctx, h)
+			})
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		}
+	}
+}
+
+func (s *Store) watch(ctx context.Context, h *held) {
+	only := fields.OneTermEqualSelector("metadata.name", h.key.Name).String()
+	lw := &cache.ListWatch{}
+	var kind runtime.Object
+	switch h.key.Kind {
+	case ConfigMap:
+		c := s.client.CoreV1().ConfigMaps(h.key.Namespace)
+		kind = &corev1.ConfigMap{}
+		lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = only
+			return c.List(ctx, o)
+		}
+		lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = only
+			return c.Watch(ctx, o)
+		}
+	case Secret:
+		c := s.client.CoreV1().Secrets(h.key.Namespace)
+		kind = &corev1.Secret{}
+		lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = only
+			return c.List(ctx, o)
+		}
+		lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = only
+			return c.Watch(ctx, o)
+		}
+	}
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, &sink{s: s, h: h}, cache.ReflectorOptions{
+		Name: "kubelet/" + string(h.key.Kind) + "/" + h.key.Namespace + "/" + h.key.Name,
+	})
+	r.RunWithContext(ctx)
+}
+
+func (s *Store) set(h *held, o runtime.Object) {
+	s.mu.Lock()
+	before := h.object
+	h.object = o
+	var tell []types.UID
+	if s.changed != nil && !h.gone && version(before) != version(o) {
+		for uid := range h.pods {
+			tell = append(tell, uid)
+		}
+	}
+	s.mu.Unlock()
+	for _, uid := range tell {
+		s.changed(uid)
+	}
+}
+
+func version(o runtime.Object) string {
+	if m, ok := o.(metav1.Object); ok && m != nil {
+		return string(m.GetUID()) + "/" + m.GetResourceVersion()
+	}
+	return ""
+}
+
+func (s *Store) known(k Key) runtime.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.held[k]; h != nil {
+		return h.object
+	}
+	return nil
+}
+
+// ConfigMap answers one; it is not to be changed.
+func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	if o, ok := s.known(Key{ConfigMap, namespace, name}).(*corev1.ConfigMap); ok {
+		return o, nil
+	}
+	return s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Secret answers one; it is not to be changed.
+func (s *Store) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	if o, ok := s.known(Key{Secret, namespace, name}).(*corev1.Secret); ok {
+		return o, nil
+	}
+	return s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// sink takes one object from a reflector.
+type sink struct {
+	s *Store
+	h *held
+}
+
+func (k *sink) put(o any) error {
+	if obj, ok := o.(runtime.Object); ok {
+		k.s.set(k.h, obj)
+	}
+	return nil
+}
+
+// Add is for cache.ReflectorStore.
+func (k *sink) Add(o any) error { return k.put(o) }
+
+// Update is for cache.ReflectorStore.
+func (k *sink) Update(o any) error { return k.put(o) }
+
+// Delete is for cache.ReflectorStore.
+func (k *sink) Delete(any) error {
+	k.s.set(k.h, nil)
+	return nil
+}
+
+// Replace is for cache.ReflectorStore.
+func (k *sink) Replace(list []any, _ string) error {
+	if len(list) == 0 {
+		return k.Delete(nil)
+	}
+	return k.put(list[0])
+}
+
+// Resync is for cache.ReflectorStore.
+func (k *sink) Resync() error { return nil }
+
+// References are the objects that a pod refers to.
+func References(p *corev1.Pod) []Key {
+	seen := map[Key]bool{}
+	var out []Key
+	add := func(kind Kind, name string) {
+		if k := (Key{kind, p.Namespace, name}); name != "" && !seen[k] {
+			seen[k] = true
+			out = append(out, k)
+		}
+	}
+	for _, s := range p.Spec.ImagePullSecrets {
+		add(Secret, s.Name)
+	}
+	containers := append(append([]corev1.Container{}, p.Spec.InitContainers...), p.Spec.Containers...)
+	for i := range p.Spec.EphemeralContainers {
+		containers = append(containers, corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	for i := range containers {
+		for _, f := range containers[i].EnvFrom {
+			if f.ConfigMapRef != nil {
+				add(ConfigMap, f.ConfigMapRef.Name)
+			}
+			if f.SecretRef != nil {
+				add(Secret, f.SecretRef.Name)
+			}
+		}
+		for _, e := range containers[i].Env {
+			if e.ValueFrom == nil {
+				continue
+			}
+			if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
+				add(ConfigMap, r.Name)
+			}
+			if r := e.ValueFrom.SecretKeyRef; r != nil {
+				add(Secret, r.Name)
+			}
+		}
+	}
+	for i := range p.Spec.Volumes {
+		volumeReferences(&p.Spec.Volumes[i], add)
+	}
+	return out
+}
+
+func volumeReferences(v *corev1.Volume, add func(Kind, string)) {
+	switch {
+	case v.ConfigMap != nil:
+		add(ConfigMap, v.ConfigMap.Name)
+	case v.Secret != nil:
+		add(Secret, v.Secret.SecretName)
+	case v.Projected != nil:
+		for _, src := range v.Projected.Sources {
+			if src.ConfigMap != nil {
+				add(ConfigMap, src.ConfigMap.Name)
+			}
+			if src.Secret != nil {
+				add(Secret, src.Secret.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,248 @@
+// Package pod decides what happens to one pod on its node, and nothing else: a
+// Machine is told what was seen (the pod's spec, what the runtime runs, what a
+// probe said, how an action ended, that time passed) and answers with the
+// actions to take. It calls nobody, reads no clock and starts no goroutine, so
+// that a pod's whole life can be replayed, fuzzed and read from a list of events.
+//
+// Promises:
+//   - an action is never asked for again while it is in flight;
+//   - a container is created only in a ready sandbox, after the init containers,
+//     and only while no other container of that name may be running;
+//   - what was found running at start is adopted: nothing is restarted unless
+//     its definition changed or it fails its probes;
+//   - a pod that ends is killed first, then reported, then forgotten; at each of
+//     these steps it may be interrupted and resumed by another Machine that has
+//     only the API object and the runtime to look at.
+package pod
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Annotations that the kubelet puts on containers, in upstream's words, so that
+// crictl and a kubelet of another make understand what they find.
+const (
+	HashAnnotation                     = "io.kubernetes.container.hash"
+	RestartCountAnnotation             = "io.kubernetes.container.restartCount"
+	TerminationMessagePathAnnotation   = "io.kubernetes.container.terminationMessagePath"
+	TerminationMessagePolicyAnnotation = "io.kubernetes.container.terminationMessagePolicy"
+	PreStopHandlerAnnotation           = "io.kubernetes.container.preStopHandler"
+	PortsAnnotation                    = "io.kubernetes.container.ports"
+	DeletionGracePeriodAnnotation      = "io.kubernetes.pod.deletionGracePeriod"
+	TerminationGracePeriodAnnotation   = "io.kubernetes.pod.terminationGracePeriod"
+	NameLabel                          = "io.kubernetes.pod.name"
+	NamespaceLabel                     = "io.kubernetes.pod.namespace"
+	UIDLabel                           = "io.kubernetes.pod.uid"
+	ContainerNameLabel                 = "io.kubernetes.container.name"
+	// KindAnnotation tells what a container is to its pod; the CRI has no word for it.
+	KindAnnotation            = "kubelet.wasmplane.dev/container-kind"
+	defaultCrashInitial       = 10 * time.Second
+	defaultCrashMax           = 5 * time.Minute
+	defaultImageInitial       = 10 * time.Second
+	defaultImageMax           = 5 * time.Minute
+	defaultRetryInitial       = time.Second
+	defaultRetryMax           = 10 * time.Second
+	minGrace            int64 = 2
+)
+
+// Options are the delays of a Machine. Zero values mean upstream's.
+type Options struct {
+	// CrashInitial and CrashMax bound the delay before a container that exited is started again.
+	// The delay doubles with each restart and is forgotten when a container ran for twice CrashMax.
+	CrashInitial, CrashMax time.Duration
+	// ImageInitial and ImageMax bound the delay between attempts to pull an image.
+	ImageInitial, ImageMax time.Duration
+	// RetryInitial and RetryMax bound the delay between attempts at anything else.
+	RetryInitial, RetryMax time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	set := func(d *time.Duration, def time.Duration) {
+		if *d <= 0 {
+			*d = def
+		}
+	}
+	set(&o.CrashInitial, defaultCrashInitial)
+	set(&o.CrashMax, defaultCrashMax)
+	set(&o.ImageInitial, defaultImageInitial)
+	set(&o.ImageMax, defaultImageMax)
+	set(&o.RetryInitial, defaultRetryInitial)
+	set(&o.RetryMax, defaultRetryMax)
+	return o
+}
+
+// Kind of a container.
+type Kind int
+
+// Kinds of containers, in the order in which they start.
+const (
+	Init Kind = iota
+	Sidecar
+	Regular
+	Ephemeral
+)
+
+func (k Kind) String() string {
+	return [...]string{"init", "sidecar", "regular", "ephemeral"}[k]
+}
+
+// Stage of a pod on its node.
+type Stage int
+
+// Stages, in order; a pod never goes back.
+const (
+	// New pods wait for admission.
+	New Stage = iota
+	// Syncing pods run, or try to.
+	Syncing
+	// Terminating pods have their containers killed.
+	Terminating
+	// Ended pods run nothing any more; their volumes and cgroups go.
+	Ended
+	// Finished pods hold nothing but dead containers and logs, kept for their readers.
+	Finished
+	// Gone pods are to be forgotten.
+	Gone
+)
+
+func (s Stage) String() string {
+	return [...]string{"new", "syncing", "terminating", "ended", "finished", "gone"}[s]
+}
+
+// Container is what the runtime said about one container.
+type Container struct {
+	ID, Name, Sandbox string
+	State             State
+	RestartCount      int32
+	Hash              string
+	Created           time.Time
+	Started           time.Time
+	Finished          time.Time
+	ExitCode          int32
+	Reason            string
+	Message           string
+	Image, ImageID    string
+	LogPath           string
+	User              *corev1.ContainerUser
+	Resources         *corev1.ResourceRequirements
+	StopSignal        string
+
+	seen time.Time
+}
+
+// State of a container in the runtime. They are ordered: a container never goes back.
+type State int
+
+// States of a container.
+const (
+	Created State = iota
+	Running
+	Unknown
+	Exited
+)
+
+// Sandbox is what the runtime said about one sandbox.
+type Sandbox struct {
+	ID      string
+	Attempt uint32
+	Ready   bool
+	Created time.Time
+	IPs     []string
+
+	seen time.Time
+	// stopped is set once StopSandbox went through: a sandbox that is not ready
+	// may still hold its network.
+	stopped bool
+}
+
+// Snapshot is what the runtime holds of one pod.
+type Snapshot struct {
+	Sandboxes  []Sandbox
+	Containers []Container
+}
+
+// Waiting says why a container does not run.
+type Waiting struct{ Reason, Message string }
+
+// Hash of the parts of a container whose change restarts it.
+func Hash(c *corev1.Container) string {
+	h := fnv.New64a()
+	raw, err := json.Marshal([]string{c.Name, c.Image})
+	if err != nil {
+		return ""
+	}
+	_, _ = h.Write(raw)
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+// IsSidecar tells init containers that run beside the others.
+func IsSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// HostNetwork tells a pod that shares its node's network.
+func HostNetwork(p *corev1.Pod) bool { return p.Spec.HostNetwork }
+
+// ShouldRestart tells whether a container that exited with code is to run again,
+// by its own rules, its own policy, or its pod's.
+func ShouldRestart(c *corev1.Container, kind Kind, policy corev1.RestartPolicy, code int32) bool {
+	switch {
+	case kind == Ephemeral:
+		return false
+	case kind == Sidecar:
+		return true
+	}
+	if c.RestartPolicy != nil {
+		for i := range c.RestartPolicyRules {
+			if ruleMatches(&c.RestartPolicyRules[i], code) {
+				return true
+			}
+		}
+		switch *c.RestartPolicy {
+		case corev1.ContainerRestartPolicyAlways:
+			return kind != Init || code != 0
+		case corev1.ContainerRestartPolicyOnFailure:
+			return code != 0
+		case corev1.ContainerRestartPolicyNever:
+			return false
+		}
+	}
+	switch {
+	case policy == corev1.RestartPolicyNever:
+		return false
+	case policy == corev1.RestartPolicyOnFailure || kind == Init:
+		return code != 0
+	}
+	return true
+}
+
+func ruleMatches(r *corev1.ContainerRestartRule, code int32) bool {
+	if r.ExitCodes == nil {
+		return false
+	}
+	in := false
+	for _, v := range r.ExitCodes.Values {
+		in = in || v == code
+	}
+	switch r.ExitCodes.Operator {
+	case corev1.ContainerRestartRuleOnExitCodesOpIn:
+		return in
+	case corev1.ContainerRestartRuleOnExitCodesOpNotIn:
+		return !in
+	}
+	return false
+}
+
+// Format names a pod in messages as upstream does.
+func Format(p *corev1.Pod) string {
+	return p.Name + "_" + p.Namespace + "(" + string(p.UID) + ")"
+}
+
+// Key identifies a pod and outlives a namesake.
+type Key = types.UID

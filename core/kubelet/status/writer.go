@@ -1,0 +1,307 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Writer writes statuses of pods. Of several for one pod that wait, only the
+// last is written; different pods' are written in parallel, up to a bound.
+type Writer struct {
+	client kubernetes.Interface
+	log    *slog.Logger
+	slots  chan struct{}
+
+	mu   sync.Mutex
+	pods map[types.UID]*entry
+	due  chan types.UID
+}
+
+type entry struct {
+	pod *corev1.Pod // as last seen
+	// got is the API's answer to the last patch; it may be newer than pod.
+	got  *corev1.Pod
+	want *corev1.PodStatus
+	// have is the last that the API confirmed; nil before the first.
+	have *corev1.PodStatus
+	// busy while a goroutine writes it.
+	busy bool
+	// remove is called for once the last status is written.
+	remove chan error
+	gone   bool
+	delay  time.Duration
+}
+
+// NewWriter writes through client, at most parallel at a time (8 if zero).
+func NewWriter(client kubernetes.Interface, log *slog.Logger, parallel int) *Writer {
+	if parallel <= 0 {
+		parallel = 8
+	}
+	return &Writer{client: client, log: log, slots: make(chan struct{}, parallel), pods: map[types.UID]*entry{}, due: make(chan types.UID, 64)}
+}
+
+// Run writes until ctx ends. What is not written then is made again from the
+// node's state by the next to run there.
+func (w *Writer) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case uid := <-w.due:
+			select {
+			case <-ctx.Done():
+				return nil
+			case w.slots <- struct{}{}:
+			}
+			wg.Go(func() {
+				defer func() { <-w.slots }()
+				w.write(ctx, uid)
+			})
+		}
+	}
+}
+
+// Set asks for a pod's status to be written, if it differs from what the API has.
+func (w *Writer) Set(ctx context.Context, p *corev1.Pod, st *corev1.PodStatus) {
+	w.mu.Lock()
+	e := w.entry(p)
+	if e.want != nil && apiequality.Semantic.DeepEqual(e.want, st) {
+		w.mu.Unlock()
+		return
+	}
+	e.want = st
+	w.mu.Unlock()
+	w.queue(ctx, p.UID)
+}
+
+func (w *Writer) entry(p *corev1.Pod) *entry {
+	e := w.pods[p.UID]
+	if e == nil {
+		e = &entry{}
+		w.pods[p.UID] = e
+	}
+	e.pod = p
+	return e
+}
+
+// Seen tells what the API has now, so that a status that somebody else changed is put right.
+func (w *Writer) Seen(ctx context.Context, p *corev1.Pod) {
+	w.mu.Lock()
+	e := w.pods[p.UID]
+	stale := false
+	if e != nil {
+		e.pod = p
+		stale = e.want != nil && e.have != nil && !e.busy && e.have == e.want && !covers(&p.Status, e.want)
+		if stale {
+			e.have = nil
+		}
+	}
+	w.mu.Unlock()
+	if stale {
+		w.queue(ctx, p.UID)
+	}
+}
+
+// covers tells whether the API's status says what matters in ours.
+func covers(api, ours *corev1.PodStatus) bool {
+	return api.Phase == ours.Phase && api.PodIP == ours.PodIP && len(api.ContainerStatuses) == len(ours.ContainerStatuses)
+}
+
+// Last status that was asked for; nil if none.
+func (w *Writer) Last(uid types.UID) *corev1.PodStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.pods[uid]; e != nil {
+		return e.want
+	}
+	return nil
+}
+
+// Delete removes the pod from the API, after its last status was written.
+func (w *Writer) Delete(ctx context.Context, p *corev1.Pod) error {
+	done := make(chan error, 1)
+	w.mu.Lock()
+	e := w.entry(p)
+	e.remove = done
+	w.mu.Unlock()
+	w.queue(ctx, p.UID)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-done:
+		return err
+	}
+}
+
+// Forget drops what is known of a pod that is gone.
+func (w *Writer) Forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, uid)
+}
+
+func (w *Writer) queue(ctx context.Context, uid types.UID) {
+	w.mu.Lock()
+	e := w.pods[uid]
+	if e == nil || e.busy {
+		w.mu.Unlock()
+		return
+	}
+	e.busy = true
+	w.mu.Unlock()
+	select {
+	case w.due <- uid:
+	case <-ctx.Done():
+	}
+}
+
+// write brings one pod up to date; what changed meanwhile goes along.
+func (w *Writer) write(ctx context.Context, uid types.UID) {
+	for {
+		w.mu.Lock()
+		e := w.pods[uid]
+		if e == nil {
+			w.mu.Unlock()
+			return
+		}
+		p, want, have, remove := e.base(), e.want, e.have, e.remove
+		if (want == nil || have == want || e.gone) && remove == nil {
+			e.busy = false
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		var err error
+		if want != nil && have != want && !e.gone {
+			err = w.patch(ctx, e, p, want)
+		} else {
+			err = w.remove(ctx, e, p)
+		}
+		if err != nil && !w.pause(ctx, e, p, err) {
+			return
+		}
+	}
+}
+
+func (w *Writer) pause(ctx context.Context, e *entry, p *corev1.Pod, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	e.delay = min(max(2*e.delay, 100*time.Millisecond), 10*time.Second)
+	w.log.Warn("The status of a pod cannot be written; trying again", "namespace", p.Namespace, "pod", p.Name, "in", e.delay, "error", err)
+	t := time.NewTimer(e.delay)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (w *Writer) patch(ctx context.Context, e *entry, p *corev1.Pod, want *corev1.PodStatus) error {
+	body, err := Patch(p, want)
+	if err != nil {
+		return err
+	}
+	var got *corev1.Pod
+	if body != nil {
+		got, err = w.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	}
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && replaced(err):
+		w.mu.Lock()
+		e.gone = true
+		w.mu.Unlock()
+		return nil
+	case err != nil:
+		return fmt.Errorf("patch status of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.have, e.delay = want, 0
+	if got != nil {
+		e.got = got
+	}
+	return nil
+}
+
+// base is the newest state of the pod that is known: a difference to an older
+// one would leave fields standing that we wrote since.
+func (e *entry) base() *corev1.Pod {
+	if e.got == nil || e.got.UID != e.pod.UID {
+		return e.pod
+	}
+	if n, err := resourceversion.CompareResourceVersion(e.got.ResourceVersion, e.pod.ResourceVersion); err == nil && n <= 0 {
+		e.got = nil
+		return e.pod
+	}
+	return e.got
+}
+
+// replaced tells that a pod of that name has another UID now.
+func replaced(err error) bool {
+	var st apierrors.APIStatus
+	return errors.As(err, &st) && st.Status().Details != nil
+}
+
+// Patch is the strategic merge patch that turns the pod's status into want; nil if there is no difference.
+func Patch(p *corev1.Pod, want *corev1.PodStatus) ([]byte, error) {
+	before, err := json.Marshal(&corev1.Pod{Status: p.Status})
+	if err != nil {
+		return nil, fmt.Errorf("encode the status of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	after, err := json.Marshal(&corev1.Pod{Status: *want})
+	if err != nil {
+		return nil, fmt.Errorf("encode the status of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	diff, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+	if err != nil {
+		return nil, fmt.Errorf("compare statuses of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(diff, &body); err != nil {
+		return nil, fmt.Errorf("decode a patch of our own: %w", err)
+	}
+	if len(body) == 0 {
+		return nil, nil
+	}
+	// The UID guards a namesake that was created meanwhile.
+	body["metadata"] = map[string]any{"uid": string(p.UID)}
+	return json.Marshal(body)
+}
+
+func (w *Writer) remove(ctx context.Context, e *entry, p *corev1.Pod) error {
+	var zero int64
+	err := w.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &p.UID},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		err = nil
+	}
+	w.mu.Lock()
+	done := e.remove
+	e.remove = nil
+	w.mu.Unlock()
+	if err != nil {
+		err = fmt.Errorf("delete pod %s/%s, which has ended: %w", p.Namespace, p.Name, err)
+	}
+	done <- err
+	return nil
+}

@@ -1,0 +1,212 @@
+package kubelet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"go.opentelemetry.io/otel/attribute"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/status"
+)
+
+// worker is one pod on this node. Its goroutine alone steps the machine; all
+// others only send it events.
+type worker struct {
+	k       *Kubelet
+	uid     types.UID
+	machine *pod.Machine
+
+	mu     sync.Mutex
+	queue  []pod.Event
+	signal chan struct{}
+	// pod as last seen, for those who only need to know whom they deal with.
+	pod *corev1.Pod
+	// cancels of what may be given up when the pod ends.
+	cancels map[pod.Action]context.CancelFunc
+	place   spec.Place
+	ips     []string
+	// running are the IDs of the containers that run, by name.
+	running map[string]string
+	// began is when the pod was first seen; running is told of once.
+	began time.Time
+	ran   bool
+}
+
+func newWorker(k *Kubelet, p *corev1.Pod, found pod.Snapshot) *worker {
+	now := time.Now()
+	w := &worker{
+		k: k, uid: p.UID, machine: pod.NewMachine(p, found, now, k.cfg.Delays),
+		signal: make(chan struct{}, 1), cancels: map[pod.Action]context.CancelFunc{}, pod: p, began: now,
+	}
+	if len(found.Sandboxes) > 0 {
+		w.ran = true // its start is not ours to tell
+	}
+	return w
+}
+
+// send hands an event to the pod. It never blocks.
+func (w *worker) send(ev pod.Event) {
+	w.mu.Lock()
+	w.queue = append(w.queue, ev)
+	if u, ok := ev.(pod.Updated); ok {
+		w.pod = u.Pod
+	}
+	w.mu.Unlock()
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (w *worker) take() []pod.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.queue
+	w.queue = nil
+	return q
+}
+
+func (w *worker) identity() *corev1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pod
+}
+
+// run owns the pod's machine until the pod is gone or ctx ends.
+func (w *worker) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.signal:
+		case <-timer.C:
+			w.step(ctx, pod.Tick{})
+		}
+		for _, ev := range w.take() {
+			w.step(ctx, ev)
+		}
+		if w.machine.Stage() == pod.Gone {
+			w.k.forget(w)
+			return
+		}
+		w.report(ctx)
+		timer.Stop()
+		if at := w.machine.Wake(); !at.IsZero() {
+			timer.Reset(max(time.Until(at), 0))
+		}
+	}
+}
+
+func (w *worker) step(ctx context.Context, ev pod.Event) {
+	for _, a := range w.machine.Step(time.Now(), ev) {
+		w.act(ctx, a)
+	}
+}
+
+// act starts an action; its end comes back as an event.
+func (w *worker) act(ctx context.Context, a pod.Action) {
+	switch a := a.(type) {
+	case pod.Note:
+		w.note(a)
+		return
+	case pod.Cancel:
+		w.mu.Lock()
+		for _, cancel := range w.cancels {
+			cancel()
+		}
+		w.mu.Unlock()
+		return
+	case pod.Forget:
+		return
+	}
+	actx, cancel := ctx, context.CancelFunc(func() {})
+	switch a.(type) {
+	case pod.Pull, pod.PostStart, pod.Mount:
+		actx, cancel = context.WithCancel(ctx)
+		w.mu.Lock()
+		w.cancels[a] = cancel
+		w.mu.Unlock()
+	}
+	view := w.machine.Pod()
+	w.k.wg.Go(func() {
+		done := w.perform(actx, view, a)
+		cancel()
+		w.mu.Lock()
+		delete(w.cancels, a)
+		w.mu.Unlock()
+		if ctx.Err() != nil {
+			return // the kubelet stops: the pod stays as it is
+		}
+		done.Action = a
+		w.send(done)
+	})
+}
+
+func (w *worker) note(n pod.Note) {
+	kind := corev1.EventTypeNormal
+	if n.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	w.k.tell(w.machine.Pod(), n.Container, kind, n.Reason, n.Message)
+}
+
+// report makes the pod's status and hands it on, with the containers to be probed.
+func (w *worker) report(ctx context.Context) {
+	v := w.machine.View()
+	w.mu.Lock()
+	w.ips = nil
+	if v.Sandbox != nil {
+		w.ips = v.Sandbox.IPs
+	}
+	w.running = map[string]string{}
+	for i := range v.Containers {
+		if c := v.Containers[i].Current; c != nil && c.State == pod.Running {
+			w.running[c.Name] = c.ID
+		}
+	}
+	w.mu.Unlock()
+	if v.Stage == pod.New {
+		return
+	}
+	prev := w.k.writer.Last(w.uid)
+	if prev == nil {
+		prev = &v.Pod.Status
+	}
+	st := status.Generate(v, prev, w.k.statusNode(), time.Now())
+	if v.Stage <= pod.Finished {
+		w.k.writer.Set(ctx, v.Pod, &st)
+	}
+	w.k.probes.Set(v.Pod, st.PodIP, w.machine.Targets())
+	if st.Phase == corev1.PodRunning && !w.ran {
+		w.ran = true
+		_, span := w.k.span(ctx, "running", v.Pod, attribute.Int64("wasmplane.since_seen_us", time.Since(w.began).Microseconds()))
+		span.End(oteltrace.WithTimestamp(time.Now()))
+	}
+	if v.Stage >= pod.Ended {
+		w.k.release(w.uid)
+	}
+}
+
+// forget drops a pod of which nothing is left.
+func (k *Kubelet) forget(w *worker) {
+	k.probes.Set(w.machine.Pod(), "", nil)
+	k.cfg.Objects.Unfollow(w.uid)
+	k.writer.Forget(w.uid)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.workers, w.uid)
+	delete(k.admitted, w.uid)
+}
+
+func (k *Kubelet) statusNode() status.Node {
+	return status.Node{HostIPs: k.node.IPs(), Runtime: k.runtime}
+}

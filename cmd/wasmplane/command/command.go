@@ -1,0 +1,198 @@
+// Package command is wasmplane's command line: flags, environment and the
+// configuration file become one checked configuration, and package wire does the
+// work. What users read is written here.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/config"
+)
+
+// Version of this build, set by the linker.
+var Version = "unknown"
+
+// Main runs the command line and returns the process's exit code.
+func Main(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "kubectl" {
+		return runKubectl(args[1:])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(stdout, stderr)
+	root.SetArgs(args)
+	if err := root.ExecuteContext(ctx); err != nil {
+		var quiet *exitError
+		if errors.As(err, &quiet) {
+			return quiet.code
+		}
+		fmt.Fprintln(stderr, "error:", err)
+		return 1
+	}
+	return 0
+}
+
+// exitError ends the process with a code and without a further message.
+type exitError struct{ code int }
+
+// Error implements error.
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// app is what every command shares.
+type app struct {
+	stdout, stderr io.Writer
+	env            *viper.Viper
+}
+
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
+	a := &app{stdout: stdout, stderr: stderr, env: viper.New()}
+	a.env.SetEnvPrefix("WASMPLANE")
+	a.env.SetEnvKeyReplacer(newDashReplacer())
+	a.env.AutomaticEnv()
+	root := &cobra.Command{
+		Use:   "wasmplane",
+		Short: "A Kubernetes-compatible control plane whose policy is WebAssembly",
+		Long: `wasmplane is a Kubernetes-compatible control plane in one binary. Admission,
+authorization, scheduling, reconcile and node admission can be handed to
+sandboxed WebAssembly modules that a configuration loads.
+
+Start with:
+  wasmplane up                          on Linux, as root: real containers
+  wasmplane up --nodes simulated:3      anywhere: simulated nodes, for trying plugins
+
+Every flag can also be set by an environment variable: --data-dir is
+WASMPLANE_DATA_DIR.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddGroup(
+		&cobra.Group{ID: "cluster", Title: "A whole cluster:"},
+		&cobra.Group{ID: "use", Title: "Using it:"},
+		&cobra.Group{ID: "component", Title: "Components, one by one:"},
+	)
+	for group, commands := range map[string][]*cobra.Command{
+		"cluster":   {a.up(), a.status(), a.stop(), a.down(), a.check()},
+		"use":       {a.kubectl(), a.trace(), a.image(), a.version()},
+		"component": a.components(),
+	} {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	return root
+}
+
+// settings are the flags that lie over the configuration file.
+type settings struct {
+	dataDir, file    string
+	logLevel, format string
+}
+
+func (a *app) addDataDir(f *pflag.FlagSet, s *settings) {
+	f.StringVar(&s.dataDir, "data-dir", string(datadir.Default()), "`DIR`ectory that holds everything of the cluster")
+}
+
+func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
+	a.addDataDir(f, s)
+	f.StringVar(&s.file, "config", "", "configuration `FILE`; configs/ has commented ones")
+	f.StringVar(&s.logLevel, "log-level", "info", "least `LEVEL` of what is logged: debug, info, warn or error")
+	f.StringVar(&s.format, "log-format", "text", "`FORMAT` of the log: text or json")
+	f.String("cluster-name", "", "`NAME` of the cluster; the names of everything that it takes on this host follow from it")
+	f.String("listen", "", "`HOST:PORT` of the API (default 127.0.0.1:6443)")
+}
+
+// overrides are the scalars of the configuration that a flag or a variable sets.
+var overrides = []struct {
+	flag string
+	set  func(*config.Configuration, string)
+}{
+	{"cluster-name", func(c *config.Configuration, v string) { c.Cluster.Name = v }},
+	{"listen", func(c *config.Configuration, v string) { c.APIServer.Listen = v }},
+	{"nodes", func(c *config.Configuration, v string) { c.Node.Mode = v }},
+	{"node-name", func(c *config.Configuration, v string) { c.Node.Name = v }},
+	{"etcd-endpoints", func(c *config.Configuration, v string) { c.Store.Endpoints = splitList(v) }},
+}
+
+// load makes the configuration: defaults, then the file, then variables, then flags.
+func (a *app) load(f *pflag.FlagSet, s *settings) (*config.Configuration, error) {
+	if err := a.fromEnvironment(f); err != nil {
+		return nil, err
+	}
+	cfg := config.Default()
+	if s.file != "" {
+		loaded, err := config.LoadFile(s.file)
+		if err != nil {
+			return nil, err
+		}
+		cfg = loaded
+	}
+	for _, o := range overrides {
+		if flag := f.Lookup(o.flag); flag != nil && flag.Changed {
+			o.set(cfg, flag.Value.String())
+		}
+	}
+	if cfg.Node.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("find this host's name: %w; give the node one with node.name", err)
+		}
+		cfg.Node.Name = host
+	}
+	return cfg, cfg.Complete()
+}
+
+// fromEnvironment sets every flag that was not given from its variable.
+func (a *app) fromEnvironment(f *pflag.FlagSet) error {
+	var errs []error
+	f.VisitAll(func(flag *pflag.Flag) {
+		if value := a.env.GetString(flag.Name); !flag.Changed && value != "" {
+			if err := f.Set(flag.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("environment variable WASMPLANE_%s: %w", envName(flag.Name), err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// dir opens the data directory that the flags name.
+func (a *app) dir(f *pflag.FlagSet, s *settings) (datadir.Dir, error) {
+	if err := a.fromEnvironment(f); err != nil {
+		return "", err
+	}
+	abs, err := filepath.Abs(s.dataDir)
+	if err != nil {
+		return "", fmt.Errorf("data directory %s: %w", s.dataDir, err)
+	}
+	return datadir.Dir(abs), nil
+}
+
+func newLogger(w io.Writer, s *settings) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level: expected debug, info, warn or error, found %q", s.logLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch s.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("--log-format: expected text or json, found %q", s.format)
+}

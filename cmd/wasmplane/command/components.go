@@ -1,0 +1,96 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+)
+
+// components are the commands that run one component as a process of its own.
+func (a *app) components() []*cobra.Command {
+	return []*cobra.Command{
+		a.apiserver(),
+		a.component("scheduler", "Give each pod its node", wire.Scheduler, nil),
+		a.component("controllers", "Run the control loops", wire.Controllers, nil),
+		a.component("kubelet", "Run this machine as a node", wire.Kubelet, func(c *cobra.Command) {
+			c.Flags().String("nodes", "", "`NODES` to run: real (this machine) or simulated:N (default real)")
+			c.Flags().String("node-name", "", "`NAME` of the real node (default: the host's name)")
+		}),
+		a.component("proxy", "Route Services on this machine, and answer the cluster's DNS", wire.Proxy, nil),
+	}
+}
+
+func (a *app) apiserver() *cobra.Command {
+	var s settings
+	c := &cobra.Command{
+		Use:   "apiserver",
+		Short: "Serve the API",
+		Long: `Serve the API. It makes the cluster's certificates, and a kubeconfig for each
+component in DATA_DIR/components.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.run(c, &s, "", wire.APIServer)
+		},
+	}
+	a.addSettings(c.Flags(), &s)
+	c.Flags().String("etcd-endpoints", "", "comma-separated `URLS` of an external etcd (default: etcd in this process)")
+	return c
+}
+
+func (a *app) component(name, what string, run func(context.Context, wire.Options, func(wire.Info)) error, more func(*cobra.Command)) *cobra.Command {
+	var s settings
+	var kubeconfig string
+	c := &cobra.Command{
+		Use:   name,
+		Short: what,
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.fromEnvironment(c.Flags()); err != nil {
+				return err
+			}
+			if kubeconfig == "" {
+				return errNoKubeconfig
+			}
+			return a.run(c, &s, kubeconfig, run)
+		},
+	}
+	a.addSettings(c.Flags(), &s)
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` with the component's identity (required)")
+	if more != nil {
+		more(c)
+	}
+	return c
+}
+
+// run runs one component in the foreground; it logs to stderr.
+func (a *app) run(c *cobra.Command, s *settings, kubeconfig string, component func(context.Context, wire.Options, func(wire.Info)) error) error {
+	cfg, err := a.load(c.Flags(), s)
+	if err != nil {
+		return err
+	}
+	logger, err := newLogger(a.stderr, s)
+	if err != nil {
+		return err
+	}
+	dir, err := datadir.Open(s.dataDir)
+	if err != nil {
+		return err
+	}
+	if kubeconfig == "" { // the apiserver owns the directory
+		lock, err := dir.Lock()
+		if err != nil {
+			return err
+		}
+		defer lock.Release()
+	} else if _, err := os.Stat(kubeconfig); err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return component(c.Context(), wire.Options{
+		Config: cfg, Dir: dir, Logger: logger, Version: Version, Kubeconfig: kubeconfig,
+	}, func(wire.Info) { logger.Info("ready", "component", c.Name()) })
+}

@@ -1,0 +1,268 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/core/client"
+)
+
+// runKubectl is the real kubectl, with the default cluster's kubeconfig where the
+// user names none.
+func runKubectl(args []string) int {
+	dir := datadir.Default()
+	if d := os.Getenv("WASMPLANE_DATA_DIR"); d != "" {
+		dir = datadir.Dir(d)
+	}
+	if len(args) > 1 && args[0] == "--data-dir" {
+		dir, args = datadir.Dir(args[1]), args[2:]
+	} else if len(args) > 0 && strings.HasPrefix(args[0], "--data-dir=") {
+		dir, args = datadir.Dir(strings.TrimPrefix(args[0], "--data-dir=")), args[1:]
+	}
+	if os.Getenv("KUBECONFIG") == "" {
+		if _, err := os.Stat(dir.Kubeconfig()); err == nil {
+			_ = os.Setenv("KUBECONFIG", dir.Kubeconfig())
+		}
+	}
+	os.Args = append([]string{"kubectl"}, args...)
+	if err := kubectl.NewDefaultKubectlCommand().Execute(); err != nil {
+		return 1 // kubectl has printed it
+	}
+	return 0
+}
+
+func (a *app) kubectl() *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubectl [--data-dir DIR] ...",
+		Short: "The real kubectl, set up for the cluster of the data directory",
+		// Main runs kubectl before this tree is made: it has a tree of its own.
+		DisableFlagParsing: true,
+		Run:                func(*cobra.Command, []string) {},
+	}
+}
+
+func (a *app) version() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of wasmplane and of the Kubernetes API that it serves",
+		Args:  cobra.NoArgs,
+		Run: func(*cobra.Command, []string) {
+			fmt.Fprintf(a.stdout, "wasmplane %s (Kubernetes %s, %s, %s/%s)\n",
+				Version, version.Get().GitVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		},
+	}
+}
+
+func (a *app) check() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Tell what this host lacks for a real node, and how to get it",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			problems := wire.CheckHost(c.Context())
+			if len(problems) == 0 {
+				fmt.Fprintln(a.stdout, "This host has everything that a real node needs.")
+				return nil
+			}
+			for _, p := range problems {
+				fmt.Fprintln(a.stdout, "-", p)
+			}
+			fmt.Fprintln(a.stdout, "\nSimulated nodes work without any of this: wasmplane up --nodes simulated:3")
+			return &exitError{1}
+		},
+	}
+}
+
+func (a *app) status() *cobra.Command {
+	var s settings
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Tell whether the cluster runs, and how its parts are",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := a.dir(c.Flags(), &s)
+			if err != nil {
+				return err
+			}
+			return a.showStatus(c.Context(), dir)
+		},
+	}
+	a.addDataDir(c.Flags(), &s)
+	return c
+}
+
+func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
+	state, err := dir.ReadState()
+	if err != nil {
+		return err
+	}
+	pid, err := dir.Owner()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "cluster:  %s (%s)\ndata:     %s\nnodes:    %s\n", state.Cluster, state.Version, dir, state.Nodes)
+	if pid == 0 {
+		fmt.Fprintln(a.stdout, "control plane: not running; start it with: wasmplane up --data-dir", dir)
+		return &exitError{1}
+	}
+	fmt.Fprintf(a.stdout, "control plane: process %d, up for %s, at %s\n", pid, short(time.Since(state.Started)), state.Server)
+	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "status")
+	if err != nil {
+		return err
+	}
+	set, err := client.New(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	ready, err := set.Kube.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "true").DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("the apiserver is not ready: %w", err)
+	}
+	fmt.Fprintln(a.stdout, "apiserver: ready,", strings.Count(string(ready), "[+]"), "checks ok")
+	nodes, err := set.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "\nNODE\tREADY\tPODS")
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if i == 20 {
+			fmt.Fprintf(w, "and %d more\t\t\n", len(nodes.Items)-i)
+			break
+		}
+		pods, err := set.Kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
+		if err != nil {
+			return fmt.Errorf("list pods of node %s: %w", n.Name, err)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\n", n.Name, condition(n, corev1.NodeReady), len(pods.Items))
+	}
+	return w.Flush()
+}
+
+func condition(n *corev1.Node, kind corev1.NodeConditionType) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return string(c.Status)
+		}
+	}
+	return "Unknown"
+}
+
+func (a *app) image() *cobra.Command {
+	var s settings
+	c := &cobra.Command{Use: "image", Short: "Images of the real node"}
+	a.addDataDir(c.PersistentFlags(), &s)
+	c.AddCommand(
+		&cobra.Command{
+			Use:   "import FILE...",
+			Short: "Import images from OCI layouts (folder or tar) and docker archives",
+			Args:  cobra.MinimumNArgs(1),
+			RunE: func(c *cobra.Command, files []string) error {
+				dir, err := a.dir(c.Flags(), &s)
+				if err != nil {
+					return err
+				}
+				for _, f := range files {
+					names, err := wire.ImportImages(c.Context(), dir, f)
+					if err != nil {
+						return err
+					}
+					for _, name := range names {
+						fmt.Fprintln(a.stdout, "imported", name)
+					}
+				}
+				return nil
+			},
+		},
+		&cobra.Command{
+			Use:   "ls",
+			Short: "List the images",
+			Args:  cobra.NoArgs,
+			RunE: func(c *cobra.Command, _ []string) error {
+				dir, err := a.dir(c.Flags(), &s)
+				if err != nil {
+					return err
+				}
+				images, err := wire.ListImages(c.Context(), dir)
+				if err != nil {
+					return err
+				}
+				w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+				fmt.Fprintln(w, "IMAGE\tID\tSIZE")
+				for _, i := range images {
+					fmt.Fprintf(w, "%s\t%.19s\t%.1f MB\n", i.Name, i.ID, float64(i.Size)/1e6)
+				}
+				return w.Flush()
+			},
+		},
+	)
+	return c
+}
+
+func (a *app) trace() *cobra.Command {
+	var s settings
+	var namespace, output, kubeconfig string
+	var all bool
+	c := &cobra.Command{
+		Use:   "trace KIND/NAME",
+		Short: "Show what happened to one apply: every step, who decided what, and how long it took",
+		Example: `  wasmplane trace deployment/nginx-deployment
+  wasmplane trace pod/web-0 -n shop -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			kind, name, ok := strings.Cut(args[0], "/")
+			if !ok || kind == "" || name == "" {
+				return fmt.Errorf("expected KIND/NAME such as deployment/nginx, found %q", args[0])
+			}
+			if output != "" && output != "json" {
+				return fmt.Errorf("-o: expected json, found %q", output)
+			}
+			if kubeconfig == "" {
+				kubeconfig = os.Getenv("KUBECONFIG")
+			}
+			if kubeconfig == "" {
+				dir, err := a.dir(c.Flags(), &s)
+				if err != nil {
+					return err
+				}
+				kubeconfig = dir.Kubeconfig()
+			}
+			journey, err := wire.Journey(c.Context(), kubeconfig, kind, namespace, name, all)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				enc := json.NewEncoder(a.stdout)
+				enc.SetIndent("", "  ")
+				return enc.Encode(journey)
+			}
+			return wire.RenderJourney(a.stdout, journey)
+		},
+	}
+	a.addDataDir(c.Flags(), &s)
+	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "`NAMESPACE` of the object")
+	c.Flags().StringVarP(&output, "output", "o", "", "`FORMAT` of the answer: json (default: a tree for people)")
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
+	c.Flags().BoolVar(&all, "all", false, "show every request, not only the latest generation's")
+	return c
+}
+
+var errNoKubeconfig = errors.New("--kubeconfig is missing: `wasmplane apiserver` writes one for each component below its data directory, in components/")

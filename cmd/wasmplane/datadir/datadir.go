@@ -1,0 +1,227 @@
+// Package datadir is the layout of a cluster's data directory, and the lock that
+// keeps two instances out of one. Everything that a cluster writes, apart from
+// the network itself and container logs, lies below it.
+package datadir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Dir is a data directory.
+type Dir string
+
+// Default is /var/lib/wasmplane for root; for others a folder of their own data
+// directory ($XDG_DATA_HOME or ~/.local/share).
+func Default() Dir {
+	if os.Geteuid() == 0 {
+		return "/var/lib/wasmplane"
+	}
+	if data := os.Getenv("XDG_DATA_HOME"); data != "" {
+		return Dir(filepath.Join(data, "wasmplane"))
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "."
+	}
+	return Dir(filepath.Join(home, ".local", "share", "wasmplane"))
+}
+
+// Open makes the directory, closed to other users, and returns its absolute path.
+func Open(path string) (Dir, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("data directory %s: %w", path, err)
+	}
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return "", fmt.Errorf("make the data directory: %w; choose another one with --data-dir", err)
+	}
+	return Dir(abs), nil
+}
+
+func (d Dir) join(parts ...string) string {
+	return filepath.Join(append([]string{string(d)}, parts...)...)
+}
+
+// Kubeconfig of the cluster's administrator; it exists once the cluster is ready.
+func (d Dir) Kubeconfig() string { return d.join("kubeconfig") }
+
+// ComponentKubeconfig is where a component that runs as a process of its own finds its credentials.
+func (d Dir) ComponentKubeconfig(component string) string {
+	return d.join("components", component+".kubeconfig")
+}
+
+// PKI holds certificates and keys.
+func (d Dir) PKI() string { return d.join("pki") }
+
+// Etcd holds the embedded store.
+func (d Dir) Etcd() string { return d.join("etcd") }
+
+// Node holds the real node: containerd, kubelet, volumes.
+func (d Dir) Node() string { return d.join("node") }
+
+// Simulated holds what simulated nodes write.
+func (d Dir) Simulated() string { return d.join("simulated") }
+
+// PluginCache holds compiled plugins.
+func (d Dir) PluginCache() string { return d.join("plugin-cache") }
+
+// Log is the log of a cluster that runs in the foreground.
+func (d Dir) Log() string { return d.join("wasmplane.log") }
+
+func (d Dir) lockFile() string  { return d.join("lock") }
+func (d Dir) stateFile() string { return d.join("state.json") }
+
+// Exists says whether a cluster has been here.
+func (d Dir) Exists() bool {
+	_, err := os.Stat(d.stateFile())
+	return err == nil
+}
+
+// State is what one command leaves for the next.
+type State struct {
+	Cluster     string    `json:"cluster"`
+	PodCIDR     string    `json:"podCIDR"`
+	ServiceCIDR string    `json:"serviceCIDR"`
+	Nodes       string    `json:"nodes"`
+	NodeName    string    `json:"nodeName"`
+	Server      string    `json:"server"`
+	Started     time.Time `json:"started"`
+	Version     string    `json:"version"`
+	LogDir      string    `json:"logDir"`
+	LogLinkDir  string    `json:"logLinkDir"`
+	// CRIEndpoint, where the node uses a runtime that isn't ours.
+	CRIEndpoint string `json:"criEndpoint,omitempty"`
+}
+
+// ReadState reads what the last start left.
+func (d Dir) ReadState() (State, error) {
+	var s State
+	data, err := os.ReadFile(d.stateFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, fmt.Errorf("%s holds no cluster; start one with: wasmplane up --data-dir %s", d, d)
+	}
+	if err != nil {
+		return s, fmt.Errorf("read the cluster's state: %w", err)
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("read %s: %w", d.stateFile(), err)
+	}
+	return s, nil
+}
+
+// WriteState replaces the state.
+func (d Dir) WriteState(s State) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the cluster's state: %w", err)
+	}
+	next := d.stateFile() + ".next"
+	if err := os.WriteFile(next, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write the cluster's state: %w", err)
+	}
+	if err := os.Rename(next, d.stateFile()); err != nil {
+		return fmt.Errorf("write the cluster's state: %w", err)
+	}
+	return nil
+}
+
+// Lock is held by the instance that uses the directory.
+type Lock struct{ file *os.File }
+
+// InUseError: another instance has the directory.
+type InUseError struct {
+	Dir Dir
+	PID int // 0 = unknown
+}
+
+// Error implements error.
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("data directory %s is in use by process %d; stop it with `wasmplane stop --data-dir %s`, or choose another directory and --cluster-name", e.Dir, e.PID, e.Dir)
+}
+
+// Lock takes the directory. The lock goes with the process, however it ends.
+func (d Dir) Lock() (*Lock, error) {
+	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid := readPID(f)
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, &InUseError{Dir: d, PID: pid}
+		}
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := errors.Join(f.Truncate(0), writePID(f)); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	return &Lock{file: f}, nil
+}
+
+// Release gives the directory back.
+func (l *Lock) Release() { _ = l.file.Close() }
+
+// Owner is the process that has the directory; 0 = none.
+func (d Dir) Owner() (int, error) {
+	l, err := d.Lock()
+	var used *InUseError
+	if errors.As(err, &used) {
+		return used.PID, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	l.Release()
+	return 0, nil
+}
+
+// AwaitRelease waits until nobody has the directory; the caller bounds it with done.
+func (d Dir) AwaitRelease(done <-chan struct{}) error {
+	f, err := os.Open(d.lockFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the data directory: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		timer := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-done:
+			timer.Stop()
+			return fmt.Errorf("process %d still has %s", readPID(f), d)
+		case <-timer.C:
+		}
+	}
+}
+
+func readPID(f *os.File) int {
+	buf := make([]byte, 32)
+	n, _ := f.ReadAt(buf, 0)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	return pid
+}
+
+func writePID(f *os.File) error {
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}

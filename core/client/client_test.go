@@ -1,0 +1,123 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func get(t *testing.T, ctx context.Context, h http.HandlerFunc) *http.Response { //nolint:revive // t first, as everywhere in tests
+	t.Helper()
+	cfg := InMemory(h, &user.DefaultInfo{Name: "alice"}, "test")
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api?x=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := cfg.Transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+func TestTheHandlerSeesWhoAsksAndWhat(t *testing.T) {
+	resp := get(t, t.Context(), func(w http.ResponseWriter, r *http.Request) {
+		u, _ := genericrequest.UserFrom(r.Context())
+		w.Header().Set("X-Kind", "a")
+		w.WriteHeader(http.StatusTeapot)
+		w.Header().Set("X-Late", "b")
+		fmt.Fprint(w, u.GetName(), " ", r.RequestURI)
+	})
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.Body.Close() != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusTeapot || string(body) != "alice /api?x=1" || resp.Header.Get("X-Kind") != "a" || resp.Header.Get("X-Late") != "" {
+		t.Fatalf("%d %q %v", resp.StatusCode, body, resp.Header)
+	}
+}
+
+func TestAWatchIsReadWhileItIsWrittenAndEndsWithItsReader(t *testing.T) {
+	next, ended := make(chan string), make(chan struct{})
+	resp := get(t, t.Context(), func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case line := <-next:
+				fmt.Fprintln(w, line)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	lines := bufio.NewReader(resp.Body)
+	for _, want := range []string{"one\n", "two\n"} {
+		next <- strings.TrimSpace(want)
+		if got, err := lines.ReadString('\n'); err != nil || got != want {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+}
+
+func TestAHandlerThatIsFarAheadWaits(t *testing.T) {
+	const total = 8 * maxBuffered
+	resp := get(t, t.Context(), func(w http.ResponseWriter, _ *http.Request) {
+		chunk := make([]byte, 64<<10)
+		for range total / len(chunk) {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil || n != total {
+		t.Fatalf("read %d of %d bytes, %v", n, total, err)
+	}
+	if body := resp.Body.(*response); body.buf.Cap() > 4*maxBuffered {
+		t.Fatalf("the buffer grew to %d bytes", body.buf.Cap())
+	}
+	_ = resp.Body.Close()
+}
+
+func TestAnAbortedHandlerIsAnError(t *testing.T) {
+	resp := get(t, t.Context(), func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "half")
+		panic(http.ErrAbortHandler)
+	})
+	_, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err == nil {
+		t.Fatal("an aborted answer looked complete")
+	}
+}
+
+func TestTheEndOfTheContextEndsTheRequest(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	resp := get(t, ctx, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "x")
+		<-r.Context().Done()
+	})
+	cancel()
+	_, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}

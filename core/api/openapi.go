@@ -16,7 +16,6 @@ import (
 	"k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	generated "k8s.io/kubernetes/pkg/generated/openapi"
@@ -56,9 +55,32 @@ func (c *Contract) OpenAPIV2Spec() (*spec.Swagger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build OpenAPI v2: %w", err)
 	}
-	// Old clients take defaults in v2 for something else.
-	s.Definitions = handler.PruneDefaults(s.Definitions)
+	for name, d := range s.Definitions {
+		dropDefaults(&d)
+		s.Definitions[name] = d
+	}
 	return s, nil
+}
+
+// dropDefaults: upstream serves defaults in v3 only, since clients of v2 stumble over them.
+func dropDefaults(s *spec.Schema) {
+	if s == nil {
+		return
+	}
+	s.Default = nil
+	for name, p := range s.Properties {
+		dropDefaults(&p)
+		s.Properties[name] = p
+	}
+	for i := range s.AllOf {
+		dropDefaults(&s.AllOf[i])
+	}
+	if s.Items != nil {
+		dropDefaults(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil {
+		dropDefaults(s.AdditionalProperties.Schema)
+	}
 }
 
 // OpenAPIV2 is the document that /openapi/v2 serves, as JSON and as protobuf.

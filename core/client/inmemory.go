@@ -155,10 +155,10 @@ func (r *response) Read(p []byte) (int, error) {
 		n, err := r.buf.Read(p)
 		r.cond.Broadcast()
 		return n, err
-	case r.done:
-		return 0, io.EOF
+	case r.aborted:
+		return 0, context.Canceled
 	}
-	return 0, context.Canceled
+	return 0, io.EOF
 }
 
 // Close implements io.Closer for the client; the handler's context ends.

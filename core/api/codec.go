@@ -90,15 +90,31 @@ func (c *codec) quick(data []byte) runtime.Object {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, o); err != nil {
 		return nil
 	}
-	k := o.GetObjectKind().GroupVersionKind()
-	if k.Empty() {
-		o.GetObjectKind().SetGroupVersionKind(c.gvk)
-		return o
-	}
-	if k != c.gvk {
+	if !c.accepts(o) {
 		return nil
 	}
 	return o
+}
+
+// quickStrict is quick with the unknown and duplicate fields found.
+func (c *codec) quickStrict(data []byte) (runtime.Object, []error) {
+	o := c.empty()
+	unknown, err := kjson.UnmarshalStrict(data, o)
+	if err != nil || !c.accepts(o) {
+		return nil, nil
+	}
+	return o, unknown
+}
+
+// accepts says whether o is of c's kind. What names no kind is taken for it, as
+// the path of the request names one.
+func (c *codec) accepts(o runtime.Object) bool {
+	k := o.GetObjectKind().GroupVersionKind()
+	if k.Empty() {
+		o.GetObjectKind().SetGroupVersionKind(c.gvk)
+		return true
+	}
+	return k == c.gvk
 }
 
 // decode reads data as whatever kind it says, and fails where that is not c's.
@@ -242,6 +258,11 @@ func (c *Contract) DecodeStrict(r *Resource, version string, data []byte, mediaT
 	cd, ok := r.codecs[version].(*codec)
 	if !ok {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))
+	}
+	if mediaType == object.JSON {
+		if o, unknown := cd.quickStrict(data); o != nil {
+			return o, unknown, nil
+		}
 	}
 	s, err := cd.serializer(mediaType, true)
 	if err != nil {

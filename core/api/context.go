@@ -12,9 +12,14 @@ import (
 
 // StrategyInfo is what upstream's strategies look up in their context.
 type StrategyInfo struct {
-	// Request is the parsed request; declarative validation reads its subresource.
-	Request *request.RequestInfo
-	User    user.Info
+	// Request is the parsed request. Declarative validation reads its group,
+	// version and subresource; without it they are taken from the three below.
+	Request     *request.RequestInfo
+	Resource    *Resource
+	Version     string // "" = the preferred one
+	Subresource string
+
+	User user.Info
 	// Namespace of the object; "" for cluster-wide ones.
 	Namespace string
 	// Warn receives what the client is to be warned of; nil drops it.
@@ -27,7 +32,7 @@ func StrategyContext(ctx context.Context, info StrategyInfo) context.Context {
 	ctx = klog.NewContext(ctx, logr.Discard())
 	ctx = request.WithNamespace(ctx, info.Namespace)
 	if info.Request == nil {
-		info.Request = &request.RequestInfo{IsResourceRequest: true, Namespace: info.Namespace}
+		info.Request = info.request()
 	}
 	ctx = request.WithRequestInfo(ctx, info.Request)
 	if info.User != nil {
@@ -37,6 +42,18 @@ func StrategyContext(ctx context.Context, info StrategyInfo) context.Context {
 		ctx = warning.WithWarningRecorder(ctx, warner(info.Warn))
 	}
 	return ctx
+}
+
+func (i StrategyInfo) request() *request.RequestInfo {
+	r := &request.RequestInfo{IsResourceRequest: true, Namespace: i.Namespace, APIVersion: i.Version, Subresource: i.Subresource}
+	if i.Resource == nil {
+		return r
+	}
+	r.APIGroup, r.Resource = i.Resource.Group, i.Resource.GroupResource.Resource
+	if r.APIVersion == "" {
+		r.APIVersion = i.Resource.Versions[0]
+	}
+	return r
 }
 
 type warner func(string)

@@ -1,0 +1,44 @@
+package api
+
+import (
+	"fmt"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/builder3"
+)
+
+// ScaleFieldManager manages the fields of autoscaling/v1 Scale, whose managed
+// fields are a view of the scaled object's: see ScaleFrom and ApplyScale.
+func (c *Contract) ScaleFieldManager() (*managedfields.FieldManager, error) {
+	m := c.models
+	gvk := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	key := managerKey{schema.GroupResource{Group: gvk.Group}, gvk.Version, "scale"}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if fm := m.managers[key]; fm != nil {
+		return fm, nil
+	}
+	scheme := c.schemes.builtin
+	name, err := scheme.ToOpenAPIDefinitionName(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("OpenAPI name of Scale: %w", err)
+	}
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(m.config(), name)
+	if err != nil {
+		return nil, fmt.Errorf("schema of Scale: %w", err)
+	}
+	tc, err := managedfields.NewTypeConverter(schemas, false)
+	if err != nil {
+		return nil, fmt.Errorf("type converter of Scale: %w", err)
+	}
+	hub := schema.GroupVersion{Group: gvk.Group, Version: runtime.APIVersionInternal}
+	fm, err := managedfields.NewDefaultFieldManager(tc, scheme, scheme, scheme, gvk, hub, "scale", nil)
+	if err != nil {
+		return nil, fmt.Errorf("field manager of Scale: %w", err)
+	}
+	m.managers[key] = fm
+	return fm, nil
+}

@@ -6,6 +6,7 @@ package engine
 
 import (
 	"context"
+	"io"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -70,4 +71,11 @@ type Engine interface {
 	Images
 	Observer
 	Streams
+}
+
+// LogReader is an optional power of an Engine that keeps logs itself: the rest
+// writes them where the sandbox's LogDirectory says. The reader's lines are in
+// the CRI's log format.
+type LogReader interface {
+	Logs(ctx context.Context, id string) (io.ReadCloser, error)
 }

@@ -1,0 +1,66 @@
+package native
+
+import (
+	"context"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/networking/v1"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+)
+
+// defaultIngressClass names the default class in ingresses that name none.
+type defaultIngressClass struct {
+	lister listers.IngressClassLister
+	warm   warm
+}
+
+func newDefaultIngressClass(d Deps) *defaultIngressClass {
+	classes := d.Informers.Networking().V1().IngressClasses()
+	return &defaultIngressClass{classes.Lister(), warmOf(d, classes.Informer())}
+}
+
+func (*defaultIngressClass) Name() string { return "DefaultIngressClass" }
+
+func (*defaultIngressClass) Handles(r *admission.Request) bool {
+	return on("networking.k8s.io", "ingresses", "", admission.Create).Handles(r)
+}
+
+func (p *defaultIngressClass) Mutate(ctx context.Context, r *admission.Request) error {
+	given, err := typed[*networkingv1.Ingress](r.Object)
+	if err != nil {
+		return err
+	}
+	if _, ok := given.Annotations["kubernetes.io/ingress.class"]; ok || given.Spec.IngressClassName != nil {
+		return nil
+	}
+	if err := p.warm.wait(ctx, r); err != nil {
+		return err
+	}
+	class, err := p.newest()
+	if err != nil {
+		return admission.Forbidden(r, err)
+	}
+	if class == nil {
+		return nil
+	}
+	ingress := copied(given)
+	ingress.Spec.IngressClassName = &class.Name
+	r.Object.SetVersioned(ingress)
+	return nil
+}
+
+func (p *defaultIngressClass) newest() (*networkingv1.IngressClass, error) {
+	all, err := p.lister.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	var found *networkingv1.IngressClass
+	for _, c := range all {
+		if c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true" && (found == nil || newer(c, found)) {
+			found = c.DeepCopy()
+		}
+	}
+	return found, nil
+}

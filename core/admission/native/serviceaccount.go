@@ -1,0 +1,279 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+)
+
+// serviceAccount gives every pod a service account, its pull secrets and, as a
+// projected volume, its token; and refuses pods whose account does not exist.
+type serviceAccount struct {
+	client kubernetes.Interface
+	lister listers.ServiceAccountLister
+	warm   warm
+}
+
+const (
+	tokenVolumePrefix = "kube-api-access-"
+	tokenMountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
+	// tokenSeconds is what upstream asks for; the issuer extends exactly this life.
+	tokenSeconds       = 60*60 + 7
+	defaultAccount     = "default"
+	mountableSecretsBy = "kubernetes.io/enforce-mountable-secrets"
+)
+
+func newServiceAccount(d Deps) *serviceAccount {
+	accounts := d.Informers.Core().V1().ServiceAccounts()
+	return &serviceAccount{d.Client, accounts.Lister(), warmOf(d, accounts.Informer())}
+}
+
+func (*serviceAccount) Name() string { return "ServiceAccount" }
+
+func (*serviceAccount) Handles(r *admission.Request) bool {
+	return on("", "pods", "", admission.Create).Handles(r) || on("", "pods", "ephemeralcontainers", admission.Update).Handles(r)
+}
+
+func (p *serviceAccount) Mutate(ctx context.Context, r *admission.Request) error {
+	if r.Operation != admission.Create {
+		return nil
+	}
+	given, err := typed[*corev1.Pod](r.Object)
+	if err != nil {
+		return err
+	}
+	// A mirror pod whose spec differs from its file's would be deleted by the kubelet at once.
+	if isMirror(given) {
+		return p.Validate(ctx, r)
+	}
+	pod := copied(given)
+	if pod.Spec.ServiceAccountName == "" {
+		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = defaultAccount, defaultAccount
+	}
+	account, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return err
+	}
+	if automounts(account, pod) {
+		mountToken(pod)
+	}
+	if len(pod.Spec.ImagePullSecrets) == 0 {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, account.ImagePullSecrets...)
+	}
+	setIfChanged(r, given, pod)
+	return nil
+}
+
+func isMirror(p *corev1.Pod) bool {
+	_, ok := p.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}
+
+// account waits a little for the default account, which a controller makes just
+// after the namespace.
+func (p *serviceAccount) account(ctx context.Context, r *admission.Request, name string) (*corev1.ServiceAccount, error) {
+	refuse := func(err error) error {
+		return admission.Forbidden(r, fmt.Errorf("error looking up service account %s/%s: %w", r.Namespace, name, err))
+	}
+	if err := p.warm.wait(ctx, r); err != nil {
+		return nil, err
+	}
+	attempts := 1
+	if name == defaultAccount {
+		attempts = 10
+	}
+	for attempt := range attempts {
+		if attempt > 0 {
+			select {
+			case <-ctx.Done():
+				return nil, refuse(ctx.Err())
+			case <-time.After(150 * time.Millisecond):
+			}
+		}
+		account, err := cached(
+			func() (*corev1.ServiceAccount, error) { return p.lister.ServiceAccounts(r.Namespace).Get(name) },
+			func() (*corev1.ServiceAccount, error) {
+				return p.client.CoreV1().ServiceAccounts(r.Namespace).Get(ctx, name, metav1.GetOptions{})
+			})
+		if err == nil {
+			return account, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, refuse(err)
+		}
+	}
+	return nil, refuse(apierrors.NewNotFound(corev1.Resource("serviceaccount"), name))
+}
+
+// automounts: the pod's wish, else the account's, else yes.
+func automounts(a *corev1.ServiceAccount, p *corev1.Pod) bool {
+	return ptr.Deref(p.Spec.AutomountServiceAccountToken, ptr.Deref(a.AutomountServiceAccountToken, true))
+}
+
+// mountToken mounts the token into every container that has nothing at its path.
+func mountToken(p *corev1.Pod) {
+	name, has := "", false
+	for _, v := range p.Spec.Volumes {
+		if strings.HasPrefix(v.Name, tokenVolumePrefix) {
+			name, has = v.Name, true
+			break
+		}
+	}
+	if !has {
+		name = names.SimpleNameGenerator.GenerateName(tokenVolumePrefix)
+	}
+	needed := false
+	mount := func(containers []corev1.Container) {
+		for i := range containers {
+			if !mountsAt(containers[i], tokenMountPath) {
+				containers[i].VolumeMounts = append(containers[i].VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+				needed = true
+			}
+		}
+	}
+	mount(p.Spec.InitContainers)
+	mount(p.Spec.Containers)
+	if needed && !has {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
+	}
+}
+
+func mountsAt(c corev1.Container, path string) bool {
+	for _, m := range c.VolumeMounts {
+		if m.MountPath == path {
+			return true
+		}
+	}
+	return false
+}
+
+func tokenVolume() *corev1.ProjectedVolumeSource {
+	return &corev1.ProjectedVolumeSource{
+		DefaultMode: ptr.To(corev1.ProjectedVolumeSourceDefaultMode),
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr.To(int64(tokenSeconds))}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+			}}}},
+		},
+	}
+}
+
+func (p *serviceAccount) Validate(ctx context.Context, r *admission.Request) error {
+	pod, err := typed[*corev1.Pod](r.Object)
+	if err != nil {
+		return err
+	}
+	if isMirror(pod) && r.Operation == admission.Create {
+		return validateMirror(r, pod)
+	}
+	if pod.Spec.ServiceAccountName == "" {
+		return admission.Forbidden(r, fmt.Errorf("no service account specified for pod %s/%s", r.Namespace, pod.Name))
+	}
+	account, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return err
+	}
+	if enforced, _ := strconv.ParseBool(account.Annotations[mountableSecretsBy]); !enforced {
+		return nil
+	}
+	if err := limitSecrets(account, pod, r.Subresource == "ephemeralcontainers"); err != nil {
+		return admission.Forbidden(r, err)
+	}
+	return nil
+}
+
+func validateMirror(r *admission.Request, pod *corev1.Pod) error {
+	if pod.Spec.ServiceAccountName != "" {
+		return admission.Forbidden(r, errors.New("a mirror pod may not reference service accounts"))
+	}
+	if refersToSecret(pod) {
+		return admission.Forbidden(r, errors.New("a mirror pod may not reference secrets"))
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			if s.ServiceAccountToken != nil {
+				return admission.Forbidden(r, errors.New("a mirror pod may not use ServiceAccountToken volume projections"))
+			}
+		}
+	}
+	return nil
+}
+
+// limitSecrets holds a pod to the secrets that its account lists.
+func limitSecrets(account *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {
+	allowed := map[string]bool{}
+	for _, s := range account.Secrets {
+		allowed[s.Name] = true
+	}
+	check := func(kind, name string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
+		for _, e := range env {
+			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !allowed[e.ValueFrom.SecretKeyRef.Name] {
+				return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret", kind, name, e.Name, e.ValueFrom.SecretKeyRef.Name, account.Name)
+			}
+		}
+		for _, f := range from {
+			if f.SecretRef != nil && !allowed[f.SecretRef.Name] {
+				return fmt.Errorf("%s %s with envFrom referencing secret.secretName=%q is not allowed because service account %s does not reference that secret", kind, name, f.SecretRef.Name, account.Name)
+			}
+		}
+		return nil
+	}
+	if ephemeral {
+		for _, c := range pod.Spec.EphemeralContainers {
+			if err := check("ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Secret != nil && !allowed[v.Secret.SecretName] {
+			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s does not reference that secret", v.Secret.SecretName, account.Name)
+		}
+	}
+	for _, c := range pod.Spec.InitContainers {
+		if err := check("init container", c.Name, c.Env, c.EnvFrom); err != nil {
+			return err
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		if err := check("container", c.Name, c.Env, c.EnvFrom); err != nil {
+			return err
+		}
+	}
+	return limitPullSecrets(account, pod)
+}
+
+func limitPullSecrets(account *corev1.ServiceAccount, pod *corev1.Pod) error {
+	allowed := map[string]bool{}
+	for _, s := range account.ImagePullSecrets {
+		allowed[s.Name] = true
+	}
+	for i, s := range pod.Spec.ImagePullSecrets {
+		if !allowed[s.Name] {
+			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does not reference that imagePullSecret", i, s.Name, account.Name)
+		}
+	}
+	return nil
+}

@@ -48,6 +48,7 @@ const (
 // Child is a running containerd.
 type Child struct {
 	cfg     Config
+	bin     string // the directory of the helpers
 	adopted bool
 
 	mu      sync.Mutex
@@ -62,11 +63,11 @@ func Start(ctx context.Context, cfg Config) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	rendered, sum, err := cfg.prepare()
+	bin, rendered, sum, err := cfg.prepare()
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{cfg: cfg}
+	c := &Child{cfg: cfg, bin: bin}
 	if c.process, err = adopt(ctx, cfg, sum); err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func Start(ctx context.Context, cfg Config) (*Child, error) {
 	if err := writeFile(cfg.configFile(), rendered, 0o600); err != nil {
 		return nil, err
 	}
-	if c.process, err = launch(ctx, cfg, sum); err != nil {
+	if c.process, err = launch(ctx, cfg, bin, sum); err != nil {
 		return nil, err
 	}
 	cfg.Log.Info("containerd was started", "pid", c.process.PID, "socket", cfg.Socket())
@@ -148,7 +149,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 func (c *Child) restart(ctx context.Context) error {
-	next, err := launch(ctx, c.cfg, c.current().Hash)
+	next, err := launch(ctx, c.cfg, c.bin, c.current().Hash)
 	if err != nil {
 		return err
 	}
@@ -232,7 +233,7 @@ func stop(ctx context.Context, cfg Config, w *watched) error {
 
 // prepare makes the directories, unpacks the helpers and renders the
 // configuration that the child is to have.
-func (c Config) prepare() (rendered []byte, sum string, err error) {
+func (c Config) prepare() (bin string, rendered []byte, sum string, err error) {
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
@@ -242,17 +243,16 @@ func (c Config) prepare() (rendered []byte, sum string, err error) {
 		{filepath.Join(c.Dir, "log"), 0o700}, {c.RegistryDir(), 0o755}, {c.CNIConfDir, 0o755},
 	} {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
-			return nil, "", fmt.Errorf("make containerd's directories: %w", err)
+			return "", nil, "", fmt.Errorf("make containerd's directories: %w", err)
 		}
 	}
-	bin, err := unpack(c.Helpers, filepath.Join(c.Dir, "bin"))
-	if err != nil {
-		return nil, "", err
+	if bin, err = unpack(c.Helpers, filepath.Join(c.Dir, "bin")); err != nil {
+		return "", nil, "", err
 	}
 	if rendered, err = c.render(bin); err != nil {
-		return nil, "", err
+		return "", nil, "", err
 	}
-	return rendered, hash(rendered), nil
+	return bin, rendered, hash(rendered), nil
 }
 
 // freshBoot empties the state directory when the machine was booted since: it
@@ -307,7 +307,7 @@ func adopt(ctx context.Context, cfg Config, sum string) (*watched, error) {
 }
 
 // launch starts containerd and waits until it answers.
-func launch(ctx context.Context, cfg Config, sum string) (*watched, error) {
+func launch(ctx context.Context, cfg Config, bin, sum string) (*watched, error) {
 	encoded, err := json.Marshal(role{
 		Config: cfg.configFile(), Cgroup: cfg.Names.RuntimeCgroup(),
 		Lock: cfg.lockFile(), PIDFile: cfg.pidFile(), Hash: sum,
@@ -324,7 +324,7 @@ func launch(ctx context.Context, cfg Config, sum string) (*watched, error) {
 	// The file behind /proc/self/exe is ours even after an upgrade replaced the path.
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{"containerd", "--config", cfg.configFile()} // for ps; MaybeRun does not read it
-	cmd.Env = childEnv(os.Environ(), string(encoded))
+	cmd.Env = childEnv(os.Environ(), string(encoded), bin)
 	cmd.Dir = cfg.Dir
 	cmd.Stdout, cmd.Stderr = crash, crash
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -352,16 +352,23 @@ func launch(ctx context.Context, cfg Config, sum string) (*watched, error) {
 // childEnv passes on what a container runtime needs of our environment: where
 // programs are, and proxies for pulls. Anything else could change its behaviour,
 // and would make an adopted child differ from a started one.
-func childEnv(env []string, encoded string) []string {
+//
+// The helpers come first on PATH: when containerd finds the shims of an earlier one
+// it looks for their program there and not in its configuration, and calls every
+// container dead whose shim's program it does not find.
+func childEnv(env []string, encoded, bin string) []string {
 	out := []string{roleVariable + "=" + encoded}
+	path := bin
 	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
+		name, value, _ := strings.Cut(kv, "=")
 		switch strings.ToUpper(name) {
-		case "PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG", "TZ":
+		case "PATH":
+			path += ":" + value
+		case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG", "TZ":
 			out = append(out, kv)
 		}
 	}
-	return out
+	return append(out, "PATH="+path)
 }
 
 // lastWords is the end of what the child wrote before its log was set up, or when

@@ -1,6 +1,7 @@
 package realnode_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +11,12 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func TestMain(m *testing.M) { os.Exit(nodetest.Main(m)) }
+func TestMain(m *testing.M) {
+	if encoded := os.Getenv(parentVariable); encoded != "" && os.Getenv("WASMPLANE_CONTAINERD_ROLE") == "" {
+		os.Exit(parent(context.Background(), encoded))
+	}
+	os.Exit(nodetest.Main(m))
+}
 
 // A pod's whole life on a real node: sandbox with an address, container, exec, log,
 // the stop, and nothing left behind.

@@ -212,3 +212,9 @@ func sortedKeys(m map[string]int) []string {
 	slices.Sort(keys)
 	return keys
 }
+
+// DecodeNode decodes a section that another package owns, as strictly as the
+// document's own; path is the section's, for messages.
+func DecodeNode(n *yaml.Node, into any, path string) error {
+	return decode(n, reflect.ValueOf(into).Elem(), path)
+}

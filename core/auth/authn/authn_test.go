@@ -204,7 +204,7 @@ func TestReviewToken(t *testing.T) {
 		{"secret", nil, true}, {"secret", []string{"vault"}, false}, {"guess", nil, false}, {"expired", nil, false},
 	} {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: c.token, Audiences: c.auds}}
-		if err := w.Review(t.Context(), review); err != nil {
+		if err := w.ReviewToken(t.Context(), review); err != nil {
 			t.Fatal(err)
 		}
 		if review.Status.Authenticated != c.ok {
@@ -214,7 +214,7 @@ func TestReviewToken(t *testing.T) {
 			t.Errorf("%s: groups %q", c.token, review.Status.User.Groups)
 		}
 	}
-	if err := w.Review(t.Context(), &authenticationv1.TokenReview{}); err == nil {
+	if err := w.ReviewToken(t.Context(), &authenticationv1.TokenReview{}); err == nil {
 		t.Error("an empty token was reviewed")
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Review answers a TokenReview into its status. The returned error is an
+// ReviewToken answers a TokenReview into its status. The returned error is an
 // API status error about the question itself; a bad token is an answer.
-func (a *Authenticator) Review(ctx context.Context, review *authenticationv1.TokenReview) error {
+func (a *Authenticator) ReviewToken(ctx context.Context, review *authenticationv1.TokenReview) error {
 	if review.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}

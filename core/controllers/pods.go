@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"sync"
@@ -276,4 +277,26 @@ func addIndex(informer cache.SharedIndexInformer, name string, f cache.IndexFunc
 		return nil
 	}
 	return informer.AddIndexers(cache.Indexers{name: f})
+}
+
+// PatchPodStatus sets a pod's phase (empty = as it is) and one condition (no type =
+// none), leaving the rest of the status to whoever else writes it. A pod that is
+// gone, or another one by now, is no error.
+func PatchPodStatus(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, phase corev1.PodPhase, condition corev1.PodCondition) error {
+	status := map[string]any{}
+	if phase != "" {
+		status["phase"] = phase
+	}
+	if condition.Type != "" {
+		status["conditions"] = []corev1.PodCondition{condition}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("patching the status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }

@@ -26,6 +26,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
+	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -57,6 +59,15 @@ type Config struct {
 	RootCA []byte
 	// Minter signs token secrets; nil: they stay empty.
 	Minter serviceaccount.Minter
+
+	// NodeIPAM divides the pod network among nodes; without CIDRs nobody does.
+	NodeIPAM nodeipam.Config
+	// NodeLifecycle says how long a node may be silent.
+	NodeLifecycle nodelifecycle.Config
+	// ApproveServing approves serving certificates for nodes' own names.
+	ApproveServing bool
+	// FinishedPods is how many finished pods are kept; 0 = 12500, negative = all.
+	FinishedPods int
 
 	Log    *slog.Logger
 	Tracer oteltrace.Tracer

@@ -3,12 +3,20 @@ package all
 import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/aggregation"
+	"github.com/wasmplane/wasmplane/core/controllers/approval"
 	"github.com/wasmplane/wasmplane/core/controllers/deployment"
+	"github.com/wasmplane/wasmplane/core/controllers/disruption"
+	"github.com/wasmplane/wasmplane/core/controllers/endpointslice"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
 	"github.com/wasmplane/wasmplane/core/controllers/namespace"
+	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
+	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
+	"github.com/wasmplane/wasmplane/core/controllers/podgc"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
 )
 
 // entry is one built-in controller.
@@ -51,6 +59,27 @@ func list() []entry {
 			}
 			return rootca.New(e.Env, e.workers, b.RootCA)
 		}},
+		{name: "clusterrole-aggregation-controller", account: "clusterrole-aggregation-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return aggregation.New(e.Env, e.workers)
+		}},
+		{name: "certificatesigningrequest-approving-controller", account: "certificate-controller", workers: 2, build: func(b *builder, e built) (runner, error) {
+			return approval.New(e.Env, e.workers, b.ApproveServing)
+		}},
+		{name: "node-ipam-controller", account: "node-controller", workers: 1, build: func(b *builder, e built) (runner, error) {
+			if len(b.NodeIPAM.CIDRs) == 0 {
+				return nil, nil
+			}
+			return nodeipam.New(e.Env, b.NodeIPAM)
+		}},
+		{name: "node-lifecycle-controller", account: "node-controller", workers: 8, build: func(b *builder, e built) (runner, error) {
+			return nodelifecycle.New(e.Env, e.workers, b.NodeLifecycle)
+		}},
+		{name: "taint-eviction-controller", account: "node-controller", workers: 8, build: func(_ *builder, e built) (runner, error) {
+			return nodelifecycle.NewEvictor(e.Env, e.workers)
+		}},
+		{name: "pod-garbage-collector-controller", account: "pod-garbage-collector", workers: 4, build: func(b *builder, e built) (runner, error) {
+			return podgc.New(e.Env, e.workers, b.FinishedPods)
+		}},
 		{name: "namespace-controller", account: "namespace-controller", workers: 10, build: func(_ *builder, e built) (runner, error) {
 			return namespace.New(e.Env, e.workers, e.clients.Metadata, nil)
 		}},
@@ -65,6 +94,15 @@ func list() []entry {
 		}},
 		{name: "deployment-controller", account: "deployment-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return deployment.New(e.Env, e.workers)
+		}},
+		{name: "endpointslice-controller", account: "endpointslice-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return endpointslice.New(e.Env, e.workers)
+		}},
+		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
+			return ttlafterfinished.New(e.Env, e.workers)
+		}},
+		{name: "disruption-controller", account: "disruption-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
+			return disruption.New(e.Env, e.workers, e.clients.Dynamic)
 		}},
 	}
 }

@@ -1,0 +1,250 @@
+// Package approval approves the certificate requests of kubelets whose right to
+// them an access review confirms, and removes requests that nobody needs any more.
+//
+// Client certificates are approved as upstream does it. Serving certificates are
+// approved only where Config says so, and only for names and addresses that the node
+// itself reports: a node must not get a certificate for somebody else's name.
+package approval
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/controllers"
+)
+
+// How long requests are kept, as upstream does.
+const (
+	keepDecided = time.Hour
+	keepPending = 24 * time.Hour
+)
+
+const nodePrefix = "system:node:"
+
+// Controller approves requests.
+type Controller struct {
+	client   kubernetes.Interface
+	requests certificateslisters.CertificateSigningRequestLister
+	nodes    corelisters.NodeLister
+	serving  bool
+	loop     *controllers.Loop[string]
+}
+
+// New makes the controller. serving approves serving certificates too.
+func New(env controllers.Env, workers int, serving bool) (*Controller, error) {
+	requests, nodes := env.Informers.Certificates().V1().CertificateSigningRequests(), env.Informers.Core().V1().Nodes()
+	c := &Controller{client: env.Client, requests: requests.Lister(), nodes: nodes.Lister(), serving: serving}
+	c.loop = controllers.NewLoop(env, "certificate-controller", workers, c.reconcile)
+	c.loop.Watch(requests.Informer(), controllers.Changes(func(_, current metav1.Object) {
+		if current != nil {
+			c.loop.Add(current.GetName())
+		}
+	}))
+	c.loop.Needs(nodes.Informer())
+	return c, nil
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) reconcile(ctx context.Context, name string) error {
+	request, err := c.requests.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	controllers.About(ctx, "CertificateSigningRequest", request)
+	until := request.CreationTimestamp.Add(keepPending)
+	if decided(request) {
+		until = keptUntil(request)
+	}
+	if wait := time.Until(until); wait > 0 {
+		c.loop.AddAfter(name, wait)
+	} else {
+		return c.remove(ctx, request)
+	}
+	if decided(request) || len(request.Status.Certificate) > 0 {
+		return nil
+	}
+	return c.judge(ctx, request)
+}
+
+func decided(r *certificatesv1.CertificateSigningRequest) bool {
+	return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed
+	})
+}
+
+// keptUntil: an hour after the decision; a day if it was approved and nobody signed
+// it yet.
+func keptUntil(r *certificatesv1.CertificateSigningRequest) time.Time {
+	last := r.CreationTimestamp.Time
+	keep := keepDecided
+	for _, c := range r.Status.Conditions {
+		if c.LastUpdateTime.After(last) {
+			last = c.LastUpdateTime.Time
+		}
+		if c.Type == certificatesv1.CertificateApproved && len(r.Status.Certificate) == 0 {
+			keep = keepPending
+		}
+	}
+	return last.Add(keep)
+}
+
+func (c *Controller) remove(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+	err := c.client.CertificatesV1().CertificateSigningRequests().Delete(ctx, r.Name, controllers.DeleteExactly(r))
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("removing an old certificate request: %w", err)
+	}
+	controllers.Did(ctx, "removed, because it is old", "CertificateSigningRequest", nil)
+	return nil
+}
+
+// judge approves a request that it recognizes and that its author has a right to.
+// What it does not recognize is left to others.
+func (c *Controller) judge(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+	asked, err := parse(r.Spec.Request)
+	if err != nil {
+		return nil // validation lets none through; nobody can approve it
+	}
+	switch {
+	case r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && isClient(asked, r.Spec.Usages):
+		if r.Spec.Username == asked.Subject.CommonName {
+			ok, err := c.allowed(ctx, r, "selfnodeclient")
+			if err != nil || ok {
+				return errors.Join(err, c.approveIf(ctx, ok, r, "Auto approving self kubelet client certificate after SubjectAccessReview."))
+			}
+		}
+		ok, err := c.allowed(ctx, r, "nodeclient")
+		return errors.Join(err, c.approveIf(ctx, ok, r, "Auto approving kubelet client certificate after SubjectAccessReview."))
+	case c.serving && r.Spec.SignerName == certificatesv1.KubeletServingSignerName && isServing(asked, r.Spec.Usages):
+		ok, err := c.ownsNames(r.Spec.Username, asked)
+		return errors.Join(err, c.approveIf(ctx, ok, r, "Auto approving kubelet serving certificate for the node's own names and addresses."))
+	}
+	return nil
+}
+
+func parse(text []byte) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return request, request.CheckSignature()
+}
+
+func isClient(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage) bool {
+	return isNodes(r) && len(r.DNSNames)+len(r.IPAddresses) == 0 && usedFor(usages, certificatesv1.UsageClientAuth)
+}
+
+func isServing(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage) bool {
+	return isNodes(r) && len(r.DNSNames)+len(r.IPAddresses) > 0 && usedFor(usages, certificatesv1.UsageServerAuth)
+}
+
+func isNodes(r *x509.CertificateRequest) bool {
+	return slices.Equal(r.Subject.Organization, []string{"system:nodes"}) && strings.HasPrefix(r.Subject.CommonName, nodePrefix) &&
+		len(r.EmailAddresses)+len(r.URIs) == 0
+}
+
+// usedFor: exactly this purpose, with digital signature and, for RSA keys, key
+// encipherment.
+func usedFor(usages []certificatesv1.KeyUsage, purpose certificatesv1.KeyUsage) bool {
+	rest := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })
+	return len(rest) == 2 && slices.Contains(rest, certificatesv1.UsageDigitalSignature) && slices.Contains(rest, purpose)
+}
+
+// ownsNames reports whether a node asks for itself, and only for what it is called.
+func (c *Controller) ownsNames(user string, r *x509.CertificateRequest) (bool, error) {
+	if user != r.Subject.CommonName {
+		return false, nil
+	}
+	node, err := c.nodes.Get(strings.TrimPrefix(user, nodePrefix))
+	if apierrors.IsNotFound(err) {
+		return false, controllers.ErrNotYet // it registers in a moment
+	}
+	if err != nil {
+		return false, err
+	}
+	own := func(kinds []corev1.NodeAddressType, value string) bool {
+		return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+			return slices.Contains(kinds, a.Type) && a.Address == value
+		})
+	}
+	names := []corev1.NodeAddressType{corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
+	addresses := []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP}
+	for _, name := range r.DNSNames {
+		if name != node.Name && !own(names, name) {
+			return false, notReported(node)
+		}
+	}
+	for _, ip := range r.IPAddresses {
+		if !own(addresses, ip.String()) {
+			return false, notReported(node)
+		}
+	}
+	return true, nil
+}
+
+// notReported: a node that is just registering reports its addresses in a moment; one
+// that has done so and asks for others is refused.
+func notReported(node *corev1.Node) error {
+	if len(node.Status.Addresses) == 0 {
+		return controllers.ErrNotYet
+	}
+	return nil
+}
+
+func (c *Controller) allowed(ctx context.Context, r *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
+	extra := make(map[string]authorizationv1.ExtraValue, len(r.Spec.Extra))
+	for k, v := range r.Spec.Extra {
+		extra[k] = authorizationv1.ExtraValue(v)
+	}
+	review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: r.Spec.Username, UID: r.Spec.UID, Groups: r.Spec.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: "certificates.k8s.io", Version: "*", Resource: "certificatesigningrequests", Subresource: subresource, Verb: "create",
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("asking whether %s may have a kubelet certificate: %w", r.Spec.Username, err)
+	}
+	return review.Status.Allowed, nil
+}
+
+func (c *Controller) approveIf(ctx context.Context, ok bool, r *certificatesv1.CertificateSigningRequest, message string) error {
+	if !ok {
+		return nil
+	}
+	approved := r.DeepCopy()
+	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: message,
+	})
+	_, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, approved, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("approving: %w", err)
+	}
+	controllers.Did(ctx, "approved", "CertificateSigningRequest", nil)
+	return nil
+}

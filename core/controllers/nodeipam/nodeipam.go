@@ -1,0 +1,213 @@
+// Package nodeipam gives every node its part of the cluster's pod network
+// (spec.podCIDR), one part per IP family.
+//
+// What is taken is read from the nodes themselves, so nothing has to be remembered
+// over a restart; one worker allocates, so that nothing is given out twice.
+package nodeipam
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/wasmplane/wasmplane/core/controllers"
+)
+
+// Default sizes of a node's part.
+const (
+	defaultBits4 = 24
+	defaultBits6 = 64
+)
+
+// Config of the controller.
+type Config struct {
+	// CIDRs of the pod network, one per IP family ("10.244.0.0/16"); a node gets a
+	// part of each, in this order.
+	CIDRs []string
+	// NodeBits is the prefix length of a node's part, one for each CIDR; 0 or
+	// missing = 24 for IPv4, 64 for IPv6.
+	NodeBits []int
+	// Excluded networks are never given out, such as a Service network inside one of
+	// the CIDRs.
+	Excluded []string
+}
+
+// Controller allocates.
+type Controller struct {
+	client   kubernetes.Interface
+	recorder record.EventRecorder
+	nodes    corelisters.NodeLister
+	loop     *controllers.Loop[string]
+
+	mu      sync.Mutex // the informer's goroutine frees, the worker takes
+	pools   []*pool
+	waiting map[string]bool
+}
+
+// New makes the controller.
+func New(env controllers.Env, cfg Config) (*Controller, error) {
+	pools, err := newPools(cfg)
+	if err != nil {
+		return nil, err
+	}
+	nodes := env.Informers.Core().V1().Nodes()
+	c := &Controller{
+		client: env.Client, recorder: env.Recorder("cidrAllocator"), nodes: nodes.Lister(),
+		pools: pools, waiting: map[string]bool{},
+	}
+	c.loop = controllers.NewLoop(env, "node-ipam-controller", 1, c.reconcile)
+	c.loop.Watch(nodes.Informer(), controllers.Changes(c.changed))
+	return c, nil
+}
+
+func newPools(cfg Config) ([]*pool, error) {
+	if len(cfg.CIDRs) == 0 || len(cfg.CIDRs) > 2 {
+		return nil, fmt.Errorf("node-ipam-controller: %d pod CIDRs; want one, or one per IP family", len(cfg.CIDRs))
+	}
+	var pools []*pool
+	for i, text := range cfg.CIDRs {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("node-ipam-controller: pod CIDR %q: %w", text, err)
+		}
+		bits := defaultBits4
+		if network.Addr().Is6() {
+			bits = defaultBits6
+		}
+		if i < len(cfg.NodeBits) && cfg.NodeBits[i] != 0 {
+			bits = cfg.NodeBits[i]
+		}
+		p, err := newPool(network, bits)
+		if err != nil {
+			return nil, fmt.Errorf("node-ipam-controller: %w", err)
+		}
+		pools = append(pools, p)
+	}
+	if len(pools) == 2 && pools[0].network.Addr().Is4() == pools[1].network.Addr().Is4() {
+		return nil, errors.New("node-ipam-controller: both pod CIDRs are of the same IP family")
+	}
+	for _, text := range cfg.Excluded {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("node-ipam-controller: excluded network %q: %w", text, err)
+		}
+		for _, p := range pools {
+			p.exclude(network)
+		}
+	}
+	return pools, nil
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// changed keeps account of what nodes have. Workers start after this has seen
+// every node that exists, so nothing that is in use is given out.
+func (c *Controller) changed(old, current metav1.Object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if node, ok := current.(*corev1.Node); ok {
+		for _, cidr := range cidrsOf(node) {
+			c.occupy(cidr, node.Name)
+		}
+		if len(cidrsOf(node)) == 0 {
+			c.loop.Add(node.Name)
+		}
+		return
+	}
+	if node, ok := old.(*corev1.Node); ok {
+		for _, p := range c.pools {
+			p.release(node.Name)
+		}
+		delete(c.waiting, node.Name)
+		for name := range c.waiting {
+			c.loop.Add(name)
+		}
+	}
+}
+
+func (c *Controller) occupy(cidr, node string) {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return
+	}
+	for _, p := range c.pools {
+		p.occupy(prefix.Masked(), node)
+	}
+}
+
+func cidrsOf(node *corev1.Node) []string {
+	if len(node.Spec.PodCIDRs) > 0 {
+		return node.Spec.PodCIDRs
+	}
+	if node.Spec.PodCIDR != "" {
+		return []string{node.Spec.PodCIDR}
+	}
+	return nil
+}
+
+func (c *Controller) reconcile(ctx context.Context, name string) error {
+	node, err := c.nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(cidrsOf(node)) > 0 {
+		return nil
+	}
+	controllers.About(ctx, "Node", node)
+	cidrs, err := c.take(name)
+	if err != nil {
+		c.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}, corev1.EventTypeNormal,
+			"CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", name)
+		return err
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID},
+		"spec":     map[string]any{"podCIDR": cidrs[0], "podCIDRs": cidrs},
+	})
+	if err != nil {
+		return err
+	}
+	// A node keeps what take gave it until it is gone: after a failure the next try
+	// proposes the same.
+	_, err = c.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("assigning %v: %w", cidrs, err)
+	}
+	controllers.Did(ctx, fmt.Sprintf("pod network %v assigned", cidrs), "Node", nil)
+	return nil
+}
+
+// take gives the node a part of each network, the same one again if asked again.
+func (c *Controller) take(node string) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cidrs := make([]string, 0, len(c.pools))
+	for _, p := range c.pools {
+		prefix, ok := p.take(node)
+		if !ok {
+			c.waiting[node] = true
+			return nil, fmt.Errorf("the pod network %s has no /%d left for a node; it holds %d", p.network, p.bits, p.size())
+		}
+		cidrs = append(cidrs, prefix.String())
+	}
+	delete(c.waiting, node)
+	return cidrs, nil
+}

@@ -155,7 +155,10 @@ func coreRows() []row {
 		{name: "endpoints", object: &core.Endpoints{}, list: &core.EndpointsList{}, short: []string{"ep"},
 			strategy: endpoint.Strategy, prefix: "services/endpoints"},
 		{name: "events", object: &core.Event{}, list: &core.EventList{}, short: []string{"ev"},
-			strategy: event.Strategy, ttl: eventTTL, attrs: event.GetAttrs, fields: eventFields()},
+			strategy: event.Strategy, ttl: eventTTL, attrs: event.GetAttrs,
+			fields: []string{"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+				"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
+				"reason", "reportingComponent", "source", "type"}},
 		{name: "limitranges", object: &core.LimitRange{}, list: &core.LimitRangeList{}, short: []string{"limits"},
 			strategy: limitrange.Strategy, plainTable: true},
 		{name: "namespaces", object: &core.Namespace{}, list: &core.NamespaceList{}, short: []string{"ns"},
@@ -207,12 +210,6 @@ func coreRows() []row {
 	}
 }
 
-func eventFields() []string {
-	return []string{"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-		"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-		"reason", "reportingComponent", "source", "type"}
-}
-
 // aggregationRows: upstream keeps these as JSON.
 func aggregationRows(s schemes) []row {
 	strategy := apiservice.NewStrategy(s.aggregation)
@@ -245,7 +242,9 @@ func appsRows() []row {
 func eventsRows() []row {
 	return []row{
 		{group: "events.k8s.io", name: "events", object: &core.Event{}, list: &core.EventList{}, short: []string{"ev"},
-			strategy: event.Strategy, ttl: eventTTL, attrs: event.GetAttrs, fields: eventFields()},
+			strategy: event.Strategy, ttl: eventTTL, attrs: event.GetAttrs,
+			fields: []string{"regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
+				"regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingController", "type"}},
 	}
 }
 

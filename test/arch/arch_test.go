@@ -68,7 +68,7 @@ var confined = map[string]string{
 	"k8s.io/cri-api/":                         "core/kubelet/...",
 	"github.com/spf13/viper":                  "cmd/wasmplane/...",
 	"github.com/coredns/":                     "core/dns/...",
-	"sigs.k8s.io/knftables":                   "core/proxy/... core/kubelet/...",
+	"sigs.k8s.io/knftables":                   "core/proxy/... core/kubelet/... cmd/wasmplane-cni/...",
 	"k8s.io/apiserver/pkg/server":             "core/api/...",
 	"k8s.io/apiserver/pkg/endpoints/handlers": "",
 	"k8s.io/apiserver/pkg/registry/generic":   "core/api/...",

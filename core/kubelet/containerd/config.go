@@ -14,7 +14,7 @@ import (
 
 	"github.com/containerd/containerd/v2/version"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/host"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 )
 
 const (
@@ -32,7 +32,7 @@ type Config struct {
 	// Dir is the private directory: images, state, sockets, logs, helpers. Absolute.
 	Dir string
 	// Names are the host-wide names of the cluster.
-	Names host.Names
+	Names machine.Names
 	// Runc is the path of runc; the one on PATH when empty.
 	Runc string
 	// SandboxImage is the pause image, DefaultSandboxImage when empty.
@@ -44,7 +44,7 @@ type Config struct {
 	// CNIBinDirs are searched for CNI plugins after our own.
 	CNIBinDirs []string
 	// Facts about the machine; found out when nil.
-	Facts *host.Facts
+	Facts *machine.Facts
 	// Helpers holds the small binaries; those embedded in this one when nil.
 	Helpers fs.FS
 	// LogLevel of containerd, "info" when empty, and LogLimit the size in bytes at
@@ -61,11 +61,11 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("containerd's directory %q is not an absolute path", c.Dir)
 	}
 	if c.Names.ID == "" {
-		return c, errors.New("containerd needs the host-wide names of its cluster (host.NamesOf)")
+		return c, errors.New("containerd needs the host-wide names of its cluster (machine.NamesOf)")
 	}
 	c.Dir = filepath.Clean(c.Dir)
 	if c.Facts == nil {
-		c.Facts = host.Discover()
+		c.Facts = machine.Discover()
 	}
 	if c.Runc == "" {
 		c.Runc = c.Facts.Runc
@@ -122,7 +122,7 @@ func (c Config) stateDir() string {
 }
 
 // shortStateDir stands in for a directory whose path is too long.
-func shortStateDir(n host.Names, dir string) string {
+func shortStateDir(n machine.Names, dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return "/run/" + n.ID + "-" + hex.EncodeToString(sum[:4])
 }

@@ -32,7 +32,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/host"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 )
 
 const (
@@ -268,7 +268,7 @@ func (c Config) freshBoot() error {
 	if err != nil {
 		return fmt.Errorf("look at containerd's state: %w", err)
 	}
-	if mounts, err := host.MountsBelow(c.stateDir()); err != nil || len(mounts) > 0 {
+	if mounts, err := machine.MountsBelow(c.stateDir()); err != nil || len(mounts) > 0 {
 		return errors.Join(err, writeFile(mark, []byte(now), 0o600)) // in use after all
 	}
 	for _, e := range entries {

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/cmd/containerd/command"
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/host"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 )
 
 // roleVariable carries the role and its arguments. A variable and not argv[0],
@@ -27,21 +27,22 @@ type role struct {
 	LogLimit int64
 }
 
-// MaybeRun takes the process over when it was started as containerd: it runs
-// until it is told to end, and exits. Otherwise it returns at once. It comes first
-// in main, before flags are read: the child has a command line of its own.
-func MaybeRun(ctx context.Context) {
+// MaybeRun takes the process over when it was started as containerd: it runs until
+// it is told to end and answers true, or exits with a failure. Otherwise it answers
+// false at once. It comes first in main, before flags are read: the child has a
+// command line of its own.
+func MaybeRun() bool {
 	encoded := os.Getenv(roleVariable)
 	if encoded == "" {
-		return
+		return false
 	}
 	// What containerd executes must not believe that it is containerd.
 	os.Unsetenv(roleVariable)
-	if err := runRole(ctx, encoded); err != nil {
+	if err := runRole(context.Background(), encoded); err != nil { //nolint:forbidigo // this is the child's main
 		fmt.Fprintln(os.Stderr, "containerd:", err)
 		os.Exit(1)
 	}
-	os.Exit(0)
+	return true
 }
 
 // runRole is the life of the child. It makes itself known before it serves, so
@@ -57,7 +58,7 @@ func runRole(ctx context.Context, encoded string) error {
 	}
 	defer lock.Close()
 	if r.Cgroup != "" {
-		if err := host.JoinCgroup(r.Cgroup); err != nil {
+		if err := machine.JoinCgroup(r.Cgroup); err != nil {
 			return fmt.Errorf("leave the parent's cgroup: %w", err)
 		}
 	}

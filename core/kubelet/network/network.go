@@ -20,7 +20,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"sigs.k8s.io/knftables"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/host"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 // Config is the network of one node.
 type Config struct {
 	// Names are the host-wide names of the cluster.
-	Names host.Names
+	Names machine.Names
 	// PodCIDRs are the node's own ranges, from its spec: one of each family at most.
 	PodCIDRs []netip.Prefix
 	// ClusterCIDRs are the ranges of all pods, PodCIDRs when empty. What goes there

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/host"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 )
 
 // Remove takes the network of a cluster off this machine: bridge, links, nftables
@@ -16,16 +16,16 @@ import (
 // must be gone.
 func Remove(ctx context.Context, cfg Config) error {
 	errs := []error{
-		host.RemoveLinks(cfg.Names),
-		host.RemoveTables(ctx, cfg.Names),
-		host.ForgetNetwork(cfg.Names),
+		machine.RemoveLinks(cfg.Names),
+		machine.RemoveTables(ctx, cfg.Names),
+		machine.ForgetNetwork(cfg.Names),
 	}
 	for _, path := range []string{filepath.Join(cfg.StateDir, "addresses"), filepath.Join(cfg.ConfDir, confName)} {
 		if err := os.RemoveAll(path); err != nil {
 			errs = append(errs, fmt.Errorf("remove the node's network: %w", err))
 		}
 	}
-	others, err := host.Bridges()
+	others, err := machine.Bridges()
 	if err == nil && len(others) == 0 {
 		err = Restore(cfg.StateDir)
 	}

@@ -1,11 +1,11 @@
-// Package host knows the machine under a node: which names a cluster may use on
+// Package machine knows the machine under a node: which names a cluster may use on
 // it, what the machine lacks to run containers, and how to leave it as it was.
 //
 // Everything host-wide (bridge, nftables tables, cgroups) is named by Names, so
 // that several clusters, and a containerd or Docker of the machine's own, never
 // meet; Clean removes what carries a cluster's name or lies below its directory,
 // and refuses to touch anything else.
-package host
+package machine
 
 import (
 	"crypto/sha256"

@@ -319,3 +319,6 @@ func networksOf(name string) (pods, services string) {
 	n := h.Sum32() % 48
 	return fmt.Sprintf("10.%d.0.0/16", 128+2*n), fmt.Sprintf("10.%d.0.0/16", 129+2*n)
 }
+
+// NodeAddress is Node.Address.
+func (c *Configuration) NodeAddress() string { return c.Node.Address }

@@ -1,0 +1,151 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/api/satoken"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/controllers/all"
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/native"
+)
+
+// component is what a component of this process is given.
+type component struct {
+	o          Options
+	config     *rest.Config // the component's own identity
+	identities client.Identities
+	informers  informers.SharedInformerFactory // nil = its own
+	tracer     oteltrace.Tracer
+	plugins    *plugins
+}
+
+// identity of this process among those that compete for a lease.
+func (c *component) holder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s_%d", host, os.Getpid())
+}
+
+// lead runs work while this process leads the component's election.
+func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name string, work func(context.Context) error) error {
+	return run.Election{
+		Client: kube, Namespace: "kube-system", Name: name, Identity: c.holder(), Logger: c.o.Logger,
+	}.Lead(ctx, work)
+}
+
+// controllers runs the control loops while this process leads.
+func (c *component) controllers(ctx context.Context, rootCA []byte, minter *satoken.Signer) error {
+	set, err := client.New(c.config)
+	if err != nil {
+		return err
+	}
+	manager, err := all.New(all.Config{
+		Controllers: c.o.Config.Controllers.Enabled,
+		Clients:     all.FromIdentities(c.config, c.identities),
+		RootCA:      rootCA, Minter: tokenSecrets(minter),
+		Log: c.o.Logger, Tracer: c.tracer,
+	})
+	if err != nil {
+		return err
+	}
+	return c.lead(ctx, set.Kube, "kube-controller-manager", manager.Run)
+}
+
+// scheduler runs the scheduler while this process leads.
+func (c *component) scheduler(ctx context.Context, ready func()) error {
+	set, err := client.New(c.config)
+	if err != nil {
+		return err
+	}
+	return c.lead(ctx, set.Kube, "kube-scheduler", func(ctx context.Context) error {
+		inf := informers.NewSharedInformerFactory(set.Kube, 0)
+		record, stop, err := c.recorders(ctx, set.Kube)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		s, err := scheduler.New(scheduler.Config{
+			Client: set.Kube, Informers: inf, Profiles: c.profiles(inf), Events: record,
+			Logger: c.o.Logger, Tracer: c.tracer,
+		})
+		if err != nil {
+			return err
+		}
+		defer inf.Shutdown()
+		inf.Start(ctx.Done())
+		go func() { // ends with Run: Ready is closed, or ctx has ended
+			select {
+			case <-s.Ready():
+				ready()
+			case <-ctx.Done():
+			}
+		}()
+		return s.Run(ctx)
+	})
+}
+
+// profiles are those of the configuration: every native plugin, then every Wasm
+// plugin, less what a profile leaves out, with the weights that it gives.
+func (c *component) profiles(inf informers.SharedInformerFactory) []scheduler.Profile {
+	every := append(native.Default(inf), c.plugins.scheduling()...)
+	configured := c.o.Config.Scheduler.Profiles
+	if len(configured) == 0 {
+		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every}}
+	}
+	var out []scheduler.Profile
+	for _, p := range configured {
+		profile := scheduler.Profile{Name: p.Name, Plugins: every}.Without(p.Disable)
+		for i, w := range profile.Plugins {
+			if weight, ok := p.Weights[w.Name()]; ok {
+				profile.Plugins[i].Weight = weight
+			}
+		}
+		out = append(out, profile)
+	}
+	return out
+}
+
+// recorders make event recorders, one for each profile name.
+func (c *component) recorders(ctx context.Context, kube kubernetes.Interface) (func(string) events.EventRecorder, func(), error) {
+	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, nil, fmt.Errorf("record events: %w", err)
+	}
+	var mu sync.Mutex
+	made := map[string]events.EventRecorder{}
+	return func(name string) events.EventRecorder {
+		mu.Lock()
+		defer mu.Unlock()
+		if made[name] == nil {
+			made[name] = b.NewRecorder(scheme.Scheme, name)
+		}
+		return made[name]
+	}, b.Shutdown, nil
+}
+
+// component gives out a component of the server's own process.
+func (s *server) component(name, userName string, groups ...string) *component {
+	id := &user.DefaultInfo{Name: userName, Groups: append(groups, user.AllAuthenticated)}
+	return &component{
+		o: s.o, config: client.InMemory(s.local, id, name),
+		identities: client.InMemoryIdentities{Handler: s.local},
+		tracer:     s.spans.tracer(name), plugins: s.plugins,
+	}
+}

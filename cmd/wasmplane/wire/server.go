@@ -1,0 +1,393 @@
+package wire
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/native"
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/nodeauth"
+	"github.com/wasmplane/wasmplane/core/api/rbac"
+	"github.com/wasmplane/wasmplane/core/api/satoken"
+	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/auth/authn"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/watchcache"
+)
+
+// server is the API with everything behind it.
+type server struct {
+	o         Options
+	authority *pki.Authority
+	advertise netip.Addr // where pods and other machines reach the API
+	port      int
+
+	store      store.Store
+	closeStore func() error
+	storeDone  <-chan struct{} // nil = the store has no end of its own
+	cache      *watchcache.Cache
+	registries *registry.Set
+	api        *apiserver.Server
+	local      *lateHandler
+
+	internal  *client.Set // the server's own identity
+	informers informers.SharedInformerFactory
+	node      *nodeauth.Authorizer
+	minter    *satoken.Signer
+	metrics   *prometheus.Registry
+	spans     *tracing
+	plugins   *plugins
+}
+
+// lateHandler lets clients of the server be made before the server is.
+type lateHandler struct{ handler atomic.Pointer[http.Handler] }
+
+// ServeHTTP implements http.Handler.
+func (l *lateHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := l.handler.Load(); h != nil {
+		(*h).ServeHTTP(w, r)
+		return
+	}
+	http.Error(w, "the apiserver is starting", http.StatusServiceUnavailable)
+}
+
+// serverUser is the server towards itself: its informers, its admission plugins
+// and the bootstrap of a new cluster, before there are any roles. No component
+// that could also run by itself has it.
+var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+
+// newServer builds the API server. Nothing runs yet but the store.
+func newServer(ctx context.Context, o Options) (_ *server, err error) {
+	s := &server{o: o, local: &lateHandler{}, metrics: prometheus.NewRegistry()}
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := s.openAddresses(); err != nil {
+		return nil, err
+	}
+	if err := s.openPKI(); err != nil {
+		return nil, err
+	}
+	if err := s.openStore(ctx); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.closeStore()
+		}
+	}()
+	if s.spans, err = newTracing(o); err != nil {
+		return nil, err
+	}
+	if s.internal, err = client.New(client.InMemory(s.local, serverUser, "apiserver")); err != nil {
+		return nil, err
+	}
+	s.informers = informers.NewSharedInformerFactory(s.internal.Kube, 0)
+	if s.plugins, err = newPlugins(ctx, o, s.informers, s.spans.tracer("plugins"), s.metrics); err != nil {
+		return nil, err
+	}
+	return s, s.build()
+}
+
+func (s *server) openAddresses() error {
+	host, port, err := net.SplitHostPort(s.o.Config.APIServer.Listen)
+	if err != nil {
+		return fmt.Errorf("apiserver.listen: %w", err)
+	}
+	if s.port, err = strconv.Atoi(port); err != nil {
+		return fmt.Errorf("apiserver.listen: %w", err)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil && !addr.IsLoopback() && !addr.IsUnspecified() {
+		s.advertise = addr
+		return nil
+	}
+	s.advertise, err = hostAddress(s.o.Config)
+	return err
+}
+
+// hostAddress is this machine as others see it: the configured address, the one
+// of the default route, or loopback where there is neither.
+func hostAddress(c interface{ NodeAddress() string }) (netip.Addr, error) {
+	if a := c.NodeAddress(); a != "" {
+		addr, err := netip.ParseAddr(a)
+		if err != nil {
+			return netip.Addr{}, fmt.Errorf("node.address: expected an IP address, found %q", a)
+		}
+		return addr, nil
+	}
+	// No packet is sent: connecting a datagram socket only chooses a route.
+	conn, err := net.Dial("udp4", "203.0.113.1:9") //nolint:noctx // returns at once
+	if err != nil {
+		return netip.MustParseAddr("127.0.0.1"), nil //nolint:nilerr // a machine without a network
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), nil
+}
+
+func (s *server) openPKI() (err error) {
+	services, err := netip.ParsePrefix(s.o.Config.Cluster.ServiceCIDR)
+	if err != nil {
+		return fmt.Errorf("cluster.serviceCIDR: %w", err)
+	}
+	host, _, _ := net.SplitHostPort(s.o.Config.APIServer.Listen)
+	hosts := append([]string{s.advertise.String()}, s.o.Config.APIServer.SubjectAltNames...)
+	if host != "" {
+		hosts = append(hosts, host)
+	}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	s.authority, err = pki.Open(pki.Config{
+		Dir: s.o.Dir.PKI(), ClusterDomain: s.o.Config.Cluster.Domain,
+		ServiceIPs: []netip.Addr{services.Masked().Addr().Next()}, Hosts: hosts, Log: s.o.Logger,
+	})
+	return err
+}
+
+func (s *server) openStore(ctx context.Context) error {
+	c := s.o.Config.Store
+	if len(c.Endpoints) > 0 {
+		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile})
+		if err != nil {
+			return err
+		}
+		s.store, s.closeStore = st, st.Close
+		return nil
+	}
+	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: s.o.Dir.Etcd(), Quota: c.QuotaBytes, Logger: s.o.Logger})
+	if err != nil {
+		return err
+	}
+	s.store, s.closeStore, s.storeDone = e.Store(), e.Close, e.Done()
+	return nil
+}
+
+// build makes the chain from the watch cache to the HTTP server.
+func (s *server) build() (err error) {
+	contract, err := api.New()
+	if err != nil {
+		return err
+	}
+	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: s.o.Logger, Metrics: s.metrics}); err != nil {
+		return err
+	}
+	authenticator, issuer, openID, err := s.authentication()
+	if err != nil {
+		return err
+	}
+	chain, err := s.authorization()
+	if err != nil {
+		return err
+	}
+	admit, err := s.admission(chain)
+	if err != nil {
+		return err
+	}
+	if s.registries, err = registry.New(registry.Config{
+		Contract: contract, Store: s.store, Cache: s.cache, Admission: admit, Authorizer: chain,
+		Tokens: issuer, Reviewer: tokenReviewer{authenticator}, Logger: s.o.Logger, Tracer: s.spans.tracer("apiserver"),
+	}); err != nil {
+		return err
+	}
+	serving, err := s.authority.APIServer()
+	if err != nil {
+		return err
+	}
+	kubelets, err := s.authority.Client(pki.KubeletClient())
+	if err != nil {
+		return err
+	}
+	c := s.o.Config.APIServer
+	s.api, err = apiserver.New(apiserver.Config{
+		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
+		Listen: c.Listen, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
+		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
+		Mounts:   []apiserver.Mount{{Prefix: "/apis/trace.wasmplane.dev/", Handler: s.spans.handler()}},
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
+		Checks:  []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}},
+		Metrics: s.metrics, Gatherer: s.metrics, Logger: s.o.Logger, Tracer: s.spans.tracer("apiserver"),
+	})
+	if err != nil {
+		return err
+	}
+	handler := s.api.LocalHandler()
+	s.local.handler.Store(&handler)
+	return nil
+}
+
+func (s *server) checkStore(ctx context.Context) error {
+	_, err := s.store.Revision(ctx)
+	return err
+}
+
+func (s *server) checkCache(context.Context) error {
+	select {
+	case <-s.cache.Ready():
+		return nil
+	default:
+		return errors.New("the watch cache is still loading")
+	}
+}
+
+func (s *server) authentication() (*authn.Authenticator, *authn.Issuer, map[string]http.Handler, error) {
+	issuerURL := s.o.Config.APIServer.ServiceAccountIssuer
+	audiences := []string{issuerURL}
+	key := s.authority.ServiceAccountKey()
+	keys, err := satoken.StaticKeys(key)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if s.minter, err = satoken.NewSigner(issuerURL, key); err != nil {
+		return nil, nil, nil, err
+	}
+	objects := authn.NewObjects(s.internal.Kube, s.informers)
+	a, err := authn.New(authn.Config{
+		ClientCAs: s.clientCAs, TokenFile: s.relative(s.o.Config.APIServer.TokenFile),
+		ServiceAccounts: satoken.NewAuthenticator([]string{issuerURL}, keys, audiences, objects), Audiences: audiences,
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	issuer, err := authn.NewIssuer(authn.IssuerConfig{Signer: s.minter, Objects: authn.NewLiveObjects(s.internal.Kube), Audiences: audiences})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	meta, err := satoken.NewMetadata(issuerURL, "", net.JoinHostPort(s.advertise.String(), strconv.Itoa(s.port)), keys)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return a, issuer, authn.OpenID(meta), nil
+}
+
+func (s *server) clientCAs() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(s.authority.ClusterCA())
+	return pool
+}
+
+// relative makes a path of the configuration relative to the configuration's folder.
+func (s *server) relative(path string) string { return relative(s.o, path) }
+
+func relative(o Options, path string) string {
+	if path == "" || filepath.IsAbs(path) || o.Config.File == "" {
+		return path
+	}
+	return filepath.Join(filepath.Dir(o.Config.File), path)
+}
+
+// authorization is the chain, in order: Wasm authorizers that stand before, the
+// Node authorizer, RBAC, Wasm authorizers that stand behind.
+func (s *server) authorization() (*authz.Chain, error) {
+	r := s.informers.Rbac().V1()
+	roles := rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
+	s.node = nodeauth.New(s.informers)
+	before, after := s.plugins.authorizers()
+	var list []authz.Authorizer
+	for _, a := range before {
+		list = append(list, authz.Guard(a))
+	}
+	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", roles))
+	for _, a := range after {
+		list = append(list, authz.Guard(a))
+	}
+	return authz.NewChain(list...)
+}
+
+// admission is the chain: the native plugins in upstream's order, then the Wasm
+// plugins in the order of the configuration.
+func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
+	list, err := native.Default(native.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})
+	if err != nil {
+		return nil, err
+	}
+	return admission.NewChain(append(list, s.plugins.admission()...)...)
+}
+
+// units are the server's parts in their order.
+func (s *server) units() []run.Unit {
+	booted := make(chan struct{})
+	return []run.Unit{
+		{Name: "store", Run: s.runStore},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run), Ready: s.cache.Ready()},
+		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
+		{Name: "bootstrap", Run: func(ctx context.Context) error { return s.bootstrap(ctx, booted) }, Ready: booted},
+		{Name: "plugins", Run: s.plugins.run, Ready: s.plugins.ready()},
+	}
+}
+
+func (s *server) runStore(ctx context.Context) error {
+	var err error
+	select {
+	case <-ctx.Done():
+	case <-s.storeDone:
+		err = errors.New("etcd has stopped; its log says why")
+	}
+	return errors.Join(err, s.closeStore())
+}
+
+func (s *server) compact(ctx context.Context) error {
+	c, err := store.NewCompactor(store.CompactorConfig{
+		Store: s.store, Interval: time.Duration(s.o.Config.Store.CompactionInterval), Logger: s.o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// runAPI serves, and fills the server's own informers from itself.
+func (s *server) runAPI(ctx context.Context) error {
+	return run.Parallel(s.api.Run, func(ctx context.Context) error {
+		select {
+		case <-s.api.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+		s.informers.Start(ctx.Done())
+		<-ctx.Done()
+		s.informers.Shutdown()
+		return nil
+	})(ctx)
+}
+
+// url is how this machine's own clients reach the API.
+func (s *server) url() string {
+	host, _, _ := net.SplitHostPort(s.o.Config.APIServer.Listen)
+	if addr, err := netip.ParseAddr(host); host == "" || err == nil && addr.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(s.port))
+}
+
+func (s *server) tracer() oteltrace.Tracer { return s.spans.tracer("apiserver") }
+
+// tokenReviewer gives the authenticator the name that the registry calls.
+type tokenReviewer struct{ authenticator *authn.Authenticator }
+
+// Review implements registry.TokenReviewer.
+func (t tokenReviewer) Review(ctx context.Context, r *authenticationv1.TokenReview) error {
+	return t.authenticator.ReviewToken(ctx, r)
+}

@@ -1,0 +1,140 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// Up runs a whole cluster in this process until ctx ends.
+func Up(ctx context.Context, o Options, ready func(Info)) error {
+	mode, err := config.ParseNodeMode(o.Config.Node.Mode)
+	if err != nil {
+		return err
+	}
+	if mode.Real && o.Config.Node.CRIEndpoint == "" {
+		if err := requireHost(ctx); err != nil {
+			return err
+		}
+	}
+	s, err := newServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	g := &run.Group{Logger: o.Logger, Progress: o.Progress, StopTimeout: stopTimeout}
+	for _, u := range s.units() {
+		g.Add(u)
+	}
+	s.addControl(g)
+	nodes, err := s.addNodes(g, mode)
+	if err != nil {
+		return errors.Join(err, s.closeStore())
+	}
+	return g.Run(ctx, func() {
+		if err := s.publish(nodes); err != nil {
+			o.Logger.Error("the cluster runs, but its kubeconfig could not be written", "error", err)
+			o.note("error: " + err.Error())
+		}
+		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url(), Nodes: nodes})
+	})
+}
+
+// addControl adds the controllers and the scheduler.
+func (s *server) addControl(g *run.Group) {
+	c := s.component("controllers", "system:kube-controller-manager")
+	g.Add(run.Unit{Name: "controllers", Run: func(ctx context.Context) error {
+		return c.controllers(ctx, s.authority.CAPEM(), s.minter)
+	}})
+	sched := s.component("scheduler", "system:kube-scheduler")
+	ready := make(chan struct{})
+	g.Add(run.Unit{Name: "scheduler", Ready: ready, Run: func(ctx context.Context) error {
+		return sched.scheduler(ctx, func() { close(ready) })
+	}})
+}
+
+// publish writes what users and later commands look for.
+func (s *server) publish(nodes string) error {
+	k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), pki.Admin())
+	if err != nil {
+		return err
+	}
+	k.Embed = true
+	if err := pki.WriteKubeconfig(s.o.Dir.Kubeconfig(), k); err != nil {
+		return err
+	}
+	if s.o.MergeKubeconfig != "" {
+		if err := pki.MergeKubeconfig(s.o.MergeKubeconfig, k); err != nil {
+			return err
+		}
+	}
+	return s.writeState(nodes)
+}
+
+func (s *server) writeState(nodes string) error {
+	c := s.o.Config
+	return s.o.Dir.WriteState(datadir.State{
+		Cluster: c.Cluster.Name, PodCIDR: c.Cluster.PodCIDR, ServiceCIDR: c.Cluster.ServiceCIDR,
+		Nodes: nodes, NodeName: c.Node.Name, Server: s.url(), Started: time.Now(), Version: s.o.Version,
+		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, CRIEndpoint: c.Node.CRIEndpoint,
+	})
+}
+
+// APIServer runs the API server by itself.
+func APIServer(ctx context.Context, o Options, ready func(Info)) error {
+	s, err := newServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	g := &run.Group{Logger: o.Logger, Progress: o.Progress, StopTimeout: stopTimeout}
+	for _, u := range s.units() {
+		g.Add(u)
+	}
+	return g.Run(ctx, func() {
+		if err := errors.Join(s.publish("none"), s.publishComponents()); err != nil {
+			o.Logger.Error("kubeconfigs could not be written", "error", err)
+		}
+		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url()})
+	})
+}
+
+// publishComponents writes a kubeconfig for each component, with its own identity.
+func (s *server) publishComponents() error {
+	if err := os.MkdirAll(filepath.Dir(s.o.Dir.ComponentKubeconfig("any")), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the components' kubeconfigs: %w", err)
+	}
+	for _, id := range []struct {
+		name     string
+		identity pki.Identity
+	}{
+		{"scheduler", pki.Scheduler()},
+		{"controllers", pki.ControllerManager()},
+		{"proxy", pki.Proxy()},
+		{"kubelet", pki.Node(s.o.Config.Node.Name)},
+	} {
+		k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), id.identity)
+		if err != nil {
+			return err
+		}
+		if err := pki.WriteKubeconfig(s.o.Dir.ComponentKubeconfig(id.name), k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// componentRun runs a component that is a process of its own.
+func componentRun(ctx context.Context, o Options, name string, work func(ctx context.Context, c *component, ready func()) error, ready func(Info)) error {
+	c, err := remoteComponent(o, name)
+	if err != nil {
+		return err
+	}
+	return work(ctx, c, func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) })
+}

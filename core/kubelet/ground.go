@@ -23,7 +23,7 @@ type Ground interface {
 	// Started is told of a container that runs, to link its log.
 	Started(p *corev1.Pod, container, id, logPath string)
 	// LastWords is the termination message of a container that exited.
-	LastWords(p *corev1.Pod, st *cri.ContainerStatus) string
+	LastWords(ctx context.Context, p *corev1.Pod, st *cri.ContainerStatus) string
 	// Release removes a pod's cgroup, once nothing runs in it; idempotent.
 	Release(ctx context.Context, uid types.UID) error
 	// Erase removes a pod's directories and logs; idempotent.

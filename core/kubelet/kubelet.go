@@ -288,7 +288,7 @@ func (k *Kubelet) consume(ctx context.Context, ch <-chan *cri.ContainerEventResp
 			if !ok {
 				return
 			}
-			k.runtimeEvent(ev)
+			k.runtimeEvent(ctx, ev)
 		case <-t.C:
 			if err := k.relist(ctx, false); err != nil {
 				k.log.Warn("The container runtime cannot be listed", "error", err)
@@ -299,7 +299,7 @@ func (k *Kubelet) consume(ctx context.Context, ch <-chan *cri.ContainerEventResp
 	}
 }
 
-func (k *Kubelet) runtimeEvent(ev *cri.ContainerEventResponse) {
+func (k *Kubelet) runtimeEvent(ctx context.Context, ev *cri.ContainerEventResponse) {
 	sb := ev.GetPodSandboxStatus()
 	w := k.worker(uidOf(sb.GetLabels()))
 	if w == nil {
@@ -307,7 +307,7 @@ func (k *Kubelet) runtimeEvent(ev *cri.ContainerEventResponse) {
 	}
 	snap := pod.Snapshot{Sandboxes: []pod.Sandbox{sandboxOf(sb)}}
 	for _, c := range ev.GetContainersStatuses() {
-		snap.Containers = append(snap.Containers, k.container(w.identity(), c, sb.GetId()))
+		snap.Containers = append(snap.Containers, k.container(ctx, w.identity(), c, sb.GetId()))
 	}
 	if ev.ContainerEventType == cri.ContainerEventType_CONTAINER_DELETED_EVENT {
 		if ev.ContainerId != sb.GetId() {
@@ -320,11 +320,14 @@ func (k *Kubelet) runtimeEvent(ev *cri.ContainerEventResponse) {
 }
 
 // container takes what the runtime says of a container, and what it left as its last words.
-func (k *Kubelet) container(p *corev1.Pod, st *cri.ContainerStatus, sandbox string) pod.Container {
+func (k *Kubelet) container(ctx context.Context, p *corev1.Pod, st *cri.ContainerStatus, sandbox string) pod.Container {
 	c := containerOf(st, sandbox)
 	if c.State == pod.Exited {
-		if msg := k.cfg.Ground.LastWords(p, st); msg != "" {
-			c.Message = msg
+		if msg := k.cfg.Ground.LastWords(ctx, p, st); msg != "" {
+			if c.Message != "" {
+				c.Message += ": "
+			}
+			c.Message += msg
 		}
 	}
 	return c
@@ -396,7 +399,7 @@ func (k *Kubelet) snapshots(ctx context.Context) (map[types.UID]pod.Snapshot, er
 			continue
 		}
 		s := out[uid]
-		s.Containers = append(s.Containers, k.container(k.podOf(uid, c.Labels), st, c.PodSandboxId))
+		s.Containers = append(s.Containers, k.container(ctx, k.podOf(uid, c.Labels), st, c.PodSandboxId))
 		out[uid] = s
 	}
 	return out, nil

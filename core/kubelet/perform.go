@@ -301,7 +301,7 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 	}
 	w.k.tell(p, c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	end(span, nil)
-	got := w.k.container(p, st, a.Sandbox)
+	got := w.k.container(ctx, p, st, a.Sandbox)
 	return pod.Done{Container: &got}
 }
 
@@ -330,7 +330,7 @@ func (w *worker) lookAt(ctx context.Context, p *corev1.Pod, id string) *pod.Cont
 		return nil
 	}
 	// Its status does not say in which sandbox it is; the machine knows.
-	c := w.k.container(p, st, "")
+	c := w.k.container(ctx, p, st, "")
 	return &c
 }
 

@@ -67,7 +67,7 @@ func (g *Ground) Files(context.Context, spec.FilesRequest) ([]*cri.Mount, error)
 func (g *Ground) Started(*corev1.Pod, string, string, string) {}
 
 // LastWords are none.
-func (g *Ground) LastWords(*corev1.Pod, *cri.ContainerStatus) string { return "" }
+func (g *Ground) LastWords(context.Context, *corev1.Pod, *cri.ContainerStatus) string { return "" }
 
 // Release has nothing to remove.
 func (g *Ground) Release(context.Context, types.UID) error { return nil }

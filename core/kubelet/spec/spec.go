@@ -6,6 +6,7 @@ package spec
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"path"
 	"strconv"
 
@@ -21,6 +22,8 @@ type Place struct {
 	CgroupParent string
 	// LogDir is where the runtime writes the containers' logs; empty: nowhere.
 	LogDir string
+	// CgroupV2 tells that the machine has the unified hierarchy.
+	CgroupV2 bool
 }
 
 // FilesRequest asks for the files that a container mounts beside its volumes.
@@ -57,6 +60,9 @@ func labels(p *corev1.Pod) map[string]string {
 
 // Sandbox is the configuration of a pod's sandbox.
 func Sandbox(p *corev1.Pod, attempt uint32, place Place, cl Cluster) (*cri.PodSandboxConfig, error) {
+	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
+		return nil, errors.New("the pod asks for a user namespace of its own (hostUsers: false), which this node does not offer")
+	}
 	hostname, _, err := Hostname(p, cl)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,172 @@
+package ground
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
+)
+
+// Below these the node is under pressure, as upstream has it.
+const (
+	evictMemory    = 100 << 20
+	evictDiskShare = 10 // percent of the file system
+	evictInodes    = 5  // percent
+	evictPIDs      = 5  // percent
+)
+
+// Facts of the machine, read afresh.
+func (g *Ground) Facts(context.Context) (*node.Facts, error) {
+	mem, err := meminfo()
+	if err != nil {
+		return nil, err
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(g.cfg.RootDir, &disk); err != nil {
+		return nil, fmt.Errorf("look at the file system of %s: %w", g.cfg.RootDir, err)
+	}
+	size := int64(disk.Blocks) * disk.Bsize
+	f := &node.Facts{Pressure: map[corev1.NodeConditionType]string{}}
+	f.Capacity = corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(mem["MemTotal"], resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(size, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(g.cfg.MaxPods, resource.DecimalSI),
+	}
+	hugePages(f.Capacity)
+	f.Allocatable = f.Capacity.DeepCopy()
+	less := func(name corev1.ResourceName, by resource.Quantity) {
+		q, ok := f.Allocatable[name]
+		if !ok {
+			return
+		}
+		q.Sub(by)
+		if q.Sign() < 0 {
+			q = resource.Quantity{}
+		}
+		f.Allocatable[name] = q
+	}
+	for name, q := range g.cfg.Reserved {
+		less(name, q)
+	}
+	less(corev1.ResourceMemory, *resource.NewQuantity(evictMemory, resource.BinarySI))
+	less(corev1.ResourceEphemeralStorage, *resource.NewQuantity(size/100*evictDiskShare, resource.BinarySI))
+	if avail, ok := mem["MemAvailable"]; ok && avail < evictMemory {
+		f.Pressure[corev1.NodeMemoryPressure] = "kubelet has insufficient memory available"
+	}
+	if disk.Blocks > 0 && disk.Bavail*100/disk.Blocks < evictDiskShare || disk.Files > 0 && disk.Ffree*100/disk.Files < evictInodes {
+		f.Pressure[corev1.NodeDiskPressure] = "kubelet has disk pressure"
+	}
+	if pidsLow() {
+		f.Pressure[corev1.NodePIDPressure] = "kubelet has insufficient PID available"
+	}
+	f.Addresses = g.addresses()
+	f.Info = g.info()
+	return f, nil
+}
+
+// meminfo in bytes.
+func meminfo() (map[string]int64, error) {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return nil, fmt.Errorf("look at the memory: %w", err)
+	}
+	defer file.Close()
+	out := map[string]int64{}
+	for s := bufio.NewScanner(file); s.Scan(); {
+		name, rest, _ := strings.Cut(s.Text(), ":")
+		fields := strings.Fields(rest)
+		if len(fields) == 0 {
+			continue
+		}
+		if n, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
+			out[name] = n << 10
+		}
+	}
+	return out, nil
+}
+
+func hugePages(list corev1.ResourceList) {
+	dirs, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
+	if err != nil {
+		return
+	}
+	for _, d := range dirs {
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(d), "hugepages-"), "kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		n, _ := strconv.ParseInt(read(filepath.Join(d, "nr_hugepages")), 10, 64)
+		size := resource.NewQuantity(kb<<10, resource.BinarySI)
+		list[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(n*kb<<10, resource.BinarySI)
+	}
+}
+
+func pidsLow() bool {
+	// 0.52 0.58 0.59 3/467 12345: the fourth has the number of threads.
+	fields := strings.Fields(read("/proc/loadavg"))
+	if len(fields) < 4 {
+		return false
+	}
+	_, total, _ := strings.Cut(fields[3], "/")
+	used, err1 := strconv.ParseInt(total, 10, 64)
+	limit, err2 := strconv.ParseInt(read("/proc/sys/kernel/pid_max"), 10, 64)
+	return err1 == nil && err2 == nil && limit > 0 && (limit-used)*100/limit < evictPIDs
+}
+
+func read(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func (g *Ground) addresses() []corev1.NodeAddress {
+	ips := g.cfg.NodeIPs
+	if len(ips) == 0 {
+		if ip, err := utilnet.ChooseHostInterface(); err == nil {
+			ips = []string{ip.String()}
+		} else {
+			ips = []string{net.IPv4(127, 0, 0, 1).String()} // a machine without a network
+		}
+	}
+	var out []corev1.NodeAddress
+	for _, ip := range ips {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: g.cfg.NodeName})
+}
+
+func (g *Ground) info() corev1.NodeSystemInfo {
+	i := corev1.NodeSystemInfo{
+		MachineID: read("/etc/machine-id"), SystemUUID: read("/sys/class/dmi/id/product_uuid"), BootID: read("/proc/sys/kernel/random/boot_id"),
+		KernelVersion: read("/proc/sys/kernel/osrelease"), OSImage: osImage(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		KubeletVersion: g.cfg.Version,
+	}
+	if i.SystemUUID == "" {
+		i.SystemUUID = i.MachineID
+	}
+	return i
+}
+
+func osImage() string {
+	for line := range strings.Lines(read("/etc/os-release")) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+			return strings.Trim(v, `"`)
+		}
+	}
+	return "Linux"
+}

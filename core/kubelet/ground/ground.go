@@ -1,0 +1,368 @@
+// Package ground is the Linux machine under the pods of a real node: their
+// directories, hosts files, logs and cgroups, and what the node says of itself.
+//
+// All that it makes for a pod carries the pod's UID in its path, below the
+// directories and the cgroup that it was given; it removes nothing else, and no
+// directory in which something is still mounted.
+package ground
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/logs"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/status"
+)
+
+// Config of a Ground.
+type Config struct {
+	// NodeName of the node. Required.
+	NodeName string
+	// RootDir holds the pods' directories. Required.
+	RootDir string
+	// LogRoot holds the pods' logs ("/var/log/pods" if empty).
+	LogRoot string
+	// LinkRoot holds links to the logs, by names that log collectors know
+	// ("/var/log/containers"); empty: none.
+	LinkRoot string
+	// CgroupRoot is the parent of the pods' cgroups; empty: pods get no cgroup of their own.
+	CgroupRoot string
+	// NodeIPs of the node; empty: that of the interface with the default route.
+	NodeIPs []string
+	// Reserved for the system: what pods do not get.
+	Reserved corev1.ResourceList
+	// MaxPods on the node (110 if zero).
+	MaxPods int64
+	// Version of the kubelet to report ("v1.37.1" if empty).
+	Version string
+	Logger  *slog.Logger
+}
+
+// Ground of one node.
+type Ground struct {
+	cfg Config
+	v2  bool
+}
+
+// New checks the configuration and makes the directories.
+func New(cfg Config) (*Ground, error) {
+	if cfg.NodeName == "" || !filepath.IsAbs(cfg.RootDir) {
+		return nil, fmt.Errorf("a node needs its name and an absolute root directory, not %q and %q", cfg.NodeName, cfg.RootDir)
+	}
+	if cfg.LogRoot == "" {
+		cfg.LogRoot = "/var/log/pods"
+	}
+	if cfg.MaxPods == 0 {
+		cfg.MaxPods = 110
+	}
+	if cfg.Version == "" {
+		cfg.Version = "v1.37.1"
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Ground{cfg: cfg, v2: host.CgroupV2()}
+	for _, dir := range []string{g.podsDir(), cfg.LogRoot, cfg.LinkRoot} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("make the directory of pods: %w", err)
+		}
+	}
+	return g, nil
+}
+
+func (g *Ground) podsDir() string { return filepath.Join(g.cfg.RootDir, "pods") }
+
+// PodDir is a pod's own directory.
+func (g *Ground) PodDir(uid types.UID) string { return filepath.Join(g.podsDir(), string(uid)) }
+
+// safe refuses a UID that would lead out of the directory of pods.
+func safe(uid types.UID) error {
+	if uid == "" || strings.ContainsAny(string(uid), "/\x00") || strings.Contains(string(uid), "..") {
+		return fmt.Errorf("pod UID %q is no name of a directory", uid)
+	}
+	return nil
+}
+
+// LogDir is where a pod's logs are.
+func (g *Ground) LogDir(p *corev1.Pod) string {
+	return filepath.Join(g.cfg.LogRoot, p.Namespace+"_"+p.Name+"_"+string(p.UID))
+}
+
+// Claim makes a pod's directories and cgroup.
+func (g *Ground) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
+	if err := safe(p.UID); err != nil {
+		return spec.Place{}, err
+	}
+	for _, dir := range []string{filepath.Join(g.PodDir(p.UID), "containers"), g.LogDir(p)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return spec.Place{}, fmt.Errorf("make a directory of pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+	}
+	place := spec.Place{LogDir: g.LogDir(p), CgroupV2: g.v2}
+	if g.cfg.CgroupRoot != "" {
+		place.CgroupParent = g.podCgroup(p)
+		if err := g.makeCgroup(place.CgroupParent, spec.PodResources(p)); err != nil {
+			return spec.Place{}, err
+		}
+	}
+	return place, nil
+}
+
+func qosDir(q corev1.PodQOSClass) string {
+	switch q {
+	case corev1.PodQOSBurstable:
+		return "burstable"
+	case corev1.PodQOSBestEffort:
+		return "besteffort"
+	}
+	return ""
+}
+
+func (g *Ground) podCgroup(p *corev1.Pod) string {
+	return filepath.Join(g.cfg.CgroupRoot, qosDir(status.QOS(p)), "pod"+string(p.UID))
+}
+
+// Release removes a pod's cgroup.
+func (g *Ground) Release(_ context.Context, uid types.UID) error {
+	if g.cfg.CgroupRoot == "" {
+		return nil
+	}
+	if err := safe(uid); err != nil {
+		return err
+	}
+	var errs []error
+	for _, q := range []string{"", "burstable", "besteffort"} {
+		errs = append(errs, machine.RemoveCgroup(filepath.Join(g.cfg.CgroupRoot, q, "pod"+string(uid))))
+	}
+	return errors.Join(errs...)
+}
+
+// Erase removes a pod's directories, logs and links.
+func (g *Ground) Erase(_ context.Context, uid types.UID) error {
+	if err := safe(uid); err != nil {
+		return err
+	}
+	dir := g.PodDir(uid)
+	mounts, err := machine.MountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("the directory of pod %s is not removed: %s is still mounted", uid, mounts[0])
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove the directory of pod %s: %w", uid, err)
+	}
+	return g.eraseLogs(uid)
+}
+
+func (g *Ground) eraseLogs(uid types.UID) error {
+	entries, err := os.ReadDir(g.cfg.LogRoot)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for logs of pod %s: %w", uid, err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), "_"+string(uid)) {
+			continue
+		}
+		dir := filepath.Join(g.cfg.LogRoot, e.Name())
+		g.eraseLinks(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove logs of pod %s: %w", uid, err)
+		}
+	}
+	return nil
+}
+
+// eraseLinks removes the links into a directory of logs.
+func (g *Ground) eraseLinks(dir string) {
+	if g.cfg.LinkRoot == "" {
+		return
+	}
+	entries, err := os.ReadDir(g.cfg.LinkRoot)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		link := filepath.Join(g.cfg.LinkRoot, e.Name())
+		if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, dir+"/") {
+			_ = os.Remove(link)
+		}
+	}
+}
+
+// Claimed are the pods that have a directory, a cgroup or logs here.
+func (g *Ground) Claimed(context.Context) ([]types.UID, error) {
+	seen := map[types.UID]bool{}
+	var out []types.UID
+	add := func(uid string) {
+		if u := types.UID(uid); uid != "" && !seen[u] {
+			seen[u] = true
+			out = append(out, u)
+		}
+	}
+	entries, err := os.ReadDir(g.podsDir())
+	if err != nil {
+		return nil, fmt.Errorf("list the directories of pods: %w", err)
+	}
+	for _, e := range entries {
+		add(e.Name())
+	}
+	for _, uid := range g.cgroupPods() {
+		add(uid)
+	}
+	return out, nil
+}
+
+// Files makes a container's hosts file and the file for its last words.
+func (g *Ground) Files(_ context.Context, r spec.FilesRequest) ([]*cri.Mount, error) {
+	var mounts []*cri.Mount
+	has := func(path string) bool {
+		for _, m := range r.Container.VolumeMounts {
+			if filepath.Clean(m.MountPath) == path {
+				return true
+			}
+		}
+		return false
+	}
+	if !has("/etc/hosts") && (len(r.IPs) > 0 || r.Pod.Spec.HostNetwork) {
+		file := filepath.Join(g.PodDir(r.Pod.UID), "etc-hosts")
+		content, err := g.hosts(r)
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(file, content, 0o644); err != nil {
+			return nil, fmt.Errorf("write the hosts file of pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+		}
+		mounts = append(mounts, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: file})
+	}
+	if to := r.Container.TerminationMessagePath; to != "" && !has(filepath.Clean(to)) {
+		file, err := g.messageFile(r)
+		if err != nil {
+			return nil, err
+		}
+		mounts = append(mounts, &cri.Mount{ContainerPath: to, HostPath: file})
+	}
+	return mounts, nil
+}
+
+func (g *Ground) messageFile(r spec.FilesRequest) (string, error) {
+	dir := filepath.Join(g.PodDir(r.Pod.UID), "containers", r.Container.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the directory of container %s: %w", r.Container.Name, err)
+	}
+	file := filepath.Join(dir, fmt.Sprintf("message-%d", r.RestartCount))
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		return "", fmt.Errorf("make the file for the last words of container %s: %w", r.Container.Name, err)
+	}
+	// Whoever the container runs as writes it; the umask has taken that away.
+	if err := os.Chmod(file, 0o666); err != nil { //nolint:gosec // as above
+		return "", fmt.Errorf("open up the file for the last words of container %s: %w", r.Container.Name, err)
+	}
+	return file, nil
+}
+
+func (g *Ground) hosts(r spec.FilesRequest) ([]byte, error) {
+	var b strings.Builder
+	if r.Pod.Spec.HostNetwork {
+		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
+		own, err := os.ReadFile("/etc/hosts")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read the node's hosts file: %w", err)
+		}
+		b.Write(own)
+	} else {
+		b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
+			"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
+		for _, ip := range r.IPs {
+			if r.Domain != "" {
+				fmt.Fprintf(&b, "%s\t%s.%s\t%s\n", ip, strings.TrimSuffix(r.Hostname, "."+r.Domain), r.Domain, r.Hostname)
+			} else {
+				fmt.Fprintf(&b, "%s\t%s\n", ip, r.Hostname)
+			}
+		}
+	}
+	if len(r.Pod.Spec.HostAliases) > 0 {
+		b.WriteString("\n# Entries added by HostAliases.\n")
+		for _, a := range r.Pod.Spec.HostAliases {
+			fmt.Fprintf(&b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
+		}
+	}
+	return []byte(b.String()), nil
+}
+
+// Started links a container's log for log collectors.
+func (g *Ground) Started(p *corev1.Pod, container, id, logPath string) {
+	if g.cfg.LinkRoot == "" {
+		return
+	}
+	const longest = 251 // of a name, with room for the suffix
+	name := fmt.Sprintf("%s_%s_%s-%s", p.Name, p.Namespace, container, id)
+	link := filepath.Join(g.cfg.LinkRoot, name[:min(len(name), longest)]+".log")
+	if err := os.Symlink(logPath, link); err != nil && !errors.Is(err, fs.ErrExist) {
+		g.cfg.Logger.Warn("A container's log cannot be linked", "namespace", p.Namespace, "pod", p.Name, "container", container, "error", err)
+	}
+}
+
+// Bounds of a container's last words, as upstream has them.
+const (
+	maxMessage      = 4096
+	maxFromLog      = 2048
+	maxLinesFromLog = 80
+)
+
+// LastWords is what a container left in its termination message file, or, if it
+// failed and its policy is so, the end of its log.
+func (g *Ground) LastWords(ctx context.Context, _ *corev1.Pod, st *cri.ContainerStatus) string {
+	to := st.Annotations[pod.TerminationMessagePathAnnotation]
+	if to == "" {
+		return ""
+	}
+	msg := ""
+	for _, m := range st.Mounts {
+		if m.ContainerPath == to {
+			msg = readTail(m.HostPath, maxMessage)
+		}
+	}
+	fallback := st.Annotations[pod.TerminationMessagePolicyAnnotation] == string(corev1.TerminationMessageFallbackToLogsOnError)
+	if msg == "" && fallback && st.ExitCode != 0 && st.LogPath != "" {
+		msg = logs.Tail(ctx, st.LogPath, maxLinesFromLog, maxFromLog)
+	}
+	return msg
+}
+
+// readTail reads the end of a file that a container may have written anything to.
+func readTail(file string, most int64) string {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	data, err := io.ReadAll(io.NewSectionReader(f, max(info.Size()-most, 0), most))
+	if err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(data), "\uFFFD")
+}

@@ -5,10 +5,13 @@
 //
 // A component is handed an oteltrace.Tracer (never a package-level one); where
 // its spans go is the wiring's business: to the apiserver's bounded store
-// directly, or over HTTP to an authorized endpoint.
+// directly (Store.Exporter), or over HTTP to an authorized endpoint (NewExporter,
+// in OpenTelemetry's own wire format, so that others' exporters can feed it too). What is lost on
+// the way or forgotten is counted, and a journey says so.
 package trace
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -45,7 +48,8 @@ const (
 	NodeKey     = attribute.Key("k8s.node.name")
 	// NodesKey sums up filtered nodes: "3/5 nodes: insufficient cpu".
 	NodesKey = attribute.Key("wasmplane.scheduling.nodes")
-	// ScoresKey are scores by node and plugin, as JSON.
+	// ScoresKey are scores by node and plugin, as JSON:
+	// {"node-1": {"total": 130, "NodeResourcesFit": 90, "ImageLocality": 40}, ...}.
 	ScoresKey = attribute.Key("wasmplane.scheduling.scores")
 )
 
@@ -122,6 +126,21 @@ const (
 // Object are the attributes that name an object.
 func Object(kind, namespace, name string, uid types.UID) oteltrace.SpanStartEventOption {
 	return oteltrace.WithAttributes(KindKey.String(kind), NamespaceKey.String(namespace), NameKey.String(name), UIDKey.String(string(uid)))
+}
+
+// Identity are the attributes that name an object by its metadata, with its
+// controlling owner and its generation.
+func Identity(kind string, m metav1.Object) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{
+		KindKey.String(kind), NamespaceKey.String(m.GetNamespace()), NameKey.String(m.GetName()), UIDKey.String(string(m.GetUID())),
+	}
+	if g := m.GetGeneration(); g > 0 {
+		attrs = append(attrs, GenerationKey.Int64(g))
+	}
+	if o := metav1.GetControllerOfNoCopy(m); o != nil {
+		attrs = append(attrs, OwnerUIDKey.String(string(o.UID)), OwnerKindKey.String(o.Kind), OwnerNameKey.String(o.Name))
+	}
+	return attrs
 }
 
 // Discard is the tracer of who does not trace.

@@ -1,0 +1,490 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Journey is what happened to one object from its apply on: the steps of the
+// object itself, then those of what it owns, and so on down to running containers.
+type Journey struct {
+	Kind       string    `json:"kind"`
+	Namespace  string    `json:"namespace,omitempty"`
+	Name       string    `json:"name"`
+	Generation int64     `json:"generation,omitempty"`
+	Start      time.Time `json:"start"` // offsets count from here
+	// Outcome in one sentence: "2 of 2 pods running, the last after 1.2s".
+	Outcome string     `json:"outcome,omitempty"`
+	Root    *Traveller `json:"object,omitempty"` // nil where nothing is known
+	// Unknown are sentences about what the store cannot tell (any more).
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Traveller is one object of a journey.
+type Traveller struct {
+	Kind      string  `json:"kind"`
+	Namespace string  `json:"namespace,omitempty"`
+	Name      string  `json:"name"`
+	UID       string  `json:"uid,omitempty"`
+	Steps     []*Step `json:"steps,omitempty"`
+	// Hidden counts updates of its status, which are not among the steps.
+	Hidden int          `json:"hiddenStatusUpdates,omitempty"`
+	Owned  []*Traveller `json:"owned,omitempty"`
+}
+
+// Step is one thing that was done.
+type Step struct {
+	Name      string            `json:"name"`
+	Component string            `json:"component,omitempty"`
+	Summary   string            `json:"summary,omitempty"`
+	Offset    float64           `json:"offsetMs"`
+	Duration  float64           `json:"durationMs"`
+	Error     string            `json:"error,omitempty"`
+	Attrs     map[string]string `json:"attributes,omitempty"`
+	Events    []StepEvent       `json:"events,omitempty"`
+	Steps     []*Step           `json:"steps,omitempty"`
+}
+
+// StepEvent is a moment within a step.
+type StepEvent struct {
+	Name   string            `json:"name"`
+	Offset float64           `json:"offsetMs"`
+	Attrs  map[string]string `json:"attributes,omitempty"`
+}
+
+// Assemble makes a journey of spans, in any order. It is pure.
+func Assemble(q Query, spans []Span, known Known) *Journey {
+	a := assembly{query: q, spans: spans, known: known}
+	a.link()
+	a.identify()
+	a.place()
+	return a.journey()
+}
+
+// assembly is the work on one journey.
+type assembly struct {
+	query Query
+	spans []Span
+	known Known
+
+	byID     map[spanID]*Span
+	children map[spanID][]*Span
+	objects  map[string]*thing   // by key
+	names    map[string][]*thing // by nameKey, those with a uid, oldest first
+	home     map[*Span]*thing    // whom a span is about
+	start    time.Time           // steps that ended before it are not shown
+}
+
+// thing is an object as the spans tell of it. Its key is its uid, or its name
+// where no uid is known.
+type thing struct {
+	key, kind, resource, namespace, name, uid, owner string
+
+	first time.Time // first heard of
+	spans []*Span   // about it, whose parents are not
+}
+
+func idOf(s *Span) spanID     { return spanID{s.Trace, s.ID} }
+func parentOf(s *Span) spanID { return spanID{s.Trace, s.Parent} }
+
+func (a *assembly) link() {
+	a.byID, a.children = map[spanID]*Span{}, map[spanID][]*Span{}
+	slices.SortStableFunc(a.spans, func(x, y Span) int {
+		return cmp.Or(x.Start.Compare(y.Start), y.End.Compare(x.End), strings.Compare(x.ID, y.ID))
+	})
+	for i := range a.spans {
+		s := &a.spans[i]
+		a.byID[idOf(s)] = s
+		if s.Parent != "" {
+			a.children[parentOf(s)] = append(a.children[parentOf(s)], s)
+		}
+	}
+}
+
+// identify learns of all objects that spans and their events name with a uid.
+func (a *assembly) identify() {
+	a.objects, a.names = map[string]*thing{}, map[string][]*thing{}
+	for i := range a.spans {
+		s := &a.spans[i]
+		a.learn(s.Attrs, s.Start)
+		for _, e := range s.Events {
+			a.learn(e.Attrs, e.Time)
+		}
+	}
+	for _, list := range a.names {
+		slices.SortStableFunc(list, func(x, y *thing) int { return x.first.Compare(y.first) })
+	}
+}
+
+func (a *assembly) learn(m map[string]string, at time.Time) {
+	uid := m[string(UIDKey)]
+	if uid == "" {
+		return
+	}
+	t := a.objects[uid]
+	if t == nil {
+		t = &thing{key: uid, uid: uid, first: at}
+		a.objects[uid] = t
+	}
+	if at.Before(t.first) {
+		t.first = at
+	}
+	unnamed := t.name == "" || t.resource == ""
+	t.fill(m)
+	if unnamed && t.name != "" && t.resource != "" {
+		k := nameKey(t.resource, t.namespace, t.name)
+		a.names[k] = append(a.names[k], t)
+	}
+}
+
+func (t *thing) fill(m map[string]string) {
+	for _, f := range []struct {
+		field *string
+		value string
+	}{
+		{&t.kind, m[string(KindKey)]}, {&t.resource, resourceOfAttrs(m)}, {&t.namespace, m[string(NamespaceKey)]},
+		{&t.name, m[string(NameKey)]}, {&t.owner, m[string(OwnerUIDKey)]},
+	} {
+		if *f.field == "" {
+			*f.field = f.value
+		}
+	}
+}
+
+// place finds for each span the object that it is about.
+func (a *assembly) place() {
+	a.home = map[*Span]*thing{}
+	for i := range a.spans {
+		a.homeOf(&a.spans[i], 0)
+	}
+	for i := range a.spans {
+		s := &a.spans[i]
+		t := a.home[s]
+		if t == nil {
+			continue
+		}
+		if p := a.byID[parentOf(s)]; p == nil || a.home[p] != t {
+			t.spans = append(t.spans, s)
+		}
+	}
+}
+
+func (a *assembly) homeOf(s *Span, depth int) *thing {
+	if t, ok := a.home[s]; ok {
+		return t
+	}
+	t := a.own(s)
+	if p := a.byID[parentOf(s)]; t == nil && p != nil && p != s && depth < 64 {
+		t = a.homeOf(p, depth+1)
+	}
+	a.home[s] = t
+	return t
+}
+
+// own is the object that a span names itself.
+func (a *assembly) own(s *Span) *thing {
+	if uid := s.Get(UIDKey); uid != "" {
+		return a.objects[uid]
+	}
+	if s.Name == Request {
+		// The uid of a new object is known only where it is written.
+		for _, c := range a.children[idOf(s)] {
+			if uid := c.Get(UIDKey); uid != "" && c.Name == StoreWrite {
+				return a.objects[uid]
+			}
+		}
+	}
+	k := nameKey(resourceOfAttrs(s.Attrs), s.Get(NamespaceKey), s.Get(NameKey))
+	if k == "" {
+		return nil
+	}
+	// Of several objects that had the name, the last one that was known by the time the step ended.
+	if list := a.names[k]; len(list) > 0 {
+		best := list[0]
+		for _, t := range list {
+			if !t.first.After(s.End) {
+				best = t
+			}
+		}
+		return best
+	}
+	t := a.objects[k]
+	if t == nil {
+		t = &thing{key: k, first: s.Start}
+		a.objects[k] = t
+	}
+	t.fill(s.Attrs)
+	return t
+}
+
+func (a *assembly) journey() *Journey {
+	q := a.query
+	j := &Journey{Kind: q.Kind, Namespace: q.Namespace, Name: q.Name}
+	root := a.root()
+	if root == nil || len(root.spans) == 0 && !a.ownsAny(root) {
+		j.Unknown = append(j.Unknown, fmt.Sprintf("Nothing is recorded about %s: either it does not exist, or nothing has happened to it since recording began at %s (steps are kept in memory, and do not outlive the server).",
+			nameOf(q.Kind, q.Namespace, q.Name), clock(a.known.Since)))
+		return j
+	}
+	j.Kind = cmp.Or(root.kind, q.Kind)
+	apply := a.begin(root, j)
+	j.Root = a.travel(root, map[*thing]bool{})
+	j.Outcome = a.outcome(j, apply)
+	j.Unknown = append(j.Unknown, a.unknown(j, root, apply)...)
+	return j
+}
+
+func (a *assembly) root() *thing {
+	if a.query.UID != "" {
+		return a.objects[a.query.UID]
+	}
+	for _, resource := range []string{pluralOf(a.query.Kind), strings.ToLower(a.query.Kind)} {
+		k := nameKey(resource, a.query.Namespace, a.query.Name)
+		if list := a.names[k]; len(list) > 0 {
+			latest := list[len(list)-1]
+			if a.query.All {
+				a.merge(latest, list[:len(list)-1])
+			}
+			return latest
+		}
+		if t := a.objects[k]; t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// merge shows earlier objects of the same name with the latest one.
+func (a *assembly) merge(into *thing, others []*thing) {
+	for _, o := range others {
+		into.spans = append(into.spans, o.spans...)
+		for _, t := range a.objects {
+			if t.owner == o.uid {
+				t.owner = into.uid
+			}
+		}
+	}
+	slices.SortStableFunc(into.spans, func(x, y *Span) int { return x.Start.Compare(y.Start) })
+}
+
+func (a *assembly) ownsAny(t *thing) bool {
+	for _, o := range a.objects {
+		if t.uid != "" && o.owner == t.uid {
+			return true
+		}
+	}
+	return false
+}
+
+// begin finds the apply that the journey begins with: the first request that
+// made the latest generation; where generations are not known, the last write of somebody
+// who is not a part of the system; else a refused one. nil where none is known.
+func (a *assembly) begin(root *thing, j *Journey) *Span {
+	var made, last, refused *Span
+	for _, s := range root.spans {
+		if !isWrite(s) {
+			continue
+		}
+		system := strings.HasPrefix(s.Get(UserKey), "system:")
+		if failed(s) {
+			// Conflicts of controllers are everyday life, not an answer to anybody's apply.
+			if !system {
+				refused = s
+			}
+			continue
+		}
+		if g, err := strconv.ParseInt(s.Get(GenerationKey), 10, 64); err == nil && g > j.Generation {
+			made, j.Generation = s, g
+		}
+		if last == nil || !system || s.Get(VerbKey) == "create" {
+			last = s
+		}
+	}
+	apply := cmp.Or(made, last)
+	if refused != nil && (apply == nil || refused.Start.After(apply.Start)) {
+		apply = refused // the newest thing that anybody asked for
+	}
+	switch {
+	case apply != nil:
+		a.start = apply.Start
+	case len(root.spans) > 0:
+		a.start = root.spans[0].Start
+	default:
+		a.start = root.first
+	}
+	j.Start = a.start
+	if a.query.All {
+		for _, s := range root.spans {
+			if s.Start.Before(j.Start) {
+				j.Start = s.Start
+			}
+		}
+		a.start = j.Start
+	}
+	return apply
+}
+
+// isWrite: the span is a request that writes the object itself.
+func isWrite(s *Span) bool {
+	if s.Name != Request || strings.Contains(s.Get(ResourceKey), "/") {
+		return false
+	}
+	switch s.Get(VerbKey) {
+	case "create", "update", "patch", "apply":
+		return true
+	}
+	return false
+}
+
+func failed(s *Span) bool { return s.Error != "" || status(s) >= 400 }
+
+func status(s *Span) int {
+	n, err := strconv.Atoi(s.Get(StatusKey))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// travel makes the part of the journey that an object and what it owns have in it.
+func (a *assembly) travel(t *thing, seen map[*thing]bool) *Traveller {
+	seen[t] = true
+	out := &Traveller{Kind: cmp.Or(t.kind, t.resource), Namespace: t.namespace, Name: t.name, UID: t.uid}
+	for _, s := range t.spans {
+		if s.Start.Before(a.start) && !s.End.After(a.start) {
+			continue
+		}
+		if !a.query.All && s.Name == Request && strings.HasSuffix(s.Get(ResourceKey), "/status") && !failed(s) {
+			out.Hidden++
+			continue
+		}
+		out.Steps = append(out.Steps, a.step(s, t))
+	}
+	slices.SortStableFunc(out.Steps, func(x, y *Step) int { return cmp.Compare(x.when(), y.when()) })
+	for _, o := range slices.SortedFunc(maps.Values(a.objects), func(x, y *thing) int { return cmp.Or(x.first.Compare(y.first), strings.Compare(x.key, y.key)) }) {
+		if t.uid == "" || o.owner != t.uid || seen[o] {
+			continue
+		}
+		if c := a.travel(o, seen); len(c.Steps)+len(c.Owned) > 0 || !o.first.Before(a.start) {
+			out.Owned = append(out.Owned, c)
+		}
+	}
+	return out
+}
+
+func (a *assembly) step(s *Span, t *thing) *Step {
+	st := &Step{
+		Name: s.Name, Component: s.Get(ComponentKey), Summary: describe(s), Error: s.Error,
+		Offset: ms(s.Start.Sub(a.start)), Duration: ms(s.End.Sub(s.Start)), Attrs: s.Attrs,
+	}
+	for _, e := range s.Events {
+		st.Events = append(st.Events, StepEvent{Name: e.Name, Offset: ms(e.Time.Sub(a.start)), Attrs: e.Attrs})
+	}
+	for _, c := range a.children[idOf(s)] {
+		if a.home[c] == t && c != s {
+			st.Steps = append(st.Steps, a.step(c, t))
+		}
+	}
+	return st
+}
+
+// when is the moment at which a step has its place among others: its beginning,
+// but for Running, which is the end of a wait.
+func (s *Step) when() float64 {
+	if s.Name == Running {
+		return s.Offset + s.Duration
+	}
+	return s.Offset
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// outcome says how the journey ended.
+func (a *assembly) outcome(j *Journey, apply *Span) string {
+	if apply != nil && failed(apply) {
+		if by := a.refusal(apply); by != "" {
+			return "refused " + by
+		}
+		return fmt.Sprintf("refused: %s (status %s)", cmp.Or(apply.Error, "failed"), apply.Get(StatusKey))
+	}
+	pods, running, latest := 0, 0, 0.0
+	j.Root.each(func(t *Traveller) {
+		if t.Kind != "Pod" && t.Kind != "pods" || t.gone() {
+			return
+		}
+		pods++
+		for _, s := range t.Steps {
+			if s.Name == Running && s.Error == "" {
+				running++
+				latest = max(latest, s.Offset+s.Duration)
+				break
+			}
+		}
+	})
+	switch {
+	case pods == 0:
+		return ""
+	case running == 0:
+		return fmt.Sprintf("none of %d pods running yet", pods)
+	}
+	return fmt.Sprintf("%d of %d pods running, the last after %s", running, pods, duration(latest))
+}
+
+func (t *Traveller) each(visit func(*Traveller)) {
+	visit(t)
+	for _, o := range t.Owned {
+		o.each(visit)
+	}
+}
+
+// gone: the object was deleted.
+func (t *Traveller) gone() bool {
+	return slices.ContainsFunc(t.Steps, func(s *Step) bool {
+		return s.Name == Request && s.Attrs[string(VerbKey)] == "delete" && s.Error == "" && !strings.Contains(s.Attrs[string(ResourceKey)], "/")
+	})
+}
+
+// refusal finds who below a request said no.
+func (a *assembly) refusal(s *Span) string {
+	for _, c := range a.children[idOf(s)] {
+		if by := a.refusal(c); by != "" {
+			return by
+		}
+		if c.Get(DecisionKey) == "deny" || c.Error != "" {
+			who := cmp.Or(c.Get(PluginKey), c.Name)
+			return fmt.Sprintf("by %s: %s", who, cmp.Or(c.Get(MessageKey), c.Error))
+		}
+	}
+	return ""
+}
+
+// unknown says what the journey may lack.
+func (a *assembly) unknown(j *Journey, root *thing, apply *Span) []string {
+	var out []string
+	if apply == nil {
+		out = append(out, fmt.Sprintf("The request that made %s as it is now is not known: recording began at %s (steps are kept in memory, and do not outlive the server).",
+			nameOf(j.Kind, root.namespace, root.name), clock(a.known.Since)))
+	}
+	if a.known.Forgotten > 0 && !a.known.ForgottenUpTo.Before(j.Start) {
+		out = append(out, fmt.Sprintf("%d steps had to make room for newer ones, some of them younger than the beginning of this journey: steps may be missing.", a.known.Forgotten))
+	}
+	for _, c := range slices.Sorted(maps.Keys(a.known.Lost)) {
+		out = append(out, fmt.Sprintf("%d steps of %s were lost before they got here: its steps may be missing.", a.known.Lost[c], c))
+	}
+	return out
+}
+
+func nameOf(kind, namespace, name string) string {
+	text := strings.ToLower(kind) + "/" + name
+	if namespace != "" {
+		text += " in namespace " + namespace
+	}
+	return text
+}
+
+func clock(t time.Time) string { return t.Format("2006-01-02 15:04:05") }

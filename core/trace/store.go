@@ -1,0 +1,348 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// StoreConfig bounds what the store remembers.
+type StoreConfig struct {
+	MaxSpans int // 0 = 50,000
+	MaxBytes int // 0 = 64 MiB
+	// MaxPerObject keeps a busy object from pushing out all others; 0 = 500 spans.
+	MaxPerObject int
+	// Now is the clock; nil = time.Now.
+	Now func() time.Time
+}
+
+// Store remembers recent spans in memory and finds them by the identity of
+// their object. When it is full the oldest go. Safe for concurrent use.
+type Store struct {
+	cfg   StoreConfig
+	began time.Time
+
+	mu      sync.Mutex
+	queue   []*entry // oldest first; forgotten ones in it are marked
+	live    int
+	bytes   int
+	byID    map[spanID]*entry
+	indexes map[string][]*entry // by the keys that keysOf gives
+
+	forgotten time.Time        // the latest start of a span that is forgotten
+	dropped   int64            // how many are
+	lost      map[string]int64 // spans that components' exporters dropped, by component
+}
+
+type spanID struct{ trace, id string }
+
+type entry struct {
+	span Span
+	keys []string
+	size int
+	gone bool
+}
+
+// NewStore makes an empty store.
+func NewStore(cfg StoreConfig) (*Store, error) {
+	if cfg.MaxSpans < 0 || cfg.MaxBytes < 0 || cfg.MaxPerObject < 0 {
+		return nil, errors.New("trace store: bounds must not be negative")
+	}
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&cfg.MaxSpans, 50_000}, {&cfg.MaxBytes, 64 << 20}, {&cfg.MaxPerObject, 500}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Store{cfg: cfg, began: cfg.Now(), byID: map[spanID]*entry{}, indexes: map[string][]*entry{}, lost: map[string]int64{}}, nil
+}
+
+// Add remembers spans. One that is known already is ignored, for exporters repeat themselves.
+func (s *Store) Add(spans ...Span) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range spans {
+		id := spanID{x.Trace, x.ID}
+		if s.byID[id] != nil {
+			continue
+		}
+		e := &entry{span: x, keys: keysOf(&x), size: x.size()}
+		s.byID[id] = e
+		s.queue = append(s.queue, e)
+		s.live++
+		s.bytes += e.size
+		for _, k := range e.keys {
+			s.indexes[k] = append(s.indexes[k], e)
+			if bound := s.boundOf(k); bound > 0 && len(s.indexes[k]) > bound {
+				s.forgetTree(s.indexes[k][0])
+			}
+		}
+	}
+	for s.live > s.cfg.MaxSpans || s.bytes > s.cfg.MaxBytes {
+		s.forget(s.queue[0])
+	}
+	s.compact()
+}
+
+// forget takes a span out of everything but the queue, where it is only marked
+// unless it is the first.
+func (s *Store) forget(e *entry) {
+	if !e.gone {
+		e.gone = true
+		s.live--
+		s.bytes -= e.size
+		s.dropped++
+		if e.span.Start.After(s.forgotten) {
+			s.forgotten = e.span.Start
+		}
+		delete(s.byID, spanID{e.span.Trace, e.span.ID})
+		for _, k := range e.keys {
+			left := slices.DeleteFunc(s.indexes[k], func(x *entry) bool { return x == e })
+			if len(left) == 0 {
+				delete(s.indexes, k)
+			} else {
+				s.indexes[k] = left
+			}
+		}
+	}
+	for len(s.queue) > 0 && s.queue[0].gone {
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+	}
+}
+
+// compact drops marked spans from the queue when they are many.
+func (s *Store) compact() {
+	if len(s.queue) > 2*s.live+1000 {
+		s.queue = slices.DeleteFunc(s.queue, func(e *entry) bool { return e.gone })
+	}
+}
+
+// chatty are resources that are written all the time and tell little.
+const chatty = 20
+
+// boundOf is how many spans may be kept under an index key; 0 = any number.
+func (s *Store) boundOf(key string) int {
+	switch {
+	case strings.HasPrefix(key, "name leases "), strings.HasPrefix(key, "name nodes "), strings.HasPrefix(key, "name events "):
+		return min(chatty, s.cfg.MaxPerObject)
+	case strings.HasPrefix(key, "name "), strings.HasPrefix(key, "uid "):
+		return s.cfg.MaxPerObject
+	}
+	return 0
+}
+
+// forgetTree forgets a span with the steps below it.
+func (s *Store) forgetTree(e *entry) {
+	below := []*entry{e}
+	for _, x := range s.indexes["trace "+e.span.Trace] {
+		if x.span.Parent == e.span.ID {
+			below = append(below, x)
+		}
+	}
+	s.forget(e)
+	for _, x := range below[1:] {
+		s.forgetTree(x)
+	}
+}
+
+// noteLost takes what a component's exporter says it has dropped so far.
+func (s *Store) noteLost(lost map[string]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for component, n := range lost {
+		if len(s.lost) < 100 || s.lost[component] > 0 {
+			s.lost[component] = max(s.lost[component], n)
+		}
+	}
+}
+
+// keysOf are the keys by which a span is found: its trace, its object, and its owner.
+func keysOf(s *Span) []string {
+	keys := []string{"trace " + s.Trace}
+	add := func(m map[string]string) {
+		if uid := m[string(UIDKey)]; uid != "" {
+			keys = append(keys, "uid "+uid)
+		}
+		if uid := m[string(OwnerUIDKey)]; uid != "" {
+			keys = append(keys, "owner "+uid)
+		}
+		if k := nameKey(resourceOfAttrs(m), m[string(NamespaceKey)], m[string(NameKey)]); k != "" {
+			keys = append(keys, k)
+		}
+	}
+	add(s.Attrs)
+	for _, e := range s.Events {
+		add(e.Attrs)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func nameKey(resource, namespace, name string) string {
+	if resource == "" || name == "" {
+		return ""
+	}
+	return "name " + resource + " " + namespace + " " + name
+}
+
+// resourceOfAttrs names the kind of a span's object by its plural in lower
+// case: requests know only that, others only the kind.
+func resourceOfAttrs(m map[string]string) string {
+	if kind := m[string(KindKey)]; kind != "" {
+		return pluralOf(kind)
+	}
+	r, _, _ := strings.Cut(m[string(ResourceKey)], "/")
+	r, _, _ = strings.Cut(r, ".")
+	return r
+}
+
+func pluralOf(kind string) string {
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	return plural.Resource
+}
+
+// Exporter feeds the store with spans of this process, at once and without a queue.
+func (s *Store) Exporter() sdktrace.SpanExporter { return direct{s} }
+
+type direct struct{ store *Store }
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (d direct) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
+	out := make([]Span, len(spans))
+	for i, s := range spans {
+		out[i] = fromSDK(s)
+	}
+	d.store.Add(out...)
+	return nil
+}
+
+// Shutdown implements sdktrace.SpanExporter.
+func (d direct) Shutdown(context.Context) error { return nil }
+
+// Query names the object whose journey is asked for.
+type Query struct {
+	Kind      string // "Deployment"; its plural in lower case will do
+	Namespace string
+	Name      string
+	UID       string // "" = the latest object of that name
+	// All shows earlier generations and incarnations, too, and every status update.
+	All bool
+}
+
+// Journey assembles what is known of an object's way.
+func (s *Store) Journey(q Query) (*Journey, error) {
+	if q.Kind == "" || q.Name == "" {
+		return nil, fmt.Errorf("journey of kind %q, name %q: both are needed", q.Kind, q.Name)
+	}
+	spans, known := s.collect(q)
+	return Assemble(q, spans, known), nil
+}
+
+// maxObjects bounds how far a journey follows owners.
+const maxObjects = 2000
+
+// collect finds the spans about an object, about what it owns, and about what
+// that owns, and so on, with everything else in their traces.
+func (s *Store) collect(q Query) ([]Span, Known) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[*entry]bool{}
+	uids := map[string]bool{}
+	var toVisit []string
+	take := func(entries []*entry, meant func(m map[string]string) bool) {
+		for _, e := range entries {
+			found[e] = true
+			for _, m := range attrSets(&e.span) {
+				if uid := m[string(UIDKey)]; uid != "" && !uids[uid] && meant(m) && len(uids) < maxObjects {
+					uids[uid] = true
+					toVisit = append(toVisit, uid)
+				}
+			}
+		}
+	}
+	resource := pluralOf(q.Kind)
+	if s.indexes[nameKey(resource, q.Namespace, q.Name)] == nil {
+		resource = strings.ToLower(q.Kind)
+	}
+	take(s.indexes[nameKey(resource, q.Namespace, q.Name)], func(m map[string]string) bool {
+		return m[string(NameKey)] == q.Name && m[string(NamespaceKey)] == q.Namespace && resourceOfAttrs(m) == resource
+	})
+	if q.UID != "" {
+		take(s.indexes["uid "+q.UID], func(m map[string]string) bool { return m[string(UIDKey)] == q.UID })
+	}
+	for len(toVisit) > 0 {
+		uid := toVisit[0]
+		toVisit = toVisit[1:]
+		take(s.indexes["uid "+uid], func(map[string]string) bool { return false })
+		take(s.indexes["owner "+uid], func(m map[string]string) bool { return m[string(OwnerUIDKey)] == uid })
+	}
+	return s.withTraces(found), s.known()
+}
+
+// withTraces adds the descendants of spans: steps that name no object of their own.
+func (s *Store) withTraces(found map[*entry]bool) []Span {
+	traces := map[string]bool{}
+	for e := range found {
+		traces[e.span.Trace] = true
+	}
+	var out []Span
+	for t := range traces {
+		children := map[string][]*entry{}
+		var todo []*entry
+		for _, e := range s.indexes["trace "+t] {
+			children[e.span.Parent] = append(children[e.span.Parent], e)
+			if found[e] {
+				todo = append(todo, e)
+			}
+		}
+		seen := map[*entry]bool{}
+		for len(todo) > 0 {
+			e := todo[0]
+			todo = todo[1:]
+			if !seen[e] {
+				seen[e] = true
+				out = append(out, e.span)
+				todo = append(todo, children[e.span.ID]...)
+			}
+		}
+	}
+	return out
+}
+
+func attrSets(s *Span) []map[string]string {
+	sets := []map[string]string{s.Attrs}
+	for _, e := range s.Events {
+		sets = append(sets, e.Attrs)
+	}
+	return sets
+}
+
+func (s *Store) known() Known {
+	k := Known{Since: s.began, Forgotten: s.dropped, ForgottenUpTo: s.forgotten, Lost: map[string]int64{}}
+	for c, n := range s.lost {
+		k.Lost[c] = n
+	}
+	return k
+}
+
+// Known tells what a store cannot know.
+type Known struct {
+	Since         time.Time        `json:"since"`                   // nothing older was recorded
+	Forgotten     int64            `json:"forgotten,omitempty"`     // spans that had to make room
+	ForgottenUpTo time.Time        `json:"forgottenUpTo,omitempty"` // the latest start among them
+	Lost          map[string]int64 `json:"lost,omitempty"`          // spans that never arrived, by component
+}

@@ -1,0 +1,230 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Problem is something that this machine lacks for real nodes.
+type Problem struct {
+	// What is missing or wrong, as a sentence.
+	What string
+	// Fix is what to do about it.
+	Fix string
+	// Warning: a node runs all the same, with the restriction that What names.
+	Warning bool
+}
+
+func (p Problem) String() string { return p.What + "; " + p.Fix }
+
+const (
+	// minRunc is the oldest runc that was tried with this containerd.
+	minRuncMajor, minRuncMinor = 1, 1
+	versionTimeout             = 5 * time.Second
+	simulated                  = "simulated nodes work without (--nodes simulated:N)"
+)
+
+// Check finds out what this machine lacks for real nodes. Problems that are not
+// warnings keep a node from starting. It changes nothing.
+func Check(ctx context.Context) []Problem {
+	f := Discover()
+	var ps []Problem
+	add := func(p *Problem) {
+		if p != nil {
+			ps = append(ps, *p)
+		}
+	}
+	if !f.Root {
+		add(&Problem{What: "real nodes need root", Fix: "start wasmplane as root (sudo); " + simulated})
+	}
+	add(checkRunc(ctx, f.Runc))
+	if f.NFT == "" {
+		add(&Problem{What: "nftables is not installed (no nft on PATH)", Fix: "apt-get install nftables"})
+	}
+	add(checkFilesystem("overlay", "overlayfs"))
+	add(checkCgroups(f))
+	if f.Root {
+		// These ask the kernel, which tells only root.
+		for _, p := range checkLinks() {
+			add(&p)
+		}
+		add(checkNFT(ctx, f.NFT))
+	}
+	add(checkBridgeFilter())
+	if f.Root && !f.SysResource {
+		add(&Problem{
+			What: "CAP_SYS_RESOURCE is missing, so containers cannot be protected from the OOM killer (their score stays at least ours)",
+			Fix:  "give this process the capability if that matters", Warning: true,
+		})
+	}
+	return ps
+}
+
+// Fatal answers the problems that keep a node from starting, as one error; nil if
+// there are none.
+func Fatal(problems []Problem) error {
+	var errs []error
+	for _, p := range problems {
+		if !p.Warning {
+			errs = append(errs, errors.New(p.String()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// runcVersion is in the first line of "runc --version": "runc version 1.1.5+ds1".
+var runcVersion = regexp.MustCompile(`^runc version (\d+)\.(\d+)\S*`)
+
+func checkRunc(ctx context.Context, path string) *Problem {
+	const install = "apt-get install runc"
+	if path == "" {
+		return &Problem{What: "runc is not installed", Fix: install + "; " + simulated}
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return &Problem{What: fmt.Sprintf("%s --version fails: %v", path, explainExit(err)), Fix: install}
+	}
+	return judgeRunc(path, string(out))
+}
+
+func judgeRunc(path, version string) *Problem {
+	m := runcVersion.FindStringSubmatch(version)
+	if m == nil {
+		first, _, _ := strings.Cut(version, "\n")
+		return &Problem{
+			What: fmt.Sprintf("%s is not a runc that is known (it says %q)", path, first),
+			Fix:  "install runc if containers do not start: apt-get install runc", Warning: true,
+		}
+	}
+	major, _ := strconv.Atoi(m[1]) // digits, by the expression
+	minor, _ := strconv.Atoi(m[2])
+	if major < minRuncMajor || major == minRuncMajor && minor < minRuncMinor {
+		return &Problem{
+			What: fmt.Sprintf("%s is %s; at least %d.%d is needed", path, m[0], minRuncMajor, minRuncMinor),
+			Fix:  "upgrade runc: apt-get install runc",
+		}
+	}
+	return nil
+}
+
+// checkFilesystem wants a file system in the kernel, or as a module that loads.
+func checkFilesystem(name, called string) *Problem {
+	data, err := os.ReadFile("/proc/filesystems")
+	if err == nil {
+		for line := range strings.Lines(string(data)) {
+			if f := strings.Fields(line); len(f) > 0 && f[len(f)-1] == name {
+				return nil
+			}
+		}
+	}
+	if moduleThere(name) {
+		return nil // mounting loads it
+	}
+	return &Problem{What: "the kernel has no " + called, Fix: "use a kernel with CONFIG_OVERLAY_FS; " + simulated}
+}
+
+// moduleThere looks for a module in the running kernel's folder.
+func moduleThere(name string) bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	data, err := os.ReadFile("/lib/modules/" + unix.ByteSliceToString(u.Release[:]) + "/modules.dep")
+	return err == nil && regexp.MustCompile(`(?m)/`+regexp.QuoteMeta(name)+`\.ko(\.[a-z]+)?:`).Match(data)
+}
+
+// checkCgroups wants the controllers that pods' limits need.
+func checkCgroups(f *Facts) *Problem {
+	have := map[string]bool{}
+	if f.CgroupV2 {
+		data, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+		if err != nil {
+			return &Problem{What: "cgroups cannot be read: " + err.Error(), Fix: "mount cgroup2 at /sys/fs/cgroup"}
+		}
+		for _, c := range strings.Fields(string(data)) {
+			have[c] = true
+		}
+	} else {
+		hs, err := hierarchies()
+		if err != nil {
+			return &Problem{What: err.Error(), Fix: "mount cgroup2 at /sys/fs/cgroup"}
+		}
+		for _, h := range hs {
+			for _, c := range h.controllers {
+				have[c] = true
+			}
+		}
+	}
+	var missing []string
+	for _, c := range []string{"cpu", "memory", "pids"} {
+		if !have[c] {
+			missing = append(missing, c)
+		}
+	}
+	if len(missing) > 0 {
+		return &Problem{
+			What: "cgroup controllers are missing: " + strings.Join(missing, ", "),
+			Fix:  "enable them at boot (cgroup_enable=memory), or delegate them to this container; " + simulated,
+		}
+	}
+	return nil
+}
+
+// checkLinks asks the kernel for a bridge and a veth pair, in a network namespace
+// that is thrown away.
+func checkLinks() []Problem {
+	var ps []Problem
+	err := inFreshNetns(func() {
+		for _, l := range []netlink.Link{
+			&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "wp-check"}},
+			&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wp-check0"}, PeerName: "wp-check1"},
+		} {
+			if err := netlink.LinkAdd(l); err != nil {
+				ps = append(ps, Problem{
+					What: fmt.Sprintf("the kernel makes no %s link (%v)", l.Type(), err),
+					Fix:  "load it: modprobe " + l.Type() + "; " + simulated,
+				})
+			}
+		}
+	})
+	if err != nil {
+		ps = append(ps, Problem{What: err.Error(), Fix: "run where network namespaces may be made (a privileged container, or the host)"})
+	}
+	return ps
+}
+
+// checkNFT asks nft for the tables, which fails where the kernel has no nftables.
+func checkNFT(ctx context.Context, nft string) *Problem {
+	if nft == "" {
+		return nil // said already
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	if err := exec.CommandContext(ctx, nft, "list", "tables").Run(); err != nil {
+		return &Problem{What: fmt.Sprintf("nftables does not work (%v)", explainExit(err)), Fix: "load it: modprobe nf_tables"}
+	}
+	return nil
+}
+
+// checkBridgeFilter wants packets between pods of one bridge to pass nftables.
+func checkBridgeFilter() *Problem {
+	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err == nil {
+		return nil
+	}
+	return &Problem{
+		What: "br_netfilter is not loaded, so a pod does not reach a Service's pod on its own node",
+		Fix:  "modprobe br_netfilter", Warning: true,
+	}
+}

@@ -1,0 +1,201 @@
+package machine
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct{ cluster, want string }{
+		{"default", "wp-default"},
+		{"a", "wp-a"},
+		{"abcdefghijk", "wp-abcdefghijk"},
+	} {
+		if got := NamesOf(c.cluster).ID; got != c.want {
+			t.Errorf("NamesOf(%q) = %q, want %q", c.cluster, got, c.want)
+		}
+	}
+	seen := map[string]string{}
+	for _, cluster := range []string{
+		"", "a", "A", "a-", "-a", "a-b", "a_b", "ab", "default", "default-2", "default2", "Default",
+		"abcdefghijkl", "abcdefghijklm", strings.Repeat("x", 300), "käse", "../etc", "a/b", "a/c",
+	} {
+		n := NamesOf(cluster)
+		if len(n.Bridge()) > 15 {
+			t.Errorf("bridge %q of %q is longer than the kernel's 15 bytes", n.Bridge(), cluster)
+		}
+		if strings.Count(n.ID, "-") != 1 || strings.ContainsAny(n.ID, "/._ ") {
+			t.Errorf("ID %q of %q must have one dash and nothing odd", n.ID, cluster)
+		}
+		if other, taken := seen[n.ID]; taken {
+			t.Errorf("%q and %q share the names %q", cluster, other, n.ID)
+		}
+		seen[n.ID] = cluster
+	}
+}
+
+// A name that was chosen to equal a hashed one is itself too long to stay plain.
+func TestPlainNameNeverEqualsHashedOne(t *testing.T) {
+	hashed := NamesOf("default-2")
+	if again := NamesOf(strings.TrimPrefix(hashed.ID, idPrefix)); again == hashed {
+		t.Errorf("%q names another cluster too", hashed.ID)
+	}
+}
+
+func TestJudgeRunc(t *testing.T) {
+	for _, c := range []struct {
+		says    string
+		problem string
+		warning bool
+	}{
+		{"runc version 1.1.5+ds1\ncommit: 1.1.5\n", "", false},
+		{"runc version 1.5.2\n", "", false},
+		{"runc version 2.0.0-rc.1\n", "", false},
+		{"runc version 1.0.3\n", "at least 1.1", false},
+		{"runc version 0.1.1\n", "at least 1.1", false},
+		{"crun version 1.8.1\n", "not a runc that is known", true},
+		{"", "not a runc that is known", true},
+	} {
+		p := judgeRunc("/usr/sbin/runc", c.says)
+		switch {
+		case p == nil && c.problem != "":
+			t.Errorf("%q: no problem, want %q", c.says, c.problem)
+		case p != nil && (c.problem == "" || !strings.Contains(p.What, c.problem) || p.Warning != c.warning):
+			t.Errorf("%q: %+v", c.says, *p)
+		}
+	}
+}
+
+// Without anything on PATH and in the usual places, each problem says what to do.
+func TestCheckSaysWhatToInstall(t *testing.T) {
+	if p := checkRunc(t.Context(), ""); p == nil || !strings.Contains(p.Fix, "apt-get install runc") || p.Warning {
+		t.Errorf("no runc: %+v", p)
+	}
+	if p := checkRunc(t.Context(), "/bin/false"); p == nil || !strings.Contains(p.What, "/bin/false --version fails") {
+		t.Errorf("a runc that fails: %+v", p)
+	}
+	if p := checkFilesystem("nosuchfs", "nosuchfs"); p == nil {
+		t.Error("a file system that does not exist is there")
+	}
+	err := Fatal([]Problem{{What: "a", Fix: "b"}, {What: "c", Fix: "d", Warning: true}})
+	if err == nil || err.Error() != "a; b" {
+		t.Errorf("Fatal = %v", err)
+	}
+}
+
+// The machine that runs this test can run nodes: the other tests here do.
+func TestCheckThisMachine(t *testing.T) {
+	if err := Fatal(Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMounts(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, beside := filepath.Join(dir, "in side/deep"), dir+"-beside"
+	for _, d := range []string{inner, beside} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("none", d, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(d, unix.MNT_DETACH); os.RemoveAll(d) })
+	}
+	if got, err := MountsBelow(dir); err != nil || !slices.Equal(got, []string{inner}) {
+		t.Errorf("mounts below: %q (%v)", got, err)
+	}
+	if err := UnmountBelow(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := MountsBelow(dir); err != nil || len(got) != 0 {
+		t.Errorf("mounts left: %q (%v)", got, err)
+	}
+	if got, err := MountsBelow(beside); err != nil || len(got) != 1 {
+		t.Errorf("a mount beside was taken along: %q (%v)", got, err)
+	}
+	for _, refused := range []string{"/", "", "relative", "/.."} {
+		if err := UnmountBelow(refused); err == nil {
+			t.Errorf("UnmountBelow(%q) was done", refused)
+		}
+	}
+}
+
+// Processes in a cluster's cgroups end, the cgroups go, and a neighbour's stay.
+func TestCgroupsAndProcesses(t *testing.T) {
+	ours, theirs := Names{ID: "wp-test" + t.Name()[:4] + "1"}, Names{ID: "wp-test" + t.Name()[:4] + "2"}
+	for _, n := range []Names{ours, theirs} {
+		t.Cleanup(func() {
+			_ = KillBelow(context.WithoutCancel(t.Context()), n, nil)
+			if err := RemoveCgroup(n.Cgroup()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	start := func(cgroup string) *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestCgroupMember$")
+		cmd.Env = append(os.Environ(), "MACHINE_TEST_CGROUP="+cgroup)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := out.Read(make([]byte, 1)); n != 1 {
+			t.Fatalf("the process in %s did not start: %v", cgroup, err)
+		}
+		return cmd
+	}
+	mine, other := start(ours.PodsCgroup()+"/a/b"), start(theirs.RuntimeCgroup())
+	if pids, err := CgroupProcesses(ours.Cgroup()); err != nil || !slices.Equal(pids, []int{mine.Process.Pid}) {
+		t.Errorf("processes of the cluster: %v (%v), want %d", pids, err, mine.Process.Pid)
+	}
+	if err := RemoveCgroup(ours.Cgroup()); err == nil {
+		t.Error("a cgroup with a process in it was removed")
+	}
+	reaped := make(chan error, 1)
+	go func() { reaped <- mine.Wait() }()
+	if err := KillBelow(t.Context(), ours, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-reaped
+	if err := RemoveCgroup(ours.Cgroup()); err != nil {
+		t.Error(err)
+	}
+	if pids, err := CgroupProcesses(theirs.Cgroup()); err != nil || !slices.Equal(pids, []int{other.Process.Pid}) {
+		t.Errorf("processes of the neighbour: %v (%v), want %d", pids, err, other.Process.Pid)
+	}
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.Wait()
+	for _, refused := range []string{"", "/", "/.", "//"} {
+		if err := RemoveCgroup(refused); err == nil {
+			t.Errorf("RemoveCgroup(%q) was done", refused)
+		}
+	}
+}
+
+// TestCgroupMember is the process of the test above.
+func TestCgroupMember(t *testing.T) {
+	cgroup := os.Getenv("MACHINE_TEST_CGROUP")
+	if cgroup == "" {
+		return
+	}
+	if err := JoinCgroup(cgroup); err != nil {
+		t.Fatal(err)
+	}
+	os.Stdout.WriteString("!")
+	_ = unix.Pause()
+}

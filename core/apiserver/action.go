@@ -1,24 +1,141 @@
 package apiserver
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 )
 
-// KubeletClient reaches the nodes.
-type KubeletClient struct{}
-
+// action serves subresources that are more than a part of their object.
 func (c *call) action() error {
-	return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	r := c.request()
+	if err := c.fill(r); err != nil {
+		return err
+	}
+	o, err := c.reg.Act(c.req.Context(), c.info.Verb, r)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if c.info.Verb == "create" {
+		code = http.StatusCreated
+	}
+	return c.say(f, code, o)
 }
 
-func (c *call) connect() error {
-	return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
-}
-
+// review answers a question: a create that stores nothing.
 func (c *call) review() error {
-	return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	if c.info.Verb != "create" {
+		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	}
+	f, err := negotiate(c.req, true)
+	if err != nil {
+		return err
+	}
+	r := c.request()
+	if err := c.fill(r); err != nil {
+		return err
+	}
+	o, err := c.reg.Review(c.req.Context(), r)
+	if err != nil {
+		return err
+	}
+	return c.say(f, http.StatusCreated, o)
 }
 
-func (c *call) traceWrite(registry.Result) {}
+// fill reads options and body of whatever verb this is.
+func (c *call) fill(r *registry.Request) error {
+	query := c.req.URL.Query()
+	var err error
+	switch c.info.Verb {
+	case "create":
+		options, optionsErr := c.s.cfg.Contract.CreateOptions(query)
+		if optionsErr != nil {
+			return optionsErr
+		}
+		options.FieldValidation = fieldValidation(options.FieldValidation)
+		r.Options, r.Manager = options, c.manager(options.FieldManager)
+		return c.body(r)
+	case "update":
+		options, optionsErr := c.s.cfg.Contract.UpdateOptions(query)
+		if optionsErr != nil {
+			return optionsErr
+		}
+		options.FieldValidation = fieldValidation(options.FieldValidation)
+		r.Options, r.Manager = options, c.manager(options.FieldManager)
+		return c.body(r)
+	case "patch":
+		err = c.patchBody(r)
+	}
+	return err
+}
+
+// patchBody reads type, body and options of a patch.
+func (c *call) patchBody(r *registry.Request) error {
+	kind, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
+	if !slices.Contains(patchTypes(), kind) {
+		return unsupportedMediaType(patchTypes())
+	}
+	r.PatchType = types.PatchType(kind)
+	var err error
+	if r.Body, err = readBody(c.req); err != nil {
+		return err
+	}
+	depthType := object.JSON
+	if r.PatchType == types.ApplyYAMLPatchType && !bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("{")) {
+		depthType = object.YAML
+	}
+	if err := checkDepth(r.Body, depthType); err != nil {
+		return err
+	}
+	options, err := c.s.cfg.Contract.PatchOptions(c.req.URL.Query(), r.PatchType)
+	if err != nil {
+		return err
+	}
+	options.FieldValidation = fieldValidation(options.FieldValidation)
+	r.Options, r.Manager = options, c.manager(options.FieldManager)
+	return nil
+}
+
+// say answers with an object that is not of the resource's kind.
+func (c *call) say(f format, code int, o runtime.Object) error {
+	if status, ok := o.(*metav1.Status); ok {
+		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		if status.Code == 0 {
+			status.Code = int32(code)
+		}
+	}
+	if f.mediaType == object.Protobuf {
+		if m, ok := o.(interface {
+			runtime.Object
+			Marshal() ([]byte, error)
+		}); ok {
+			data, err := protoEnvelope(m)
+			if err != nil {
+				return apierrors.NewInternalError(err)
+			}
+			c.s.writeBytes(c.w, c.req, object.Protobuf, code, data)
+			return nil
+		}
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	c.s.writeText(c.w, c.req, f, code, append(data, '\n'))
+	return nil
+}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // impersonate makes the request somebody else's where its headers say so and
@@ -35,7 +37,7 @@ func (s *Server) impersonate(ctx context.Context, req *http.Request, asker user.
 	for _, question := range impersonations(asker, target) {
 		decision, reason, err := s.cfg.Authorizer.Authorize(ctx, question)
 		if err != nil || decision != authorizer.DecisionAllow {
-			return nil, forbidden(question, reason)
+			return nil, authz.Forbidden(question, reason)
 		}
 	}
 	complete(target, len(groups) > 0)

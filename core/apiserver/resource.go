@@ -1,7 +1,7 @@
 package apiserver
 
 import (
-	"bytes"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	oteltrace "go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // call is one request for a resource on its way through a handler.
@@ -228,78 +230,36 @@ func (c *call) body(r *registry.Request) (err error) {
 	return checkDepth(r.Body, r.MediaType)
 }
 
-func (c *call) create() error {
-	f, err := negotiate(c.req, true)
-	if err != nil {
-		return err
-	}
-	r := c.request()
-	if err := c.body(r); err != nil {
-		return err
-	}
-	options, err := c.s.cfg.Contract.CreateOptions(c.req.URL.Query())
-	if err != nil {
-		return err
-	}
-	options.FieldValidation = fieldValidation(options.FieldValidation)
-	r.Options, r.Manager = options, c.manager(options.FieldManager)
-	result, err := c.reg.Create(c.req.Context(), r)
-	return c.answer(f, result, err)
-}
+func (c *call) create() error { return c.write(c.reg.Create) }
+func (c *call) update() error { return c.write(c.reg.Update) }
+func (c *call) patch() error  { return c.write(c.reg.Patch) }
 
-func (c *call) update() error {
+// write is a create, an update or a patch.
+func (c *call) write(do func(context.Context, *registry.Request) (registry.Result, error)) error {
 	f, err := negotiate(c.req, true)
 	if err != nil {
 		return err
 	}
 	r := c.request()
-	if err := c.body(r); err != nil {
+	if err := c.fill(r); err != nil {
 		return err
 	}
-	options, err := c.s.cfg.Contract.UpdateOptions(c.req.URL.Query())
+	result, err := do(c.req.Context(), r)
 	if err != nil {
 		return err
 	}
-	options.FieldValidation = fieldValidation(options.FieldValidation)
-	r.Options, r.Manager = options, c.manager(options.FieldManager)
-	result, err := c.reg.Update(c.req.Context(), r)
-	return c.answer(f, result, err)
+	code := http.StatusOK
+	if result.Created {
+		code = http.StatusCreated
+	}
+	c.traceWrite(result.Object)
+	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
+	return nil
 }
 
 // patchTypes are those that a patch may have.
 func patchTypes() []string {
 	return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
-}
-
-func (c *call) patch() error {
-	kind, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
-	if !slices.Contains(patchTypes(), kind) {
-		return unsupportedMediaType(patchTypes())
-	}
-	f, err := negotiate(c.req, true)
-	if err != nil {
-		return err
-	}
-	r := c.request()
-	r.PatchType = types.PatchType(kind)
-	if r.Body, err = readBody(c.req); err != nil {
-		return err
-	}
-	depthType := object.JSON
-	if r.PatchType == types.ApplyYAMLPatchType && !bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("{")) {
-		depthType = object.YAML
-	}
-	if err := checkDepth(r.Body, depthType); err != nil {
-		return err
-	}
-	options, err := c.s.cfg.Contract.PatchOptions(c.req.URL.Query(), r.PatchType)
-	if err != nil {
-		return err
-	}
-	options.FieldValidation = fieldValidation(options.FieldValidation)
-	r.Options, r.Manager = options, c.manager(options.FieldManager)
-	result, err := c.reg.Patch(c.req.Context(), r)
-	return c.answer(f, result, err)
 }
 
 func (c *call) delete() error {
@@ -317,6 +277,7 @@ func (c *call) delete() error {
 	if err != nil {
 		return err
 	}
+	c.traceWrite(result.Object)
 	code := http.StatusOK
 	if !result.Deleted && options.OrphanDependents != nil && !*options.OrphanDependents { //nolint:staticcheck // deprecated, and still sent
 		code = http.StatusAccepted
@@ -368,20 +329,6 @@ func (c *call) deleteCollection() error {
 	return nil
 }
 
-// answer writes the result of a write.
-func (c *call) answer(f format, result registry.Result, err error) error {
-	if err != nil {
-		return err
-	}
-	code := http.StatusOK
-	if result.Created {
-		code = http.StatusCreated
-	}
-	c.traceWrite(result)
-	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
-	return nil
-}
-
 // fieldValidation is what the server does where the client doesn't say.
 func fieldValidation(asked string) string {
 	if asked == "" {
@@ -411,4 +358,27 @@ func (c *call) manager(asked string) string {
 		return "unknown"
 	}
 	return b.String()
+}
+
+// traceWrite tells the request's span which object was written.
+func (c *call) traceWrite(o *object.Object) {
+	span := oteltrace.SpanFromContext(c.req.Context())
+	if !span.IsRecording() || o == nil {
+		return
+	}
+	m, err := o.Meta()
+	if err != nil {
+		return
+	}
+	span.SetAttributes(
+		trace.KindKey.String(o.Kind().Kind),
+		trace.NamespaceKey.String(m.GetNamespace()),
+		trace.NameKey.String(m.GetName()),
+		trace.UIDKey.String(string(m.GetUID())),
+		trace.RevisionKey.String(m.GetResourceVersion()),
+		trace.GenerationKey.Int64(m.GetGeneration()),
+	)
+	if owner := metav1.GetControllerOfNoCopy(m); owner != nil {
+		span.SetAttributes(trace.OwnerUIDKey.String(string(owner.UID)), trace.OwnerKindKey.String(owner.Kind), trace.OwnerNameKey.String(owner.Name))
+	}
 }

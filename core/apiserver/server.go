@@ -140,6 +140,7 @@ type Server struct {
 	writes    limit
 	gzips     gzipPool
 	discovery discovery
+	backends  *backends // nil where there are no nodes
 
 	ready    chan struct{}
 	stopping chan struct{} // closed when the server begins to stop
@@ -159,6 +160,7 @@ func New(cfg Config) (*Server, error) {
 			APIPrefixes:          sets.NewString("api", "apis"),
 			GrouplessAPIPrefixes: sets.NewString("api"),
 		},
+		backends: newBackends(cfg.Kubelet),
 		reads:    limit{most: int64(cfg.MaxReads)},
 		writes:   limit{most: int64(cfg.MaxWrites)},
 		ready:    make(chan struct{}),

@@ -20,6 +20,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -73,7 +74,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 		return
 	}
 	ctx = genericrequest.WithUser(ctx, asker)
-	if err := s.authorize(ctx, span, info, asker); err != nil {
+	if err := s.authorize(ctx, info, asker); err != nil {
 		s.fail(w, req, err)
 		return
 	}
@@ -128,24 +129,17 @@ func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequ
 	return s.cfg.Audit.Begin(ctx, req, info, who)
 }
 
-// authorize asks the chain; the answer is upstream's words.
-func (s *Server) authorize(ctx context.Context, span *requestSpan, info *genericrequest.RequestInfo, who user.Info) error {
+// authorize asks the chain, which records what it decided; the refusal is upstream's words.
+func (s *Server) authorize(ctx context.Context, info *genericrequest.RequestInfo, who user.Info) error {
 	a := attributes(info, who)
-	ctx, done := span.child(ctx, trace.Authorize)
 	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
 	if decision == authorizer.DecisionAllow {
-		done(nil)
 		return nil
 	}
 	if err != nil {
-		done(err)
-		if decision == authorizer.DecisionNoOpinion && reason == "" {
-			s.cfg.Logger.WarnContext(ctx, "Authorization failed.", "path", info.Path, "user", who.GetName(), "error", err)
-		}
-	} else {
-		done(errors.New(reason))
+		s.cfg.Logger.WarnContext(ctx, "An authorizer failed.", "path", info.Path, "user", who.GetName(), "error", err)
 	}
-	return forbidden(a, reason)
+	return authz.Forbidden(a, reason)
 }
 
 // attributes is the question that authorizers are asked about a request.
@@ -179,34 +173,6 @@ func attributes(info *genericrequest.RequestInfo, who user.Info) *authorizer.Att
 		}
 	}
 	return a
-}
-
-// forbidden is upstream's refusal, word for word: tools match on it.
-func forbidden(a authorizer.Attributes, reason string) error {
-	message := forbiddenMessage(a)
-	if reason != "" {
-		message += ": " + reason
-	}
-	gr := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
-	return apierrors.NewForbidden(gr, a.GetName(), errors.New(message))
-}
-
-func forbiddenMessage(a authorizer.Attributes) string {
-	username := ""
-	if u := a.GetUser(); u != nil {
-		username = u.GetName()
-	}
-	if !a.IsResourceRequest() {
-		return fmt.Sprintf("User %q cannot %s path %q", username, a.GetVerb(), a.GetPath())
-	}
-	resource := a.GetResource()
-	if sub := a.GetSubresource(); sub != "" {
-		resource += "/" + sub
-	}
-	if ns := a.GetNamespace(); ns != "" {
-		return fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q", username, a.GetVerb(), resource, a.GetAPIGroup(), ns)
-	}
-	return fmt.Sprintf("User %q cannot %s resource %q in API group %q at the cluster scope", username, a.GetVerb(), resource, a.GetAPIGroup())
 }
 
 // limit bounds requests in flight.

@@ -125,6 +125,9 @@ func (r *Registry) deletedStatus(obj *object.Object) (*metav1.Status, error) {
 }
 
 func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Object, options *metav1.DeleteOptions) error {
+	if req.admitted {
+		return nil
+	}
 	asked := &admission.Request{
 		UID:       newUID(),
 		Operation: admission.Delete,

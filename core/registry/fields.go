@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -50,19 +51,12 @@ func (w *write) applied(ctx context.Context, live *object.Object) (*object.Objec
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	patch := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := w.unmarshal(&patch.Object); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-	}
 	was, err := w.before(live)
 	if err != nil {
 		return nil, err
 	}
-	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)
+	next, err := w.applyWith(ctx, fm, was)
 	if err != nil {
-		return nil, err
-	}
-	if err := w.duplicates(ctx); err != nil {
 		return nil, err
 	}
 	if live == nil {
@@ -74,6 +68,19 @@ func (w *write) applied(ctx context.Context, live *object.Object) (*object.Objec
 		return nil, apierrors.NewInternalError(err)
 	}
 	return object.FromVersioned(w.codec, versioned), nil
+}
+
+// applyWith merges the request's apply patch into was.
+func (w *write) applyWith(ctx context.Context, fm *managedfields.FieldManager, was runtime.Object) (runtime.Object, error) {
+	patch := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := w.unmarshal(&patch.Object); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)
+	if err != nil {
+		return nil, err
+	}
+	return next, w.duplicates(ctx)
 }
 
 func (w *write) unmarshal(into *map[string]any) error {

@@ -22,7 +22,9 @@ import (
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
@@ -39,6 +41,12 @@ type Admission interface {
 	Validate(ctx context.Context, r *admission.Request) error
 }
 
+// RoleGuard judges writes of roles and bindings; core/api/rbac.Guard is one.
+// old is nil for a create. The objects are versioned.
+type RoleGuard interface {
+	Check(ctx context.Context, u user.Info, namespace, name string, obj, old runtime.Object) error
+}
+
 // Config is what all registries share.
 type Config struct {
 	Contract   *api.Contract
@@ -46,6 +54,11 @@ type Config struct {
 	Cache      *watchcache.Cache
 	Admission  Admission        // nil = nobody has a say
 	Authorizer authz.Authorizer // asked when an update creates; nil = it may not
+	// Services says which addresses and ports Services get.
+	Services Services
+	// Roles refuses writes of roles and bindings that hand out more than their
+	// writer has; nil = nobody is refused.
+	Roles RoleGuard
 	// Tokens issues service account tokens; nil = serviceaccounts/token is refused.
 	Tokens TokenIssuer
 	// Reviewer answers token and self reviews; nil = they are refused.
@@ -95,7 +108,10 @@ func New(cfg Config) (*Set, error) {
 		cfg.Now = time.Now
 	}
 	s := &Set{cfg: cfg}
-	s.alloc = newAllocations(s)
+	var err error
+	if s.alloc, err = newAllocations(s); err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
 	s.served.Store(&served{byName: map[schema.GroupResource]*Registry{}, cached: map[string]*watchcache.Resource{}})
 	for _, res := range cfg.Contract.Resources() {
 		if err := s.Add(res); err != nil {

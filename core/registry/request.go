@@ -33,6 +33,9 @@ type Request struct {
 	Body      []byte
 	MediaType string
 	PatchType types.PatchType
+
+	// admitted: admission has judged the request already, as an eviction.
+	admitted bool
 }
 
 // Result is the answer to a write.

@@ -2,9 +2,18 @@ package registry
 
 import (
 	"context"
+	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // TokenIssuer makes service account tokens.
@@ -17,4 +26,177 @@ type TokenIssuer interface {
 type TokenReviewer interface {
 	// Review fills the review's status.
 	Review(ctx context.Context, review *authenticationv1.TokenReview) error
+}
+
+// token issues a token for a service account.
+func (r *Registry) token(ctx context.Context, req *Request) (runtime.Object, error) {
+	if r.cfg.Tokens == nil {
+		return nil, apierrors.NewMethodNotSupported(r.res.GroupResource, "create token")
+	}
+	o, err := r.spoken(ctx, plain{authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")}, req)
+	if err != nil {
+		return nil, err
+	}
+	request, ok := o.(*authenticationv1.TokenRequest)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest object: %T", o))
+	}
+	obj, err := r.Get(ctx, &Request{Version: "v1", Namespace: req.Namespace, Name: req.Name, User: req.User}, "")
+	if err != nil {
+		return nil, err
+	}
+	versioned, err := obj.Versioned()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	sa, ok := versioned.(*corev1.ServiceAccount)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("stored service account is a %T", versioned))
+	}
+	if err := r.cfg.Tokens.Issue(ctx, sa, request); err != nil {
+		return nil, err
+	}
+	return request, nil
+}
+
+// Review answers a virtual resource's create: an access review, a token review,
+// a binding in its old place.
+func (r *Registry) Review(ctx context.Context, req *Request) (runtime.Object, error) {
+	ctx = r.context(ctx, req)
+	if r.res.Group == "" && r.res.GroupResource.Resource == "bindings" {
+		pods, err := r.set.pods()
+		if err != nil {
+			return nil, err
+		}
+		one := *req
+		return pods.bind(ctx, &one)
+	}
+	kind := r.res.GVK(req.Version)
+	o, err := r.spoken(ctx, plain{kind}, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.answer(ctx, req, o); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (r *Registry) answer(ctx context.Context, req *Request, o runtime.Object) error {
+	switch review := o.(type) {
+	case *authenticationv1.TokenReview:
+		if r.cfg.Reviewer == nil {
+			return apierrors.NewMethodNotSupported(r.res.GroupResource, "create")
+		}
+		if review.Spec.Token == "" {
+			return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+		}
+		return r.cfg.Reviewer.Review(ctx, review)
+	case *authenticationv1.SelfSubjectReview:
+		review.Status.UserInfo = userInfo(req.User)
+		return nil
+	case *authorizationv1.SelfSubjectAccessReview:
+		if err := validAccess(r.groupKind(), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes); err != nil {
+			return err
+		}
+		review.Status = authz.ReviewSelf(ctx, r.cfg.Authorizer, req.User, review.Spec)
+		return nil
+	case *authorizationv1.SubjectAccessReview:
+		if err := validSubject(r.groupKind(), review.Spec); err != nil {
+			return err
+		}
+		review.Status = authz.Review(ctx, r.cfg.Authorizer, review.Spec)
+		return nil
+	case *authorizationv1.LocalSubjectAccessReview:
+		return r.local(ctx, req, review)
+	case *authorizationv1.SelfSubjectRulesReview:
+		return r.rules(ctx, req, review)
+	}
+	return apierrors.NewMethodNotSupported(r.res.GroupResource, "create")
+}
+
+func (r *Registry) local(ctx context.Context, req *Request, review *authorizationv1.LocalSubjectAccessReview) error {
+	if review.Namespace != "" && review.Namespace != req.Namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the provided object does not match the namespace sent on the request (%s)", req.Namespace))
+	}
+	review.Namespace = req.Namespace
+	if err := validSubject(r.groupKind(), review.Spec); err != nil {
+		return err
+	}
+	path := field.NewPath("spec")
+	if review.Spec.NonResourceAttributes != nil {
+		return invalid(r.groupKind(), "", field.Invalid(path.Child("nonResourceAttributes"), review.Spec.NonResourceAttributes, "disallowed on this kind of request"))
+	}
+	if a := review.Spec.ResourceAttributes; a != nil && a.Namespace != req.Namespace {
+		return invalid(r.groupKind(), "", field.Invalid(path.Child("resourceAttributes", "namespace"), a.Namespace, "must match metadata.namespace"))
+	}
+	review.Status = authz.Review(ctx, r.cfg.Authorizer, review.Spec)
+	return nil
+}
+
+func (r *Registry) rules(ctx context.Context, req *Request, review *authorizationv1.SelfSubjectRulesReview) error {
+	if review.Spec.Namespace == "" {
+		return apierrors.NewBadRequest("no namespace on request")
+	}
+	ruler, ok := r.cfg.Authorizer.(authz.Ruler)
+	if !ok {
+		review.Status = authorizationv1.SubjectRulesReviewStatus{
+			ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: true,
+			EvaluationError: "this server's authorizer cannot list what a user may do",
+		}
+		return nil
+	}
+	review.Status = authz.ReviewRules(ctx, ruler, req.User, review.Spec.Namespace)
+	return nil
+}
+
+// validAccess wants exactly one of the two kinds of question.
+func validAccess(kind schema.GroupKind, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) error {
+	at := field.NewPath("spec")
+	switch {
+	case resource != nil && path != nil:
+		return invalid(kind, "", field.Invalid(at.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes"))
+	case resource == nil && path == nil:
+		return invalid(kind, "", field.Invalid(at.Child("resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
+	}
+	return nil
+}
+
+func validSubject(kind schema.GroupKind, spec authorizationv1.SubjectAccessReviewSpec) error {
+	if spec.User == "" && len(spec.Groups) == 0 {
+		return invalid(kind, "", field.Invalid(field.NewPath("spec", "user"), spec.User, "at least one of user or group must be specified"))
+	}
+	return validAccess(kind, spec.ResourceAttributes, spec.NonResourceAttributes)
+}
+
+func userInfo(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	if extra := u.GetExtra(); len(extra) > 0 {
+		info.Extra = make(map[string]authenticationv1.ExtraValue, len(extra))
+		for k, v := range extra {
+			info.Extra[k] = v
+		}
+	}
+	return info
+}
+
+// Act answers a subresource that is more than a part of its object: scale,
+// binding, eviction, token. verb is get, create, update or patch.
+func (r *Registry) Act(ctx context.Context, verb string, req *Request) (runtime.Object, error) {
+	ctx = r.context(ctx, req)
+	switch req.Subresource + " " + verb {
+	case "scale get":
+		return r.getScale(ctx, req)
+	case "scale update":
+		return r.updateScale(ctx, req)
+	case "scale patch":
+		return r.patchScale(ctx, req)
+	case "binding create":
+		return r.bind(ctx, req)
+	case "eviction create":
+		return r.evict(ctx, req)
+	case "token create":
+		return r.token(ctx, req)
+	}
+	return nil, apierrors.NewMethodNotSupported(r.res.GroupResource, verb)
 }

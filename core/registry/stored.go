@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	oteltrace "go.opentelemetry.io/otel/trace"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // encode makes the bytes for the store, which know no resourceVersion, and the
@@ -63,7 +66,19 @@ func (r *Registry) withRevision(answer runtime.Object, codec object.Codec, revis
 }
 
 func (r *Registry) put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
+	var span oteltrace.Span
+	if oteltrace.SpanFromContext(ctx).IsRecording() {
+		ctx, span = r.cfg.Tracer.Start(ctx, trace.StoreWrite, oteltrace.WithAttributes(trace.ComponentKey.String("apiserver")))
+		defer span.End()
+	}
 	revision, err := r.cfg.Store.Put(ctx, key, value, expect, ttl)
+	if span != nil {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		} else {
+			span.SetAttributes(trace.RevisionKey.String(FormatRevision(revision)))
+		}
+	}
 	if err != nil {
 		return 0, r.storeError(err, "write", lastSegment(key))
 	}

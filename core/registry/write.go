@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/services"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
 )
@@ -38,6 +40,8 @@ type write struct {
 	change func(ctx context.Context, live *object.Object) (*object.Object, error)
 	// creates: the write may make an object that does not exist.
 	creates bool
+	// unasked: admission has judged what was asked for already (a scale).
+	unasked bool
 }
 
 // apply tells the story of a write on the state l: make the object, let
@@ -65,7 +69,13 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 	if err := w.mutate(ctx, asked); err != nil {
 		return Result{}, err
 	}
-	if err := w.prepareUpdate(ctx, obj, l); err != nil {
+	claims, err := w.prepareUpdate(ctx, obj, l)
+	stored := false
+	defer func() { w.r.set.alloc.settle(ctx, claims, stored) }()
+	if err != nil {
+		return Result{}, err
+	}
+	if err := w.guard(ctx, obj, old); err != nil {
 		return Result{}, err
 	}
 	if err := w.validate(ctx, asked); err != nil {
@@ -81,7 +91,9 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 	} else if same {
 		return Result{Object: old}, errUnsure
 	}
-	return w.store(ctx, obj, l.item.Revision)
+	result, err := w.store(ctx, obj, l.item.Revision)
+	stored = err == nil && !w.opts.dryRun
+	return result, err
 }
 
 // create is apply where nothing exists yet.
@@ -129,21 +141,20 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		return Result{}, apierrors.NewInternalError(err)
 	}
 	rest.FillObjectMetaSystemFields(m)
-	undo, err := w.r.set.alloc.create(ctx, w, internal)
+	claims, err := w.r.set.alloc.claim(ctx, w, internal, nil)
 	if err != nil {
 		return Result{}, err
 	}
-	kept := false
-	defer func() {
-		if !kept {
-			undo(ctx)
-		}
-	}()
+	stored := false
+	defer func() { w.r.set.alloc.settle(ctx, claims, stored) }()
 	if err := rest.BeforeCreate(w.strategy, ctx, internal); err != nil {
 		return Result{}, err
 	}
 	obj.SetInternal(internal)
 	asked.Name = m.GetName()
+	if err := w.guard(ctx, obj, nil); err != nil {
+		return Result{}, err
+	}
 	if err := w.validate(ctx, asked); err != nil {
 		return Result{}, err
 	}
@@ -156,7 +167,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		return Result{}, w.taken(ctx, conflict, internal, m.GetName())
 	}
 	result.Created = err == nil
-	kept = err == nil && !w.opts.dryRun
+	stored = err == nil && !w.opts.dryRun
 	return result, err
 }
 
@@ -201,6 +212,9 @@ func (w *write) namespace() string {
 }
 
 func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
+	if w.unasked {
+		return nil
+	}
 	before, err := asked.Object.Versioned()
 	if err != nil {
 		return badObject(err)
@@ -223,6 +237,9 @@ func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
 }
 
 func (w *write) validate(ctx context.Context, asked *admission.Request) error {
+	if w.unasked {
+		return nil
+	}
 	err := w.r.cfg.Admission.Validate(ctx, asked)
 	passWarnings(ctx, asked)
 	return err
@@ -230,30 +247,49 @@ func (w *write) validate(ctx context.Context, asked *admission.Request) error {
 
 // prepareUpdate checks the version that the client has seen and runs the
 // strategy; obj is then what will be stored.
-func (w *write) prepareUpdate(ctx context.Context, obj *object.Object, l live) error {
+func (w *write) prepareUpdate(ctx context.Context, obj *object.Object, l live) (*services.Claims, error) {
 	internal, err := obj.Internal()
 	if err != nil {
-		return badObject(err)
+		return nil, badObject(err)
 	}
 	existing, _, err := internalCopy(l.item)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := meta.Accessor(internal)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return nil, apierrors.NewInternalError(err)
 	}
 	if err := w.checkVersion(ctx, m, l.revision()); err != nil {
-		return err
+		return nil, err
 	}
-	if err := w.r.set.alloc.update(ctx, w, internal, existing); err != nil {
-		return err
+	claims, err := w.r.set.alloc.claim(ctx, w, internal, existing)
+	if err != nil {
+		return nil, err
 	}
 	if err := rest.BeforeUpdate(w.strategy, ctx, internal, existing); err != nil {
-		return err
+		return claims, err
 	}
 	obj.SetInternal(internal)
-	return nil
+	return claims, nil
+}
+
+// guard keeps people from handing out rights that they don't have.
+func (w *write) guard(ctx context.Context, obj, old *object.Object) error {
+	if w.r.cfg.Roles == nil || w.r.res.Group != rbacv1.GroupName {
+		return nil
+	}
+	next, err := obj.Versioned()
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	var was runtime.Object
+	if old != nil {
+		if was, err = old.Versioned(); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+	}
+	return w.r.cfg.Roles.Check(ctx, w.req.User, w.req.Namespace, w.req.Name, next, was)
 }
 
 func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64) error {

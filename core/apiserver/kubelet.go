@@ -1,0 +1,127 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// KubeletClient says how to reach the kubelets.
+type KubeletClient struct {
+	// TLS has our client certificate and whom to trust.
+	TLS *tls.Config
+	// AddressTypes of a node that are tried, in order; nil = InternalIP,
+	// ExternalIP, Hostname, InternalDNS, ExternalDNS.
+	AddressTypes []corev1.NodeAddressType
+	// Dial connects to kubelets and pods; nil = net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// backends are the transports for what the server passes requests on to.
+type backends struct {
+	addressTypes []corev1.NodeAddressType
+	kubelet      *http.Transport
+	// unverified skips the check of a kubelet's certificate: a client may ask
+	// for it, for logs only, where it accepts that they may be forged.
+	unverified *http.Transport
+	// pods: what runs in them has a certificate of nobody we know.
+	pods *http.Transport
+}
+
+func newBackends(k *KubeletClient) *backends {
+	if k == nil {
+		return nil
+	}
+	dial := k.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	transport := func(cfg *tls.Config) *http.Transport {
+		return &http.Transport{
+			DialContext:         dial,
+			TLSClientConfig:     cfg,
+			TLSHandshakeTimeout: 10 * time.Second,
+			MaxIdleConnsPerHost: 4,
+			IdleConnTimeout:     90 * time.Second,
+			// Upgrades need HTTP/1.1, and a stream apiece is what logs are anyway.
+			TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+		}
+	}
+	verified := k.TLS.Clone()
+	if verified == nil {
+		verified = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	lax := verified.Clone()
+	lax.InsecureSkipVerify = true //nolint:gosec // asked for by the client, see above
+	b := &backends{
+		addressTypes: k.AddressTypes,
+		kubelet:      transport(verified),
+		unverified:   transport(lax),
+		pods:         transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}), //nolint:gosec // see the field
+	}
+	if b.addressTypes == nil {
+		b.addressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
+	}
+	return b
+}
+
+// nodeURL is where a node's kubelet listens.
+func (b *backends) nodeURL(node *corev1.Node) (*url.URL, error) {
+	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	if port == 0 {
+		port = 10250
+	}
+	for _, t := range b.addressTypes {
+		for _, a := range node.Status.Addresses {
+			if a.Type == t && a.Address != "" {
+				return &url.URL{Scheme: "https", Host: net.JoinHostPort(a.Address, strconv.Itoa(int(port)))}, nil
+			}
+		}
+	}
+	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("node %s has no address yet at which its kubelet could be reached", node.Name))
+}
+
+// node finds a node's kubelet.
+func (c *call) node(name string) (*url.URL, error) {
+	node, err := c.s.cfg.Registries.ReadNode(c.req.Context(), name)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
+		}
+		return nil, err
+	}
+	return c.s.backends.nodeURL(node)
+}
+
+var errLoopback = errors.New("address not allowed")
+
+// proxyable refuses addresses by which a client could reach what listens on the
+// server's own machine or on its link.
+func proxyable(ctx context.Context, host string) error {
+	ips := []net.IP{net.ParseIP(host)}
+	if ips[0] == nil {
+		found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+		if err != nil {
+			return fmt.Errorf("resolve %s: %w", host, err)
+		}
+		ips = ips[:0]
+		for _, a := range found {
+			ips = append(ips, a.IP)
+		}
+	}
+	for _, ip := range ips {
+		if !ip.IsGlobalUnicast() {
+			return errLoopback
+		}
+	}
+	return nil
+}

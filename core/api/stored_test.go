@@ -291,7 +291,23 @@ func (s rowStory) json(codec object.Codec, o runtime.Object) map[string]any {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return tree(s.t, b)
+	return noEmpty(tree(s.t, b)).(map[string]any)
+}
+
+// noEmpty drops nulls and empty lists, which protobuf cannot tell apart.
+func noEmpty(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	for k, x := range m {
+		if list, ok := x.([]any); x == nil || ok && len(list) == 0 {
+			delete(m, k)
+			continue
+		}
+		m[k] = noEmpty(x)
+	}
+	return m
 }
 
 // update: an object may be written back as it is, to itself and to its subresources.

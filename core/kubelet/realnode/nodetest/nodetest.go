@@ -132,9 +132,25 @@ func StartWith(t testing.TB, cfg realnode.Config) *Node {
 	if err := node.SetPodCIDRs(t.Context(), []netip.Prefix{PodCIDR(cfg.Cluster)}, nil); err != nil {
 		t.Fatal(err)
 	}
+	return Adopt(t, node, cfg)
+}
+
+// Adopt makes a test's node of one that runs, and imports the test image.
+func Adopt(t testing.TB, node *realnode.Node, cfg realnode.Config) *Node {
+	t.Helper()
 	n := &Node{Node: node, Config: cfg}
 	n.importTestImage(t)
 	return n
+}
+
+// Program is the path of the test program on this machine.
+func Program(t testing.TB) string {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(bin, "testprogram")
 }
 
 // PodCIDR is a range for a cluster, within 10.200.0.0/13: several tests at once

@@ -1,0 +1,24 @@
+package realnode_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/engine/enginetest"
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
+)
+
+// The CRI adapter over the embedded containerd is an engine like any other.
+func TestEngine(t *testing.T) {
+	node := nodetest.Start(t)
+	logs, err := os.MkdirTemp(node.Config.Dir, "logs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.Run(t, func(*testing.T) engine.Engine { return node.Engine() }, enginetest.Options{
+		Image:  nodetest.Image,
+		Exit:   func(code int) []string { return []string{"/testprogram", "fail", string(rune('0'+code%10))} },
+		LogDir: logs,
+	})
+}

@@ -39,7 +39,7 @@ func (c *call) connect() error {
 	if c.s.backends == nil {
 		return apierrors.NewServiceUnavailable("this server is not connected to nodes")
 	}
-	options, err := c.options()
+	options, err := c.options(c.sub.Kind)
 	if err != nil {
 		return err
 	}
@@ -49,15 +49,8 @@ func (c *call) connect() error {
 	if err := c.reg.AdmitConnect(c.req.Context(), c.request(), c.sub.Kind, options); err != nil {
 		return err
 	}
-	// Watches end by themselves when the server stops; streams are told to.
-	ctx, cancel := context.WithCancel(c.req.Context())
-	defer cancel()
-	defer c.s.streams.add(cancel)()
-	c.req = c.req.WithContext(ctx)
-
+	defer c.endsWithServer()()
 	switch o := options.(type) {
-	case *corev1.PodLogOptions:
-		return c.logs(o)
 	case *corev1.PodExecOptions:
 		return c.stream("exec", o.Container, streamQuery(o.Stdin, o.Stdout, o.Stderr, o.TTY, o.Command),
 			&streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
@@ -76,9 +69,20 @@ func (c *call) connect() error {
 	return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 }
 
-// options reads the query into the kind that the subresource names.
-func (c *call) options() (runtime.Object, error) {
-	o, err := scheme.Scheme.New(c.sub.Kind)
+// endsWithServer has the request end when the server stops.
+func (c *call) endsWithServer() (done func()) {
+	ctx, cancel := context.WithCancel(c.req.Context())
+	forget := c.s.streams.add(cancel)
+	c.req = c.req.WithContext(ctx)
+	return func() {
+		forget()
+		cancel()
+	}
+}
+
+// options reads the query into an object of kind.
+func (c *call) options(kind schema.GroupVersionKind) (runtime.Object, error) {
+	o, err := scheme.Scheme.New(kind)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -95,10 +99,10 @@ func (c *call) options() (runtime.Object, error) {
 			query.Set("path", "/")
 		}
 	}
-	if err := scheme.ParameterCodec.DecodeParameters(query, c.sub.Kind.GroupVersion(), o); err != nil {
+	if err := scheme.ParameterCodec.DecodeParameters(query, kind.GroupVersion(), o); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	o.GetObjectKind().SetGroupVersionKind(c.sub.Kind)
+	o.GetObjectKind().SetGroupVersionKind(kind)
 	return o, nil
 }
 
@@ -252,6 +256,23 @@ func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
 		err = apierrors.NewGenericServerResponse(http.StatusBadGateway, "connect", r.c.res.GroupResource, r.c.info.Name, err.Error(), 0, false)
 	}
 	r.c.s.fail(w, req, err)
+}
+
+// log serves a container's log. It reads, so that admission has no say.
+func (c *call) log() error {
+	if c.s.backends == nil {
+		return apierrors.NewServiceUnavailable("this server is not connected to nodes")
+	}
+	options, err := c.options(corev1.SchemeGroupVersion.WithKind("PodLogOptions"))
+	if err != nil {
+		return err
+	}
+	o, ok := options.(*corev1.PodLogOptions)
+	if !ok {
+		return apierrors.NewInternalError(fmt.Errorf("log options are a %T", options))
+	}
+	defer c.endsWithServer()()
+	return c.logs(o)
 }
 
 // logs streams a container's log.

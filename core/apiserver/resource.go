@@ -8,9 +8,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
-	oteltrace "go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -118,6 +118,9 @@ func (c *call) serve() error {
 func (c *call) serveSubresource() error {
 	if c.info.Name == "" {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	}
+	if c.sub.Name == "log" && c.info.Verb == "get" {
+		return c.log()
 	}
 	if len(c.sub.ConnectMethods) > 0 {
 		if !slices.Contains(c.sub.ConnectMethods, c.req.Method) {

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/wasmplane/wasmplane/core/auth/authz"
@@ -82,28 +81,14 @@ func (c *call) endsWithServer() (done func()) {
 
 // options reads the query into an object of kind.
 func (c *call) options(kind schema.GroupVersionKind) (runtime.Object, error) {
-	o, err := scheme.Scheme.New(kind)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	query := c.req.URL.Query()
-	if c.sub.Name == "proxy" {
-		query.Del("path")
-		if len(c.info.Parts) > 3 {
-			path := "/" + strings.Join(c.info.Parts[3:], "/")
-			if strings.HasSuffix(c.req.URL.Path, "/") {
-				path += "/"
-			}
-			query.Set("path", path)
-		} else if strings.HasSuffix(c.req.URL.Path, "/") {
-			query.Set("path", "/")
+	path := ""
+	if c.sub.Name == "proxy" && (len(c.info.Parts) > 3 || strings.HasSuffix(c.req.URL.Path, "/")) {
+		path = "/" + strings.Join(c.info.Parts[3:], "/")
+		if len(c.info.Parts) > 3 && strings.HasSuffix(c.req.URL.Path, "/") {
+			path += "/"
 		}
 	}
-	if err := scheme.ParameterCodec.DecodeParameters(query, kind.GroupVersion(), o); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	o.GetObjectKind().SetGroupVersionKind(kind)
-	return o, nil
+	return connectOptions(kind, c.req.URL.Query(), path)
 }
 
 // mayCreate: a WebSocket is opened by a GET, and yet somebody who may only read

@@ -1,0 +1,258 @@
+package bootstrap
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+)
+
+func client(t *testing.T, s *apiservertest.Server) kubernetes.Interface {
+	t.Helper()
+	cfg := s.Config(user.APIServerUser, user.SystemPrivilegedGroup)
+	cfg.WarningHandler, cfg.QPS = rest.NoWarnings{}, -1
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func config(c kubernetes.Interface, endpoint string) Config {
+	return Config{
+		Client: c, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Endpoint: netip.MustParseAddrPort(endpoint),
+		ClientCA: []byte("CA"), FrontProxyCA: []byte("FP"), FrontProxyNames: []string{"front-proxy-client"},
+		Refresh: 50 * time.Millisecond, Patience: 20 * time.Second,
+	}
+}
+
+// start runs a bootstrap until the returned function is called.
+func start(t *testing.T, cfg Config) (stop func()) {
+	t.Helper()
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	select {
+	case <-b.Ready():
+	case err := <-done:
+		t.Fatalf("ended: %v", err)
+	}
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func endpoints(t *testing.T, c kubernetes.Interface) []string {
+	t.Helper()
+	s, err := c.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range s.Endpoints {
+		all = append(all, e.Addresses...)
+	}
+	return all
+}
+
+// eventually waits for a condition that other goroutines bring about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("still not so: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestAFreshClusterGetsWhatItNeeds(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c, ctx := client(t, s), t.Context()
+	began := time.Now()
+	stop := start(t, config(c, "192.0.2.1:6443"))
+	t.Logf("an empty cluster took %s", time.Since(began))
+	for _, name := range namespaces() {
+		if _, err := c.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	svc, err := c.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if svc.Spec.ClusterIP != "10.96.0.1" || svc.Spec.Ports[0].Port != 443 || svc.Spec.Ports[0].TargetPort.IntVal != 6443 {
+		t.Errorf("the kubernetes Service is %+v", svc.Spec)
+	}
+	if got := endpoints(t, c); !slices.Equal(got, []string{"192.0.2.1"}) {
+		t.Errorf("endpoints %q", got)
+	}
+	cm, err := c.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cm.Data["requestheader-allowed-names"] != `["front-proxy-client"]` || cm.Data["client-ca-file"] != "CA" {
+		t.Errorf("config map %v", cm.Data)
+	}
+	cidr, err := c.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cidr.Status.Conditions) != 1 || cidr.Status.Conditions[0].Status != metav1.ConditionTrue {
+		t.Errorf("service network %+v", cidr.Status)
+	}
+	roles, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(roles.Items) != len(Policy().ClusterRoles) {
+		t.Errorf("%d cluster roles, want %d", len(roles.Items), len(Policy().ClusterRoles))
+	}
+	stop()
+
+	began = time.Now()
+	before := roles.ResourceVersion
+	start(t, config(c, "192.0.2.1:6443"))()
+	t.Logf("a known cluster took %s", time.Since(began))
+	again, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range again.Items {
+		if again.Items[i].ResourceVersion > before {
+			t.Errorf("%s was written again", again.Items[i].Name)
+		}
+	}
+}
+
+func TestAnOperatorsChangesStay(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c, ctx := client(t, s), t.Context()
+	start(t, config(c, "192.0.2.1:6443"))()
+	api := c.RbacV1().ClusterRoles()
+	extra := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"}, Resources: []string{"things"}}
+	edit := func(name string, f func(*rbacv1.ClusterRole)) {
+		t.Helper()
+		r, err := api.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(r)
+		if _, err := api.Update(ctx, r, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("system:kube-scheduler", func(r *rbacv1.ClusterRole) { r.Rules = []rbacv1.PolicyRule{extra} })
+	edit("system:node-proxier", func(r *rbacv1.ClusterRole) {
+		r.Rules, r.Annotations[rbacv1.AutoUpdateAnnotationKey] = []rbacv1.PolicyRule{extra}, "false"
+	})
+	if err := c.RbacV1().ClusterRoleBindings().Delete(ctx, "wasmplane:cluster-admins", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	start(t, config(c, "192.0.2.1:6443"))()
+	scheduler, err := api.Get(ctx, "system:kube-scheduler", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(scheduler.Rules) < 10 || scheduler.Rules[0].APIGroups[0] != "example.com" {
+		t.Errorf("rules %+v", scheduler.Rules)
+	}
+	proxier, err := api.Get(ctx, "system:node-proxier", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(proxier.Rules) != 1 {
+		t.Errorf("a protected role was changed: %+v", proxier.Rules)
+	}
+	if _, err := c.RbacV1().ClusterRoleBindings().Get(ctx, "wasmplane:cluster-admins", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Three apiservers share the Service; one says goodbye, one just dies.
+func TestTheKubernetesServiceFollowsTheApiservers(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := client(t, s)
+	stopFirst := start(t, config(c, "192.0.2.1:6443"))
+	stopSecond := start(t, config(c, "192.0.2.2:6443"))
+	dying, err := New(config(c, "192.0.2.3:6443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dying.masters.reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all three serve", func() bool { return len(endpoints(t, c)) == 3 })
+	stopFirst()
+	if got := endpoints(t, c); slices.Contains(got, "192.0.2.1") {
+		t.Errorf("the first said goodbye, endpoints are %q", got)
+	}
+	eventually(t, "the third is found dead", func() bool { return slices.Equal(endpoints(t, c), []string{"192.0.2.2"}) })
+	stopSecond()
+	if got := endpoints(t, c); len(got) != 0 {
+		t.Errorf("nobody serves, endpoints are %q", got)
+	}
+	kind, err := c.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil || kind.AddressType != discoveryv1.AddressTypeIPv4 {
+		t.Errorf("slice %+v, error %v", kind, err)
+	}
+}
+
+func TestAnotherServiceNetworkIsRefused(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := client(t, s)
+	start(t, config(c, "192.0.2.1:6443"))()
+	cfg := config(c, "192.0.2.1:6443")
+	cfg.ServiceCIDRs, cfg.Patience = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}, time.Millisecond
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be changed") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNoComponentBreaksGlass(t *testing.T) {
+	p := Policy()
+	for _, c := range Components("n1") {
+		if slices.Contains(c.User.GetGroups(), user.SystemPrivilegedGroup) {
+			t.Errorf("%s is in %s", c.Name, user.SystemPrivilegedGroup)
+		}
+		g := GrantsOf(p, c.User)
+		if len(g.Cluster) == 0 && !c.ByNode {
+			t.Errorf("%s has no rights", c.Name)
+		}
+		for _, r := range g.Cluster {
+			all := slices.Contains(r.Verbs, "*") && slices.Contains(r.Resources, "*") && slices.Contains(r.APIGroups, "*")
+			// The garbage collector and the namespace controller work on every kind, but
+			// with the verbs that they need.
+			if all {
+				t.Errorf("%s may do everything", c.Name)
+			}
+		}
+	}
+}

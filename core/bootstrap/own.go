@@ -1,0 +1,97 @@
+package bootstrap
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/wasmplane/wasmplane/core/pki"
+)
+
+// Roles that upstream's policy does not have.
+const (
+	// TraceWriterRole may hand in spans, TraceReaderRole may ask for journeys.
+	TraceWriterRole = "wasmplane:trace-writer"
+	TraceReaderRole = "wasmplane:trace-reader"
+	// CoreDNSRole reads Services and their endpoints.
+	CoreDNSRole = "system:coredns"
+
+	kubeletAPIAdmin = "system:kubelet-api-admin"
+	clusterAdmin    = "cluster-admin"
+	coreDNSAccount  = "coredns"
+	traceGroup      = "trace.wasmplane.dev"
+	bootstrapping   = "kubernetes.io/bootstrapping"
+	bootstrapValue  = "rbac-defaults"
+	aggregateToView = "rbac.authorization.k8s.io/aggregate-to-view"
+)
+
+// standard marks an object as ours to bring up to date, as upstream marks its own.
+func standard(name string, labels ...string) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{bootstrapping: bootstrapValue},
+		Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"},
+	}
+	for _, l := range labels {
+		m.Labels[l] = "true"
+	}
+	return m
+}
+
+func ownClusterRoles() []rbacv1.ClusterRole {
+	return []rbacv1.ClusterRole{{
+		ObjectMeta: standard(TraceWriterRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create"}, APIGroups: []string{traceGroup}, Resources: []string{"spans"}},
+			{Verbs: []string{"post", "create"}, NonResourceURLs: []string{"/apis/" + traceGroup + "/v1/spans"}},
+		},
+	}, {
+		ObjectMeta: standard(TraceReaderRole, aggregateToView),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list"}, APIGroups: []string{traceGroup}, Resources: []string{"journey"}},
+			{Verbs: []string{"get", "list"}, NonResourceURLs: []string{"/apis/" + traceGroup + "/v1/journey"}},
+		},
+	}, {
+		ObjectMeta: standard(CoreDNSRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"services", "namespaces"}},
+			{Verbs: []string{"list", "watch"}, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
+		},
+	}}
+}
+
+func ownClusterBindings() []rbacv1.ClusterRoleBinding {
+	return []rbacv1.ClusterRoleBinding{
+		bind("wasmplane:cluster-admins", clusterAdmin, groupSubject(pki.AdminsGroup)),
+		bind("wasmplane:apiserver-kubelet-client", kubeletAPIAdmin, userSubject(pki.KubeletClient().User)),
+		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
+		bind(TraceWriterRole, TraceWriterRole,
+			userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager), userSubject(user.KubeProxy),
+			groupSubject(user.NodesGroup), accountSubject(metav1.NamespaceSystem, coreDNSAccount),
+		),
+	}
+}
+
+func bind(name, role string, subjects ...rbacv1.Subject) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: standard(name), Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+	}
+}
+
+func userSubject(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+func groupSubject(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+func accountSubject(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+}
+
+// CoreDNS is the identity of the cluster's DNS.
+func CoreDNS() user.Info {
+	return serviceaccount.UserInfo(metav1.NamespaceSystem, coreDNSAccount, "")
+}

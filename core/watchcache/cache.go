@@ -157,7 +157,8 @@ func (c *Cache) session(ctx context.Context, working func()) error {
 			return err
 		}
 	}
-	w, err := c.cfg.Store.Watch(ctx, c.cfg.Prefix, c.Revision())
+	// What was before a change, the cache knows itself.
+	w, err := store.WatchLean(ctx, c.cfg.Store, c.cfg.Prefix, c.Revision())
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}

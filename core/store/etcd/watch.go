@@ -18,6 +18,7 @@ import (
 // watcher carries one etcd watch to its reader.
 type watcher struct {
 	store   *Store
+	lean    bool            // events without Prev
 	stream  context.Context // names the watch's own gRPC stream; see Watch
 	batches chan store.Batch
 
@@ -30,10 +31,19 @@ type watchSerial struct{ n atomic.Int64 }
 
 // Watch implements store.Store.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	return s.watch(ctx, prefix, from, false)
+}
+
+// WatchLean implements store.LeanStore.
+func (s *Store) WatchLean(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	return s.watch(ctx, prefix, from, true)
+}
+
+func (s *Store) watch(ctx context.Context, prefix string, from int64, lean bool) (store.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
 	}
-	w := &watcher{store: s, batches: make(chan store.Batch, 16)}
+	w := &watcher{store: s, lean: lean, batches: make(chan store.Batch, 16)}
 	// etcd's client puts watches with equal metadata on one stream, where a
 	// request for progress waits for the slowest of them. Each of ours has its own.
 	// hasleader makes the server end the stream rather than keep silent when it is cut off from its peers.
@@ -42,8 +52,11 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader,
 		"wasmplane-watch", strconv.FormatInt(s.watches.n.Add(1), 10)))
 	// No WithFragment: etcd then never splits a revision over two responses.
-	responses := s.client.Watcher.Watch(w.stream, prefix,
-		clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithPrevKV(), clientv3.WithProgressNotify())
+	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from + 1), clientv3.WithProgressNotify()}
+	if !lean {
+		opts = append(opts, clientv3.WithPrevKV())
+	}
+	responses := s.client.Watcher.Watch(w.stream, prefix, opts...)
 	go func() {
 		defer cancel()
 		defer close(w.batches)
@@ -58,7 +71,7 @@ func (w *watcher) copy(ctx context.Context, responses clientv3.WatchChan) error 
 		if err := resp.Err(); err != nil {
 			return err
 		}
-		batch, err := toBatch(resp)
+		batch, err := toBatch(resp, w.lean)
 		if err != nil {
 			return err
 		}
@@ -80,7 +93,7 @@ func (w *watcher) end(ctx context.Context, err error, prefix string) {
 	w.mu.Unlock()
 }
 
-func toBatch(resp clientv3.WatchResponse) (store.Batch, error) {
+func toBatch(resp clientv3.WatchResponse, lean bool) (store.Batch, error) {
 	if len(resp.Events) == 0 {
 		return store.Batch{Revision: resp.Header.Revision}, nil
 	}
@@ -93,15 +106,12 @@ func toBatch(resp clientv3.WatchResponse) (store.Batch, error) {
 		if e.PrevKv != nil {
 			events[i].Prev = fromKV(e.PrevKv)
 		}
-		switch {
-		case e.Type == clientv3.EventTypeDelete:
+		if e.Type == clientv3.EventTypeDelete {
 			events[i].Type = store.Delete
-			// Unlike a put of an existing key, a deletion always had something before it; without
-			// it the last state cannot be told. etcd leaves it out when it was just compacted away.
-			if e.PrevKv == nil {
-				return store.Batch{}, rpctypes.ErrCompacted
-			}
-		case !e.IsCreate() && e.PrevKv == nil:
+		}
+		if !lean && e.PrevKv == nil && !e.IsCreate() {
+			// There was something before it, which etcd leaves out when it was
+			// compacted just now: then the watch is too late to tell it.
 			return store.Batch{}, rpctypes.ErrCompacted
 		}
 	}

@@ -30,6 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"a list at an old revision shows the old state", listsThePast},
 		{"a large list comes whole", largeList},
 		{"a watch resumes from every revision", watchResumes},
+		{"a lean watch sees the same", leanWatch},
 		{"a watch waits for a future revision", watchFromFuture},
 		{"a watch sees only its prefix, and progress past the rest", progress},
 		{"compaction ends the past", compaction},
@@ -326,6 +327,25 @@ func watchResumes(t *testing.T, s store.Store) {
 				t.Fatalf("watch from %d, event %d: got %+v, want %+v", from, i, e, w)
 			}
 		}
+	}
+}
+
+func leanWatch(t *testing.T, s store.Store) {
+	start, want := history(t, s)
+	ctx, cancel := context.WithCancel(ctxOf(t))
+	w, err := store.WatchLean(ctx, s, "/registry/", start)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	lean := watching{Watcher: w, last: start}
+	for i, e := range lean.events(t, len(want)) {
+		if x := want[i]; e.Type != x.Type || e.KV.Key != x.KV.Key || e.KV.ModRevision != x.KV.ModRevision || string(e.KV.Value) != string(x.KV.Value) {
+			t.Fatalf("event %d: got %+v, want %+v", i, e, x)
+		}
+	}
+	cancel()
+	for range w.Batches() { //nolint:revive // wait for its end
 	}
 }
 

@@ -2,6 +2,7 @@ package realnode_test
 
 import (
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
@@ -17,8 +18,14 @@ func TestEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	enginetest.Run(t, func(*testing.T) engine.Engine { return node.Engine() }, enginetest.Options{
-		Image:  nodetest.Image,
-		Exit:   func(code int) []string { return []string{"/testprogram", "fail", string(rune('0'+code%10))} },
-		LogDir: logs,
+		Image:        nodetest.Image,
+		Exit:         func(code int) []string { return []string{"/testprogram", "fail", strconv.Itoa(code)} },
+		Shell:        func(script string) []string { return []string{"/testprogram", "sh", script} },
+		CgroupParent: node.Names().PodsCgroup() + "/suite",
+		LogDir:       logs,
+		Read: func(path string) (string, error) {
+			data, err := os.ReadFile(path)
+			return string(data), err
+		},
 	})
 }

@@ -29,6 +29,9 @@ type Options struct {
 	Exit func(code int) []string
 	// Shell is a command in Image that runs a shell script; nil: the engine runs no processes.
 	Shell func(script string) []string
+	// CgroupParent of the sandboxes; empty: the engine's choice, which for containerd
+	// means no statistics.
+	CgroupParent string
 	// LogDir is where logs may be written; empty: nowhere.
 	LogDir string
 	// Read reads a container's log, given the path that its status tells.
@@ -89,6 +92,7 @@ func set(t *testing.T, e engine.Engine, o Options) *scene {
 		Linux:       &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}}},
 	}
 	s.conf.LogDirectory = o.LogDir
+	s.conf.Linux.CgroupParent = o.CgroupParent
 	var err error
 	s.sb, err = e.RunSandbox(ctx, s.conf, "")
 	s.must(err, "run sandbox")

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-const usage = `testprogram serve ADDRESS | fetch URL | echo WORD... | fail CODE | cat | env NAME | sleep DURATION | stubborn | memory MiB | stat FILE | write FILE WORD...`
+const usage = `testprogram serve ADDRESS | fetch URL | echo WORD... | fail CODE | cat | env NAME | sleep DURATION | stubborn | memory MiB | sh SCRIPT | stat FILE | write FILE WORD...`
 
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
@@ -61,6 +61,8 @@ func run(ctx context.Context, args []string) error {
 		select {}
 	case "memory":
 		return memory(ctx, arg)
+	case "sh":
+		return sh(ctx, arg)
 	case "stat":
 		return stat(arg)
 	case "write":
@@ -141,4 +143,52 @@ func stat(path string) error {
 	}
 	_, err = os.Stdout.Write(data)
 	return err
+}
+
+// sh runs the little of the shell's language that the suite of engines speaks:
+// statements in a row, of echo, exit, sleep, true and trap, and one endless loop.
+func sh(ctx context.Context, script string) error {
+	if before, body, loops := strings.Cut(script, "while :; do "); loops {
+		if err := sh(ctx, before); err != nil {
+			return err
+		}
+		for {
+			if err := sh(context.WithoutCancel(ctx), strings.TrimSuffix(body, "done")); err != nil {
+				return err
+			}
+		}
+	}
+	for s := range strings.SplitSeq(script, ";") {
+		words := strings.Fields(s)
+		if len(words) == 0 {
+			continue
+		}
+		switch words[0] {
+		case "true":
+		case "trap":
+			signal.Ignore(syscall.SIGTERM)
+		case "exit":
+			code, err := strconv.Atoi(words[1])
+			if err != nil {
+				return err
+			}
+			os.Exit(code)
+		case "sleep":
+			if err := sleep(ctx, words[1]+"s"); err != nil {
+				return err
+			}
+		case "echo":
+			text, errors := strings.CutSuffix(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(s), "echo")), " >&2")
+			to := os.Stdout
+			if errors {
+				to = os.Stderr
+			}
+			if _, err := fmt.Fprintln(to, text); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("no such command: %s", words[0])
+		}
+	}
+	return nil
 }

@@ -121,6 +121,9 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	return b.masters.run(ctx)
 }
 
+// errMisconfigured does not go away by trying again.
+var errMisconfigured = errors.New("the configuration does not fit the cluster")
+
 // persist tries until everything is in place or patience ends.
 func (b *Bootstrap) persist(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, b.cfg.Patience)
@@ -129,8 +132,8 @@ func (b *Bootstrap) persist(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		err := b.ensure(patience)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errMisconfigured) {
+			return err
 		}
 		b.cfg.Log.Debug("bootstrap is not complete yet", "error", err)
 		select {
@@ -256,7 +259,7 @@ func (b *Bootstrap) serviceNetwork(ctx context.Context) error {
 		return fmt.Errorf("service network: %w", err)
 	}
 	if len(c.Spec.CIDRs) == 0 || c.Spec.CIDRs[0] != cidrs[0] {
-		return fmt.Errorf("the cluster's Services are in %q, the configuration says %q: a cluster's service network cannot be changed; set cluster.serviceCIDR back, or begin a new cluster", c.Spec.CIDRs, cidrs)
+		return fmt.Errorf("%w: its Services are in %q, the configuration says %q, and a cluster's service network cannot be changed; set cluster.serviceCIDR back, or begin a new cluster", errMisconfigured, c.Spec.CIDRs, cidrs)
 	}
 	if meta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil {
 		return nil

@@ -16,6 +16,8 @@ const (
 	TraceReaderRole = "wasmplane:trace-reader"
 	// CoreDNSRole reads Services and their endpoints.
 	CoreDNSRole = "system:coredns"
+	// SimulatedNodesRole reads what the simulated nodes of one process share.
+	SimulatedNodesRole = "wasmplane:simulated-nodes"
 
 	kubeletAPIAdmin = "system:kubelet-api-admin"
 	clusterAdmin    = "cluster-admin"
@@ -57,6 +59,12 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"services", "namespaces"}},
 			{Verbs: []string{"list", "watch"}, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
 		},
+	}, {
+		// One watch on all pods for a hundred nodes, where each alone would need its own.
+		ObjectMeta: standard(SimulatedNodesRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods", "nodes", "services"}},
+		},
 	}}
 }
 
@@ -65,6 +73,7 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind("wasmplane:cluster-admins", clusterAdmin, groupSubject(pki.AdminsGroup)),
 		bind("wasmplane:apiserver-kubelet-client", kubeletAPIAdmin, userSubject(pki.KubeletClient().User)),
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
+		bind(SimulatedNodesRole, SimulatedNodesRole, userSubject(SimulatedNodes().GetName())),
 		bind(TraceWriterRole, TraceWriterRole,
 			userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager), userSubject(user.KubeProxy),
 			groupSubject(user.NodesGroup), accountSubject(metav1.NamespaceSystem, coreDNSAccount),
@@ -94,4 +103,10 @@ func accountSubject(namespace, name string) rbacv1.Subject {
 // CoreDNS is the identity of the cluster's DNS.
 func CoreDNS() user.Info {
 	return serviceaccount.UserInfo(metav1.NamespaceSystem, coreDNSAccount, "")
+}
+
+// SimulatedNodes is the identity that reads for all simulated nodes of a process;
+// each of them writes under its own.
+func SimulatedNodes() user.Info {
+	return &user.DefaultInfo{Name: SimulatedNodesRole, Groups: []string{user.AllAuthenticated}}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
+	"k8s.io/klog/v2"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/config"
@@ -190,9 +191,16 @@ func newLogger(w io.Writer, s *settings) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch s.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return adopt(slog.New(slog.NewTextHandler(w, options))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+		return adopt(slog.New(slog.NewJSONHandler(w, options))), nil
 	}
 	return nil, fmt.Errorf("--log-format: expected text or json, found %q", s.format)
+}
+
+// adopt makes logger the one of client-go too, which logs through package-level
+// state of klog.
+func adopt(logger *slog.Logger) *slog.Logger {
+	klog.SetSlogLogger(logger)
+	return logger
 }

@@ -13,10 +13,18 @@ import (
 	"log/slog"
 )
 
-func requireHost(context.Context) error                                       { return nil }
-func CheckHost(context.Context) []string                                      { return nil }
-func (s *server) addNodes(g *run.Group, mode config.NodeMode) (string, error) { return "no nodes", nil }
-func (s *server) kubeletClient(*pki.Pair) *apiserver.KubeletClient            { return nil }
+func requireHost(context.Context) error  { return nil }
+func CheckHost(context.Context) []string { return nil }
+
+// addNodes adds the nodes that this process runs, and says in words which.
+func (s *server) addNodes(g *run.Group, mode config.NodeMode) (string, error) {
+	if mode.Simulated > 0 {
+		return s.addSimulated(g, mode.Simulated)
+	}
+	return "no nodes", nil
+}
+
+func (s *server) kubeletClient(*pki.Pair) *apiserver.KubeletClient { return nil }
 func (s *server) bootstrap(ctx context.Context, done chan struct{}) error {
 	close(done)
 	<-ctx.Done()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 )
 
@@ -24,3 +25,5 @@ func (p *plugins) run(ctx context.Context) error                   { <-ctx.Done(
 func (p *plugins) ready() <-chan struct{}                          { return nil }
 
 func (p *plugins) scheduling() []scheduler.Weighted { return nil }
+
+func (p *plugins) nodeAdmitters() []kubelet.Admitter { return nil }

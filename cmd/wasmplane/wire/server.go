@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/auth/authn"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -46,6 +47,7 @@ type server struct {
 	authority *pki.Authority
 	advertise netip.Addr // where pods and other machines reach the API
 	port      int
+	services  netip.Prefix
 
 	store      store.Store
 	closeStore func() error
@@ -53,6 +55,7 @@ type server struct {
 	cache      *watchcache.Cache
 	registries *registry.Set
 	api        *apiserver.Server
+	boot       *bootstrap.Bootstrap
 	local      *lateHandler
 
 	internal  *client.Set // the server's own identity
@@ -148,8 +151,7 @@ func hostAddress(c interface{ NodeAddress() string }) (netip.Addr, error) {
 }
 
 func (s *server) openPKI() (err error) {
-	services, err := netip.ParsePrefix(s.o.Config.Cluster.ServiceCIDR)
-	if err != nil {
+	if s.services, err = netip.ParsePrefix(s.o.Config.Cluster.ServiceCIDR); err != nil {
 		return fmt.Errorf("cluster.serviceCIDR: %w", err)
 	}
 	host, _, _ := net.SplitHostPort(s.o.Config.APIServer.Listen)
@@ -162,7 +164,7 @@ func (s *server) openPKI() (err error) {
 	}
 	s.authority, err = pki.Open(pki.Config{
 		Dir: s.o.Dir.PKI(), ClusterDomain: s.o.Config.Cluster.Domain,
-		ServiceIPs: []netip.Addr{services.Masked().Addr().Next()}, Hosts: hosts, Log: s.o.Logger,
+		ServiceIPs: []netip.Addr{s.services.Masked().Addr().Next()}, Hosts: hosts, Log: s.o.Logger,
 	})
 	return err
 }
@@ -231,6 +233,13 @@ func (s *server) build() (err error) {
 		Metrics: s.metrics, Gatherer: s.metrics, Logger: s.o.Logger, Tracer: s.spans.tracer("apiserver"),
 	})
 	if err != nil {
+		return err
+	}
+	if s.boot, err = bootstrap.New(bootstrap.Config{
+		Client: s.internal.Kube, ServiceCIDRs: []netip.Prefix{s.services}, Endpoint: netip.AddrPortFrom(s.advertise, uint16(s.port)),
+		ClientCA: s.authority.CAPEM(), FrontProxyCA: s.authority.FrontProxyCAPEM(),
+		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: s.o.Logger,
+	}); err != nil {
 		return err
 	}
 	handler := s.api.LocalHandler()
@@ -328,12 +337,11 @@ func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 
 // units are the server's parts in their order.
 func (s *server) units() []run.Unit {
-	booted := make(chan struct{})
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
 		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run), Ready: s.cache.Ready()},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
-		{Name: "bootstrap", Run: func(ctx context.Context) error { return s.bootstrap(ctx, booted) }, Ready: booted},
+		{Name: "bootstrap", Run: s.boot.Run, Ready: s.boot.Ready()},
 		{Name: "plugins", Run: s.plugins.run, Ready: s.plugins.ready()},
 	}
 }

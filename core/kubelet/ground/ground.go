@@ -76,7 +76,7 @@ func New(cfg Config) (*Ground, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Ground{cfg: cfg, v2: host.CgroupV2()}
+	g := &Ground{cfg: cfg, v2: machine.CgroupV2()}
 	for _, dir := range []string{g.podsDir(), cfg.LogRoot, cfg.LinkRoot} {
 		if dir == "" {
 			continue

@@ -71,15 +71,35 @@ func (e *Engine) ListSandboxes(ctx context.Context) ([]*runtime.PodSandbox, erro
 	return r.Items, nil
 }
 
-// Stats implements engine.Observer.
+// Stats implements engine.Observer. Where the runtime cannot measure one pod it
+// fails for all (containerd does, for a sandbox without a cgroup parent); then the
+// pods are asked for one by one, and those that cannot be measured left out.
 func (e *Engine) Stats(ctx context.Context) ([]*runtime.PodSandboxStats, error) {
 	ctx, cancel := e.deadline(ctx, 0)
 	defer cancel()
 	r, err := e.runtime.ListPodSandboxStats(ctx, &runtime.ListPodSandboxStatsRequest{})
-	if err != nil {
-		return nil, explain(err, "collect the pods' statistics")
+	if err == nil {
+		return r.Stats, nil
 	}
-	return r.Stats, nil
+	all := explain(err, "collect the pods' statistics")
+	if errors.Is(all, ErrUnavailable) || errors.Is(all, ErrTimeout) {
+		return nil, all
+	}
+	sandboxes, err := e.ListSandboxes(ctx)
+	if err != nil {
+		return nil, all
+	}
+	var stats []*runtime.PodSandboxStats
+	for _, s := range sandboxes {
+		one, err := e.runtime.PodSandboxStats(ctx, &runtime.PodSandboxStatsRequest{PodSandboxId: s.Id})
+		if err == nil && one.Stats != nil {
+			stats = append(stats, one.Stats)
+		}
+	}
+	if len(stats) == 0 {
+		return nil, all
+	}
+	return stats, nil
 }
 
 // Ready implements engine.Observer. The reason given is the runtime's own.

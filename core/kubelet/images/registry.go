@@ -27,7 +27,8 @@ type Registry struct {
 	// or "*" for all others.
 	Host string
 	// Mirrors are tried in order before the registry itself: URLs such as
-	// "https://mirror.example.com" or "http://127.0.0.1:5000/dockerhub".
+	// "https://mirror.example.com". One that is the registry itself under http
+	// ("http://localhost:5000" for localhost:5000) says PlainHTTP in other words.
 	Mirrors []string
 	// MirrorsOnly leaves the registry itself out.
 	MirrorsOnly bool
@@ -99,6 +100,10 @@ func (r Registry) dirName() string {
 
 // hosts renders hosts.toml.
 func (r Registry) hosts() []byte {
+	if plain := "http://" + r.Host; slices.Contains(r.Mirrors, plain) {
+		r.PlainHTTP = true
+		r.Mirrors = slices.DeleteFunc(slices.Clone(r.Mirrors), func(m string) bool { return m == plain })
+	}
 	var b bytes.Buffer
 	b.WriteString(ourMark)
 	if server := r.server(); server != "" {

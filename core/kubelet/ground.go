@@ -38,8 +38,15 @@ type Volumes interface {
 	Mount(ctx context.Context, p *corev1.Pod) error
 	// Mounts are what a container mounts of them. env expands subPathExpr.
 	Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, env map[string]string) ([]*cri.Mount, error)
+	// Update tells of a pod's new state: contents that speak of it are rewritten.
+	Update(p *corev1.Pod)
 	// Unmount takes a pod's volumes down, also those of a pod of which only the UID is known; idempotent.
 	Unmount(ctx context.Context, uid types.UID) error
+}
+
+// runner is what needs to run while the kubelet does.
+type runner interface {
+	Run(ctx context.Context) error
 }
 
 // Objects answers the ConfigMaps and Secrets that pods of this node refer to.

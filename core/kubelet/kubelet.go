@@ -31,12 +31,15 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/ground"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -48,15 +51,19 @@ type Config struct {
 	Client kubernetes.Interface
 	// Engine runs containers. Required.
 	Engine engine.Engine
-	// Ground is the machine under the pods. Required.
-	Ground Ground
-	// Volumes of the pods. Required.
+	// Machine is what a real node is told of its machine: directories, cgroups,
+	// addresses. Used unless Ground is given. NodeName is filled in.
+	Machine ground.Config
+	// VolumePlugins for kinds of volumes beyond the built-in ones. Used unless Volumes is given.
+	VolumePlugins []volume.Plugin
+	// Ground, Volumes and Handler (of probes and hooks) are the machine's, unless
+	// others are given: a simulation gives its own.
+	Ground  Ground
 	Volumes Volumes
-	// Handler runs probes and hooks. Required: probe.NewHandler, or a simulation.
 	Handler probe.Handler
 	// Admitters are asked in order, after the node's own checks.
 	Admitters []Admitter
-	// Objects answers ConfigMaps and Secrets of pods. Required.
+	// Objects shared with other kubelets, who are run elsewhere; nil: the kubelet has its own and runs them.
 	Objects Objects
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
 	Feeds *Feeds
@@ -91,14 +98,6 @@ func (c *Config) check() error {
 		return errors.New("kubelet: Client is missing")
 	case c.Engine == nil:
 		return errors.New("kubelet: Engine is missing")
-	case c.Ground == nil:
-		return errors.New("kubelet: Ground is missing")
-	case c.Volumes == nil:
-		return errors.New("kubelet: Volumes is missing")
-	case c.Handler == nil:
-		return errors.New("kubelet: Handler is missing")
-	case c.Objects == nil:
-		return errors.New("kubelet: Objects is missing")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -129,6 +128,7 @@ type Kubelet struct {
 	node    *node.Registrar
 	ready   chan struct{}
 	runtime string
+	runners []runner
 	// adopted is what the runtime held at the start, by pod.
 	mu       sync.Mutex
 	adopted  map[types.UID]pod.Snapshot
@@ -147,6 +147,9 @@ func New(cfg Config) (*Kubelet, error) {
 		ready: make(chan struct{}), workers: map[types.UID]*worker{}, admitted: map[types.UID]*corev1.Pod{},
 	}
 	var err error
+	if err = k.defaults(); err != nil {
+		return nil, err
+	}
 	if k.feeds == nil {
 		if k.feeds, err = NewFeeds(cfg.Client, cfg.NodeName); err != nil {
 			return nil, err
@@ -155,6 +158,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.leases == nil {
 		k.leases = lease.NewKeeper(lease.Config{Logger: cfg.Logger})
 	}
+	cfg = k.cfg
 	k.writer = status.NewWriter(cfg.Client, k.log, 0)
 	k.puller = pull.New(cfg.Engine, cfg.ParallelPulls)
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.tellProbe, k.log)
@@ -165,6 +169,51 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	return k, nil
+}
+
+// defaults makes what a real node has and nobody gave.
+func (k *Kubelet) defaults() error {
+	c := &k.cfg
+	var store *objects.Store
+	if c.Objects == nil {
+		store = objects.New(c.Client, k.log)
+		c.Objects = store
+		k.runners = append(k.runners, store)
+	}
+	if c.Ground == nil {
+		c.Machine.NodeName = c.NodeName
+		if c.Machine.Logger == nil {
+			c.Machine.Logger = k.log
+		}
+		g, err := ground.New(c.Machine)
+		if err != nil {
+			return err
+		}
+		c.Ground = g
+	}
+	if c.Volumes == nil {
+		m, err := volume.New(volume.Config{
+			RootDir: c.Machine.RootDir, Client: c.Client, Objects: c.Objects, Plugins: c.VolumePlugins, Logger: k.log,
+			Allocatable: func() corev1.ResourceList {
+				if n, err := k.feeds.Node(c.NodeName); err == nil {
+					return n.Status.Allocatable
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return err
+		}
+		if store != nil {
+			store.Changed(m.Changed)
+		}
+		c.Volumes = m
+		k.runners = append(k.runners, m)
+	}
+	if c.Handler == nil {
+		c.Handler = probe.NewHandler(c.Engine)
+	}
+	return nil
 }
 
 // Ready is closed once the node is registered and its pods are being looked after.
@@ -206,6 +255,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	if k.cfg.Leases == nil {
 		start("lease", k.leases.Run)
+	}
+	for _, r := range k.runners {
+		start("objects and volumes", r.Run)
 	}
 	start("status writer", k.writer.Run)
 	start("probes", k.probes.Run)
@@ -422,6 +474,7 @@ func (k *Kubelet) podChanged(ctx context.Context, p *corev1.Pod) {
 	w := k.workers[p.UID]
 	if w != nil {
 		k.mu.Unlock()
+		k.cfg.Volumes.Update(p)
 		w.send(pod.Updated{Pod: p})
 		return
 	}

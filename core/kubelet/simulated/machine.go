@@ -89,6 +89,9 @@ func (Volumes) Mounts(context.Context, *corev1.Pod, *corev1.Container, map[strin
 	return nil, nil
 }
 
+// Update has nothing to rewrite.
+func (Volumes) Update(*corev1.Pod) {}
+
 // Unmount has nothing to unmount.
 func (Volumes) Unmount(context.Context, types.UID) error { return nil }
 

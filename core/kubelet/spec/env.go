@@ -368,6 +368,9 @@ func Expand(s string, env map[string]string) string {
 	return expand(s, func(k string) (string, bool) { v, ok := env[k]; return v, ok })
 }
 
+// ExpandFunc is Expand with a function that answers values.
+func ExpandFunc(s string, lookup func(string) (string, bool)) string { return expand(s, lookup) }
+
 func expand(s string, lookup func(string) (string, bool)) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

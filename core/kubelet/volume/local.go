@@ -1,0 +1,244 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+)
+
+// isMount tells whether something is mounted at dir.
+func isMount(dir string) (bool, error) {
+	mounts, err := machine.MountsBelow(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range mounts {
+		if m == filepath.Clean(dir) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// mountTmpfs mounts a file system in memory, if there is none yet. size 0 is half of the memory.
+func mountTmpfs(dir string, size int64) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make volume directory: %w", err)
+	}
+	if there, err := isMount(dir); err != nil || there {
+		return err
+	}
+	opts := "mode=0777"
+	if size > 0 {
+		opts += fmt.Sprintf(",size=%d", size)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
+		return fmt.Errorf("mount tmpfs at %s: %w", dir, err)
+	}
+	return nil
+}
+
+// emptyDir is an empty directory that lives as long as its pod.
+type emptyDir struct{}
+
+func (*emptyDir) Name() string                   { return "kubernetes.io/empty-dir" }
+func (*emptyDir) Supports(v *corev1.Volume) bool { return v.EmptyDir != nil }
+
+func (*emptyDir) Mount(_ context.Context, r Request) (Mounted, error) {
+	e := r.Volume.EmptyDir
+	switch {
+	case e.Medium == corev1.StorageMediumMemory:
+		if err := mountTmpfs(r.Dir, memorySize(r.Pod, e)); err != nil {
+			return Mounted{}, err
+		}
+	case e.Medium == corev1.StorageMediumDefault:
+	default:
+		if err := mountHugePages(r.Dir, e); err != nil {
+			return Mounted{}, err
+		}
+	}
+	if err := os.MkdirAll(r.Dir, 0o777); err != nil {
+		return Mounted{}, fmt.Errorf("make volume directory: %w", err)
+	}
+	// For any user, whatever the umask.
+	if info, err := os.Stat(r.Dir); err == nil && info.Mode().Perm() != 0o777 {
+		if err := os.Chmod(r.Dir, 0o777); err != nil { //nolint:gosec // as upstream: the pod's own directory
+			return Mounted{}, fmt.Errorf("open up volume directory: %w", err)
+		}
+	}
+	return Mounted{Path: r.Dir}, own(r.Dir, r.Pod, false)
+}
+
+// memorySize is the least of the volume's limit and what the pod's containers may use together.
+func memorySize(p *corev1.Pod, e *corev1.EmptyDirVolumeSource) int64 {
+	var limit int64
+	for i := range p.Spec.Containers {
+		q := p.Spec.Containers[i].Resources.Limits[corev1.ResourceMemory]
+		if q.IsZero() {
+			limit = 0
+			break
+		}
+		limit += q.Value()
+	}
+	if e.SizeLimit != nil && e.SizeLimit.Value() > 0 && (limit == 0 || e.SizeLimit.Value() < limit) {
+		limit = e.SizeLimit.Value()
+	}
+	return limit
+}
+
+func mountHugePages(dir string, e *corev1.EmptyDirVolumeSource) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make volume directory: %w", err)
+	}
+	if there, err := isMount(dir); err != nil || there {
+		return err
+	}
+	opts := ""
+	const prefix = "HugePages-"
+	if m := string(e.Medium); len(m) > len(prefix) && m[:len(prefix)] == prefix {
+		opts = "pagesize=" + m[len(prefix):len(m)-1]
+	} else if m != "HugePages" {
+		return fmt.Errorf("unknown medium %q", m)
+	}
+	if e.SizeLimit != nil {
+		if opts != "" {
+			opts += ","
+		}
+		opts += fmt.Sprintf("size=%d", e.SizeLimit.Value())
+	}
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, opts); err != nil {
+		return fmt.Errorf("mount huge pages: %w", err)
+	}
+	return nil
+}
+
+func (*emptyDir) Unmount(_ context.Context, _ types.UID, _, dir string) error { return removeTree(dir) }
+
+// own gives a volume to its pod's fsGroup.
+func own(dir string, p *corev1.Pod, readOnly bool) error {
+	sc := p.Spec.SecurityContext
+	if sc == nil || sc.FSGroup == nil {
+		return nil
+	}
+	gid := int(*sc.FSGroup)
+	if pol := sc.FSGroupChangePolicy; pol != nil && *pol == corev1.FSGroupChangeOnRootMismatch && owned(dir, gid) {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return chown(path, d, gid, readOnly)
+	})
+}
+
+func owned(dir string, gid int) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && int(st.Gid) == gid && st.Mode&unix.S_ISGID != 0 && st.Mode&0o060 == 0o060
+}
+
+func chown(path string, d fs.DirEntry, gid int, readOnly bool) error {
+	if err := os.Lchown(path, -1, gid); err != nil {
+		return fmt.Errorf("give volume to group %d: %w", gid, err)
+	}
+	if d.Type()&fs.ModeSymlink != 0 {
+		return nil
+	}
+	info, err := d.Info()
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", path, err)
+	}
+	mode := info.Mode().Perm() | 0o440
+	if !readOnly {
+		mode |= 0o660
+	}
+	if d.IsDir() {
+		mode |= 0o110 | fs.ModeSetgid
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return fmt.Errorf("open volume to group %d: %w", gid, err)
+	}
+	return nil
+}
+
+// hostPath is a path of the node.
+type hostPath struct{}
+
+func (*hostPath) Name() string                   { return "kubernetes.io/host-path" }
+func (*hostPath) Supports(v *corev1.Volume) bool { return v.HostPath != nil }
+
+func (*hostPath) Mount(_ context.Context, r Request) (Mounted, error) {
+	path := r.Volume.HostPath.Path
+	kind := corev1.HostPathUnset
+	if t := r.Volume.HostPath.Type; t != nil {
+		kind = *t
+	}
+	return Mounted{Path: path}, checkHostPath(path, kind)
+}
+
+func (*hostPath) Unmount(context.Context, types.UID, string, string) error { return nil }
+
+func checkHostPath(path string, kind corev1.HostPathType) error {
+	info, err := os.Stat(path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing && kind != corev1.HostPathUnset {
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	is := func(what string, ok bool) error {
+		if missing || !ok {
+			return fmt.Errorf("hostPath type check failed: %s is not a %s", path, what)
+		}
+		return nil
+	}
+	switch kind {
+	case corev1.HostPathUnset:
+		return nil
+	case corev1.HostPathDirectoryOrCreate:
+		if missing {
+			return os.MkdirAll(path, 0o755)
+		}
+		return is("directory", info.IsDir())
+	case corev1.HostPathFileOrCreate:
+		if missing {
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644)
+			if err != nil {
+				return fmt.Errorf("make hostPath file: %w", err)
+			}
+			return f.Close()
+		}
+		return is("file", info.Mode().IsRegular())
+	case corev1.HostPathDirectory:
+		return is("directory", !missing && info.IsDir())
+	case corev1.HostPathFile:
+		return is("file", !missing && info.Mode().IsRegular())
+	case corev1.HostPathSocket:
+		return is("socket file", !missing && info.Mode()&fs.ModeSocket != 0)
+	case corev1.HostPathCharDev:
+		return is("character device", !missing && info.Mode()&fs.ModeCharDevice != 0)
+	case corev1.HostPathBlockDev:
+		return is("block device", !missing && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0)
+	}
+	return fmt.Errorf("%s is an invalid volume type", kind)
+}
+
+// image is an image, which the runtime mounts.
+type image struct{}
+
+func (*image) Name() string                   { return "kubernetes.io/image" }
+func (*image) Supports(v *corev1.Volume) bool { return v.Image != nil }
+
+func (*image) Mount(_ context.Context, r Request) (Mounted, error) {
+	return Mounted{Image: &cri.ImageSpec{Image: r.Volume.Image.Reference}, ReadOnly: true}, nil
+}
+
+func (*image) Unmount(context.Context, types.UID, string, string) error { return nil }

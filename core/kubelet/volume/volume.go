@@ -1,0 +1,513 @@
+// Package volume sets up the volumes of pods on a node, keeps the contents of
+// those that speak of API objects up to date, and takes them down.
+//
+// A Plugin knows one kind of volume; Manager knows the order and the
+// directories: pods/UID/volumes/KIND/NAME, as upstream lays them out. Taking down
+// needs nothing but that layout: it also works for pods of which only the UID is
+// known, after a restart. Nothing is removed through a mount.
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+)
+
+// Request for one volume of one pod.
+type Request struct {
+	Pod    *corev1.Pod
+	Volume *corev1.Volume
+	// Dir is where it is set up; the plugin makes it. Plugins that mount nothing of
+	// their own leave it alone.
+	Dir string
+}
+
+// Mounted is a volume that is set up.
+type Mounted struct {
+	// Path on the node; empty for Image.
+	Path string
+	// ReadOnly volumes are never mounted otherwise.
+	ReadOnly bool
+	// Image that the runtime is to mount, for volumes that are one.
+	Image *cri.ImageSpec
+}
+
+// Plugin sets up one kind of volume.
+type Plugin interface {
+	// Name of the kind, such as "kubernetes.io/empty-dir": its "/" becomes "~" in
+	// the name of the directory.
+	Name() string
+	// Supports tells whether the volume is of this kind.
+	Supports(v *corev1.Volume) bool
+	// Mount sets the volume up; called again, it brings it up to date.
+	Mount(ctx context.Context, r Request) (Mounted, error)
+	// Unmount takes down what is in dir, and dir itself; idempotent.
+	Unmount(ctx context.Context, pod types.UID, name, dir string) error
+}
+
+// Refresher is an optional power of a Plugin whose contents age: it says when
+// Mount is to be called again; zero is never.
+type Refresher interface {
+	RefreshAt(r Request) time.Time
+}
+
+// Live is an optional power of a Plugin whose contents follow the API: Mount is
+// called again when an object that the pod refers to, or the pod itself, changes.
+type Live interface{ Live() }
+
+// Config of a Manager.
+type Config struct {
+	// RootDir under which pods/UID/volumes are. Required.
+	RootDir string
+	// Client requests tokens for service accounts. Required.
+	Client kubernetes.Interface
+	// Objects answers ConfigMaps and Secrets. Required.
+	Objects spec.Objects
+	// Allocatable of the node, for downward API fields of containers without limits.
+	Allocatable func() corev1.ResourceList
+	// Plugins for kinds beyond the built-in ones; asked first.
+	Plugins []Plugin
+	Logger  *slog.Logger
+}
+
+// Manager of the volumes of a node.
+type Manager struct {
+	cfg     Config
+	plugins []Plugin
+
+	mu   sync.Mutex
+	pods map[types.UID]*podVolumes
+	due  map[types.UID]time.Time
+	wake chan struct{}
+}
+
+type podVolumes struct {
+	// one at a time sets up, refreshes or takes down.
+	busy    sync.Mutex
+	pod     *corev1.Pod
+	mounted map[string]Mounted
+	gone    bool
+}
+
+// New makes a Manager; Run keeps contents up to date.
+func New(cfg Config) (*Manager, error) {
+	if !filepath.IsAbs(cfg.RootDir) || cfg.Client == nil || cfg.Objects == nil {
+		return nil, errors.New("volumes need an absolute root directory, a client and objects")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Allocatable == nil {
+		cfg.Allocatable = func() corev1.ResourceList { return nil }
+	}
+	m := &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, wake: make(chan struct{}, 1)}
+	c := &contents{objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: newTokens(cfg.Client)}
+	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
+		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{})
+	return m, nil
+}
+
+func (m *Manager) podDir(uid types.UID) string {
+	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
+}
+
+func escapeName(s string) string { return strings.ReplaceAll(s, "/", "~") }
+
+func (m *Manager) request(p *corev1.Pod, v *corev1.Volume, pl Plugin) Request {
+	return Request{Pod: p, Volume: v, Dir: filepath.Join(m.podDir(p.UID), "volumes", escapeName(pl.Name()), v.Name)}
+}
+
+func (m *Manager) plugin(v *corev1.Volume) (Plugin, error) {
+	for _, pl := range m.plugins {
+		if pl.Supports(v) {
+			return pl, nil
+		}
+	}
+	return nil, fmt.Errorf("MountVolume.SetUp failed for volume %q : no volume plugin of this node takes %s", v.Name, sourceOf(v))
+}
+
+// sourceOf names what a volume is, for messages.
+func sourceOf(v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return "persistentVolumeClaim " + v.PersistentVolumeClaim.ClaimName
+	case v.CSI != nil:
+		return "csi " + v.CSI.Driver
+	case v.Ephemeral != nil:
+		return "ephemeral volumes"
+	case v.NFS != nil:
+		return "nfs"
+	case v.ISCSI != nil:
+		return "iscsi"
+	}
+	return "its source"
+}
+
+func (m *Manager) entry(p *corev1.Pod) *podVolumes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pv := m.pods[p.UID]
+	if pv == nil {
+		pv = &podVolumes{mounted: map[string]Mounted{}}
+		m.pods[p.UID] = pv
+	}
+	pv.pod = p
+	return pv
+}
+
+// Mount sets up all volumes of a pod.
+func (m *Manager) Mount(ctx context.Context, p *corev1.Pod) error {
+	pv := m.entry(p)
+	pv.busy.Lock()
+	defer pv.busy.Unlock()
+	return m.mountAll(ctx, pv, p, func(Plugin) bool { return true })
+}
+
+// mountAll sets up those volumes whose plugin is wanted. pv.busy held.
+func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, want func(Plugin) bool) error {
+	var next time.Time
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		pl, err := m.plugin(v)
+		if err != nil {
+			return err
+		}
+		r := m.request(p, v, pl)
+		if want(pl) {
+			got, err := pl.Mount(ctx, r)
+			if err != nil {
+				return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+			}
+			m.mu.Lock()
+			pv.mounted[v.Name] = got
+			m.mu.Unlock()
+		}
+		if f, ok := pl.(Refresher); ok {
+			if at := f.RefreshAt(r); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+	m.mu.Lock()
+	if !next.IsZero() && !pv.gone {
+		m.due[p.UID] = next
+	}
+	m.mu.Unlock()
+	m.nudge()
+	return nil
+}
+
+func (m *Manager) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Update tells of a pod's new state: contents that speak of it are rewritten.
+func (m *Manager) Update(p *corev1.Pod) {
+	m.mu.Lock()
+	pv := m.pods[p.UID]
+	changed := false
+	if pv != nil {
+		changed = !sameMeta(pv.pod, p)
+		pv.pod = p
+	}
+	m.mu.Unlock()
+	if changed {
+		m.Changed(p.UID)
+	}
+}
+
+func sameMeta(a, b *corev1.Pod) bool {
+	same := func(x, y map[string]string) bool {
+		if len(x) != len(y) {
+			return false
+		}
+		for k, v := range x {
+			if w, ok := y[k]; !ok || v != w {
+				return false
+			}
+		}
+		return true
+	}
+	return same(a.Labels, b.Labels) && same(a.Annotations, b.Annotations)
+}
+
+// Changed tells that an object that a pod refers to changed.
+func (m *Manager) Changed(uid types.UID) {
+	m.mu.Lock()
+	if pv := m.pods[uid]; pv != nil && len(pv.mounted) > 0 {
+		m.due[uid] = time.Now()
+	}
+	m.mu.Unlock()
+	m.nudge()
+}
+
+// Run keeps contents up to date until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		ready, wait := m.take()
+		for _, uid := range ready {
+			wg.Go(func() { m.refresh(ctx, uid) })
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-m.wake:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func (m *Manager) take() (ready []types.UID, wait time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wait = time.Hour
+	for uid, at := range m.due {
+		if d := time.Until(at); d > 0 {
+			wait = min(wait, d)
+			continue
+		}
+		delete(m.due, uid)
+		ready = append(ready, uid)
+	}
+	return ready, wait
+}
+
+// refresh rewrites a pod's contents; what cannot be had now is tried again.
+func (m *Manager) refresh(ctx context.Context, uid types.UID) {
+	m.mu.Lock()
+	pv := m.pods[uid]
+	m.mu.Unlock()
+	if pv == nil {
+		return
+	}
+	pv.busy.Lock()
+	defer pv.busy.Unlock()
+	m.mu.Lock()
+	p, gone := pv.pod, pv.gone
+	m.mu.Unlock()
+	if gone {
+		return
+	}
+	err := m.mountAll(ctx, pv, p, func(pl Plugin) bool { _, live := pl.(Live); return live })
+	if err != nil && ctx.Err() == nil {
+		const again = 10 * time.Second
+		m.cfg.Logger.Warn("The contents of a pod's volumes cannot be brought up to date; trying again", "namespace", p.Namespace, "pod", p.Name, "in", again, "error", err)
+		m.mu.Lock()
+		m.due[uid] = time.Now().Add(again)
+		m.mu.Unlock()
+		m.nudge()
+	}
+}
+
+// Mounts are what a container mounts.
+func (m *Manager) Mounts(_ context.Context, p *corev1.Pod, c *corev1.Container, env map[string]string) ([]*cri.Mount, error) {
+	m.mu.Lock()
+	pv := m.pods[p.UID]
+	mounted := map[string]Mounted{}
+	if pv != nil {
+		for k, v := range pv.mounted {
+			mounted[k] = v
+		}
+	}
+	m.mu.Unlock()
+	if len(c.VolumeDevices) > 0 {
+		return nil, fmt.Errorf("container %s has block devices (volumeDevices), which this node does not offer", c.Name)
+	}
+	var out []*cri.Mount
+	for i := range c.VolumeMounts {
+		vm := &c.VolumeMounts[i]
+		vol, ok := mounted[vm.Name]
+		if !ok {
+			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name)
+		}
+		mnt, err := m.mount(p, c, i, vm, vol, env)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, mnt)
+	}
+	return out, nil
+}
+
+func (m *Manager) mount(p *corev1.Pod, c *corev1.Container, index int, vm *corev1.VolumeMount, vol Mounted, env map[string]string) (*cri.Mount, error) {
+	sub := vm.SubPath
+	if vm.SubPathExpr != "" {
+		var err error
+		if sub, err = expandAll(vm.SubPathExpr, env); err != nil {
+			return nil, err
+		}
+	}
+	if filepath.IsAbs(sub) {
+		return nil, fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+	}
+	for part := range strings.SplitSeq(sub, "/") {
+		if part == ".." {
+			return nil, fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
+		}
+	}
+	to := vm.MountPath
+	if !filepath.IsAbs(to) {
+		to = "/" + to
+	}
+	mnt := &cri.Mount{ContainerPath: to, HostPath: vol.Path, Readonly: vm.ReadOnly || vol.ReadOnly, Propagation: propagation(vm)}
+	if vol.Image != nil {
+		mnt.HostPath, mnt.Image, mnt.ImageSubPath, mnt.Readonly = "", vol.Image, sub, true
+		return mnt, nil
+	}
+	if rro := vm.RecursiveReadOnly; rro != nil && *rro == corev1.RecursiveReadOnlyEnabled {
+		mnt.RecursiveReadOnly = true
+	}
+	if sub == "" || sub == "." {
+		return mnt, nil
+	}
+	target := filepath.Join(m.podDir(p.UID), "volume-subpaths", vm.Name, c.Name, fmt.Sprint(index))
+	if err := bindSubPath(vol.Path, sub, target, !vol.ReadOnly); err != nil {
+		return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name, c.Name, err)
+	}
+	mnt.HostPath = target
+	return mnt, nil
+}
+
+// expandAll expands $(NAME) and refuses a name that is not set.
+func expandAll(s string, env map[string]string) (string, error) {
+	var missing []string
+	out := spec.ExpandFunc(s, func(k string) (string, bool) {
+		v, ok := env[k]
+		if !ok {
+			missing = append(missing, k)
+		}
+		return v, ok
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("missing value for %q", missing[0])
+	}
+	return out, nil
+}
+
+func propagation(vm *corev1.VolumeMount) cri.MountPropagation {
+	if vm.MountPropagation != nil {
+		switch *vm.MountPropagation {
+		case corev1.MountPropagationHostToContainer:
+			return cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+		case corev1.MountPropagationBidirectional:
+			return cri.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		}
+	}
+	return cri.MountPropagation_PROPAGATION_PRIVATE
+}
+
+// Unmount takes a pod's volumes down.
+func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
+	if uid == "" || strings.ContainsAny(string(uid), "/\x00") {
+		return fmt.Errorf("pod UID %q is no name of a directory", uid)
+	}
+	m.mu.Lock()
+	pv := m.pods[uid]
+	if pv != nil {
+		pv.gone = true
+	}
+	delete(m.due, uid)
+	m.mu.Unlock()
+	if pv != nil {
+		pv.busy.Lock()
+		defer pv.busy.Unlock()
+	}
+	if err := m.takeDown(ctx, uid); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	delete(m.pods, uid)
+	m.mu.Unlock()
+	return nil
+}
+
+func (m *Manager) takeDown(ctx context.Context, uid types.UID) error {
+	dir := m.podDir(uid)
+	if err := unmountSubPaths(filepath.Join(dir, "volume-subpaths")); err != nil {
+		return err
+	}
+	kinds, err := list(filepath.Join(dir, "volumes"))
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		names, err := list(filepath.Join(dir, "volumes", kind))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := m.unmountOne(ctx, uid, kind, name, filepath.Join(dir, "volumes", kind, name)); err != nil {
+				return fmt.Errorf("UnmountVolume.TearDown failed for volume %q of pod %s : %w", name, uid, err)
+			}
+		}
+		if err := os.Remove(filepath.Join(dir, "volumes", kind)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the directory of %s volumes: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func (m *Manager) unmountOne(ctx context.Context, uid types.UID, kind, name, dir string) error {
+	for _, pl := range m.plugins {
+		if escapeName(pl.Name()) == kind {
+			return pl.Unmount(ctx, uid, name, dir)
+		}
+	}
+	return fmt.Errorf("no volume plugin of this node is called %s", strings.ReplaceAll(kind, "~", "/"))
+}
+
+func list(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list volumes: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out, nil
+}
+
+// removeTree removes a directory in which nothing is mounted any more.
+func removeTree(dir string) error {
+	if err := machine.UnmountBelow(dir); err != nil {
+		return err
+	}
+	left, err := machine.MountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%s is still mounted", left[0])
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove volume: %w", err)
+	}
+	return nil
+}

@@ -64,6 +64,8 @@ type Object struct {
 	internal  runtime.Object
 	tree      map[string]any
 	encoded   map[string][]byte
+	used      bool   // encoded bytes were asked for again
+	holder    Holder // nil = nobody
 	source    []byte // undecoded bytes in sourceType, nil once decoded
 	sourceTyp string
 	changes   int
@@ -145,51 +147,89 @@ func (o *Object) Internal() (runtime.Object, error) {
 // Tree returns the object as a JSON tree of maps, slices, strings, bools,
 // int64 and float64.
 func (o *Object) Tree() (map[string]any, error) {
+	tree, made, err := o.makeTree()
+	if made && o.holder != nil {
+		o.holder.Made(o, treeBytes)
+	}
+	return tree, err
+}
+
+// treeBytes is what a tree is taken to cost in memory: measuring it would cost
+// as much as making it. A pod's is about that large.
+const treeBytes = 16 << 10
+
+func (o *Object) makeTree() (tree map[string]any, made bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.tree != nil {
-		return o.tree, nil
+		return o.tree, false, nil
 	}
 	v, err := o.versionedLocked()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	tree, err := o.codec.ToTree(v)
-	if err != nil {
-		return nil, fmt.Errorf("convert %s to a tree: %w", o.codec.Kind().Kind, err)
+	if tree, err = o.codec.ToTree(v); err != nil {
+		return nil, false, fmt.Errorf("convert %s to a tree: %w", o.codec.Kind().Kind, err)
 	}
 	o.tree = tree
-	return tree, nil
+	return tree, true, nil
 }
 
 // Encoded returns the object in mediaType. Callers must not change the bytes.
 func (o *Object) Encoded(mediaType string) ([]byte, error) {
+	b, made, err := o.encode(mediaType)
+	if made && o.holder != nil {
+		o.holder.Made(o, len(b)) // not under the lock: the holder may drop other objects' forms
+	}
+	return b, err
+}
+
+func (o *Object) encode(mediaType string) (b []byte, made bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if b, ok := o.encoded[mediaType]; ok {
-		return b, nil
+		o.used = true
+		return b, false, nil
 	}
 	v, err := o.versionedLocked()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	b, err := o.codec.Encode(v, mediaType)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", o.codec.Kind().Kind, err)
+	if b, err = o.codec.Encode(v, mediaType); err != nil {
+		return nil, false, fmt.Errorf("encode %s: %w", o.codec.Kind().Kind, err)
 	}
 	if o.encoded == nil {
 		o.encoded = map[string][]byte{}
 	}
 	o.encoded[mediaType] = b
-	return b, nil
+	return b, true, nil
 }
 
-// DropEncoded forgets encoded bytes, so that a holder of many objects can bound
-// their memory.
+// Holder is told when an object that it holds makes a form that takes memory.
+// It is called without the object's lock, maybe by several goroutines at once.
+type Holder interface{ Made(o *Object, bytes int) }
+
+// SetHolder names the holder. It is called before the object is shared.
+func (o *Object) SetHolder(h Holder) { o.holder = h }
+
+// TakeUsed tells whether encoded bytes were asked for again since the last call.
+func (o *Object) TakeUsed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	used := o.used
+	o.used = false
+	return used
+}
+
+// DropEncoded forgets encoded bytes and the other forms that can be made again
+// from the versioned one, so that a holder of many objects can bound their memory.
 func (o *Object) DropEncoded() {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.encoded = nil
-	o.mu.Unlock()
+	if o.versioned != nil {
+		o.internal, o.tree = nil, nil
+	}
 }
 
 // Meta gives access to the metadata of the versioned form.

@@ -3,6 +3,7 @@ package watchcache_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -130,6 +131,41 @@ func BenchmarkList(b *testing.B) {
 	for b.Loop() {
 		if l := r.List(watchcache.ListOptions{Match: red}); len(l.Items) != 5000 {
 			b.Fatal(len(l.Items))
+		}
+	}
+}
+
+// BenchmarkWatchers is what one idle watcher takes in memory.
+func BenchmarkWatchers(b *testing.B) {
+	w := newWorld(b)
+	for i := range 100 {
+		w.thing(fmt.Sprintf("ns/a%d", i), "red")
+	}
+	_, r := w.cache(watchcache.Config{})
+	const n = 5000
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		all := make([]*watchcache.Watcher, n)
+		for i := range all {
+			x, err := r.Watch(b.Context(), watchcache.WatchOptions{SendInitial: true, Bookmarks: true, Match: red})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if events, err := x.Next(b.Context()); err != nil || len(events) != 101 {
+				b.Fatal(len(events), err)
+			}
+			if events, err := x.TryNext(); err != nil || len(events) != 0 {
+				b.Fatal(len(events), err)
+			}
+			all[i] = x
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/watcher")
+		for _, x := range all {
+			x.Stop()
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package watchcache
 
 import (
-	"log/slog"
 	"sort"
 	"strconv"
 	"sync"
@@ -25,7 +24,7 @@ type change struct {
 
 // gone is the last state before the change, with the change's revision: what a
 // watcher gets that sees the object go. It is made once, for whoever asks first.
-func (c *change) gone(log *slog.Logger) *Item {
+func (c *change) gone(cache *Cache) *Item {
 	c.once.Do(func() {
 		c.last = &Item{Key: c.prev.Key, Revision: c.rev, Object: c.prev.Object, Labels: c.prev.Labels, Fields: c.prev.Fields, size: c.prev.size}
 		o, err := c.prev.Object.Copy()
@@ -33,11 +32,12 @@ func (c *change) gone(log *slog.Logger) *Item {
 			m, merr := o.Meta()
 			if err = merr; err == nil {
 				m.SetResourceVersion(strconv.FormatInt(c.rev, 10))
+				o.SetHolder(&cache.encoded)
 				c.last.Object = o
 			}
 		}
 		if err != nil {
-			log.Error("the last state of a deleted object could not be stamped with its revision", "key", c.key, "revision", c.rev, "error", err)
+			cache.log.Error("the last state of a deleted object could not be stamped with its revision", "key", c.key, "revision", c.rev, "error", err)
 		}
 	})
 	return c.last

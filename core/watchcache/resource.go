@@ -107,6 +107,7 @@ func (r *Resource) item(kv store.KV) *Item {
 			"key", kv.Key, "revision", kv.ModRevision, "error", err)
 		return nil
 	}
+	o.SetHolder(&r.cache.encoded)
 	return &Item{Key: kv.Key, Revision: kv.ModRevision, Object: o, Labels: l, Fields: f, size: len(kv.Value)}
 }
 

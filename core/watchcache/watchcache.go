@@ -38,8 +38,7 @@ type Item struct {
 	Labels labels.Set
 	Fields fields.Set
 
-	size    int // of the stored value
-	encoded encodedMark
+	size int // of the stored value
 }
 
 // Decoder turns a stored value into what an Item needs besides key and
@@ -65,7 +64,8 @@ type Config struct {
 	// Snapshots is how many old states each resource keeps for clients that
 	// page through a list; 0 = 16.
 	Snapshots int
-	// EncodedBytes bounds the memory of encoded forms over the whole cache; 0 = 64 MiB.
+	// EncodedBytes bounds the memory of encoded forms (object.Object's Encoded)
+	// and trees of all items together; 0 = 64 MiB.
 	EncodedBytes int64
 	// BookmarkInterval is the time between two bookmarks of a watch; 0 = 1 minute.
 	BookmarkInterval time.Duration

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -521,22 +522,36 @@ func TestEncodedBytesAreBounded(t *testing.T) {
 	for i := range n {
 		w.thing(fmt.Sprintf("ns/a%03d", i), strings.Repeat("x", 1000))
 	}
-	c, r := w.cache(watchcache.Config{EncodedBytes: 20_000})
+	reg := prometheus.NewRegistry()
+	_, r := w.cache(watchcache.Config{EncodedBytes: 20_000, Metrics: reg})
 	items := r.List(watchcache.ListOptions{}).Items
+	encode := func(it *watchcache.Item) []byte {
+		b, err := it.Object.Encoded(object.JSON)
+		if err != nil || len(b) < 1000 {
+			t.Fatalf("%d bytes, %v", len(b), err)
+		}
+		return b
+	}
+	favourite := encode(items[0])
 	for range 3 {
-		for _, it := range items {
-			b, err := c.Encoded(it, object.JSON)
-			if err != nil || len(b) < 1000 {
-				t.Fatalf("%d bytes, %v", len(b), err)
+		for _, it := range items[1:] {
+			encode(it)
+			if b := encode(items[0]); &b[0] != &favourite[0] {
+				t.Fatal("what is asked for all the time was dropped")
 			}
 		}
 	}
-	again, err := c.Encoded(items[n-1], object.JSON)
+	last := encode(items[n-1])
+	if again := encode(items[n-1]); &again[0] != &last[0] {
+		t.Fatal("encoded twice")
+	}
+	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	same, err := c.Encoded(items[n-1], object.JSON)
-	if err != nil || &again[0] != &same[0] {
-		t.Fatalf("encoded twice: %v", err)
+	for _, f := range families {
+		if bytes := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "wasmplane_watchcache_encoded_bytes" && (bytes > 20_000 || bytes < 10_000) {
+			t.Errorf("%g bytes are kept, want nearly 20000", bytes)
+		}
 	}
 }

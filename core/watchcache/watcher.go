@@ -235,7 +235,7 @@ func (w *Watcher) see(c *change) {
 	case is:
 		w.out = append(w.out, Event{Type: Added, Item: c.item, Revision: c.rev})
 	case was:
-		w.out = append(w.out, Event{Type: Deleted, Item: c.gone(w.resource.cache.log), Revision: c.rev})
+		w.out = append(w.out, Event{Type: Deleted, Item: c.gone(w.resource.cache), Revision: c.rev})
 	}
 }
 

@@ -1,0 +1,34 @@
+package realnode_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
+)
+
+// BenchmarkFloor is the floor under every pod on this machine.
+func BenchmarkFloor(b *testing.B) {
+	node := nodetest.Start(b)
+	for _, atOnce := range []int{1, 10} {
+		b.Run(fmt.Sprintf("%d-at-once", atOnce), func(b *testing.B) {
+			for b.Loop() {
+				r, err := realnode.Floor(b.Context(), node.Engine(), realnode.FloorConfig{
+					Image: nodetest.Image, Pods: 10, AtOnce: atOnce,
+					CgroupParent: node.Names().PodsCgroup(), LogDir: node.Config.Dir + "/floor",
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for what, d := range map[string]time.Duration{
+					"ms/pod-median": realnode.Median(r.Running), "ms/sandbox": realnode.Median(r.Sandbox),
+					"ms/create": realnode.Median(r.Create), "ms/start": realnode.Median(r.Start), "ms/wall": r.Wall,
+				} {
+					b.ReportMetric(float64(d.Microseconds())/1000, what)
+				}
+			}
+		})
+	}
+}

@@ -78,7 +78,8 @@ func (w *write) applyWith(ctx context.Context, fm *managedfields.FieldManager, w
 	}
 	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)
 	if err != nil {
-		return nil, err
+		// Unknown fields and the like come as plain errors; conflicts as API ones.
+		return nil, badObject(err)
 	}
 	return next, w.duplicates(ctx)
 }

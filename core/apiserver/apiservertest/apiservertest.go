@@ -61,8 +61,8 @@ type Options struct {
 	Server   func(*apiserver.Config)
 	// Authorizer replaces "everybody may do everything".
 	Authorizer authz.Authorizer
-	// Dir holds the data; a temporary one when empty.
-	Dir string
+	// Fsync makes the embedded etcd durable, at the price of speed.
+	Fsync bool
 }
 
 // Start starts a server that lives as long as the test.
@@ -99,7 +99,7 @@ func Run(parent context.Context, dir string, o Options) (_ *Server, err error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s := &Server{Store: o.Store, stop: stop, Authorizer: o.Authorizer}
 	if s.Store == nil {
-		e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: filepath.Join(dir, "etcd"), NoFsync: true})
+		e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: filepath.Join(dir, "etcd"), NoFsync: !o.Fsync})
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func Run(parent context.Context, dir string, o Options) (_ *Server, err error) {
 	sc := apiserver.Config{
 		Contract: s.Contract, Registries: s.Registries, Authenticator: Tokens{}, Authorizer: s.Authorizer, Listen: "127.0.0.1:0",
 		TLS:     &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert, nil }},
-		Metrics: metrics, Gatherer: metrics, Logger: logger, ShutdownDelay: time.Second,
+		Metrics: metrics, Gatherer: metrics, Logger: logger, ShutdownDelay: 5 * time.Second,
 	}
 	if o.Server != nil {
 		o.Server(&sc)

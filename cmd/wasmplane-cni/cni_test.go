@@ -1,0 +1,421 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/containernetworking/plugins/pkg/testutils"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A test's binary is also the plugins', under their names.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "bridge", "host-local", "loopback", "portmap", "stranger":
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// scene is a machine of its own: a network namespace that plays the host, plugins
+// under their names, and a place for records.
+type scene struct {
+	t     *testing.T
+	cni   *libcni.CNIConfig
+	state string
+	conf  *libcni.NetworkConfigList
+}
+
+type object = map[string]any
+
+// onHost runs do in a fresh "host". The thread stays in it and is thrown away.
+func onHost(t *testing.T, bridge object, do func(*scene)) {
+	t.Helper()
+	host, err := testutils.NewNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { remove(t, host) })
+	bin, state := t.TempDir(), t.TempDir()
+	for _, name := range []string{"bridge", "host-local", "loopback", "portmap", "stranger"} {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(self, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conf := object{
+		"type": "bridge", "bridge": "wpt0", "isGateway": true, "hairpinMode": true,
+		"ipam": object{
+			"type": "host-local", "dataDir": filepath.Join(state, "addresses"),
+			"ranges": []any{[]any{object{"subnet": "10.99.0.0/29"}}}, "routes": []any{object{"dst": "0.0.0.0/0"}},
+		},
+	}
+	for k, v := range bridge {
+		conf[k] = v
+	}
+	data, err := json.Marshal(object{"cniVersion": "1.0.0", "name": "test", "plugins": []any{conf, object{
+		"type": "portmap", "backend": "nftables", "table": "wpt-hostports", "capabilities": object{"portMappings": true},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := libcni.NetworkConfFromBytes(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{t: t, cni: libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(state, "cache"), nil), state: state, conf: list}
+	if err := host.Do(func(ns.NetNS) error { do(s); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pod makes a pod's namespace.
+func (s *scene) pod(id string, ports ...object) (*libcni.RuntimeConf, ns.NetNS) {
+	s.t.Helper()
+	pod, err := testutils.NewNS()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { remove(s.t, pod) })
+	rt := &libcni.RuntimeConf{ContainerID: id, NetNS: pod.Path(), IfName: "eth0"}
+	if len(ports) > 0 {
+		list := make([]any, len(ports))
+		for i, p := range ports {
+			list[i] = p
+		}
+		rt.CapabilityArgs = map[string]any{"portMappings": list}
+	}
+	return rt, pod
+}
+
+// remove ends a namespace, once or again.
+func remove(t *testing.T, n ns.NetNS) {
+	t.Helper()
+	_ = n.Close()
+	if _, err := os.Stat(n.Path()); err != nil {
+		return
+	}
+	if err := unix.Unmount(n.Path(), unix.MNT_DETACH); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(n.Path()); err != nil {
+		t.Error(err)
+	}
+}
+
+func (s *scene) add(rt *libcni.RuntimeConf) (*current.Result, error) {
+	r, err := s.cni.AddNetworkList(context.Background(), s.conf, rt)
+	if err != nil {
+		return nil, err
+	}
+	return current.NewResultFromResult(r)
+}
+
+func (s *scene) mustAdd(rt *libcni.RuntimeConf) *current.Result {
+	s.t.Helper()
+	r, err := s.add(rt)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func (s *scene) addresses() []string {
+	files, _ := filepath.Glob(filepath.Join(s.state, "addresses/test/10.*"))
+	for i, f := range files {
+		files[i] = filepath.Base(f)
+	}
+	return files
+}
+
+func (s *scene) links() int {
+	links, err := netlink.LinkList()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(links)
+}
+
+// ADD, CHECK, DEL, and each of them twice.
+func TestPodOnBridge(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		rt, pod := s.pod("one")
+		r := s.mustAdd(rt)
+		if len(r.IPs) != 1 || r.IPs[0].Address.String() != "10.99.0.2/29" || r.IPs[0].Gateway.String() != "10.99.0.1" {
+			t.Errorf("addresses %+v", r.IPs)
+		}
+		if len(r.Interfaces) != 3 || r.Interfaces[0].Name != "wpt0" || r.Interfaces[2].Name != "eth0" || r.Interfaces[2].Sandbox != pod.Path() {
+			t.Errorf("interfaces %+v", r.Interfaces)
+		}
+		if err := pod.Do(func(ns.NetNS) error {
+			routes, err := netlink.RouteGet(net.IPv4(192, 0, 2, 1))
+			if err != nil || len(routes) != 1 || routes[0].Gw.String() != "10.99.0.1" {
+				t.Errorf("the way out: %v (%v)", routes, err)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		for range 2 {
+			if err := s.cni.CheckNetworkList(ctx, s.conf, rt); err != nil {
+				t.Errorf("CHECK: %v", err)
+			}
+		}
+		if err := s.cni.GetStatusNetworkList(ctx, s.conf); err != nil && !strings.Contains(err.Error(), "STATUS") {
+			t.Errorf("STATUS: %v", err)
+		}
+		if _, err := s.add(rt); err == nil {
+			t.Error("a second ADD of the same interface was done")
+		}
+		for range 2 {
+			if err := s.cni.DelNetworkList(ctx, s.conf, rt); err != nil {
+				t.Errorf("DEL: %v", err)
+			}
+		}
+		if err := s.cni.CheckNetworkList(ctx, s.conf, rt); err == nil {
+			t.Error("CHECK finds a pod that is gone")
+		}
+		if left := s.addresses(); len(left) != 0 {
+			t.Errorf("addresses are left: %v", left)
+		}
+		if n := s.links(); n != 2 { // lo and the bridge
+			t.Errorf("%d links are left, want lo and the bridge", n)
+		}
+	})
+}
+
+// A range that is used up is an error that gives nothing away, and its addresses
+// come back.
+func TestRangeUsedUp(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		var last *libcni.RuntimeConf
+		for i := range 5 { // .2 to .6 of a /29
+			last, _ = s.pod(fmt.Sprint("pod", i))
+			s.mustAdd(last)
+		}
+		links := s.links()
+		rt, _ := s.pod("too-many")
+		if _, err := s.add(rt); err == nil || !strings.Contains(err.Error(), "10.99.0.0/29") && !strings.Contains(err.Error(), "10.99.0") {
+			t.Errorf("the sixth of five addresses: %v", err)
+		}
+		if n := s.links(); n != links {
+			t.Errorf("a failed ADD left %d links", n-links)
+		}
+		if err := s.cni.DelNetworkList(context.Background(), s.conf, last); err != nil {
+			t.Fatal(err)
+		}
+		s.mustAdd(rt)
+	})
+}
+
+// When the pod's namespace is gone before DEL, or was never there, the address is
+// given back all the same.
+func TestNamespaceGone(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		rt, pod := s.pod("one")
+		s.mustAdd(rt)
+		remove(t, pod)
+		for _, path := range []string{rt.NetNS, "", "/var/run/netns/never-was"} {
+			rt.NetNS = path
+			if err := s.cni.DelNetworkList(context.Background(), s.conf, rt); err != nil {
+				t.Errorf("DEL with namespace %q: %v", path, err)
+			}
+		}
+		if left := s.addresses(); len(left) != 0 {
+			t.Errorf("addresses are left: %v", left)
+		}
+		rt.NetNS = "/var/run/netns/never-was"
+		if _, err := s.add(rt); err == nil {
+			t.Error("ADD into nothing was done")
+		}
+		if left := s.addresses(); len(left) != 0 {
+			t.Errorf("a failed ADD keeps addresses: %v", left)
+		}
+	})
+}
+
+// The node's range changes: the bridge gets its new address only where that is
+// asked for.
+func TestRangeChanges(t *testing.T) {
+	for _, force := range []bool{true, false} {
+		onHost(t, object{"forceAddress": force}, func(s *scene) {
+			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "wpt0"}}); err != nil {
+				t.Fatal(err)
+			}
+			br, err := netlink.LinkByName("wpt0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			old, err := netlink.ParseAddr("10.98.0.1/29")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := netlink.AddrAdd(br, old); err != nil {
+				t.Fatal(err)
+			}
+			rt, _ := s.pod("one")
+			_, err = s.add(rt)
+			if force != (err == nil) {
+				t.Errorf("forceAddress %t: %v", force, err)
+			}
+			if err != nil && len(s.addresses()) != 0 {
+				t.Error("a failed ADD keeps an address")
+			}
+		})
+	}
+}
+
+func TestNameTaken(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wpt0"}, PeerName: "other"}); err != nil {
+			t.Fatal(err)
+		}
+		rt, _ := s.pod("one")
+		if _, err := s.add(rt); err == nil || !strings.Contains(err.Error(), "not a bridge") {
+			t.Errorf("a link of that name that is no bridge: %v", err)
+		}
+	})
+}
+
+// What this plugin does not do it refuses.
+func TestRefused(t *testing.T) {
+	for field, value := range map[string]any{
+		"ipMasq": true, "promiscMode": true, "vlan": 7, "vlanTrunk": []any{object{"id": 1}}, "macspoofchk": true, "ipam": object{},
+	} {
+		onHost(t, object{field: value}, func(s *scene) {
+			rt, _ := s.pod("one")
+			if _, err := s.add(rt); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s: %v", field, err)
+			}
+		})
+	}
+}
+
+// Host ports are entries in maps: taken over from a pod that is gone, removed by
+// the container's id, in a table of the cluster's own.
+func TestPortmap(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		ctx := context.Background()
+		port := object{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
+		one, _ := s.pod("one", port, object{"hostPort": 5353, "containerPort": 53, "protocol": "udp", "hostIP": "10.99.0.1"})
+		s.mustAdd(one)
+		if err := s.cni.CheckNetworkList(ctx, s.conf, one); err != nil {
+			t.Errorf("CHECK: %v", err)
+		}
+		rules := ruleset(t)
+		for _, want := range []string{`tcp . 8080 comment "one" : 10.99.0.2 . 80`, `10.99.0.1 . udp . 5353 comment "one" : 10.99.0.2 . 53`} {
+			if !strings.Contains(rules, want) {
+				t.Errorf("the table does not have %s:\n%s", want, rules)
+			}
+		}
+		two, _ := s.pod("two", port)
+		s.mustAdd(two)
+		if rules := ruleset(t); !strings.Contains(rules, `tcp . 8080 comment "two" : 10.99.0.3 . 80`) {
+			t.Errorf("the port was not taken over:\n%s", rules)
+		}
+		// The first pod's late DEL leaves the second one's port alone.
+		if err := s.cni.DelNetworkList(ctx, s.conf, one); err != nil {
+			t.Fatal(err)
+		}
+		if rules := ruleset(t); !strings.Contains(rules, `comment "two"`) || strings.Contains(rules, `comment "one"`) {
+			t.Errorf("after the first pod's DEL:\n%s", rules)
+		}
+		for range 2 {
+			if err := s.cni.DelNetworkList(ctx, s.conf, two); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rules := ruleset(t); strings.Contains(rules, "comment \"two\"") {
+			t.Errorf("after both pods' DEL:\n%s", rules)
+		}
+		for _, bad := range []object{
+			{"hostPort": 0, "containerPort": 80, "protocol": "tcp"}, {"hostPort": 1, "containerPort": 70000, "protocol": "tcp"},
+			{"hostPort": 1, "containerPort": 1, "protocol": "icmp"}, {"hostPort": 1, "containerPort": 1, "protocol": "tcp", "hostIP": "x; flush ruleset"},
+		} {
+			rt, _ := s.pod("bad", bad)
+			if _, err := s.add(rt); err == nil {
+				t.Errorf("%v was taken", bad)
+			}
+			rt.CapabilityArgs = nil
+			if err := s.cni.DelNetworkList(ctx, s.conf, rt); err != nil {
+				t.Errorf("DEL after a failed ADD: %v", err)
+			}
+		}
+		if left := s.addresses(); len(left) != 0 {
+			t.Errorf("addresses are left: %v", left)
+		}
+	})
+}
+
+func ruleset(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+	return string(out)
+}
+
+func TestLoopback(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		conf, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion":"1.0.0","name":"lo","plugins":[{"type":"loopback"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.conf = conf
+		rt, _ := s.pod("one")
+		rt.IfName = "lo"
+		r := s.mustAdd(rt)
+		if len(r.IPs) == 0 || !r.IPs[0].Address.IP.IsLoopback() {
+			t.Errorf("addresses %v", r.IPs)
+		}
+		ctx := context.Background()
+		if err := s.cni.CheckNetworkList(ctx, s.conf, rt); err != nil {
+			t.Error(err)
+		}
+		for range 2 {
+			if err := s.cni.DelNetworkList(ctx, s.conf, rt); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// The binary under another name says what it is for.
+func TestUnknownName(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		out, err := exec.Command(filepath.Join(s.cni.Path[0], "stranger")).Output()
+		if err == nil || !strings.Contains(string(out), "call this program as bridge") {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+}
+
+func FuzzConfigurations(f *testing.F) {
+	f.Add([]byte(`{"bridge":"x","ipam":{"type":"host-local"}}`))
+	f.Add([]byte(`{"runtimeConfig":{"portMappings":[{"hostPort":1,"containerPort":1,"protocol":"tcp"}]},"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/8","interface":7}]}}`))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = loadBridge(data)
+		if c, result, err := loadPortmap(data); err == nil && result != nil {
+			for _, pod := range podAddresses(result, "eth0") {
+				_ = elements(c, "id", pod)
+			}
+		}
+	})
+}

@@ -62,6 +62,7 @@ const (
 	weightDivide       = 8
 	weightCall         = 4
 	weightCallIndirect = 6
+	weightGrow         = 128
 )
 
 // immediates skips what follows opcode op (for the prefixed ones: sub) and says
@@ -106,9 +107,12 @@ func (r *reader) immediates(op byte, sub uint32) (weight int64) {
 		r.u32()
 		r.leb()
 		return 1
-	case op == opMemorySize || op == opMemoryGrow:
+	case op == opMemorySize:
 		r.byte()
 		return 1
+	case op == opMemoryGrow: // the engine leaves compiled code for it, also where it fails
+		r.byte()
+		return weightGrow
 	case op == opI32Const || op == opI64Const:
 		r.leb()
 		return 1

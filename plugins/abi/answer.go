@@ -1,0 +1,260 @@
+package abi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// maxReasons bounds the reasons of a node table: a verdict has six bits for one.
+const maxReasons = 64
+
+// AdmissionAnswer is what admission hooks answer; no answer lets the request through.
+type AdmissionAnswer struct {
+	Allowed *bool  `json:"allowed"` // absent = true
+	Message string `json:"message"`
+	Reason  string `json:"reason"` // "Forbidden", "Invalid", ...: a metav1.StatusReason
+	Code    int32  `json:"code"`   // HTTP status of a refusal; 0 = 403
+	Field   string `json:"field"`  // what the message is about: "spec.containers[0].image"
+
+	Patch            []PatchOp         `json:"patch"`
+	Object           json.RawMessage   `json:"object"`
+	Warnings         []string          `json:"warnings"`
+	AuditAnnotations map[string]string `json:"auditAnnotations"`
+}
+
+// Denied says whether the answer refuses the request.
+func (a *AdmissionAnswer) Denied() bool { return a.Allowed != nil && !*a.Allowed }
+
+// Bounds of an admission answer.
+const (
+	maxPatch    = 1000
+	maxWarnings = 32
+)
+
+// ParseAdmission reads an answer of a mutating or validating hook.
+func ParseAdmission(data []byte, hook *Hook) (*AdmissionAnswer, error) {
+	a := &AdmissionAnswer{}
+	if len(data) == 0 {
+		return a, nil
+	}
+	if err := json.Unmarshal(data, a); err != nil {
+		return nil, fmt.Errorf("the answer is no admission answer: %w", err)
+	}
+	switch {
+	case len(a.Patch) > maxPatch:
+		return nil, fmt.Errorf("the answer has %d patch operations: at most %d are allowed", len(a.Patch), maxPatch)
+	case len(a.Warnings) > maxWarnings:
+		return nil, fmt.Errorf("the answer has %d warnings: at most %d are allowed", len(a.Warnings), maxWarnings)
+	case hook.Point == AdmissionValidate && (len(a.Patch) > 0 || len(a.Object) > 0):
+		return nil, errors.New("a validating hook answered with a change: only admission.mutate may change an object")
+	case len(a.Object) > 0 && len(hook.Fields) > 0:
+		return nil, errors.New("the hook sees some fields only: it may answer with a patch, not with the whole object")
+	case len(a.Object) > 0 && len(a.Patch) > 0:
+		return nil, errors.New("the answer has an object and a patch: one of them was expected")
+	case a.Code != 0 && (a.Code < 400 || a.Code > 599):
+		return nil, fmt.Errorf("code %d is no HTTP status of a refusal", a.Code)
+	}
+	return a, nil
+}
+
+// AuthorizationAnswer is what authorization hooks answer; no answer is no opinion.
+type AuthorizationAnswer struct {
+	Decision string `json:"decision"` // "allow", "deny" or "noOpinion"
+	Reason   string `json:"reason"`
+}
+
+// ParseAuthorization reads an authorizer's answer.
+func ParseAuthorization(data []byte) (AuthorizationAnswer, error) {
+	a := AuthorizationAnswer{Decision: "noOpinion"}
+	if len(data) == 0 {
+		return a, nil
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("the answer is no authorization answer: %w", err)
+	}
+	switch a.Decision {
+	case "allow", "deny", "noOpinion":
+		return a, nil
+	}
+	return a, fmt.Errorf("decision %q is unknown: allow, deny or noOpinion was expected", a.Decision)
+}
+
+// FilterAnswer is what the per-node filter answers; no answer means that the pod fits.
+type FilterAnswer struct {
+	Fits         *bool    `json:"fits"` // absent = true
+	Unresolvable bool     `json:"unresolvable"`
+	Reasons      []string `json:"reasons"`
+}
+
+// ParseFilter reads a filter's answer.
+func ParseFilter(data []byte) (a FilterAnswer, err error) {
+	if len(data) == 0 {
+		return a, nil
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("the answer is no filter answer: %w", err)
+	}
+	return a, nil
+}
+
+// ParseScore reads a score: a JSON number, 0 to 100.
+func ParseScore(data []byte) (int64, error) {
+	var score int64
+	if len(data) == 0 {
+		return 0, nil
+	}
+	if err := json.Unmarshal(data, &score); err != nil {
+		return 0, fmt.Errorf("the answer %q is no score: a whole number was expected", clip(data))
+	}
+	if score < 0 || score > 100 {
+		return 0, fmt.Errorf("score %d is out of range: 0 to 100 was expected", score)
+	}
+	return score, nil
+}
+
+// NodeAdmissionAnswer is what a node's hook answers; no answer admits the pod.
+type NodeAdmissionAnswer struct {
+	Admitted *bool  `json:"admitted"` // absent = true
+	Reason   string `json:"reason"`   // one word in CamelCase, shown in the pod's status
+	Message  string `json:"message"`
+}
+
+// ParseNodeAdmission reads a node hook's answer.
+func ParseNodeAdmission(data []byte) (a NodeAdmissionAnswer, err error) {
+	if len(data) == 0 {
+		return a, nil
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("the answer is no node admission answer: %w", err)
+	}
+	return a, nil
+}
+
+// PlanAnswer is what a reconciler answers; no answer is an empty plan.
+type PlanAnswer struct {
+	Apply          []map[string]any `json:"apply"`
+	Delete         []DeleteTarget   `json:"delete"`
+	Status         map[string]any   `json:"status"`
+	Conditions     []PlanCondition  `json:"conditions"`
+	Events         []PlanEvent      `json:"events"`
+	RequeueSeconds float64          `json:"requeueSeconds"`
+}
+
+// DeleteTarget names an object to delete.
+type DeleteTarget struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+}
+
+// PlanCondition is a condition to set on the primary.
+type PlanCondition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// PlanEvent is an event to record on the primary.
+type PlanEvent struct {
+	Type    string `json:"type"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+const maxPlan = 1000
+
+// ParsePlan reads a reconciler's answer.
+func ParsePlan(data []byte) (p PlanAnswer, err error) {
+	if len(data) == 0 {
+		return p, nil
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("the answer is no plan: %w", err)
+	}
+	if n := len(p.Apply) + len(p.Delete) + len(p.Events) + len(p.Conditions); n > maxPlan {
+		return p, fmt.Errorf("the plan has %d steps: at most %d are allowed", n, maxPlan)
+	}
+	for i, o := range p.Apply {
+		for _, key := range []string{"apiVersion", "kind"} {
+			if s, _ := o[key].(string); s == "" {
+				return p, fmt.Errorf("apply[%d] has no %s", i, key)
+			}
+		}
+		meta, _ := o["metadata"].(map[string]any)
+		if s, _ := meta["name"].(string); s == "" {
+			return p, fmt.Errorf("apply[%d] has no metadata.name", i)
+		}
+	}
+	for i, d := range p.Delete {
+		if d.APIVersion == "" || d.Kind == "" || d.Name == "" {
+			return p, fmt.Errorf("delete[%d] needs apiVersion, kind and name", i)
+		}
+	}
+	for i, e := range p.Events {
+		if e.Type != "Normal" && e.Type != "Warning" {
+			return p, fmt.Errorf("events[%d] has type %q: Normal or Warning was expected", i, e.Type)
+		}
+	}
+	for i, c := range p.Conditions {
+		if c.Type == "" || c.Status != "True" && c.Status != "False" && c.Status != "Unknown" {
+			return p, fmt.Errorf("conditions[%d] needs a type, and True, False or Unknown as its status", i)
+		}
+	}
+	if p.RequeueSeconds < 0 || p.RequeueSeconds > 365*24*3600 {
+		return p, fmt.Errorf("requeueSeconds %v is out of range", p.RequeueSeconds)
+	}
+	return p, nil
+}
+
+// Verdicts of a node table: one byte a row.
+const (
+	VerdictUnfit        = 0   // does not fit, with the first reason
+	VerdictScore        = 1   // 1 to 101: fits, with score 0 to 100
+	VerdictUnfitFor     = 128 // 128 to 191: does not fit, with reasons[v-128]
+	VerdictUnresolvable = 192 // 192 to 255: does not fit whatever pods leave, with reasons[v-192]
+)
+
+// Verdict is one byte of a node table's answer, taken apart.
+type Verdict struct {
+	Fits         bool
+	Unresolvable bool
+	Score        int64
+	Reason       string
+}
+
+// ParseVerdict takes a byte apart.
+func (h *Hook) ParseVerdict(b byte) (Verdict, error) {
+	switch {
+	case b >= VerdictScore && b <= VerdictScore+100:
+		return Verdict{Fits: true, Score: int64(b - VerdictScore)}, nil
+	case b >= VerdictUnresolvable:
+		r, err := h.reason(int(b) - VerdictUnresolvable)
+		return Verdict{Unresolvable: true, Reason: r}, err
+	case b >= VerdictUnfitFor:
+		r, err := h.reason(int(b) - VerdictUnfitFor)
+		return Verdict{Reason: r}, err
+	case b == VerdictUnfit:
+		r, _ := h.reason(0)
+		return Verdict{Reason: r}, nil
+	}
+	return Verdict{}, fmt.Errorf("verdict %d has no meaning", b)
+}
+
+func (h *Hook) reason(i int) (string, error) {
+	if i < len(h.Reasons) {
+		return h.Reasons[i], nil
+	}
+	if i == 0 {
+		return "node(s) didn't pass the plugin's filter", nil
+	}
+	return "", fmt.Errorf("a verdict names reason %d of %d", i, len(h.Reasons))
+}
+
+func clip(b []byte) string {
+	return strings.ToValidUTF8(string(b[:min(len(b), 64)]), "\uFFFD")
+}

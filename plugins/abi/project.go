@@ -1,0 +1,581 @@
+package abi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Object is an API object inside a document. Decoded structs leave their kind and
+// apiVersion empty; the projection writes those of GVK.
+type Object struct {
+	Object runtime.Object
+	GVK    schema.GroupVersionKind
+}
+
+// Projection writes of a document what a hook declared: as JSON the document
+// with nothing but those fields, in their places; flat an array with one cell
+// for each field, in the order of the manifest. Without fields it writes the whole.
+//
+// Documents are Go structs with JSON tags, maps and Objects. They are read by
+// reflection where they are: nothing is converted. A projection is safe for
+// concurrent use.
+type Projection struct {
+	encoding Encoding
+	paths    []Path
+	aliases  map[string]Alternatives
+	kinds    sync.Map // kind -> *resolved: aliases are looked up once for each kind
+}
+
+type resolved struct {
+	tree  *branch
+	steps [][]step // by field; nil = leads nowhere for this kind
+}
+
+// branch is a node of the tree that the fields of a hook make together.
+type branch struct {
+	name  string // key in the output
+	via   []string
+	leaf  bool
+	keys  []*branch
+	items *branch
+}
+
+// NewProjection compiles the fields of a hook.
+func NewProjection(h *Hook) *Projection {
+	return &Projection{encoding: h.Encoding, paths: h.paths, aliases: h.places}
+}
+
+// Write writes doc, whose alternatives are those of kind, to w.
+func (p *Projection) Write(w *Writer, doc any, kind string) {
+	w.Reset(p.encoding)
+	v := reflect.ValueOf(doc)
+	if len(p.paths) == 0 {
+		w.value(v)
+		return
+	}
+	r := p.resolve(kind)
+	if p.encoding == JSON {
+		w.prune(v, r.tree)
+		return
+	}
+	w.BeginArray(len(r.steps))
+	for _, steps := range r.steps {
+		if steps == nil {
+			w.Absent()
+			continue
+		}
+		w.field(v, steps)
+	}
+	w.EndArray()
+}
+
+func (p *Projection) resolve(kind string) *resolved {
+	if r, ok := p.kinds.Load(kind); ok {
+		return r.(*resolved)
+	}
+	r := &resolved{tree: &branch{}}
+	for _, path := range p.paths {
+		flat := make([]step, 0, len(path.steps)+4)
+		at, lost := r.tree, false
+		for _, s := range path.steps {
+			switch s.kind {
+			case stepEach:
+				if at.items == nil {
+					at.items = &branch{}
+				}
+				at = at.items
+				flat = append(flat, s)
+			case stepAlias:
+				via, ok := p.place(s.name, kind)
+				lost = lost || !ok
+				for _, name := range via {
+					flat = append(flat, step{kind: stepKey, name: name})
+				}
+				if !lost {
+					at = at.child(s.name, via)
+				}
+			default:
+				flat = append(flat, s)
+				at = at.child(s.name, []string{s.name})
+			}
+		}
+		if lost {
+			r.steps = append(r.steps, nil)
+			continue
+		}
+		at.leaf = true
+		r.steps = append(r.steps, flat)
+	}
+	actual, _ := p.kinds.LoadOrStore(kind, r)
+	return actual.(*resolved)
+}
+
+// place says where an alias leads for a kind.
+func (p *Projection) place(alias, kind string) ([]string, bool) { return place(p.aliases, alias, kind) }
+
+func place(aliases map[string]Alternatives, alias, kind string) ([]string, bool) {
+	a := aliases[alias]
+	text, ok := a[kind]
+	if !ok {
+		text, ok = a["*"]
+	}
+	if !ok || text == "" {
+		return nil, ok
+	}
+	path, err := ParsePath(text)
+	if err != nil {
+		return nil, false
+	}
+	var names []string
+	for _, s := range path.steps {
+		names = append(names, s.name)
+	}
+	return names, true
+}
+
+func (b *branch) child(name string, via []string) *branch {
+	for _, c := range b.keys {
+		if c.name == name {
+			return c
+		}
+	}
+	c := &branch{name: name, via: via}
+	b.keys = append(b.keys, c)
+	return c
+}
+
+// prune writes what of v the tree selects, as JSON.
+func (w *Writer) prune(v reflect.Value, b *branch) {
+	v = container(v)
+	switch {
+	case b.leaf || !v.IsValid():
+		w.value(v)
+	case b.items != nil && isArray(v):
+		w.BeginArray(v.Len())
+		for i := range v.Len() {
+			w.prune(v.Index(i), b.items)
+		}
+		w.EndArray()
+	default:
+		w.BeginObject(0)
+		for _, c := range b.keys {
+			child, ok := descend(v, c.via)
+			if ok && c.fits(child) {
+				w.Key(c.name)
+				w.prune(child, c)
+			}
+		}
+		w.EndObject()
+	}
+}
+
+// fits says whether a value can hold what the branch selects in it.
+func (b *branch) fits(v reflect.Value) bool {
+	if b.leaf {
+		return true
+	}
+	v = container(v)
+	if !v.IsValid() {
+		return true // null
+	}
+	return b.items != nil && isArray(v) || len(b.keys) > 0 && isObject(v)
+}
+
+// field writes the value of one path into a flat table.
+func (w *Writer) field(v reflect.Value, steps []step) {
+	for i, s := range steps {
+		if s.kind == stepEach {
+			v = container(v)
+			if !v.IsValid() || !isArray(v) {
+				w.Absent()
+				return
+			}
+			w.BeginArray(v.Len())
+			for j := range v.Len() {
+				w.field(v.Index(j), steps[i+1:])
+			}
+			w.EndArray()
+			return
+		}
+		var ok bool
+		if v, ok = get(v, s.name); !ok {
+			w.Absent()
+			return
+		}
+	}
+	w.value(v)
+}
+
+func descend(v reflect.Value, names []string) (reflect.Value, bool) {
+	for _, name := range names {
+		var ok bool
+		if v, ok = get(v, name); !ok {
+			return v, false
+		}
+	}
+	return v, true
+}
+
+// get finds a field or key; ok is false where it is absent.
+func get(v reflect.Value, name string) (reflect.Value, bool) {
+	var gvk *schema.GroupVersionKind
+	v, gvk = open(v)
+	if !v.IsValid() {
+		return v, false
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		info := infoOf(v.Type())
+		if info.special != specialNone {
+			return get(container(v), name)
+		}
+		i, ok := info.byName[name]
+		if !ok {
+			return v, false
+		}
+		return info.fields[i].read(v, gvk)
+	case reflect.Map:
+		if v.Type().Key().Kind() != reflect.String {
+			return v, false
+		}
+		child := v.MapIndex(reflect.ValueOf(name).Convert(v.Type().Key()))
+		return child, child.IsValid()
+	}
+	return v, false
+}
+
+// open follows pointers and interfaces, into Objects too. Nil is the invalid value.
+func open(v reflect.Value) (reflect.Value, *schema.GroupVersionKind) {
+	var gvk *schema.GroupVersionKind
+	for v.IsValid() {
+		switch v.Kind() {
+		case reflect.Pointer, reflect.Interface:
+			if v.IsNil() {
+				return reflect.Value{}, nil
+			}
+			if u, ok := v.Interface().(*unstructured.Unstructured); ok {
+				return reflect.ValueOf(u.Object), nil
+			}
+			v = v.Elem()
+		case reflect.Struct:
+			if v.Type() != objectType {
+				return v, gvk
+			}
+			o := v.Interface().(Object)
+			if o.Object == nil {
+				return reflect.Value{}, nil
+			}
+			gvk = &o.GVK
+			v = reflect.ValueOf(o.Object)
+		default:
+			return v, gvk
+		}
+	}
+	return v, nil
+}
+
+// container is open for values that paths go through: a struct with an encoding
+// of its own is seen as what it encodes to.
+func container(v reflect.Value) reflect.Value {
+	opened, gvk := open(v)
+	if gvk != nil {
+		return v // keeps its kind
+	}
+	if opened.IsValid() && opened.Kind() == reflect.Struct && infoOf(opened.Type()).special != specialNone {
+		return reflect.ValueOf(decoded(opened))
+	}
+	return opened
+}
+
+// decoded is what a value's own encoding says, as plain data.
+func decoded(v reflect.Value) any {
+	b, err := json.Marshal(v.Interface())
+	if err != nil {
+		return nil
+	}
+	var out any
+	if json.Unmarshal(b, &out) != nil {
+		return nil
+	}
+	return out
+}
+
+func isArray(v reflect.Value) bool {
+	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Array) && v.Type().Elem().Kind() != reflect.Uint8
+}
+
+func isObject(v reflect.Value) bool {
+	v, _ = open(v)
+	return v.IsValid() && (v.Kind() == reflect.Struct || v.Kind() == reflect.Map)
+}
+
+// special marks types that encode themselves.
+type special uint8
+
+const (
+	specialNone special = iota
+	specialQuantity
+	specialTime
+	specialIntOrString
+	specialMarshaler
+)
+
+var (
+	objectType    = reflect.TypeFor[Object]()
+	quantityType  = reflect.TypeFor[resource.Quantity]()
+	timeType      = reflect.TypeFor[metav1.Time]()
+	intOrStrType  = reflect.TypeFor[intstr.IntOrString]()
+	marshalerType = reflect.TypeFor[json.Marshaler]()
+	stringMapType = reflect.TypeFor[map[string]string]()
+)
+
+// typeInfo is how a struct is encoded, by the rules of encoding/json.
+type typeInfo struct {
+	special special
+	fields  []fieldInfo
+	byName  map[string]int
+}
+
+type fieldInfo struct {
+	name      string
+	index     []int
+	omitEmpty bool
+	omitZero  bool
+	meta      byte // 'k' kind, 'v' apiVersion of the object itself
+}
+
+// types caches typeInfo: it is a function of the program's own types.
+var types sync.Map
+
+func infoOf(t reflect.Type) *typeInfo {
+	if i, ok := types.Load(t); ok {
+		return i.(*typeInfo)
+	}
+	info := &typeInfo{byName: map[string]int{}}
+	switch {
+	case t == quantityType:
+		info.special = specialQuantity
+	case t == timeType:
+		info.special = specialTime
+	case t == intOrStrType:
+		info.special = specialIntOrString
+	case t.Implements(marshalerType) || reflect.PointerTo(t).Implements(marshalerType):
+		info.special = specialMarshaler
+	default:
+		info.collect(t, nil)
+	}
+	i, _ := types.LoadOrStore(t, info)
+	return i.(*typeInfo)
+}
+
+func (info *typeInfo) collect(t reflect.Type, prefix []int) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, tagged := f.Tag.Lookup("json")
+		name, options, _ := strings.Cut(tag, ",")
+		index := append(slices.Clone(prefix), i)
+		if tag == "-" || !f.IsExported() && !f.Anonymous {
+			continue
+		}
+		if f.Anonymous && name == "" {
+			inner := f.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Struct {
+				info.collect(inner, index)
+				continue
+			}
+		}
+		if name == "" || !tagged {
+			name = f.Name
+		}
+		fi := fieldInfo{
+			name: name, index: index,
+			omitEmpty: strings.Contains(options, "omitempty"), omitZero: strings.Contains(options, "omitzero"),
+		}
+		if t == reflect.TypeFor[metav1.TypeMeta]() {
+			fi.meta = map[string]byte{"kind": 'k', "apiVersion": 'v'}[name]
+		}
+		if _, taken := info.byName[name]; taken {
+			continue // an outer field hides an embedded one
+		}
+		info.byName[name] = len(info.fields)
+		info.fields = append(info.fields, fi)
+	}
+}
+
+// read returns the field's value; ok is false where the encoding leaves it out.
+func (f *fieldInfo) read(v reflect.Value, gvk *schema.GroupVersionKind) (reflect.Value, bool) {
+	child, err := v.FieldByIndexErr(f.index)
+	if err != nil {
+		return child, false
+	}
+	if f.meta != 0 && gvk != nil && child.Len() == 0 {
+		apiVersion, kind := gvk.ToAPIVersionAndKind()
+		if f.meta == 'k' {
+			child = reflect.ValueOf(kind)
+		} else {
+			child = reflect.ValueOf(apiVersion)
+		}
+	}
+	if f.omitEmpty && isEmpty(child) || f.omitZero && isZero(child) {
+		return child, false
+	}
+	return child, true
+}
+
+func isZero(v reflect.Value) bool {
+	if z, ok := v.Interface().(interface{ IsZero() bool }); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
+		return z.IsZero()
+	}
+	return v.IsZero()
+}
+
+func isEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map, reflect.String, reflect.Array:
+		return v.Len() == 0
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
+		reflect.Float32, reflect.Float64, reflect.Pointer, reflect.Interface:
+		return v.IsZero()
+	}
+	return false
+}
+
+// value writes a whole value.
+func (w *Writer) value(v reflect.Value) {
+	v, gvk := open(v)
+	if !v.IsValid() {
+		w.Null()
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		w.String(v.String())
+	case reflect.Bool:
+		w.Bool(v.Bool())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		w.Int(v.Int())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		w.Int(int64(v.Uint()))
+	case reflect.Float32, reflect.Float64:
+		w.Float(v.Float())
+	case reflect.Struct:
+		w.structure(v, gvk)
+	case reflect.Map:
+		w.mapping(v)
+	case reflect.Slice, reflect.Array:
+		w.array(v)
+	default:
+		w.Null()
+	}
+}
+
+func (w *Writer) array(v reflect.Value) {
+	if v.Kind() == reflect.Slice && v.IsNil() {
+		w.Null()
+		return
+	}
+	if v.Type().Elem().Kind() == reflect.Uint8 && v.Kind() == reflect.Slice {
+		w.String(base64.StdEncoding.EncodeToString(v.Bytes()))
+		return
+	}
+	w.BeginArray(v.Len())
+	for i := range v.Len() {
+		w.value(v.Index(i))
+	}
+	w.EndArray()
+}
+
+func (w *Writer) mapping(v reflect.Value) {
+	if v.IsNil() {
+		w.Null()
+		return
+	}
+	if v.Type() == stringMapType {
+		w.strings(v.Interface().(map[string]string))
+		return
+	}
+	keys := v.MapKeys()
+	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+	w.BeginObject(len(keys))
+	for _, k := range keys {
+		w.Key(k.String())
+		w.value(v.MapIndex(k))
+	}
+	w.EndObject()
+}
+
+// strings writes labels and annotations, which most policies read.
+func (w *Writer) strings(m map[string]string) {
+	var space [16]string
+	keys := space[:0]
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	w.BeginObject(len(keys))
+	for _, k := range keys {
+		w.Key(k)
+		w.String(m[k])
+	}
+	w.EndObject()
+}
+
+func (w *Writer) structure(v reflect.Value, gvk *schema.GroupVersionKind) {
+	info := infoOf(v.Type())
+	switch info.special {
+	case specialQuantity:
+		q := v.Interface().(resource.Quantity)
+		w.String(q.String())
+		return
+	case specialTime:
+		t := v.Interface().(metav1.Time)
+		if t.IsZero() {
+			w.Null()
+			return
+		}
+		w.String(t.UTC().Format("2006-01-02T15:04:05Z07:00"))
+		return
+	case specialIntOrString:
+		i := v.Interface().(intstr.IntOrString)
+		if i.Type == intstr.Int {
+			w.Int(int64(i.IntVal))
+		} else {
+			w.String(i.StrVal)
+		}
+		return
+	case specialMarshaler:
+		w.value(reflect.ValueOf(decoded(v)))
+		return
+	}
+	n := 0
+	if w.flat {
+		for i := range info.fields {
+			if _, ok := info.fields[i].read(v, gvk); ok {
+				n++
+			}
+		}
+	}
+	w.BeginObject(n)
+	for i := range info.fields {
+		if child, ok := info.fields[i].read(v, gvk); ok {
+			w.Key(info.fields[i].name)
+			w.value(child)
+		}
+	}
+	w.EndObject()
+}

@@ -1,0 +1,249 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/ext"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/point"
+)
+
+func metaOf(o runtime.Object) (metav1.Object, error) { return meta.Accessor(o) }
+
+// matchers keeps the matcher of the version in force.
+type matchers struct{ last atomic.Pointer[matcher] }
+
+func (m *matchers) of(v *point.Version) *matcher {
+	if last := m.last.Load(); last != nil && last.version == v {
+		return last
+	}
+	compiled := compile(v)
+	m.last.Store(compiled)
+	return compiled
+}
+
+// matcher decides which requests a version sees: one of the module's rules, one
+// of the entry's, the selectors and all conditions.
+type matcher struct {
+	version    *point.Version
+	module     map[abi.Point][]abi.Rule
+	entry      []abi.Rule
+	namespace  labels.Selector // nil = every namespace
+	object     labels.Selector
+	conditions []condition
+	err        error
+}
+
+type condition struct {
+	name    string
+	program cel.Program
+}
+
+// Check compiles what an entry says about matching, so that a mistake is found at load.
+func Check(v *point.Version) error { return compile(v).err }
+
+func compile(v *point.Version) *matcher {
+	m := &matcher{version: v, module: map[abi.Point][]abi.Rule{}}
+	for _, p := range []abi.Point{abi.AdmissionMutate, abi.AdmissionValidate} {
+		switch h := v.Hook(p); {
+		case h == nil:
+		case len(h.Match) == 0: // a hook without rules sees everything
+			m.module[p] = []abi.Rule{{}}
+		default:
+			m.module[p] = h.Match
+		}
+	}
+	match := &v.Entry.Match
+	for _, r := range match.Rules {
+		m.entry = append(m.entry, abi.Rule{Operations: r.Operations, Groups: r.APIGroups, Versions: r.APIVersions, Resources: r.Resources})
+	}
+	var errs []error
+	selector := func(s manifest.Selector) labels.Selector {
+		if s.Empty() {
+			return nil
+		}
+		sel, err := metav1.LabelSelectorAsSelector(s.LabelSelector())
+		errs = append(errs, err)
+		return sel
+	}
+	m.namespace, m.object = selector(match.NamespaceSelector), selector(match.ObjectSelector)
+	for _, c := range match.Conditions {
+		program, err := compileCEL(c.Expression)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("match.conditions %q: %w", c.Name, err))
+			continue
+		}
+		m.conditions = append(m.conditions, condition{c.Name, program})
+	}
+	m.err = errors.Join(errs...)
+	return m
+}
+
+// celCost bounds one condition; it is upstream's limit for match conditions.
+const celCost = 2_500_000
+
+func compileCEL(expression string) (cel.Program, error) {
+	env, err := cel.NewEnv(cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
+		cel.Variable("request", cel.DynType), ext.Strings(), ext.Sets(), cel.OptionalTypes())
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	if t := ast.OutputType(); t != cel.BoolType && t != cel.DynType {
+		return nil, fmt.Errorf("the expression is a %s: a bool was expected", t)
+	}
+	return env.Program(ast, cel.CostLimit(celCost), cel.InterruptCheckFrequency(1000))
+}
+
+// handles looks at what the request is about, not at the object.
+func (m *matcher) handles(r *admission.Request) bool {
+	if len(m.entry) > 0 && !anyRule(m.entry, r) {
+		return false
+	}
+	for _, rules := range m.module {
+		if anyRule(rules, r) {
+			return true
+		}
+	}
+	return false
+}
+
+func anyRule(rules []abi.Rule, r *admission.Request) bool {
+	return slices.ContainsFunc(rules, func(rule abi.Rule) bool { return ruleMatches(&rule, r) })
+}
+
+func ruleMatches(rule *abi.Rule, r *admission.Request) bool {
+	has := func(list []string, v string) bool {
+		return len(list) == 0 || slices.Contains(list, v) || slices.Contains(list, "*")
+	}
+	return has(rule.Operations, string(r.Operation)) && has(rule.Groups, r.Resource.Group) &&
+		has(rule.Versions, r.Resource.Version) && resourceMatches(rule.Resources, r.Resource.Resource, r.Subresource)
+}
+
+// resourceMatches reads "pods", "pods/status", "pods/*", "*/scale", "*" (no
+// subresources) and "*/*", as upstream's webhook rules do.
+func resourceMatches(list []string, resource, subresource string) bool {
+	if len(list) == 0 {
+		return subresource == ""
+	}
+	return slices.ContainsFunc(list, func(want string) bool {
+		res, sub, _ := strings.Cut(want, "/")
+		return (res == "*" || res == resource) && (sub == subresource || sub == "*")
+	})
+}
+
+// matches looks at labels and conditions too.
+func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Request, namespaces Namespaces) (bool, error) {
+	if !anyRule(m.module[pt], r) || len(m.entry) > 0 && !anyRule(m.entry, r) {
+		return false, nil
+	}
+	if m.err != nil {
+		return false, m.err
+	}
+	if m.object != nil && !objectSelected(m.object, r) {
+		return false, nil
+	}
+	if m.namespace != nil {
+		ok, err := namespaceSelected(ctx, m.namespace, r, namespaces)
+		if !ok || err != nil {
+			return false, err
+		}
+	}
+	return m.conditionsHold(ctx, r)
+}
+
+// objectSelected: the object's labels or the old object's, so that nobody gets
+// out of a policy's reach by taking a label off.
+func objectSelected(s labels.Selector, r *admission.Request) bool {
+	for _, o := range []*object.Object{r.Object, r.OldObject} {
+		if o == nil {
+			continue
+		}
+		if m, err := o.Meta(); err == nil && s.Matches(labels.Set(m.GetLabels())) {
+			return true
+		}
+	}
+	return false
+}
+
+func namespaceSelected(ctx context.Context, s labels.Selector, r *admission.Request, namespaces Namespaces) (bool, error) {
+	if r.Resource.Group == "" && r.Resource.Resource == "namespaces" && r.Subresource == "" {
+		return objectSelected(s, r), nil
+	}
+	if r.Namespace == "" {
+		return true, nil // cluster-wide objects are never left out by a namespace's labels
+	}
+	if namespaces == nil {
+		return false, errors.New("match.namespaceSelector: nobody here knows the labels of namespaces")
+	}
+	set, ok := namespaces(ctx, r.Namespace)
+	if !ok {
+		return false, fmt.Errorf("match.namespaceSelector: namespace %q was not found", r.Namespace)
+	}
+	return s.Matches(labels.Set(set)), nil
+}
+
+func (m *matcher) conditionsHold(ctx context.Context, r *admission.Request) (bool, error) {
+	if len(m.conditions) == 0 {
+		return true, nil
+	}
+	vars, err := celVariables(r)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range m.conditions {
+		out, _, err := c.program.ContextEval(ctx, vars)
+		if err != nil {
+			return false, fmt.Errorf("match.conditions %q: %w", c.name, err)
+		}
+		if holds, ok := out.Value().(bool); !ok || !holds {
+			if !ok {
+				return false, fmt.Errorf("match.conditions %q: the expression is no bool", c.name)
+			}
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func celVariables(r *admission.Request) (map[string]any, error) {
+	vars := map[string]any{"object": nil, "oldObject": nil}
+	for name, o := range map[string]*object.Object{"object": r.Object, "oldObject": r.OldObject} {
+		if o == nil {
+			continue
+		}
+		tree, err := o.Tree()
+		if err != nil {
+			return nil, err
+		}
+		vars[name] = tree
+	}
+	user := map[string]any{}
+	if r.User != nil {
+		user = map[string]any{"username": r.User.GetName(), "uid": r.User.GetUID(), "groups": r.User.GetGroups(), "extra": r.User.GetExtra()}
+	}
+	vars["request"] = map[string]any{
+		"uid": string(r.UID), "operation": string(r.Operation), "name": r.Name, "namespace": r.Namespace,
+		"subResource": r.Subresource, "dryRun": r.DryRun, "userInfo": user,
+		"kind":     map[string]any{"group": r.Kind.Group, "version": r.Kind.Version, "kind": r.Kind.Kind},
+		"resource": map[string]any{"group": r.Resource.Group, "version": r.Resource.Version, "resource": r.Resource.Resource},
+	}
+	return vars, nil
+}

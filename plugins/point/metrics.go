@@ -1,0 +1,73 @@
+package point
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/host"
+)
+
+// Metrics count calls by plugin, point and decision.
+type Metrics struct {
+	calls    *prometheus.CounterVec
+	failures *prometheus.CounterVec
+	fuel     *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	memory   *prometheus.GaugeVec
+}
+
+// NewMetrics makes the metrics and registers them; r may be nil.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wasmplane_plugin_calls_total", Help: "Calls of plugins, by plugin, point and decision."}, []string{"plugin", "point", "decision"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wasmplane_plugin_failures_total", Help: "Calls of plugins that failed, by plugin, point and kind of failure."}, []string{"plugin", "point", "kind"}),
+		fuel: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wasmplane_plugin_fuel_total", Help: "Fuel that plugins used, by plugin and point."}, []string{"plugin", "point"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "wasmplane_plugin_duration_seconds", Help: "Time that a call of a plugin took, by plugin and point.",
+			Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 5e-4, 2e-3, 1e-2, 5e-2, 0.25}}, []string{"plugin", "point"}),
+		memory: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "wasmplane_plugin_memory_bytes", Help: "Linear memory of the instance that answered last, by plugin."}, []string{"plugin"}),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.calls, m.failures, m.fuel, m.duration, m.memory} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register the plugins' metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Metrics) observe(c *Call, pt abi.Point, decision string) {
+	name, point := c.Plugin.name, string(pt)
+	m.calls.WithLabelValues(name, point, decision).Inc()
+	m.duration.WithLabelValues(name, point).Observe(c.Usage.Duration.Seconds())
+	m.fuel.WithLabelValues(name, point).Add(float64(c.Usage.Fuel))
+	m.memory.WithLabelValues(name).Set(float64(c.Usage.Memory))
+	if c.Err == nil {
+		return
+	}
+	kind := "error"
+	var f *host.Fault
+	if errors.As(c.Err, &f) {
+		kind = string(f.Kind)
+	}
+	m.failures.WithLabelValues(name, point, kind).Inc()
+}
+
+// Forget drops the series of a plugin that is gone.
+func (m *Metrics) Forget(plugin string) {
+	labels := prometheus.Labels{"plugin": plugin}
+	m.calls.DeletePartialMatch(labels)
+	m.failures.DeletePartialMatch(labels)
+	m.fuel.DeletePartialMatch(labels)
+	m.duration.DeletePartialMatch(labels)
+	m.memory.DeletePartialMatch(labels)
+}

@@ -1,0 +1,254 @@
+// Package point is what the adapters at the decision points share: a plugin that
+// keeps its name while its module is swapped, the call from a Go value to an
+// answer, and the record that every call leaves in metrics and trace.
+//
+// The adapters are in folders of their own, one for each contract of core. To
+// core, a plugin is just another implementation.
+package point
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/host"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+)
+
+// Hook is one operation of a loaded module, ready to be called.
+type Hook struct {
+	*abi.Hook
+	Projection *abi.Projection
+}
+
+// Version is one loaded version of a plugin: module, entry and manifest. It does not change.
+type Version struct {
+	Entry    manifest.Entry
+	Digest   string
+	Manifest *abi.Manifest
+	Module   *host.Module
+	// Err is why the entry could not be loaded. Such a version stands where none
+	// could be loaded before: it fails at every point that the entry names.
+	Err error
+
+	hooks map[abi.Point]*Hook
+}
+
+// NotLoaded is the kind of fault of an entry that could not be loaded.
+const NotLoaded host.Kind = "not loaded"
+
+// NewBroken makes a version of an entry that could not be loaded. It takes part
+// where the entry says so: what was meant to protect something fails by its failure policy.
+func NewBroken(e manifest.Entry, err error) *Version {
+	v := &Version{Entry: e, Err: err, Manifest: &abi.Manifest{Name: e.Name}, hooks: map[abi.Point]*Hook{}}
+	for _, p := range e.Points {
+		v.hooks[abi.Point(p)] = &Hook{Hook: &abi.Hook{Point: abi.Point(p)}}
+	}
+	return v
+}
+
+// NewVersion puts a version together.
+func NewVersion(e manifest.Entry, digest string, m *abi.Manifest, mod *host.Module) *Version {
+	v := &Version{Entry: e, Digest: digest, Manifest: m, Module: mod, hooks: map[abi.Point]*Hook{}}
+	for i := range m.Hooks {
+		h := &m.Hooks[i]
+		if e.Wants(h.Point) {
+			v.hooks[h.Point] = &Hook{Hook: h, Projection: abi.NewProjection(h)}
+		}
+	}
+	return v
+}
+
+// Hook returns the hook at a point, nil where the plugin takes no part.
+func (v *Version) Hook(p abi.Point) *Hook { return v.hooks[p] }
+
+// Plugin is a plugin by its name. Which version answers is decided at each call,
+// so that a swap is between two calls, and a call ends with the version that it began with.
+type Plugin struct {
+	name    string
+	current atomic.Pointer[Version]
+	metrics *Metrics
+	Stats   Stats
+}
+
+// Stats are counts since the plugin was first loaded.
+type Stats struct {
+	Calls, Failures, Denials atomic.Int64
+	Nanoseconds, Fuel        atomic.Int64
+	lastError                atomic.Pointer[string]
+}
+
+// LastError is the last failure's message.
+func (s *Stats) LastError() string {
+	if p := s.lastError.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// NewPlugin makes a plugin without a version.
+func NewPlugin(name string, m *Metrics) *Plugin { return &Plugin{name: name, metrics: m} }
+
+// Name is the plugin's name.
+func (p *Plugin) Name() string { return p.name }
+
+// Current is the version in force; nil where none is loaded.
+func (p *Plugin) Current() *Version { return p.current.Load() }
+
+// Swap puts a version in force and returns the one before it, which the caller closes.
+func (p *Plugin) Swap(v *Version) *Version { return p.current.Swap(v) }
+
+// ErrNotLoaded is what a plugin without a version fails with.
+var ErrNotLoaded = errors.New("no version of the plugin is loaded")
+
+// writers keep the memory of inputs between calls.
+var writers = sync.Pool{New: func() any { return new(abi.Writer) }}
+
+// Call is one finished call, to be recorded once it is known what was decided.
+type Call struct {
+	Plugin  *Plugin
+	Version *Version
+	Hook    *Hook
+	Answer  []byte
+	Usage   host.Usage
+	Err     error // a *host.Fault, a *host.GuestError, or ErrNotLoaded
+	start   time.Time
+}
+
+// Ask projects doc onto what the hook at pt declared, and calls it. kind chooses
+// among the alternatives of paths. It returns nil where the plugin takes no part at pt.
+func (p *Plugin) Ask(ctx context.Context, pt abi.Point, kind string, doc any) *Call {
+	for {
+		v := p.current.Load()
+		if v == nil {
+			return &Call{Plugin: p, Err: ErrNotLoaded, start: time.Now()}
+		}
+		h := v.hooks[pt]
+		if h == nil {
+			return nil
+		}
+		c := &Call{Plugin: p, Version: v, Hook: h, start: time.Now()}
+		if v.Err != nil {
+			c.Err = &host.Fault{Plugin: p.name, Kind: NotLoaded, Detail: v.Err.Error(), Err: v.Err}
+			return c
+		}
+		w := writers.Get().(*abi.Writer)
+		h.Projection.Write(w, doc, kind)
+		c.Answer, c.Usage, c.Err = v.Module.Call(ctx, h.Op, w.Bytes())
+		writers.Put(w)
+		if errors.Is(c.Err, host.ErrClosed) && p.current.Load() != v {
+			continue // swapped in between: the new version answers
+		}
+		return c
+	}
+}
+
+// Fail marks a call whose answer could not be understood as failed.
+func (c *Call) Fail(err error) {
+	c.Err = &host.Fault{Plugin: c.Plugin.name, Kind: BadAnswer, Detail: err.Error(), Err: err}
+}
+
+// BadAnswer is the kind of fault of an answer that makes no sense at its point.
+const BadAnswer host.Kind = "bad answer"
+
+// Policy is the failure policy in force, or fallback where the entry says nothing.
+func (c *Call) Policy(fallback manifest.FailurePolicy) manifest.FailurePolicy {
+	if c.Version == nil || c.Version.Entry.FailurePolicy == "" {
+		return fallback
+	}
+	return c.Version.Entry.FailurePolicy
+}
+
+// Mode is the mode of the entry; Enforce where none is loaded.
+func (c *Call) Mode() manifest.Mode {
+	if c.Version == nil {
+		return manifest.Enforce
+	}
+	return c.Version.Entry.Mode
+}
+
+// Outcome is what a call came to, for the record.
+type Outcome struct {
+	Decision string // "allow", "deny", "patch", "no opinion", ...
+	Message  string
+	Patch    string
+	// Span is the name of a span to record; empty: the attributes go onto the
+	// span that is current, which is then the plugin's own.
+	Span string
+}
+
+// Record counts a call and writes it into the trace.
+func (c *Call) Record(ctx context.Context, pt abi.Point, o Outcome) {
+	s := &c.Plugin.Stats
+	s.Calls.Add(1)
+	s.Nanoseconds.Add(int64(c.Usage.Duration))
+	s.Fuel.Add(c.Usage.Fuel)
+	if c.Err != nil {
+		o.Decision = "failed"
+		if o.Message == "" {
+			o.Message = c.Err.Error()
+		}
+		s.Failures.Add(1)
+		text := c.Err.Error()
+		s.lastError.Store(&text)
+	}
+	if o.Decision == "deny" {
+		s.Denials.Add(1)
+	}
+	c.Plugin.metrics.observe(c, pt, o.Decision)
+	parent := oteltrace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return
+	}
+	if o.Span == "" {
+		parent.SetAttributes(c.attributes(pt, o, false)...)
+		return
+	}
+	_, span := parent.TracerProvider().Tracer("plugins").Start(ctx, o.Span,
+		oteltrace.WithTimestamp(c.start), oteltrace.WithAttributes(c.attributes(pt, o, true)...))
+	if c.Err != nil {
+		span.SetStatus(codes.Error, c.Err.Error())
+	}
+	span.End()
+}
+
+// attributes describe the call; all of them where the span is ours alone.
+func (c *Call) attributes(pt abi.Point, o Outcome, all bool) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{trace.FuelKey.Int64(c.Usage.Fuel)}
+	if c.Version != nil {
+		attrs = append(attrs, trace.DigestKey.String(c.Version.Digest))
+		if m := c.Version.Entry.Mode; m != manifest.Enforce {
+			attrs = append(attrs, trace.ModeKey.String(string(m)))
+			all = true // the caller's own record says nothing of it
+		}
+	}
+	if !all && c.Err == nil {
+		return attrs
+	}
+	attrs = append(attrs, trace.PluginKey.String(c.Plugin.name), trace.PointKey.String(string(pt)), trace.DecisionKey.String(o.Decision))
+	if o.Message != "" {
+		attrs = append(attrs, trace.MessageKey.String(o.Message))
+	}
+	if o.Patch != "" {
+		attrs = append(attrs, trace.PatchKey.String(o.Patch))
+	}
+	return attrs
+}
+
+// Stack is the guest's stack of a failed call, for the log; "" where there is none.
+func (c *Call) Stack() string {
+	var f *host.Fault
+	if errors.As(c.Err, &f) {
+		return f.Stack
+	}
+	return ""
+}
+

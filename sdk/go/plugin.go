@@ -1,0 +1,313 @@
+// Package wasmplane is the Go SDK for wasmplane plugins.
+//
+// A plugin is a value that is registered while the package is initialised, and a
+// main that is never run:
+//
+//	var _ = wasmplane.Register(wasmplane.Plugin{
+//		Name: "add-label",
+//		Mutate: &wasmplane.Admission{
+//			Match:  []wasmplane.Rule{wasmplane.Resources("pods").On("CREATE")},
+//			Fields: []string{"object.metadata.labels"},
+//			Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
+//				if !in.Get("object.metadata.labels").Get("team").Exists() {
+//					out.Add("/metadata/labels/team", "unknown")
+//				}
+//			},
+//		},
+//	})
+//
+//	func main() {}
+//
+// It is built with
+//
+//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o add-label.wasm
+//
+// The SDK imports nothing but a few small packages of the standard library and
+// reads its input without parsing: the host sends the declared fields as a flat table. The functions of
+// a plugin run one at a time. The package also builds for any other platform, so that a
+// plugin's functions can be tested with go test (see Try).
+package wasmplane
+
+import "errors"
+
+// Plugin is a plugin with its hooks. Those that are nil are not there.
+type Plugin struct {
+	Name    string
+	Version string
+	// Settings is called with the entry's settings before anything else; an error
+	// refuses them, and with them the plugin. nil: the plugin takes no settings.
+	Settings func(settings Value) error
+	// Needs are the host functions that the plugin cannot do without ("log").
+	Needs []string
+
+	Mutate        *Admission
+	Validate      *Admission
+	Authorize     *Authorizer
+	Filter        *Filter
+	Score         *Score
+	Table         *Table
+	Reconcile     *Reconciler
+	NodeAdmission *NodeAdmission
+}
+
+// Rule says which requests an admission hook wants to see. What is empty matches everything.
+type Rule struct {
+	Operations []string
+	Groups     []string
+	Versions   []string
+	Resources  []string
+}
+
+// Resources is a rule for resources of the core group ("pods", "pods/status").
+func Resources(names ...string) Rule { return Rule{Groups: []string{""}, Resources: names} }
+
+// In puts a rule into other API groups.
+func (r Rule) In(groups ...string) Rule { r.Groups = groups; return r }
+
+// On narrows a rule to operations: CREATE, UPDATE, DELETE, CONNECT.
+func (r Rule) On(operations ...string) Rule { r.Operations = operations; return r }
+
+// Admission is a hook at admission.mutate or admission.validate.
+type Admission struct {
+	Match []Rule
+	// Fields that Decide reads; none = the whole request.
+	Fields []string
+	// FieldsFunc, where set, is asked for the fields once the settings are known.
+	FieldsFunc func() []string
+	Decide     func(in Input, out *Decision)
+}
+
+// Authorizer is a hook at authorization. The input has the names of a
+// SubjectAccessReview's spec: user, groups, resourceAttributes.namespace, ...
+type Authorizer struct {
+	Fields []string
+	Decide func(in Input) Verdict
+}
+
+// Verdict is an authorizer's answer. The zero value is no opinion.
+type Verdict struct {
+	decision string
+	reason   string
+}
+
+// Allow allows.
+func Allow(reason string) Verdict { return Verdict{"allow", reason} }
+
+// Deny denies.
+func Deny(reason string) Verdict { return Verdict{"deny", reason} }
+
+// NoOpinion leaves the decision to others.
+func NoOpinion() Verdict { return Verdict{} }
+
+// Filter is a hook at scheduling.filter; the input has pod and node. Reason is
+// "" where the pod may run there.
+type Filter struct {
+	Fields []string
+	Fits   func(in Input) (reason string)
+}
+
+// Score is a hook at scheduling.score; the input has pod and node, the answer is 0 to 100.
+type Score struct {
+	Fields []string
+	Rate   func(in Input) int
+}
+
+// NodeAdmission is a hook at nodeadmission: the node asks before it runs a pod.
+// The input has pod and node. reason is a word in CamelCase; "" admits.
+type NodeAdmission struct {
+	Fields []string
+	Admit  func(in Input) (reason, message string)
+}
+
+// registered is the plugin of this module.
+var registered *Plugin
+
+// Register makes p the plugin of this module. It returns a value so that it can
+// stand in a variable declaration.
+func Register(p Plugin) struct{} {
+	registered = &p
+	return struct{}{}
+}
+
+// The operations, by hook.
+const (
+	opSettings = iota
+	opMutate
+	opValidate
+	opAuthorize
+	opFilter
+	opScore
+	opTable
+	opReconcile
+	opNodeAdmission
+)
+
+var errNoPlugin = errors.New("the module registers no plugin")
+
+// dispatch runs one operation and returns its answer.
+func dispatch(op int32, input []byte) ([]byte, error) {
+	p := registered
+	if p == nil {
+		return nil, errNoPlugin
+	}
+	switch {
+	case op == opSettings && p.Settings != nil:
+		v, err := ParseJSON(input)
+		if err != nil {
+			return nil, err
+		}
+		return nil, p.Settings(v)
+	case op == opMutate && p.Mutate != nil:
+		return p.Mutate.run(input)
+	case op == opValidate && p.Validate != nil:
+		return p.Validate.run(input)
+	case op == opAuthorize && p.Authorize != nil:
+		return p.Authorize.run(input)
+	case op == opFilter && p.Filter != nil:
+		return p.Filter.run(input)
+	case op == opScore && p.Score != nil:
+		return appendInt(nil, int64(p.Score.Rate(newInput(p.Score.Fields, input)))), nil
+	case op == opTable && p.Table != nil:
+		return p.Table.run(input)
+	case op == opReconcile && p.Reconcile != nil:
+		return p.Reconcile.run(input)
+	case op == opNodeAdmission && p.NodeAdmission != nil:
+		return p.NodeAdmission.run(input)
+	}
+	return nil, errors.New("the plugin has no such operation")
+}
+
+func (a *Admission) fields() []string {
+	if a.FieldsFunc != nil {
+		return a.FieldsFunc()
+	}
+	return a.Fields
+}
+
+func (a *Admission) run(input []byte) ([]byte, error) {
+	var d Decision
+	a.Decide(newInput(a.fields(), input), &d)
+	return d.encode(), nil
+}
+
+func (a *Authorizer) run(input []byte) ([]byte, error) {
+	v := a.Decide(newInput(a.Fields, input))
+	if v.decision == "" {
+		return nil, nil
+	}
+	return Object{"decision": v.decision, "reason": v.reason}.append(nil), nil
+}
+
+func (f *Filter) run(input []byte) ([]byte, error) {
+	reason := f.Fits(newInput(f.Fields, input))
+	if reason == "" {
+		return nil, nil
+	}
+	return Object{"fits": false, "reasons": []string{reason}}.append(nil), nil
+}
+
+func (n *NodeAdmission) run(input []byte) ([]byte, error) {
+	reason, message := n.Admit(newInput(n.Fields, input))
+	if reason == "" {
+		return nil, nil
+	}
+	return Object{"admitted": false, "reason": reason, "message": message}.append(nil), nil
+}
+
+// Decision is what an admission hook decides: nothing, so far, lets the request through.
+type Decision struct {
+	denied   bool
+	message  string
+	field    string
+	code     int
+	patch    []byte
+	warnings []string
+	audit    Object
+}
+
+// Deny refuses the request.
+func (d *Decision) Deny(message string) { d.denied, d.message = true, message }
+
+// DenyField refuses the request because of a field.
+func (d *Decision) DenyField(field, message string) {
+	d.denied, d.field, d.message = true, field, message
+}
+
+// Code sets the HTTP status of a refusal; 403 otherwise.
+func (d *Decision) Code(code int) { d.code = code }
+
+// Warn shows a warning to the user.
+func (d *Decision) Warn(text string) { d.warnings = append(d.warnings, text) }
+
+// Audit adds an annotation to the audit record.
+func (d *Decision) Audit(key, value string) {
+	if d.audit == nil {
+		d.audit = Object{}
+	}
+	d.audit[key] = value
+}
+
+// Add puts a value at a path of the object ("/metadata/labels/team"). What is
+// missing on the way is made; "/spec/containers/[name=web]" finds an item by key; see Token for keys with slashes.
+func (d *Decision) Add(path string, value any) { d.change("add", path, value) }
+
+// Replace replaces a value that is there.
+func (d *Decision) Replace(path string, value any) { d.change("replace", path, value) }
+
+// Remove removes a value that is there.
+func (d *Decision) Remove(path string) { d.change("remove", path, nil) }
+
+func (d *Decision) change(op, path string, value any) {
+	if len(d.patch) > 0 {
+		d.patch = append(d.patch, ',')
+	}
+	d.patch = append(append(d.patch, `{"op":"`...), op...)
+	d.patch = appendString(append(d.patch, `","path":`...), path)
+	if op != "remove" {
+		d.patch = appendValue(append(d.patch, `,"value":`...), value)
+	}
+	d.patch = append(d.patch, '}')
+}
+
+// Token writes a key as part of a path: slashes and tildes are escaped.
+func Token(key string) string {
+	out := make([]byte, 0, len(key)+4)
+	for i := 0; i < len(key); i++ {
+		switch key[i] {
+		case '~':
+			out = append(out, "~0"...)
+		case '/':
+			out = append(out, "~1"...)
+		default:
+			out = append(out, key[i])
+		}
+	}
+	return string(out)
+}
+
+func (d *Decision) encode() []byte {
+	if !d.denied && len(d.patch) == 0 && len(d.warnings) == 0 && len(d.audit) == 0 {
+		return nil
+	}
+	out := append(make([]byte, 0, 64+len(d.patch)+len(d.message)), `{"allowed":`...)
+	out = appendValue(out, !d.denied)
+	if d.denied {
+		out = appendString(append(out, `,"message":`...), d.message)
+		if d.field != "" {
+			out = appendString(append(out, `,"field":`...), d.field)
+		}
+		if d.code != 0 {
+			out = appendInt(append(out, `,"code":`...), int64(d.code))
+		}
+	}
+	if len(d.patch) > 0 && !d.denied {
+		out = append(append(append(out, `,"patch":[`...), d.patch...), ']')
+	}
+	if len(d.warnings) > 0 {
+		out = appendValue(append(out, `,"warnings":`...), d.warnings)
+	}
+	if len(d.audit) > 0 {
+		out = d.audit.append(append(out, `,"auditAnnotations":`...))
+	}
+	return append(out, '}')
+}

@@ -1,0 +1,80 @@
+package wasmplane
+
+import "errors"
+
+// Watch names a kind of object that a reconciler reads.
+type Watch struct {
+	Group, Version, Resource, Kind string
+	Selector                       string // label selector; "" = everything
+}
+
+// Reconciler is a hook at reconcile. It is given an object and what belongs to
+// it, and answers what there should be; the host does the watching, writing and retrying.
+type Reconciler struct {
+	Primary Watch
+	// Owned kinds: objects that this reconciler made for the primary.
+	Owned []Watch
+	// Fields of the snapshot that Plan reads (namespace, name, primary.spec.replicas,
+	// owned[*].metadata.name); none = all of it.
+	Fields []string
+	Plan   func(in Input, out *Plan) error
+}
+
+// Plan is what a reconciler wants. It says what there should be, not what to
+// change: it is carried out again and again.
+type Plan struct {
+	apply, remove, conditions, events []Object
+	status                            Object
+	requeue                           float64
+}
+
+// Apply makes an object be as given (server-side apply): what it names is set,
+// what others have set is left alone. It belongs to the primary, and goes with it.
+func (p *Plan) Apply(o Object) { p.apply = append(p.apply, o) }
+
+// Delete removes an object.
+func (p *Plan) Delete(apiVersion, kind, namespace, name string) {
+	p.remove = append(p.remove, Object{"apiVersion": apiVersion, "kind": kind, "namespace": namespace, "name": name})
+}
+
+// Status sets fields of the primary's status.
+func (p *Plan) Status(status Object) { p.status = status }
+
+// Condition sets a condition of the primary's status: "True", "False" or "Unknown".
+func (p *Plan) Condition(kind, status, reason, message string) {
+	p.conditions = append(p.conditions, Object{"type": kind, "status": status, "reason": reason, "message": message})
+}
+
+// Event records an event on the primary: "Normal" or "Warning".
+func (p *Plan) Event(kind, reason, message string) {
+	p.events = append(p.events, Object{"type": kind, "reason": reason, "message": message})
+}
+
+// Requeue asks to be called again after some seconds, though nothing changed.
+func (p *Plan) Requeue(seconds float64) { p.requeue = seconds }
+
+func (r *Reconciler) describe(h Object) {
+	watch := func(w Watch) Object {
+		return Object{"group": w.Group, "version": w.Version, "resource": w.Resource, "kind": w.Kind, "selector": w.Selector}
+	}
+	var owned []Object
+	for _, w := range r.Owned {
+		owned = append(owned, watch(w))
+	}
+	h["primary"], h["owned"] = watch(r.Primary), owned
+}
+
+func (r *Reconciler) run(input []byte) ([]byte, error) {
+	if r.Plan == nil {
+		return nil, errors.New("the reconciler has no plan")
+	}
+	var p Plan
+	if err := r.Plan(newInput(r.Fields, input), &p); err != nil {
+		return nil, err
+	}
+	out := Object{"apply": p.apply, "delete": p.remove, "conditions": p.conditions, "events": p.events, "requeueSeconds": p.requeue}
+	if p.status != nil {
+		out["status"] = p.status
+	}
+	return out.append(nil), nil
+}

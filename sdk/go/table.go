@@ -1,0 +1,104 @@
+package wasmplane
+
+import "unsafe"
+
+// ColumnType says what a cell of the node table holds.
+type ColumnType string
+
+// The types of columns.
+const (
+	Int    ColumnType = "int"    // an integer or a quantity, rounded up
+	Milli  ColumnType = "milli"  // thousandths of a quantity: of a CPU, for example
+	Number ColumnType = "string" // the number that stands for a string; equal strings have the same, 0 = absent
+	Bool   ColumnType = "bool"   // 1 for true, or where the value Equals
+)
+
+// Column is a value of a node, or of the pod, that Judge reads.
+type Column struct {
+	Path   string
+	Type   ColumnType
+	Equals string // with Bool: compares strings
+}
+
+// Table is a hook at scheduling.table: it filters and scores all nodes in one
+// call. The host keeps the rows in the plugin's memory up to date.
+//
+// Besides fields of the Node object, columns may name what the scheduler has worked
+// out: "requested.cpu", "requested.memory", "allocatable.pods", "pods"; and for the pod "requests.cpu", ...
+type Table struct {
+	Columns     []Column // of each node
+	Pod         []Column // of the pod
+	ColumnsFunc func() (columns, pod []Column)
+	// Reasons that Unfit and Never refer to.
+	Reasons []string
+	// Judge rates one node: Fits, Unfit or Never.
+	Judge func(pod, node []int64) Judgement
+
+	rows      []int64
+	verdicts  []byte
+	nodeWidth int
+	podWidth  int
+}
+
+// Judgement is what is thought of one node.
+type Judgement byte
+
+// Fits: the pod may run there, with a score from 0 to 100.
+func Fits(score int64) Judgement { return Judgement(1 + min(max(score, 0), 100)) }
+
+// Unfit: not now, for a reason by its index in Reasons.
+func Unfit(reason int) Judgement { return Judgement(128 + reason&63) }
+
+// Never: not there, whatever pods leave the node.
+func Never(reason int) Judgement { return Judgement(192 + reason&63) }
+
+func (t *Table) describe(h Object) {
+	if t.ColumnsFunc != nil {
+		t.Columns, t.Pod = t.ColumnsFunc()
+	}
+	t.nodeWidth, t.podWidth = len(t.Columns), len(t.Pod)
+	delete(h, "fields")
+	h["columns"], h["pod"], h["reasons"] = columns(t.Columns), columns(t.Pod), t.Reasons
+}
+
+func columns(list []Column) []Object {
+	var out []Object
+	for _, c := range list {
+		o := Object{"path": c.Path, "type": string(c.Type)}
+		if c.Equals != "" {
+			o["equals"] = c.Equals
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// reserve makes room for n rows, keeping what is there.
+func (t *Table) reserve(n int) *int64 {
+	if t.ColumnsFunc != nil && t.nodeWidth == 0 {
+		t.Columns, t.Pod = t.ColumnsFunc()
+	}
+	t.nodeWidth, t.podWidth = len(t.Columns), len(t.Pod)
+	if need := n * t.nodeWidth; need > len(t.rows) {
+		rows := make([]int64, need)
+		copy(rows, t.rows)
+		t.rows = rows
+	}
+	if n > len(t.verdicts) {
+		t.verdicts = make([]byte, n)
+	}
+	return unsafe.SliceData(t.rows)
+}
+
+// run judges every row: the input is the number of rows and the pod's cells, eight bytes each.
+func (t *Table) run(input []byte) ([]byte, error) {
+	n := int(u64(input))
+	pod := make([]int64, t.podWidth)
+	for i := range pod {
+		pod[i] = int64(u64(input[8+8*i:]))
+	}
+	for i := range n {
+		t.verdicts[i] = byte(t.Judge(pod, t.rows[i*t.nodeWidth:(i+1)*t.nodeWidth:(i+1)*t.nodeWidth]))
+	}
+	return t.verdicts[:n], nil
+}

@@ -12,6 +12,9 @@ import (
 // neither holds the resource's lock long nor much memory.
 const maxEvents = 128
 
+// idleRoom is the room for events that a watcher keeps while it waits.
+const idleRoom = 8
+
 // Watcher reads changes. It is for one goroutine (Stop is for any) and holds no
 // goroutine itself. It has no queue: it is a position in the resource's history.
 type Watcher struct {
@@ -116,6 +119,9 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 		}
 		if len(w.out) > 0 {
 			return w.out, nil
+		}
+		if cap(w.out) > idleRoom || cap(w.changes) > idleRoom {
+			w.out, w.changes = nil, nil // most watchers rest most of the time
 		}
 		select {
 		case <-w.wakes:

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -60,7 +61,7 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err)
 	}
 	s := newStore(client, "etcd at "+strings.Join(cfg.Endpoints, ", "), cfg.Timeout)
-	if err := s.greet(ctx, cfg); err != nil {
+	if err := s.greet(ctx, cfg, tlsConfig); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return s, nil
@@ -68,7 +69,7 @@ func Dial(ctx context.Context, cfg Config) (*Store, error) {
 
 // greet asks the endpoints one after another for their version, so that a
 // wrong address, certificate or version is found here and named.
-func (s *Store) greet(ctx context.Context, cfg Config) error {
+func (s *Store) greet(ctx context.Context, cfg Config, t *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	var failures []error
@@ -80,7 +81,11 @@ func (s *Store) greet(ctx context.Context, cfg Config) error {
 		resp, err := s.client.Maintenance.Status(one, ep)
 		cancel()
 		if err != nil {
-			failures = append(failures, fmt.Errorf("%s: %s", ep, plain(err)))
+			why := plain(err)
+			if cause := diagnose(ctx, ep, t); cause != nil {
+				why = cause.Error()
+			}
+			failures = append(failures, fmt.Errorf("%s: %s", ep, why))
 			continue
 		}
 		if v, err := semver.NewVersion(resp.Version); err != nil || v.LessThan(oldest) {
@@ -89,6 +94,45 @@ func (s *Store) greet(ctx context.Context, cfg Config) error {
 		return nil
 	}
 	return fmt.Errorf("no etcd answers; check store.endpoints and the certificates: %w", errors.Join(failures...))
+}
+
+// diagnose connects by hand to find out why etcd's client could not, which only
+// says that it waited long enough. nil where that works.
+func diagnose(ctx context.Context, ep string, t *tls.Config) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	scheme, address, _ := strings.Cut(ep, "://")
+	network := "tcp"
+	if strings.HasPrefix(scheme, "unix") {
+		network = "unix"
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, strings.TrimSuffix(address, "/"))
+	if err != nil || t == nil {
+		if conn != nil {
+			_ = conn.Close()
+		}
+		return err //nolint:wrapcheck // greet names the endpoint
+	}
+	defer func() { _ = conn.Close() }()
+	t = t.Clone()
+	if t.NextProtos = []string{"h2"}; t.ServerName == "" {
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			t.ServerName = host
+		}
+	}
+	secure := tls.Client(conn, t)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return err //nolint:wrapcheck // greet names the endpoint
+	}
+	// What the server thinks of our certificate it says after the handshake.
+	deadline, _ := ctx.Deadline()
+	if err := secure.SetReadDeadline(deadline); err != nil {
+		return err //nolint:wrapcheck // greet names the endpoint
+	}
+	if _, err := secure.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err //nolint:wrapcheck // greet names the endpoint
+	}
+	return nil
 }
 
 func (c Config) complete() (Config, *tls.Config, error) {

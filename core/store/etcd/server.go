@@ -127,8 +127,9 @@ func (c ServerConfig) embed(listen []url.URL) *embed.Config {
 	self := url.URL{Scheme: "http", Host: "localhost:0"}
 	e.AdvertisePeerUrls, e.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
 	e.InitialCluster = e.Name + "=" + self.String()
-	// One member elects itself: no reason to wait for a second.
-	e.TickMs, e.ElectionMs = 10, 100
+	// One member elects itself: no reason to wait for a second. Each tick costs
+	// a little, so there are as few as etcd allows.
+	e.TickMs, e.ElectionMs = 20, 100
 	e.QuotaBackendBytes = c.Quota
 	e.MaxRequestBytes = uint(c.MaxRequest)
 	e.UnsafeNoFsync = c.NoFsync

@@ -9,6 +9,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/disruption"
 	"github.com/wasmplane/wasmplane/core/controllers/endpointslice"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
+	"github.com/wasmplane/wasmplane/core/controllers/job"
 	"github.com/wasmplane/wasmplane/core/controllers/namespace"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
@@ -97,6 +98,9 @@ func list() []entry {
 		}},
 		{name: "endpointslice-controller", account: "endpointslice-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return endpointslice.New(e.Env, e.workers)
+		}},
+		{name: "job-controller", account: "job-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return job.New(e.Env, e.workers)
 		}},
 		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return ttlafterfinished.New(e.Env, e.workers)

@@ -1,0 +1,280 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
+)
+
+func countTo(completions, parallelism, backoffLimit int32) *batchv1.Job {
+	labels := map[string]string{"job": "count"}
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "count", Namespace: "default", UID: "job", Generation: 1},
+		Spec: batchv1.JobSpec{
+			Completions: &completions, Parallelism: &parallelism, BackoffLimit: &backoffLimit,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			},
+		},
+	}
+}
+
+func asIndexed(job *batchv1.Job) *batchv1.Job {
+	job.Spec.CompletionMode = ptr.To(batchv1.IndexedCompletion)
+	return job
+}
+
+// runs ends every pod that has not ended, in the phase that end chooses.
+func runs(t *testing.T, c *controllertest.Cluster, end func(*corev1.Pod) corev1.PodPhase) {
+	t.Helper()
+	pods, err := c.Client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; pod.Status.Phase == "" {
+			pod.Status.Phase = end(pod)
+			// A conflict means that somebody was faster; the next round sees it.
+			_, _ = c.Client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+		}
+	}
+}
+
+func start(t *testing.T, job *batchv1.Job) *controllertest.Cluster {
+	t.Helper()
+	c := controllertest.New(job)
+	jc, err := New(c.Env(t), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t, jc)
+	return c
+}
+
+func until(t *testing.T, c *controllertest.Cluster, end func(*corev1.Pod) corev1.PodPhase, kind batchv1.JobConditionType) *batchv1.Job {
+	t.Helper()
+	var job *batchv1.Job
+	controllertest.Eventually(t, func() error {
+		runs(t, c, end)
+		var err error
+		job, err = c.Client.BatchV1().Jobs("default").Get(t.Context(), "count", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !isTrue(job.Status.Conditions, kind) {
+			return fmt.Errorf("status %+v", job.Status)
+		}
+		return nil
+	})
+	return job
+}
+
+func TestIndexedJobCompletes(t *testing.T) {
+	c := start(t, asIndexed(countTo(5, 2, 6)))
+	seen := map[string]bool{}
+	job := until(t, c, func(p *corev1.Pod) corev1.PodPhase {
+		seen[p.Labels[batchv1.JobCompletionIndexAnnotation]] = true
+		return corev1.PodSucceeded
+	}, batchv1.JobComplete)
+	if job.Status.Succeeded != 5 || job.Status.CompletedIndexes != "0-4" || len(seen) != 5 || job.Status.CompletionTime == nil {
+		t.Errorf("status %+v, indexes %v", job.Status, seen)
+	}
+	pods, err := c.Client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		if hasFinalizer(&pods.Items[i]) {
+			t.Errorf("pod %s still has its finalizer", pods.Items[i].Name)
+		}
+	}
+}
+
+func TestFailureBeyondLimit(t *testing.T) {
+	c := start(t, countTo(1, 1, 0))
+	job := until(t, c, func(*corev1.Pod) corev1.PodPhase { return corev1.PodFailed }, batchv1.JobFailed)
+	cond := find(job.Status.Conditions, batchv1.JobFailed)
+	if cond.Reason != "BackoffLimitExceeded" || cond.Message != "Job has reached the specified backoff limit" || job.Status.Failed != 1 {
+		t.Errorf("%+v, status %+v", cond, job.Status)
+	}
+}
+
+func TestIndexes(t *testing.T) {
+	set := parseIndexes("0,2-3,9-20,x,7-5", 12)
+	if got := set.String(); got != "0,2,3,9-11" {
+		t.Errorf("got %q", got)
+	}
+	if got := set.missing(4, 12); !slices.Equal(got, []int{1, 4, 5, 6}) {
+		t.Errorf("missing %v", got)
+	}
+	if !set.has(10) || set.has(4) || set.count() != 6 {
+		t.Errorf("has or count: %v", set)
+	}
+}
+
+// world is a server, a kubelet and a controller that may die between any two
+// writes. It checks that every pod that ended is counted once.
+type world struct {
+	job     *batchv1.Job
+	pods    map[types.UID]*corev1.Pod
+	serial  int
+	ended   map[corev1.PodPhase]int
+	created int
+}
+
+func (w *world) list() []*corev1.Pod {
+	var all []*corev1.Pod
+	for i := range w.serial {
+		if p := w.pods[types.UID(fmt.Sprint(i))]; p != nil {
+			all = append(all, p.DeepCopy())
+		}
+	}
+	return all
+}
+
+// reconcile does what the controller does, and dies after so many writes.
+func (w *world) reconcile(writes int, now time.Time) {
+	dies := func() bool { writes--; return writes < 0 }
+	in := situation{job: w.job.DeepCopy(), pods: w.list(), settled: true, manage: true, removed: map[types.UID]bool{}, released: map[types.UID]bool{}, now: now}
+	for {
+		if finished(in.job) {
+			for _, p := range w.pods {
+				p.Finalizers = nil
+			}
+			return
+		}
+		p := decide(in)
+		if in.manage {
+			for _, pod := range p.remove {
+				if dies() {
+					return
+				}
+				if p.forget {
+					w.pods[pod.UID].Finalizers = nil
+				}
+				w.delete(pod.UID)
+				in.removed[pod.UID] = true
+			}
+			for _, made := range p.create {
+				if dies() {
+					return
+				}
+				pod := newPod(w.job, made)
+				pod.UID = types.UID(fmt.Sprint(w.serial))
+				w.serial++
+				w.created++
+				w.pods[pod.UID] = pod
+			}
+		}
+		if dies() {
+			return
+		}
+		if p.status != nil {
+			w.job.Status = p.status.Status
+		}
+		for _, pod := range p.release {
+			if dies() {
+				return
+			}
+			if there := w.pods[pod.UID]; there != nil {
+				there.Finalizers = nil
+			}
+			in.released[pod.UID] = true
+		}
+		if len(p.release) == 0 {
+			return
+		}
+		in.job, in.manage = w.job.DeepCopy(), false
+	}
+}
+
+func (w *world) delete(uid types.UID) {
+	p := w.pods[uid]
+	if len(p.Finalizers) == 0 {
+		delete(w.pods, uid)
+		return
+	}
+	p.DeletionTimestamp = ptr.To(metav1.Now())
+}
+
+// sweep removes pods that are deleted and free.
+func (w *world) sweep() {
+	for uid, p := range w.pods {
+		if p.DeletionTimestamp != nil {
+			if p.Status.Phase == "" || p.Status.Phase == corev1.PodRunning {
+				p.Status.Phase = corev1.PodFailed
+			}
+			if len(p.Finalizers) == 0 {
+				delete(w.pods, uid)
+			}
+		}
+	}
+}
+
+func TestEveryEndIsCountedOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		completions := rapid.Int32Range(1, 6).Draw(t, "completions")
+		job := countTo(completions, rapid.Int32Range(1, 4).Draw(t, "parallelism"), 1000)
+		if rapid.Bool().Draw(t, "indexed") {
+			job = asIndexed(job)
+		}
+		w := &world{job: job, pods: map[types.UID]*corev1.Pod{}, ended: map[corev1.PodPhase]int{}}
+		now := time.Now()
+		end := func(phases ...corev1.PodPhase) {
+			for _, p := range w.list() {
+				if p.Status.Phase != "" || p.DeletionTimestamp != nil || !rapid.Bool().Draw(t, "ends") {
+					continue
+				}
+				phase := rapid.SampledFrom(phases).Draw(t, "phase")
+				w.pods[p.UID].Status.Phase = phase
+				w.ended[phase]++
+			}
+		}
+		for range rapid.IntRange(0, 25).Draw(t, "steps") {
+			now = now.Add(time.Hour) // backoff is over
+			w.reconcile(rapid.IntRange(0, 12).Draw(t, "writes before death"), now)
+			end(corev1.PodSucceeded, corev1.PodFailed)
+			w.sweep()
+			if active := len(controllers.Filter(w.list(), controllers.PodActive)); active > int(*job.Spec.Parallelism) {
+				t.Fatalf("%d pods run side by side", active)
+			}
+		}
+		for range 60 {
+			now = now.Add(time.Hour)
+			w.reconcile(1000, now)
+			for _, p := range w.pods {
+				if p.Status.Phase == "" && p.DeletionTimestamp == nil {
+					p.Status.Phase = corev1.PodSucceeded
+					w.ended[corev1.PodSucceeded]++
+				}
+			}
+			w.sweep()
+		}
+		s := w.job.Status
+		if !isTrue(s.Conditions, batchv1.JobComplete) {
+			t.Fatalf("not complete: %+v", s)
+		}
+		if s.Succeeded != completions {
+			t.Fatalf("succeeded %d of %d: %+v", s.Succeeded, completions, s)
+		}
+		if int(s.Failed) != w.ended[corev1.PodFailed] {
+			t.Fatalf("counted %d failures, there were %d", s.Failed, w.ended[corev1.PodFailed])
+		}
+		if u := s.UncountedTerminatedPods; len(u.Succeeded)+len(u.Failed) > 0 {
+			t.Fatalf("uncounted left: %+v", u)
+		}
+	})
+}

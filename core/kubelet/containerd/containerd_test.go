@@ -1,0 +1,294 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/pelletier/go-toml/v2"
+	"go.uber.org/goleak"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func testConfig(dir string) Config {
+	return Config{
+		Dir: dir, Names: machine.NamesOf("test"), Runc: "/usr/sbin/runc", Facts: &machine.Facts{Root: true},
+		Helpers: fstest.MapFS{
+			shimName: {Data: []byte("#!/bin/true\n"), Mode: 0o755},
+			cniName:  {Data: []byte("#!/bin/true\n"), Mode: 0o755},
+		},
+	}
+}
+
+// The configuration is TOML whatever the paths contain, and says what was asked.
+func TestRender(t *testing.T) {
+	odd := `/data/with "quotes" and \backslash`
+	cfg, err := testConfig(odd).complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.CNIBinDirs = []string{"/opt/cni/bin"}
+	data, err := cfg.render(odd + "/bin/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Root    string
+		Plugins map[string]map[string]any
+	}
+	if err := toml.Unmarshal(data, &doc); err != nil {
+		t.Fatalf("%v in\n%s", err, data)
+	}
+	if doc.Root != odd+"/root" {
+		t.Errorf("root is %q", doc.Root)
+	}
+	if a := doc.Plugins["io.containerd.server.v1.ttrpc"]["address"]; a != cfg.Socket()+".ttrpc" {
+		t.Errorf("the ttrpc address is %q", a)
+	}
+	run := doc.Plugins["io.containerd.cri.v1.runtime"]
+	if run["disable_apparmor"] != true || run["restrict_oom_score_adj"] != true {
+		t.Errorf("on a machine without AppArmor and CAP_SYS_RESOURCE: %v", run)
+	}
+	same, err := cfg.render(odd + "/bin/x")
+	if err != nil || hash(same) != hash(data) {
+		t.Errorf("the same configuration has two hashes (%v)", err)
+	}
+	other, err := cfg.render(odd + "/bin/y")
+	if err != nil || hash(other) == hash(data) {
+		t.Errorf("another shim has the same hash (%v)", err)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"absolute":          func(c *Config) { c.Dir = "data" },
+		"names":             func(c *Config) { c.Names = machine.Names{} },
+		"apt-get install r": func(c *Config) { c.Runc = "" },
+	} {
+		cfg := testConfig("/data")
+		change(&cfg)
+		if _, err := cfg.complete(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error with %q", err, want)
+		}
+	}
+}
+
+// Sockets have short paths wherever the directory is.
+func TestSocketPaths(t *testing.T) {
+	for _, dir := range []string{"/d", "/var/lib/wasmplane/default/node", "/home/somebody/projects/wasmplane/.data/cluster/node/" + strings.Repeat("x", 200)} {
+		cfg := testConfig(dir)
+		if n := len(cfg.stateDir() + "/s"); n > maxSocketDir {
+			t.Errorf("%s: the shims' sockets are in a directory of %d bytes", dir, n)
+		}
+		if n := len(cfg.Socket() + ".ttrpc"); n > 107 {
+			t.Errorf("%s: a socket's path has %d bytes", dir, n)
+		}
+	}
+	if a, b := testConfig("/"+strings.Repeat("a", 99)), testConfig("/"+strings.Repeat("b", 99)); a.Socket() == b.Socket() {
+		t.Error("two directories share a socket")
+	}
+}
+
+func TestUnpack(t *testing.T) {
+	dir := t.TempDir()
+	helpers := testConfig(dir).Helpers
+	bin, err := unpack(helpers, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(cniPlugins(), shimName) {
+		if err := exec.Command(filepath.Join(bin, name)).Run(); err != nil {
+			t.Errorf("%s does not run: %v", name, err)
+		}
+	}
+	again, err := unpack(helpers, dir)
+	if err != nil || again != bin {
+		t.Errorf("unpacked to %s, then to %s (%v)", bin, again, err)
+	}
+	next, err := unpack(fstest.MapFS{shimName: {Data: []byte("new")}, cniName: {Data: []byte("new")}}, dir)
+	if err != nil || next == bin {
+		t.Errorf("new helpers went to %s over the old (%v)", next, err)
+	}
+	if _, err := os.Stat(filepath.Join(bin, shimName)); err != nil {
+		t.Errorf("the old shim, which runs, is gone: %v", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%v (%v), want the two directories alone", entries, err)
+	}
+	for _, missing := range []string{shimName, cniName} {
+		half := fstest.MapFS{shimName: {}, cniName: {}}
+		delete(half, missing)
+		if _, err := unpack(half, dir); !errors.Is(err, ErrNoHelpers) || !strings.Contains(err.Error(), "make build") {
+			t.Errorf("without %s: %v", missing, err)
+		}
+	}
+	if _, err := unpack(fstest.MapFS{shimName + ".zst": {Data: []byte("junk")}, cniName + ".zst": {Data: []byte("junk")}}, dir); err == nil {
+		t.Error("junk was unpacked")
+	}
+	if entries, err = os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("a failure left %v (%v)", entries, err)
+	}
+}
+
+// The log never takes more than twice its limit, and keeps what came last.
+func TestBoundedLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	b := &boundedFile{path: path, limit: 1000}
+	for i := range 300 {
+		if _, err := b.Write([]byte(strings.Repeat(string(rune('a'+i%26)), 29) + "\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Close()
+	var size int64
+	for _, p := range []string{path, path + ".1"} {
+		info, err := os.Stat(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size > 2000 {
+		t.Errorf("the logs have %d bytes", size)
+	}
+	if data, err := os.ReadFile(path); err != nil || !strings.HasSuffix(string(data), strings.Repeat(string(rune('a'+299%26)), 29)+"\n") {
+		t.Errorf("the log ends with %q (%v)", data, err)
+	}
+}
+
+// A pid that is another process's now, or nobody's, is no running containerd.
+func TestPIDFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	self, err := identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		p    process
+		runs bool
+	}{
+		"this process":         {self, true},
+		"its pid, born before": {process{self.PID, "1", self.Boot}, false},
+		"before the last boot": {process{self.PID, self.Start, "another"}, false},
+		"nobody":               {process{1 << 22, "1", self.Boot}, false},
+	} {
+		if err := writePIDFile(path, pidFile{process: c.p, Hash: "h"}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readPIDFile(path)
+		if (err == nil) != c.runs || err == nil && got.Hash != "h" || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	if err := os.WriteFile(path, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPIDFile(path); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a pid file full of junk: %v", err)
+	}
+}
+
+// A process is seen to end, whoever's child it is; letting go of it ends the watch.
+func TestWatch(t *testing.T) {
+	cmd := exec.Command("sleep", "100")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := watch(pidFile{process: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := watch(pidFile{process: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.close()
+	select {
+	case <-first.ended:
+		t.Error("the process has ended, says a watch that was closed")
+	default:
+	}
+	if err := second.signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-second.ended
+	second.close()
+	if _, err := watch(pidFile{process: p}); err == nil {
+		t.Error("a process that has ended can be watched")
+	}
+	_ = cmd.Process.Release()
+}
+
+// Two containerds never serve one directory.
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := lockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockFile(path); err == nil {
+		t.Error("the lock was had twice")
+	}
+	first.Close()
+	second, err := lockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
+}
+
+func TestChildEnv(t *testing.T) {
+	env := childEnv([]string{"PATH=/bin", "https_proxy=http://p", "HOME=/root", "LD_PRELOAD=x", "NOTIFY_SOCKET=/s"}, "{}", "/helpers")
+	got := strings.Join(env, " ")
+	if got != roleVariable+"={} https_proxy=http://p PATH=/helpers:/bin" {
+		t.Errorf("the child's environment is %s", got)
+	}
+}
+
+// A containerd that cannot start says why, and leaves nothing running.
+func TestCannotStart(t *testing.T) {
+	dir := t.TempDir()
+	cfg := testConfig(dir)
+	// This test's binary does not call MaybeRun: as a child it prints usage and ends.
+	_, err := Start(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), "start containerd") {
+		t.Errorf("Start = %v", err)
+	}
+	if pid := Running(cfg); pid != 0 {
+		t.Errorf("process %d runs", pid)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Stop(ctx, cfg); err != nil {
+		t.Errorf("Stop with nothing to stop: %v", err)
+	}
+}
+
+func FuzzPIDFile(f *testing.F) {
+	f.Add([]byte(`{"PID":1,"Start":"2","Boot":"b","Hash":"h"}`))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(dir, "pid")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := readPIDFile(path); err == nil && p.PID <= 0 {
+			t.Errorf("process %d runs", p.PID)
+		}
+	})
+}

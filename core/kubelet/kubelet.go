@@ -38,6 +38,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
+	"github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -71,6 +72,8 @@ type Config struct {
 	Leases *lease.Keeper
 	// Events shared with other kubelets; nil: the kubelet has its own.
 	Events record.EventBroadcaster
+	// Server to serve the node's pods on, run elsewhere; nil: none.
+	Server *server.Server
 	// Node describes the node to register.
 	Node node.Config
 	// ClusterDNS are the addresses of the cluster's DNS; ClusterDomain its domain ("cluster.local").
@@ -165,6 +168,9 @@ func New(cfg Config) (*Kubelet, error) {
 	nc := cfg.Node
 	nc.Name, nc.Client, nc.Logger = cfg.NodeName, cfg.Client, k.log
 	nc.Machine, nc.Engine = cfg.Ground, cfg.Engine
+	if cfg.Server != nil && nc.Port == 0 {
+		nc.Port = cfg.Server.Port()
+	}
 	if k.node, err = node.NewRegistrar(nc); err != nil {
 		return nil, err
 	}
@@ -262,6 +268,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start("status writer", k.writer.Run)
 	start("probes", k.probes.Run)
 	start("node status", k.node.Run)
+	if k.cfg.Server != nil {
+		defer k.cfg.Server.Add(k)()
+	}
 	stop := k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID())
 	defer stop()
 	select {

@@ -34,6 +34,9 @@ type worker struct {
 	ips     []string
 	// running are the IDs of the containers that run, by name.
 	running map[string]string
+	sandbox string // the one that is ready
+	// ends are closed when the containers of these IDs no longer run.
+	ends map[string]chan struct{}
 	// began is when the pod was first seen; running is told of once.
 	began time.Time
 	ran   bool
@@ -95,6 +98,10 @@ func (w *worker) run(ctx context.Context) {
 			w.step(ctx, ev)
 		}
 		if w.machine.Stage() == pod.Gone {
+			w.mu.Lock()
+			w.running = nil
+			w.closeEnds()
+			w.mu.Unlock()
 			w.k.forget(w)
 			return
 		}
@@ -163,9 +170,12 @@ func (w *worker) note(n pod.Note) {
 func (w *worker) report(ctx context.Context) {
 	v := w.machine.View()
 	w.mu.Lock()
-	w.ips = nil
+	w.ips, w.sandbox = nil, ""
 	if v.Sandbox != nil {
 		w.ips = v.Sandbox.IPs
+		if v.Sandbox.Ready {
+			w.sandbox = v.Sandbox.ID
+		}
 	}
 	w.running = map[string]string{}
 	for i := range v.Containers {
@@ -173,6 +183,7 @@ func (w *worker) report(ctx context.Context) {
 			w.running[c.Name] = c.ID
 		}
 	}
+	w.closeEnds()
 	w.mu.Unlock()
 	if v.Stage == pod.New {
 		return
@@ -194,6 +205,45 @@ func (w *worker) report(ctx context.Context) {
 	if v.Stage >= pod.Ended {
 		w.k.release(w.uid)
 	}
+}
+
+// closeEnds tells those who wait for containers that run no more. Lock held.
+func (w *worker) closeEnds() {
+	for id, ch := range w.ends {
+		if !w.runs(id) {
+			close(ch)
+			delete(w.ends, id)
+		}
+	}
+}
+
+func (w *worker) runs(id string) bool {
+	for _, r := range w.running {
+		if r == id {
+			return true
+		}
+	}
+	return false
+}
+
+// exited is closed when a container runs no more.
+func (w *worker) exited(id string) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ch, ok := w.ends[id]
+	if ok {
+		return ch
+	}
+	ch = make(chan struct{})
+	if !w.runs(id) {
+		close(ch)
+		return ch
+	}
+	if w.ends == nil {
+		w.ends = map[string]chan struct{}{}
+	}
+	w.ends[id] = ch
+	return ch
 }
 
 // forget drops a pod of which nothing is left.

@@ -174,12 +174,22 @@ func CopyFrom(ctx context.Context, r io.Reader, o Options, out, errOut io.Writer
 		}
 	}
 	if o.Follow {
+		w.flush()
 		select {
 		case <-ctx.Done():
 		case <-o.Done:
 		}
 	}
 	return nil
+}
+
+// flush passes on what a buffered destination has gathered.
+func (w *writer) flush() {
+	for _, dst := range []io.Writer{w.out, w.errOut} {
+		if f, ok := dst.(interface{ Flush() }); ok {
+			f.Flush()
+		}
+	}
 }
 
 func ended(err error) error {
@@ -234,6 +244,7 @@ func (c *copier) run(ctx context.Context) error {
 		if err := c.drain(ctx); err != nil {
 			return err
 		}
+		c.w.flush()
 		if c.rotated() {
 			if err := c.reopen(ctx); err != nil {
 				return err

@@ -1,0 +1,95 @@
+package kubelet
+
+import (
+	"sort"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+)
+
+// The methods below make a Kubelet a server.Node.
+
+// Pods with the statuses that the kubelet last made.
+func (k *Kubelet) Pods() []*corev1.Pod {
+	k.mu.Lock()
+	workers := make([]*worker, 0, len(k.workers))
+	for _, w := range k.workers {
+		workers = append(workers, w)
+	}
+	k.mu.Unlock()
+	out := make([]*corev1.Pod, 0, len(workers))
+	for _, w := range workers {
+		out = append(out, k.current(w))
+	}
+	sort.Slice(out, func(i, j int) bool {
+		return out[i].Namespace+"/"+out[i].Name < out[j].Namespace+"/"+out[j].Name
+	})
+	return out
+}
+
+// current is a pod with its newest status.
+func (k *Kubelet) current(w *worker) *corev1.Pod {
+	p := w.identity()
+	st := k.writer.Last(w.uid)
+	if st == nil {
+		return p
+	}
+	c := *p
+	c.Status = *st
+	return &c
+}
+
+// Pod by its name and, unless empty, its UID. Of two of a name, the one that is not being deleted.
+func (k *Kubelet) Pod(namespace, name string, uid types.UID) *corev1.Pod {
+	k.mu.Lock()
+	var found *worker
+	for _, w := range k.workers {
+		p := w.identity()
+		if p.Namespace != namespace || p.Name != name || uid != "" && p.UID != uid {
+			continue
+		}
+		if found == nil || found.identity().DeletionTimestamp != nil {
+			found = w
+		}
+	}
+	k.mu.Unlock()
+	if found == nil {
+		return nil
+	}
+	return k.current(found)
+}
+
+// Runtime that runs the pods.
+func (k *Kubelet) Runtime() engine.Engine { return k.cfg.Engine }
+
+// Sandbox of a pod, if it is ready.
+func (k *Kubelet) Sandbox(uid types.UID) string {
+	w := k.worker(uid)
+	if w == nil {
+		return ""
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sandbox
+}
+
+// Exited is closed when a container has ended.
+func (k *Kubelet) Exited(uid types.UID, container string) <-chan struct{} {
+	if w := k.worker(uid); w != nil {
+		return w.exited(container)
+	}
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}
+
+// Config as far as it may be told.
+func (k *Kubelet) Config() any {
+	return map[string]any{
+		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"clusterDNS": k.cfg.ClusterDNS, "clusterDomain": k.cfg.ClusterDomain,
+		"podLogsDir": k.cfg.Machine.LogRoot, "cgroupRoot": k.cfg.Machine.CgroupRoot, "maxPods": k.cfg.Machine.MaxPods,
+	}
+}

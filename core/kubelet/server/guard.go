@@ -1,0 +1,95 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Delegate makes an authenticator and an authorizer that ask the API: tokens by
+// TokenReview, rights by SubjectAccessReview. Client certificates are checked
+// against clientCA, a bundle in PEM. Answers are kept for a short while.
+func Delegate(client kubernetes.Interface, clientCA []byte) (authenticator.Request, authorizer.Authorizer, error) {
+	ca, err := dynamiccertificates.NewStaticCAContent("kubelet-client-ca", clientCA)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the authority of client certificates: %w", err)
+	}
+	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second, CacheTTL: 2 * time.Minute,
+		ClientCertificateCAContentProvider: ca,
+	}.New()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make an authenticator that asks the API: %w", err)
+	}
+	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: 5 * time.Minute, DenyCacheTTL: 30 * time.Second,
+	}.New()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make an authorizer that asks the API: %w", err)
+	}
+	return authn, authz, nil
+}
+
+// guarded lets a request through if it is known who sent it, and they may.
+func (s *Server) guarded(part string, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
+		if err != nil {
+			s.cfg.Logger.Info("A request to the kubelet could not be authenticated", "path", r.URL.Path, "error", err)
+		}
+		if err != nil || !ok {
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		node := s.nodeOf(r)
+		// The node's part alone, or all of the node, as upstream has it.
+		decision, denied := s.may(r, who.User, node, part)
+		if decision != authorizer.DecisionAllow && part != "proxy" {
+			decision, _ = s.may(r, who.User, node, "proxy")
+		}
+		if decision != authorizer.DecisionAllow {
+			http.Error(w, denied, http.StatusForbidden)
+			return
+		}
+		h(w, r)
+	}
+}
+
+func (s *Server) nodeOf(r *http.Request) string {
+	if n, _ := s.find(r); n != nil {
+		return n.NodeName()
+	}
+	if n := s.about(r); n != nil {
+		return n.NodeName()
+	}
+	return ""
+}
+
+func (s *Server) may(r *http.Request, u user.Info, node, part string) (authorizer.Decision, string) {
+	verb := map[string]string{http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create", http.MethodPut: "update",
+		http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
+	if r.Method == http.MethodGet && isUpgrade(r) && part == "proxy" {
+		// A WebSocket begins with a GET, and does what a POST does.
+		verb = "create"
+	}
+	d, reason, err := s.cfg.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{
+		User: u, Verb: verb, APIVersion: "v1", Resource: "nodes", Subresource: part, Name: node, ResourceRequest: true, Path: r.URL.Path,
+	})
+	msg := fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=[%s])", u.GetName(), verb, part)
+	if err != nil {
+		s.cfg.Logger.Warn("A request to the kubelet could not be authorized", "user", u.GetName(), "path", r.URL.Path, "error", err)
+		return authorizer.DecisionDeny, msg
+	}
+	if reason != "" && d != authorizer.DecisionAllow {
+		s.cfg.Logger.Debug("A request to the kubelet was refused", "user", u.GetName(), "path", r.URL.Path, "reason", reason)
+	}
+	return d, msg
+}

@@ -240,8 +240,11 @@ func TestSpansOutliveAServerThatIsAway(t *testing.T) {
 		time.Sleep(time.Minute) // the bubble's
 		e.working.Store(true)
 		time.Sleep(6 * time.Second)
-		if e.got != 1000 {
-			t.Errorf("%d spans arrived, want 1000", e.got)
+		e.mu.Lock()
+		got := e.got
+		e.mu.Unlock()
+		if got != 1000 {
+			t.Errorf("%d spans arrived, want 1000", got)
 		}
 		if err := shutdown(t.Context()); err != nil {
 			t.Error(err)

@@ -1,0 +1,62 @@
+// Package plugintest helps to test plugins and their hosts: it builds the
+// examples, runs a module without a cluster, and holds a module against the ABI.
+package plugintest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// Root is the repository's root directory.
+func Root(t testing.TB) string {
+	t.Helper()
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		t.Fatal("cannot tell where the sources are")
+	}
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// builds makes that each example is built once in a process.
+var builds sync.Map
+
+type build struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// Example builds wasm-examples/NAME by its makefile and returns the module's path.
+// make and the compilers' own caches see to it that what is up to date is not built again.
+func Example(t testing.TB, name string) string {
+	t.Helper()
+	root := Root(t)
+	b, _ := builds.LoadOrStore(name, &build{})
+	one := b.(*build)
+	one.once.Do(func() {
+		one.path = filepath.Join(root, "build", "wasm", name+".wasm")
+		cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", root, "-f", "wasm-examples/build.mk", "build/wasm/"+name+".wasm")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			one.err = fmt.Errorf("build example %s: %w\n%s", name, err, out)
+		}
+	})
+	if one.err != nil {
+		t.Fatal(one.err)
+	}
+	return one.path
+}
+
+// Module reads a built example.
+func Module(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(Example(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

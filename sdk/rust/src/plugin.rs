@@ -1,0 +1,367 @@
+//! What a plugin is made of.
+
+use crate::answer::{Decision, Judgement, Plan, Verdict};
+use crate::json::Json;
+use crate::value::Input;
+use alloc::{string::String, vec::Vec};
+
+/// The operations, by hook.
+pub(crate) const SETTINGS: i32 = 0;
+const MUTATE: i32 = 1;
+const VALIDATE: i32 = 2;
+const AUTHORIZE: i32 = 3;
+const FILTER: i32 = 4;
+const SCORE: i32 = 5;
+const TABLE: i32 = 6;
+const RECONCILE: i32 = 7;
+const NODE_ADMISSION: i32 = 8;
+
+/// A hook: a function and the fields that it reads. `F` is the function's type.
+pub struct Hook<F> {
+    pub(crate) run: F,
+    pub(crate) rules: Vec<Json>,
+    pub(crate) fields: Vec<&'static str>,
+}
+
+impl<F> Hook<F> {
+    /// A hook that sees everything.
+    pub fn new(run: F) -> Hook<F> {
+        Hook { run, rules: Vec::new(), fields: Vec::new() }
+    }
+
+    /// Narrows an admission hook to operations, API groups and resources; an empty list matches everything.
+    pub fn rule(mut self, operations: &[&str], groups: &[&str], resources: &[&str]) -> Hook<F> {
+        self.rules.push(Json::object([
+            ("operations", strings(operations)),
+            ("apiGroups", strings(groups)),
+            ("resources", strings(resources)),
+        ]));
+        self
+    }
+
+    /// Declares the fields that the function reads; none = the whole document.
+    pub fn fields(mut self, fields: &[&'static str]) -> Hook<F> {
+        self.fields = fields.to_vec();
+        self
+    }
+}
+
+fn strings(list: &[&str]) -> Json {
+    Json::Array(list.iter().map(|s| Json::from(*s)).collect())
+}
+
+/// A column of the node table, or a cell of the pod's row: a path and the type of
+/// its value. `int`: an integer or a quantity, rounded up; `milli`: thousandths;
+/// `string`: a number that stands for it, 0 = absent; `bool`: 1 for true.
+pub struct Column {
+    path: String,
+    kind: &'static str,
+    equals: Option<String>,
+}
+
+impl Column {
+    /// An integer or a quantity.
+    pub fn int(path: &str) -> Column {
+        Column { path: String::from(path), kind: "int", equals: None }
+    }
+    /// Thousandths of a quantity.
+    pub fn milli(path: &str) -> Column {
+        Column { path: String::from(path), kind: "milli", equals: None }
+    }
+    /// The number of a string: the same for equal strings.
+    pub fn string(path: &str) -> Column {
+        Column { path: String::from(path), kind: "string", equals: None }
+    }
+    /// 1 where the value is true.
+    pub fn bool(path: &str) -> Column {
+        Column { path: String::from(path), kind: "bool", equals: None }
+    }
+    /// 1 where the value is this string.
+    pub fn equals(path: &str, text: &str) -> Column {
+        Column { path: String::from(path), kind: "bool", equals: Some(String::from(text)) }
+    }
+
+    fn json(&self) -> Json {
+        let mut o = Json::object([("path", self.path.as_str().into()), ("type", self.kind.into())]);
+        if let (Json::Object(entries), Some(e)) = (&mut o, &self.equals) {
+            entries.push((String::from("equals"), e.as_str().into()));
+        }
+        o
+    }
+}
+
+/// A node table: all nodes filtered and scored in one call.
+pub struct Table {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) pod: Vec<Column>,
+    pub(crate) reasons: Vec<String>,
+    pub(crate) judge: fn(pod: &[i64], node: &[i64]) -> Judgement,
+}
+
+impl Table {
+    /// A table with the function that judges one row.
+    pub fn new(judge: fn(pod: &[i64], node: &[i64]) -> Judgement) -> Table {
+        Table { columns: Vec::new(), pod: Vec::new(), reasons: Vec::new(), judge }
+    }
+    /// Adds a column of each node.
+    pub fn column(mut self, c: Column) -> Table {
+        self.columns.push(c);
+        self
+    }
+    /// Adds a cell of the pod's row.
+    pub fn pod(mut self, c: Column) -> Table {
+        self.pod.push(c);
+        self
+    }
+    /// Adds a reason that judgements refer to by index.
+    pub fn reason(mut self, text: &str) -> Table {
+        self.reasons.push(String::from(text));
+        self
+    }
+}
+
+/// A kind of object that a reconciler reads.
+pub struct Watch {
+    /// API group, "" for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Resource, in the plural.
+    pub resource: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Label selector, "" = everything.
+    pub selector: &'static str,
+}
+
+impl Watch {
+    fn json(&self) -> Json {
+        Json::object([
+            ("group", self.group.into()),
+            ("version", self.version.into()),
+            ("resource", self.resource.into()),
+            ("kind", self.kind.into()),
+            ("selector", self.selector.into()),
+        ])
+    }
+}
+
+type Admission = fn(&Input, &mut Decision);
+type Authorizer = fn(&Input) -> Verdict;
+/// "" where the pod fits, else the reason.
+type Filter = fn(&Input) -> String;
+type Score = fn(&Input) -> i64;
+type Reconciler = fn(&Input, &mut Plan) -> Result<(), String>;
+/// The reason (a word in CamelCase, "" admits) and the message.
+type NodeAdmission = fn(&Input) -> (String, String);
+
+/// A plugin with its hooks.
+pub struct Plugin {
+    name: &'static str,
+    version: &'static str,
+    settings: Option<fn(&Json) -> Result<(), String>>,
+    needs: Vec<&'static str>,
+    mutate: Option<Hook<Admission>>,
+    validate: Option<Hook<Admission>>,
+    authorize: Option<Hook<Authorizer>>,
+    filter: Option<Hook<Filter>>,
+    score: Option<Hook<Score>>,
+    pub(crate) table: Option<Table>,
+    reconcile: Option<(Watch, Vec<Watch>, Hook<Reconciler>)>,
+    node_admission: Option<Hook<NodeAdmission>>,
+}
+
+impl Plugin {
+    /// A plugin without hooks.
+    pub fn new(name: &'static str, version: &'static str) -> Plugin {
+        Plugin {
+            name,
+            version,
+            settings: None,
+            needs: Vec::new(),
+            mutate: None,
+            validate: None,
+            authorize: None,
+            filter: None,
+            score: None,
+            table: None,
+            reconcile: None,
+            node_admission: None,
+        }
+    }
+
+    /// Takes settings: the function is called with the entry's before anything
+    /// else, and refuses them with an error. The plugin is described again afterwards.
+    pub fn settings(mut self, f: fn(&Json) -> Result<(), String>) -> Plugin {
+        self.settings = Some(f);
+        self
+    }
+    /// Names a host function that the plugin cannot do without.
+    pub fn needs(mut self, function: &'static str) -> Plugin {
+        self.needs.push(function);
+        self
+    }
+    /// The hook at admission.mutate.
+    pub fn mutate(mut self, h: Hook<Admission>) -> Plugin {
+        self.mutate = Some(h);
+        self
+    }
+    /// The hook at admission.validate.
+    pub fn validate(mut self, h: Hook<Admission>) -> Plugin {
+        self.validate = Some(h);
+        self
+    }
+    /// The hook at authorization. The input has the names of a SubjectAccessReview's spec.
+    pub fn authorize(mut self, h: Hook<Authorizer>) -> Plugin {
+        self.authorize = Some(h);
+        self
+    }
+    /// The hook at scheduling.filter: "" where the pod fits, else the reason.
+    pub fn filter(mut self, h: Hook<Filter>) -> Plugin {
+        self.filter = Some(h);
+        self
+    }
+    /// The hook at scheduling.score: 0 to 100.
+    pub fn score(mut self, h: Hook<Score>) -> Plugin {
+        self.score = Some(h);
+        self
+    }
+    /// The hook at scheduling.table.
+    pub fn table(mut self, t: Table) -> Plugin {
+        self.table = Some(t);
+        self
+    }
+    /// The hook at reconcile, with the kind that it reconciles and those that it makes.
+    pub fn reconcile(mut self, primary: Watch, owned: Vec<Watch>, h: Hook<Reconciler>) -> Plugin {
+        self.reconcile = Some((primary, owned, h));
+        self
+    }
+    /// The hook at nodeadmission: reason ("" admits) and message.
+    pub fn node_admission(mut self, h: Hook<NodeAdmission>) -> Plugin {
+        self.node_admission = Some(h);
+        self
+    }
+
+    pub(crate) fn describe(&self) -> Vec<u8> {
+        let mut hooks = Vec::new();
+        if let Some(h) = &self.mutate {
+            hooks.push(hook(MUTATE, "admission.mutate", h, Vec::new()));
+        }
+        if let Some(h) = &self.validate {
+            hooks.push(hook(VALIDATE, "admission.validate", h, Vec::new()));
+        }
+        if let Some(h) = &self.authorize {
+            hooks.push(hook(AUTHORIZE, "authorization", h, Vec::new()));
+        }
+        if let Some(h) = &self.filter {
+            hooks.push(hook(FILTER, "scheduling.filter", h, Vec::new()));
+        }
+        if let Some(h) = &self.score {
+            hooks.push(hook(SCORE, "scheduling.score", h, Vec::new()));
+        }
+        if let Some(t) = &self.table {
+            let more = alloc::vec![
+                ("columns", Json::Array(t.columns.iter().map(Column::json).collect())),
+                ("pod", Json::Array(t.pod.iter().map(Column::json).collect())),
+                ("reasons", Json::Array(t.reasons.iter().map(|r| r.as_str().into()).collect())),
+            ];
+            hooks.push(hook(TABLE, "scheduling.table", &Hook::new(()), more));
+        }
+        if let Some((primary, owned, h)) = &self.reconcile {
+            let more = alloc::vec![
+                ("primary", primary.json()),
+                ("owned", Json::Array(owned.iter().map(Watch::json).collect())),
+            ];
+            hooks.push(hook(RECONCILE, "reconcile", h, more));
+        }
+        if let Some(h) = &self.node_admission {
+            hooks.push(hook(NODE_ADMISSION, "nodeadmission", h, Vec::new()));
+        }
+        let mut out = Vec::new();
+        Json::object([
+            ("abi", Json::Int(1)),
+            ("name", self.name.into()),
+            ("version", self.version.into()),
+            ("settings", self.settings.is_some().into()),
+            ("hooks", Json::Array(hooks)),
+            ("needs", strings(&self.needs)),
+        ])
+        .write(&mut out);
+        out
+    }
+
+    pub(crate) fn call(&self, op: i32, data: &[u8]) -> Result<Vec<u8>, String> {
+        if op == SETTINGS {
+            if let Some(f) = self.settings {
+                return f(&crate::json::parse(data)?).map(|_| Vec::new());
+            }
+        }
+        if let (MUTATE, Some(h)) | (VALIDATE, Some(h)) = (op, if op == MUTATE { &self.mutate } else { &self.validate }) {
+            let mut d = Decision::default();
+            (h.run)(&Input::new(data, &h.fields), &mut d);
+            return Ok(d.encode());
+        }
+        match op {
+            AUTHORIZE => {
+                if let Some(h) = &self.authorize {
+                    return Ok((h.run)(&Input::new(data, &h.fields)).encode());
+                }
+            }
+            FILTER => {
+                if let Some(h) = &self.filter {
+                    return Ok(refusal((h.run)(&Input::new(data, &h.fields))));
+                }
+            }
+            SCORE => {
+                if let Some(h) = &self.score {
+                    let mut out = Vec::new();
+                    crate::json::int(&mut out, (h.run)(&Input::new(data, &h.fields)));
+                    return Ok(out);
+                }
+            }
+            RECONCILE => {
+                if let Some((_, _, h)) = &self.reconcile {
+                    let mut p = Plan::default();
+                    (h.run)(&Input::new(data, &h.fields), &mut p)?;
+                    return Ok(p.encode());
+                }
+            }
+            NODE_ADMISSION => {
+                if let Some(h) = &self.node_admission {
+                    let (reason, message) = (h.run)(&Input::new(data, &h.fields));
+                    if reason.is_empty() {
+                        return Ok(Vec::new());
+                    }
+                    let mut out = Vec::new();
+                    Json::object([("admitted", false.into()), ("reason", reason.into()), ("message", message.into())]).write(&mut out);
+                    return Ok(out);
+                }
+            }
+            _ => {}
+        }
+        Err(String::from("the plugin has no such operation"))
+    }
+}
+
+pub(crate) const TABLE_OP: i32 = TABLE;
+
+fn refusal(reason: String) -> Vec<u8> {
+    if reason.is_empty() {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    Json::object([("fits", false.into()), ("reasons", Json::Array(alloc::vec![reason.into()]))]).write(&mut out);
+    out
+}
+
+fn hook<F>(op: i32, point: &str, h: &Hook<F>, more: Vec<(&str, Json)>) -> Json {
+    let mut entries = alloc::vec![
+        (String::from("op"), Json::Int(op as i64)),
+        (String::from("point"), point.into()),
+        (String::from("encoding"), "flat".into()),
+        (String::from("match"), Json::Array(h.rules.clone())),
+        (String::from("fields"), strings(&h.fields)),
+    ];
+    entries.extend(more.into_iter().map(|(k, v)| (String::from(k), v)));
+    Json::Object(entries)
+}

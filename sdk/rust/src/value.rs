@@ -1,0 +1,169 @@
+//! Views of the input, in the flat encoding (sdk/spec, section 5).
+
+/// Kinds of cells.
+const NULL: u8 = 0;
+const TRUE: u8 = 2;
+const INT: u8 = 3;
+const FLOAT: u8 = 4;
+const STRING: u8 = 5;
+const ARRAY: u8 = 6;
+const OBJECT: u8 = 7;
+const ABSENT: u8 = 8;
+
+/// A value of the input. It is a view: nothing is copied or parsed. What is
+/// absent answers every method with the empty value.
+#[derive(Clone, Copy)]
+pub struct Value<'a> {
+    data: &'a [u8],
+    cell: u64,
+}
+
+fn word(data: &[u8], at: usize) -> u64 {
+    match data.get(at..at + 8) {
+        Some(b) => u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
+        None => (ABSENT as u64) << 60,
+    }
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn root(data: &'a [u8]) -> Value<'a> {
+        Value { data, cell: word(data, 0) }
+    }
+
+    fn absent() -> Value<'a> {
+        Value { data: &[], cell: (ABSENT as u64) << 60 }
+    }
+
+    fn kind(&self) -> u8 {
+        (self.cell >> 60) as u8
+    }
+
+    fn offset(&self) -> usize {
+        self.cell as u32 as usize
+    }
+
+    fn child(&self, at: usize) -> Value<'a> {
+        Value { data: self.data, cell: word(self.data, at) }
+    }
+
+    /// Whether the value is there; null is.
+    pub fn exists(&self) -> bool {
+        self.kind() != ABSENT
+    }
+
+    /// Whether the value is there, and null.
+    pub fn is_null(&self) -> bool {
+        self.kind() == NULL
+    }
+
+    /// A string's text.
+    pub fn str(&self) -> &'a str {
+        if self.kind() != STRING {
+            return "";
+        }
+        let length = (self.cell >> 32) as usize & 0x0fff_ffff;
+        match self.data.get(self.offset()..self.offset() + length) {
+            Some(b) => core::str::from_utf8(b).unwrap_or(""),
+            None => "",
+        }
+    }
+
+    /// Whether the value is true.
+    pub fn bool(&self) -> bool {
+        self.kind() == TRUE
+    }
+
+    /// An integer, or the whole part of a number.
+    pub fn int(&self) -> i64 {
+        match self.kind() {
+            INT => word(self.data, self.offset()) as i64,
+            FLOAT => f64::from_bits(word(self.data, self.offset())) as i64,
+            _ => 0,
+        }
+    }
+
+    /// A number.
+    pub fn float(&self) -> f64 {
+        match self.kind() {
+            INT => word(self.data, self.offset()) as i64 as f64,
+            FLOAT => f64::from_bits(word(self.data, self.offset())),
+            _ => 0.0,
+        }
+    }
+
+    /// The number of items of an array, or of keys of an object.
+    pub fn len(&self) -> usize {
+        match self.kind() {
+            ARRAY | OBJECT => (self.cell >> 32) as usize & 0x0fff_ffff,
+            _ => 0,
+        }
+    }
+
+    /// Whether there are no items or keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An item of an array.
+    pub fn at(&self, index: usize) -> Value<'a> {
+        if self.kind() == ARRAY && index < self.len() {
+            self.child(self.offset() + 8 * index)
+        } else {
+            Value::absent()
+        }
+    }
+
+    /// The value of a key of an object.
+    pub fn get(&self, key: &str) -> Value<'a> {
+        self.entries().find(|(k, _)| *k == key).map_or(Value::absent(), |(_, v)| v)
+    }
+
+    /// The items of an array.
+    pub fn items(self) -> impl Iterator<Item = Value<'a>> {
+        let n = if self.kind() == ARRAY { self.len() } else { 0 };
+        (0..n).map(move |i| self.at(i))
+    }
+
+    /// The keys of an object, with their values.
+    pub fn entries(self) -> impl Iterator<Item = (&'a str, Value<'a>)> {
+        let n = if self.kind() == OBJECT { self.len() } else { 0 };
+        (0..n).map(move |i| {
+            let at = self.offset() + 16 * i;
+            (self.child(at).str(), self.child(at + 8))
+        })
+    }
+}
+
+/// What a hook is asked about.
+pub struct Input<'a> {
+    root: Value<'a>,
+    fields: &'a [&'static str],
+}
+
+impl<'a> Input<'a> {
+    pub(crate) fn new(data: &'a [u8], fields: &'a [&'static str]) -> Input<'a> {
+        Input { root: Value::root(data), fields }
+    }
+
+    /// The field with this index among those that the hook declared.
+    pub fn at(&self, field: usize) -> Value<'a> {
+        self.root.at(field)
+    }
+
+    /// The value of a field, by the path under which the hook declared it. A hook
+    /// that declared none reads the whole input by paths of names and dots.
+    pub fn get(&self, path: &str) -> Value<'a> {
+        if let Some(i) = self.fields.iter().position(|f| *f == path) {
+            return self.root.at(i);
+        }
+        if !self.fields.is_empty() {
+            return Value::absent();
+        }
+        path.split('.').fold(self.root, |v, name| v.get(name))
+    }
+
+    /// The whole input of a hook that declared no fields.
+    pub fn root(&self) -> Value<'a> {
+        self.root
+    }
+}

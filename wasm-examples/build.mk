@@ -1,0 +1,45 @@
+# Builds the example plugins into build/wasm, each on its own:
+#
+#   make -f wasm-examples/build.mk examples            all of them
+#   make -f wasm-examples/build.mk build/wasm/add-label.wasm
+#
+# It is included by the Makefile, and used by tests. Go plugins need nothing but
+# Go. Rust plugins need a toolchain with the target wasm32-unknown-unknown: one of rustup's
+# (rustup target add wasm32-unknown-unknown), or Debian's rustc, libstd-rust-dev-wasm32 and lld-14.
+
+WASM_DIR       ?= build/wasm
+WASM_EXAMPLES  := $(patsubst wasm-examples/%/plugin.yaml,%,$(wildcard wasm-examples/*/plugin.yaml))
+WASM_GO        := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/main.go),$(e)))
+WASM_RUST      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/lib.rs),$(e)))
+
+.PHONY: examples
+examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) ## build the example plugins into build/wasm
+
+# The first rustc that has the target's standard library, and a linker for it:
+# rustup's toolchains bring rust-lld, Debian's takes that of lld.
+WASM_RUSTC := $(shell for r in "$$(command -v rustc)" /usr/bin/rustc $$HOME/.cargo/bin/rustc; do \
+	test -x "$$r" && ls "$$("$$r" --print sysroot 2>/dev/null)/lib/rustlib/wasm32-unknown-unknown/lib/"libstd-*.rlib >/dev/null 2>&1 && echo "$$r" && break; done)
+WASM_LLD := $(shell for l in lld-14 lld lld-15 lld-16 lld-17 lld-18 lld-19; do command -v $$l && break; done)
+WASM_RUST_LINK := $(if $(WASM_RUSTC),$(shell ls "$$($(WASM_RUSTC) --print sysroot)"/lib/rustlib/*/bin/rust-lld >/dev/null 2>&1 || echo -C linker=$(WASM_LLD) -C linker-flavor=wasm-ld))
+WASM_RUST_FLAGS := --target wasm32-unknown-unknown --edition 2021 -C opt-level=3 -C panic=abort -C strip=debuginfo
+
+define go_example
+$(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.go) $(wildcard sdk/go/*.go)
+	@mkdir -p $(WASM_DIR)
+	CGO_ENABLED=0 GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o $$@.new ./wasm-examples/$(1)
+	@mv $$@.new $$@
+endef
+$(foreach e,$(WASM_GO),$(eval $(call go_example,$(e))))
+
+define rust_example
+$(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/lib.rs $(WASM_DIR)/rust/libwasmplane.rlib
+	$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) --extern wasmplane=$(WASM_DIR)/rust/libwasmplane.rlib -o $$@.new $$<
+	@mv $$@.new $$@
+endef
+$(foreach e,$(WASM_RUST),$(eval $(call rust_example,$(e))))
+
+$(WASM_DIR)/rust/libwasmplane.rlib: $(wildcard sdk/rust/src/*.rs)
+	@test -n "$(WASM_RUSTC)" || { echo "Rust plugins need the target wasm32-unknown-unknown: rustup target add wasm32-unknown-unknown, or apt install rustc libstd-rust-dev-wasm32 lld-14"; exit 1; }
+	@mkdir -p $(WASM_DIR)/rust
+	$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type rlib --crate-name wasmplane -o $@.new sdk/rust/src/lib.rs
+	@mv $@.new $@

@@ -1,0 +1,308 @@
+package pod_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+)
+
+func (w *world) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(w.story, want) {
+		t.Errorf("story:\n  %s\nwant:\n  %s", strings.Join(w.story, ", "), strings.Join(want, ", "))
+	}
+	for _, b := range w.broken {
+		t.Error(b)
+	}
+	w.story, w.broken = nil, nil
+}
+
+func TestAPodStartsInOrder(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "init1", "side", "init2", "main1", "main2"))
+	w.settle()
+	w.expect(t, "sandbox", "start init1")
+	w.die("init1", 0)
+	w.settle()
+	w.expect(t, "start side", "start init2")
+	w.die("init2", 0)
+	w.settle()
+	w.expect(t, "start main1", "start main2")
+	w.remove(30)
+	w.settle()
+	w.expect(t, "kill main1", "kill main2", "kill side")
+	if w.m.Stage() != pod.Gone || len(w.boxes) != 0 || len(w.conts) != 0 {
+		t.Errorf("stage %v, left %v %v", w.m.Stage(), w.boxes, w.conts)
+	}
+}
+
+func TestSidecarThatIsNotUpHoldsTheOthersBack(t *testing.T) {
+	p := aPod(corev1.RestartPolicyAlways, "side", "main")
+	p.Spec.InitContainers[0].StartupProbe = &corev1.Probe{}
+	w := newWorld(p)
+	w.settle()
+	w.expect(t, "sandbox", "start side")
+	w.step(pod.Probed{Container: w.last("side").ID, Probe: pod.Startup, Success: true})
+	w.settle()
+	w.expect(t, "start main")
+}
+
+func TestCrashLoopBacksOff(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
+	w.settle()
+	w.expect(t, "sandbox", "start main")
+	w.die("main", 1)
+	w.settle()
+	w.expect(t, "start main") // the first time at once
+	for _, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+		w.die("main", 1)
+		w.settle()
+		w.expect(t, "note BackOff")
+		if got := w.m.View().Containers[0].Waiting; got.Reason != "CrashLoopBackOff" || !strings.HasPrefix(got.Message, "back-off "+(delay*time.Second).String()+" restarting failed container=main pod=p_default(uid)") {
+			t.Errorf("waiting %+v", got)
+		}
+		w.pass(delay*time.Second - time.Second)
+		w.expect(t)
+		w.pass(time.Second)
+		w.expect(t, "start main")
+	}
+	w.pass(11 * time.Minute)
+	w.die("main", 1)
+	w.settle()
+	w.expect(t, "start main") // it ran for long enough to be forgiven
+}
+
+func TestPoliciesOfRestart(t *testing.T) {
+	never, onFailure := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure
+	rules := []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
+	for _, c := range []struct {
+		name   string
+		policy corev1.RestartPolicy
+		change func(*corev1.Container)
+		code   int32
+		again  bool
+	}{
+		{"always, success", corev1.RestartPolicyAlways, nil, 0, true},
+		{"on failure, success", corev1.RestartPolicyOnFailure, nil, 0, false},
+		{"on failure, failure", corev1.RestartPolicyOnFailure, nil, 1, true},
+		{"never, failure", corev1.RestartPolicyNever, nil, 1, false},
+		{"the container's own: never", corev1.RestartPolicyAlways, func(c *corev1.Container) { c.RestartPolicy = &never }, 1, false},
+		{"the container's own: on failure", corev1.RestartPolicyNever, func(c *corev1.Container) { c.RestartPolicy = &onFailure }, 1, true},
+		{"its rules", corev1.RestartPolicyAlways, func(c *corev1.Container) { c.RestartPolicy, c.RestartPolicyRules = &never, rules }, 42, true},
+		{"its rules do not match", corev1.RestartPolicyAlways, func(c *corev1.Container) { c.RestartPolicy, c.RestartPolicyRules = &never, rules }, 41, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := aPod(c.policy, "main")
+			if c.change != nil {
+				c.change(&p.Spec.Containers[0])
+			}
+			w := newWorld(p)
+			w.settle()
+			w.die("main", c.code)
+			w.settle()
+			if got := len(w.list("main")) == 2; got != c.again {
+				t.Errorf("restarted: %v, want %v", got, c.again)
+			}
+			if ended := w.m.Stage() == pod.Finished; ended == c.again {
+				t.Errorf("stage %v", w.m.Stage())
+			}
+		})
+	}
+}
+
+func TestAFailedInitContainerEndsAPodThatIsNotRestarted(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyNever, "init1", "init2", "main"))
+	w.settle()
+	w.die("init1", 1)
+	w.settle()
+	w.expect(t, "sandbox", "start init1")
+	if w.m.Stage() != pod.Finished {
+		t.Errorf("stage %v", w.m.Stage())
+	}
+}
+
+func TestImagePullBacksOff(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
+	broken := true
+	w.fail = func(a pod.Action) error {
+		if _, ok := a.(pod.Pull); ok && broken {
+			return errTest
+		}
+		return nil
+	}
+	w.settle()
+	if got := w.m.View().Containers[0].Waiting; got.Reason != "ErrImagePull" || got.Message != errTest.Error() {
+		t.Errorf("waiting %+v", got)
+	}
+	w.pass(3 * time.Second)
+	if got := w.m.View().Containers[0].Waiting; got.Reason != "ImagePullBackOff" || got.Message != `Back-off pulling image "image": ErrImagePull: it does not work` {
+		t.Errorf("waiting %+v", got)
+	}
+	broken = false
+	w.pass(7 * time.Second)
+	w.expect(t, "sandbox", "pod.Pull failed", "note BackOff", "note Failed", "start main")
+}
+
+func TestADeadSandboxIsReplaced(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "init", "main"))
+	w.settle()
+	w.die("init", 0)
+	w.settle()
+	w.expect(t, "sandbox", "start init", "start main")
+	for _, b := range w.boxes {
+		b.Ready = false
+	}
+	w.observe()
+	w.settle()
+	w.expect(t, "kill main", "note SandboxChanged", "sandbox", "start init")
+	w.die("init", 0)
+	w.pass(time.Minute)
+	w.expect(t, "start main")
+	if c := w.last("main"); c.RestartCount != 1 {
+		t.Errorf("restart count %d", c.RestartCount)
+	}
+}
+
+func TestRestartOfTheKubeletRestartsNothing(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "init", "side", "main"))
+	w.settle()
+	w.die("init", 0)
+	w.settle()
+	w.expect(t, "sandbox", "start init", "start side", "start main")
+	w.start()
+	w.settle()
+	w.pass(time.Minute)
+	w.expect(t)
+	w.remove(1)
+	w.settle()
+	w.expect(t, "kill main", "kill side")
+}
+
+func TestProbesKillAndImagesReplace(t *testing.T) {
+	p := aPod(corev1.RestartPolicyAlways, "main")
+	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{}
+	w := newWorld(p)
+	w.settle()
+	w.step(pod.Probed{Container: w.last("main").ID, Probe: pod.Liveness, Success: false})
+	w.settle()
+	w.expect(t, "sandbox", "start main", "kill main", "start main")
+	q := p.DeepCopy()
+	q.Spec.Containers[0].Image = "other"
+	w.p = q
+	w.step(pod.Updated{Pod: q})
+	w.pass(time.Minute)
+	w.expect(t, "kill main", "note BackOff", "start main")
+}
+
+func TestRefusedPodsEndAtOnce(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
+	w.refuse = "OutOfcpu"
+	w.settle()
+	w.expect(t)
+	if v := w.m.View(); v.Stage != pod.Finished || v.End == nil || v.End.Reason != "OutOfcpu" {
+		t.Errorf("view %+v", v)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	p := aPod(corev1.RestartPolicyNever, "main")
+	limit := int64(60)
+	p.Spec.ActiveDeadlineSeconds = &limit
+	w := newWorld(p)
+	w.settle()
+	w.pass(59 * time.Second)
+	w.expect(t, "sandbox", "start main")
+	w.pass(2 * time.Second)
+	w.expect(t, "note DeadlineExceeded", "kill main")
+	if v := w.m.View(); v.End == nil || v.End.Reason != "DeadlineExceeded" || v.Stage != pod.Finished {
+		t.Errorf("view %+v", v)
+	}
+}
+
+func TestAShorterGraceCutsAKillShort(t *testing.T) {
+	w := newWorld(aPod(corev1.RestartPolicyAlways, "main"))
+	w.settle()
+	w.remove(600)
+	if len(w.flight) != 1 {
+		t.Fatalf("in flight: %v", w.flight)
+	}
+	w.remove(1)
+	if k, ok := w.flight[len(w.flight)-1].(pod.Kill); !ok || k.Grace != 1 || !k.NoHook {
+		t.Errorf("in flight: %#v", w.flight)
+	}
+	w.settle()
+	if w.m.Stage() != pod.Gone {
+		t.Errorf("stage %v", w.m.Stage())
+	}
+}
+
+// Whatever happens, in whatever order, the promises in the package's text hold,
+// and a pod that is deleted goes.
+func TestPromisesHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		policy := rapid.SampledFrom([]corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}).Draw(t, "policy")
+		names := rapid.SampledFrom([][]string{{"main"}, {"main1", "main2"}, {"init", "main"}, {"init1", "side1", "init2", "side2", "main1", "main2"}, {"side", "main"}}).Draw(t, "containers")
+		p := aPod(policy, names...)
+		if rapid.Bool().Draw(t, "hooks") {
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{}}
+		}
+		w := newWorld(p)
+		gone := false
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 11).Draw(t, "what") {
+			case 0, 1, 2, 3:
+				if len(w.flight) > 0 {
+					if rapid.IntRange(0, 4).Draw(t, "luck") == 0 {
+						w.fail = func(pod.Action) error { return errTest }
+					}
+					w.do(rapid.IntRange(0, len(w.flight)-1).Draw(t, "which"))
+					w.fail = nil
+				}
+			case 4:
+				w.settle()
+			case 5, 6:
+				w.die(rapid.SampledFrom(names).Draw(t, "who"), int32(rapid.IntRange(0, 1).Draw(t, "code")))
+			case 7:
+				for _, b := range w.boxes {
+					b.Ready = false
+				}
+				w.observe()
+			case 8:
+				w.now = w.now.Add(time.Duration(rapid.IntRange(1, 400).Draw(t, "seconds")) * time.Second)
+				w.step(pod.Tick{})
+			case 9:
+				w.start() // the kubelet was restarted, and what was in flight was lost
+			case 10:
+				w.step(pod.Observed{Snapshot: w.snapshot(), Complete: true, Since: w.now})
+			case 11:
+				if !gone && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+					gone = true
+					w.remove(int64(rapid.IntRange(0, 30).Draw(t, "grace")))
+				}
+			}
+			seen := map[string]bool{}
+			for _, n := range w.running() {
+				if seen[n] {
+					t.Fatalf("two of %s run", n)
+				}
+				seen[n] = true
+			}
+		}
+		if !gone {
+			w.remove(5)
+		}
+		w.pass(10 * time.Minute)
+		if w.m.Stage() != pod.Gone || len(w.conts) > 0 || len(w.boxes) > 0 {
+			t.Fatalf("the pod is %v, and left %v %v", w.m.Stage(), w.conts, w.boxes)
+		}
+		for _, b := range w.broken {
+			t.Error(b)
+		}
+	})
+}

@@ -120,21 +120,6 @@ func removeLink(l netlink.Link) error {
 	return nil
 }
 
-// Bridges lists the bridges of all clusters of ours on this machine.
-func Bridges() ([]string, error) {
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("list links: %w", err)
-	}
-	var names []string
-	for _, l := range links {
-		if name := l.Attrs().Name; strings.HasPrefix(name, idPrefix) && l.Type() == "bridge" {
-			names = append(names, name)
-		}
-	}
-	return names, nil
-}
-
 // ForgetNetwork removes what libcni remembers of the cluster's network.
 func ForgetNetwork(n Names) error {
 	// NETWORK-CONTAINER-INTERFACE; a container's id is all hexadecimal, so that

@@ -41,7 +41,7 @@ type Config struct {
 	// keeps the pod's address.
 	ClusterCIDRs []netip.Prefix
 	// ConfDir is where containerd looks for the CNI configuration; StateDir is where
-	// host-local records addresses and the sysctls we changed are kept.
+	// host-local records addresses.
 	ConfDir, StateDir string
 	// MTU of the pods' links; the kernel's default (1500) when zero.
 	MTU int
@@ -81,7 +81,7 @@ func Setup(ctx context.Context, cfg Config) error {
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return fmt.Errorf("set the node's network up: %w", err)
 	}
-	if err := cfg.sysctls(); err != nil {
+	if err := setSysctls(sysctlRecord, cfg.Names.ID, cfg.wantedSysctls()); err != nil {
 		return err
 	}
 	if err := masquerade(ctx, cfg); err != nil {

@@ -25,9 +25,5 @@ func Remove(ctx context.Context, cfg Config) error {
 			errs = append(errs, fmt.Errorf("remove the node's network: %w", err))
 		}
 	}
-	others, err := machine.Bridges()
-	if err == nil && len(others) == 0 {
-		err = Restore(cfg.StateDir)
-	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, restoreSysctls(sysctlRecord, cfg.Names.ID))...)
 }

@@ -4,22 +4,33 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
-	sysctlRoot  = "/proc/sys/"
-	changesFile = "sysctls.json"
+	sysctlRoot = "/proc/sys/"
+	// sysctlRecord is one for the machine, because the values are: the last cluster
+	// to leave sets them back. It lies where a reboot forgets it, as it does them.
+	sysctlRecord = "/run/wasmplane-sysctls.json"
 )
 
-// sysctls makes the kernel forward between pods and the world, and show packets
-// that a bridge passes on to nftables: two pods of one node talk through the
-// bridge, and the answer of a Service's pod must still be translated back. What
-// was there before is recorded, for Restore.
-func (c Config) sysctls() error {
+// record says who needs the machine's settings changed, and what they were before
+// the first did.
+type record struct {
+	Clusters []string
+	Before   map[string]string
+}
+
+// wantedSysctls make the kernel forward between pods and the world, and show
+// packets that a bridge passes on to nftables: two pods of one node talk through
+// the bridge, and the answer of a Service's pod must still be translated back.
+func (c Config) wantedSysctls() map[string]string {
 	wanted := map[string]string{}
 	for _, p := range c.PodCIDRs {
 		if p.Addr().Is4() {
@@ -30,90 +41,109 @@ func (c Config) sysctls() error {
 			wanted["net/bridge/bridge-nf-call-ip6tables"] = "1"
 		}
 	}
-	before, err := readChanges(c.StateDir)
-	if err != nil {
-		return err
-	}
-	changed := false
-	for name, want := range wanted {
-		now, err := os.ReadFile(sysctlRoot + name)
-		if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "net/bridge/") {
-			continue // br_netfilter is not loaded; host.Check says so
-		}
-		if err != nil {
-			return fmt.Errorf("read the sysctl %s: %w", name, err)
-		}
-		if strings.TrimSpace(string(now)) == want {
-			continue
-		}
-		if _, known := before[name]; !known {
-			before[name], changed = strings.TrimSpace(string(now)), true
-		}
-	}
-	// On record before it is done: a crash in between must not lose the old value.
-	if changed {
-		if err := writeChanges(c.StateDir, before); err != nil {
-			return err
-		}
-	}
-	for name, want := range wanted {
-		err := os.WriteFile(sysctlRoot+name, []byte(want), 0o644)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("set the sysctl %s to %s: %w", name, want, err)
-		}
-	}
-	return nil
+	return wanted
 }
 
-// Restore sets the sysctls that Setup changed back to what they were. The caller
-// sees to it that no other cluster of ours is left on the machine.
-func Restore(stateDir string) error {
-	before, err := readChanges(stateDir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for name, value := range before {
-		if err := os.WriteFile(sysctlRoot+name, []byte(value), 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("set the sysctl %s back to %s: %w", name, value, err))
+// setSysctls records what is changed and then changes it: a crash in between must
+// not lose an old value.
+func setSysctls(path, cluster string, wanted map[string]string) error {
+	return withRecord(path, func(r *record) (func() error, error) {
+		if !slices.Contains(r.Clusters, cluster) {
+			r.Clusters = append(r.Clusters, cluster)
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	err = os.Remove(filepath.Join(stateDir, changesFile))
-	if errors.Is(err, fs.ErrNotExist) {
+		if r.Before == nil {
+			r.Before = map[string]string{}
+		}
+		for name, want := range wanted {
+			now, err := os.ReadFile(sysctlRoot + name)
+			if errors.Is(err, fs.ErrNotExist) {
+				// br_netfilter is not loaded, which machine.Check reports, or there is
+				// no IPv6, upon which the bridge plugin fails with a reason.
+				delete(wanted, name)
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read the sysctl %s: %w", name, err)
+			}
+			value := strings.TrimSpace(string(now))
+			if _, known := r.Before[name]; !known && value != want {
+				r.Before[name] = value
+			}
+		}
+		return func() error { return write(wanted) }, nil
+	})
+}
+
+// restoreSysctls takes a cluster off the record; the last one sets the values back.
+func restoreSysctls(path, cluster string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return err
+	return withRecord(path, func(r *record) (func() error, error) {
+		i := slices.Index(r.Clusters, cluster)
+		if i < 0 {
+			return nil, nil
+		}
+		r.Clusters = slices.Delete(r.Clusters, i, i+1)
+		if len(r.Clusters) > 0 {
+			return nil, nil
+		}
+		before := r.Before
+		r.Before = nil
+		return func() error { return write(before) }, nil
+	})
 }
 
-func readChanges(dir string) (map[string]string, error) {
-	before := map[string]string{}
-	data, err := os.ReadFile(filepath.Join(dir, changesFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return before, nil
+func write(values map[string]string) error {
+	var errs []error
+	for name, value := range values {
+		if err := os.WriteFile(sysctlRoot+name, []byte(value), 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("set the sysctl %s to %s: %w", name, value, err))
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read which sysctls were changed: %w", err)
-	}
-	if err := json.Unmarshal(data, &before); err != nil {
-		return nil, fmt.Errorf("read which sysctls were changed, from %s: %w", filepath.Join(dir, changesFile), err)
-	}
-	return before, nil
+	return errors.Join(errs...)
 }
 
-func writeChanges(dir string, before map[string]string) error {
-	data, err := json.Marshal(before)
+// withRecord changes the record under its lock, and then does what the change asks
+// for under the lock too.
+func withRecord(path string, change func(*record) (then func() error, err error)) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("record which sysctls are changed: %w", err)
 	}
-	tmp := filepath.Join(dir, changesFile+".new")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("record which sysctls are changed: %w", err)
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, changesFile)); err != nil {
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return fmt.Errorf("read which sysctls were changed: %w", err)
+	}
+	var r record
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &r); err != nil {
+			return fmt.Errorf("read which sysctls were changed, from %s (remove it if it is damaged): %w", path, err)
+		}
+	}
+	then, err := change(&r)
+	if err != nil {
+		return err
+	}
+	if data, err = json.Marshal(r); err != nil {
 		return fmt.Errorf("record which sysctls are changed: %w", err)
 	}
-	return nil
+	if len(r.Clusters) == 0 {
+		data = nil
+	}
+	// In place, and not by a rename: the lock is on this very file.
+	if _, err = f.WriteAt(data, 0); err == nil {
+		err = f.Truncate(int64(len(data)))
+	}
+	if err != nil {
+		return fmt.Errorf("record which sysctls are changed: %w", err)
+	}
+	if then == nil {
+		return nil
+	}
+	return then()
 }

@@ -1,0 +1,160 @@
+package network
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+)
+
+func testConfig(t *testing.T, cidrs ...string) Config {
+	t.Helper()
+	c := Config{Names: machine.NamesOf("nettest"), ConfDir: filepath.Join(t.TempDir(), "cni"), StateDir: filepath.Join(t.TempDir(), "net")}
+	for _, s := range cidrs {
+		c.PodCIDRs = append(c.PodCIDRs, netip.MustParsePrefix(s))
+	}
+	return c
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for _, c := range []struct {
+		cidrs []string
+		want  string
+	}{
+		{nil, "no pod range"},
+		{[]string{"10.0.0.1/24"}, "10.0.0.0/24"},
+		{[]string{"10.0.0.0/24", "10.0.1.0/24"}, "one range of each family"},
+		{[]string{"10.0.0.0/31"}, "no room"},
+		{[]string{"fd00::/128"}, "no room"},
+	} {
+		if _, err := testConfig(t, c.cidrs...).validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want an error with %q", c.cidrs, err, c.want)
+		}
+	}
+}
+
+// libcni reads what we write, and finds the range, the gateway and a table of the
+// cluster's own in it.
+func TestConflist(t *testing.T) {
+	c, err := testConfig(t, "10.1.2.0/24", "fd00:1::/64").validate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.writeConflist(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := libcni.LoadNetworkConf(c.ConfDir, "wp-nettest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Plugins) != 2 || list.Plugins[0].Network.Type != "bridge" || list.Plugins[1].Network.Type != "portmap" {
+		t.Errorf("plugins %+v", list.Plugins)
+	}
+	var doc any
+	if err := json.Unmarshal(list.Bytes, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"10.1.2.0/24"`, `"fd00:1::/64"`, `"::/0"`, `"wp-nettest"`, `"wp-nettest-hostports"`} {
+		if !strings.Contains(string(list.Bytes), want) {
+			t.Errorf("the configuration has no %s:\n%s", want, list.Bytes)
+		}
+	}
+	files, err := os.ReadDir(c.ConfDir)
+	if err != nil || len(files) != 1 {
+		t.Errorf("files %v (%v)", files, err)
+	}
+}
+
+// The rule is one for each family, is replaced and not added to, and spares what
+// stays in the cluster. All in a network namespace of its own.
+func TestMasqueradeRule(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	c := testConfig(t, "10.1.2.0/24", "fd00:1::/64")
+	c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/32")}
+	for range 2 {
+		if err := masquerade(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	rules := string(out)
+	for _, want := range []string{
+		"ip saddr 10.1.2.0/24 ip daddr != { 10.1.0.0/16, 224.0.0.0/4 } masquerade",
+		"ip6 saddr fd00:1::/64 ip6 daddr != { fd00::/32, ff00::/8 } masquerade",
+	} {
+		if strings.Count(rules, want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, rules)
+		}
+	}
+	if err := machine.RemoveTables(t.Context(), machine.NamesOf("nettest2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := machine.RemoveTables(t.Context(), c.Names); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(out) != 0 {
+		t.Errorf("rules are left (%v):\n%s", err, out)
+	}
+}
+
+// The first cluster's old values are set back by the last to leave, in whatever
+// order they come and go. On a value that exists and that nobody minds.
+func TestSysctlsAreSetBack(t *testing.T) {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	const name = "net/ipv4/ip_forward"
+	value := func() string {
+		// /proc/sys/net shows the network namespace of the thread that opens it.
+		data, err := os.ReadFile(sysctlRoot + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(data))
+	}
+	path := filepath.Join(t.TempDir(), "record")
+	wanted := func() map[string]string { return map[string]string{name: "1", "net/bridge/absent": "1"} }
+	before := value()
+	if before != "0" {
+		if err := os.WriteFile(sysctlRoot+name, []byte("0"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, cluster := range []string{"one", "two", "one"} {
+		if err := setSysctls(path, cluster, wanted()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct{ leaves, want string }{{"one", "1"}, {"stranger", "1"}, {"two", "0"}, {"two", "0"}} {
+		if err := restoreSysctls(path, step.leaves); err != nil {
+			t.Fatal(err)
+		}
+		if v := value(); v != step.want {
+			t.Errorf("after %s left, the value is %s, want %s", step.leaves, v, step.want)
+		}
+	}
+	if err := os.WriteFile(path, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := setSysctls(path, "one", wanted()); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a damaged record: %v", err)
+	}
+}

@@ -134,11 +134,11 @@ func (a *assembly) learn(m map[string]string, at time.Time) {
 	if at.Before(t.first) {
 		t.first = at
 	}
-	unnamed := t.name == "" || t.resource == ""
 	t.fill(m)
-	if unnamed && t.name != "" && t.resource != "" {
-		k := nameKey(t.resource, t.namespace, t.name)
-		a.names[k] = append(a.names[k], t)
+	for _, k := range namesOf(m) {
+		if !slices.Contains(a.names[k], t) {
+			a.names[k] = append(a.names[k], t)
+		}
 	}
 }
 
@@ -147,7 +147,7 @@ func (t *thing) fill(m map[string]string) {
 		field *string
 		value string
 	}{
-		{&t.kind, m[string(KindKey)]}, {&t.resource, resourceOfAttrs(m)}, {&t.namespace, m[string(NamespaceKey)]},
+		{&t.kind, kindOf(m)}, {&t.resource, requested(m)}, {&t.namespace, m[string(NamespaceKey)]},
 		{&t.name, m[string(NameKey)]}, {&t.owner, m[string(OwnerUIDKey)]},
 	} {
 		if *f.field == "" {
@@ -199,24 +199,25 @@ func (a *assembly) own(s *Span) *thing {
 			}
 		}
 	}
-	k := nameKey(resourceOfAttrs(s.Attrs), s.Get(NamespaceKey), s.Get(NameKey))
-	if k == "" {
-		return nil
-	}
+	keys := namesOf(s.Attrs)
 	// Of several objects that had the name, the last one that was known by the time the step ended.
-	if list := a.names[k]; len(list) > 0 {
-		best := list[0]
-		for _, t := range list {
-			if !t.first.After(s.End) {
+	var best *thing
+	for _, k := range keys {
+		for _, t := range a.names[k] {
+			if best == nil || !t.first.After(s.End) {
 				best = t
 			}
 		}
+	}
+	if best != nil || len(keys) == 0 {
 		return best
 	}
-	t := a.objects[k]
+	t := a.objects[keys[0]]
 	if t == nil {
-		t = &thing{key: k, first: s.Start}
-		a.objects[k] = t
+		t = &thing{key: keys[0], first: s.Start}
+		for _, k := range keys {
+			a.objects[k] = t
+		}
 	}
 	t.fill(s.Attrs)
 	return t
@@ -243,8 +244,7 @@ func (a *assembly) root() *thing {
 	if a.query.UID != "" {
 		return a.objects[a.query.UID]
 	}
-	for _, resource := range []string{pluralOf(a.query.Kind), strings.ToLower(a.query.Kind)} {
-		k := nameKey(resource, a.query.Namespace, a.query.Name)
+	for _, k := range a.query.names() {
 		if list := a.names[k]; len(list) > 0 {
 			latest := list[len(list)-1]
 			if a.query.All {
@@ -298,11 +298,15 @@ func (a *assembly) begin(root *thing, j *Journey) *Span {
 			}
 			continue
 		}
-		if g, err := strconv.ParseInt(s.Get(GenerationKey), 10, 64); err == nil && g > j.Generation {
+		if g, err := strconv.ParseInt(s.Get(GenerationKey), 10, 64); err == nil && (g > j.Generation || g == j.Generation && !system && made != nil && scales(made)) {
 			made, j.Generation = s, g
 		}
 		if last == nil || !system || s.Get(VerbKey) == "create" {
 			last = s
+		}
+		if made != nil && scales(s) {
+			made = s // a Scale does not tell the generation that it makes
+			j.Generation++
 		}
 	}
 	apply := cmp.Or(made, last)
@@ -329,9 +333,11 @@ func (a *assembly) begin(root *thing, j *Journey) *Span {
 	return apply
 }
 
-// isWrite: the span is a request that writes the object itself.
+func scales(s *Span) bool { return strings.HasSuffix(s.Get(ResourceKey), "/scale") }
+
+// isWrite: the span is a request that writes what the user wants of the object.
 func isWrite(s *Span) bool {
-	if s.Name != Request || strings.Contains(s.Get(ResourceKey), "/") {
+	if s.Name != Request || strings.Contains(s.Get(ResourceKey), "/") && !scales(s) {
 		return false
 	}
 	switch s.Get(VerbKey) {
@@ -387,7 +393,11 @@ func (a *assembly) step(s *Span, t *thing) *Step {
 	}
 	for _, c := range a.children[idOf(s)] {
 		if a.home[c] == t && c != s {
-			st.Steps = append(st.Steps, a.step(c, t))
+			below := a.step(c, t)
+			if c.Name == Authenticate && below.Summary == "" {
+				below.Summary = s.Get(UserKey)
+			}
+			st.Steps = append(st.Steps, below)
 		}
 	}
 	return st

@@ -157,6 +157,19 @@ func TestJourneyShowsTheLatestGeneration(t *testing.T) {
 	}
 }
 
+func TestJourneyOfAScale(t *testing.T) {
+	r := &recorder{}
+	r.apply(0, 1)
+	r.rollout(0, "web-abc", "web-abc-1")
+	r.span("", "apiserver", trace.Request, 5000, 5001, trace.NamespaceKey.String("default"), trace.NameKey.String("web"), trace.KindKey.String("Scale"), trace.UIDKey.String("d1"),
+		trace.VerbKey.String("patch"), trace.ResourceKey.String("deployments.apps/scale"), trace.UserKey.String("admin"), trace.StatusKey.Int(200))
+	r.rollout(5000, "web-abc", "web-abc-2")
+	j := story(t, r, deployment)
+	if j.Kind != "Deployment" || !j.Start.Equal(at(5000)) || j.Outcome != "1 of 1 pods running, the last after 223ms" {
+		t.Errorf("got %s from %v: %s", j.Kind, j.Start, j.Outcome)
+	}
+}
+
 func TestJourneyOfARefusal(t *testing.T) {
 	r := &recorder{}
 	req := r.span("", "apiserver", trace.Request, 0, 3, trace.NamespaceKey.String("default"), trace.NameKey.String("web"),

@@ -180,9 +180,7 @@ func keysOf(s *Span) []string {
 		if uid := m[string(OwnerUIDKey)]; uid != "" {
 			keys = append(keys, "owner "+uid)
 		}
-		if k := nameKey(resourceOfAttrs(m), m[string(NamespaceKey)], m[string(NameKey)]); k != "" {
-			keys = append(keys, k)
-		}
+		keys = append(keys, namesOf(m)...)
 	}
 	add(s.Attrs)
 	for _, e := range s.Events {
@@ -199,18 +197,38 @@ func nameKey(resource, namespace, name string) string {
 	return "name " + resource + " " + namespace + " " + name
 }
 
-// resourceOfAttrs names the kind of a span's object by its plural in lower
-// case: requests know only that, others only the kind.
-func resourceOfAttrs(m map[string]string) string {
-	if kind := m[string(KindKey)]; kind != "" {
-		return pluralOf(kind)
+// namesOf are the keys of the name of a span's object: by the plural of its kind
+// in lower case, as requests know it and as one guesses it of the kind; the two can differ.
+func namesOf(m map[string]string) []string {
+	var keys []string
+	for _, r := range []string{requested(m), pluralOf(kindOf(m))} {
+		if k := nameKey(r, m[string(NamespaceKey)], m[string(NameKey)]); k != "" && !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
 	}
+	return keys
+}
+
+// requested is the resource that a request names, without its group: "deployments".
+func requested(m map[string]string) string {
 	r, _, _ := strings.Cut(m[string(ResourceKey)], "/")
 	r, _, _ = strings.Cut(r, ".")
 	return r
 }
 
+// kindOf is the kind of a span's object. What a subresource reads and writes
+// (a Scale, a Binding) is another kind than the object's.
+func kindOf(m map[string]string) string {
+	if strings.Contains(m[string(ResourceKey)], "/") {
+		return ""
+	}
+	return m[string(KindKey)]
+}
+
 func pluralOf(kind string) string {
+	if kind == "" {
+		return ""
+	}
 	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
 	return plural.Resource
 }
@@ -241,6 +259,11 @@ type Query struct {
 	UID       string // "" = the latest object of that name
 	// All shows earlier generations and incarnations, too, and every status update.
 	All bool
+}
+
+// names are the keys that the object may be known by: Kind may be a kind or a plural.
+func (q Query) names() []string {
+	return []string{nameKey(pluralOf(q.Kind), q.Namespace, q.Name), nameKey(strings.ToLower(q.Kind), q.Namespace, q.Name)}
 }
 
 // Journey assembles what is known of an object's way.
@@ -274,13 +297,9 @@ func (s *Store) collect(q Query) ([]Span, Known) {
 			}
 		}
 	}
-	resource := pluralOf(q.Kind)
-	if s.indexes[nameKey(resource, q.Namespace, q.Name)] == nil {
-		resource = strings.ToLower(q.Kind)
+	for _, key := range q.names() {
+		take(s.indexes[key], func(m map[string]string) bool { return slices.Contains(namesOf(m), key) })
 	}
-	take(s.indexes[nameKey(resource, q.Namespace, q.Name)], func(m map[string]string) bool {
-		return m[string(NameKey)] == q.Name && m[string(NamespaceKey)] == q.Namespace && resourceOfAttrs(m) == resource
-	})
 	if q.UID != "" {
 		take(s.indexes["uid "+q.UID], func(m map[string]string) bool { return m[string(UIDKey)] == q.UID })
 	}

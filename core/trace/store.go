@@ -110,11 +110,16 @@ func (s *Store) forget(e *entry) {
 		}
 		delete(s.byID, spanID{e.span.Trace, e.span.ID})
 		for _, k := range e.keys {
-			left := slices.DeleteFunc(s.indexes[k], func(x *entry) bool { return x == e })
-			if len(left) == 0 {
+			list := s.indexes[k]
+			i := slices.Index(list, e)
+			switch {
+			case len(list) == 1:
 				delete(s.indexes, k)
-			} else {
-				s.indexes[k] = left
+			case i == 0: // the usual case: what is oldest goes first
+				list[0] = nil
+				s.indexes[k] = list[1:]
+			default:
+				s.indexes[k] = slices.Delete(list, i, i+1)
 			}
 		}
 	}

@@ -132,7 +132,7 @@ func (h *Hook) patchTree(doc any, kind string, op *PatchOp) (any, error) {
 		if err := json.Unmarshal(op.Value, &value); err != nil {
 			return nil, fmt.Errorf("the value is no JSON: %w", err)
 		}
-		value = integers(value)
+		value = Integers(value)
 		if op.Op != "test" {
 			return setTree(doc, tokens, value, op.Op)
 		}
@@ -162,8 +162,8 @@ func (h *Hook) patchTree(doc any, kind string, op *PatchOp) (any, error) {
 	return nil, errors.New("unknown operation: add, replace, remove, move, copy or test was expected")
 }
 
-// integers turns whole numbers into int64, as trees of API objects have them.
-func integers(v any) any {
+// Integers turns whole numbers into int64, as trees of API objects have them.
+func Integers(v any) any {
 	switch x := v.(type) {
 	case float64:
 		if x == float64(int64(x)) && x > -1<<53 && x < 1<<53 {
@@ -171,11 +171,11 @@ func integers(v any) any {
 		}
 	case map[string]any:
 		for k := range x {
-			x[k] = integers(x[k])
+			x[k] = Integers(x[k])
 		}
 	case []any:
 		for i := range x {
-			x[i] = integers(x[i])
+			x[i] = Integers(x[i])
 		}
 	}
 	return v

@@ -58,14 +58,23 @@ func (m *Module) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 // With lends an instance to f. An error of f that is no GuestError throws the
 // instance away and counts against the breaker.
 func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
+	return m.Guard(func() error {
+		in, err := m.acquire(ctx)
+		if err == nil {
+			err = f(in)
+			m.release(in, err)
+		}
+		return err
+	})
+}
+
+// Guard runs f unless the breaker is open, and counts its faults. It is for
+// holders of leased instances; With does it by itself.
+func (m *Module) Guard(f func() error) error {
 	if ok, wait := m.breaker.allow(time.Now()); !ok {
 		return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s", breakerThreshold, wait.Round(10*time.Millisecond))}
 	}
-	in, err := m.acquire(ctx)
-	if err == nil {
-		err = f(in)
-		m.release(in, err)
-	}
+	err := f()
 	var fault *Fault
 	failed := errors.As(err, &fault) && fault.Kind != Canceled && fault.Kind != Busy
 	m.breaker.done(failed, time.Now())

@@ -2,16 +2,97 @@ package loader
 
 import (
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/point/authorization"
+	"github.com/wasmplane/wasmplane/plugins/point/nodeadmission"
+	"github.com/wasmplane/wasmplane/plugins/point/reconcile"
+	"github.com/wasmplane/wasmplane/plugins/point/scheduling"
 )
 
-// adapters are a plugin's faces at the points of core.
+// adapters are a plugin's faces at the points of core; nil where it has none.
 type adapters struct {
-	admission admission.Plugin
+	admission  admission.Plugin
+	authorizer authz.Authorizer
+	scheduling framework.Plugin
+	reconciler controllers.Reconciler
+	node       nodeadmission.Admitter
 }
 
-// adapt makes the adapters that the version in force calls for.
-func (l *Loader) adapt(p *point.Plugin, _ adapters) adapters {
-	return adapters{admission: pointadmission.New(p, l.cfg.Namespaces)}
+// adapt makes the adapters that the version in force calls for. Those that keep
+// something (a node table, a running control loop) are kept.
+func (l *Loader) adapt(p *point.Plugin, before adapters) adapters {
+	return adapters{
+		admission:  pointadmission.New(p, l.cfg.Namespaces),
+		authorizer: authorization.New(p),
+		scheduling: scheduling.New(p, before.scheduling),
+		reconciler: reconcile.New(p, before.reconciler),
+		node:       nodeadmission.New(p),
+	}
+}
+
+// release gives up what adapters hold of a plugin that is gone.
+func (a adapters) release() {
+	if j, ok := a.scheduling.(*scheduling.Judge); ok {
+		j.Close()
+	}
+}
+
+// AdmissionPlugins are the admission plugins, in order.
+func (l *Loader) AdmissionPlugins() []admission.Plugin {
+	return collect(l, func(s *slot) admission.Plugin { return s.adapters.admission })
+}
+
+// Authorizers are the authorizers that stand before RBAC, and those behind it, in order.
+func (l *Loader) Authorizers() (before, after []authz.Authorizer) {
+	at := func(order string) []authz.Authorizer {
+		return collect(l, func(s *slot) authz.Authorizer {
+			if s.entry.Authorization.Order != order {
+				return nil
+			}
+			return s.adapters.authorizer
+		})
+	}
+	return at("before"), at("after")
+}
+
+// WeightedPlugin is a scheduling plugin with the weight of its scores.
+type WeightedPlugin struct {
+	framework.Plugin
+	Weight int64
+}
+
+// SchedulerPlugins are the scheduling plugins, in order.
+func (l *Loader) SchedulerPlugins() []WeightedPlugin {
+	var out []WeightedPlugin
+	for _, s := range l.list() {
+		if s.adapters.scheduling != nil {
+			out = append(out, WeightedPlugin{s.adapters.scheduling, s.entry.Scheduling.Weight})
+		}
+	}
+	return out
+}
+
+// Reconcilers are the control loops, in order.
+func (l *Loader) Reconcilers() []controllers.Reconciler {
+	return collect(l, func(s *slot) controllers.Reconciler { return s.adapters.reconciler })
+}
+
+// NodeAdmitters are the node admission plugins, in order.
+func (l *Loader) NodeAdmitters() []nodeadmission.Admitter {
+	return collect(l, func(s *slot) nodeadmission.Admitter { return s.adapters.node })
+}
+
+func collect[T comparable](l *Loader, of func(*slot) T) []T {
+	var none T
+	var out []T
+	for _, s := range l.list() {
+		if a := of(s); a != none {
+			out = append(out, a)
+		}
+	}
+	return out
 }

@@ -26,7 +26,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
@@ -130,7 +129,9 @@ func (l *Loader) Apply(ctx context.Context, entries []manifest.Entry) error {
 	}
 	l.publish(next)
 	for name, gone := range before {
-		l.retire(gone.plugin.Swap(nil))
+		old := gone.plugin.Swap(nil)
+		gone.adapters.release()
+		l.retire(old)
 		l.metrics.Forget(name)
 		l.cfg.Logger.Info("plugin unloaded", "plugin", name)
 	}
@@ -152,7 +153,9 @@ func (l *Loader) replace(ctx context.Context, s *slot, e manifest.Entry) (*slot,
 			l.cfg.Logger.Error("new version of a plugin could not be loaded; the one before stays in force", "plugin", e.Name, "digest", cur.Digest, "error", err)
 		}
 	} else {
-		l.retire(s.plugin.Swap(v))
+		old := s.plugin.Swap(v)
+		s.adapters.release() // what is kept in an instance of the old version is made anew
+		l.retire(old)
 		l.cfg.Logger.Info("plugin loaded", "plugin", e.Name, "version", v.Manifest.Version, "digest", v.Digest,
 			"points", v.Manifest.Points(), "took", time.Since(start).Round(time.Microsecond))
 	}
@@ -391,15 +394,4 @@ func (l *Loader) Close(ctx context.Context) error {
 	err := l.Apply(ctx, nil)
 	l.retiring.Wait()
 	return errors.Join(err, l.host.Close())
-}
-
-// AdmissionPlugins are the admission plugins, in order.
-func (l *Loader) AdmissionPlugins() []admission.Plugin {
-	var out []admission.Plugin
-	for _, s := range l.list() {
-		if s.adapters.admission != nil {
-			out = append(out, s.adapters.admission)
-		}
-	}
-	return out
 }

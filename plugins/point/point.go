@@ -251,4 +251,3 @@ func (c *Call) Stack() string {
 	}
 	return ""
 }
-

@@ -1,0 +1,240 @@
+package scheduling
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/host"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/point"
+)
+
+// untraced is ctx without its span.
+func untraced(ctx context.Context) context.Context {
+	return oteltrace.ContextWithSpanContext(ctx, oteltrace.SpanContext{})
+}
+
+// Judge is framework.Judge over a plugin with a node table.
+type Judge struct {
+	plugin *point.Plugin
+
+	mu    sync.Mutex // one cycle at a time has the table
+	table *table     // nil until the first cycle, and after a fault
+}
+
+// table is the state of the instance that holds the nodes.
+type table struct {
+	version  *point.Version
+	hook     *point.Hook
+	instance *host.Instance
+	at       uint32 // address of the rows in the guest's memory
+	rows     int
+	seen     []int64 // generation of each row
+	nodes    int64   // NodesGeneration that the rows belong to
+	snapshot int64   // Generation that the rows are up to date with
+	strings  abi.Interner
+	input    []byte
+}
+
+// Name implements framework.Plugin.
+func (j *Judge) Name() string { return j.plugin.Name() }
+
+// Close gives the instance back. The next cycle takes another.
+func (j *Judge) Close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.drop()
+}
+
+func (j *Judge) drop() {
+	if j.table != nil {
+		j.table.version.Module.Return(j.table.instance)
+		j.table = nil
+	}
+}
+
+// Judge implements framework.Judge.
+func (j *Judge) Judge(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot) ([]framework.Verdict, *framework.Status) {
+	c := &point.Call{Plugin: j.plugin}
+	start := time.Now()
+	verdicts, outcome := j.ask(ctx, c, p, snap)
+	if errors.Is(c.Err, host.ErrClosed) { // swapped in between: the new version answers
+		c = &point.Call{Plugin: j.plugin}
+		verdicts, outcome = j.ask(ctx, c, p, snap)
+	}
+	c.Usage.Duration = time.Since(start)
+	if outcome.Decision == "" && c.Err == nil {
+		return make([]framework.Verdict, len(snap.Nodes)), nil // the plugin takes no part any more
+	}
+	outcome.Span = string(abi.SchedulingTable)
+	c.Record(ctx, abi.SchedulingTable, outcome)
+	if c.Err != nil && c.Mode() == manifest.Enforce {
+		if st := failed(c, manifest.Fail); st != nil {
+			return nil, st
+		}
+	}
+	if c.Err != nil || c.Mode() != manifest.Enforce {
+		return make([]framework.Verdict, len(snap.Nodes)), nil
+	}
+	return verdicts, nil
+}
+
+// ask brings the table up to date and calls the plugin.
+func (j *Judge) ask(ctx context.Context, c *point.Call, p *framework.PodInfo, snap *framework.Snapshot) ([]framework.Verdict, point.Outcome) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	v := j.plugin.Current()
+	if v == nil {
+		c.Err = point.ErrNotLoaded
+		return nil, point.Outcome{}
+	}
+	c.Version, c.Hook = v, v.Hook(abi.SchedulingTable)
+	if v.Err != nil {
+		c.Fail(v.Err)
+		return nil, point.Outcome{}
+	}
+	if c.Hook == nil {
+		j.drop()
+		return nil, point.Outcome{}
+	}
+	var verdicts []framework.Verdict
+	outcome := point.Outcome{Decision: "score"}
+	c.Err = v.Module.Guard(func() error {
+		err := j.prepare(ctx, v, c.Hook, snap)
+		if err != nil {
+			return err
+		}
+		if c.Answer, c.Usage, err = j.table.call(ctx, p); err != nil {
+			return err
+		}
+		verdicts, outcome.Message, err = verdictsOf(c.Hook, j.Name(), c.Answer, len(snap.Nodes))
+		return err
+	})
+	var answered *host.GuestError
+	if c.Err != nil && !errors.As(c.Err, &answered) {
+		j.drop()
+	}
+	return verdicts, outcome
+}
+
+// prepare leases an instance where there is none of this version, and writes the
+// rows of nodes that changed.
+func (j *Judge) prepare(ctx context.Context, v *point.Version, h *point.Hook, snap *framework.Snapshot) error {
+	if j.table != nil && (j.table.version != v || j.table.strings.Full()) {
+		j.drop()
+	}
+	if j.table == nil {
+		in, err := v.Module.Lease(ctx)
+		if err != nil {
+			return err
+		}
+		j.table = &table{version: v, hook: h, instance: in, nodes: -1}
+	}
+	t := j.table
+	if t.nodes != snap.NodesGeneration || t.rows != len(snap.Nodes) {
+		if err := t.reserve(ctx, snap); err != nil {
+			return err
+		}
+	} else if t.snapshot == snap.Generation {
+		return nil
+	}
+	return t.update(snap)
+}
+
+// reserve makes the guest have room for every node; all rows are to be written.
+func (t *table) reserve(ctx context.Context, snap *framework.Snapshot) error {
+	n := len(snap.Nodes)
+	at, err := t.instance.Invoke(ctx, "reserve", uint64(n))
+	if err != nil {
+		return err
+	}
+	if uint32(at) == 0 && n > 0 {
+		return &host.Fault{Plugin: t.version.Entry.Name, Kind: host.Refused, Detail: fmt.Sprintf("it has no room for %d nodes (limits.memory)", n)}
+	}
+	t.at, t.rows, t.nodes = uint32(at), n, snap.NodesGeneration
+	t.seen = make([]int64, n)
+	for i := range t.seen {
+		t.seen[i] = -1
+	}
+	return nil
+}
+
+const cellSize = 8
+
+func (t *table) update(snap *framework.Snapshot) error {
+	stride := len(t.hook.Columns) * cellSize
+	rows, ok := t.instance.View(t.at, uint32(t.rows*stride))
+	if !ok || t.at%cellSize != 0 {
+		return &host.Fault{Plugin: t.version.Entry.Name, Kind: host.BadPointer, Detail: fmt.Sprintf("reserve answered %#x for %d rows of %d bytes, which is not aligned or outside of its memory", t.at, t.rows, stride)}
+	}
+	paths := t.hook.NodePaths()
+	for i, n := range snap.Nodes {
+		if t.seen[i] == n.Generation {
+			continue
+		}
+		doc := &nodeDocument{
+			Node: nodeObject(n.Node), Allocatable: resources(&n.Allocatable), Requested: resources(&n.Requested),
+			NonZero: resources(&n.NonZero), Pods: len(n.Pods), ImageSizes: n.ImageSizes,
+		}
+		for c := range t.hook.Columns {
+			cell := t.hook.Columns[c].Cell(doc, paths[c], &t.strings)
+			binary.LittleEndian.PutUint64(rows[i*stride+c*cellSize:], uint64(cell))
+		}
+		t.seen[i] = n.Generation
+	}
+	t.snapshot = snap.Generation
+	return nil
+}
+
+// call passes the number of rows and the pod's cells, and gets a byte for each row.
+func (t *table) call(ctx context.Context, p *framework.PodInfo) ([]byte, host.Usage, error) {
+	t.input = binary.LittleEndian.AppendUint64(t.input[:0], uint64(t.rows))
+	doc := &podDocument{Pod: podObject(p.Pod), Requests: resources(&p.Requests), NonZero: resources(&p.NonZero)}
+	paths := t.hook.PodPaths()
+	for c := range t.hook.Pod {
+		t.input = binary.LittleEndian.AppendUint64(t.input, uint64(t.hook.Pod[c].Cell(doc, paths[c], &t.strings)))
+	}
+	return t.instance.Call(ctx, t.hook.Op, t.input)
+}
+
+// verdictsOf reads the answer; statuses of one kind are shared, as they are not changed.
+func verdictsOf(h *point.Hook, plugin string, answer []byte, n int) ([]framework.Verdict, string, error) {
+	if len(answer) != n {
+		return nil, "", bad(plugin, fmt.Sprintf("it judged %d of %d nodes", len(answer), n))
+	}
+	var statuses [256]*framework.Status
+	fitting := 0
+	out := make([]framework.Verdict, n)
+	for i, b := range answer {
+		if b >= abi.VerdictScore && b <= abi.VerdictScore+100 {
+			out[i].Score = int64(b - abi.VerdictScore)
+			fitting++
+			continue
+		}
+		if statuses[b] == nil {
+			v, err := h.ParseVerdict(b)
+			if err != nil {
+				return nil, "", bad(plugin, err.Error())
+			}
+			code := framework.Unschedulable
+			if v.Unresolvable {
+				code = framework.Unresolvable
+			}
+			statuses[b] = framework.NewStatus(code, v.Reason)
+		}
+		out[i].Status = statuses[b]
+	}
+	return out, fmt.Sprintf("%d of %d nodes fit", fitting, n), nil
+}
+
+func bad(plugin, detail string) error {
+	return &host.Fault{Plugin: plugin, Kind: point.BadAnswer, Detail: detail}
+}

@@ -1,0 +1,369 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	testTable = "wp-test-proxy"
+	vip       = "10.96.0.10"
+)
+
+// running is a proxy on the lab's node.
+type running struct {
+	*lab
+	client *fake.Clientset
+	stop   func()
+}
+
+func start(t *testing.T, l *lab, objects ...any) *running {
+	t.Helper()
+	r := &running{lab: l, client: fake.NewClientset()}
+	for _, o := range objects {
+		r.put(o)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory := informers.NewSharedInformerFactory(r.client, 0)
+	made := make(chan *Proxy, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- l.in("node", func() error {
+			p, err := New(Config{
+				Table: testTable, Node: "n1", Informers: factory, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Check: 50 * time.Millisecond,
+			})
+			made <- p
+			if err != nil {
+				return err
+			}
+			factory.Start(ctx.Done())
+			return p.Run(ctx)
+		})
+	}()
+	r.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		factory.Shutdown()
+	}
+	t.Cleanup(cancel)
+	p := <-made
+	if p == nil {
+		t.Fatal(<-done)
+	}
+	select {
+	case <-p.Ready():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the proxy is not ready after 20 s")
+	}
+	return r
+}
+
+// put creates or updates an object.
+func (r *running) put(o any) {
+	r.t.Helper()
+	var err error
+	ctx := context.Background()
+	switch o := o.(type) {
+	case *corev1.Service:
+		api := r.client.CoreV1().Services(o.Namespace)
+		if _, err = api.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			_, err = api.Update(ctx, o, metav1.UpdateOptions{})
+		}
+	case *discoveryv1.EndpointSlice:
+		api := r.client.DiscoveryV1().EndpointSlices(o.Namespace)
+		if _, err = api.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			_, err = api.Update(ctx, o, metav1.UpdateOptions{})
+		}
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func service(name, ip string, change ...func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, SessionAffinity: corev1.ServiceAffinityNone,
+			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		},
+	}
+	for _, f := range change {
+		f(s)
+	}
+	return s
+}
+
+func nodePort(n int32) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.Ports[0].NodePort, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, n, corev1.ServiceExternalTrafficPolicyCluster
+	}
+}
+
+func localOnly(s *corev1.Service) {
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func slice(service string, node string, ips ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(8080))}},
+	}
+	for _, ip := range ips {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+	}
+	return s
+}
+
+func (r *running) want(from, to, answer string) {
+	r.t.Helper()
+	got, err := r.get(from, to)
+	if err != nil || !strings.HasPrefix(got, answer) {
+		r.t.Errorf("%s to %s: %q, %v; want %q", from, to, got, err, answer)
+	}
+}
+
+func (r *running) refused(from, to string) {
+	r.t.Helper()
+	began := time.Now()
+	if got, err := r.get(from, to); !errors.Is(err, syscall.ECONNREFUSED) || time.Since(began) > time.Second {
+		r.t.Errorf("%s to %s: %q, %v after %s; want a refusal at once", from, to, got, err, time.Since(began))
+	}
+}
+
+func TestServicesAreReachedFromEverywhere(t *testing.T) {
+	l := newLab(t)
+	one, oneIP := l.pod(5)
+	two, twoIP := l.pod(6)
+	l.serve(one, "tcp", ":8080")
+	l.serve(two, "tcp", ":8080")
+	r := start(t, l,
+		service("web", vip, nodePort(30080)), slice("web", "n1", oneIP, twoIP),
+		service("self", "10.96.0.11"), slice("self", "n1", oneIP),
+		service("kept", "10.96.0.12", nodePort(30081), localOnly), slice("kept", "n1", twoIP),
+		service("away", "10.96.0.13", nodePort(30082), localOnly), slice("away", "n2", twoIP),
+		service("nobody", "10.96.0.14", nodePort(30083)),
+	)
+	defer r.stop()
+
+	t.Run("a pod reaches all endpoints, with its own address", func(t *testing.T) {
+		seen := map[string]bool{}
+		for range 40 {
+			got, err := r.get(two, vip+":80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[got] = true
+		}
+		// What two sends to itself comes from the node: that is the hairpin.
+		if len(seen) != 2 || !seen[one+" "+twoIP] {
+			t.Errorf("answers %v", seen)
+		}
+	})
+	t.Run("the node", func(*testing.T) { r.want("node", vip+":80", "pod") })
+	t.Run("a pod that reaches itself", func(*testing.T) { r.want(one, "10.96.0.11:80", one) })
+	t.Run("a node port from outside, with the node's address", func(*testing.T) { r.want("client", nodeIP+":30080", "pod") })
+	t.Run("a node port whose policy keeps the client's address", func(*testing.T) {
+		r.want("client", nodeIP+":30081", two+" "+clientIP)
+	})
+	t.Run("such a port without endpoints here is silent, so that a load balancer goes elsewhere", func(t *testing.T) {
+		if got, err := r.get("client", nodeIP+":30082"); !timedOut(err) {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	t.Run("but from inside it leads anywhere", func(*testing.T) {
+		r.want(one, nodeIP+":30082", two)
+		r.want("node", nodeIP+":30082", two)
+	})
+	t.Run("without endpoints connections are refused", func(*testing.T) {
+		for _, from := range []string{one, "node"} {
+			r.refused(from, "10.96.0.14:80")
+			r.refused(from, nodeIP+":30083")
+		}
+		r.refused("client", nodeIP+":30083")
+	})
+	t.Run("until there is one", func(t *testing.T) {
+		r.put(slice("nobody", "n1", oneIP))
+		eventually(t, "the new endpoint answers", func() bool { _, err := r.get(two, "10.96.0.14:80"); return err == nil })
+		r.want("client", nodeIP+":30083", one)
+	})
+	t.Run("a port that is not the Service's is not taken", func(t *testing.T) {
+		if got, err := r.get(one, vip+":81"); err == nil {
+			t.Errorf("answered %q", got)
+		}
+	})
+}
+
+func TestAClientStaysWithItsEndpoint(t *testing.T) {
+	l := newLab(t)
+	one, oneIP := l.pod(5)
+	two, twoIP := l.pod(6)
+	asker, _ := l.pod(7)
+	l.serve(one, "tcp", ":8080")
+	l.serve(two, "tcp", ":8080")
+	sticky := service("web", vip, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })
+	r := start(t, l, sticky, slice("web", "n1", oneIP, twoIP))
+	defer r.stop()
+	first, err := r.get(asker, vip+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 12 {
+		r.want(asker, vip+":80", first)
+	}
+	// The timeout changes, then the affinity goes altogether.
+	sticky = sticky.DeepCopy()
+	sticky.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(int32(100))}}
+	r.put(sticky)
+	eventually(t, "the timeout is 100 s", func() bool {
+		return strings.Contains(r.run("node", "nft", "list", "table", "ip", testTable), "timeout 1m40s")
+	})
+	r.want(asker, vip+":80", "pod")
+	plain := sticky.DeepCopy()
+	plain.Spec.SessionAffinity, plain.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
+	r.put(plain)
+	eventually(t, "the sets are gone", func() bool {
+		return !strings.Contains(r.run("node", "nft", "list", "table", "ip", testTable), "set aff-")
+	})
+	r.want(asker, vip+":80", "pod")
+}
+
+// A UDP client never stops sending from one port; its endpoint goes away.
+func TestUDPClientsFollowTheEndpoints(t *testing.T) {
+	l := newLab(t)
+	one, oneIP := l.pod(5)
+	two, twoIP := l.pod(6)
+	asker, _ := l.pod(7)
+	l.serve(one, "udp", ":8080")
+	l.serve(two, "udp", ":8080")
+	udp := service("dns", vip, func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolUDP })
+	at := func(ip string) *discoveryv1.EndpointSlice {
+		s := slice("dns", "n1", ip)
+		s.Ports[0].Protocol = ptr.To(corev1.ProtocolUDP)
+		return s
+	}
+	r := start(t, l, udp, at(oneIP))
+	defer r.stop()
+	var conn net.Conn
+	if err := l.in(asker, func() (err error) { conn, err = net.Dial("udp4", vip+":80"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ask := func() string {
+		_ = conn.SetDeadline(time.Now().Add(300 * time.Millisecond))
+		if _, err := conn.Write([]byte("x")); err != nil {
+			return err.Error()
+		}
+		buf := make([]byte, 64)
+		n, _ := conn.Read(buf)
+		return string(buf[:n])
+	}
+	if got := ask(); !strings.HasPrefix(got, one) {
+		t.Fatalf("answer %q", got)
+	}
+	r.put(at(twoIP))
+	eventually(t, "the other endpoint answers", func() bool { return strings.HasPrefix(ask(), two) })
+}
+
+func TestOthersTablesAreLeftAloneAndOursIsRepaired(t *testing.T) {
+	l := newLab(t)
+	one, oneIP := l.pod(5)
+	l.serve(one, "tcp", ":8080")
+	l.run("node", "nft", "add table ip theirs; add chain ip theirs c { type filter hook forward priority 0; policy accept; }; add rule ip theirs c counter")
+	theirs := func() string { return l.run("node", "nft", "-s", "list", "table", "ip", "theirs") }
+	before := theirs()
+	r := start(t, l, service("web", vip), slice("web", "n1", oneIP))
+	r.want("node", vip+":80", one)
+	l.run("node", "nft", "delete", "table", "ip", testTable)
+	eventually(t, "the table is back", func() bool { _, err := r.get("node", vip+":80"); return err == nil })
+	r.stop()
+	r.want("node", vip+":80", one) // with the proxy gone Services work on
+	for range 2 {
+		if err := l.in("node", func() error { return Cleanup(t.Context(), testTable) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := l.run("node", "nft", "list", "tables"); strings.Contains(left, testTable) {
+		t.Errorf("left behind: %s", left)
+	}
+	if after := theirs(); after != before {
+		t.Errorf("their table was\n%s\nand is\n%s", before, after)
+	}
+}
+
+func TestHealthCheckNodePort(t *testing.T) {
+	l := newLab(t)
+	r := start(t, l, service("web", vip, nodePort(30080), localOnly, func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, 31000
+	}), slice("web", "n2", "10.244.1.5"))
+	defer r.stop()
+	status := func() string {
+		var line string
+		err := l.in("client", func() error {
+			c, err := net.DialTimeout("tcp4", nodeIP+":31000", time.Second)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			_, _ = fmt.Fprintf(c, "GET /healthz HTTP/1.0\r\n\r\n")
+			buf := make([]byte, 16)
+			n, err := c.Read(buf)
+			line = string(buf[:n])
+			return err
+		})
+		if err != nil {
+			return err.Error()
+		}
+		return line
+	}
+	if got := status(); !strings.Contains(got, "503") {
+		t.Errorf("without local endpoints: %q", got)
+	}
+	r.put(slice("web", "n1", "10.244.0.5"))
+	eventually(t, "healthy", func() bool { return strings.Contains(status(), "200") })
+}
+
+// The cost of one change among thousands of Services, which is logged.
+func TestAChangeAmongThousandsOfServices(t *testing.T) {
+	l := newLab(t)
+	one, oneIP := l.pod(5)
+	l.serve(one, "tcp", ":8080")
+	var objects []any
+	const count = 3000
+	for i := range count {
+		ip := fmt.Sprintf("10.97.%d.%d", i/250, i%250+1)
+		name := fmt.Sprintf("s%d", i)
+		objects = append(objects, service(name, ip), slice(name, "n1", fmt.Sprintf("10.244.%d.%d", 1+i/250, i%250+1), "10.244.9.9"))
+	}
+	began := time.Now()
+	r := start(t, l, objects...)
+	defer r.stop()
+	t.Logf("%d services: ready after %s", count, time.Since(began))
+	runtime.GC()
+	r.put(service("late", "10.98.0.1"))
+	r.put(slice("late", "n1", oneIP))
+	began = time.Now()
+	eventually(t, "the late one answers", func() bool { _, err := r.get("node", "10.98.0.1:80"); return err == nil })
+	t.Logf("one more: reachable after %s", time.Since(began))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("one change took %s", took)
+	}
+}

@@ -1,0 +1,156 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/knftables"
+)
+
+// table is our table of one family, in the kernel.
+type table struct {
+	family family
+	name   string
+	nft    knftables.Interface
+}
+
+func openTable(f family, name string) (*table, error) {
+	fam := knftables.IPv4Family
+	if f.ip6 {
+		fam = knftables.IPv6Family
+	}
+	nft, err := knftables.New(fam, name)
+	if err != nil {
+		return nil, fmt.Errorf("the service proxy needs nftables: install the package nftables (nft 1.0.1 or later) and run as root: %w", err)
+	}
+	return &table{f, name, nft}, nil
+}
+
+// rewrite replaces the whole table at once: no packet sees half of it.
+func (t *table) rewrite(ctx context.Context, c *change) error {
+	tx := t.nft.NewTransaction()
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	tx.Add(&knftables.Table{Comment: knftables.PtrTo("services of a wasmplane cluster")})
+	t.skeleton(tx)
+	c.write(tx, t.family)
+	return t.run(ctx, tx)
+}
+
+func (t *table) update(ctx context.Context, c *change) error {
+	tx := t.nft.NewTransaction()
+	c.write(tx, t.family)
+	return t.run(ctx, tx)
+}
+
+func (t *table) run(ctx context.Context, tx *knftables.Transaction) error {
+	if err := t.nft.Run(ctx, tx); err != nil {
+		return fmt.Errorf("write the nftables table %s %s: %w", t.family.word, t.name, err)
+	}
+	return nil
+}
+
+// remove takes the table away; one that is not there is as good.
+func (t *table) remove(ctx context.Context) error {
+	tx := t.nft.NewTransaction()
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	return t.run(ctx, tx)
+}
+
+// intact says whether the table is still there: others flush the whole ruleset.
+func (t *table) intact(ctx context.Context) (bool, error) {
+	chains, err := t.nft.List(ctx, "chain")
+	if knftables.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, want := range []string{"nat-prerouting", "nat-output", "nat-postrouting", "filter-forward", "filter-output", "filter-input", "services"} {
+		if !slices.Contains(chains, want) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (t *table) address() string {
+	if t.family.ip6 {
+		return "ipv6_addr"
+	}
+	return "ipv4_addr"
+}
+
+// skeleton is what every table has, with no Service in it.
+func (t *table) skeleton(tx *knftables.Transaction) {
+	ip := t.family.word
+	for _, m := range []string{mapServices, mapNoIPs} {
+		tx.Add(&knftables.Map{Name: m, Type: t.address() + " . inet_proto . inet_service : verdict"})
+	}
+	for _, m := range []string{mapNodePorts, mapNoPorts} {
+		tx.Add(&knftables.Map{Name: m, Type: "inet_proto . inet_service : verdict"})
+	}
+	tx.Add(&knftables.Set{Name: setHairpin, Type: t.address() + " . " + t.address(), Comment: knftables.PtrTo("a pod that reaches itself by a Service")})
+	rules := func(name string, rules ...string) {
+		tx.Add(&knftables.Chain{Name: name})
+		for _, r := range rules {
+			tx.Add(&knftables.Rule{Chain: name, Rule: r})
+		}
+	}
+	rules(chainReject, "meta l4proto tcp reject with tcp reset", "reject")
+	rules(chainDrop, "drop")
+	loopback := "127.0.0.0/8"
+	if t.family.ip6 {
+		loopback = "::1"
+	}
+	toNode := fmt.Sprintf("fib daddr type local %s daddr != %s", ip, loopback)
+	rules("services",
+		fmt.Sprintf("%s daddr . meta l4proto . th dport vmap @%s", ip, mapServices),
+		fmt.Sprintf("%s meta l4proto . th dport vmap @%s", toNode, mapNodePorts),
+	)
+	rules("no-endpoints",
+		fmt.Sprintf("%s daddr . meta l4proto . th dport vmap @%s", ip, mapNoIPs),
+		fmt.Sprintf("%s meta l4proto . th dport vmap @%s", toNode, mapNoPorts),
+	)
+	t.hooks(tx, ip)
+}
+
+// hooks: the filter hooks come before nat, and see only what begins. The output
+// hook's priority is a number, because nft 1.0.6 does not know its name there.
+func (t *table) hooks(tx *knftables.Transaction, ip string) {
+	hook := func(kind knftables.BaseChainType, name string, at knftables.BaseChainHook, priority string, rules ...string) {
+		tx.Add(&knftables.Chain{
+			Name: name, Type: knftables.PtrTo(kind), Hook: knftables.PtrTo(at), Priority: knftables.PtrTo(knftables.BaseChainPriority(priority)),
+		})
+		for _, r := range rules {
+			tx.Add(&knftables.Rule{Chain: name, Rule: r})
+		}
+	}
+	for name, at := range map[string]knftables.BaseChainHook{
+		"filter-input": knftables.InputHook, "filter-forward": knftables.ForwardHook, "filter-output": knftables.OutputHook,
+	} {
+		hook(knftables.FilterType, name, at, "-110", "ct state new jump no-endpoints")
+	}
+	hook(knftables.NATType, "nat-prerouting", knftables.PreroutingHook, "-100", "jump services")
+	hook(knftables.NATType, "nat-output", knftables.OutputHook, "-100", "jump services")
+	hook(knftables.NATType, "nat-postrouting", knftables.PostroutingHook, "100",
+		fmt.Sprintf("meta mark and %s == 0 %s saddr . %s daddr @%s ct status dnat masquerade fully-random", masqueradeMark, ip, ip, setHairpin),
+		fmt.Sprintf("meta mark and %s == 0 return", masqueradeMark),
+		"meta mark set meta mark xor "+masqueradeMark,
+		"masquerade fully-random",
+	)
+}
+
+func affinitySet(name string, seconds int32, f family) *knftables.Set {
+	kind := "ipv4_addr"
+	if f.ip6 {
+		kind = "ipv6_addr"
+	}
+	return &knftables.Set{
+		Name: name, Type: kind, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
+		Timeout: knftables.PtrTo(time.Duration(seconds) * time.Second),
+	}
+}

@@ -42,14 +42,18 @@ func newWorld(t *testing.T) *world {
 }
 
 // node runs a kubelet over eng until the test ends or stop is called.
-func (w *world) node(name string, eng *simulated.Engine) (stop func()) {
+func (w *world) node(name string, eng *simulated.Engine, change ...func(*kubelet.Config)) (stop func()) {
 	w.t.Helper()
-	k, err := kubelet.New(kubelet.Config{
+	cfg := kubelet.Config{
 		NodeName: name, Client: w.client, Engine: eng, Ground: simulated.NewGround(simulated.GroundConfig{Name: name, Address: "127.0.0.1"}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Objects: objects.New(w.client, nil), Feeds: w.feeds,
 		Delays: pod.Options{CrashInitial: 50 * time.Millisecond, CrashMax: time.Second, ImageInitial: 50 * time.Millisecond, RetryInitial: 20 * time.Millisecond},
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	k, err := kubelet.New(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

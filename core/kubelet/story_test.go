@@ -1,0 +1,309 @@
+package kubelet_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func sim(name, value string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Annotations[simulated.Prefix+name] = value }
+}
+
+func policy(r corev1.RestartPolicy) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.RestartPolicy = r }
+}
+
+// remove deletes a pod as the API does: marked first, gone when its node says so.
+func (w *world) remove(name string) {
+	w.t.Helper()
+	p, err := w.client.CoreV1().Pods("default").Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	now, grace := metav1.Now(), int64(1)
+	p = p.DeepCopy()
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace
+	if _, err := w.client.CoreV1().Pods("default").Update(w.t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			w.t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func waiting(reason string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.State.Waiting != nil && c.State.Waiting.Reason == reason
+		})
+	}
+}
+
+func phase(ph corev1.PodPhase) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return p.Status.Phase == ph }
+}
+
+// eventsOf waits for an event and answers its message.
+func (w *world) event(pod, reason string) string {
+	w.t.Helper()
+	msg := ""
+	w.eventually("event "+reason+" of "+pod, func() bool {
+		list, err := w.client.CoreV1().Events("default").List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false
+		}
+		for _, e := range list.Items {
+			if e.InvolvedObject.Name == pod && e.Reason == reason {
+				msg = e.Message
+				return true
+			}
+		}
+		return false
+	})
+	return msg
+}
+
+func TestDeletedPodsGo(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	e := w.engine()
+	w.node("n1", e)
+	w.create("n1", "a")
+	w.until("a", "running", running)
+	w.remove("a")
+	w.eventually("the pod is gone from the API", func() bool {
+		_, err := w.client.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	w.eventually("the runtime is empty", func() bool {
+		c, _ := e.ListContainers(t.Context())
+		s, _ := e.ListSandboxes(t.Context())
+		return len(c)+len(s) == 0
+	})
+	if msg := w.event("a", "Killing"); msg != "Stopping container web" {
+		t.Errorf("event %q", msg)
+	}
+}
+
+func TestJobsPodsEnd(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine())
+	w.create("n1", "good", policy(corev1.RestartPolicyNever), sim("run-time", "10ms"))
+	w.create("n1", "bad", policy(corev1.RestartPolicyNever), sim("exit-code", "3"), sim("exit-reason", "OOMKilled"))
+	good := w.until("good", "succeeded", phase(corev1.PodSucceeded))
+	bad := w.until("bad", "failed", phase(corev1.PodFailed))
+	if s := good.Status.ContainerStatuses[0].State.Terminated; s == nil || s.Reason != "Completed" || s.ExitCode != 0 {
+		t.Errorf("good: %+v", good.Status)
+	}
+	if s := bad.Status.ContainerStatuses[0].State.Terminated; s == nil || s.Reason != "OOMKilled" || s.ExitCode != 3 {
+		t.Errorf("bad: %+v", bad.Status)
+	}
+	for _, c := range good.Status.Conditions {
+		if c.Type == corev1.PodReady && (c.Status != corev1.ConditionFalse || c.Reason != "PodCompleted") {
+			t.Errorf("condition %+v", c)
+		}
+	}
+}
+
+func TestCrashLoopsAndBadImagesSayWhy(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine())
+	w.create("n1", "crash", sim("exit-code", "1"))
+	w.create("n1", "image", sim("pull-error", "registry says no"), func(p *corev1.Pod) { p.Spec.Containers[0].Image = "example.org/other:1" })
+	crash := w.until("crash", "in a crash loop", waiting("CrashLoopBackOff"))
+	if crash.Status.Phase != corev1.PodRunning || crash.Status.ContainerStatuses[0].LastTerminationState.Terminated == nil {
+		t.Errorf("status %+v", crash.Status)
+	}
+	if msg := w.event("crash", "BackOff"); msg != "Back-off restarting failed container web in pod crash_default(uid-crash)" {
+		t.Errorf("event %q", msg)
+	}
+	w.until("crash", "restarted", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount >= 2 })
+	image := w.until("image", "backing off", waiting("ImagePullBackOff"))
+	if image.Status.Phase != corev1.PodPending || !strings.Contains(image.Status.ContainerStatuses[0].State.Waiting.Message, "registry says no") {
+		t.Errorf("status %+v", image.Status)
+	}
+	if msg := w.event("image", "Failed"); !strings.Contains(msg, "registry says no") && !strings.HasPrefix(msg, "Error: ") {
+		t.Errorf("event %q", msg)
+	}
+}
+
+func TestProbesDecideOnReadiness(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine())
+	w.create("n1", "unready", sim("probe-readiness", "failure"), func(p *corev1.Pod) {
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{}}}
+	})
+	w.create("n1", "ready", func(p *corev1.Pod) {
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{}}}
+		p.Spec.Containers[0].StartupProbe = p.Spec.Containers[0].ReadinessProbe
+	})
+	w.until("ready", "ready", running)
+	p := w.until("unready", "running", phase(corev1.PodRunning))
+	if ready(p) {
+		t.Error("it is ready though its probe fails")
+	}
+	if msg := w.event("unready", "Unhealthy"); !strings.HasPrefix(msg, "Readiness probe failed: ") {
+		t.Errorf("event %q", msg)
+	}
+}
+
+func TestPodsThatDoNotFitAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine())
+	ask := func(cpu string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		}
+	}
+	w.create("n1", "small", ask("6"))
+	w.until("small", "running", running)
+	w.create("n1", "large", ask("4"))
+	p := w.until("large", "failed", phase(corev1.PodFailed))
+	if p.Status.Reason != "OutOfcpu" || p.Status.Message != "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000, used: 6000, capacity: 8000" {
+		t.Errorf("%q %q", p.Status.Reason, p.Status.Message)
+	}
+	w.remove("small")
+	w.eventually("the small one is gone", func() bool {
+		_, err := w.client.CoreV1().Pods("default").Get(t.Context(), "small", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	w.create("n1", "next", ask("4"))
+	w.until("next", "running", running)
+}
+
+// judge is an Admitter that refuses pods by their label.
+type judge struct{}
+
+func (judge) Name() string { return "judge" }
+
+func (judge) Admit(_ context.Context, p *corev1.Pod, _ *corev1.Node) (bool, string, string, error) {
+	if p.Labels["bad"] != "" {
+		return false, "BadLabel", "the label says it", nil
+	}
+	return true, "", "", nil
+}
+
+func TestPluginsAreAsked(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Admitters = []kubelet.Admitter{judge{}} })
+	w.create("n1", "good")
+	w.create("n1", "bad", func(p *corev1.Pod) { p.Labels = map[string]string{"bad": "yes"} })
+	w.until("good", "running", running)
+	if p := w.until("bad", "failed", phase(corev1.PodFailed)); p.Status.Reason != "BadLabel" || p.Status.Message != "Pod was rejected: the label says it" {
+		t.Errorf("%q %q", p.Status.Reason, p.Status.Message)
+	}
+}
+
+func TestAKubeletAdoptsWhatRunsAndRemovesWhatIsUnknown(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	e := w.engine()
+	stop := w.node("n1", e)
+	w.create("n1", "stays")
+	w.create("n1", "goes")
+	before := w.until("stays", "running", running)
+	w.until("goes", "running", running)
+	stop()
+	list, _ := e.ListContainers(t.Context())
+	if len(list) != 2 || !slices.ContainsFunc(list, func(c *cri.Container) bool { return c.State == cri.ContainerState_CONTAINER_RUNNING }) {
+		t.Fatalf("pods do not outlive their kubelet: %v", list)
+	}
+	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), "goes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the feed knows", func() bool { return len(w.feeds.Pods("n1")) == 1 })
+	w.node("n1", e)
+	w.eventually("the unknown pod is gone from the runtime", func() bool {
+		list, _ := e.ListContainers(t.Context())
+		return len(list) == 1
+	})
+	after := w.until("stays", "running", running)
+	if a, b := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]; a.ContainerID != b.ContainerID || b.RestartCount != 0 {
+		t.Errorf("restarted: %+v, then %+v", a, b)
+	}
+}
+
+func TestASandboxThatDiesIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	e := w.engine()
+	w.node("n1", e)
+	w.create("n1", "a")
+	before := w.until("a", "running", running)
+	list, _ := e.ListSandboxes(t.Context())
+	if err := e.StopSandbox(t.Context(), list[0].Id); err != nil {
+		t.Fatal(err)
+	}
+	after := w.until("a", "running anew", func(p *corev1.Pod) bool {
+		return running(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+	})
+	if before.Status.PodIP == after.Status.PodIP {
+		t.Errorf("the address %s stayed", after.Status.PodIP)
+	}
+}
+
+// A laptop holds a hundred nodes and a thousand pods.
+func TestAHundredNodes(t *testing.T) {
+	const nodes, pods = 100, 1000
+	w := newWorld(t)
+	w.start()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	for i := range nodes {
+		w.node(fmt.Sprintf("n%d", i), w.engine(), func(c *kubelet.Config) { c.Logger = nil })
+	}
+	t.Logf("%d nodes ready after %v", nodes, time.Since(began))
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	t.Logf("%d KB a node, %d goroutines", (after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse)>>10/nodes, runtime.NumGoroutine())
+	began = time.Now()
+	for i := range pods {
+		w.create(fmt.Sprintf("n%d", i%nodes), fmt.Sprintf("p%d", i))
+	}
+	w.eventually("all run", func() bool {
+		n := 0
+		for i := range nodes {
+			for _, p := range w.feeds.Pods(fmt.Sprintf("n%d", i)) {
+				if running(p) {
+					n++
+				}
+			}
+		}
+		return n == pods
+	})
+	t.Logf("%d pods running after %v", pods, time.Since(began))
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	t.Logf("%d KB a pod, %d goroutines", (before.HeapAlloc+before.StackInuse-after.HeapAlloc-after.StackInuse)>>10/pods, runtime.NumGoroutine())
+}

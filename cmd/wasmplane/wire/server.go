@@ -17,10 +17,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
-
-	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/native"
@@ -38,6 +38,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
@@ -61,6 +62,7 @@ type server struct {
 	internal  *client.Set // the server's own identity
 	informers informers.SharedInformerFactory
 	node      *nodeauth.Authorizer
+	roles     *rbac.Authorizer
 	minter    *satoken.Signer
 	metrics   *prometheus.Registry
 	spans     *tracing
@@ -109,10 +111,10 @@ func newServer(ctx context.Context, o Options) (_ *server, err error) {
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactory(s.internal.Kube, 0)
-	if s.plugins, err = newPlugins(ctx, o, s.informers, s.spans.tracer("plugins"), s.metrics); err != nil {
+	if s.plugins, err = newPlugins(ctx, o, s.namespaceLabels, s.metrics); err != nil {
 		return nil, err
 	}
-	return s, s.build()
+	return s, s.build(ctx)
 }
 
 func (s *server) openAddresses() error {
@@ -188,7 +190,11 @@ func (s *server) openStore(ctx context.Context) error {
 }
 
 // build makes the chain from the watch cache to the HTTP server.
-func (s *server) build() (err error) {
+func (s *server) build(ctx context.Context) (err error) {
+	tracer, err := s.spans.tracer(ctx, "apiserver")
+	if err != nil {
+		return err
+	}
 	contract, err := api.New()
 	if err != nil {
 		return err
@@ -210,7 +216,8 @@ func (s *server) build() (err error) {
 	}
 	if s.registries, err = registry.New(registry.Config{
 		Contract: contract, Store: s.store, Cache: s.cache, Admission: admit, Authorizer: chain,
-		Tokens: issuer, Reviewer: tokenReviewer{authenticator}, Logger: s.o.Logger, Tracer: s.spans.tracer("apiserver"),
+		Services: registry.Services{CIDRs: []string{s.services.String()}}, Roles: rbac.Guard{RBAC: s.roles, Chain: chain},
+		Tokens: issuer, Reviewer: tokenReviewer{authenticator}, Logger: s.o.Logger, Tracer: tracer,
 	}); err != nil {
 		return err
 	}
@@ -227,10 +234,10 @@ func (s *server) build() (err error) {
 		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
 		Listen: c.Listen, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
-		Mounts:   []apiserver.Mount{{Prefix: "/apis/trace.wasmplane.dev/", Handler: s.spans.handler()}},
+		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}},
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
 		Checks:  []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}},
-		Metrics: s.metrics, Gatherer: s.metrics, Logger: s.o.Logger, Tracer: s.spans.tracer("apiserver"),
+		Metrics: s.metrics, Gatherer: s.metrics, Logger: s.o.Logger, Tracer: tracer,
 	})
 	if err != nil {
 		return err
@@ -311,18 +318,31 @@ func relative(o Options, path string) string {
 // Node authorizer, RBAC, Wasm authorizers that stand behind.
 func (s *server) authorization() (*authz.Chain, error) {
 	r := s.informers.Rbac().V1()
-	roles := rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
+	s.roles = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
 	s.node = nodeauth.New(s.informers)
+	chain, err := authz.NewChain(s.authorizers(roles)...)
+	if err != nil {
+		return nil, err
+	}
+	s.plugins.onChange(func() {
+		if err := chain.Replace(s.authorizers(roles)...); err != nil {
+			s.o.Logger.Error("the authorizers stay as they were", "error", err)
+		}
+	})
+	return chain, nil
+}
+
+func (s *server) authorizers(roles *rbac.Authorizer) []authz.Authorizer {
 	before, after := s.plugins.authorizers()
 	var list []authz.Authorizer
 	for _, a := range before {
 		list = append(list, authz.Guard(a))
 	}
-	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", roles))
+	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", s.roles))
 	for _, a := range after {
 		list = append(list, authz.Guard(a))
 	}
-	return authz.NewChain(list...)
+	return list
 }
 
 // admission is the chain: the native plugins in upstream's order, then the Wasm
@@ -332,7 +352,29 @@ func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return admission.NewChain(append(list, s.plugins.admission()...)...)
+	builtin := len(list)
+	admit, err := admission.NewChain(append(list, s.plugins.admission()...)...)
+	if err != nil {
+		return nil, err
+	}
+	s.plugins.onChange(func() {
+		if err := admit.Replace(append(list[:builtin:builtin], s.plugins.admission()...)...); err != nil {
+			s.o.Logger.Error("the admission plugins stay as they were", "error", err)
+		}
+	})
+	return admit, admit.Register(s.metrics)
+}
+
+// namespaceLabels answers plugins' namespaceSelectors.
+func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]string, bool) {
+	ns, err := s.informers.Core().V1().Namespaces().Lister().Get(name)
+	if apierrors.IsNotFound(err) { // the informer may lag behind a namespace that was just made
+		ns, err = s.internal.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, false
+	}
+	return ns.Labels, true
 }
 
 // units are the server's parts in their order.
@@ -342,7 +384,7 @@ func (s *server) units() []run.Unit {
 		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run), Ready: s.cache.Ready()},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
 		{Name: "bootstrap", Run: s.boot.Run, Ready: s.boot.Ready()},
-		{Name: "plugins", Run: s.plugins.run, Ready: s.plugins.ready()},
+		{Name: "plugins", Run: s.plugins.run},
 	}
 }
 
@@ -389,8 +431,6 @@ func (s *server) url() string {
 	}
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(s.port))
 }
-
-func (s *server) tracer() oteltrace.Tracer { return s.spans.tracer("apiserver") }
 
 // tokenReviewer gives the authenticator the name that the registry calls.
 type tokenReviewer struct{ authenticator *authn.Authenticator }

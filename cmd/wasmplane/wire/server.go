@@ -320,12 +320,12 @@ func (s *server) authorization() (*authz.Chain, error) {
 	r := s.informers.Rbac().V1()
 	s.roles = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
 	s.node = nodeauth.New(s.informers)
-	chain, err := authz.NewChain(s.authorizers(roles)...)
+	chain, err := authz.NewChain(s.authorizers(s.roles)...)
 	if err != nil {
 		return nil, err
 	}
 	s.plugins.onChange(func() {
-		if err := chain.Replace(s.authorizers(roles)...); err != nil {
+		if err := chain.Replace(s.authorizers(s.roles)...); err != nil {
 			s.o.Logger.Error("the authorizers stay as they were", "error", err)
 		}
 	})
@@ -338,7 +338,7 @@ func (s *server) authorizers(roles *rbac.Authorizer) []authz.Authorizer {
 	for _, a := range before {
 		list = append(list, authz.Guard(a))
 	}
-	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", s.roles))
+	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", roles))
 	for _, a := range after {
 		list = append(list, authz.Guard(a))
 	}

@@ -78,11 +78,18 @@ func (c *Compactor) Round(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("move %s on: %w", CompactKey, err)
-	}
 	done := c.target
-	c.expect, c.target = now, now
+	switch {
+	case errors.Is(err, ErrFull):
+		// A full store takes no key, but forgetting is what makes room in it.
+		if c.target, err = c.store.Revision(ctx); err != nil {
+			return fmt.Errorf("read the newest revision: %w", err)
+		}
+	case err != nil:
+		return fmt.Errorf("move %s on: %w", CompactKey, err)
+	default:
+		c.expect, c.target = now, now
+	}
 	if done == 0 {
 		return nil
 	}

@@ -3,6 +3,7 @@ package watchcache
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -195,6 +196,15 @@ func (r *Resource) apply(events []store.Event) {
 		}
 	}
 	r.history.trim(&r.cache.cfg, now)
+	r.expire(now)
+}
+
+// expire lets go of kept states that are too old: as the state moves on, they
+// alone keep what it has left behind in memory.
+func (r *Resource) expire(now time.Time) {
+	if len(r.snapshots) > 0 && now.Sub(r.snapshots[0].made) >= r.cache.cfg.HistoryAge {
+		r.snapshots = slices.DeleteFunc(r.snapshots, func(s *snapshot) bool { return now.Sub(s.made) >= r.cache.cfg.HistoryAge })
+	}
 }
 
 // change applies one event. item is nil for a deletion, and for a value that cannot be decoded.
@@ -310,21 +320,16 @@ func (r *Resource) at(rev int64) (*tree, error) {
 func (r *Resource) keep(t *tree, low, high int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	old := r.snapshots
-	r.snapshots = make([]*snapshot, 0, len(old)+1)
-	for _, s := range old {
+	for _, s := range r.snapshots {
 		if s.tree == t {
 			s.high, s.low = max(s.high, high), min(s.low, low)
-			r.snapshots = old
 			return
 		}
-		if now.Sub(s.made) < r.cache.cfg.HistoryAge {
-			r.snapshots = append(r.snapshots, s)
-		}
 	}
+	now := time.Now()
+	r.expire(now)
 	if n := len(r.snapshots) - r.cache.cfg.Snapshots + 1; n > 0 {
-		r.snapshots = r.snapshots[n:]
+		r.snapshots = slices.Delete(r.snapshots, 0, n)
 	}
 	r.snapshots = append(r.snapshots, &snapshot{tree: t, low: low, high: high, made: now})
 }

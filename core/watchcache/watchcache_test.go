@@ -555,3 +555,24 @@ func TestEncodedBytesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestKeptStatesExpire(t *testing.T) {
+	w := newWorld(t)
+	for i := range 4 {
+		w.thing(fmt.Sprintf("ns/a%d", i), "red")
+	}
+	c, r := w.cache(watchcache.Config{History: 1, HistoryAge: 20 * time.Millisecond})
+	first := r.List(watchcache.ListOptions{Limit: 2})
+	for i := 0; ; i++ {
+		w.thing("ns/a3", fmt.Sprint(i))
+		w.fresh(c)
+		if _, err := r.ListAt(first.Revision, watchcache.ListOptions{From: first.Next}); errors.Is(err, watchcache.ErrNoSnapshot) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if w.ctx().Err() != nil {
+			t.Fatal("a state is kept for ever")
+		}
+	}
+}

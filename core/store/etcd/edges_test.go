@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -116,20 +117,59 @@ func TestDamagedDirectory(t *testing.T) {
 	t.Log(err)
 }
 
-func TestBoundsOfAWrite(t *testing.T) {
-	s := start(t, etcd.ServerConfig{NoFsync: true, MaxRequest: 100_000, Quota: 2 << 20}).Store()
+func TestTooLargeValue(t *testing.T) {
+	s := start(t, etcd.ServerConfig{NoFsync: true, MaxRequest: 100_000}).Store()
 	_, err := s.Put(t.Context(), "/registry/large", make([]byte, 200_000), 0, 0)
 	if !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("large value: got %v, want ErrTooLarge", err)
+		t.Errorf("got %v, want ErrTooLarge", err)
 	}
-	for i := 0; i == 0 || err == nil && i < 1000; i++ {
-		_, err = s.Put(t.Context(), "/registry/x"+strings.Repeat("x", i), make([]byte, 90_000), 0, 0)
+}
+
+// A store that ran full can be read and deleted from; after compaction and a
+// start it takes writes again.
+func TestFullStoreRecovers(t *testing.T) {
+	cfg := etcd.ServerConfig{Dir: t.TempDir(), NoFsync: true, Quota: 2 << 20}
+	srv, err := etcd.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := srv.Store()
+	compactor, err := store.NewCompactor(store.CompactorConfig{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := compactor.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	revs := map[string]int64{}
+	for i := 0; err == nil && i < 1000; i++ {
+		key := fmt.Sprintf("/registry/x%d", i)
+		revs[key], err = s.Put(t.Context(), key, make([]byte, 90_000), 0, 0)
 	}
 	if !errors.Is(err, store.ErrFull) {
-		t.Errorf("full store: got %v, want ErrFull", err)
+		t.Fatalf("got %v, want ErrFull", err)
 	}
-	if _, err := s.Get(t.Context(), "/registry/x"); err != nil {
+	if _, err := s.Get(t.Context(), "/registry/x0"); err != nil {
 		t.Errorf("a full store cannot be read: %v", err)
+	}
+	for key, rev := range revs {
+		if rev > 0 {
+			if _, err := s.Delete(t.Context(), key, rev); err != nil {
+				t.Fatalf("a full store cannot be deleted from: %v", err)
+			}
+		}
+	}
+	for range 2 { // the first learns the revision, the second compacts
+		if err := compactor.Round(t.Context()); err != nil {
+			t.Fatalf("a full store cannot be compacted: %v", err)
+		}
+	}
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, cfg).Store()
+	if _, err := s.Put(t.Context(), "/registry/again", make([]byte, 90_000), 0, 0); err != nil {
+		t.Fatalf("still full: %v", err)
 	}
 }
 

@@ -261,7 +261,7 @@ func classify(err error) (class error, hint string) {
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return store.ErrFuture, ""
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return store.ErrFull, "; delete objects, or raise the quota and clear the alarm"
+		return store.ErrFull, "; delete objects or raise the quota, then start the store again (an external etcd: defragment it and disarm the alarm)"
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return store.ErrTooLarge, ""
 	case errors.Is(err, rpctypes.ErrTooManyRequests):

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"golang.org/x/sys/unix"
@@ -80,7 +82,44 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 		return nil, fmt.Errorf("the store in %s was not ready after %v", cfg.Dir, cfg.Timeout)
 	}
 	s.store = newStore(v3client.New(s.etcd.Server), "the store in "+cfg.Dir, cfg.Timeout)
+	if err := s.relieve(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("make room in the store in %s: %w", cfg.Dir, err)
+	}
 	return s, nil
+}
+
+// relieve makes a store usable again that had run full: etcd refuses writes
+// from then on until somebody says that there is room, and nobody else can say
+// it to an etcd that listens nowhere.
+func (s *Server) relieve(ctx context.Context, cfg ServerConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	alarms, err := s.store.client.Maintenance.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("read alarms: %w", err)
+	}
+	if len(alarms.Alarms) == 0 {
+		return nil
+	}
+	if err := s.etcd.Server.Backend().Defrag(); err != nil {
+		return fmt.Errorf("defragment: %w", err)
+	}
+	size := s.etcd.Server.Backend().Size()
+	if size >= cfg.Quota {
+		cfg.Logger.Error("the store is full and takes no writes: delete objects and start again, or raise the quota", "bytes", size, "quota", cfg.Quota)
+		return nil
+	}
+	for _, a := range alarms.Alarms {
+		if a.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			cfg.Logger.Error("the store has an alarm", "alarm", a.Alarm)
+			continue
+		}
+		if _, err := s.store.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+			return fmt.Errorf("take back the alarm: %w", err)
+		}
+		cfg.Logger.Warn("the store had been full; it has room again", "bytes", size, "quota", cfg.Quota)
+	}
+	return nil
 }
 
 func (c ServerConfig) complete() (ServerConfig, []url.URL, error) {

@@ -158,6 +158,8 @@ type Registry struct {
 	Mirrors []string `yaml:"mirrors"`
 	// CAFile is the certificate authority of the mirrors.
 	CAFile string `yaml:"caFile"`
+	// PlainHTTP reaches the host itself without TLS.
+	PlainHTTP bool `yaml:"plainHTTP"`
 	// SkipVerify accepts any certificate.
 	SkipVerify bool `yaml:"skipVerify"`
 }

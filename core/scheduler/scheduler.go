@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,7 +57,7 @@ type Config struct {
 // Scheduler is the component.
 type Scheduler struct {
 	cfg      Config
-	profiles map[string]*profile
+	profiles atomic.Pointer[map[string]*profile]
 	cache    *nodecache.Cache
 	queue    *queue.Queue
 	ready    chan struct{}
@@ -81,21 +82,36 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg.Tracer = trace.Discard()
 	}
 	s := &Scheduler{
-		cfg: cfg, profiles: map[string]*profile{}, cache: nodecache.New(), queue: queue.New(cfg.Queue),
+		cfg: cfg, cache: nodecache.New(), queue: queue.New(cfg.Queue),
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
-	for _, p := range cfg.Profiles {
-		if _, twice := s.profiles[p.Name]; twice {
-			return nil, fmt.Errorf("two scheduler profiles are called %q", p.Name)
-		}
-		compiled, err := compile(p)
-		if err != nil {
-			return nil, err
-		}
-		s.profiles[p.Name] = compiled
+	if err := s.SetProfiles(cfg.Profiles); err != nil {
+		return nil, err
 	}
 	return s, s.listen()
 }
+
+// SetProfiles replaces the profiles, between two cycles. On an error the ones in
+// force stay in force.
+func (s *Scheduler) SetProfiles(profiles []Profile) error {
+	compiled := map[string]*profile{}
+	for _, p := range profiles {
+		if _, twice := compiled[p.Name]; twice {
+			return fmt.Errorf("two scheduler profiles are called %q", p.Name)
+		}
+		c, err := compile(p)
+		if err != nil {
+			return err
+		}
+		compiled[p.Name] = c
+	}
+	s.profiles.Store(&compiled)
+	// Another plugin may find a node where the one before did not.
+	s.queue.Happened(framework.AnyEvent)
+	return nil
+}
+
+func (s *Scheduler) profile(name string) *profile { return (*s.profiles.Load())[name] }
 
 // Ready is closed once the scheduler has seen the cluster and begins to work.
 func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
@@ -120,8 +136,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // cycle tells the story of one try: decide, take the node, bind.
 func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
 	pod := it.Info.Pod
-	prof, ok := s.profiles[pod.Spec.SchedulerName]
-	if !ok || s.cache.Holds(pod.UID) {
+	prof := s.profile(pod.Spec.SchedulerName)
+	if prof == nil || s.cache.Holds(pod.UID) {
 		s.queue.Done(pod.UID)
 		return
 	}
@@ -369,7 +385,7 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		}
 	case p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0:
 		s.queue.Remove(p.UID)
-	case s.profiles[p.Spec.SchedulerName] != nil && !s.cache.Holds(p.UID):
+	case s.profile(p.Spec.SchedulerName) != nil && !s.cache.Holds(p.UID):
 		s.queue.Set(p)
 	}
 }

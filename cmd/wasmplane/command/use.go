@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/version"
@@ -20,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // runKubectl is the real kubectl, with the default cluster's kubeconfig where the
@@ -181,7 +183,7 @@ func (a *app) image() *cobra.Command {
 					return err
 				}
 				for _, f := range files {
-					names, err := wire.ImportImages(c.Context(), dir, f)
+					names, err := wire.ImportImages(c.Context(), dir, f, func(step string) { fmt.Fprintln(a.stderr, step) })
 					if err != nil {
 						return err
 					}
@@ -208,7 +210,7 @@ func (a *app) image() *cobra.Command {
 				w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 				fmt.Fprintln(w, "IMAGE\tID\tSIZE")
 				for _, i := range images {
-					fmt.Fprintf(w, "%s\t%.19s\t%.1f MB\n", i.Name, i.ID, float64(i.Size)/1e6)
+					fmt.Fprintf(w, "%s\t%.19s\t%.1f MB\n", i.Name, i.Digest, float64(i.Size)/1e6)
 				}
 				return w.Flush()
 			},
@@ -245,7 +247,7 @@ func (a *app) trace() *cobra.Command {
 				}
 				kubeconfig = dir.Kubeconfig()
 			}
-			journey, err := wire.Journey(c.Context(), kubeconfig, kind, namespace, name, all)
+			journey, err := wire.Journey(c.Context(), kubeconfig, trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
 			if err != nil {
 				return err
 			}
@@ -254,7 +256,7 @@ func (a *app) trace() *cobra.Command {
 				enc.SetIndent("", "  ")
 				return enc.Encode(journey)
 			}
-			return wire.RenderJourney(a.stdout, journey)
+			return trace.Render(a.stdout, journey, trace.RenderOptions{Width: terminalWidth()})
 		},
 	}
 	a.addDataDir(c.Flags(), &s)
@@ -266,3 +268,12 @@ func (a *app) trace() *cobra.Command {
 }
 
 var errNoKubeconfig = errors.New("--kubeconfig is missing: `wasmplane apiserver` writes one for each component below its data directory, in components/")
+
+// terminalWidth is that of the terminal at stdout; 0 where it is none.
+func terminalWidth() int {
+	width, _, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -19,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
+	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
@@ -32,6 +34,7 @@ type component struct {
 	informers  informers.SharedInformerFactory // nil = its own
 	tracer     oteltrace.Tracer
 	plugins    *plugins
+	spans      *tracing // of a process of its own
 }
 
 // identity of this process among those that compete for a lease.
@@ -65,7 +68,55 @@ func (c *component) controllers(ctx context.Context, rootCA []byte, minter *sato
 	if err != nil {
 		return err
 	}
-	return c.lead(ctx, set.Kube, "kube-controller-manager", manager.Run)
+	return c.lead(ctx, set.Kube, "kube-controller-manager", run.Parallel(manager.Run, func(ctx context.Context) error {
+		return c.reconcilers(ctx, set)
+	}))
+}
+
+// reconcilers runs the control loops of Wasm plugins.
+func (c *component) reconcilers(ctx context.Context, own *client.Set) error {
+	host, err := reconcilehost.New(reconcilehost.Config{
+		ClientFor: func(namespace, name string) (dynamic.Interface, error) {
+			cfg, err := c.identities.ForServiceAccount(namespace, name)
+			if err != nil {
+				return nil, err
+			}
+			set, err := client.New(cfg)
+			if err != nil {
+				return nil, err
+			}
+			return set.Dynamic, nil
+		},
+		Reader: own.Dynamic, Kube: own.Kube, Log: c.o.Logger, Tracer: c.tracer,
+	})
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	var mu sync.Mutex
+	set := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		now := map[string]bool{}
+		for _, r := range c.plugins.reconcilers() {
+			now[r.Name()] = true
+			if names[r.Name()] {
+				continue // the adapter follows its plugin's reloads by itself
+			}
+			if err := host.Set(r); err != nil {
+				c.o.Logger.Error("a reconciler cannot run", "plugin", r.Name(), "error", err)
+			}
+		}
+		for name := range names {
+			if !now[name] {
+				host.Remove(name)
+			}
+		}
+		names = now
+	}
+	set()
+	c.plugins.onChange(set)
+	return host.Run(ctx)
 }
 
 // scheduler runs the scheduler while this process leads.
@@ -88,6 +139,11 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		if err != nil {
 			return err
 		}
+		c.plugins.onChange(func() {
+			if err := s.SetProfiles(c.profiles(inf)); err != nil {
+				c.o.Logger.Error("the scheduler's profiles stay as they were", "error", err)
+			}
+		})
 		defer inf.Shutdown()
 		inf.Start(ctx.Done())
 		go func() { // ends with Run: Ready is closed, or ctx has ended
@@ -141,11 +197,15 @@ func (c *component) recorders(ctx context.Context, kube kubernetes.Interface) (f
 }
 
 // component gives out a component of the server's own process.
-func (s *server) component(name, userName string, groups ...string) *component {
+func (s *server) component(ctx context.Context, name, userName string, groups ...string) (*component, error) {
+	tracer, err := s.spans.tracer(ctx, name)
+	if err != nil {
+		return nil, err
+	}
 	id := &user.DefaultInfo{Name: userName, Groups: append(groups, user.AllAuthenticated)}
 	return &component{
 		o: s.o, config: client.InMemory(s.local, id, name),
 		identities: client.InMemoryIdentities{Handler: s.local},
-		tracer:     s.spans.tracer(name), plugins: s.plugins,
-	}
+		tracer:     tracer, plugins: s.plugins,
+	}, nil
 }

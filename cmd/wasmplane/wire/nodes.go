@@ -2,48 +2,176 @@ package wire
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
+	"log/slog"
+	"os"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/kubelet/ground"
+	"github.com/wasmplane/wasmplane/core/kubelet/images"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/pki"
-	"github.com/wasmplane/wasmplane/core/run"
-	"log/slog"
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-func requireHost(context.Context) error  { return nil }
-func CheckHost(context.Context) []string { return nil }
-
-// addNodes adds the nodes that this process runs, and says in words which.
-func (s *server) addNodes(g *run.Group, mode config.NodeMode) (string, error) {
-	if mode.Simulated > 0 {
-		return s.addSimulated(g, mode.Simulated)
+// CheckHost lists what this machine lacks for a real node, and how to get it.
+func CheckHost(ctx context.Context) []string {
+	var out []string
+	for _, p := range machine.Check(ctx) {
+		out = append(out, p.String())
 	}
-	return "no nodes", nil
+	return out
 }
 
-func (s *server) kubeletClient(*pki.Pair) *apiserver.KubeletClient { return nil }
-func (s *server) bootstrap(ctx context.Context, done chan struct{}) error {
-	close(done)
-	<-ctx.Done()
+func requireHost(ctx context.Context) error {
+	if err := machine.Fatal(machine.Check(ctx)); err != nil {
+		return fmt.Errorf("this machine cannot be a real node:\n%w\nsimulated nodes work without: wasmplane up --nodes simulated:3", err)
+	}
 	return nil
 }
-func Kubelet(ctx context.Context, o Options, ready func(Info)) error { return errors.New("x") }
-func Proxy(ctx context.Context, o Options, ready func(Info)) error   { return errors.New("x") }
-func Down(ctx context.Context, d datadir.Dir, purge bool, l *slog.Logger, note func(string)) error {
+
+// kubeletClient is the apiserver towards kubelets.
+func (s *server) kubeletClient(pair *pki.Pair) *apiserver.KubeletClient {
+	roots := x509.NewCertPool()
+	roots.AddCert(s.authority.ClusterCA())
+	return &apiserver.KubeletClient{TLS: &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: pair.GetClientCertificate,
+	}}
+}
+
+// Down removes everything of the cluster from this host, whether or not it runs.
+func Down(ctx context.Context, dir datadir.Dir, purge bool, logger *slog.Logger, note func(string)) error {
+	state, err := dir.ReadState()
+	if err != nil {
+		return err
+	}
+	o := stateOptions(dir, state, logger)
+	if _, err := os.Stat(dir.Node()); err == nil {
+		note("removing containers, mounts, cgroups and the network")
+		if err := removeNode(ctx, o); err != nil {
+			return err
+		}
+	}
+	if !purge {
+		return nil
+	}
+	note("removing " + string(dir))
+	if err := os.RemoveAll(string(dir)); err != nil {
+		return fmt.Errorf("remove the data: %w", err)
+	}
 	return nil
 }
-func ImportImages(ctx context.Context, d datadir.Dir, f string) ([]string, error) { return nil, nil }
 
-type Image struct {
-	Name, ID string
-	Size     int64
+// stateOptions are the options of the cluster that last ran in dir.
+func stateOptions(dir datadir.Dir, state datadir.State, logger *slog.Logger) Options {
+	c := config.Default()
+	c.Cluster.Name, c.Cluster.PodCIDR, c.Cluster.ServiceCIDR = state.Cluster, state.PodCIDR, state.ServiceCIDR
+	c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir = state.NodeName, state.LogDir, state.LogLinkDir
+	return Options{Config: c, Dir: dir, Logger: logger}
 }
 
-func ListImages(ctx context.Context, d datadir.Dir) ([]Image, error) { return nil, nil }
-func Journey(ctx context.Context, kubeconfig, kind, ns, name string, all bool) (any, error) {
-	return nil, nil
+func removeNode(ctx context.Context, o Options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the cluster has a real node on this machine; run this as root to take it down")
+	}
+	names := machine.NamesOf(o.Config.Cluster.Name)
+	err := realnode.Remove(ctx, realNodeConfig(o), 10)
+	err = errors.Join(err, machine.RemoveTables(ctx, names), machine.UnmountBelow(o.Dir.Node()))
+	if err != nil {
+		return err
+	}
+	g, err := ground.New(ground.Config{
+		NodeName: o.Config.Node.Name, RootDir: kubeletRoot(o), LogRoot: o.Config.Node.LogDir, LinkRoot: o.Config.Node.LogLinkDir,
+		CgroupRoot: names.PodsCgroup(), Logger: o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	pods, err := g.Claimed(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, uid := range pods {
+		errs = append(errs, g.Release(ctx, uid), g.Erase(ctx, uid))
+	}
+	return errors.Join(append(errs, machine.RemoveCgroup(names.Cgroup()))...)
 }
-func RenderJourney(w io.Writer, j any) error { return nil }
+
+// ImportImages imports a file into the node of dir and returns the images' names.
+func ImportImages(ctx context.Context, dir datadir.Dir, file string, progress func(string)) ([]string, error) {
+	store, err := openImages(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = store.Close() }()
+	imported, err := store.Import(ctx, file, "", progress)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, i := range imported {
+		names = append(names, i.Name)
+	}
+	return names, nil
+}
+
+// ListImages lists the images of the node of dir.
+func ListImages(ctx context.Context, dir datadir.Dir) ([]images.Image, error) {
+	store, err := openImages(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = store.Close() }()
+	return store.List(ctx)
+}
+
+// openImages reaches the image store of the node of dir.
+func openImages(dir datadir.Dir) (*images.Store, error) {
+	state, err := dir.ReadState()
+	if err != nil {
+		return nil, err
+	}
+	if state.CRIEndpoint != "" {
+		return nil, fmt.Errorf("the node uses the runtime at %s; import images with that runtime's own tool", state.CRIEndpoint)
+	}
+	store, err := realnode.OpenImages(realNodeConfig(stateOptions(dir, state, slog.New(slog.DiscardHandler))))
+	if err != nil {
+		return nil, fmt.Errorf("%w; images need the real node's containerd, which runs once `wasmplane up` has run", err)
+	}
+	return store, nil
+}
+
+// Journey asks the server for the journey of an object.
+func Journey(ctx context.Context, kubeconfig string, q trace.Query) (*trace.Journey, error) {
+	cfg, err := client.FromKubeconfig(kubeconfig, "trace")
+	if err != nil {
+		return nil, err
+	}
+	set, err := client.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := set.Kube.Discovery().RESTClient().Get().AbsPath(trace.JourneyPath).
+		Param("kind", q.Kind).Param("namespace", q.Namespace).Param("name", q.Name)
+	if q.All {
+		r = r.Param("all", "true")
+	}
+	data, err := r.SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the journey of %s/%s: %w", q.Kind, q.Name, err)
+	}
+	var j trace.Journey
+	if err := json.Unmarshal(data, &j); err != nil {
+		return nil, fmt.Errorf("read the journey: %w", err)
+	}
+	return &j, nil
+}

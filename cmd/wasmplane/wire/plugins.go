@@ -2,28 +2,160 @@ package wire
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/informers"
-
-	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
-type plugins struct{}
+// plugins are the Wasm plugins of this process.
+type plugins struct {
+	o      Options
+	loader *loader.Loader
 
-func newPlugins(context.Context, Options, informers.SharedInformerFactory, oteltrace.Tracer, prometheus.Registerer) (*plugins, error) {
-	return &plugins{}, nil
+	mu        sync.Mutex
+	listeners []func() // told when the set has changed
 }
-func (p *plugins) authorizers() (before, after []authz.Authorizer) { return nil, nil }
-func (p *plugins) admission() []admission.Plugin                   { return nil }
-func (p *plugins) run(ctx context.Context) error                   { <-ctx.Done(); return nil }
-func (p *plugins) ready() <-chan struct{}                          { return nil }
 
-func (p *plugins) scheduling() []scheduler.Weighted { return nil }
+// newPlugins loads the plugins of the configuration. One that cannot be loaded
+// doesn't keep the cluster from starting: its failure policy decides what its
+// points answer, and the person at the terminal is told.
+func newPlugins(ctx context.Context, o Options, namespaces func(context.Context, string) (map[string]string, bool), metrics prometheus.Registerer) (*plugins, error) {
+	entries, err := manifest.ParseAll(o.Config.Plugins)
+	if err != nil {
+		return nil, inFile(err, o.Config.File)
+	}
+	l, err := loader.New(ctx, loader.Config{
+		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), Logger: o.Logger,
+		Registerer: metrics, Namespaces: namespaces,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &plugins{o: o, loader: l}
+	if err := l.Load(ctx); err != nil {
+		o.note("plugins: " + err.Error())
+	}
+	return p, nil
+}
 
-func (p *plugins) nodeAdmitters() []kubelet.Admitter { return nil }
+func inFile(err error, file string) error {
+	var fe *config.FieldError
+	if errors.As(err, &fe) && fe.File == "" {
+		fe.File = file
+	}
+	return err
+}
+
+func (p *plugins) authorizers() (before, after []authz.Authorizer) { return p.loader.Authorizers() }
+func (p *plugins) admission() []admission.Plugin                   { return p.loader.AdmissionPlugins() }
+func (p *plugins) reconcilers() []controllers.Reconciler           { return p.loader.Reconcilers() }
+
+func (p *plugins) scheduling() []scheduler.Weighted {
+	var out []scheduler.Weighted
+	for _, w := range p.loader.SchedulerPlugins() {
+		out = append(out, scheduler.Weighted{Plugin: w.Plugin, Weight: w.Weight})
+	}
+	return out
+}
+
+func (p *plugins) nodeAdmitters() []kubelet.Admitter {
+	var out []kubelet.Admitter
+	for _, a := range p.loader.NodeAdmitters() {
+		out = append(out, a)
+	}
+	return out
+}
+
+// onChange tells f whenever the set of plugins has changed.
+func (p *plugins) onChange(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listeners = append(p.listeners, f)
+}
+
+// run follows the modules' files and the configuration's plugins until ctx ends.
+func (p *plugins) run(ctx context.Context) error {
+	err := run.Parallel(p.loader.Run, p.tell, p.followFile)(ctx)
+	return errors.Join(err, p.loader.Close(context.WithoutCancel(ctx)))
+}
+
+func (p *plugins) tell(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.loader.Changes():
+			p.mu.Lock()
+			listeners := p.listeners
+			p.mu.Unlock()
+			for _, f := range listeners {
+				f()
+			}
+		}
+	}
+}
+
+// followFile applies the plugins of the configuration file when it changes. The
+// folder is watched, because editors replace files.
+func (p *plugins) followFile(ctx context.Context) error {
+	file := p.o.Config.File
+	if file == "" {
+		<-ctx.Done()
+		return nil
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", file, err)
+	}
+	defer func() { _ = w.Close() }()
+	if err := w.Add(filepath.Dir(file)); err != nil {
+		return fmt.Errorf("watch %s: %w", file, err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.Errors:
+			p.o.Logger.Warn("changes of the configuration may have been missed", "file", file, "error", err)
+		case e := <-w.Events:
+			if filepath.Clean(e.Name) == filepath.Clean(file) && !e.Has(fsnotify.Remove) {
+				p.reload(ctx, file)
+			}
+		}
+	}
+}
+
+func (p *plugins) reload(ctx context.Context, file string) {
+	entries, err := readEntries(file)
+	if err == nil {
+		err = p.loader.Apply(ctx, entries)
+	}
+	if err != nil {
+		p.o.note("plugins: " + err.Error() + " (what was in force stays in force)")
+		return
+	}
+	p.o.Logger.Info("plugins follow the configuration", "file", file, "plugins", len(entries))
+}
+
+func readEntries(file string) ([]manifest.Entry, error) {
+	c, err := config.LoadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := manifest.ParseAll(c.Plugins)
+	return entries, inFile(err, file)
+}

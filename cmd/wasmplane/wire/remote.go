@@ -2,13 +2,18 @@ package wire
 
 import (
 	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // remoteComponent is a component whose API server is another process.
-func remoteComponent(o Options, name string) (*component, error) {
+func remoteComponent(ctx context.Context, o Options, name string) (*component, error) {
 	cfg, err := client.FromKubeconfig(o.Kubeconfig, name)
 	if err != nil {
 		return nil, err
@@ -17,13 +22,21 @@ func remoteComponent(o Options, name string) (*component, error) {
 	if err != nil {
 		return nil, err
 	}
-	spans, err := newTracing(o)
+	spans, err := remoteTracing(cfg)
+	if err != nil {
+		return nil, err
+	}
+	tracer, err := spans.tracer(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := newPlugins(ctx, o, nil, prometheus.NewRegistry())
 	if err != nil {
 		return nil, err
 	}
 	return &component{
 		o: o, config: cfg, identities: client.TokenIdentities{Base: cfg, Kube: set.Kube},
-		tracer: spans.tracer(name), plugins: &plugins{},
+		tracer: tracer, spans: spans, plugins: loaded,
 	}, nil
 }
 
@@ -42,4 +55,48 @@ func Controllers(ctx context.Context, o Options, ready func(Info)) error {
 	}, ready)
 }
 
-var _ = run.Parallel
+// Kubelet runs this machine as a node by itself.
+func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
+	mode, err := config.ParseNodeMode(o.Config.Node.Mode)
+	if err != nil {
+		return err
+	}
+	if !mode.Real {
+		return fmt.Errorf("a kubelet by itself runs this machine as a node; simulated nodes run with `wasmplane up --nodes %s`", o.Config.Node.Mode)
+	}
+	if o.Config.Node.CRIEndpoint == "" {
+		if err := requireHost(ctx); err != nil {
+			return err
+		}
+	}
+	return componentRun(ctx, o, "kubelet", func(ctx context.Context, c *component, ready func()) error {
+		// The serving certificate comes from the cluster's own authority, so this
+		// shares the apiserver's data directory.
+		authority, err := pki.Open(pki.Config{Dir: o.Dir.PKI(), ClusterDomain: o.Config.Cluster.Domain, Log: o.Logger})
+		if err != nil {
+			return err
+		}
+		n, err := newRealNode(c, authority)
+		if err != nil {
+			return err
+		}
+		parts := []func(context.Context) error{n.run, func(ctx context.Context) error {
+			select {
+			case <-n.ready:
+				ready()
+				<-ctx.Done()
+			case <-ctx.Done():
+			}
+			return nil
+		}}
+		if o.Config.Node.CRIEndpoint == "" {
+			parts = append(parts, n.runRuntime)
+		}
+		return run.Parallel(parts...)(ctx)
+	}, ready)
+}
+
+// Proxy routes Services on this machine by itself.
+func Proxy(ctx context.Context, o Options, ready func(Info)) error {
+	return fmt.Errorf("not yet")
+}

@@ -320,25 +320,25 @@ func (s *server) authorization() (*authz.Chain, error) {
 	r := s.informers.Rbac().V1()
 	s.roles = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
 	s.node = nodeauth.New(s.informers)
-	chain, err := authz.NewChain(s.authorizers(s.roles)...)
+	chain, err := authz.NewChain(s.authorizers()...)
 	if err != nil {
 		return nil, err
 	}
 	s.plugins.onChange(func() {
-		if err := chain.Replace(s.authorizers(s.roles)...); err != nil {
+		if err := chain.Replace(s.authorizers()...); err != nil {
 			s.o.Logger.Error("the authorizers stay as they were", "error", err)
 		}
 	})
 	return chain, nil
 }
 
-func (s *server) authorizers(roles *rbac.Authorizer) []authz.Authorizer {
+func (s *server) authorizers() []authz.Authorizer {
 	before, after := s.plugins.authorizers()
 	var list []authz.Authorizer
 	for _, a := range before {
 		list = append(list, authz.Guard(a))
 	}
-	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", roles))
+	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", s.roles))
 	for _, a := range after {
 		list = append(list, authz.Guard(a))
 	}

@@ -29,8 +29,11 @@ type simulation struct {
 
 // addSimulated adds n simulated nodes. They are the one kubelet; only engine,
 // machine, volumes and probes are simulations.
-func (s *server) addSimulated(g *run.Group, n int) (string, error) {
-	reader := s.component("kubelet", bootstrap.SimulatedNodes().GetName())
+func (s *server) addSimulated(ctx context.Context, g *run.Group, n int) (string, error) {
+	reader, err := s.component(ctx, "kubelet", bootstrap.SimulatedNodes().GetName())
+	if err != nil {
+		return "", err
+	}
 	set, err := client.New(reader.config)
 	if err != nil {
 		return "", err
@@ -48,7 +51,7 @@ func (s *server) addSimulated(g *run.Group, n int) (string, error) {
 		return "", err
 	}
 	for i := range n {
-		if err := sim.add(fmt.Sprintf("simulated-%d", i+1), network); err != nil {
+		if err := sim.add(ctx, fmt.Sprintf("simulated-%d", i+1), network); err != nil {
 			return "", err
 		}
 	}
@@ -62,9 +65,12 @@ func (s *server) addSimulated(g *run.Group, n int) (string, error) {
 	return fmt.Sprintf("%d simulated nodes", n), nil
 }
 
-func (sim *simulation) add(name string, network *simulated.Network) error {
+func (sim *simulation) add(ctx context.Context, name string, network *simulated.Network) error {
 	s := sim.s
-	c := s.component("kubelet", "system:node:"+name, user.NodesGroup)
+	c, err := s.component(ctx, "kubelet", "system:node:"+name, user.NodesGroup)
+	if err != nil {
+		return err
+	}
 	set, err := client.New(c.config)
 	if err != nil {
 		return err

@@ -2,16 +2,82 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"sync"
+	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-type tracing struct{}
+// tracing gives components their tracers. In the server's process spans go to the
+// store at once; in others they are sent to the server, with the component's identity.
+type tracing struct {
+	store    *trace.Store // nil outside the server's process
+	exporter func(component string) (sdktrace.SpanExporter, error)
 
-func newTracing(Options) (*tracing, error)        { return &tracing{}, nil }
-func (t *tracing) tracer(string) oteltrace.Tracer { return trace.Discard() }
-func (t *tracing) handler() http.Handler          { return http.NotFoundHandler() }
-func (t *tracing) run(ctx context.Context) error  { <-ctx.Done(); return nil }
+	mu        sync.Mutex
+	tracers   map[string]oteltrace.Tracer
+	shutdowns []func(context.Context) error
+}
+
+func newTracing(o Options) (*tracing, error) {
+	store, err := trace.NewStore(trace.StoreConfig{MaxSpans: o.Config.Trace.MaxSpans, MaxBytes: int(o.Config.Trace.MaxBytes)})
+	if err != nil {
+		return nil, err
+	}
+	return &tracing{
+		store: store, tracers: map[string]oteltrace.Tracer{},
+		exporter: func(string) (sdktrace.SpanExporter, error) { return store.Exporter(), nil },
+	}, nil
+}
+
+// remoteTracing sends spans to the server that cfg names.
+func remoteTracing(cfg *rest.Config) (*tracing, error) {
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &tracing{
+		tracers: map[string]oteltrace.Tracer{},
+		exporter: func(component string) (sdktrace.SpanExporter, error) {
+			return trace.NewExporter(client, cfg.Host, component)
+		},
+	}, nil
+}
+
+func (t *tracing) tracer(ctx context.Context, component string) (oteltrace.Tracer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if tracer, ok := t.tracers[component]; ok {
+		return tracer, nil
+	}
+	exporter, err := t.exporter(component)
+	if err != nil {
+		return nil, err
+	}
+	tracer, shutdown := trace.NewProvider(ctx, component, exporter)
+	t.tracers[component] = tracer
+	t.shutdowns = append(t.shutdowns, shutdown)
+	return tracer, nil
+}
+
+func (t *tracing) handler() http.Handler { return trace.NewHandler(t.store) }
+
+// run waits for ctx's end, and then delivers what is still queued.
+func (t *tracing) run(ctx context.Context) error {
+	<-ctx.Done()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	for _, shutdown := range t.shutdowns {
+		errs = append(errs, shutdown(last))
+	}
+	return errors.Join(errs...)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
@@ -30,11 +31,7 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 		return err
 	}
 	g := &run.Group{Logger: o.Logger, Progress: o.Progress, StopTimeout: stopTimeout}
-	for _, u := range s.units() {
-		g.Add(u)
-	}
-	s.addControl(g)
-	nodes, err := s.addNodes(g, mode)
+	nodes, err := s.assemble(ctx, g, mode)
 	if err != nil {
 		return errors.Join(err, s.closeStore())
 	}
@@ -47,17 +44,50 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 	})
 }
 
+// assemble adds every part of the cluster to g, in the order of start, and says in
+// words which nodes there are.
+func (s *server) assemble(ctx context.Context, g *run.Group, mode config.NodeMode) (string, error) {
+	var real *realNode
+	if mode.Real {
+		var err error
+		if real, err = s.addRuntime(ctx, g); err != nil {
+			return "", err
+		}
+	}
+	for _, u := range s.units() {
+		g.Add(u)
+	}
+	if err := s.addControl(ctx, g); err != nil {
+		return "", err
+	}
+	switch {
+	case mode.Real:
+		g.Add(run.Unit{Name: "node " + s.o.Config.Node.Name, Run: real.run, Ready: real.ready})
+		return "node " + s.o.Config.Node.Name, nil
+	case mode.Simulated > 0:
+		return s.addSimulated(ctx, g, mode.Simulated)
+	}
+	return "no nodes", nil
+}
+
 // addControl adds the controllers and the scheduler.
-func (s *server) addControl(g *run.Group) {
-	c := s.component("controllers", "system:kube-controller-manager")
+func (s *server) addControl(ctx context.Context, g *run.Group) error {
+	c, err := s.component(ctx, "controllers", pki.ControllerManager().User)
+	if err != nil {
+		return err
+	}
 	g.Add(run.Unit{Name: "controllers", Run: func(ctx context.Context) error {
 		return c.controllers(ctx, s.authority.CAPEM(), s.minter)
 	}})
-	sched := s.component("scheduler", "system:kube-scheduler")
+	sched, err := s.component(ctx, "scheduler", pki.Scheduler().User)
+	if err != nil {
+		return err
+	}
 	ready := make(chan struct{})
 	g.Add(run.Unit{Name: "scheduler", Ready: ready, Run: func(ctx context.Context) error {
-		return sched.scheduler(ctx, func() { close(ready) })
+		return sched.scheduler(ctx, sync.OnceFunc(func() { close(ready) }))
 	}})
+	return nil
 }
 
 // publish writes what users and later commands look for.
@@ -132,9 +162,11 @@ func (s *server) publishComponents() error {
 
 // componentRun runs a component that is a process of its own.
 func componentRun(ctx context.Context, o Options, name string, work func(ctx context.Context, c *component, ready func()) error, ready func(Info)) error {
-	c, err := remoteComponent(o, name)
+	c, err := remoteComponent(ctx, o, name)
 	if err != nil {
 		return err
 	}
-	return work(ctx, c, func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) })
+	return run.Parallel(c.spans.run, c.plugins.run, func(ctx context.Context) error {
+		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) }))
+	})(ctx)
 }

@@ -1,0 +1,313 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/version"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/cri"
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/ground"
+	"github.com/wasmplane/wasmplane/core/kubelet/images"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/objects"
+	"github.com/wasmplane/wasmplane/core/kubelet/probe"
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
+	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// realNode is this machine as a node.
+type realNode struct {
+	*component
+	serving *pki.Pair
+	caPEM   []byte
+	address netip.Addr
+
+	runtime chan *realnode.Node // the embedded runtime, once it has started
+	began   chan struct{}
+	ready   chan struct{}
+}
+
+func newRealNode(c *component, authority *pki.Authority) (*realNode, error) {
+	address, err := hostAddress(c.o.Config)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := authority.KubeletServing(c.o.Config.Node.Name, address.String(), "127.0.0.1", c.o.Config.Node.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &realNode{
+		component: c, serving: serving, caPEM: authority.CAPEM(), address: address,
+		runtime: make(chan *realnode.Node, 1), began: make(chan struct{}), ready: make(chan struct{}),
+	}, nil
+}
+
+// realNodeConfig is what the node's runtime is started with, and removed by.
+func realNodeConfig(o Options) realnode.Config {
+	return realnode.Config{
+		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
+	}
+}
+
+func registries(o Options) []images.Registry {
+	var out []images.Registry
+	for _, r := range o.Config.Node.Registries {
+		out = append(out, images.Registry{
+			Host: r.Host, Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, SkipVerify: r.SkipVerify, CAFile: relative(o, r.CAFile),
+		})
+	}
+	return out
+}
+
+// runRuntime runs the embedded containerd. It stays when this process ends.
+func (n *realNode) runRuntime(ctx context.Context) error {
+	rt, err := realnode.Start(ctx, realNodeConfig(n.o))
+	if err != nil {
+		return fmt.Errorf("start containerd: %w", err)
+	}
+	defer rt.Close()
+	if rt.Adopted() {
+		n.o.note("containerd ran already; its pods go on")
+	}
+	n.runtime <- rt
+	close(n.began)
+	return rt.Run(ctx)
+}
+
+// run is the kubelet over the runtime.
+func (n *realNode) run(ctx context.Context) error {
+	var eng engine.Engine
+	names := machine.NamesOf(n.o.Config.Cluster.Name)
+	var rt *realnode.Node
+	if endpoint := n.o.Config.Node.CRIEndpoint; endpoint != "" {
+		external, err := cri.New(cri.Config{Endpoint: endpoint})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = external.Close() }()
+		eng = external
+	} else {
+		select {
+		case rt = <-n.runtime:
+			eng = rt.Engine()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return n.serve(ctx, eng, rt, names)
+}
+
+// serve builds the kubelet and runs it with everything around it.
+func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, names machine.Names) error {
+	set, err := client.New(n.config)
+	if err != nil {
+		return err
+	}
+	c := n.o.Config
+	g, err := ground.New(ground.Config{
+		NodeName: c.Node.Name, RootDir: kubeletRoot(n.o), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
+		CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods,
+		Version: version.Get().GitVersion, Logger: n.o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	held := objects.New(set.Kube, n.o.Logger)
+	volumes, err := volume.New(volume.Config{
+		RootDir: kubeletRoot(n.o), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g), Logger: n.o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	held.Changed(volumes.Changed)
+	door, err := n.door(ctx, set.Kube)
+	if err != nil {
+		return err
+	}
+	k, err := kubelet.New(kubelet.Config{
+		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Ground: g, Volumes: volumes,
+		Handler: probe.NewHandler(eng), Admitters: n.plugins.nodeAdmitters(), Objects: held,
+		Node:       node.Config{Labels: c.Node.Labels, Port: door.Port()},
+		ClusterDNS: []string{dnsAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: hostResolv(),
+		SeccompRoot: filepath.Join(kubeletRoot(n.o), "seccomp"), Logger: n.o.Logger, Tracer: n.tracer,
+	})
+	if err != nil {
+		return err
+	}
+	defer door.Add(k)()
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, door.Run, n.signal(k)}
+	if rt != nil {
+		parts = append(parts, func(ctx context.Context) error { return n.followPodCIDR(ctx, set.Kube, rt) })
+	}
+	return run.Parallel(parts...)(ctx)
+}
+
+func kubeletRoot(o Options) string { return filepath.Join(o.Dir.Node(), "kubelet") }
+
+func (n *realNode) signal(k *kubelet.Kubelet) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-k.Ready():
+			close(n.ready)
+			<-ctx.Done()
+		case <-ctx.Done():
+		}
+		return nil
+	}
+}
+
+func allocatable(ctx context.Context, g *ground.Ground) func() corev1.ResourceList {
+	return func() corev1.ResourceList {
+		facts, err := g.Facts(ctx)
+		if err != nil {
+			return nil
+		}
+		return facts.Allocatable
+	}
+}
+
+// door is the kubelet's server. Who may enter is asked of the API.
+func (n *realNode) door(ctx context.Context, kube kubernetes.Interface) (*kubeletserver.Server, error) {
+	authenticate, authorize, err := kubeletserver.Delegate(kube, n.caPEM)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listenKubelet(ctx, n.o.Config)
+	if err != nil {
+		return nil, err
+	}
+	return kubeletserver.New(kubeletserver.Config{
+		Listener: listener, TLS: pki.ServerTLS(n.serving), Authenticator: authenticate, Authorizer: authorize, Logger: n.o.Logger,
+	})
+}
+
+func listenKubelet(ctx context.Context, c *config.Configuration) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", c.Node.KubeletListen)
+	if err != nil {
+		return nil, fmt.Errorf("node.kubeletListen: %w; choose another port, or 0 for any", err)
+	}
+	return l, nil
+}
+
+// followPodCIDR sets the pod network up once the node has its range.
+func (n *realNode) followPodCIDR(ctx context.Context, kube kubernetes.Interface, rt *realnode.Node) error {
+	cluster, err := netip.ParsePrefix(n.o.Config.Cluster.PodCIDR)
+	if err != nil {
+		return fmt.Errorf("cluster.podCIDR: %w", err)
+	}
+	name := n.o.Config.Node.Name
+	inf := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	}))
+	ranges := make(chan string, 1)
+	tell := func(o any) {
+		if node, ok := o.(*corev1.Node); ok && node.Spec.PodCIDR != "" {
+			select {
+			case ranges <- node.Spec.PodCIDR:
+			default:
+			}
+		}
+	}
+	if _, err := inf.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) },
+	}); err != nil {
+		return fmt.Errorf("watch this node: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer inf.Shutdown()
+	defer cancel()
+	inf.Start(ctx.Done())
+	for done := ""; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-ranges:
+			if r == done { // a node's range never changes
+				continue
+			}
+			own, err := netip.ParsePrefix(r)
+			if err != nil {
+				return fmt.Errorf("spec.podCIDR of node %s: %w", name, err)
+			}
+			if err := rt.SetPodCIDRs(ctx, []netip.Prefix{own}, []netip.Prefix{cluster}); err != nil {
+				return fmt.Errorf("set up the pod network: %w", err)
+			}
+			done = r
+		}
+	}
+}
+
+// dnsAddress is the tenth of the Services' network, as everywhere.
+func dnsAddress(c *config.Configuration) netip.Addr {
+	p := netip.MustParsePrefix(c.Cluster.ServiceCIDR) // checked by Complete
+	a := p.Masked().Addr()
+	for range 10 {
+		a = a.Next()
+	}
+	return a
+}
+
+// hostResolv is this machine's resolver configuration, for pods that want it and
+// for names outside the cluster.
+func hostResolv() *runtime.DNSConfig {
+	data, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return &runtime.DNSConfig{}
+	}
+	var out runtime.DNSConfig
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			out.Servers = append(out.Servers, words[1])
+		case "search":
+			out.Searches = words[1:]
+		case "options":
+			out.Options = words[1:]
+		}
+	}
+	return &out
+}
+
+// addRuntime adds the runtime of this machine's node. It starts first of all, side
+// by side with the server; the kubelet comes last.
+func (s *server) addRuntime(ctx context.Context, g *run.Group) (*realNode, error) {
+	id := pki.Node(s.o.Config.Node.Name)
+	c, err := s.component(ctx, "kubelet", id.User, id.Groups...)
+	if err != nil {
+		return nil, err
+	}
+	n, err := newRealNode(c, s.authority)
+	if err != nil {
+		return nil, err
+	}
+	if s.o.Config.Node.CRIEndpoint == "" {
+		g.Add(run.Unit{Name: "containerd", Run: n.runRuntime})
+	}
+	return n, nil
+}

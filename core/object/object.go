@@ -232,6 +232,16 @@ func (o *Object) DropEncoded() {
 	}
 }
 
+// DropDerived forgets every form but the versioned one, for a holder of many
+// objects that were read in passing. What has been handed out stays valid.
+func (o *Object) DropDerived() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.versioned != nil {
+		o.internal, o.tree, o.encoded, o.source = nil, nil, nil, nil
+	}
+}
+
 // Meta gives access to the metadata of the versioned form.
 func (o *Object) Meta() (metav1.Object, error) {
 	v, err := o.Versioned()

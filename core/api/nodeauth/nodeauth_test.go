@@ -1,0 +1,53 @@
+package nodeauth
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func nodeUser(name string) user.Info {
+	return &user.DefaultInfo{Name: "system:node:" + name, Groups: []string{"system:nodes"}}
+}
+
+func TestANodeReadsTheSecretsOfItsPods(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "d"},
+		Spec: corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{
+			Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}},
+		}}},
+	}
+	f := informers.NewSharedInformerFactory(fake.NewClientset(pod), 0)
+	a := New(f)
+	f.StartWithContext(t.Context())
+	defer f.Shutdown()
+	if err := a.WaitForSync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		u                    user.Info
+		verb, resource, name string
+		want                 authorizer.Decision
+	}{
+		{nodeUser("n1"), "get", "secrets", "s", authorizer.DecisionAllow},
+		{nodeUser("n2"), "get", "secrets", "s", authorizer.DecisionNoOpinion},
+		{nodeUser("n1"), "get", "secrets", "other", authorizer.DecisionNoOpinion},
+		{nodeUser("n1"), "create", "pods", "", authorizer.DecisionAllow},
+		{&user.DefaultInfo{Name: "jane"}, "get", "secrets", "s", authorizer.DecisionNoOpinion},
+	} {
+		d, reason, err := a.Authorize(t.Context(), authorizer.AttributesRecord{
+			User: tc.u, Verb: tc.verb, Resource: tc.resource, Name: tc.name, Namespace: "d", ResourceRequest: true,
+		})
+		if d != tc.want || err != nil {
+			t.Errorf("%s %s %s/%s: %v (%s) %v", tc.u.GetName(), tc.verb, tc.resource, tc.name, d, reason, err)
+		}
+	}
+	if name, is := Identify(nodeUser("n1")); name != "n1" || !is {
+		t.Error(name, is)
+	}
+}

@@ -1,0 +1,136 @@
+package rbac
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	listers "k8s.io/client-go/listers/rbac/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+func newAuthorizer(t *testing.T, objects ...runtime.Object) *Authorizer {
+	t.Helper()
+	index := func() cache.Indexer {
+		return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
+	roles, bindings, clusterRoles, clusterBindings := index(), index(), index(), index()
+	p := BootstrapPolicy()
+	for i := range p.ClusterRoles {
+		objects = append(objects, &p.ClusterRoles[i])
+	}
+	for i := range p.ClusterRoleBindings {
+		objects = append(objects, &p.ClusterRoleBindings[i])
+	}
+	for _, o := range objects {
+		to := roles
+		switch o.(type) {
+		case *rbacv1.RoleBinding:
+			to = bindings
+		case *rbacv1.ClusterRole:
+			to = clusterRoles
+		case *rbacv1.ClusterRoleBinding:
+			to = clusterBindings
+		}
+		if err := to.Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return NewAuthorizer(listers.NewRoleLister(roles), listers.NewRoleBindingLister(bindings),
+		listers.NewClusterRoleLister(clusterRoles), listers.NewClusterRoleBindingLister(clusterBindings))
+}
+
+func bind(kind, role, namespace, name string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role, Namespace: namespace},
+		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+	}
+}
+
+func TestBootstrapPolicyRules(t *testing.T) {
+	a := newAuthorizer(t, bind("ClusterRole", "cluster-admin", "shop", "jane"))
+	jane, admin := &user.DefaultInfo{Name: "jane"}, &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}
+	for _, tc := range []struct {
+		u         user.Info
+		verb, ns  string
+		resource  string
+		allowed   bool
+		reasonHas string
+	}{
+		{admin, "delete", "kube-system", "pods", true, `ClusterRoleBinding "cluster-admin"`},
+		{jane, "delete", "shop", "pods", true, `RoleBinding "jane-cluster-admin/shop" of ClusterRole "cluster-admin"`},
+		{jane, "delete", "other", "pods", false, ""},
+		{&user.DefaultInfo{Name: "system:kube-scheduler"}, "create", "x", "bindings", true, "system:kube-scheduler"},
+		{&user.DefaultInfo{Name: "system:kube-scheduler"}, "delete", "x", "secrets", false, ""},
+	} {
+		d, reason, err := a.Authorize(t.Context(), authorizer.AttributesRecord{User: tc.u, Verb: tc.verb, Namespace: tc.ns, Resource: tc.resource, ResourceRequest: true})
+		if (d == authorizer.DecisionAllow) != tc.allowed || !strings.Contains(reason, tc.reasonHas) {
+			t.Errorf("%s %s %s in %s: %v %q %v", tc.u.GetName(), tc.verb, tc.resource, tc.ns, d, reason, err)
+		}
+		if !tc.allowed && d != authorizer.DecisionNoOpinion {
+			t.Errorf("%v: RBAC never denies", d)
+		}
+	}
+	if rules, err := a.PolicyRulesFor(t.Context(), jane, "shop"); err != nil || len(rules) == 0 {
+		t.Errorf("%v %v", rules, err)
+	}
+}
+
+type verbs map[string]bool // "verb resource name"
+
+func (v verbs) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if v[a.GetVerb()+" "+a.GetResource()+" "+a.GetName()] {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func TestNobodyHandsOutMoreThanTheyHave(t *testing.T) {
+	a := newAuthorizer(t, bind("ClusterRole", "system:aggregate-to-view", "shop", "jane"))
+	jane := &user.DefaultInfo{Name: "jane"}
+	role := func(verb, resource string) *rbacv1.Role {
+		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "shop"},
+			Rules: []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}}}
+	}
+	aggregating := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"},
+		AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}}
+	owned := role("delete", "secrets")
+	owned.Finalizers = []string{"a"}
+	for name, tc := range map[string]struct {
+		may      verbs
+		u        user.Info
+		obj, old runtime.Object
+		err      string
+	}{
+		"what she has":      {obj: role("list", "pods")},
+		"more":              {obj: role("delete", "pods"), err: `roles.rbac.authorization.k8s.io "r" is forbidden: user "jane" (groups=[]) is attempting to grant RBAC permissions not currently held:`},
+		"escalate":          {obj: role("delete", "pods"), may: verbs{"escalate roles r": true}},
+		"masters":           {obj: role("delete", "pods"), u: &user.DefaultInfo{Name: "x", Groups: []string{"system:masters"}}},
+		"finalizer removed": {obj: role("delete", "secrets"), old: owned},
+		"binds view":        {obj: bind("ClusterRole", "system:aggregate-to-view", "shop", "joe")},
+		"binds admin":       {obj: bind("ClusterRole", "system:aggregate-to-admin", "shop", "joe"), err: "attempting to grant RBAC permissions not currently held"},
+		"may bind admin":    {obj: bind("ClusterRole", "admin", "shop", "joe"), may: verbs{"bind clusterroles admin": true}},
+		"aggregates":        {obj: aggregating, err: "must have cluster-admin privileges to use the aggregationRule"},
+		"something else":    {obj: &metav1.Status{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.u == nil {
+				tc.u = jane
+			}
+			err := Guard{RBAC: a, Chain: tc.may}.Check(t.Context(), tc.u, "shop", "r", tc.obj, tc.old)
+			switch {
+			case tc.err == "" && err != nil:
+				t.Error(err)
+			case tc.err != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.err)):
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

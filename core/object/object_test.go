@@ -1,0 +1,120 @@
+package object
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// counting counts the conversions that a codec is asked for.
+type counting struct {
+	Unstructured
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func newCounting() *counting {
+	return &counting{Unstructured: Unstructured{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Thing"}}, calls: map[string]int{}}
+}
+
+func (c *counting) count(what string) {
+	c.mu.Lock()
+	c.calls[what]++
+	c.mu.Unlock()
+}
+
+func (c *counting) Decode(b []byte, m string) (runtime.Object, error) {
+	c.count("decode")
+	return c.Unstructured.Decode(b, m)
+}
+
+func (c *counting) Internal(o runtime.Object) (runtime.Object, error) {
+	c.count("internal")
+	return &corev1.Pod{}, nil
+}
+
+func (c *counting) Encode(o runtime.Object, m string) ([]byte, error) {
+	c.count("encode")
+	return c.Unstructured.Encode(o, m)
+}
+
+func TestEachFormIsMadeOnce(t *testing.T) {
+	c := newCounting()
+	o := FromBytes(c, []byte(`{"apiVersion":"v1","kind":"Thing","metadata":{"name":"a"}}`), JSON)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for _, form := range []func() error{
+				func() error { _, err := o.Versioned(); return err },
+				func() error { _, err := o.Internal(); return err },
+				func() error { _, err := o.Tree(); return err },
+				func() error { _, err := o.Encoded(JSON); return err },
+			} {
+				if err := form(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if c.calls["decode"] != 1 || c.calls["internal"] != 1 || c.calls["encode"] != 1 {
+		t.Errorf("%v", c.calls)
+	}
+	if m, err := o.Meta(); err != nil || m.GetName() != "a" {
+		t.Error(m, err)
+	}
+}
+
+func TestAMutationDropsWhatItOutdates(t *testing.T) {
+	c := newCounting()
+	o := FromTree(c, map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}})
+	before, err := o.Encoded(JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := o.Copy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _ := changed.Versioned()
+	v.(*unstructured.Unstructured).SetName("b")
+	o.SetVersioned(v)
+	after, err := o.Encoded(JSON)
+	if err != nil || string(before) == string(after) {
+		t.Errorf("%s %v", after, err)
+	}
+	tree, _ := o.Tree()
+	if tree["metadata"].(map[string]any)["name"] != "b" {
+		t.Errorf("%v", tree)
+	}
+	o.DropEncoded()
+	if _, err := o.Encoded(JSON); err != nil || c.calls["encode"] != 3 {
+		t.Error(err, c.calls)
+	}
+	o.DropDerived()
+	if again, err := o.Versioned(); err != nil || again != v {
+		t.Error("the versioned form was dropped")
+	}
+}
+
+func TestNothingHasNoForm(t *testing.T) {
+	o := FromVersioned(newCounting(), nil)
+	if _, err := o.Versioned(); !errors.Is(err, ErrEmpty) {
+		t.Error(err)
+	}
+	if _, err := o.Internal(); !errors.Is(err, ErrEmpty) {
+		t.Error(err)
+	}
+	bad := FromBytes(newCounting(), []byte("{"), JSON)
+	if _, err := bad.Versioned(); err == nil {
+		t.Error("broken JSON was decoded")
+	}
+	if _, err := FromBytes(newCounting(), []byte("x"), Protobuf).Versioned(); err == nil {
+		t.Error("protobuf was decoded by a codec of JSON")
+	}
+}

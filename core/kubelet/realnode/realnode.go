@@ -31,7 +31,8 @@ type Config struct {
 	Cluster string
 	// Dir is the node's private directory, absolute.
 	Dir string
-	// Containerd overrides its defaults; Dir, Names and Log are set from here.
+	// Containerd overrides its defaults; Dir, Names and Log are set from here. With a
+	// CNIConfDir of its own the pod network is somebody else's: see SetPodCIDRs.
 	Containerd containerd.Config
 	// Registries say how registries are reached.
 	Registries []images.Registry
@@ -115,8 +116,12 @@ func (n *Node) Images() (*images.Store, error) {
 
 // SetPodCIDRs sets the pod network up for the ranges of the node, and of the whole
 // cluster. Until it has been called the engine reports that the network is not
-// ready. It may be called again.
+// ready. It may be called again. Where another network was configured it does
+// nothing: that network looks at the node itself.
 func (n *Node) SetPodCIDRs(ctx context.Context, pods, cluster []netip.Prefix) error {
+	if n.cfg.Containerd.CNIConfDir != "" {
+		return nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	cfg := n.cfg.network()

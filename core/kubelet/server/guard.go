@@ -1,17 +1,20 @@
 package server
 
 import (
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -19,19 +22,22 @@ import (
 // TokenReview, rights by SubjectAccessReview. Client certificates are checked
 // against clientCA, a bundle in PEM. Answers are kept for a short while.
 func Delegate(client kubernetes.Interface, clientCA []byte) (authenticator.Request, authorizer.Authorizer, error) {
-	ca, err := dynamiccertificates.NewStaticCAContent("kubelet-client-ca", clientCA)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the authority of client certificates: %w", err)
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(clientCA) {
+		return nil, nil, errors.New("the authority of client certificates is no certificate in PEM")
 	}
+	verify := x509request.DefaultVerifyOptions()
+	verify.Roots = roots
 	// The API may be away for a moment; who asks waits no longer than a few seconds.
 	retry := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
-	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+	tokens, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second, CacheTTL: 2 * time.Minute,
-		ClientCertificateCAContentProvider: ca, WebhookRetryBackoff: &retry,
+		WebhookRetryBackoff: &retry,
 	}.New()
 	if err != nil {
 		return nil, nil, fmt.Errorf("make an authenticator that asks the API: %w", err)
 	}
+	authn := union.New(x509request.New(verify, x509request.CommonNameUserConversion), tokens)
 	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: 5 * time.Minute, DenyCacheTTL: 30 * time.Second,
 		WebhookRetryBackoff: &retry,

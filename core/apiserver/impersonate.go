@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
@@ -46,6 +47,7 @@ func (s *Server) impersonate(ctx context.Context, req *http.Request, asker user.
 			req.Header.Del(name)
 		}
 	}
+	audit.From(ctx).Impersonated(target)
 	return target, nil
 }
 

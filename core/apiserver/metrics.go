@@ -16,12 +16,11 @@ type metrics struct {
 	durations *prometheus.HistogramVec
 	sizes     *prometheus.HistogramVec
 	rejected  *prometheus.CounterVec
-	inflight  *prometheus.GaugeVec
 	long      *prometheus.GaugeVec
 	events    *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
@@ -41,10 +40,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "apiserver_dropped_requests_total",
 			Help: "Number of requests dropped with 'Try again later' response.",
 		}, []string{"request_kind"}),
-		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests",
-			Help: "Number of currently used inflight request limit of this apiserver per request kind.",
-		}, []string{"request_kind"}),
 		long: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests",
 			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component.",
@@ -57,7 +52,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.inflight, m.long, m.events} {
+	inflight := func(kind string, l *limit) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "apiserver_current_inflight_requests",
+			Help:        "Number of currently used inflight request limit of this apiserver per request kind.",
+			ConstLabels: prometheus.Labels{"request_kind": kind},
+		}, func() float64 { return float64(l.now.Load()) })
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, inflight("readOnly", reads), inflight("mutating", writes)} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the apiserver's metrics: %w", err)
 		}

@@ -87,7 +87,7 @@ func (c *call) serve() error {
 	if !slices.Contains(c.res.Verbs, verb) || c.res.Namespaced && c.info.Namespace == "" && verb != "list" && verb != "watch" && verb != "create" {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 	}
-	if c.res.Virtual {
+	if c.res.Virtual && verb == "create" {
 		return c.review()
 	}
 	switch verb {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 )
@@ -154,6 +155,11 @@ func acceptsGzip(req *http.Request) bool {
 
 // writeObject answers with one object of a resource.
 func (s *Server) writeObject(w http.ResponseWriter, req *http.Request, f format, code int, r *registry.Registry, o *object.Object) {
+	if entry := audit.From(req.Context()); entry.WantsResponse() {
+		if data, err := o.Encoded(object.JSON); err == nil {
+			entry.Response(data)
+		}
+	}
 	if f.convert.Empty() {
 		data, err := o.Encoded(f.mediaType)
 		switch {

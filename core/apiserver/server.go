@@ -167,7 +167,7 @@ func New(cfg Config) (*Server, error) {
 		stopping: make(chan struct{}),
 	}
 	var err error
-	if s.metrics, err = newMetrics(cfg.Metrics); err != nil {
+	if s.metrics, err = newMetrics(cfg.Metrics, &s.reads, &s.writes); err != nil {
 		return nil, err
 	}
 	s.discovery.server = s

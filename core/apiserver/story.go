@@ -73,7 +73,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 		s.fail(w, req, err)
 		return
 	}
-	ctx = genericrequest.WithUser(ctx, asker)
+	ctx = genericrequest.WithUser(ctx, asker) // from here on the request is somebody else's
 	if err := s.authorize(ctx, info, asker); err != nil {
 		s.fail(w, req, err)
 		return

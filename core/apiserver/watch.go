@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -74,6 +75,7 @@ func (c *call) watch() error {
 	if err := sink.begin(); err != nil {
 		return nil // the client has gone
 	}
+	audit.From(ctx).Started(http.StatusOK)
 	defer sink.end()
 	c.pump(ctx, w, sink, encoder)
 	return nil

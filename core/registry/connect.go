@@ -26,7 +26,7 @@ func (r *Registry) AdmitConnect(ctx context.Context, req *Request, kind schema.G
 		User:        req.User,
 		Object:      object.FromVersioned(plain{kind}, options),
 	}
-	defer passWarnings(ctx, asked)
+	defer passOn(ctx, asked)
 	if err := r.cfg.Admission.Mutate(ctx, asked); err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Ob
 		Options:   options,
 		OldObject: old,
 	}
-	defer passWarnings(ctx, asked)
+	defer passOn(ctx, asked)
 	if err := r.cfg.Admission.Mutate(ctx, asked); err != nil {
 		return err
 	}

@@ -32,6 +32,11 @@ func (r *Registry) storeError(err error, verb, name string) error {
 		return apierrors.NewNotFound(r.res.GroupResource, name)
 	case errors.Is(err, store.ErrCompacted), errors.Is(err, watchcache.ErrTooOld):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided " + verb + " is too old.")
+	case errors.Is(err, store.ErrTooLarge):
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s %q is larger than what the store takes", r.res.GroupResource, name))
+	case errors.Is(err, store.ErrUnavailable):
+		// A write may have gone through all the same; clients find out by reading.
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s %s: %v", verb, r.res.GroupResource, err))
 	case errors.Is(err, watchcache.ErrStopped):
 		return apierrors.NewNotFound(r.res.GroupResource, name)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -49,6 +49,9 @@ type ListResult struct {
 // Get reads one object, as fresh as resourceVersion asks: the newest for "",
 // whatever is there for "0", not older than it otherwise.
 func (r *Registry) Get(ctx context.Context, req *Request, resourceVersion string) (*object.Object, error) {
+	if r.res.Virtual {
+		return r.component(ctx, req)
+	}
 	key, err := r.key(req.Namespace, req.Name)
 	if err != nil {
 		return nil, err
@@ -155,6 +158,10 @@ func (r *Registry) selection(req *Request, o ListOptions) (selection, error) {
 
 // List reads a page of objects. Their form is the storage version's: see InVersion.
 func (r *Registry) List(ctx context.Context, req *Request, o ListOptions) (ListResult, error) {
+	if r.res.Virtual {
+		items, err := r.components(ctx, req)
+		return ListResult{Items: items}, err
+	}
 	where, err := r.selection(req, o)
 	if err != nil {
 		return ListResult{}, err
@@ -304,7 +311,12 @@ func (r *Registry) InVersion(item *watchcache.Item, version string) (*object.Obj
 }
 
 // FormatRevision is a revision as a resourceVersion.
-func FormatRevision(revision int64) string { return strconv.FormatInt(revision, 10) }
+func FormatRevision(revision int64) string {
+	if revision == 0 {
+		return ""
+	}
+	return strconv.FormatInt(revision, 10)
+}
 
 func lastSlash(s string) int {
 	for i := len(s) - 1; i >= 0; i-- {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -186,10 +187,14 @@ func dedupOwners(o runtime.Object) bool {
 	return true
 }
 
-// passWarnings hands on what plugins had to say.
-func passWarnings(ctx context.Context, asked *admission.Request) {
+// passOn hands on what plugins had to say: warnings to the client, annotations
+// to the audit log.
+func passOn(ctx context.Context, asked *admission.Request) {
 	for _, text := range asked.Warnings() {
 		warning.AddWarning(ctx, "", text)
+	}
+	for key, value := range asked.Annotations() {
+		audit.From(ctx).Annotate(key, value)
 	}
 }
 

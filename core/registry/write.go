@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -63,6 +64,9 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 		return Result{}, err
 	}
 	if err := w.checkIdentity(obj); err != nil {
+		return Result{}, err
+	}
+	if err := w.seen(ctx, obj, l); err != nil {
 		return Result{}, err
 	}
 	asked := w.admission(admission.Update, updateOptions(w.req.Options), obj, old)
@@ -220,7 +224,7 @@ func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
 		return badObject(err)
 	}
 	if err := w.r.cfg.Admission.Mutate(ctx, asked); err != nil {
-		passWarnings(ctx, asked)
+		passOn(ctx, asked)
 		return err
 	}
 	after, err := asked.Object.Versioned()
@@ -241,7 +245,7 @@ func (w *write) validate(ctx context.Context, asked *admission.Request) error {
 		return nil
 	}
 	err := w.r.cfg.Admission.Validate(ctx, asked)
-	passWarnings(ctx, asked)
+	passOn(ctx, asked)
 	return err
 }
 
@@ -290,6 +294,19 @@ func (w *write) guard(ctx context.Context, obj, old *object.Object) error {
 		}
 	}
 	return w.r.cfg.Roles.Check(ctx, w.req.User, w.req.Namespace, w.req.Name, next, was)
+}
+
+// seen is checkVersion before admission, so that plugins and webhooks are not
+// asked about a write that has lost already.
+func (w *write) seen(ctx context.Context, obj *object.Object, l live) error {
+	m, err := obj.Meta()
+	if err != nil {
+		return badObject(err)
+	}
+	if m.GetResourceVersion() == "" {
+		return nil
+	}
+	return w.checkVersion(ctx, m, l.revision())
 }
 
 func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64) error {
@@ -343,7 +360,11 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 	}
 	revision := expect
 	if !w.opts.dryRun {
-		if revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal)); err != nil {
+		revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal))
+		if apierrors.IsRequestEntityTooLargeError(err) && w.dropManagers(obj) {
+			return w.store(ctx, obj, expect)
+		}
+		if err != nil {
 			return Result{}, err
 		}
 	} else if expect == 0 {
@@ -353,4 +374,23 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 	}
 	result, err := w.r.withRevision(answer, w.codec, revision)
 	return Result{Object: result}, err
+}
+
+// dropManagers takes the managed fields of an object that is too large for the
+// store: they can be most of it, and are worth less than the write.
+func (w *write) dropManagers(obj *object.Object) bool {
+	if w.req.PatchType == types.ApplyYAMLPatchType || w.req.PatchType == types.ApplyCBORPatchType {
+		return false // an apply is about them
+	}
+	internal, err := obj.Internal()
+	if err != nil {
+		return false
+	}
+	m, err := meta.Accessor(internal)
+	if err != nil || len(m.GetManagedFields()) == 0 {
+		return false
+	}
+	m.SetManagedFields(nil)
+	obj.SetInternal(internal)
+	return true
 }

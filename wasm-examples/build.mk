@@ -10,6 +10,7 @@
 WASM_DIR       ?= build/wasm
 WASM_EXAMPLES  := $(patsubst wasm-examples/%/plugin.yaml,%,$(wildcard wasm-examples/*/plugin.yaml))
 WASM_GO        := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/main.go),$(e)))
+WASM_WAT       := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.wat),$(e)))
 WASM_RUST      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/lib.rs),$(e)))
 
 .PHONY: examples
@@ -30,6 +31,14 @@ $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.go) $(wildcard sdk/go/*.g
 	@mv $$@.new $$@
 endef
 $(foreach e,$(WASM_GO),$(eval $(call go_example,$(e))))
+
+define wat_example
+$(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/plugin.wat $(wildcard plugins/plugintest/wat/*.go)
+	@mkdir -p $(WASM_DIR)
+	go run ./plugins/plugintest/wat2wasm $$< $$@.new
+	@mv $$@.new $$@
+endef
+$(foreach e,$(WASM_WAT),$(eval $(call wat_example,$(e))))
 
 define rust_example
 $(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/lib.rs $(WASM_DIR)/rust/libwasmplane.rlib

@@ -84,15 +84,21 @@ func (w *world) node(name string, eng *simulated.Engine, change ...func(*kubelet
 
 func (w *world) start() {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = w.feeds.Run(ctx) }()
-	w.t.Cleanup(func() { cancel(); <-done })
+	run(w.t, w.feeds.Run)
 	select {
 	case <-w.feeds.Synced():
 	case <-time.After(10 * time.Second):
 		w.t.Fatal("feeds do not sync")
 	}
+}
+
+// run until the test ends.
+func run(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = f(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
 }
 
 func (w *world) engine() *simulated.Engine {

@@ -2,8 +2,6 @@ package kubelet_test
 
 import (
 	"context"
-	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +45,12 @@ func (w *world) remove(name string) {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); {
+	w.within(10*time.Second, what, ok)
+}
+
+func (w *world) within(limit time.Duration, what string, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(limit); !ok(); {
 		if time.Now().After(end) {
 			w.t.Fatalf("never: %s", what)
 		}
@@ -269,41 +272,4 @@ func TestASandboxThatDiesIsReplaced(t *testing.T) {
 	if before.Status.PodIP == after.Status.PodIP {
 		t.Errorf("the address %s stayed", after.Status.PodIP)
 	}
-}
-
-// A laptop holds a hundred nodes and a thousand pods.
-func TestAHundredNodes(t *testing.T) {
-	const nodes, pods = 100, 1000
-	w := newWorld(t)
-	w.start()
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	began := time.Now()
-	for i := range nodes {
-		w.node(fmt.Sprintf("n%d", i), w.engine(), func(c *kubelet.Config) { c.Logger = nil })
-	}
-	t.Logf("%d nodes ready after %v", nodes, time.Since(began))
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	t.Logf("%d KB a node, %d goroutines", (after.HeapAlloc+after.StackInuse-before.HeapAlloc-before.StackInuse)>>10/nodes, runtime.NumGoroutine())
-	began = time.Now()
-	for i := range pods {
-		w.create(fmt.Sprintf("n%d", i%nodes), fmt.Sprintf("p%d", i))
-	}
-	w.eventually("all run", func() bool {
-		n := 0
-		for i := range nodes {
-			for _, p := range w.feeds.Pods(fmt.Sprintf("n%d", i)) {
-				if running(p) {
-					n++
-				}
-			}
-		}
-		return n == pods
-	})
-	t.Logf("%d pods running after %v", pods, time.Since(began))
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	t.Logf("%d KB a pod, %d goroutines", (before.HeapAlloc+before.StackInuse-after.HeapAlloc-after.StackInuse)>>10/pods, runtime.NumGoroutine())
 }

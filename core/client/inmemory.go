@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -18,8 +19,20 @@ import (
 func InMemory(handler http.Handler, as user.Info, component string) *rest.Config {
 	return unlimited(&rest.Config{
 		Host:      "http://in-memory",
-		Transport: &transport{handler: handler, user: as},
+		Transport: &transport{handler: handler, user: authenticated(as)},
 	}, component)
+}
+
+// authenticated adds the group that everybody has whom an authenticator knows, and
+// which policies give discovery to: no authenticator runs on this way in.
+func authenticated(u user.Info) user.Info {
+	if slices.Contains(u.GetGroups(), user.AllAuthenticated) {
+		return u
+	}
+	return &user.DefaultInfo{
+		Name: u.GetName(), UID: u.GetUID(), Extra: u.GetExtra(),
+		Groups: append(slices.Clone(u.GetGroups()), user.AllAuthenticated),
+	}
 }
 
 type transport struct {

@@ -29,6 +29,8 @@ const (
 	// refreshDelay lets several changes of definitions (an install of many CRDs)
 	// make one refresh.
 	refreshDelay = 500 * time.Millisecond
+	// firstRetry is the delay after a discovery that failed; it doubles.
+	firstRetry = 250 * time.Millisecond
 	// firstSync bounds how long the collector waits for all watches at the start.
 	// One resource that cannot be listed must not stop the collection of all others.
 	firstSync = 30 * time.Second
@@ -80,21 +82,40 @@ func (m *monitors) wantRefresh() {
 // run keeps the watches in step with what the server serves, until ctx ends.
 func (m *monitors) run(ctx context.Context) {
 	defer m.stopAll()
-	tick := time.NewTicker(refreshEvery)
-	defer tick.Stop()
+	retry := firstRetry
 	for {
+		next := refreshEvery
 		if err := m.update(ctx); err != nil {
-			m.log.Warn("not every API group could be discovered; what they held before is still watched", "error", err)
+			m.log.Log(ctx, level(retry), "not every API group could be discovered; what they held before is still watched", "error", err)
+			next, retry = retry, min(2*retry, refreshEvery)
+		} else {
+			retry = firstRetry
 		}
-		select {
-		case <-ctx.Done():
+		if !m.await(ctx, next) {
 			return
-		case <-tick.C:
-		case <-m.refresh:
-			if !pause(ctx, refreshDelay) {
-				return
-			}
 		}
+	}
+}
+
+// level: a server that is just starting has not got all its groups yet.
+func level(retry time.Duration) slog.Level {
+	if retry < 8*firstRetry {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
+// await waits for the next refresh, or for something that asks for one sooner.
+func (m *monitors) await(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	case <-m.refresh:
+		return pause(ctx, refreshDelay)
 	}
 }
 

@@ -1,13 +1,16 @@
 package apiserver_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -66,9 +69,21 @@ func BenchmarkCreateConfigMap(b *testing.B) {
 func BenchmarkUpdateLease(b *testing.B) {
 	h := benchServer(b)
 	do(b, h, "POST", "/apis/coordination.k8s.io/v1/namespaces/bench/leases", "application/json", fmt.Sprintf(benchLease, 0), 201)
+	const path = "/apis/coordination.k8s.io/v1/namespaces/bench/leases/node"
+	lease := coordinationv1.Lease{}
+	if err := json.Unmarshal(do(b, h, "GET", path, "", "", 200), &lease); err != nil {
+		b.Fatal(err)
+	}
 	i := 1
 	for b.Loop() {
-		do(b, h, "PUT", "/apis/coordination.k8s.io/v1/namespaces/bench/leases/node", "application/json", fmt.Sprintf(benchLease, i%1000000), 200)
+		lease.Spec.RenewTime.Time = lease.Spec.RenewTime.Add(time.Duration(i) * time.Second)
+		body, err := json.Marshal(&lease)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := json.Unmarshal(do(b, h, "PUT", path, "application/json", string(body), 200), &lease); err != nil {
+			b.Fatal(err)
+		}
 		i++
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/gorilla/mux"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,16 +51,37 @@ func (s *Server) writeSpec(w http.ResponseWriter, req *http.Request, text, proto
 
 // openAPIV3Index lists the documents with their hashes, by which clients cache them.
 func (s *Server) openAPIV3Index(w http.ResponseWriter, req *http.Request) {
+	data, err := s.index3.get(s)
+	if err != nil {
+		s.fail(w, req, apierrors.NewInternalError(err))
+		return
+	}
+	s.writeBytes(w, req, object.JSON, http.StatusOK, data)
+}
+
+// specIndex is the index of OpenAPI v3 for one set of resources. Hashing all
+// documents takes milliseconds, and kubectl asks for it at every turn.
+type specIndex struct {
+	mu         sync.Mutex
+	generation uint64
+	data       []byte
+}
+
+func (x *specIndex) get(s *Server) ([]byte, error) {
 	type entry struct {
 		URL string `json:"serverRelativeURL"`
 	}
-	paths := map[string]entry{}
 	docs := s.discovery.current()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.data != nil && x.generation == docs.generation {
+		return x.data, nil
+	}
+	paths := map[string]entry{}
 	for gv := range docs.lists {
 		text, _, err := s.cfg.Contract.OpenAPIV3(gv)
 		if err != nil {
-			s.fail(w, req, apierrors.NewInternalError(err))
-			return
+			return nil, err
 		}
 		path := "api/" + gv.Version
 		if gv.Group != "" {
@@ -69,10 +91,10 @@ func (s *Server) openAPIV3Index(w http.ResponseWriter, req *http.Request) {
 	}
 	data, err := json.Marshal(map[string]any{"paths": paths})
 	if err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
-		return
+		return nil, err
 	}
-	s.writeBytes(w, req, object.JSON, http.StatusOK, data)
+	x.data, x.generation = data, docs.generation
+	return data, nil
 }
 
 func (s *Server) openAPIV3(w http.ResponseWriter, req *http.Request) {

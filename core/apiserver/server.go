@@ -140,6 +140,7 @@ type Server struct {
 	writes    limit
 	gzips     gzipPool
 	discovery discovery
+	index3    specIndex
 	backends  *backends // nil where there are no nodes
 
 	ready    chan struct{}

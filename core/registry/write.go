@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/services"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
 )
@@ -52,6 +54,9 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 	if l.item == nil {
 		if !w.creates {
 			return Result{}, apierrors.NewNotFound(w.r.res.GroupResource, w.req.Name)
+		}
+		if err := w.mayCreate(ctx); err != nil {
+			return Result{}, err
 		}
 		return w.create(ctx)
 	}
@@ -98,6 +103,26 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 	result, err := w.store(ctx, obj, l.item.Revision)
 	stored = err == nil && !w.opts.dryRun
 	return result, err
+}
+
+// mayCreate: the user was authorized for an update or a patch, and that turns
+// out to create.
+func (w *write) mayCreate(ctx context.Context) error {
+	question := authorizer.AttributesRecord{
+		User: w.req.User, Verb: "create", Namespace: w.req.Namespace, APIGroup: w.r.res.Group, APIVersion: w.req.Version,
+		Resource: w.r.res.GroupResource.Resource, Subresource: w.req.Subresource, Name: w.req.Name, ResourceRequest: true,
+	}
+	if w.r.cfg.Authorizer == nil {
+		return authz.Forbidden(question, "no authorizer can say whether it may create")
+	}
+	decision, reason, err := w.r.cfg.Authorizer.Authorize(ctx, question)
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		w.r.cfg.Logger.WarnContext(ctx, "An authorizer failed.", "user", w.req.User.GetName(), "error", err)
+	}
+	return authz.Forbidden(question, reason)
 }
 
 // create is apply where nothing exists yet.

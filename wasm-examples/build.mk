@@ -14,7 +14,7 @@ WASM_WAT       := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e
 WASM_RUST      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/lib.rs),$(e)))
 
 .PHONY: examples
-examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) ## build the example plugins into build/wasm
+examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) ## Build the example plugins into build/wasm.
 
 # The first rustc that has the target's standard library, and a linker for it:
 # rustup's toolchains bring rust-lld, Debian's takes that of lld.

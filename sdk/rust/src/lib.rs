@@ -39,6 +39,9 @@ mod plugin;
 pub mod runtime;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
 pub use answer::{Decision, Judgement, Plan, Verdict};
 pub use json::{parse, Json};
 pub use plugin::{Column, Hook, Plugin, Table, Watch};

@@ -1,0 +1,21 @@
+// Package rust_test runs the Rust SDK's own tests.
+package rust_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+func TestRust(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "tests")
+	build := exec.CommandContext(t.Context(), "rustc", "--edition", "2021", "--test", "-o", bin, "src/lib.rs")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), bin).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -20,6 +21,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
+	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
+	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
@@ -63,7 +66,9 @@ func (c *component) controllers(ctx context.Context, rootCA []byte, minter *sato
 		Controllers: c.o.Config.Controllers.Enabled,
 		Clients:     all.FromIdentities(c.config, c.identities),
 		RootCA:      rootCA, Minter: tokenSecrets(minter),
-		Log: c.o.Logger, Tracer: c.tracer,
+		NodeIPAM:      nodeipam.Config{CIDRs: []string{c.o.Config.Cluster.PodCIDR}},
+		NodeLifecycle: nodelifecycle.Config{MonitorGrace: time.Duration(c.o.Config.Controllers.NodeMonitorGracePeriod)},
+		Log:           c.o.Logger, Tracer: c.tracer,
 	})
 	if err != nil {
 		return err

@@ -274,6 +274,9 @@ func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment) erro
 		return nil
 	}
 	updated, err := c.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // it was deleted meanwhile
+	}
 	if err != nil {
 		return fmt.Errorf("updating status: %w", err)
 	}

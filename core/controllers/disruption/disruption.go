@@ -270,8 +270,11 @@ func (c *Controller) scale(ctx context.Context, budget *policyv1.PodDisruptionBu
 func (c *Controller) sizeOf(ctx context.Context, namespace string, ref metav1.OwnerReference) (types.UID, int32, error) {
 	if ref.Kind == "ReplicaSet" {
 		rs, err := c.sets.ReplicaSets(namespace).Get(ref.Name)
-		if err != nil || rs.UID != ref.UID {
-			return ref.UID, 0, fmt.Errorf("replica set %s is gone or another one: %w", ref.Name, err)
+		if apierrors.IsNotFound(err) || (err == nil && rs.UID != ref.UID) {
+			return ref.UID, 0, fmt.Errorf("replica set %s is gone: %w", ref.Name, controllers.ErrNotYet)
+		}
+		if err != nil {
+			return ref.UID, 0, err
 		}
 		above := metav1.GetControllerOfNoCopy(rs)
 		if above == nil {
@@ -298,6 +301,10 @@ func (c *Controller) askScale(ctx context.Context, namespace string, ref metav1.
 			continue
 		}
 		scale, err := c.dynamic.Resource(gv.WithResource(r.Name)).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{}, "scale")
+		if apierrors.IsNotFound(err) {
+			// It is being deleted, and its pods are next.
+			return 0, fmt.Errorf("%s %s is gone: %w", ref.Kind, ref.Name, controllers.ErrNotYet)
+		}
 		if err != nil {
 			return 0, fmt.Errorf("reading the scale of %s %s: %w", ref.Kind, ref.Name, err)
 		}

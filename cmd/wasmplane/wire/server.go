@@ -230,9 +230,13 @@ func (s *server) build(ctx context.Context) (err error) {
 		return err
 	}
 	c := s.o.Config.APIServer
+	listener, err := s.listenAPI(ctx, s.o.Config.Node.Mode == "real")
+	if err != nil {
+		return err
+	}
 	s.api, err = apiserver.New(apiserver.Config{
 		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
-		Listen: c.Listen, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
+		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
 		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}},
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -14,7 +15,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
+	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -25,6 +28,7 @@ type simulation struct {
 	nodes []*kubelet.Kubelet
 	held  []*objects.Store
 	keep  *lease.Keeper
+	door  *kubeletserver.Server // one for all nodes
 }
 
 // addSimulated adds n simulated nodes. They are the one kubelet; only engine,
@@ -40,6 +44,9 @@ func (s *server) addSimulated(ctx context.Context, g *run.Group, n int) (string,
 	}
 	sim := &simulation{s: s, keep: lease.NewKeeper(lease.Config{Logger: s.o.Logger})}
 	if sim.feeds, err = kubelet.NewFeeds(set.Kube, ""); err != nil {
+		return "", err
+	}
+	if sim.door, err = s.simulatedDoor(ctx); err != nil {
 		return "", err
 	}
 	pods, err := netip.ParsePrefix(s.o.Config.Cluster.PodCIDR)
@@ -85,18 +92,19 @@ func (sim *simulation) add(ctx context.Context, name string, network *simulated.
 		Ground:  simulated.NewGround(simulated.GroundConfig{Name: name, Address: "127.0.0.1", Version: version.Get().GitVersion}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Admitters: s.plugins.nodeAdmitters(),
 		Objects: held, Feeds: sim.feeds, Leases: sim.keep,
-		Node:          node.Config{Labels: map[string]string{"wasmplane.dev/simulated": "true"}},
+		Node:          node.Config{Labels: map[string]string{"wasmplane.dev/simulated": "true"}, Port: sim.door.Port()},
 		ClusterDomain: s.o.Config.Cluster.Domain, Logger: s.o.Logger, Tracer: c.tracer,
 	})
 	if err != nil {
 		return err
 	}
+	sim.door.Add(k)
 	sim.nodes, sim.held = append(sim.nodes, k), append(sim.held, held)
 	return nil
 }
 
 func (sim *simulation) run(ctx context.Context, ready chan<- struct{}) error {
-	parts := []func(context.Context) error{sim.feeds.Run, sim.keep.Run}
+	parts := []func(context.Context) error{sim.feeds.Run, sim.keep.Run, sim.door.Run}
 	for i := range sim.nodes {
 		parts = append(parts, sim.nodes[i].Run, sim.held[i].Run)
 	}
@@ -113,4 +121,33 @@ func (sim *simulation) run(ctx context.Context, ready chan<- struct{}) error {
 		return nil
 	})
 	return run.Parallel(parts...)(ctx)
+}
+
+// simulatedDoor is the server of all simulated kubelets: a request names a pod, and
+// the pod is on one of them. It asks the API, as the first node, who may enter.
+func (s *server) simulatedDoor(ctx context.Context) (*kubeletserver.Server, error) {
+	c, err := s.component(ctx, "kubelet", "system:node:simulated-1", user.NodesGroup)
+	if err != nil {
+		return nil, err
+	}
+	set, err := client.New(c.config)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := s.authority.KubeletServing("simulated-1", "127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	authenticate, authorize, err := kubeletserver.Delegate(set.Kube, s.authority.CAPEM())
+	if err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the kubelets' server: %w", err)
+	}
+	return kubeletserver.New(kubeletserver.Config{
+		Listener: listener, TLS: pki.ServerTLS(serving), Authenticator: authenticate, Authorizer: authorize, Logger: s.o.Logger,
+	})
 }

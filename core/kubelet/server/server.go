@@ -57,7 +57,7 @@ type Config struct {
 	TLS *tls.Config
 	// Authenticator and Authorizer of requests. Required; see Delegate.
 	Authenticator authenticator.Request
-	Authorizer    authorizer.Authorizer
+	Authorizer    authorizer.UnconditionalAuthorizer
 	Logger        *slog.Logger
 }
 

@@ -1,0 +1,3 @@
+// Package realtest holds the stories of the kubelet on a real node: containerd,
+// cgroups, mounts and a network, as root. It has tests and nothing else.
+package realtest

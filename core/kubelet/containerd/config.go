@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -47,6 +48,10 @@ type Config struct {
 	Facts *machine.Facts
 	// Helpers holds the small binaries; those embedded in this one when nil.
 	Helpers fs.FS
+	// Launching is called when no containerd runs, before one is launched, and what it
+	// answers when that one does, before anybody else can use it: to remove records of
+	// sandboxes that it does not know. Nil for none; errors are logged.
+	Launching func() func(ctx context.Context, known func(id string) bool) error
 	// LogLevel of containerd, "info" when empty, and LogLimit the size in bytes at
 	// which its log is turned over (16 MiB when zero; one older log is kept).
 	LogLevel string

@@ -29,7 +29,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/machine"
@@ -41,6 +43,7 @@ const (
 	// taken for hung and replaced.
 	adoptTimeout = 5 * time.Second
 	stopTimeout  = 10 * time.Second
+	askAgain     = 10 * time.Millisecond
 	minRestart   = 100 * time.Millisecond
 	maxRestart   = 10 * time.Second
 )
@@ -291,7 +294,7 @@ func adopt(ctx context.Context, cfg Config, sum string) (*watched, error) {
 	}
 	reason := "its version or configuration is another"
 	if w.Hash == sum {
-		err := answers(ctx, cfg.Socket(), adoptTimeout, w.ended)
+		err := answers(ctx, cfg.Socket(), adoptTimeout, w.ended, nil)
 		if err == nil {
 			return w, nil
 		}
@@ -308,6 +311,7 @@ func adopt(ctx context.Context, cfg Config, sum string) (*watched, error) {
 
 // launch starts containerd and waits until it answers.
 func launch(ctx context.Context, cfg Config, bin, sum string) (*watched, error) {
+	left := cfg.noteLeftovers()
 	encoded, err := json.Marshal(role{
 		Config: cfg.configFile(), Cgroup: cfg.Names.RuntimeCgroup(),
 		Lock: cfg.lockFile(), PIDFile: cfg.pidFile(), Hash: sum,
@@ -342,7 +346,12 @@ func launch(ctx context.Context, cfg Config, bin, sum string) (*watched, error) 
 	if err != nil {
 		return nil, fmt.Errorf("start containerd: %w: %s", err, cfg.lastWords())
 	}
-	if err := answers(ctx, cfg.Socket(), readyTimeout, w.ended); err != nil {
+	swept := func(ctx context.Context, conn grpc.ClientConnInterface) {
+		if err := left.sweep(ctx, conn); err != nil {
+			cfg.Log.Warn("what the last containerd left behind was not all removed", "error", err)
+		}
+	}
+	if err := answers(ctx, cfg.Socket(), readyTimeout, w.ended, swept); err != nil {
 		_ = w.signal(syscall.SIGKILL)
 		w.close()
 		return nil, fmt.Errorf("start containerd: %w: %s (log: %s)", err, cfg.lastWords(), cfg.LogFile())
@@ -375,10 +384,12 @@ func childEnv(env []string, encoded, bin string) []string {
 // lastWords is the end of what the child wrote before its log was set up, or when
 // it crashed; the log's last line otherwise.
 func (c Config) lastWords() string {
-	for _, path := range []string{c.crashFile(), c.LogFile()} {
-		if tail := strings.TrimSpace(tailOf(path, 600)); tail != "" {
-			return tail
-		}
+	if tail := strings.TrimSpace(tailOf(c.crashFile(), 600)); tail != "" {
+		return tail
+	}
+	tail := strings.TrimSpace(tailOf(c.LogFile(), 600))
+	if tail = tail[strings.LastIndexByte(tail, '\n')+1:]; tail != "" {
+		return tail
 	}
 	return "it said nothing"
 }
@@ -397,8 +408,11 @@ func tailOf(path string, n int64) string {
 	return string(buf[:read])
 }
 
-// answers waits until the CRI service replies, or the process behind it ends.
-func answers(ctx context.Context, socket string, timeout time.Duration, ended <-chan struct{}) error {
+// answers waits until the CRI service replies, or the process behind it ends. Then
+// it does what is to be done first.
+func answers(ctx context.Context, socket string, timeout time.Duration, ended <-chan struct{},
+	first func(context.Context, grpc.ClientConnInterface),
+) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("it does not answer"))
 	defer cancel()
 	conn, err := grpc.NewClient("unix://"+socket,
@@ -413,8 +427,7 @@ func answers(ctx context.Context, socket string, timeout time.Duration, ended <-
 	defer conn.Close()
 	answer := make(chan error, 1)
 	go func() {
-		_, err := cri.NewRuntimeServiceClient(conn).Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
-		answer <- err
+		answer <- askVersion(ctx, cri.NewRuntimeServiceClient(conn))
 	}()
 	select {
 	case err := <-answer:
@@ -424,10 +437,24 @@ func answers(ctx context.Context, socket string, timeout time.Duration, ended <-
 			}
 			return fmt.Errorf("wait for containerd: %w", err)
 		}
+		if first != nil {
+			first(ctx, conn)
+		}
 		return nil
 	case <-ended:
 		cancel()
 		<-answer
 		return errors.New("it ended")
+	}
+}
+
+// askVersion asks until the answer is more than "not initialized yet", which the
+// CRI service says while it loads what the last containerd left.
+func askVersion(ctx context.Context, client cri.RuntimeServiceClient) error {
+	for {
+		_, err := client.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
+		if status.Code(err) != codes.Unavailable || !sleep(ctx, askAgain) {
+			return err
+		}
 	}
 }

@@ -36,7 +36,7 @@ func KillBelow(ctx context.Context, n Names, dirs []string, pids ...int) error {
 		if err != nil {
 			return err
 		}
-		left = append(left, programsBelow(dirs)...)
+		left = append(left, ProgramsBelow(dirs...)...)
 		for _, pid := range pids {
 			if alive(pid) {
 				left = append(left, pid)
@@ -68,8 +68,8 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }
 
-// programsBelow lists the processes that execute a file below one of the directories.
-func programsBelow(dirs []string) []int {
+// ProgramsBelow lists the processes that execute a file below one of the directories.
+func ProgramsBelow(dirs ...string) []int {
 	links, _ := filepath.Glob("/proc/[0-9]*/exe")
 	var pids []int
 	for _, l := range links {
@@ -120,11 +120,20 @@ func removeLink(l netlink.Link) error {
 	return nil
 }
 
+// ForgetResult removes what libcni remembers of one sandbox.
+func ForgetResult(n Names, sandbox string) error {
+	return removeAll(filepath.Join(cniResults, n.Network()+"-"+sandbox+"-*"))
+}
+
 // ForgetNetwork removes what libcni remembers of the cluster's network.
 func ForgetNetwork(n Names) error {
 	// NETWORK-CONTAINER-INTERFACE; a container's id is all hexadecimal, so that
 	// another cluster's network, of which ours is a prefix, does not match.
-	files, err := filepath.Glob(filepath.Join(cniResults, n.Network()+"-*"))
+	return removeAll(filepath.Join(cniResults, n.Network()+"-*"))
+}
+
+func removeAll(pattern string) error {
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		return fmt.Errorf("list results of CNI: %w", err)
 	}

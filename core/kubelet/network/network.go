@@ -110,7 +110,7 @@ func (c Config) conflist() ([]byte, error) {
 		"forceAddress": true,
 		"ipam": object{
 			"type": "host-local", "ranges": ranges, "routes": routes,
-			"dataDir": filepath.Join(c.StateDir, "addresses"),
+			"dataDir": filepath.Dir(c.addresses()), // a directory of the network's name is below it
 		},
 	}
 	if c.MTU > 0 {

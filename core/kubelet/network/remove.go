@@ -20,7 +20,7 @@ func Remove(ctx context.Context, cfg Config) error {
 		machine.RemoveTables(ctx, cfg.Names),
 		machine.ForgetNetwork(cfg.Names),
 	}
-	for _, path := range []string{filepath.Join(cfg.StateDir, "addresses"), filepath.Join(cfg.ConfDir, confName)} {
+	for _, path := range []string{filepath.Dir(cfg.addresses()), filepath.Join(cfg.ConfDir, confName)} {
 		if err := os.RemoveAll(path); err != nil {
 			errs = append(errs, fmt.Errorf("remove the node's network: %w", err))
 		}

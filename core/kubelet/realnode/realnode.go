@@ -46,6 +46,9 @@ func (c Config) names() machine.Names { return machine.NamesOf(c.Cluster) }
 func (c Config) containerd() containerd.Config {
 	child := c.Containerd
 	child.Dir, child.Names, child.Log = c.Dir, c.names(), c.Log
+	if child.CNIConfDir == "" {
+		child.Launching = func() func(context.Context, func(string) bool) error { return network.NoteRecords(c.network()) }
+	}
 	return child
 }
 

@@ -1,0 +1,93 @@
+package realnode_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
+	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
+)
+
+// containerd is killed while pods are being made, at several moments. What is
+// there afterwards can all be removed, and new pods start.
+func TestKilledInTheMiddle(t *testing.T) {
+	cfg := nodetest.Config(t)
+	node := nodetest.StartWith(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	supervised := make(chan error, 1)
+	go func() { supervised <- node.Node.Run(ctx) }()
+	defer func() { cancel(); <-supervised }()
+	e := node.Engine()
+	for round := range 4 {
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				s := node.Sandbox(fmt.Sprintf("pod-%d-%d", round, i))
+				id, err := e.RunSandbox(ctx, s, "")
+				if err != nil {
+					return
+				}
+				if c, err := e.CreateContainer(ctx, id, nodetest.Container("main", "serve", ":80"), s); err == nil {
+					_ = e.StartContainer(ctx, c)
+				}
+			})
+		}
+		pid := containerd.Running(containerd.Config{Dir: cfg.Dir})
+		kill := time.AfterFunc(time.Duration(150*round+50)*time.Millisecond, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+		wg.Wait()
+		kill.Stop()
+		t.Logf("round %d: containerd is killed", round)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		nodetest.Eventually(t, "containerd runs again", func() bool {
+			now := containerd.Running(containerd.Config{Dir: cfg.Dir})
+			return now != 0 && now != pid && e.Ready(ctx) == nil
+		})
+		t.Logf("round %d: containerd runs again", round)
+		removeAll(t, node)
+	}
+	_, _ = node.Run(t, "after", "serve", ":80")
+	removeAll(t, node)
+	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, "net/addresses/*/10.*")); len(left) > 0 {
+		t.Errorf("addresses are lost: %v", left)
+	}
+	mounts, err := machine.MountsBelow(filepath.Join(cfg.Dir, "run"))
+	if err != nil || len(mounts) > 0 {
+		t.Errorf("mounts are left: %v (%v)", mounts, err)
+	}
+	pids, err := machine.CgroupProcesses(node.Names().PodsCgroup())
+	if err != nil || len(pids) > 0 {
+		t.Errorf("processes are left: %v (%v)", pids, err)
+	}
+	if pids := machine.ProgramsBelow(filepath.Join(cfg.Dir, "bin")); len(pids) > 0 {
+		t.Errorf("shims are left: %v", pids)
+	}
+}
+
+// removeAll removes every sandbox, as the kubelet does with those it does not know.
+func removeAll(t *testing.T, node *nodetest.Node) {
+	t.Helper()
+	e := node.Engine()
+	nodetest.Eventually(t, "all sandboxes are removed", func() bool {
+		list, err := e.ListSandboxes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if err := e.StopSandbox(t.Context(), s.Id); err != nil {
+				t.Logf("%v", err)
+				continue
+			}
+			if err := e.RemoveSandbox(t.Context(), s.Id); err != nil && !strings.Contains(err.Error(), "not found") {
+				t.Logf("%v", err)
+			}
+		}
+		return len(list) == 0
+	})
+}

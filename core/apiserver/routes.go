@@ -52,9 +52,7 @@ func (s *Server) routes() *mux.Router {
 	for _, path := range []string{"/api/{version}", "/api/{version}/", "/apis/{group}/{version}", "/apis/{group}/{version}/"} {
 		get(path, s.discovery.resources)
 	}
-	r.PathPrefix("/api/{version}/").HandlerFunc(s.resource)
-	r.PathPrefix("/apis/{group}/{version}/").HandlerFunc(s.resource)
-
+	// Mounts may lie below /apis: they come before what is there for resources.
 	for _, m := range s.cfg.Mounts {
 		if strings.HasSuffix(m.Prefix, "/") {
 			r.PathPrefix(m.Prefix).Handler(m.Handler)
@@ -62,6 +60,9 @@ func (s *Server) routes() *mux.Router {
 			r.Path(m.Prefix).Handler(m.Handler)
 		}
 	}
+	r.PathPrefix("/api/{version}/").HandlerFunc(s.resource)
+	r.PathPrefix("/apis/{group}/{version}/").HandlerFunc(s.resource)
+
 	r.NotFoundHandler = http.HandlerFunc(s.notFound)
 	r.MethodNotAllowedHandler = http.HandlerFunc(s.methodNotAllowed)
 	return r

@@ -158,3 +158,63 @@ func TestSysctlsAreSetBack(t *testing.T) {
 		t.Errorf("a damaged record: %v", err)
 	}
 }
+
+// Addresses and host ports of sandboxes that nobody knows are given back; those of
+// known ones, and those that were made meanwhile, stay.
+func TestRecordsOfTheUnknown(t *testing.T) {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	c := testConfig(t, "10.1.2.0/24")
+	if err := os.MkdirAll(c.addresses(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put := func(ip, holder string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(c.addresses(), ip), []byte(holder), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("10.1.2.2", "known\r\neth0")
+	put("10.1.2.3", "gone\r\neth0")
+	put("10.1.2.4", "moved\r\neth0")
+	put("last_reserved_ip.0", "10.1.2.4")
+	put("lock", "")
+	ports := `table ip wp-nettest-hostports {
+		map hostports {
+			type inet_proto . inet_service : ipv4_addr . inet_service
+			elements = { tcp . 80 comment "known" : 10.1.2.2 . 80, tcp . 81 comment "gone" : 10.1.2.3 . 80 }
+		}
+		set hairpins { type ipv4_addr . ipv4_addr; elements = { 10.1.2.3 . 10.1.2.3 comment "gone" }; }
+	}`
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(ports)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	release := NoteRecords(c)
+	put("10.1.2.4", "new\r\neth0") // its holder is gone, and the address somebody else's
+	put("10.1.2.5", "newer\r\neth0")
+	if err := release(t.Context(), func(id string) bool { return id == "known" }); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(c.addresses(), "10.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range files {
+		files[i] = filepath.Base(f)
+	}
+	if got := strings.Join(files, " "); got != "10.1.2.2 10.1.2.4 10.1.2.5" {
+		t.Errorf("addresses on record: %s", got)
+	}
+	out, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
+	if err != nil || strings.Contains(string(out), `"gone"`) || !strings.Contains(string(out), `"known"`) {
+		t.Errorf("host ports (%v):\n%s", err, out)
+	}
+	// Nothing on record, and no table: nothing to do.
+	if err := NoteRecords(testConfig(t, "10.1.3.0/24"))(t.Context(), func(string) bool { return false }); err != nil {
+		t.Error(err)
+	}
+}

@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/ground"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
+	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
@@ -87,6 +88,8 @@ type Config struct {
 	Delays pod.Options
 	// Resync is how often everything is listed afresh (5 minutes if zero).
 	Resync time.Duration
+	// LogRotation bounds what containers' logs take.
+	LogRotation logs.Rotation
 	// ParallelPulls bounds pulls of images (5 if zero).
 	ParallelPulls int
 	Logger        *slog.Logger
@@ -234,11 +237,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer k.wg.Wait()
 	defer cancel()
 	k.recorder(ctx)
-	name, _, err := k.cfg.Engine.Version(ctx)
-	if err != nil {
-		return fmt.Errorf("ask the container runtime who it is: %w", err)
+	if err := k.known(ctx); err != nil {
+		return nil //nolint:nilerr // ctx ended
 	}
-	k.runtime = name
 	if err := k.node.Register(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -268,6 +269,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start("status writer", k.writer.Run)
 	start("probes", k.probes.Run)
 	start("node status", k.node.Run)
+	start("upkeep", k.tend)
 	if k.cfg.Server != nil {
 		defer k.cfg.Server.Add(k)()
 	}

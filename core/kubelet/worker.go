@@ -35,6 +35,7 @@ type worker struct {
 	// running are the IDs of the containers that run, by name.
 	running map[string]string
 	sandbox string // the one that is ready
+	logs    map[string]string
 	// ends are closed when the containers of these IDs no longer run.
 	ends map[string]chan struct{}
 	// began is when the pod was first seen; running is told of once.
@@ -184,6 +185,7 @@ func (w *worker) report(ctx context.Context) {
 		}
 	}
 	w.closeEnds()
+	w.noteLogs(&v)
 	w.mu.Unlock()
 	if v.Stage == pod.New {
 		return

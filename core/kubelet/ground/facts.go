@@ -170,3 +170,13 @@ func osImage() string {
 	}
 	return "Linux"
 }
+
+// Disk tells how full the file system is on which pods and images are.
+func (g *Ground) Disk(context.Context) (used, total uint64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(g.cfg.RootDir, &st); err != nil {
+		return 0, 0, fmt.Errorf("look at the file system of %s: %w", g.cfg.RootDir, err)
+	}
+	size := uint64(st.Bsize) //nolint:gosec // never negative
+	return (st.Blocks - st.Bavail) * size, st.Blocks * size, nil
+}

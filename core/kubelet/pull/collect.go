@@ -1,0 +1,110 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+)
+
+// Collector removes images that nothing uses when the disk fills up, those unused
+// longest first.
+type Collector struct {
+	// Images of the node.
+	Images engine.Images
+	// InUse answers the IDs of the images that containers use.
+	InUse func(ctx context.Context) (map[string]bool, error)
+	// Disk answers how much of the disk is used.
+	Disk func(ctx context.Context) (used, total uint64, err error)
+	// High is the percentage of the disk above which images go, Low the one at
+	// which it stops (85 and 80 if zero).
+	High, Low uint64
+	// MinAge is how long an image stays after it was first seen (2 minutes if zero).
+	MinAge time.Duration
+
+	seen map[string]sighting
+}
+
+type sighting struct{ first, used time.Time }
+
+// Collect looks at the disk once, and answers the images that it removed.
+func (c *Collector) Collect(ctx context.Context, now time.Time) (removed []string, err error) {
+	high, low, minAge := orDefault(c.High, 85), orDefault(c.Low, 80), c.MinAge
+	if minAge == 0 {
+		minAge = 2 * time.Minute
+	}
+	list, err := c.look(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	used, total, err := c.Disk(ctx)
+	if err != nil || total == 0 || used*100/total < high {
+		return nil, err
+	}
+	target := total / 100 * low
+	var errs []error
+	for _, img := range list {
+		if used <= target {
+			break
+		}
+		s := c.seen[img.Id]
+		if s.used.Equal(now) || now.Sub(s.first) < minAge || img.Pinned {
+			continue
+		}
+		if err := c.Images.RemoveImage(ctx, &cri.ImageSpec{Image: img.Id}); err != nil {
+			errs = append(errs, fmt.Errorf("remove image %s: %w", img.Id, err))
+			continue
+		}
+		delete(c.seen, img.Id)
+		removed = append(removed, img.Id)
+		used -= min(used, img.Size)
+	}
+	if used > target {
+		errs = append(errs, fmt.Errorf("the disk is %d%% full and all images that may go are gone: %d bytes are still too many", used*100/total, used-target))
+	}
+	return removed, errors.Join(errs...)
+}
+
+func orDefault(n, def uint64) uint64 {
+	if n == 0 {
+		return def
+	}
+	return n
+}
+
+// look notes which images are there and used, and answers them, those unused longest first.
+func (c *Collector) look(ctx context.Context, now time.Time) ([]*cri.Image, error) {
+	list, err := c.Images.ListImages(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	inUse, err := c.InUse(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("see which images are used: %w", err)
+	}
+	seen := make(map[string]sighting, len(list))
+	for _, img := range list {
+		s, ok := c.seen[img.Id]
+		if !ok {
+			s.first = now
+		}
+		if inUse[img.Id] {
+			s.used = now
+		}
+		seen[img.Id] = s
+	}
+	c.seen = seen
+	sort.Slice(list, func(i, j int) bool {
+		a, b := seen[list[i].Id], seen[list[j].Id]
+		if !a.used.Equal(b.used) {
+			return a.used.Before(b.used)
+		}
+		return a.first.Before(b.first)
+	})
+	return list, nil
+}

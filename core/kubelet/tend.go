@@ -1,0 +1,125 @@
+package kubelet
+
+import (
+	"context"
+	"time"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/pull"
+)
+
+// How often the node's housekeeping is done.
+const (
+	tendEvery    = 10 * time.Second
+	collectEvery = 5 * time.Minute
+)
+
+// disk is an optional power of a Ground: how full the disk is on which images are.
+type disk interface {
+	Disk(ctx context.Context) (used, total uint64, err error)
+}
+
+// tend keeps logs and images within bounds until ctx ends.
+func (k *Kubelet) tend(ctx context.Context) error {
+	t := time.NewTicker(tendEvery)
+	defer t.Stop()
+	collect := k.collector()
+	var collected time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-t.C:
+			k.rotateLogs(ctx, now)
+			if collect != nil && now.Sub(collected) >= collectEvery {
+				collected = now
+				removed, err := collect.Collect(ctx, now)
+				if len(removed) > 0 {
+					k.log.Info("Images that nothing uses were removed: the disk was filling up", "images", len(removed))
+				}
+				if err != nil && ctx.Err() == nil {
+					k.log.Warn("Images cannot be removed as they should", "error", err)
+				}
+			}
+		}
+	}
+}
+
+func (k *Kubelet) collector() *pull.Collector {
+	d, ok := k.cfg.Ground.(disk)
+	if !ok {
+		return nil
+	}
+	return &pull.Collector{Images: k.cfg.Engine, Disk: d.Disk, InUse: func(ctx context.Context) (map[string]bool, error) {
+		list, err := k.cfg.Engine.ListContainers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		used := map[string]bool{}
+		for _, c := range list {
+			used[c.ImageId], used[c.ImageRef], used[c.GetImage().GetImage()] = true, true, true
+		}
+		return used, nil
+	}}
+}
+
+// rotateLogs looks at the logs of the containers that run.
+func (k *Kubelet) rotateLogs(ctx context.Context, now time.Time) {
+	k.mu.Lock()
+	workers := make([]*worker, 0, len(k.workers))
+	for _, w := range k.workers {
+		workers = append(workers, w)
+	}
+	k.mu.Unlock()
+	for _, w := range workers {
+		for id, path := range w.logFiles() {
+			if ctx.Err() != nil {
+				return
+			}
+			err := k.cfg.LogRotation.Rotate(ctx, path, now, func(ctx context.Context) error { return k.cfg.Engine.ReopenLog(ctx, id) })
+			if err != nil && ctx.Err() == nil {
+				k.log.Warn("A container's log cannot be rotated", "uid", w.uid, "container", id, "error", err)
+			}
+		}
+	}
+}
+
+// logFiles of the containers that run, by their IDs.
+func (w *worker) logFiles() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.logs
+}
+
+// noteLogs remembers where the containers write. Lock held.
+func (w *worker) noteLogs(v *pod.View) {
+	w.logs = nil
+	for i := range v.Containers {
+		if c := v.Containers[i].Current; c != nil && c.State == pod.Running && c.LogPath != "" {
+			if w.logs == nil {
+				w.logs = map[string]string{}
+			}
+			w.logs[c.ID] = c.LogPath
+		}
+	}
+}
+
+// known waits until the runtime says who it is.
+func (k *Kubelet) known(ctx context.Context) error {
+	pause := 50 * time.Millisecond
+	for {
+		name, _, err := k.cfg.Engine.Version(ctx)
+		if err == nil {
+			k.runtime = name
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		k.log.Warn("The container runtime does not answer yet; trying again", "in", pause, "error", err)
+		if !sleep(ctx, pause) {
+			return ctx.Err()
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}

@@ -25,7 +25,7 @@ func TestANodeReadsTheSecretsOfItsPods(t *testing.T) {
 	f := informers.NewSharedInformerFactory(fake.NewClientset(pod), 0)
 	a := New(f)
 	f.StartWithContext(t.Context())
-	defer f.Shutdown()
+	t.Cleanup(f.Shutdown)
 	if err := a.WaitForSync(t.Context()); err != nil {
 		t.Fatal(err)
 	}

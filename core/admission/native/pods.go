@@ -91,54 +91,59 @@ func (p *priority) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	pod := copied(given)
 	if r.Operation == admission.Update {
-		err = keepPriority(r, pod)
-	} else {
-		err = p.resolve(ctx, r, pod)
+		return keepPriority(r, given)
 	}
-	if err != nil {
-		return err
-	}
-	setIfChanged(r, given, pod)
-	return nil
+	return p.resolve(ctx, r, given)
 }
 
 // keepPriority lets clients that do not know the fields update the pod.
-func keepPriority(r *admission.Request, pod *corev1.Pod) error {
+func keepPriority(r *admission.Request, given *corev1.Pod) error {
 	old, err := typed[*corev1.Pod](r.OldObject)
 	if err != nil {
 		return err
 	}
-	if pod.Spec.Priority == nil {
+	number := given.Spec.Priority == nil && old.Spec.Priority != nil
+	policy := given.Spec.PreemptionPolicy == nil && old.Spec.PreemptionPolicy != nil
+	if !number && !policy {
+		return nil
+	}
+	pod := copied(given)
+	if number {
 		pod.Spec.Priority = old.Spec.Priority
 	}
-	if pod.Spec.PreemptionPolicy == nil {
+	if policy {
 		pod.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
 	}
+	r.Object.SetVersioned(pod)
 	return nil
 }
 
-func (p *priority) resolve(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
-	class, err := p.class(ctx, r, pod.Spec.PriorityClassName)
+func (p *priority) resolve(ctx context.Context, r *admission.Request, given *corev1.Pod) error {
+	class, err := p.class(ctx, r, given.Spec.PriorityClassName)
 	if err != nil {
 		return err
 	}
-	if has := pod.Spec.Priority; has != nil && *has != class.Value {
+	has, policy := given.Spec.Priority, given.Spec.PreemptionPolicy
+	if has != nil && *has != class.Value {
 		return admission.Forbidden(r, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *has, class.Value))
 	}
-	pod.Spec.PriorityClassName, pod.Spec.Priority = class.Name, &class.Value
-	if class.PreemptionPolicy == nil {
-		return nil
+	if policy != nil && class.PreemptionPolicy != nil && *policy != *class.PreemptionPolicy {
+		return admission.Forbidden(r, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *policy, *class.PreemptionPolicy))
 	}
-	if has := pod.Spec.PreemptionPolicy; has != nil && *has != *class.PreemptionPolicy {
-		return admission.Forbidden(r, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *has, *class.PreemptionPolicy))
+	if has != nil && given.Spec.PriorityClassName == class.Name && (policy != nil || class.PreemptionPolicy == nil) {
+		return nil // asked before
 	}
-	pod.Spec.PreemptionPolicy = ptr.To(*class.PreemptionPolicy)
+	pod := copied(given)
+	pod.Spec.PriorityClassName, pod.Spec.Priority = class.Name, ptr.To(class.Value)
+	if class.PreemptionPolicy != nil {
+		pod.Spec.PreemptionPolicy = ptr.To(*class.PreemptionPolicy)
+	}
+	r.Object.SetVersioned(pod)
 	return nil
 }
 
-// class is a copy of the named class, of the default one, or of none at all.
+// class is the named class, the default one, or one that says nothing.
 func (p *priority) class(ctx context.Context, r *admission.Request, name string) (*schedulingv1.PriorityClass, error) {
 	if err := p.warm.wait(ctx, r); err != nil {
 		return nil, err
@@ -151,7 +156,7 @@ func (p *priority) class(ctx context.Context, r *admission.Request, name string)
 		if err != nil {
 			return nil, fmt.Errorf("error occurred while retrieving default priority class: %w", err)
 		}
-		return class.DeepCopy(), nil
+		return class, nil
 	}
 	class, err := cached(
 		func() (*schedulingv1.PriorityClass, error) { return p.lister.Get(name) },
@@ -164,7 +169,7 @@ func (p *priority) class(ctx context.Context, r *admission.Request, name string)
 	case err != nil:
 		return nil, fmt.Errorf("failed to resolve PriorityClass with name %s: %w", name, err)
 	}
-	return class.DeepCopy(), nil
+	return class, nil
 }
 
 // defaultClass: where a race made two, the lower one.

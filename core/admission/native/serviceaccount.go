@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,23 +60,40 @@ func (p *serviceAccount) Mutate(ctx context.Context, r *admission.Request) error
 	if isMirror(given) {
 		return p.Validate(ctx, r)
 	}
-	pod := copied(given)
-	if pod.Spec.ServiceAccountName == "" {
-		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = defaultAccount, defaultAccount
+	name := given.Spec.ServiceAccountName
+	if name == "" {
+		name = defaultAccount
 	}
-	account, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
+	account, err := p.account(ctx, r, name)
 	if err != nil {
 		return err
 	}
-	if automounts(account, pod) {
+	mounts := automounts(account, given) && lacksToken(given)
+	pulls := len(given.Spec.ImagePullSecrets) == 0 && len(account.ImagePullSecrets) > 0
+	if given.Spec.ServiceAccountName == name && !mounts && !pulls {
+		return nil // nothing to do: spare the pod a copy
+	}
+	pod := copied(given)
+	if given.Spec.ServiceAccountName == "" {
+		// The old field says the same, as defaulting would make it.
+		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = name, name
+	}
+	if mounts {
 		mountToken(pod)
 	}
-	if len(pod.Spec.ImagePullSecrets) == 0 {
+	if pulls {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, account.ImagePullSecrets...)
 	}
-	setIfChanged(r, given, pod)
+	r.Object.SetVersioned(pod)
 	return nil
 }
+
+// lacksToken says whether a container has nothing at the token's path.
+func lacksToken(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.InitContainers, mountsNoToken) || slices.ContainsFunc(p.Spec.Containers, mountsNoToken)
+}
+
+func mountsNoToken(c corev1.Container) bool { return !mountsAt(c, tokenMountPath) }
 
 func isMirror(p *corev1.Pod) bool {
 	_, ok := p.Annotations[corev1.MirrorPodAnnotationKey]
@@ -123,7 +141,8 @@ func automounts(a *corev1.ServiceAccount, p *corev1.Pod) bool {
 	return ptr.Deref(p.Spec.AutomountServiceAccountToken, ptr.Deref(a.AutomountServiceAccountToken, true))
 }
 
-// mountToken mounts the token into every container that has nothing at its path.
+// mountToken mounts the token into every container that has nothing at its path;
+// there is one.
 func mountToken(p *corev1.Pod) {
 	name, has := "", false
 	for _, v := range p.Spec.Volumes {
@@ -135,18 +154,16 @@ func mountToken(p *corev1.Pod) {
 	if !has {
 		name = names.SimpleNameGenerator.GenerateName(tokenVolumePrefix)
 	}
-	needed := false
 	mount := func(containers []corev1.Container) {
 		for i := range containers {
-			if !mountsAt(containers[i], tokenMountPath) {
+			if mountsNoToken(containers[i]) {
 				containers[i].VolumeMounts = append(containers[i].VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
-				needed = true
 			}
 		}
 	}
 	mount(p.Spec.InitContainers)
 	mount(p.Spec.Containers)
-	if needed && !has {
+	if !has {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
 	}
 }

@@ -151,6 +151,9 @@ func TestSysctlsAreSetBack(t *testing.T) {
 			t.Errorf("after %s left, the value is %s, want %s", step.leaves, v, step.want)
 		}
 	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the record is still there: %v", err)
+	}
 	if err := os.WriteFile(path, []byte("junk"), 0o600); err != nil {
 		t.Fatal(err)
 	}

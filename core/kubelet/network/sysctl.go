@@ -107,14 +107,11 @@ func write(values map[string]string) error {
 // withRecord changes the record under its lock, and then does what the change asks
 // for under the lock too.
 func withRecord(path string, change func(*record) (then func() error, err error)) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	f, err := lockRecord(path)
 	if err != nil {
 		return fmt.Errorf("record which sysctls are changed: %w", err)
 	}
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("record which sysctls are changed: %w", err)
-	}
 	data, err := io.ReadAll(f)
 	if err != nil {
 		return fmt.Errorf("read which sysctls were changed: %w", err)
@@ -129,11 +126,15 @@ func withRecord(path string, change func(*record) (then func() error, err error)
 	if err != nil {
 		return err
 	}
-	if data, err = json.Marshal(r); err != nil {
-		return fmt.Errorf("record which sysctls are changed: %w", err)
+	if then == nil {
+		then = func() error { return nil }
 	}
 	if len(r.Clusters) == 0 {
-		data = nil
+		// The values first: while they are not set back, the record is needed.
+		return errors.Join(then(), os.Remove(path))
+	}
+	if data, err = json.Marshal(r); err != nil {
+		return fmt.Errorf("record which sysctls are changed: %w", err)
 	}
 	// In place, and not by a rename: the lock is on this very file.
 	if _, err = f.WriteAt(data, 0); err == nil {
@@ -142,8 +143,28 @@ func withRecord(path string, change func(*record) (then func() error, err error)
 	if err != nil {
 		return fmt.Errorf("record which sysctls are changed: %w", err)
 	}
-	if then == nil {
-		return nil
-	}
 	return then()
+}
+
+// lockRecord opens and locks the record. The one who had the lock before may have
+// removed it; then the lock is on a file that nobody else will find, and a new one
+// is wanted.
+func lockRecord(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		mine, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
+			return f, nil
+		}
+		f.Close()
+	}
 }

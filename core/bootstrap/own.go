@@ -110,3 +110,28 @@ func CoreDNS() user.Info {
 func SimulatedNodes() user.Info {
 	return &user.DefaultInfo{Name: SimulatedNodesRole, Groups: []string{user.AllAuthenticated}}
 }
+
+// dnsEndpointsRole lets each node's DNS say where it listens.
+const dnsEndpointsRole = "wasmplane:dns-endpoints"
+
+func ownRoles() map[string][]rbacv1.Role {
+	return map[string][]rbacv1.Role{metav1.NamespaceSystem: {{
+		ObjectMeta: inNamespace(dnsEndpointsRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create", "get", "update"}, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
+		},
+	}}}
+}
+
+func ownRoleBindings() map[string][]rbacv1.RoleBinding {
+	return map[string][]rbacv1.RoleBinding{metav1.NamespaceSystem: {{
+		ObjectMeta: inNamespace(dnsEndpointsRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, coreDNSAccount)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: dnsEndpointsRole},
+	}}}
+}
+
+func inNamespace(name string) metav1.ObjectMeta {
+	m := standard(name)
+	m.Namespace = metav1.NamespaceSystem
+	return m
+}

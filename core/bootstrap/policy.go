@@ -24,6 +24,12 @@ func Policy() rbac.Policy {
 	p := rbac.BootstrapPolicy()
 	p.ClusterRoles = append(p.ClusterRoles, ownClusterRoles()...)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, ownClusterBindings()...)
+	for namespace, roles := range ownRoles() {
+		p.Roles[namespace] = append(p.Roles[namespace], roles...)
+	}
+	for namespace, bindings := range ownRoleBindings() {
+		p.RoleBindings[namespace] = append(p.RoleBindings[namespace], bindings...)
+	}
 	return p
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -158,7 +159,7 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 	defer door.Add(k)()
 	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, door.Run, n.signal(k)}
 	if rt != nil {
-		parts = append(parts, func(ctx context.Context) error { return n.followPodCIDR(ctx, set.Kube, rt) })
+		parts = append(parts, func(ctx context.Context) error { return n.setNetwork(ctx, set.Kube, rt, k) })
 	}
 	return run.Parallel(parts...)(ctx)
 }
@@ -211,13 +212,34 @@ func listenKubelet(ctx context.Context, c *config.Configuration) (net.Listener, 
 	return l, nil
 }
 
-// followPodCIDR sets the pod network up once the node has its range.
-func (n *realNode) followPodCIDR(ctx context.Context, kube kubernetes.Interface, rt *realnode.Node) error {
+// setNetwork sets the pod network up once the node has its range, and has the node
+// say that it is ready as soon as the runtime has noticed.
+func (n *realNode) setNetwork(ctx context.Context, kube kubernetes.Interface, rt *realnode.Node, k *kubelet.Kubelet) error {
 	cluster, err := netip.ParsePrefix(n.o.Config.Cluster.PodCIDR)
 	if err != nil {
 		return fmt.Errorf("cluster.podCIDR: %w", err)
 	}
-	name := n.o.Config.Node.Name
+	return followPodCIDR(ctx, kube, n.o.Config.Node.Name, func(ctx context.Context, own netip.Prefix) error {
+		if err := rt.SetPodCIDRs(ctx, []netip.Prefix{own}, []netip.Prefix{cluster}); err != nil {
+			return fmt.Errorf("set up the pod network: %w", err)
+		}
+		for pause := 5 * time.Millisecond; rt.Engine().Ready(ctx) != nil && pause < 2*time.Second; pause *= 2 {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return nil
+			}
+		}
+		k.Refresh()
+		return nil
+	})
+}
+
+// followPodCIDR calls set with the node's pod range, once it has one, and waits for
+// ctx's end. A node's range never changes.
+func followPodCIDR(ctx context.Context, kube kubernetes.Interface, name string, set func(context.Context, netip.Prefix) error) error {
 	inf := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 	}))
@@ -233,30 +255,26 @@ func (n *realNode) followPodCIDR(ctx context.Context, kube kubernetes.Interface,
 	if _, err := inf.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) },
 	}); err != nil {
-		return fmt.Errorf("watch this node: %w", err)
+		return fmt.Errorf("watch node %s: %w", name, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer inf.Shutdown()
 	defer cancel()
 	inf.Start(ctx.Done())
-	for done := ""; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case r := <-ranges:
-			if r == done { // a node's range never changes
-				continue
-			}
-			own, err := netip.ParsePrefix(r)
-			if err != nil {
-				return fmt.Errorf("spec.podCIDR of node %s: %w", name, err)
-			}
-			if err := rt.SetPodCIDRs(ctx, []netip.Prefix{own}, []netip.Prefix{cluster}); err != nil {
-				return fmt.Errorf("set up the pod network: %w", err)
-			}
-			done = r
+	select {
+	case <-ctx.Done():
+		return nil
+	case r := <-ranges:
+		own, err := netip.ParsePrefix(r)
+		if err != nil {
+			return fmt.Errorf("spec.podCIDR of node %s: %w", name, err)
+		}
+		if err := set(ctx, own); err != nil {
+			return err
 		}
 	}
+	<-ctx.Done()
+	return nil
 }
 
 // dnsAddress is the tenth of the Services' network, as everywhere.

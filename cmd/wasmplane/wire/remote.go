@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -96,7 +97,29 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 	}, ready)
 }
 
-// Proxy routes Services on this machine by itself.
+// Proxy routes Services on this machine by itself, and answers the cluster's names.
+// The DNS has an identity of its own: dns.kubeconfig beside the proxy's.
 func Proxy(ctx context.Context, o Options, ready func(Info)) error {
-	return fmt.Errorf("not yet")
+	return componentRun(ctx, o, "proxy", func(ctx context.Context, c *component, ready func()) error {
+		names, err := client.FromKubeconfig(filepath.Join(filepath.Dir(o.Kubeconfig), "dns.kubeconfig"), "dns")
+		if err != nil {
+			return err
+		}
+		n, err := newNetworking(c, names)
+		if err != nil {
+			return err
+		}
+		return run.Parallel(n.proxy, n.dns, func(ctx context.Context) error {
+			for _, part := range []<-chan struct{}{n.proxyReady, n.dnsReady} {
+				select {
+				case <-part:
+				case <-ctx.Done():
+					return nil
+				}
+			}
+			ready()
+			<-ctx.Done()
+			return nil
+		})(ctx)
+	}, ready)
 }

@@ -387,7 +387,7 @@ func (s *server) units() []run.Unit {
 		{Name: "store", Run: s.runStore},
 		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run), Ready: s.cache.Ready()},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
-		{Name: "bootstrap", Run: s.boot.Run, Ready: s.boot.Ready()},
+		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService), Ready: s.boot.Ready()},
 		{Name: "plugins", Run: s.plugins.run},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -63,6 +64,9 @@ func (s *server) assemble(ctx context.Context, g *run.Group, mode config.NodeMod
 	switch {
 	case mode.Real:
 		g.Add(run.Unit{Name: "node " + s.o.Config.Node.Name, Run: real.run, Ready: real.ready})
+		if err := s.addNetworking(ctx, g); err != nil {
+			return "", err
+		}
 		return "node " + s.o.Config.Node.Name, nil
 	case mode.Simulated > 0:
 		return s.addSimulated(ctx, g, mode.Simulated)
@@ -147,6 +151,7 @@ func (s *server) publishComponents() error {
 		{"scheduler", pki.Scheduler()},
 		{"controllers", pki.ControllerManager()},
 		{"proxy", pki.Proxy()},
+		{"dns", pki.Identity{Name: "dns", User: bootstrap.CoreDNS().GetName(), Groups: bootstrap.CoreDNS().GetGroups()}},
 		{"kubelet", pki.Node(s.o.Config.Node.Name)},
 	} {
 		k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), id.identity)

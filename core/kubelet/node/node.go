@@ -130,10 +130,15 @@ func (r *Registrar) RuntimeFailed(err error) {
 	r.runtime, r.failing = err, err != nil
 	r.mu.Unlock()
 	if changed {
-		select {
-		case r.kick <- struct{}{}:
-		default:
-		}
+		r.Refresh()
+	}
+}
+
+// Refresh has the status looked at now.
+func (r *Registrar) Refresh() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
 	}
 }
 

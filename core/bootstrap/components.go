@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/api/rbac"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
 
@@ -116,4 +118,53 @@ func applies(subjects []rbacv1.Subject, u user.Info, namespace string) bool {
 		}
 		return false
 	})
+}
+
+// Less is what remains of grants when the rights on one resource, or on one path,
+// were forgotten.
+type Less struct {
+	// Missing says what is forgotten: "list,watch services".
+	Missing string
+	Grants
+}
+
+// EachLess forgets one thing after the other in g's cluster-wide rules. A component
+// that still works without one of them has a right too many; one that says nothing
+// sensible without it fails badly.
+func (g Grants) EachLess() []Less {
+	var all []Less
+	for i, rule := range g.Cluster {
+		for j := range max(len(rule.Resources), len(rule.NonResourceURLs)) {
+			less := Less{Grants: Grants{Cluster: slices.Clone(g.Cluster), Namespaces: g.Namespaces}}
+			cut := rule.DeepCopy()
+			if len(rule.Resources) > 0 {
+				less.Missing = strings.Join(rule.Verbs, ",") + " " + rule.Resources[j]
+				cut.Resources = slices.Delete(cut.Resources, j, j+1)
+			} else {
+				less.Missing = strings.Join(rule.Verbs, ",") + " " + rule.NonResourceURLs[j]
+				cut.NonResourceURLs = slices.Delete(cut.NonResourceURLs, j, j+1)
+			}
+			less.Cluster[i] = *cut
+			all = append(all, less)
+		}
+	}
+	return all
+}
+
+// Authorizer allows exactly what g grants, to whoever asks, and everything to the
+// break-glass group, which stands above all authorizers.
+func (g Grants) Authorizer() authz.Authorizer { return granted{g} }
+
+type granted struct{ g Grants }
+
+func (granted) Name() string { return "granted" }
+
+func (a granted) Authorize(_ context.Context, q authz.Attributes) (authz.Decision, string, error) {
+	if u := q.GetUser(); u != nil && slices.Contains(u.GetGroups(), authz.BreakGlassGroup) {
+		return authz.Allow, "", nil
+	}
+	if rbac.RulesAllow(q, a.g.Cluster...) || rbac.RulesAllow(q, a.g.Namespaces[q.GetNamespace()]...) {
+		return authz.Allow, "", nil
+	}
+	return authz.NoOpinion, "", nil
 }

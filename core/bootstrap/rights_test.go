@@ -1,0 +1,109 @@
+package bootstrap
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/dns"
+)
+
+// works says whether a component that starts with what c grants gets ready.
+type works func(t *testing.T, ctx context.Context, cfg *rest.Config) bool
+
+func dnsWorks(t *testing.T, ctx context.Context, cfg *rest.Config) bool {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddrPort(l.Addr().String())
+	_ = l.Close()
+	s, err := dns.New(dns.Config{Client: cfg, Listen: []netip.AddrPort{at}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { done <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	return within(s.Ready())
+}
+
+// proxyWorks fills the informers that the proxy reads.
+func proxyWorks(t *testing.T, ctx context.Context, cfg *rest.Config) bool {
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f := informers.NewSharedInformerFactory(client, 0)
+	services, slices := f.Core().V1().Services().Informer(), f.Discovery().V1().EndpointSlices().Informer()
+	f.Start(ctx.Done())
+	defer func() { cancel(); f.Shutdown() }()
+	return within(services.HasSyncedChecker().Done()) && within(slices.HasSyncedChecker().Done())
+}
+
+func within(ready <-chan struct{}) bool {
+	select {
+	case <-ready:
+		return true
+	case <-time.After(1500 * time.Millisecond):
+		return false
+	}
+}
+
+// Every right that DNS and the proxy have for reading is one that they need.
+func TestOneRightTooFew(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		who   user.Info
+		needs []string // the rights without which it cannot begin
+		works works
+	}{
+		{"dns", CoreDNS(), []string{"services", "namespaces", "endpointslices"}, dnsWorks},
+		{"proxy", Components("n1")[2].User, []string{"services", "endpointslices"}, proxyWorks},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			grants := GrantsOf(Policy(), c.who)
+			try := func(g Grants) bool {
+				s := apiservertest.Start(t, apiservertest.Options{Authorizer: g.Authorizer()})
+				cfg := s.Config(c.who.GetName(), c.who.GetGroups()...)
+				cfg.QPS = -1
+				return c.works(t, t.Context(), cfg)
+			}
+			if !try(grants) {
+				t.Fatal("it does not work with its own rights")
+			}
+			tried := 0
+			for _, less := range grants.EachLess() {
+				_, resource, _ := strings.Cut(less.Missing, " ")
+				for _, need := range c.needs {
+					if resource == need {
+						tried++
+						if try(less.Grants) {
+							t.Errorf("it works without %q", less.Missing)
+						}
+					}
+				}
+			}
+			if tried < len(c.needs) {
+				t.Errorf("only %d of its rights were taken away", tried)
+			}
+		})
+	}
+}

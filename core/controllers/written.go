@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,12 +15,49 @@ import (
 // locking alone is not enough where one decision rests on several objects: the
 // one that is stale may not be the one that is written next.
 type Written struct {
-	mu sync.Mutex
-	by map[types.UID]string
+	mu      sync.Mutex
+	by      map[types.UID]string
+	created map[types.UID][]Creation // by owner
+}
+
+// Creation is an object that was created and that the cache has not shown yet.
+type Creation struct {
+	UID   types.UID
+	Name  string
+	Since time.Time
 }
 
 // NewWritten returns an empty memory.
-func NewWritten() *Written { return &Written{by: map[types.UID]string{}} }
+func NewWritten() *Written {
+	return &Written{by: map[types.UID]string{}, created: map[types.UID][]Creation{}}
+}
+
+// NoteCreated remembers an object created for an owner, until Appeared.
+func (w *Written) NoteCreated(owner types.UID, obj metav1.Object) {
+	w.Note(obj)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.created[owner] = append(w.created[owner], Creation{obj.GetUID(), obj.GetName(), time.Now()})
+}
+
+// Appeared notes that an object came into the cache, or that it is known to be gone.
+func (w *Written) Appeared(owner, uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	left := slices.DeleteFunc(w.created[owner], func(c Creation) bool { return c.UID == uid })
+	if len(left) == 0 {
+		delete(w.created, owner)
+		return
+	}
+	w.created[owner] = left
+}
+
+// Unseen are the objects created for an owner that have not appeared.
+func (w *Written) Unseen(owner types.UID) []Creation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.created[owner])
+}
 
 // Note remembers the object as the server returned it from a write.
 func (w *Written) Note(obj metav1.Object) {
@@ -46,9 +85,10 @@ func (w *Written) Seen(cached metav1.Object) bool {
 	return true
 }
 
-// Forget drops what was written to an object that is gone.
+// Forget drops what was written to an object, or created for it, that is gone.
 func (w *Written) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.by, uid)
+	delete(w.created, uid)
 }

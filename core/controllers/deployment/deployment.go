@@ -9,6 +9,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,9 @@ func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 func (c *Controller) setChanged(old, current metav1.Object) {
 	if current == nil {
 		c.written.Forget(old.GetUID())
+		if ref := metav1.GetControllerOfNoCopy(old); ref != nil {
+			c.written.Appeared(ref.UID, old.GetUID())
+		}
 		c.queueOwner(old)
 		return
 	}
@@ -151,8 +155,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
-	if !c.upToDate(d, owned) {
-		return controllers.ErrStale
+	if ok, err := c.upToDate(ctx, d, owned); err != nil || !ok {
+		return cmp.Or(err, controllers.ErrStale)
 	}
 	p := decide(situation{
 		deployment: d,
@@ -193,16 +197,34 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 	}, all)
 }
 
-func (c *Controller) upToDate(d *appsv1.Deployment, owned []*appsv1.ReplicaSet) bool {
-	if !c.written.Seen(d) {
-		return false
-	}
+// unseenFor is after how long the server is asked about a set that we created and
+// that the watch doesn't show: somebody may have deleted it at once.
+const unseenFor = 5 * time.Second
+
+// upToDate reports whether the cache shows all that we wrote. A set that is missing
+// from it would not be counted, and its pods would come on top of the surge.
+func (c *Controller) upToDate(ctx context.Context, d *appsv1.Deployment, owned []*appsv1.ReplicaSet) (bool, error) {
+	ok := c.written.Seen(d)
 	for _, rs := range owned {
-		if !c.written.Seen(rs) {
-			return false
+		ok = c.written.Seen(rs) && ok
+		c.written.Appeared(d.UID, rs.UID)
+	}
+	for _, made := range c.written.Unseen(d.UID) {
+		if time.Since(made.Since) < unseenFor {
+			ok = false
+			continue
+		}
+		rs, err := c.client.AppsV1().ReplicaSets(d.Namespace).Get(ctx, made.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || (err == nil && (rs.UID != made.UID || !metav1.IsControlledBy(rs, d))):
+			c.written.Appeared(d.UID, made.UID)
+		case err != nil:
+			return false, fmt.Errorf("looking for replica set %s: %w", made.Name, err)
+		default:
+			ok = false
 		}
 	}
-	return true
+	return ok, nil
 }
 
 func (c *Controller) oldPods(owned []*appsv1.ReplicaSet, current *appsv1.ReplicaSet) bool {
@@ -293,7 +315,7 @@ func (c *Controller) createSet(ctx context.Context, d *appsv1.Deployment, p plan
 	created, err := sets.Create(ctx, p.create, metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		c.written.Note(created)
+		c.written.NoteCreated(d.UID, created)
 		controllers.Did(ctx, "created", "ReplicaSet", created)
 		c.tell(d, p, created.Name)
 		return nil

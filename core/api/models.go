@@ -91,8 +91,8 @@ func (m *models) converter(group string) (managedfields.TypeConverter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("type converter of group %q: %w", group, err)
 	}
-	m.converters[group] = tc
-	return tc, nil
+	m.converters[group] = &trustingConverter{TypeConverter: tc}
+	return m.converters[group], nil
 }
 
 func (m *models) schemas(group string) (map[string]*spec.Schema, error) {

@@ -11,8 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -178,14 +180,107 @@ func (s rowStory) allocate(internal runtime.Object) {
 	}
 }
 
+// manage: our field manager, which trusts Go structs, records of a create and
+// of an update exactly what upstream's records.
 func (s rowStory) manage(internal runtime.Object) {
-	fm, err := s.c.FieldManager(s.r, s.version, "")
+	ours, err := s.c.FieldManager(s.r, s.version, "")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := fm.Update(s.r.New(), internal, "test"); err != nil {
-		s.t.Fatalf("field management: %v", err)
+	upstreams := upstreamManager(s.t, s.c, s.r, s.version)
+	changed := internal.DeepCopyObject()
+	changed.(metav1.Object).SetLabels(map[string]string{"changed": "yes"})
+	changed.(metav1.Object).SetFinalizers([]string{"example.com/a"})
+	got := recordedFields(s.t, ours, s.r.New(), internal, changed)
+	if diff := cmp.Diff(recordedFields(s.t, upstreams, s.r.New(), internal, changed), got); diff != "" {
+		s.t.Errorf("managed fields (-upstream +ours):\n%s", diff)
 	}
+	managed, err := ours.Update(s.r.New(), internal, "test")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	internal.(metav1.Object).SetManagedFields(managed.(metav1.Object).GetManagedFields())
+}
+
+// Items with the same key are allowed in a write, and refused in an apply.
+func TestDuplicateKeysAreRefusedOnlyInApply(t *testing.T) {
+	c := newContract(t)
+	r := rowOf(t, c, "", "pods")
+	codec := r.Codec("v1")
+	state := func(body string) runtime.Object {
+		o, _, err := c.DecodeStrict(r, "v1", []byte(body), object.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codec.Default(o)
+		internal, err := codec.Internal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return internal
+	}
+	twice := state(`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","env":[{"name":"A","value":"1"},{"name":"A","value":"2"},{"name":"B","value":"3"}]}]}}`)
+	once := state(`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","env":[{"name":"A","value":"2"},{"name":"B","value":"4"}]}]}}`)
+	ours, err := c.FieldManager(r, "v1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := recordedFields(t, upstreamManager(t, c, r, "v1"), r.New(), twice, once, twice)
+	if diff := cmp.Diff(want, recordedFields(t, ours, r.New(), twice, once, twice)); diff != "" {
+		t.Errorf("managed fields (-upstream +ours):\n%s", diff)
+	}
+	applied, err := codec.ToTree(mustVersion(t, codec, twice))
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(applied, "status")
+	if _, err := ours.Apply(r.New(), &unstructured.Unstructured{Object: applied}, "kubectl", false); err == nil || !strings.Contains(err.Error(), `duplicate entries for key [name="A"]`) {
+		t.Errorf("apply of duplicates: %v", err)
+	}
+}
+
+func mustVersion(t *testing.T, c object.Codec, o runtime.Object) runtime.Object {
+	t.Helper()
+	v, err := c.Versioned(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func upstreamManager(t *testing.T, c *Contract, r *Resource, version string) *managedfields.FieldManager {
+	t.Helper()
+	tc, err := c.TypeConverter(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := schema.GroupVersion{Group: r.Group, Version: runtime.APIVersionInternal}
+	fm, err := managedfields.NewDefaultFieldManager(tc.(*trustingConverter).TypeConverter, r.scheme, r.scheme, r.scheme,
+		r.GVK(version), hub, "", resetFilters(r.Strategy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fm
+}
+
+// recordedFields are the entries after each of a row of writes by different managers.
+func recordedFields(t *testing.T, fm *managedfields.FieldManager, states ...runtime.Object) []string {
+	t.Helper()
+	var out []string
+	live := states[0]
+	for i, next := range states[1:] {
+		next = next.DeepCopyObject()
+		next.(metav1.Object).SetManagedFields(live.(metav1.Object).GetManagedFields())
+		managed, err := fm.Update(live.DeepCopyObject(), next, "manager"+strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range managed.(metav1.Object).GetManagedFields() {
+			out = append(out, e.Manager+" "+string(e.Operation)+" "+e.APIVersion+" "+string(e.FieldsV1.GetRawBytes()))
+		}
+		live = managed
+	}
+	return out
 }
 
 func (s rowStory) stored(internal runtime.Object, m metav1.Object) {

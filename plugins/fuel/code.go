@@ -35,53 +35,89 @@ func (m *module) helperType(h int) uint32 {
 	return m.typeIndex([]byte{0x60, 3, typeI32, typeI32, typeI32, 0})
 }
 
-// charge takes weight from the counter, and looks at it where check says so.
-func (m *module) charge(out []byte, weight int64, check bool) []byte {
-	out = appendU32(append(out, opGlobalGet), m.counter())
-	out = appendS64(append(out, opI64Const), weight)
-	out = appendU32(append(out, opI64Sub, opGlobalSet), m.counter())
-	if check {
-		return m.check(out)
+// get and set write the reading of the counter and the writing of what is on the
+// stack to it, where this function keeps it.
+func (s *scanner) get(out []byte) []byte {
+	if s.held {
+		return appendU32(append(out, opLocalGet), s.counter)
+	}
+	return appendU32(append(out, opGlobalGet), s.m.counter())
+}
+
+func (s *scanner) set(out []byte) []byte {
+	if s.held {
+		return appendU32(append(out, opLocalSet), s.counter)
+	}
+	return appendU32(append(out, opGlobalSet), s.m.counter())
+}
+
+// save and load move a counter that is held between its local and the global.
+func (s *scanner) save(out []byte) []byte {
+	return appendU32(append(s.get(out), opGlobalSet), s.m.counter())
+}
+
+func (s *scanner) load(out []byte) []byte {
+	return s.set(appendU32(append(out, opGlobalGet), s.m.counter()))
+}
+
+// charge takes weight from the counter, and looks at it in the way of the piece.
+func (s *scanner) charge(out []byte, weight int64, check checkKind) []byte {
+	if check == loopHeader {
+		// if and br, not br_if: the compiler makes one instruction of the comparison.
+		out = append(s.get(out), opI64Const, 0, opI64LtS, opIf, typeEmpty, opBr, 2, opEnd)
+	}
+	out = appendS64(append(s.get(out), opI64Const), weight)
+	out = s.set(append(out, opI64Sub))
+	if check == checked {
+		return s.check(out)
 	}
 	return out
 }
 
 // check calls the host where the counter is below zero.
-func (m *module) check(out []byte) []byte {
-	out = appendU32(append(out, opGlobalGet), m.counter())
-	out = append(out, opI64Const, 0, opI64LtS)
-	return m.callHost(out, Yield)
+func (s *scanner) check(out []byte) []byte {
+	out = append(s.get(out), opI64Const, 0, opI64LtS, opIf, typeEmpty)
+	return append(s.callHost(append(out, opI32Const, Yield)), opEnd)
 }
 
-func (m *module) callHost(out []byte, why byte) []byte {
-	out = append(out, opIf, typeEmpty, opI32Const, why, opCall)
-	return append(appendU32(out, m.imported), opEnd)
+// callHost calls the host with the reason that is on the stack.
+func (s *scanner) callHost(out []byte) []byte {
+	if s.held {
+		out = s.save(out)
+	}
+	out = appendU32(append(out, opCall), s.m.imported)
+	if s.held {
+		out = s.load(out)
+	}
+	return out
 }
 
 // chargeSized charges the i32 on top of the stack, and leaves it there.
-func (m *module) chargeSized(out []byte, scratch uint32, shift int) []byte {
+func (s *scanner) chargeSized(out []byte, shift int) []byte {
+	scratch := s.counter
+	if s.held {
+		scratch++
+	}
 	out = appendU32(append(out, opLocalTee), scratch)
-	out = m.chargeLocal(out, scratch, int64(shift))
+	out = s.get(out)
+	out = append(appendU32(append(out, opLocalGet), scratch), opExtendI32U)
+	out = append(appendS64(append(out, opI64Const), int64(shift)), opI64ShrU)
+	out = s.check(s.set(append(out, opI64Sub)))
 	return appendU32(append(out, opLocalGet), scratch)
 }
 
-// chargeLocal takes a local, shifted right, from the counter, and looks at it.
-func (m *module) chargeLocal(out []byte, local uint32, shift int64) []byte {
-	out = appendU32(append(out, opGlobalGet), m.counter())
-	out = appendU32(append(out, opLocalGet), local)
-	out = append(out, opExtendI32U)
-	out = append(appendS64(append(out, opI64Const), shift), opI64ShrU)
-	out = appendU32(append(out, opI64Sub, opGlobalSet), m.counter())
-	return m.check(out)
-}
-
-func (m *module) enterFrame(out []byte, frame int64) []byte {
-	out = appendU32(append(out, opGlobalGet), m.stack())
+// enterFrame takes a frame from the stack budget and weight from the counter, and
+// looks at both at once.
+func (s *scanner) enterFrame(out []byte, frame, weight int64) []byte {
+	out = appendU32(append(out, opGlobalGet), s.m.stack())
 	out = appendS64(append(out, opI64Const), frame)
-	out = appendU32(append(out, opI64Sub, opGlobalSet), m.stack())
-	out = appendU32(append(out, opGlobalGet), m.stack())
-	out = append(out, opI64Const, 0, opI64LtS)
-	return m.callHost(out, Overflow)
+	out = appendU32(append(out, opI64Sub, opGlobalSet), s.m.stack())
+	out = s.get(s.charge(out, weight, unchecked))
+	out = appendU32(append(out, opGlobalGet), s.m.stack())
+	out = append(out, 0x84 /* i64.or */, opI64Const, 0, opI64LtS, opIf, typeEmpty)
+	// Which of the two it was: 1 (Overflow) where the stack is below zero, else 0 (Yield).
+	out = appendU32(append(out, opGlobalGet), s.m.stack())
+	return append(s.callHost(append(out, opI64Const, 0, opI64LtS)), opEnd)
 }
 
 func (m *module) leaveFrame(out []byte, frame int64) []byte {
@@ -111,13 +147,16 @@ func (m *module) rewriteCode() error {
 	s := &scanner{m: m}
 	var code, body []byte
 	for i, b := range m.bodies {
-		locals, err := s.scan(b)
-		if err != nil {
-			return err
+		if m.leaves[i] > 0 {
+			code = m.copyLeaf(code, i, b)
+			continue
 		}
 		t := m.types[m.funcTypes[i]]
+		if err := s.scan(b, t.params, m.loops[i]); err != nil {
+			return err
+		}
 		m.oldBase, m.pending = m.bodyAt[i], len(m.moves)
-		body = s.emit(body[:0], m.frames[i], t.results, t.params, locals)
+		body = s.emit(body[:0], m.frames[i], t.results)
 		code = appendU32(code, uint32(len(body)))
 		m.settle(len(code))
 		code = append(code, body...)
@@ -136,6 +175,15 @@ func (m *module) rewriteCode() error {
 	}
 	m.sections[secCode] = append(count, code...)
 	return nil
+}
+
+// copyLeaf writes the body of a function that its callers pay for.
+func (m *module) copyLeaf(code []byte, i int, body []byte) []byte {
+	code = appendU32(code, uint32(len(body)))
+	m.oldBase, m.pending = m.bodyAt[i], len(m.moves)
+	m.moved(0, 0)
+	m.settle(len(code))
+	return append(code, body...)
 }
 
 // moved notes where an instruction went, as offsets in the old and the new body.
@@ -186,7 +234,7 @@ func (m *module) growBody() []byte {
 	return asm(1, 1, typeI32, // local 1: result
 		opLocalGet, 0, opMemoryGrow, 0, opLocalTee, 1, i32c(-1), 0x47 /* i32.ne */, opIf, typeEmpty,
 		opGlobalGet, counter, opLocalGet, 0, opExtendI32U, i64c(fuelPerPage), opI64Mul, opI64Sub, opGlobalSet, counter,
-		m.check(nil),
+		(&scanner{m: m}).check(nil),
 		opEnd,
 		opLocalGet, 1, opEnd)
 }
@@ -248,7 +296,7 @@ func (m *module) chunkCharge() []byte {
 		opGlobalGet, counter,
 		opLocalGet, 2, i32c(chunk), opLocalGet, 2, i32c(chunk), opI32LtU, 0x1b, /* select */
 		opExtendI32U, i64c(bytesPerUnit), opI64ShrU, i64c(weightCall), opI64Add,
-		opI64Sub, opGlobalSet, counter, m.check(nil))
+		opI64Sub, opGlobalSet, counter, (&scanner{m: m}).check(nil))
 }
 
 // nextChunk takes a chunk off the length and pays for what comes next.

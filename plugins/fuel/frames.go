@@ -7,7 +7,7 @@ package fuel
 // Calls through tables may reach every function whose address is taken.
 func (m *module) measureFrames() error {
 	n := len(m.bodies)
-	m.frames = make([]int64, n)
+	m.frames, m.leaves, m.loops = make([]int64, n), make([]int64, n), make([]bool, n)
 	if n == 0 {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (m *module) measureFrames() error {
 				g.edges[i] = append(g.edges[i], to)
 			}
 		}
-		err := calls(b, func(op byte, index uint32) {
+		found, err := survey(b, func(op byte, index uint32) {
 			switch d := int(index) - int(m.imported); {
 			case op == opCallIndirect:
 				add(indirect)
@@ -42,15 +42,24 @@ func (m *module) measureFrames() error {
 		if err != nil {
 			return err
 		}
+		m.loops[i] = found.loops
+		if found.weight > 0 && found.weight <= leafWeight {
+			m.leaves[i] = found.weight
+		}
 		size[i] = frameBase + int64(len(b))/frameBodyPart + 8*int64(m.types[m.funcTypes[i]].params) + localBytes(b)
 	}
 	if err := m.eachElementFunction(take); err != nil {
 		return err
 	}
+	for i := range m.leaves {
+		if taken[i] { // may be called through a table, by a caller that does not know it
+			m.leaves[i] = 0
+		}
+	}
 	recursive, deepest := g.analyse(size)
 	all := deepest > m.opts.StackBytes/2
 	for i := range m.frames {
-		if all || recursive[i] {
+		if (all || recursive[i]) && m.leaves[i] == 0 {
 			m.frames[i] = size[i]
 		}
 	}

@@ -8,6 +8,8 @@ const (
 	absorbTotal = 48   // up to this much for each charge
 	checkEvery  = 4096 // longest unchecked weight on any path inside a function
 	checkExit   = 256  // longest unchecked weight that a function returns with
+	leafWeight  = 64   // a function up to this weight that calls nothing is paid for by its caller
+	leafLocals  = 16   // locals that such a function may declare
 )
 
 // editKind says what is put into the copied code.
@@ -18,7 +20,10 @@ const (
 	editCheck                   // look at the counter
 	editReturn                  // return becomes a branch where the frame must be given back
 	editReplace                 // other bytes
+	editInsert                  // more bytes
 	editSized                   // charge by the size on top of the stack
+	editSave                    // put the counter back into its global
+	editLoad                    // take it from there
 )
 
 type edit struct {
@@ -35,12 +40,22 @@ type piece struct {
 	absorbed int64
 	into     int // the piece that pays for this one; itself where it pays alone
 	dominant int // the piece that is always run before; -1 = none may pay ahead
-	check    bool
+	check    checkKind
 }
+
+// checkKind says how a piece looks at the counter.
+type checkKind uint8
+
+const (
+	unchecked  checkKind = iota
+	checked              // calls the host behind its charge
+	loopHeader           // goes back to the loop around the loop before its charge
+)
 
 // label is an enclosing block, loop or if.
 type label struct {
 	op        byte
+	wrapped   bool  // a loop around it was added
 	dominant  int   // piece that was running when the block was entered
 	entry     int64 // unchecked weight at entry
 	unchecked int64 // largest unchecked weight that arrives at its end by branches; -1 = none
@@ -59,6 +74,13 @@ type scanner struct {
 	run      int64 // unchecked weight on the heaviest path to here, or dead
 	sized    bool  // needs a scratch local
 	bodyFrom int   // where the expression starts in r.b
+
+	// held: the counter is kept in a local, at index counter. A function with
+	// loops does so: the global's way through memory would take longer than a
+	// short loop's own work. The global is up to date wherever others see it:
+	// at calls and when the function is left.
+	held    bool
+	counter uint32
 }
 
 func (s *scanner) reset(body []byte) {
@@ -76,11 +98,11 @@ func (s *scanner) root(p int) int {
 }
 
 // open starts a piece at offset at.
-func (s *scanner) open(at int, weight int64, dominant int, check bool) {
+func (s *scanner) open(at int, weight int64, dominant int, check checkKind) {
 	s.cur = len(s.pieces)
 	s.pieces = append(s.pieces, piece{weight: weight, into: s.cur, dominant: dominant, check: check})
 	s.edits = append(s.edits, edit{kind: editCharge, at: at, arg: s.cur})
-	if check && s.run != dead {
+	if check != unchecked && s.run != dead {
 		s.run = weight
 	}
 }
@@ -88,7 +110,7 @@ func (s *scanner) open(at int, weight int64, dominant int, check bool) {
 // close ends the current piece, and lets its dominator pay where it is small.
 func (s *scanner) close() {
 	p := &s.pieces[s.cur]
-	if p.check || p.dominant < 0 || p.weight > absorbPiece {
+	if p.check != unchecked || p.dominant < 0 || p.weight > absorbPiece {
 		return
 	}
 	root := &s.pieces[s.root(p.dominant)]
@@ -103,7 +125,7 @@ func (s *scanner) close() {
 // next closes the current piece and opens one that dominant may pay for.
 func (s *scanner) next(at, dominant int) {
 	s.close()
-	s.open(at, 0, dominant, false)
+	s.open(at, 0, dominant, unchecked)
 }
 
 // arrive notes that label depth is branched to from here.
@@ -129,25 +151,27 @@ func (s *scanner) checkBefore(at int, limit int64) {
 	}
 }
 
-// scan plans the edits of one body; locals says how many locals it declares.
-func (s *scanner) scan(body []byte) (locals uint64, err error) {
+// scan plans the edits of one body, of a function with so many parameters.
+func (s *scanner) scan(body []byte, params int, held bool) error {
 	s.reset(body)
 	r := &s.r
+	locals := uint64(0)
 	for n := r.u32(); n > 0 && r.err == nil; n-- {
 		locals += uint64(r.u32())
 		r.byte()
 	}
 	s.bodyFrom = r.pos
+	s.held, s.counter = held, uint32(params)+uint32(locals)
 	s.run = 0
 	s.labels = append(s.labels, label{op: opBlock, unchecked: dead})
-	s.open(r.pos, 1+int64(locals/4), -1, true)
+	s.open(r.pos, 1+int64(locals/4), -1, checked)
 	for r.err == nil && len(s.labels) > 0 {
 		s.instruction()
 	}
 	if r.err == nil && !r.done() {
 		r.fail("bytes behind the end of a function")
 	}
-	return locals, r.err
+	return r.err
 }
 
 func (s *scanner) instruction() {
@@ -165,7 +189,14 @@ func (s *scanner) instruction() {
 	}
 	if s.run > checkEvery {
 		s.close()
-		s.open(at, 0, -1, true)
+		s.open(at, 0, -1, checked)
+	}
+	calls := op == opCall || op == opCallIndirect || op == opMemoryGrow || op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill)
+	if op == opCall {
+		if leaf := s.leaf(imm); leaf > 0 {
+			weight += leaf
+			calls = false
+		}
 	}
 	if op != opLoop {
 		s.pieces[s.cur].weight += weight
@@ -173,13 +204,15 @@ func (s *scanner) instruction() {
 	if s.run != dead {
 		s.run += weight
 	}
+	if calls && s.held {
+		s.edits = append(s.edits, edit{kind: editSave, at: at})
+		defer func() { s.edits = append(s.edits, edit{kind: editLoad, at: s.r.pos}) }()
+	}
 	switch op {
 	case opBlock:
 		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
 	case opLoop:
-		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
-		s.close()
-		s.open(r.pos, weight, -1, true)
+		s.loop(at, imm, weight)
 	case opIf:
 		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
 		s.next(r.pos, s.cur)
@@ -202,6 +235,51 @@ func (s *scanner) instruction() {
 	}
 }
 
+// loop puts a loop around a loop. The outer one calls the host; the inner one goes
+// back there from its first instruction when the counter is below zero. So the
+// call is outside of the code that runs hot, and the compiler keeps that code's values
+// in registers. A loop with parameters on the stack calls the host itself.
+func (s *scanner) loop(at, imm int, weight int64) {
+	t := reader{b: s.r.b, pos: imm}
+	l := label{op: opLoop, dominant: s.cur, entry: s.run, unchecked: dead, wrapped: true}
+	if bt := t.s33(); bt >= 0 {
+		if int(bt) >= len(s.m.types) {
+			s.r.fail("unknown type")
+			return
+		}
+		l.wrapped = s.m.types[bt].params == 0
+	}
+	s.labels = append(s.labels, l)
+	s.close()
+	if !l.wrapped {
+		s.open(s.r.pos, weight, -1, checked)
+		return
+	}
+	outer := append([]byte{opLoop}, s.r.b[imm:s.r.pos]...)
+	s.edits = append(s.edits, edit{kind: editInsert, at: at, bytes: s.check(outer)})
+	s.open(s.r.pos, weight, -1, loopHeader)
+}
+
+// leaf is the weight of a called function that does not charge for itself.
+func (s *scanner) leaf(imm int) int64 {
+	t := reader{b: s.r.b, pos: imm}
+	if d := int(t.u32()) - int(s.m.imported); d >= 0 && d < len(s.m.leaves) {
+		return s.m.leaves[d]
+	}
+	return 0
+}
+
+// deeper is what a branch has to count more because of added loops on its way.
+func (s *scanner) deeper(depth uint32) uint32 {
+	var n uint32
+	for i := len(s.labels) - int(depth); i >= 0 && i < len(s.labels); i++ {
+		if s.labels[i].wrapped {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *scanner) end() {
 	l := s.labels[len(s.labels)-1]
 	s.labels = s.labels[:len(s.labels)-1]
@@ -210,6 +288,9 @@ func (s *scanner) end() {
 		s.checkBefore(at, checkExit)
 		s.close()
 		return
+	}
+	if l.wrapped {
+		s.edits = append(s.edits, edit{kind: editInsert, at: s.r.pos, bytes: []byte{opEnd}})
 	}
 	if l.op == opIf { // no else: the condition may skip it
 		l.unchecked = max(l.unchecked, l.entry)
@@ -228,22 +309,40 @@ func (s *scanner) jump(op byte, at, imm int) {
 			s.checkBefore(at, checkExit)
 		}
 		s.arrive(depth)
-	case opBrTable:
-		for n := int64(t.u32()); n >= 0; n-- {
-			depth := t.u32()
-			if s.leaves(depth) {
-				s.checkBefore(at, checkExit)
-			}
-			s.arrive(depth)
+		if more := s.deeper(depth); more > 0 {
+			s.replace(at, appendU32([]byte{op}, depth+more))
 		}
+	case opBrTable:
+		s.table(&t, at)
 	case opReturn:
 		s.checkBefore(at, checkExit)
-		s.edits = append(s.edits, edit{kind: editReturn, at: at, skip: 1, arg: len(s.labels) - 1})
+		outermost := uint32(len(s.labels) - 1)
+		s.edits = append(s.edits, edit{kind: editReturn, at: at, skip: 1, arg: int(outermost + s.deeper(outermost))})
 	}
 	if op != opBrIf {
 		s.run = dead
 	}
 	s.next(end, s.cur)
+}
+
+// table notes the targets of a br_table, and writes it anew where depths change.
+func (s *scanner) table(t *reader, at int) {
+	n := t.u32()
+	out := appendU32([]byte{opBrTable}, n)
+	changed := false
+	for i := uint32(0); i <= n && t.err == nil; i++ {
+		depth := t.u32()
+		if s.leaves(depth) {
+			s.checkBefore(at, checkExit)
+		}
+		s.arrive(depth)
+		more := s.deeper(depth)
+		changed = changed || more > 0
+		out = appendU32(out, depth+more)
+	}
+	if changed {
+		s.replace(at, out)
+	}
 }
 
 func (s *scanner) replace(at int, with []byte) {
@@ -277,13 +376,22 @@ func (s *scanner) size(at, shift int) {
 	s.edits = append(s.edits, edit{kind: editSized, at: at, arg: shift})
 }
 
-// calls walks a body only for whom it calls, without planning edits.
-func calls(body []byte, visit func(op byte, index uint32)) error {
+// facts are what survey finds out about a function.
+type facts struct {
+	weight int64 // if it neither calls, loops nor does anything that is charged by size; else -1
+	loops  bool
+}
+
+// survey walks a body without planning edits, and shows whom it calls.
+func survey(body []byte, visit func(op byte, index uint32)) (f facts, err error) {
 	r := reader{b: body}
+	var locals uint64
 	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		r.u32()
+		locals += uint64(r.u32())
 		r.byte()
 	}
+	f.weight = 1
+	plain := locals <= leafLocals
 	for r.err == nil && !r.done() {
 		op := r.byte()
 		var sub uint32
@@ -291,24 +399,35 @@ func calls(body []byte, visit func(op byte, index uint32)) error {
 			sub = r.u32()
 		}
 		imm := r.pos
-		r.immediates(op, sub)
+		f.weight += r.immediates(op, sub)
 		switch op {
 		case opCall, opRefFunc:
 			t := reader{b: body, pos: imm}
 			visit(op, t.u32())
+			plain = false
 		case opCallIndirect:
 			visit(op, 0)
+			plain = false
+		case opLoop:
+			f.loops, plain = true, false
+		case opMemoryGrow:
+			plain = false
+		case opPrefixFC:
+			plain = plain && sub < fcMemoryInit
 		}
 	}
-	return r.err
+	if !plain {
+		f.weight = -1
+	}
+	return f, r.err
 }
 
 // emit writes the edited body. frame > 0 takes that much of the stack budget.
-func (s *scanner) emit(out []byte, frame int64, results []byte, params int, locals uint64) []byte {
-	scratch := uint32(params) + uint32(locals)
+func (s *scanner) emit(out []byte, frame int64, results []byte) []byte {
 	out = s.emitLocals(out)
-	if frame > 0 {
-		out = s.m.enterFrame(out, frame)
+	out = s.enter(out, frame)
+	wrapped := frame > 0 || s.held // one way out, where what was taken is given back
+	if wrapped {
 		out = s.m.appendBlockType(append(out, opBlock), results)
 	}
 	pos := s.bodyFrom
@@ -322,37 +441,67 @@ func (s *scanner) emit(out []byte, frame int64, results []byte, params int, loca
 			if p.into != e.arg || p.weight == 0 {
 				continue
 			}
-			out = s.m.charge(out, p.weight, p.check)
+			out = s.charge(out, p.weight, p.check)
 		case editCheck:
-			out = s.m.check(out)
+			out = s.check(out)
 		case editReturn:
-			if frame == 0 {
+			if !wrapped {
 				continue
 			}
 			out = appendU32(append(out, opBr), uint32(e.arg))
 		case editSized:
-			out = s.m.chargeSized(out, scratch, e.arg)
-		case editReplace:
+			out = s.chargeSized(out, e.arg)
+		case editSave:
+			out = s.save(out)
+		case editLoad:
+			out = s.load(out)
+		case editReplace, editInsert:
 			out = append(out, e.bytes...)
 		}
 		pos = e.at + e.skip
 		s.m.moved(pos, len(out))
 	}
-	if frame == 0 {
-		return append(out, s.r.b[pos:]...)
+	out = append(out, s.r.b[pos:]...)
+	if !wrapped {
+		return out
 	}
-	out = append(out, s.r.b[pos:]...) // its last byte ends our block
-	out = s.m.leaveFrame(out, frame)
+	if s.held { // the last byte ended our block
+		out = s.save(out)
+	}
+	if frame > 0 {
+		out = s.m.leaveFrame(out, frame)
+	}
 	return append(out, opEnd)
 }
 
+// enter takes what the function needs at its entry, before its first instruction.
+func (s *scanner) enter(out []byte, frame int64) []byte {
+	if s.held {
+		out = s.load(out)
+	}
+	if frame > 0 {
+		entry := &s.pieces[0]
+		out = s.enterFrame(out, frame, entry.weight)
+		entry.weight = 0 // and so is not charged once more
+	}
+	return out
+}
+
+// emitLocals adds the local of the counter, and that of sizes.
 func (s *scanner) emitLocals(out []byte) []byte {
-	if !s.sized {
-		return append(out, s.r.b[:s.bodyFrom]...)
+	var added []byte
+	groups := uint32(0)
+	if s.held {
+		added = append(added, 1, typeI64)
+		groups++
+	}
+	if s.sized {
+		added = append(added, 1, typeI32)
+		groups++
 	}
 	r := reader{b: s.r.b}
 	n := r.u32()
-	out = appendU32(out, n+1)
+	out = appendU32(out, n+groups)
 	out = append(out, s.r.b[r.pos:s.bodyFrom]...)
-	return append(out, 1, typeI32)
+	return append(out, added...)
 }

@@ -8,7 +8,7 @@ import (
 
 // Version is part of every key under which rewritten modules are cached: it
 // grows with any change of what Rewrite puts out.
-const Version = 1
+const Version = 3
 
 // Names that a rewritten module and its host share. A module that already uses
 // one of them is refused.
@@ -122,6 +122,8 @@ type module struct {
 	mutable   []uint32 // indices of mutable defined globals
 
 	frames  []int64 // stack budget that each function takes; 0 = none
+	loops   []bool  // functions with a loop: they hold the counter in a local
+	leaves  []int64 // weight of functions that their callers pay for; 0 = pays itself
 	helpers [helperCount]bool
 
 	moves   []move // where instructions went, for the line table

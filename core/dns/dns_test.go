@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -240,6 +241,7 @@ func TestNamesOfTheClusterAndOfTheWorld(t *testing.T) {
 
 func TestWithoutAnAPITheWorldStillHasNames(t *testing.T) {
 	up := newResolver(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := start(t, &rest.Config{Host: nowhere}, func(c *Config) { c.Upstream = []netip.AddrPort{up.at} })
 	if rcode, got := r.ask("udp", "example.com.", dns.TypeA); rcode != "NOERROR" || len(got) != 1 {
 		t.Errorf("%s %q", rcode, got)

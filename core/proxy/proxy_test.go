@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
@@ -316,10 +318,10 @@ func TestOthersTablesAreLeftAloneAndOursIsRepaired(t *testing.T) {
 
 func TestHealthCheckNodePort(t *testing.T) {
 	l := newLab(t)
+	leaks := goleak.IgnoreCurrent()
 	r := start(t, l, service("web", vip, nodePort(30080), localOnly, func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, 31000
 	}), slice("web", "n2", "10.244.1.5"))
-	defer r.stop()
 	status := func() string {
 		var line string
 		err := l.in("client", func() error {
@@ -344,6 +346,8 @@ func TestHealthCheckNodePort(t *testing.T) {
 	}
 	r.put(slice("web", "n1", "10.244.0.5"))
 	eventually(t, "healthy", func() bool { return strings.Contains(status(), "200") })
+	r.stop()
+	goleak.VerifyNone(t, leaks)
 }
 
 // The cost of one change among thousands of Services, which is logged.
@@ -369,5 +373,39 @@ func TestAChangeAmongThousandsOfServices(t *testing.T) {
 	t.Logf("one more: reachable after %s", time.Since(began))
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("one change took %s", took)
+	}
+}
+
+// nft and the kernel take what is planned for IPv6, of every kind.
+func TestIPv6TablesAreTaken(t *testing.T) {
+	l := newLab(t)
+	v6 := func(change ...func(*corev1.Service)) *corev1.Service { return service("web", "fd00:96::1", change...) }
+	endpoints := slice("web", "n1", "fd00:244::5", "fd00:244::6")
+	endpoints.AddressType = discoveryv1.AddressTypeIPv6
+	sticky := func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
+	pl := planner{family: family{ip6: true, word: "ip6"}, node: "n1", pods: []netip.Prefix{netip.MustParsePrefix("fd00:244::/64")}}
+	err := l.in("node", func() error {
+		tab, err := openTable(pl.family, testTable)
+		if err != nil {
+			return err
+		}
+		s := newState()
+		if err := tab.rewrite(t.Context(), s.whole()); err != nil {
+			return err
+		}
+		for _, svc := range []*corev1.Service{v6(), v6(nodePort(30080)), v6(nodePort(30080), localOnly), v6(sticky), nil} {
+			plans := map[types.NamespacedName]*plan{{Namespace: "default", Name: "web"}: pl.plan(svc, []*discoveryv1.EndpointSlice{endpoints})}
+			if err := tab.update(t.Context(), s.apply(plans)); err != nil {
+				return err
+			}
+		}
+		ok, err := tab.intact(t.Context())
+		if err == nil && !ok {
+			err = errors.New("the table is not as it was written")
+		}
+		return errors.Join(err, tab.remove(t.Context()))
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

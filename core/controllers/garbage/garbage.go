@@ -55,6 +55,8 @@ type Collector struct {
 	absent   *lru.Cache // owners that the server said don't exist, by identity
 	checks   *controllers.Loop[types.UID]
 	orphans  *controllers.Loop[types.UID]
+	// queue takes what is to be looked at: into the loops above.
+	queue func(work)
 }
 
 // New makes the collector.
@@ -78,6 +80,14 @@ func New(env controllers.Env, workers int, cfg Config) (*Collector, error) {
 	}
 	c.checks = controllers.NewLoop(env, "garbage-collector", workers, c.check)
 	c.orphans = controllers.NewLoop(env, "garbage-collector-orphans", workers, c.orphan)
+	c.queue = func(w work) {
+		for _, uid := range w.check {
+			c.checks.Add(uid)
+		}
+		for _, uid := range w.orphan {
+			c.orphans.Add(uid)
+		}
+	}
 	c.monitors = &monitors{
 		discover:  cfg.Discover,
 		client:    cfg.Metadata,
@@ -146,15 +156,6 @@ func (c *Collector) gone(id identity) {
 	c.queue(c.graph.remove(id))
 }
 
-func (c *Collector) queue(w work) {
-	for _, uid := range w.check {
-		c.checks.Add(uid)
-	}
-	for _, uid := range w.orphan {
-		c.orphans.Add(uid)
-	}
-}
-
 // check decides about one object: is it to be deleted because its owners are gone,
 // or let go because the dependents that it waited for are?
 func (c *Collector) check(ctx context.Context, uid types.UID) error {
@@ -193,7 +194,7 @@ func (c *Collector) finishForeground(ctx context.Context, k kind, live *metav1.P
 		}
 		waiting = true
 		if !d.foreground {
-			c.checks.Add(d.uid)
+			c.queue(work{check: []types.UID{d.uid}})
 		}
 	}
 	if waiting {

@@ -76,7 +76,7 @@ func (s *server) store(m *metav1.PartialObjectMetadata) {
 }
 
 func (s *server) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
-	if s.down {
+	if s.down && rapid.Bool().Draw(s.t, "no answer") {
 		return nil, errors.New("no answer")
 	}
 	if m := s.things[name]; m != nil {

@@ -35,18 +35,29 @@ type server struct {
 	t                          *rapid.T
 	things                     map[string]*metav1.PartialObjectMetadata
 	version                    int
-	events                     []func(*Collector)
+	events                     []event // in order for each object, not among them
 	down                       bool
 }
 
 func (s *server) Resource(schema.GroupVersionResource) metadata.Getter { return getter{s} }
+
+type event struct {
+	name    string
+	deliver func(*Collector)
+}
 
 type getter struct{ *server }
 
 func (g getter) Namespace(string) metadata.ResourceInterface { return g.server }
 
 func (s *server) changed(old, now *metav1.PartialObjectMetadata) {
-	s.events = append(s.events, func(c *Collector) {
+	name := ""
+	if old != nil {
+		name = old.Name
+	} else {
+		name = now.Name
+	}
+	s.events = append(s.events, event{name, func(c *Collector) {
 		switch {
 		case old == nil:
 			c.changed(thing, nil, now)
@@ -55,7 +66,16 @@ func (s *server) changed(old, now *metav1.PartialObjectMetadata) {
 		default:
 			c.changed(thing, old, now)
 		}
-	})
+	}})
+}
+
+// next takes out an event that may be the next one: the first of its object.
+func (s *server) next(t *rapid.T) event {
+	i := rapid.IntRange(0, len(s.events)-1).Draw(t, "event")
+	i = slices.IndexFunc(s.events, func(e event) bool { return e.name == s.events[i].name })
+	e := s.events[i]
+	s.events = slices.Delete(s.events, i, i+1)
+	return e
 }
 
 func (s *server) notFound(name string) error {
@@ -184,8 +204,7 @@ func TestCollects(t *testing.T) {
 		}
 		step := func(n int) {
 			for ; n > 0 && len(s.events) > 0; n-- {
-				s.events[0](c)
-				s.events = s.events[1:]
+				s.next(t).deliver(c)
 			}
 		}
 		work := func(n int) {
@@ -284,7 +303,7 @@ func TestOrphans(t *testing.T) {
 		s.delete(s.things["parent"], metav1.DeletePropagationOrphan)
 		for range 50 {
 			for _, e := range s.events {
-				e(c)
+				e.deliver(c)
 			}
 			s.events = nil
 			for _, uid := range todo.orphan {
@@ -321,7 +340,7 @@ func TestUnknownKindIsKept(t *testing.T) {
 		m.Name, m.Namespace, m.UID = "child", "default", "child"
 		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "gone.example.com/v1", Kind: "Widget", Name: "w", UID: "w"}}
 		s.store(m)
-		s.events[0](c)
+		s.events[0].deliver(c)
 		for _, uid := range append(todo.check, "child") {
 			if err := c.check(context.Background(), uid); err == nil {
 				t.Error("no error")

@@ -1,0 +1,351 @@
+package volume_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+)
+
+func files(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "..") {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			fmt.Fprintf(&b, "%s/(%s) ", e.Name(), strings.TrimSpace(files(t, path)))
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, _ := os.Stat(path)
+		fmt.Fprintf(&b, "%s=%s:%o ", e.Name(), data, info.Mode().Perm())
+	}
+	return b.String()
+}
+
+func payload(kv ...string) volume.Payload {
+	p := volume.Payload{}
+	for i := 0; i < len(kv); i += 2 {
+		p[kv[i]] = volume.File{Data: []byte(kv[i+1]), Mode: 0o640}
+	}
+	return p
+}
+
+func TestWriteSwapsAllAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	for _, step := range []struct {
+		want volume.Payload
+		see  string
+	}{
+		{payload("a", "1", "b", "2"), "a=1:640 b=2:640 "},
+		{payload("a", "1", "b", "3", "d/e", "4", "d/f", "5"), "a=1:640 b=3:640 d/(e=4:640 f=5:640) "},
+		{payload("a", "6"), "a=6:640 "},
+		{payload(), ""},
+		{payload("a", "7"), "a=7:640 "},
+	} {
+		if err := volume.Write(dir, step.want, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := files(t, dir); got != step.see {
+			t.Errorf("files %q, want %q", got, step.see)
+		}
+		left, _ := filepath.Glob(filepath.Join(dir, "..2*"))
+		if len(left) != 1 {
+			t.Errorf("old files are left: %v", left)
+		}
+	}
+	before, _ := os.Readlink(filepath.Join(dir, "..data"))
+	if err := volume.Write(dir, payload("a", "7"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := os.Readlink(filepath.Join(dir, "..data")); before != after {
+		t.Error("the same files were written again")
+	}
+}
+
+// Readers never see the new of one file and the old of another.
+func TestReadersSeeOneVersion(t *testing.T) {
+	dir := t.TempDir()
+	if err := volume.Write(dir, payload("a", "0", "b", "0"), nil); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			root, err := os.OpenRoot(filepath.Join(dir, "..data"))
+			if err != nil {
+				continue
+			}
+			a, err1 := root.ReadFile("a")
+			b, err2 := root.ReadFile("b")
+			root.Close()
+			if err1 == nil && err2 == nil && string(a) != string(b) {
+				t.Errorf("a is %s and b is %s", a, b)
+				return
+			}
+		}
+	})
+	for i := range 200 {
+		if err := volume.Write(dir, payload("a", fmt.Sprint(i), "b", fmt.Sprint(i)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestNamesThatLeadAway(t *testing.T) {
+	for _, name := range []string{"", "/etc/passwd", "../x", "a/../../x", "..data", "..x/y", strings.Repeat("x", 256), "a/" + strings.Repeat("y/", 3000)} {
+		dir := t.TempDir()
+		if err := volume.Write(filepath.Join(dir), payload(name, "x"), nil); err == nil {
+			t.Errorf("%.20q was written", name)
+		}
+	}
+}
+
+func FuzzWrite(f *testing.F) {
+	for _, s := range []string{"a", "../a", "a/b", "..data", "a//b", "./a", "a/.", "\x00"} {
+		f.Add(s, "b")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		outer := t.TempDir()
+		dir := filepath.Join(outer, "volume")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_ = volume.Write(dir, payload(a, "x", b, "y"), nil)
+		entries, err := os.ReadDir(outer)
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("written outside of the volume: %v %v", entries, err)
+		}
+	})
+}
+
+type objects struct {
+	mu   sync.Mutex
+	maps map[string]map[string]string
+}
+
+func (o *objects) set(name string, data map[string]string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.maps[name] = data
+}
+
+func (o *objects) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d, ok := o.maps[name]; ok {
+		return &corev1.ConfigMap{Data: d}, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("configmaps"), name)
+}
+
+func (o *objects) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+}
+
+func manager(t *testing.T, o *objects) (*volume.Manager, string) {
+	t.Helper()
+	root := t.TempDir()
+	m, err := volume.New(volume.Config{RootDir: root, Client: fake.NewClientset(), Objects: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = m.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return m, root
+}
+
+func aPod(v corev1.Volume, mounts ...corev1.VolumeMount) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid", Labels: map[string]string{"a": "1"}}}
+	p.Spec.Volumes = []corev1.Volume{v}
+	p.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: mounts}}
+	return p
+}
+
+func confVolume() corev1.Volume {
+	return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}}}
+}
+
+func TestContentsFollowTheAPI(t *testing.T) {
+	o := &objects{maps: map[string]map[string]string{"conf": {"a": "1"}}}
+	m, root := manager(t, o)
+	p := aPod(confVolume(), corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := m.Mounts(t.Context(), p, &p.Spec.Containers[0], nil)
+	if err != nil || len(mounts) != 1 || !mounts[0].Readonly || mounts[0].ContainerPath != "/v" {
+		t.Fatalf("mounts %v %v", mounts, err)
+	}
+	o.set("conf", map[string]string{"a": "2", "b": "3"})
+	m.Changed(p.UID)
+	for end := time.Now().Add(5 * time.Second); files(t, mounts[0].HostPath) != "a=2:644 b=3:644 "; {
+		if time.Now().After(end) {
+			t.Fatalf("files %q", files(t, mounts[0].HostPath))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// Another Manager, as after a restart, takes down what it did not set up.
+	again, err := volume.New(volume.Config{RootDir: root, Client: fake.NewClientset(), Objects: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Unmount(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(root, "pods/uid/volumes/*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	m, _ := manager(t, &objects{maps: map[string]map[string]string{"conf": {"a": "1"}}})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host := func(path string, kind corev1.HostPathType) corev1.Volume {
+		return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}
+	}
+	missing := confVolume()
+	missing.ConfigMap.Name = "none"
+	item := confVolume()
+	item.ConfigMap.Items = []corev1.KeyToPath{{Key: "none", Path: "x"}}
+	for _, c := range []struct {
+		v    corev1.Volume
+		want string
+	}{
+		{missing, `MountVolume.SetUp failed for volume "v" : configmap "none" not found`},
+		{item, `MountVolume.SetUp failed for volume "v" : references non-existent config key: none`},
+		{host(file, corev1.HostPathDirectory), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a directory`},
+		{host(file+"x", corev1.HostPathFile), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + `x is not a file`},
+		{host(file, corev1.HostPathSocket), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a socket file`},
+		{corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+			`MountVolume.SetUp failed for volume "v" : no volume plugin of this node takes persistentVolumeClaim c`},
+	} {
+		if err := m.Mount(t.Context(), aPod(c.v)); err == nil || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+	p := aPod(confVolume())
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	for want, vm := range map[string]corev1.VolumeMount{
+		`cannot find volume "other" to mount into container "c"`:         {Name: "other", MountPath: "/v"},
+		"error SubPath `/abs` must not be an absolute path":              {Name: "v", MountPath: "/v", SubPath: "/abs"},
+		"unable to provision SubPath `a/../../b`: must not contain '..'": {Name: "v", MountPath: "/v", SubPath: "a/../../b"},
+		`missing value for "NONE"`:                                       {Name: "v", MountPath: "/v", SubPathExpr: "$(NONE)"},
+	} {
+		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{vm}}
+		if _, err := m.Mounts(t.Context(), p, c, map[string]string{}); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := m.Unmount(t.Context(), "../etc"); err == nil {
+		t.Error("a UID that leads away was taken")
+	}
+}
+
+// A link that the pod made in its volume must not lead a subPath out of it.
+func TestSubPathsStayInside(t *testing.T) {
+	m, root := manager(t, &objects{})
+	p := aPod(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(root, "volume")}}})
+	secret := filepath.Join(root, "secret")
+	for _, dir := range []string{filepath.Join(root, "volume", "inside"), secret} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{"abs": secret, "up": "../secret", "root": "/", "proc": "/proc/self/root"} {
+		if err := os.Symlink(to, filepath.Join(root, "volume", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"abs", "up", "up/new", "root/etc", "proc/etc", "abs/made"} {
+		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: sub}}}
+		if mounts, err := m.Mounts(t.Context(), p, c, nil); err == nil {
+			t.Errorf("subPath %s was mounted: %v", sub, mounts)
+		}
+	}
+	if entries, _ := os.ReadDir(secret); len(entries) > 0 {
+		t.Errorf("something was made outside: %v", entries)
+	}
+}
+
+func TestTokensAreRenewedInTime(t *testing.T) {
+	client := fake.NewClientset()
+	var mu sync.Mutex
+	asked := 0
+	client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		req := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest)
+		if b := req.Spec.BoundObjectRef; b == nil || b.Kind != "Pod" || b.Name != "p" || b.UID != "uid" {
+			t.Errorf("the token is not bound to its pod: %+v", b)
+		}
+		life := time.Hour
+		if asked == 1 {
+			life = 100 * time.Millisecond
+		}
+		return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint("token-", asked), ExpirationTimestamp: metav1.NewTime(time.Now().Add(life))}}, nil
+	})
+	tok := volume.TokensForTest(client)
+	p := aPod(corev1.Volume{})
+	src := &corev1.ServiceAccountTokenProjection{Path: "token"}
+	get := func() string {
+		s, err := tok(t.Context(), p, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if got := get(); got != "token-1" {
+		t.Errorf("first %s", got)
+	}
+	time.Sleep(90 * time.Millisecond) // four fifths of its life
+	if got := get(); got != "token-2" {
+		t.Errorf("then %s", got)
+	}
+	if got := get(); got != "token-2" {
+		t.Errorf("then %s", got)
+	}
+}

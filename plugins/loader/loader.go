@@ -109,6 +109,7 @@ func (l *Loader) Apply(ctx context.Context, entries []manifest.Entry) error {
 	}
 	var next []*slot
 	var errs []error
+	changed := false
 	for _, e := range entries {
 		if e.Disabled {
 			continue
@@ -121,13 +122,14 @@ func (l *Loader) Apply(ctx context.Context, entries []manifest.Entry) error {
 			next = append(next, s)
 			continue
 		}
+		changed = true
 		fresh, err := l.replace(ctx, s, e)
 		if err != nil {
 			errs = append(errs, err)
 		}
 		next = append(next, fresh)
 	}
-	l.publish(next)
+	l.publish(next, changed || len(before) > 0)
 	for name, gone := range before {
 		old := gone.plugin.Swap(nil)
 		gone.adapters.release()
@@ -175,10 +177,14 @@ func (l *Loader) retire(v *point.Version) {
 	})
 }
 
-func (l *Loader) publish(slots []*slot) {
+func (l *Loader) publish(slots []*slot, changed bool) {
 	l.mu.Lock()
+	changed = changed || !slices.Equal(slots, l.slots) // in another order
 	l.slots = slots
 	l.mu.Unlock()
+	if !changed {
+		return
+	}
 	select {
 	case l.changes <- struct{}{}:
 	default:
@@ -344,6 +350,10 @@ func (l *Loader) Run(ctx context.Context) error {
 	defer func() { _ = w.Close() }()
 	settle := time.NewTimer(time.Hour)
 	settle.Stop()
+	l.watchDirs(w)
+	if slices.ContainsFunc(l.list(), l.modified) { // between the load and the watch
+		l.reloadChanged(ctx)
+	}
 	for {
 		l.watchDirs(w)
 		select {

@@ -80,6 +80,9 @@ func compile(v *point.Version) *matcher {
 		errs = append(errs, err)
 		return sel
 	}
+	if v.Err != nil { // not loaded, perhaps because of what follows: it fails for all that the rules match
+		return m
+	}
 	m.namespace, m.object = selector(match.NamespaceSelector), selector(match.ObjectSelector)
 	for _, c := range match.Conditions {
 		program, err := compileCEL(c.Expression)

@@ -1,0 +1,262 @@
+package loader_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
+	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
+)
+
+// tiny is a module that refuses everything with a message; body, if not empty, is
+// what it does before.
+func tiny(t testing.TB, message, body string) []byte {
+	t.Helper()
+	manifest := `{"abi":1,"name":"tiny","version":"1","hooks":[{"op":1,"point":"admission.validate","fields":["operation"]}]}`
+	answer := fmt.Sprintf(`{"allowed":false,"message":%q}`, message)
+	esc := strings.NewReplacer(`"`, `\"`, `\`, `\\`)
+	wasm, err := wat.Assemble(fmt.Sprintf(`(module
+		(memory (export "memory") 1)
+		(data (i32.const 0) "%s") (data (i32.const 4096) "%s")
+		(func (export "describe") (result i64) (i64.const %d))
+		(func (export "alloc") (param i32) (result i32) (i32.const 8192))
+		(func (export "call") (param $op i32) (param $at i32) (param $length i32) (result i64) %s (i64.const %d)))`,
+		esc.Replace(manifest), esc.Replace(answer), len(manifest), body, 4096<<32|len(answer)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+// replaceFile puts a file in place as a build does: by rename.
+func replaceFile(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func validate(t testing.TB, p admission.Plugin) error {
+	return p.(admission.Validator).Validate(t.Context(), admissiontest.Creating("pods", pod("a:1", nil)))
+}
+
+func tinyLoader(t testing.TB, dir string) *loader.Loader {
+	t.Helper()
+	l, err := loader.New(t.Context(), loader.Config{Dir: dir, Entries: entries(t, `
+plugins:
+  - {name: tiny, source: "file:tiny.wasm", points: [admission.validate]}
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestAFileThatChangesIsLoadedWithoutARestart(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tiny.wasm")
+	replaceFile(t, path, tiny(t, "version one", ""))
+	l := tinyLoader(t, dir)
+	if err := l.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := l.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer func() {
+		cancel()
+		wg.Wait()
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	p := l.AdmissionPlugins()[0]
+	if err := validate(t, p); err == nil || !strings.Contains(err.Error(), "version one") {
+		t.Fatalf("error %v", err)
+	}
+	<-l.Changes()
+	for n, want := range []struct{ content, message, status string }{
+		{string(tiny(t, "version two", "")), "version two", ""},
+		{"garbage", "version two", "not a valid WebAssembly module"},
+		{string(tiny(t, "version three", "")), "version three", ""},
+	} {
+		replaceFile(t, path, []byte(want.content))
+		select {
+		case <-l.Changes():
+		case <-time.After(30 * time.Second):
+			t.Fatal("the change was not noticed")
+		}
+		if err := validate(t, p); err == nil || !strings.Contains(err.Error(), want.message) {
+			t.Errorf("change %d: error %v, want %q", n, err, want.message)
+		}
+		if s := l.Status()[0]; !s.Ready || !strings.Contains(s.Error, want.status) || want.status == "" && s.Error != "" {
+			t.Errorf("change %d: status %+v, want %q", n, s, want.status)
+		}
+	}
+}
+
+func TestAThousandReloadsUnderLoadLeakNothing(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tiny.wasm")
+	replaceFile(t, path, tiny(t, "version 0", ""))
+	l := tinyLoader(t, dir)
+	if err := l.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := l.AdmissionPlugins()[0]
+	var stop atomic.Bool
+	var calls atomic.Int64
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for !stop.Load() {
+				if err := validate(t, p); err == nil || !strings.Contains(err.Error(), `denied the request: version `) {
+					t.Errorf("a call in the middle of a reload: %v", err)
+					return
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	reload := func(n int) {
+		replaceFile(t, path, tiny(t, "version "+strconv.Itoa(n), ""))
+		if err := l.Apply(t.Context(), entries(t, `
+plugins:
+  - {name: tiny, source: "file:tiny.wasm", points: [admission.validate], limits: {fuel: `+strconv.Itoa(1000000+n)+`}}
+`)); err != nil {
+			t.Error(err)
+		}
+	}
+	for n := range 200 {
+		reload(n)
+	}
+	before, fds := resident(t), descriptors(t)
+	for n := range 800 {
+		reload(200 + n)
+	}
+	stop.Store(true)
+	wg.Wait()
+	after := resident(t)
+	t.Logf("%d calls beside 1000 reloads; resident %d -> %d KiB, descriptors %d -> %d", calls.Load(), before>>10, after>>10, fds, descriptors(t))
+	if after > before+24<<20 {
+		t.Errorf("resident memory grew from %d to %d KiB", before>>10, after>>10)
+	}
+	if n := descriptors(t); n > fds+2 {
+		t.Errorf("open descriptors grew from %d to %d", fds, n)
+	}
+	if err := validate(t, p); err == nil || !strings.Contains(err.Error(), "version 999") {
+		t.Errorf("the last version does not answer: %v", err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func resident(t testing.TB) int64 {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+func TestAModuleThatCannotBeLoadedFailsByItsPolicy(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{
+		"garbage": []byte("hello"), "trap": tiny(t, "x", "unreachable"), "fine": tiny(t, "x", ""),
+		"loop": tiny(t, "x", "(loop $l (br $l))"),
+		"abi2": []byte(strings.Replace(string(tiny(t, "x", "")), `"abi":1`, `"abi":2`, 1)),
+		"lost": []byte(strings.Replace(string(tiny(t, "x", "")), `"op":1`, `"op":0`, 1)),
+	} {
+		replaceFile(t, filepath.Join(dir, name+".wasm"), content)
+	}
+	for _, c := range []struct{ name, entry, status, refusal string }{
+		{"missing file", `source: "file:none.wasm"`, "read the module", "no such file"},
+		{"no module", `source: "file:garbage.wasm"`, "not a valid WebAssembly module", "not loaded"},
+		{"another ABI", `source: "file:abi2.wasm"`, "the module speaks ABI 2, this host speaks 1", "not loaded"},
+		{"a wrong manifest", `source: "file:lost.wasm"`, "op 0 passes settings", "not loaded"},
+		{"another digest", `source: "file:fine.wasm", digest: "sha256:` + strings.Repeat("0", 64) + `"`, "the entry pins sha256:000", "not loaded"},
+		{"settings for nobody", `source: "file:fine.wasm", settings: {a: b}`, "the plugin takes none", "not loaded"},
+		{"a point that it does not have", `source: "file:fine.wasm", points: [admission.mutate, admission.validate]`, "the module has no hook for admission.mutate", "not loaded"},
+		{"a wrong condition", `source: "file:fine.wasm", match: {conditions: [{name: c, expression: "object.x ==="}]}`, `match.conditions "c"`, "not loaded"},
+		{"a trap", `source: "file:trap.wasm"`, "", `plugin "p" failed (trap): unreachable, in function`},
+		{"a loop", `source: "file:loop.wasm", limits: {fuel: 100000}`, "", "failed (fuel): it used up its fuel of 100000 units (limits.fuel)"},
+	} {
+		for _, policy := range []string{"Fail", "Ignore"} {
+			t.Run(c.name+"/"+policy, func(t *testing.T) {
+				points := "points: [admission.validate], "
+				if strings.Contains(c.entry, "points:") {
+					points = ""
+				}
+				l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, "plugins: [{name: p, failurePolicy: "+policy+", "+points+c.entry+"}]")})
+				err := l.Load(t.Context())
+				if (err != nil) != (c.status != "") || err != nil && !strings.Contains(err.Error(), c.status) {
+					t.Fatalf("load: %v, want %q", err, c.status)
+				}
+				if err != nil && !strings.Contains(err.Error(), `load plugin "p"`) {
+					t.Errorf("the error does not name the plugin: %v", err)
+				}
+				if s := l.Status()[0]; !strings.Contains(s.Error, c.status) || s.Ready == (c.status != "") {
+					t.Errorf("status %+v", s)
+				}
+				plugins := l.AdmissionPlugins()
+				if len(plugins) == 0 {
+					t.Fatal("nothing takes part at the points that the entry names")
+				}
+				var refused error
+				for _, p := range plugins {
+					if v, ok := p.(admission.Validator); ok {
+						refused = v.Validate(t.Context(), admissiontest.Creating("pods", pod("a:1", nil)))
+					}
+				}
+				if policy == "Ignore" {
+					if refused != nil {
+						t.Errorf("a failure that is to be ignored refuses: %v", refused)
+					}
+					return
+				}
+				if refused == nil || !strings.Contains(refused.Error(), c.refusal) || !strings.Contains(refused.Error(), "failurePolicy is Fail") {
+					t.Errorf("refusal %v, want %q in it", refused, c.refusal)
+				}
+			})
+		}
+	}
+}

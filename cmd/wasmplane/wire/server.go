@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/native"
+	"github.com/wasmplane/wasmplane/core/admission/builtin"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/nodeauth"
 	"github.com/wasmplane/wasmplane/core/api/rbac"
@@ -352,7 +352,7 @@ func (s *server) authorizers() []authz.Authorizer {
 // admission is the chain: the native plugins in upstream's order, then the Wasm
 // plugins in the order of the configuration.
 func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
-	list, err := native.Default(native.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})
+	list, err := builtin.Default(builtin.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package native holds the built-in admission plugins: those that upstream
+// Package builtin holds the built-in admission plugins: those that upstream
 // switches on by default, and NodeRestriction. Each behaves and words its
 // refusals as its upstream namesake does; Default lists them in upstream's order.
 //
@@ -6,7 +6,7 @@
 // object yet, and a refusal would be wrong, they ask the server itself; where
 // the informer has not been filled at all, they wait for it, for 10 s at most.
 // They judge the versioned object and change copies of it only.
-package native
+package builtin
 
 import (
 	"context"
@@ -49,10 +49,10 @@ type Deps struct {
 // Default is the list, in the order in which they are asked.
 func Default(d Deps) ([]admission.Plugin, error) {
 	if d.Client == nil || d.Informers == nil || d.Authorizer == nil {
-		return nil, errors.New("native admission plugins: Client, Informers and Authorizer are all needed")
+		return nil, errors.New("built-in admission plugins: Client, Informers and Authorizer are all needed")
 	}
 	if d.Mapper == nil && slices.Contains(d.On, ownerReferencesName) {
-		return nil, fmt.Errorf("native admission plugins: %s needs a Mapper", ownerReferencesName)
+		return nil, fmt.Errorf("built-in admission plugins: %s needs a Mapper", ownerReferencesName)
 	}
 	if d.Warm <= 0 {
 		d.Warm = 10 * time.Second

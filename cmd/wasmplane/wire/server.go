@@ -349,7 +349,7 @@ func (s *server) authorizers() []authz.Authorizer {
 	return list
 }
 
-// admission is the chain: the native plugins in upstream's order, then the Wasm
+// admission is the chain: the built-in plugins in upstream's order, then the Wasm
 // plugins in the order of the configuration.
 func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 	list, err := builtin.Default(builtin.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})

@@ -1,0 +1,24 @@
+// Package story tells what users see, on the real binary as processes of its own:
+// scripts in testdata that read like a terminal, and Go where a script cannot say
+// it. Each script has a cluster, a data directory and a port to itself, and after
+// each nothing of it may be left on the host.
+//
+// The scripts run as root, since most have a real node. WASMPLANE_BIN names a
+// binary to tell them on; by default it is the one that `make build` makes.
+//
+// Commands beside those of testscript:
+//
+//	up [--as-nobody] [FLAGS]      start `wasmplane up` and wait until it is ready
+//	! up [FLAGS]                  it must refuse; see stderr
+//	start NAME 'READY' PROGRAM... start a process, wait for a line that matches READY;
+//	                              named groups of READY become variables
+//	crash NAME                    kill -9, and wait for the end
+//	interrupt NAME                Ctrl-C, and wait for the end
+//	kubectl ARGS, wasmplane ARGS  the binary's own
+//	apply FILE                    kubectl apply, with $VARIABLES of FILE filled in
+//	await 'PATTERN' ARGS          run kubectl ARGS until what it prints matches; ! until it doesn't
+//	await-http 'PATTERN' URL      fetch until the answer matches
+//	await-log 'PATTERN'           until the log of `up`, or what NAME prints, matches
+//	down                          `wasmplane down --purge`, after which the host is clean
+//	                              (checked again at the end of every script)
+package story

@@ -1,0 +1,150 @@
+package story
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/wasmplane/wasmplane/core/store/etcd"
+)
+
+// serveEtcd is an etcd server of its own: etcd DIR URL.
+func serveEtcd() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	s, err := etcd.Start(ctx, etcd.ServerConfig{Dir: os.Args[1], Listen: []string{os.Args[2]}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("etcd serves on", os.Args[2])
+	<-ctx.Done()
+	if err := s.Close(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serveRegistry is an image registry on loopback that holds one image under the
+// name toolbox:1: registry ARCHIVE [USER PASSWORD].
+func serveRegistry() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	open := true // to ourselves, while the image is put in
+	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if !open && len(os.Args) == 4 && (user != os.Args[2] || password != os.Args[3]) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="stories"`)
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
+			return
+		}
+		fmt.Println(r.Method, r.URL.Path)
+		images.ServeHTTP(w, r)
+	})
+	go func() { log.Fatal(http.Serve(l, guarded)) }()
+	img, err := tarball.ImageFromPath(os.Args[1], nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ref, err := name.ParseReference(l.Addr().String()+"/toolbox:1", name.Insecure)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		log.Fatal(err)
+	}
+	open = false
+	fmt.Println("registry at", l.Addr())
+	<-ctx.Done()
+}
+
+// tools are the names of the toolbox's programs in its image.
+var tools = []string{"cat", "count", "echo", "env", "exit", "fetch", "ls", "pods", "serve", "sh", "sleep", "tar", "touch"}
+
+// buildToolbox makes the image of the stories' pods: one static program under
+// several names, as in busybox.
+func buildToolbox(dir, archive string) error {
+	program := filepath.Join(dir, "toolbox")
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "./toolbox")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the toolbox: %w\n%s", err, out)
+	}
+	layer, err := toolboxLayer(program)
+	if err != nil {
+		return err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	cfg = cfg.DeepCopy()
+	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
+	cfg.Config.Env = []string{"PATH=/bin"}
+	cfg.Config.Cmd = []string{"serve"}
+	if img, err = mutate.ConfigFile(img, cfg); err != nil {
+		return err
+	}
+	tag, err := name.NewTag("wasmplane.local/toolbox:1")
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(archive, tag, img)
+}
+
+func toolboxLayer(program string) (v1.Layer, error) {
+	body, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	headers := []*tar.Header{
+		{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "etc/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777},
+		{Name: "bin/toolbox", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(body))},
+	}
+	for _, t := range tools {
+		headers = append(headers, &tar.Header{Name: "bin/" + t, Typeflag: tar.TypeSymlink, Linkname: "toolbox", Mode: 0o777})
+	}
+	for _, h := range headers {
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := w.Write(body); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+}

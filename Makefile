@@ -37,7 +37,7 @@ help: ## Print this help.
 
 .PHONY: run
 run: deps-run build examples ## Start a cluster on this machine, deploy a web server to it, show what happened. ONCE=1: then clean up and exit.
-	@ONCE="$(ONCE)" NODES="$(NODES)" $(SUDO) --preserve-env=ONCE,NODES configs/demo/run.sh
+	@ONCE="$(ONCE)" NODES="$(NODES)" LISTEN="$(LISTEN)" $(if $(SUDO),$(if $(NODES),,$(SUDO) --preserve-env=ONCE,NODES,LISTEN)) configs/demo/run.sh
 
 .PHONY: test
 test: deps-test build examples ## Install what the tests need, build, and run every test.
@@ -45,7 +45,7 @@ test: deps-test build examples ## Install what the tests need, build, and run ev
 
 .PHONY: build
 build: node-helpers ## Build bin/wasmplane.
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/wasmplane ./cmd/wasmplane
+	go build -ldflags '$(LDFLAGS)' -o bin/wasmplane ./cmd/wasmplane
 
 ##@ Development
 

@@ -30,6 +30,13 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	if len(os.Args) == 3 && os.Args[1] == "get" {
+		if err := get(ctx, os.Stdout, os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "wasmplane-hello:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	port := os.Getenv("PORT")
 	if port == "" {
 		port = "80"

@@ -92,7 +92,7 @@ func (c *component) reconcilers(ctx context.Context, own *client.Set) error {
 			}
 			return set.Dynamic, nil
 		},
-		Reader: own.Dynamic, Kube: own.Kube, Log: c.o.Logger, Tracer: c.tracer,
+		Reader: own.Dynamic, Kube: own.Kube, Review: 3 * time.Second, Log: c.o.Logger, Tracer: c.tracer,
 	})
 	if err != nil {
 		return err

@@ -66,9 +66,14 @@ func newRealNode(c *component, authority *pki.Authority) (*realNode, error) {
 
 // realNodeConfig is what the node's runtime is started with, and removed by.
 func realNodeConfig(o Options) realnode.Config {
-	return realnode.Config{
+	c := realnode.Config{
 		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
 	}
+	c.Containerd.CNIConfDir = relative(o, o.Config.Node.CNIConfigDir)
+	if dir := relative(o, o.Config.Node.CNIBinDir); dir != "" {
+		c.Containerd.CNIBinDirs = []string{dir}
+	}
+	return c
 }
 
 func registries(o Options) []images.Registry {
@@ -85,7 +90,7 @@ func registries(o Options) []images.Registry {
 func (n *realNode) runRuntime(ctx context.Context) error {
 	rt, err := realnode.Start(ctx, realNodeConfig(n.o))
 	if err != nil {
-		return fmt.Errorf("start containerd: %w", err)
+		return err
 	}
 	defer rt.Close()
 	if rt.Adopted() {

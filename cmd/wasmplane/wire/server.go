@@ -386,9 +386,10 @@ func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
 		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run), Ready: s.cache.Ready()},
+		// Before the server, so that it also ends after: no request finds them gone.
+		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService), Ready: s.boot.Ready()},
-		{Name: "plugins", Run: s.plugins.run},
 	}
 }
 

@@ -31,6 +31,11 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 	if err != nil {
 		return err
 	}
+	// Known before anything is put on this host, so that `down` can take it away
+	// again, however the start ends.
+	if err := s.writeState("starting"); err != nil {
+		return errors.Join(err, s.closeStore())
+	}
 	g := &run.Group{Logger: o.Logger, Progress: o.Progress, StopTimeout: stopTimeout}
 	nodes, err := s.assemble(ctx, g, mode)
 	if err != nil {

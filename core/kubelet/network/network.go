@@ -87,6 +87,9 @@ func Setup(ctx context.Context, cfg Config) error {
 	if err := masquerade(ctx, cfg); err != nil {
 		return err
 	}
+	if err := ensureBridge(cfg); err != nil {
+		return err
+	}
 	// Last, because containerd calls the network ready when it sees the file.
 	return cfg.writeConflist()
 }

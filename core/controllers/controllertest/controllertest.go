@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
@@ -52,6 +53,7 @@ func New(objects ...runtime.Object) *Cluster {
 	c.Client = fake.NewClientset(objects...)
 	c.Client.PrependReactor("create", "*", c.onCreate)
 	c.Client.PrependReactor("update", "*", c.onUpdate)
+	c.Client.PrependReactor("patch", "*", c.onPatch)
 	c.Informers = informers.NewSharedInformerFactory(c.Client, 0)
 	return c
 }
@@ -173,6 +175,34 @@ func (c *Cluster) onUpdate(action clienttesting.Action) (bool, runtime.Object, e
 	}
 	m.SetResourceVersion(c.next())
 	return false, nil, nil
+}
+
+// onPatch lets the fake patch, and gives the result a version of its own: informers
+// take an update without one for a resync.
+func (c *Cluster) onPatch(action clienttesting.Action) (bool, runtime.Object, error) {
+	patch, ok := action.(clienttesting.PatchAction)
+	if !ok || patch.GetPatchType() == types.ApplyPatchType {
+		return false, nil, nil
+	}
+	stored, err := c.Client.Tracker().Get(action.GetResource(), action.GetNamespace(), patch.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	// On a tracker of its own, so that watchers see one change and not two.
+	aside := clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
+	if err := aside.Create(action.GetResource(), stored.DeepCopyObject(), action.GetNamespace()); err != nil {
+		return true, nil, err
+	}
+	_, obj, err := clienttesting.ObjectReaction(aside)(action)
+	if err != nil {
+		return true, nil, err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return true, nil, err
+	}
+	m.SetResourceVersion(c.next())
+	return true, obj, c.Client.Tracker().Update(action.GetResource(), obj, m.GetNamespace())
 }
 
 // Kind is a shorthand for tests that build owner references.

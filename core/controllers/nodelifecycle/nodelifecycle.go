@@ -39,6 +39,9 @@ const (
 
 	evictionInterval          = 10 * time.Second
 	secondaryEvictionInterval = 100 * time.Second
+	// secondLook is how long a node must have been down before it begins to be
+	// evicted: what takes down others too shows by then.
+	secondLook = 5 * time.Second
 	unhealthyZoneShare        = 0.55
 	largeZone                 = 50
 )
@@ -288,6 +291,11 @@ func (c *Controller) mark(ctx context.Context, node *corev1.Node) error {
 // mayEvict paces how many nodes begin to be evicted: what fails at once has likely
 // one cause, which goes by faster than pods are moved.
 func (c *Controller) mayEvict(node *corev1.Node, now time.Time) (wait time.Duration, ok bool) {
+	if ready := condition(node, corev1.NodeReady); ready != nil {
+		if wait := ready.LastTransitionTime.Add(secondLook).Sub(now); wait > 0 {
+			return wait, false
+		}
+	}
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
 		return evictionInterval, false

@@ -18,7 +18,7 @@ import (
 
 // action serves subresources that are more than a part of their object.
 func (c *call) action() error {
-	f, err := negotiate(c.req, true)
+	f, err := negotiate(c.req, false) // none of these has a Table
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (c *call) review() error {
 	if c.info.Verb != "create" {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 	}
-	f, err := negotiate(c.req, true)
+	f, err := negotiate(c.req, false)
 	if err != nil {
 		return err
 	}

@@ -370,6 +370,8 @@ func TestBadRequests(t *testing.T) {
 		{"empty body", "POST", maps, "application/json", "", ``, 400, ""},
 		{"unknown body type", "POST", maps, "text/plain", "", `x`, 415, "the body of the request was in an unknown format"},
 		{"unknown patch type", "PATCH", maps + "/cm", "application/json", "", `{}`, 415, "application/merge-patch+json"},
+		{"a question as a Table", "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "application/json", "application/json;as=Table;v=v1;g=meta.k8s.io", `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, 406, "only the following media types are accepted"},
+		{"a question about nothing", "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "application/json", "", `{"spec":{}}`, 422, "exactly one of nonResourceAttributes or resourceAttributes must be specified"},
 		{"unacceptable answer", "GET", maps, "", "image/png", ``, 406, "only the following media types are accepted"},
 		{"oversized body", "POST", maps, "application/json", "", `{"data":{"a":"` + strings.Repeat("x", 4<<20) + `"}}`, 413, "limit is 3145728"},
 		{"too large for etcd", "POST", maps, "application/json", "", `{"metadata":{"name":"x"},"data":{"a":"` + strings.Repeat("x", 2<<20) + `"}}`, 422, "Too long"},

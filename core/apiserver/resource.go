@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
@@ -51,6 +52,9 @@ func (s *Server) resource(w http.ResponseWriter, req *http.Request) {
 	if !c.exists() {
 		s.notFound(w, req)
 		return
+	}
+	if text := s.deprecated.of(c.res, info.APIVersion); text != "" {
+		warning.AddWarning(req.Context(), "", text)
 	}
 	if err := c.serve(); err != nil {
 		s.fail(w, req, err)

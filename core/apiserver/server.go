@@ -132,16 +132,17 @@ func (c *Config) complete() error {
 
 // Server serves the API. Make one with New.
 type Server struct {
-	cfg       Config
-	router    *mux.Router
-	info      genericrequest.RequestInfoResolver
-	metrics   *metrics
-	reads     limit
-	writes    limit
-	gzips     gzipPool
-	discovery discovery
-	index3    specIndex
-	backends  *backends // nil where there are no nodes
+	cfg        Config
+	router     *mux.Router
+	info       genericrequest.RequestInfoResolver
+	metrics    *metrics
+	reads      limit
+	writes     limit
+	gzips      gzipPool
+	discovery  discovery
+	index3     specIndex
+	deprecated deprecations
+	backends   *backends // nil where there are no nodes
 
 	ready    chan struct{}
 	stopping chan struct{} // closed when the server begins to stop

@@ -192,6 +192,9 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 	}
 	result, err := w.store(ctx, obj, 0)
 	var conflict *store.ConflictError
+	if errors.As(err, &conflict) && w.req.Name != "" {
+		return Result{}, err // an update that was going to create has something to update now
+	}
 	if errors.As(err, &conflict) {
 		return Result{}, w.taken(ctx, conflict, internal, m.GetName())
 	}

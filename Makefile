@@ -36,11 +36,11 @@ help: ## Print this help.
 	@echo
 
 .PHONY: run
-run: deps-run build examples ## Start a cluster on this machine, deploy a web server to it, show what happened. ONCE=1: then clean up and exit.
+run: deps-run build hello-image examples ## Start a cluster on this machine, deploy a web server to it, show what happened. ONCE=1: then clean up and exit.
 	@ONCE="$(ONCE)" NODES="$(NODES)" LISTEN="$(LISTEN)" $(if $(SUDO),$(if $(NODES),,$(SUDO) --preserve-env=ONCE,NODES,LISTEN)) configs/demo/run.sh
 
 .PHONY: test
-test: deps-test build examples ## Install what the tests need, build, and run every test.
+test: deps-test build hello-image examples ## Install what the tests need, build, and run every test.
 	test/run.sh $(GO_TEST_TIMEOUT)
 
 .PHONY: build

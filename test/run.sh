@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs every test. Those of the node need root: without it, this asks sudo.
+# Usage: test/run.sh [TIMEOUT]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+timeout=${1:-20m}
+if [ "$(id -u)" != 0 ]; then
+  echo "the tests of the real node need root (network namespaces, mounts, containers): asking sudo"
+  exec sudo --preserve-env=PATH,HOME,GOFLAGS,GOPROXY,GOCACHE,GOMODCACHE "$0" "$@"
+fi
+export CGO_ENABLED=0 PATH="$PATH:/usr/sbin:/sbin"
+# A test that cannot run here fails: a skip counts as a failure.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+go test -p 2 -timeout "$timeout" -json $(go list ./... | grep -v '/test/bench') >"$log" || status=$?
+go run ./test/internal/report <"$log" || status=1
+exit $status

@@ -480,7 +480,7 @@ func (k *Kubelet) podOf(uid types.UID, labels map[string]string) *corev1.Pod {
 
 // podChanged takes a pod from the API.
 func (k *Kubelet) podChanged(ctx context.Context, p *corev1.Pod) {
-	k.writer.Seen(ctx, p)
+	k.writer.Seen(p)
 	k.mu.Lock()
 	w := k.workers[p.UID]
 	if w != nil {

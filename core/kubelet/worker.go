@@ -196,7 +196,7 @@ func (w *worker) report(ctx context.Context) {
 	}
 	st := status.Generate(v, prev, w.k.statusNode(), time.Now())
 	if v.Stage <= pod.Finished {
-		w.k.writer.Set(ctx, v.Pod, &st)
+		w.k.writer.Set(v.Pod, &st)
 	}
 	w.k.probes.Set(v.Pod, st.PodIP, w.machine.Targets())
 	if st.Phase == corev1.PodRunning && !w.ran {

@@ -206,7 +206,11 @@ func (r *Registrar) reconcile(ctx context.Context, have, want *corev1.Node) (*co
 			return nil, fmt.Errorf("patch node: %w", err)
 		}
 	}
-	return r.writeStatus(ctx, next, want.Status)
+	st, err := r.status(ctx, next)
+	if err != nil {
+		return nil, err
+	}
+	return r.writeStatus(ctx, next, *st)
 }
 
 func diff(have, want *corev1.Node) ([]byte, error) {

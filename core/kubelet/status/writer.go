@@ -26,9 +26,10 @@ type Writer struct {
 	log    *slog.Logger
 	slots  chan struct{}
 
-	mu   sync.Mutex
-	pods map[types.UID]*entry
-	due  chan types.UID
+	mu    sync.Mutex
+	pods  map[types.UID]*entry
+	ready []types.UID
+	wake  chan struct{}
 }
 
 type entry struct {
@@ -38,7 +39,7 @@ type entry struct {
 	want *corev1.PodStatus
 	// have is the last that the API confirmed; nil before the first.
 	have *corev1.PodStatus
-	// busy while a goroutine writes it.
+	// busy while it waits to be written, or is.
 	busy bool
 	// remove is called for once the last status is written.
 	remove chan error
@@ -51,7 +52,7 @@ func NewWriter(client kubernetes.Interface, log *slog.Logger, parallel int) *Wri
 	if parallel <= 0 {
 		parallel = 8
 	}
-	return &Writer{client: client, log: log, slots: make(chan struct{}, parallel), pods: map[types.UID]*entry{}, due: make(chan types.UID, 64)}
+	return &Writer{client: client, log: log, slots: make(chan struct{}, parallel), pods: map[types.UID]*entry{}, wake: make(chan struct{}, 1)}
 }
 
 // Run writes until ctx ends. What is not written then is made again from the
@@ -60,25 +61,41 @@ func (w *Writer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case uid := <-w.due:
+		uid, ok := w.next()
+		if !ok {
 			select {
 			case <-ctx.Done():
 				return nil
-			case w.slots <- struct{}{}:
+			case <-w.wake:
 			}
-			wg.Go(func() {
-				defer func() { <-w.slots }()
-				w.write(ctx, uid)
-			})
+			continue
 		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case w.slots <- struct{}{}:
+		}
+		wg.Go(func() {
+			defer func() { <-w.slots }()
+			w.write(ctx, uid)
+		})
 	}
 }
 
+func (w *Writer) next() (types.UID, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ready) == 0 {
+		return "", false
+	}
+	uid := w.ready[0]
+	w.ready = w.ready[1:]
+	return uid, true
+}
+
 // Set asks for a pod's status to be written, if it differs from what the API has.
-func (w *Writer) Set(ctx context.Context, p *corev1.Pod, st *corev1.PodStatus) {
+// It never waits: a pod's life goes on while the API is away.
+func (w *Writer) Set(p *corev1.Pod, st *corev1.PodStatus) {
 	w.mu.Lock()
 	e := w.entry(p)
 	if e.want != nil && apiequality.Semantic.DeepEqual(e.want, st) {
@@ -87,7 +104,7 @@ func (w *Writer) Set(ctx context.Context, p *corev1.Pod, st *corev1.PodStatus) {
 	}
 	e.want = st
 	w.mu.Unlock()
-	w.queue(ctx, p.UID)
+	w.queue(p.UID)
 }
 
 func (w *Writer) entry(p *corev1.Pod) *entry {
@@ -101,7 +118,7 @@ func (w *Writer) entry(p *corev1.Pod) *entry {
 }
 
 // Seen tells what the API has now, so that a status that somebody else changed is put right.
-func (w *Writer) Seen(ctx context.Context, p *corev1.Pod) {
+func (w *Writer) Seen(p *corev1.Pod) {
 	w.mu.Lock()
 	e := w.pods[p.UID]
 	stale := false
@@ -114,7 +131,7 @@ func (w *Writer) Seen(ctx context.Context, p *corev1.Pod) {
 	}
 	w.mu.Unlock()
 	if stale {
-		w.queue(ctx, p.UID)
+		w.queue(p.UID)
 	}
 }
 
@@ -140,7 +157,7 @@ func (w *Writer) Delete(ctx context.Context, p *corev1.Pod) error {
 	e := w.entry(p)
 	e.remove = done
 	w.mu.Unlock()
-	w.queue(ctx, p.UID)
+	w.queue(p.UID)
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -156,18 +173,20 @@ func (w *Writer) Forget(uid types.UID) {
 	delete(w.pods, uid)
 }
 
-func (w *Writer) queue(ctx context.Context, uid types.UID) {
+func (w *Writer) queue(uid types.UID) {
 	w.mu.Lock()
-	e := w.pods[uid]
-	if e == nil || e.busy {
-		w.mu.Unlock()
-		return
+	if e := w.pods[uid]; e != nil && !e.busy {
+		e.busy = true
+		w.ready = append(w.ready, uid)
 	}
-	e.busy = true
 	w.mu.Unlock()
+	w.nudge()
+}
+
+func (w *Writer) nudge() {
 	select {
-	case w.due <- uid:
-	case <-ctx.Done():
+	case w.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -193,26 +212,29 @@ func (w *Writer) write(ctx context.Context, uid types.UID) {
 		} else {
 			err = w.remove(ctx, e, p)
 		}
-		if err != nil && !w.pause(ctx, e, p, err) {
+		if err != nil {
+			w.later(ctx, e, p, err)
 			return
 		}
 	}
 }
 
-func (w *Writer) pause(ctx context.Context, e *entry, p *corev1.Pod, err error) bool {
+// later has a pod written again after a while, in which others take its place.
+func (w *Writer) later(ctx context.Context, e *entry, p *corev1.Pod, err error) {
 	if ctx.Err() != nil {
-		return false
+		return
 	}
+	w.mu.Lock()
 	e.delay = min(max(2*e.delay, 100*time.Millisecond), 10*time.Second)
-	w.log.Warn("The status of a pod cannot be written; trying again", "namespace", p.Namespace, "pod", p.Name, "in", e.delay, "error", err)
-	t := time.NewTimer(e.delay)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	delay := e.delay
+	w.mu.Unlock()
+	w.log.Warn("The status of a pod cannot be written; trying again", "namespace", p.Namespace, "pod", p.Name, "in", delay, "error", err)
+	time.AfterFunc(delay, func() {
+		w.mu.Lock()
+		w.ready = append(w.ready, p.UID)
+		w.mu.Unlock()
+		w.nudge()
+	})
 }
 
 func (w *Writer) patch(ctx context.Context, e *entry, p *corev1.Pod, want *corev1.PodStatus) error {

@@ -1,0 +1,151 @@
+package ground_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/ground"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+)
+
+func newGround(t *testing.T) (*ground.Ground, string) {
+	t.Helper()
+	dir := t.TempDir()
+	g, err := ground.New(ground.Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), LogRoot: filepath.Join(dir, "logs"), LinkRoot: filepath.Join(dir, "links"),
+		NodeIPs: []string{"192.0.2.7"}, Reserved: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, dir
+}
+
+func aPod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid"}}
+}
+
+func TestFacts(t *testing.T) {
+	g, _ := newGround(t)
+	f, err := g.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Capacity.Cpu().IsZero() || f.Capacity.Memory().Cmp(*f.Allocatable.Memory()) <= 0 || f.Capacity.Pods().Value() != 110 ||
+		f.Addresses[0].Address != "192.0.2.7" || f.Info.OperatingSystem != "linux" || f.Info.KernelVersion == "" || f.Info.BootID == "" {
+		t.Errorf("%+v", f)
+	}
+	if used, total, err := g.Disk(t.Context()); err != nil || used == 0 || used > total {
+		t.Errorf("disk %d of %d, %v", used, total, err)
+	}
+}
+
+func TestAPodLeavesNothing(t *testing.T) {
+	g, dir := newGround(t)
+	p := aPod()
+	place, err := g.Claim(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if place.LogDir != filepath.Join(dir, "logs/ns_p_uid") || place.CgroupParent != "" {
+		t.Errorf("%+v", place)
+	}
+	if _, err := g.Claim(t.Context(), p); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+	g.Started(p, "c", "id", filepath.Join(place.LogDir, "c/0.log"))
+	if to, err := os.Readlink(filepath.Join(dir, "links/p_ns_c-id.log")); err != nil || to != filepath.Join(place.LogDir, "c/0.log") {
+		t.Errorf("%s %v", to, err)
+	}
+	if left, err := g.Claimed(t.Context()); err != nil || len(left) != 1 || left[0] != "uid" {
+		t.Errorf("%v %v", left, err)
+	}
+	if err := g.Release(t.Context(), "uid"); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := g.Erase(t.Context(), "uid"); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*/*/*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	for _, uid := range []string{"", "..", "../x", "a/b"} {
+		if err := g.Erase(t.Context(), types.UID(uid)); err == nil {
+			t.Errorf("%q was erased", uid)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	g, dir := newGround(t)
+	p := aPod()
+	p.Spec.HostAliases = []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
+	if _, err := g.Claim(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c := &corev1.Container{Name: "c", TerminationMessagePath: "/dev/termination-log"}
+	mounts, err := g.Files(t.Context(), spec.FilesRequest{Pod: p, Container: c, Hostname: "h", Domain: "s.ns.svc.cluster.local", IPs: []string{"10.0.0.1", "fd00::1"}})
+	if err != nil || len(mounts) != 2 {
+		t.Fatalf("%v %v", mounts, err)
+	}
+	want := "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n" +
+		"10.0.0.1\th.s.ns.svc.cluster.local\th\nfd00::1\th.s.ns.svc.cluster.local\th\n\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n"
+	if got, _ := os.ReadFile(mounts[0].HostPath); string(got) != want {
+		t.Errorf("hosts file\n%s", got)
+	}
+	if info, err := os.Stat(mounts[1].HostPath); err != nil || info.Mode().Perm() != 0o666 || mounts[1].ContainerPath != "/dev/termination-log" {
+		t.Errorf("%v %v", info, err)
+	}
+	c.VolumeMounts = []corev1.VolumeMount{{MountPath: "/etc/hosts"}}
+	if mounts, err := g.Files(t.Context(), spec.FilesRequest{Pod: p, Container: c, IPs: []string{"10.0.0.1"}}); err != nil || len(mounts) != 1 {
+		t.Errorf("a container with a hosts file of its own: %v %v", mounts, err)
+	}
+
+	// Last words: what the container wrote, its end if it is long, and never what a link points to.
+	st := &cri.ContainerStatus{Annotations: map[string]string{pod.TerminationMessagePathAnnotation: "/dev/termination-log"}, Mounts: mounts, ExitCode: 1}
+	file := mounts[1].HostPath
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", 5000)+"end"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.LastWords(t.Context(), p, st); len(got) != 4096 || !strings.HasSuffix(got, "end") {
+		t.Errorf("%d bytes", len(got))
+	}
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, file); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.LastWords(t.Context(), p, st); got != "" {
+		t.Errorf("a link was followed: %q", got)
+	}
+	st.Annotations[pod.TerminationMessagePolicyAnnotation] = string(corev1.TerminationMessageFallbackToLogsOnError)
+	st.LogPath = filepath.Join(dir, "log")
+	if err := os.WriteFile(st.LogPath, []byte("2026-01-02T03:04:05Z stderr F it broke\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.LastWords(t.Context(), p, st); got != "it broke\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWeights(t *testing.T) {
+	for shares, want := range map[int64]int64{0: 1, 2: 1, 1024: 39, 262144: 10000} {
+		if got := ground.Weight(shares); got != want {
+			t.Errorf("%d shares weigh %d, want %d", shares, got, want)
+		}
+	}
+}

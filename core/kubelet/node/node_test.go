@@ -1,0 +1,129 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+)
+
+type machine struct{ facts node.Facts }
+
+func (m *machine) Facts(context.Context) (*node.Facts, error) { return &m.facts, nil }
+
+func registrar(t *testing.T, client *fake.Clientset, m *machine) *node.Registrar {
+	t.Helper()
+	n, err := simulated.NewNetwork(netip.MustParsePrefix("10.0.0.0/24"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := simulated.New(simulated.Config{Network: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := node.NewRegistrar(node.Config{Name: "n1", Client: client, Machine: m, Engine: e, Port: 10250,
+		Labels: map[string]string{"mine": "yes"}, Taints: []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func statusWrites(c *fake.Clientset) int {
+	n := 0
+	for _, a := range c.Actions() {
+		if a.GetSubresource() == "status" {
+			n++
+		}
+	}
+	return n
+}
+
+func condition(t *testing.T, c *fake.Clientset, kind corev1.NodeConditionType) corev1.NodeCondition {
+	t.Helper()
+	n, err := c.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range n.Status.Conditions {
+		if x.Type == kind {
+			return x
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+func TestStatusIsWrittenWhenItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewSimpleClientset() //nolint:staticcheck // managed fields are of no interest here
+		m := &machine{facts: node.Facts{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
+			Info: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}, Pressure: map[corev1.NodeConditionType]string{}}}
+		r := registrar(t, client, m)
+		if err := r.Register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+		if err != nil || n.Labels["mine"] != "yes" || n.Labels[corev1.LabelHostname] != "n1" || n.Labels[corev1.LabelArchStable] != "amd64" || len(n.Spec.Taints) != 1 ||
+			n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || n.Status.NodeInfo.ContainerRuntimeVersion != "simulated://1.0.0" {
+			t.Fatalf("%+v %v", n, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = r.Run(ctx) }()
+		time.Sleep(4 * time.Minute)
+		if got := statusWrites(client); got != 0 {
+			t.Errorf("%d writes though nothing changed", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := statusWrites(client); got != 1 {
+			t.Errorf("%d writes in 6 minutes, want 1", got)
+		}
+		m.facts.Pressure = map[corev1.NodeConditionType]string{corev1.NodeMemoryPressure: "it is tight"}
+		time.Sleep(11 * time.Second)
+		if c := condition(t, client, corev1.NodeMemoryPressure); c.Status != corev1.ConditionTrue || c.Message != "it is tight" {
+			t.Errorf("%+v", c)
+		}
+		before := condition(t, client, corev1.NodeReady)
+		r.RuntimeFailed(errors.New("it fell over"))
+		synctest.Wait()
+		c := condition(t, client, corev1.NodeReady)
+		if c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, "it fell over") || before.Status != corev1.ConditionTrue {
+			t.Errorf("%+v, before %+v", c, before)
+		}
+		r.RuntimeFailed(nil)
+		synctest.Wait()
+		if c := condition(t, client, corev1.NodeReady); c.Status != corev1.ConditionTrue || c.Reason != "KubeletReady" {
+			t.Errorf("%+v", c)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestANodeThatWasThereKeepsWhatOthersSet(t *testing.T) {
+	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", Labels: map[string]string{"theirs": "yes", "mine": "old"}}}
+	old.Spec = corev1.NodeSpec{PodCIDR: "10.1.0.0/24", Unschedulable: true}
+	old.Status.Conditions = []corev1.NodeCondition{{Type: "TheirCondition", Status: corev1.ConditionTrue}}
+	client := fake.NewSimpleClientset(old) //nolint:staticcheck // as above
+	r := registrar(t, client, &machine{facts: node.Facts{Info: corev1.NodeSystemInfo{OperatingSystem: "linux"}}})
+	if err := r.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil || n.Labels["theirs"] != "yes" || n.Labels["mine"] != "yes" || !n.Spec.Unschedulable || n.Spec.PodCIDR == "" || len(n.Spec.Taints) != 0 || r.UID() != "u" {
+		t.Errorf("%+v %v", n, err)
+	}
+	if condition(t, client, "TheirCondition").Status != corev1.ConditionTrue || condition(t, client, corev1.NodeReady).Status != corev1.ConditionTrue {
+		t.Errorf("%+v", n.Status.Conditions)
+	}
+}

@@ -1,0 +1,336 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/server"
+)
+
+// runtime is the part of an engine that the server asks.
+type runtime struct {
+	engine.Engine
+	url  string
+	log  string
+	mu   sync.Mutex
+	exec *cri.ExecRequest
+}
+
+func (r *runtime) Logs(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader(r.log)), nil
+}
+
+func (r *runtime) Exec(_ context.Context, req *cri.ExecRequest) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.exec = req
+	return r.url, nil
+}
+
+func (r *runtime) ExecSync(_ context.Context, id string, cmd []string, _ int64) ([]byte, []byte, int32, error) {
+	return []byte(id + " " + strings.Join(cmd, " ")), nil, 0, nil
+}
+
+func (r *runtime) Ready(context.Context) error { return nil }
+
+func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
+	return []*cri.PodSandboxStats{{Attributes: &cri.PodSandboxAttributes{Metadata: &cri.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
+		Linux: &cri.LinuxPodSandboxStats{Cpu: &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}}, Memory: &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{Value: 42}}}}}, nil
+}
+
+type node struct {
+	name string
+	rt   *runtime
+	pods []*corev1.Pod
+}
+
+func (n *node) NodeName() string       { return n.name }
+func (n *node) Pods() []*corev1.Pod    { return n.pods }
+func (n *node) Runtime() engine.Engine { return n.rt }
+func (n *node) Sandbox(types.UID) string {
+	return "sandbox"
+}
+func (n *node) Config() any { return map[string]string{"a": "b"} }
+func (n *node) Exited(types.UID, string) <-chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}
+
+func (n *node) Pod(ns, name string, uid types.UID) *corev1.Pod {
+	for _, p := range n.pods {
+		if p.Namespace == ns && p.Name == name && (uid == "" || uid == p.UID) {
+			return p
+		}
+	}
+	return nil
+}
+
+func aPod(name string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name + "-uid")}}
+	p.Spec.Containers = []corev1.Container{{Name: "c"}, {Name: "waits"}}
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "c", ContainerID: "x://id-" + name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		{Name: "waits", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}},
+	}
+	return p
+}
+
+// users are known by a header, and may do what their name says: "USER: verb/subresource/node".
+type users struct{}
+
+func (users) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	switch u := r.Header.Get("User"); u {
+	case "":
+		return nil, false, nil
+	case "broken":
+		return nil, false, errors.New("who?")
+	default:
+		return &authenticator.Response{User: &user.DefaultInfo{Name: u}}, true, nil
+	}
+}
+
+func may(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.GetUser().GetName() == "admin" || a.GetUser().GetName() == a.GetVerb()+"/"+a.GetSubresource()+"/"+a.GetName() {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "no rule", nil
+}
+
+type world struct {
+	t    *testing.T
+	url  string
+	http *http.Client
+	rt   *runtime
+}
+
+func start(t *testing.T) *world {
+	t.Helper()
+	certs := httptest.NewUnstartedServer(nil)
+	certs.StartTLS()
+	defer certs.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(certs.Certificate())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(server.Config{Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "example.com"}}
+	t.Cleanup(func() {
+		tr.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{t: t, url: "https://" + l.Addr().String(), http: &http.Client{Transport: tr}, rt: &runtime{log: "2026-01-02T03:04:05Z stdout F hello\n"}}
+	s.Add(&node{name: "n1", rt: w.rt, pods: []*corev1.Pod{aPod("p")}})
+	s.Add(&node{name: "n2", rt: w.rt, pods: []*corev1.Pod{aPod("q")}})
+	return w
+}
+
+func (w *world) do(as, method, path string) (int, string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("User", as)
+	resp, err := w.http.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, strings.TrimSpace(string(b))
+}
+
+func TestWhoMayWhat(t *testing.T) {
+	w := start(t)
+	for _, c := range []struct {
+		as, method, path string
+		code             int
+	}{
+		{"", "GET", "/healthz", 401},
+		{"", "GET", "/no/such/thing", 401},
+		{"broken", "GET", "/healthz", 401},
+		{"nobody", "GET", "/healthz", 403},
+		{"get/healthz/n1", "GET", "/healthz", 200},
+		{"get/proxy/n1", "GET", "/healthz", 200},
+		{"get/healthz/n1", "GET", "/pods", 403},
+		{"get/pods/n1", "GET", "/pods", 200},
+		{"get/stats/n2", "GET", "/stats/summary?node=n2", 200},
+		{"get/stats/n1", "GET", "/stats/summary?node=n2", 403},
+		{"get/metrics/n1", "GET", "/metrics/resource", 200},
+		{"get/configz/n1", "GET", "/configz", 200},
+		{"get/proxy/n1", "GET", "/containerLogs/ns/p/c", 200},
+		{"get/proxy/n1", "GET", "/containerLogs/ns/q/c", 403},
+		{"get/proxy/n2", "GET", "/containerLogs/ns/q/c", 200},
+		{"create/proxy/n1", "POST", "/run/ns/p/c?cmd=ls&cmd=-l", 200},
+		{"get/proxy/n1", "POST", "/run/ns/p/c?cmd=ls", 403},
+		{"admin", "GET", "/no/such/thing", 404},
+		{"admin", "DELETE", "/pods", 404},
+	} {
+		if code, body := w.do(c.as, c.method, c.path); code != c.code {
+			t.Errorf("%q %s %s: %d %s, want %d", c.as, c.method, c.path, code, body, c.code)
+		}
+	}
+	if _, body := w.do("nobody", "GET", "/healthz"); body != "Forbidden (user=nobody, verb=get, resource=nodes, subresource(s)=[healthz])" {
+		t.Errorf("%s", body)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	w := start(t)
+	for _, c := range []struct {
+		method, path string
+		code         int
+		want         string
+	}{
+		{"GET", "/containerLogs/ns/p/c", 200, "hello"},
+		{"GET", "/containerLogs/ns/p/c?timestamps=true", 200, "2026-01-02T03:04:05.000000000Z hello"},
+		{"GET", "/containerLogs/ns/p/c?limitBytes=2", 200, "he"},
+		{"GET", "/containerLogs/ns/p/c?follow=true&tailLines=1", 200, "hello"},
+		{"GET", "/containerLogs/ns/none/c", 404, `pod "none" does not exist`},
+		{"GET", "/containerLogs/ns/p/none", 404, `container "none" not found in pod "p"`},
+		{"GET", "/containerLogs/ns/p/waits", 400, `container "waits" in pod "p" is waiting to start: trying and failing to pull image`},
+		{"GET", "/containerLogs/ns/p/c?previous=true", 400, `previous terminated container "c" in pod "p" not found`},
+		{"GET", "/containerLogs/ns/p/c?tailLines=-1", 422, `invalid tailLines "-1": must be a number that is not negative`},
+		{"GET", "/containerLogs/ns/p/c?stream=Both", 422, `invalid stream "Both": must be All, Stdout or Stderr`},
+		{"POST", "/run/ns/p/p-uid/c?cmd=ls&cmd=-l", 200, "id-p ls -l"},
+		{"POST", "/run/ns/p/wrong-uid/c?cmd=ls", 404, "pod does not exist"},
+		{"POST", "/exec/ns/p/c?command=ls", 400, "you must specify at least 1 of stdin, stdout, stderr and ask for an upgrade of the connection"},
+	} {
+		if code, body := w.do("admin", c.method, c.path); code != c.code || body != c.want {
+			t.Errorf("%s %s: %d %q, want %d %q", c.method, c.path, code, body, c.code, c.want)
+		}
+	}
+	var list corev1.PodList
+	_, body := w.do("admin", "GET", "/pods")
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 2 {
+		t.Errorf("%s %v", body, err)
+	}
+	if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body, `pod_cpu_usage_seconds_total{namespace="ns",pod="p"} 5 1000`) {
+		t.Errorf("%s", body)
+	}
+	if _, body := w.do("admin", "GET", "/stats/summary"); !strings.Contains(body, `"workingSetBytes":42`) {
+		t.Errorf("%s", body)
+	}
+	if _, body := w.do("admin", "GET", "/metrics"); !strings.Contains(body, `kubelet_running_pods{node="n2"} 1`) {
+		t.Errorf("%s", body)
+	}
+}
+
+// echo is a streaming server that sends back what it gets.
+func echo(t *testing.T) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("credentials were passed on")
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		_, _ = io.Copy(conn, rw)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL + "/exec/token"
+}
+
+// 100 MB pass each way at once, and what comes back is what went in.
+func TestStreamsPassThrough(t *testing.T) {
+	w := start(t)
+	w.rt.url = echo(t)
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(w.url, "https://"), w.http.Transport.(*http.Transport).TLSClientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /exec/ns/p/c?command=cat&input=1&output=1 HTTP/1.1\r\nHost: x\r\nUser: admin\r\nAuthorization: Bearer secret\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v %v", resp, err)
+	}
+	const size = 100 << 20
+	sent, got := sha256.New(), sha256.New()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.CopyN(io.MultiWriter(conn, sent), rand.Reader, size)
+	}()
+	n, err := io.CopyN(got, r, size)
+	if err != nil || n != size {
+		t.Fatalf("%d bytes came back: %v", n, err)
+	}
+	<-done
+	if string(sent.Sum(nil)) != string(got.Sum(nil)) {
+		t.Error("what came back is not what went in")
+	}
+	w.rt.mu.Lock()
+	defer w.rt.mu.Unlock()
+	if e := w.rt.exec; e.ContainerId != "id-p" || !e.Stdin || !e.Stdout || e.Stderr || e.Tty || e.Cmd[0] != "cat" {
+		t.Errorf("asked for %+v", e)
+	}
+}
+
+// A runtime's streaming server that sends its client elsewhere is not followed.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	w := start(t)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was followed") }))
+	defer elsewhere.Close()
+	srv := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
+	defer srv.Close()
+	w.rt.url = srv.URL
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/exec/ns/p/c?command=cat&output=1", nil)
+	req.Header.Set("User", "admin")
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "SPDY/3.1")
+	w.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := w.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get("Location") != "" {
+		t.Errorf("%s, to %q", resp.Status, resp.Header.Get("Location"))
+	}
+}

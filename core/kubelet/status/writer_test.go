@@ -1,0 +1,141 @@
+package status_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/status"
+)
+
+// Of many statuses that come while one is written only the last is written; a
+// failure is tried again; and the pod is deleted only when its last status is there.
+func TestWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
+		client := fake.NewSimpleClientset(p) //nolint:staticcheck // the other one knows managed fields, which are of no interest here
+		var mu sync.Mutex
+		var story []string
+		client.PrependReactor("*", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			switch a := a.(type) {
+			case clienttesting.PatchAction:
+				_, msg, _ := strings.Cut(string(a.GetPatch()), `"message":"`)
+				msg, _, _ = strings.Cut(msg, `"`)
+				story = append(story, msg)
+				if msg == "first" {
+					return true, nil, errors.New("the API is away")
+				}
+			case clienttesting.DeleteActionImpl:
+				story = append(story, "delete")
+				if *a.DeleteOptions.GracePeriodSeconds != 0 || *a.DeleteOptions.Preconditions.UID != "u" {
+					t.Errorf("%+v", a.DeleteOptions)
+				}
+			}
+			return false, nil, nil
+		})
+		w := status.NewWriter(client, slog.New(slog.DiscardHandler), 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = w.Run(ctx) }()
+		set := func(msg string) { w.Set(p, &corev1.PodStatus{Message: msg}) }
+		set("first")
+		synctest.Wait()
+		for _, m := range []string{"a", "b", "c", "d"} {
+			set(m)
+		}
+		time.Sleep(10 * time.Second)
+		set("d") // nothing new
+		time.Sleep(10 * time.Second)
+		set("last")
+		if err := w.Delete(ctx, p); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-done
+		if got := strings.Join(story, " "); got != "first d last delete" {
+			t.Errorf("story: %s", got)
+		}
+	})
+}
+
+// While the API is away nobody waits for it, and pods that can be written are.
+func TestNobodyWaitsForTheAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewSimpleClientset() //nolint:staticcheck // as above
+		var mu sync.Mutex
+		written := map[string]int{}
+		client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			name := a.(clienttesting.PatchAction).GetName()
+			written[name]++
+			if name != "good" {
+				return true, nil, errors.New("the API is away")
+			}
+			return true, &corev1.Pod{}, nil
+		})
+		w := status.NewWriter(client, slog.New(slog.DiscardHandler), 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = w.Run(ctx) }()
+		began := time.Now()
+		for i := range 1000 {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad", UID: types.UID(fmt.Sprint(i))}}
+			w.Set(p, &corev1.PodStatus{Phase: corev1.PodRunning})
+		}
+		w.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "good", UID: "good"}}, &corev1.PodStatus{Phase: corev1.PodRunning})
+		if took := time.Since(began); took > 0 {
+			t.Errorf("asking took %v", took)
+		}
+		time.Sleep(time.Second)
+		mu.Lock()
+		if written["good"] != 1 || written["bad"] < 2000 {
+			t.Errorf("written %v", written)
+		}
+		mu.Unlock()
+		cancel()
+		<-done
+		time.Sleep(time.Minute) // the timers that are left
+	})
+}
+
+func TestAStatusThatSomebodyElseChangedIsPutRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"}}
+		client := fake.NewSimpleClientset(p) //nolint:staticcheck // as above
+		w := status.NewWriter(client, slog.New(slog.DiscardHandler), 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = w.Run(ctx) }()
+		w.Set(p, &corev1.PodStatus{Phase: corev1.PodRunning})
+		synctest.Wait()
+		other := p.DeepCopy()
+		other.Status.Phase, other.ResourceVersion = corev1.PodPending, "7"
+		if _, err := client.CoreV1().Pods("ns").UpdateStatus(ctx, other, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.Seen(other)
+		synctest.Wait()
+		if got, _ := client.CoreV1().Pods("ns").Get(ctx, "p", metav1.GetOptions{}); got.Status.Phase != corev1.PodRunning {
+			t.Errorf("phase %s", got.Status.Phase)
+		}
+		cancel()
+		<-done
+	})
+}

@@ -15,12 +15,13 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-// Media types of OpenAPI documents in protobuf.
+// Media types of OpenAPI documents in protobuf. Clients still ask by the old ones;
+// the answer has the new ones, since "@" makes no media type that clients can parse.
 const (
-	openAPIV2Proto    = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-	openAPIV2ProtoOld = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-	openAPIV3Proto    = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
-	openAPIV3ProtoOld = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	openAPIV2Proto    = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	openAPIV2ProtoOld = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	openAPIV3Proto    = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	openAPIV3ProtoOld = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 )
 
 func (s *Server) openAPIV2(w http.ResponseWriter, req *http.Request) {

@@ -57,6 +57,7 @@ type Loader struct {
 	host    *host.Host
 	metrics *point.Metrics
 	changes chan struct{}
+	sources chan struct{} // tells Run that there may be other files to watch
 
 	apply sync.Mutex // one Apply at a time
 	mu    sync.Mutex // guards what follows
@@ -69,8 +70,8 @@ type Loader struct {
 type slot struct {
 	entry    manifest.Entry
 	plugin   *point.Plugin
-	modified time.Time // of the file that was loaded last
-	err      error     // of the last load
+	content  string // digest of what was loaded last, or was to be; "" = it could not be read
+	err      error  // of the last load
 	adapters adapters
 }
 
@@ -87,7 +88,7 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	return &Loader{cfg: cfg, host: h, metrics: metrics, changes: make(chan struct{}, 1)}, nil
+	return &Loader{cfg: cfg, host: h, metrics: metrics, changes: make(chan struct{}, 1), sources: make(chan struct{}, 1)}, nil
 }
 
 // Load loads the configured entries. A plugin that cannot be loaded does not keep
@@ -143,7 +144,7 @@ func (l *Loader) Apply(ctx context.Context, entries []manifest.Entry) error {
 // replace loads a version of e, and swaps it in where it is sound.
 func (l *Loader) replace(ctx context.Context, s *slot, e manifest.Entry) (*slot, error) {
 	start := time.Now()
-	fresh := &slot{entry: e, plugin: s.plugin, modified: l.modTime(e)}
+	fresh := &slot{entry: e, plugin: s.plugin, content: l.content(e)}
 	v, err := l.load(ctx, e)
 	if err != nil {
 		err = fmt.Errorf("load plugin %q: %w", e.Name, err)
@@ -185,9 +186,11 @@ func (l *Loader) publish(slots []*slot, changed bool) {
 	if !changed {
 		return
 	}
-	select {
-	case l.changes <- struct{}{}:
-	default:
+	for _, c := range []chan struct{}{l.changes, l.sources} {
+		select {
+		case c <- struct{}{}:
+		default: // told already
+		}
 	}
 }
 
@@ -215,15 +218,17 @@ func (l *Loader) path(e manifest.Entry) string {
 	return filepath.Join(l.cfg.Dir, p)
 }
 
-func (l *Loader) modTime(e manifest.Entry) time.Time {
-	info, err := os.Stat(l.path(e))
+// content is the digest of the module as it is now. Times of files would not do: two
+// builds may fall into one tick of the clock.
+func (l *Loader) content(e manifest.Entry) string {
+	wasm, err := os.ReadFile(l.path(e))
 	if err != nil {
-		return time.Time{}
+		return ""
 	}
-	return info.ModTime()
+	return host.Digest(wasm)
 }
 
-func (l *Loader) modified(s *slot) bool { return !l.modTime(s.entry).Equal(s.modified) }
+func (l *Loader) modified(s *slot) bool { return l.content(s.entry) != s.content }
 
 // load reads, checks, compiles and starts a module, without touching what is in force.
 func (l *Loader) load(ctx context.Context, e manifest.Entry) (*point.Version, error) {
@@ -351,9 +356,7 @@ func (l *Loader) Run(ctx context.Context) error {
 	settle := time.NewTimer(time.Hour)
 	settle.Stop()
 	l.watchDirs(w)
-	if slices.ContainsFunc(l.list(), l.modified) { // between the load and the watch
-		l.reloadChanged(ctx)
-	}
+	l.reloadChanged(ctx) // what happened between the load and the watch
 	for {
 		l.watchDirs(w)
 		select {
@@ -367,6 +370,7 @@ func (l *Loader) Run(ctx context.Context) error {
 			}
 		case <-settle.C:
 			l.reloadChanged(ctx)
+		case <-l.sources:
 		}
 	}
 }
@@ -392,6 +396,9 @@ func (l *Loader) isSource(name string) bool {
 // reloadChanged loads the entries whose files have changed. What cannot be loaded
 // has been logged, and stands in the status.
 func (l *Loader) reloadChanged(ctx context.Context) {
+	if !slices.ContainsFunc(l.list(), l.modified) {
+		return
+	}
 	var entries []manifest.Entry
 	for _, s := range l.list() {
 		entries = append(entries, s.entry)

@@ -1,0 +1,44 @@
+// Package examples_test runs every example's cases.
+package examples_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/plugintest"
+)
+
+func TestExamples(t *testing.T) {
+	entries, err := filepath.Glob("*/plugin.yaml")
+	if err != nil || len(entries) < 8 {
+		t.Fatalf("%d examples, %v", len(entries), err)
+	}
+	for _, path := range entries {
+		name := filepath.Dir(path)
+		t.Run(name, func(t *testing.T) {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := manifest.ParseBytes(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Name != name || e.Source != "file:build/wasm/"+name+".wasm" {
+				t.Errorf("entry %s of %s", e.Name, e.Source)
+			}
+			readme, err := os.ReadFile(filepath.Join(name, "README.md"))
+			if err != nil || !strings.HasPrefix(string(readme), "# "+name+"\n") {
+				t.Errorf("the README does not begin with the name: %v", err)
+			}
+			cases, err := plugintest.ReadCases(filepath.Join(name, "cases.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plugintest.Run(t, plugintest.Module(t, name), e, cases)
+		})
+	}
+}

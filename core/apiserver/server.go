@@ -219,6 +219,9 @@ func (s *Server) Run(ctx context.Context) error {
 			MaxConcurrentStreams:          1000, // an informer-heavy client has hundreds of watches on one connection
 			MaxReceiveBufferPerStream:     256 << 10,
 			MaxReceiveBufferPerConnection: 1 << 20,
+			// A client that is gone without a word holds watches until it is missed.
+			SendPingTimeout: 30 * time.Second,
+			PingTimeout:     15 * time.Second,
 		},
 	}
 	s.addr = listener.Addr()

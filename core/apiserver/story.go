@@ -78,7 +78,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 		s.fail(w, req, err)
 		return
 	}
-	ctx, cancel := s.deadline(ctx, req, info)
+	ctx, cancel := s.deadline(ctx, w, req, info)
 	defer cancel()
 	s.router.ServeHTTP(w, req.WithContext(ctx))
 }
@@ -228,8 +228,9 @@ func longRunning(info *genericrequest.RequestInfo) bool {
 	return false
 }
 
-// deadline bounds the request: by ?timeout=, and by the server's own bound.
-func (s *Server) deadline(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc) {
+// deadline bounds the request: by ?timeout=, and by the server's own bound. A
+// body that trickles in is cut off by the same deadline.
+func (s *Server) deadline(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc) {
 	if longRunning(info) {
 		return context.WithCancel(ctx)
 	}
@@ -238,6 +239,10 @@ func (s *Server) deadline(ctx context.Context, req *http.Request, info *genericr
 		if asked, err := time.ParseDuration(req.URL.Query().Get("timeout")); err == nil && asked > 0 && asked < timeout {
 			timeout = asked
 		}
+	}
+	if req.ContentLength != 0 {
+		// Callers within the process have no connection to put a deadline on.
+		_ = http.NewResponseController(w).SetReadDeadline(s.cfg.Now().Add(timeout))
 	}
 	return context.WithTimeout(ctx, timeout)
 }

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -194,7 +194,7 @@ func passOn(ctx context.Context, asked *admission.Request) {
 		warning.AddWarning(ctx, "", text)
 	}
 	for key, value := range asked.Annotations() {
-		audit.From(ctx).Annotate(key, value)
+		audit.AddAuditAnnotation(ctx, key, value)
 	}
 }
 

@@ -16,7 +16,11 @@
 //	interrupt NAME                Ctrl-C, and wait for the end
 //	kubectl ARGS, wasmplane ARGS  the binary's own
 //	apply FILE                    kubectl apply, with $VARIABLES of FILE filled in
-//	await 'PATTERN' ARGS          run kubectl ARGS until what it prints matches; ! until it doesn't
+//	fill FILE                     fill in $VARIABLES
+//	env-from-stdout NAME          what was printed becomes a variable
+//	containers N                  wait until the node runs N containers (and their sandboxes)
+//	await 'PATTERN' ARGS          run kubectl ARGS until what it prints matches (-count=N: N times);
+//	                              ! until it doesn't
 //	await-http 'PATTERN' URL      fetch until the answer matches
 //	await-log 'PATTERN'           until the log of `up`, or what NAME prints, matches
 //	down                          `wasmplane down --purge`, after which the host is clean

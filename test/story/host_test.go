@@ -117,3 +117,28 @@ func sweep(cluster, dir string) {
 		}
 	}
 }
+
+// containersOf lists the pods whose containers run on a node, by the processes of
+// its shims' children: the kernel's view, not containerd's.
+func containersOf(data string) []string {
+	shims := map[string]bool{}
+	for _, pid := range machine.ProgramsBelow(data) {
+		shims[strconv.Itoa(pid)] = true
+	}
+	var found []string
+	for _, p := range matching("/proc/[0-9]*") {
+		stat, err := os.ReadFile(p + "/stat")
+		if err != nil {
+			continue
+		}
+		_, after, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(after) // state, parent, ...
+		line, _ := os.ReadFile(p + "/cmdline")
+		program, _ := os.Readlink(p + "/exe")
+		if len(fields) < 2 || !shims[fields[1]] || len(line) == 0 || strings.HasSuffix(program, "/pause") || strings.Contains(program, "shim") {
+			continue
+		}
+		found = append(found, filepath.Base(p)+" "+string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+	}
+	return found
+}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -64,6 +65,8 @@ func newStage(e *testscript.Env) error {
 		"DATA": s.data, "CLUSTER": s.cluster, "LISTEN": s.listen, "LISTEN2": second,
 		"KUBECONFIG": filepath.Join(s.data, "kubeconfig"), "HOME": e.WorkDir, "WASMPLANE": built.wasmplane,
 		"WASM": filepath.Join(built.root, "build", "wasm"), "HELLO": built.hello, "TOOLBOX": built.toolbox,
+		// Which pods there are, with which containers, since when.
+		"WHO":  `{range .items[*]}{.metadata.name} {.metadata.uid} {.status.podIP} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.running.startedAt}{"\n"}{end}`,
 		"PATH": os.Getenv("PATH") + ":/usr/sbin:/sbin",
 	} {
 		e.Setenv(name, value)
@@ -359,11 +362,41 @@ func (s *stage) kubectl(ts *testscript.TestScript, neg bool, args []string) {
 func (s *stage) wasmplane(ts *testscript.TestScript, neg bool, args []string) { s.run(ts, neg, args) }
 
 func (s *stage) apply(ts *testscript.TestScript, neg bool, args []string) {
+	s.fill(ts, false, args)
 	for _, file := range args {
+		s.run(ts, neg, []string{"kubectl", "apply", "-f", file})
+	}
+}
+
+// fill replaces the variables in files.
+func (s *stage) fill(ts *testscript.TestScript, _ bool, files []string) {
+	for _, file := range files {
 		text := os.Expand(ts.ReadFile(file), ts.Getenv)
-		filled := ts.MkAbs(file) + ".filled"
-		ts.Check(os.WriteFile(filled, []byte(text), 0o600))
-		s.run(ts, neg, []string{"kubectl", "apply", "-f", filled})
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+	}
+}
+
+func (s *stage) setFromStdout(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: env-from-stdout VARIABLE")
+	}
+	value := strings.TrimSpace(ts.ReadFile("stdout"))
+	if value == "" {
+		ts.Fatalf("nothing was printed")
+	}
+	ts.Setenv(args[0], value)
+}
+
+// containers counts the containers of the node's pods, by what containerd runs.
+func (s *stage) containers(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	last, ok := until(func() (bool, string) {
+		found := containersOf(s.data)
+		return len(found) == want, strings.Join(found, "\n")
+	})
+	if !ok {
+		ts.Fatalf("waited for %d containers, there are:\n%s", want, last)
 	}
 }
 
@@ -387,8 +420,15 @@ func until(try func() (bool, string)) (string, bool) {
 }
 
 func (s *stage) await(ts *testscript.TestScript, neg bool, args []string) {
+	count := -1
+	if len(args) > 0 && strings.HasPrefix(args[0], "-count=") {
+		var err error
+		count, err = strconv.Atoi(strings.TrimPrefix(args[0], "-count="))
+		ts.Check(err)
+		args = args[1:]
+	}
 	if len(args) < 2 {
-		ts.Fatalf("usage: await 'PATTERN' KUBECTL-ARGS")
+		ts.Fatalf("usage: await [-count=N] 'PATTERN' KUBECTL-ARGS")
 	}
 	pattern, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
@@ -399,6 +439,9 @@ func (s *stage) await(ts *testscript.TestScript, neg bool, args []string) {
 		out, err := cmd.CombinedOutput()
 		if neg {
 			return err == nil && !pattern.Match(out), string(out)
+		}
+		if count >= 0 {
+			return err == nil && len(pattern.FindAll(out, -1)) == count, string(out)
 		}
 		return pattern.Match(out), string(out)
 	})

@@ -29,6 +29,8 @@ var mayImport = map[string]string{
 	"core/registry/...":            "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",
 	"core/apiserver/...":           "core/object core/api/... core/registry/... core/admission core/auth/... core/trace core/watchcache core/store core/apiserver/...",
 	"core/apiserver/apiservertest": "core/object core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
+	// It starts a real server, on a real store.
+	"core/apiserver/apiservertest": "core/... ",
 	"core/bootstrap/...":           "core/client core/api/... core/auth/authz core/pki core/bootstrap/...",
 	"core/client":                  "",
 	"core/config":                  "",
@@ -41,10 +43,10 @@ var mayImport = map[string]string{
 	"core/dns/...":                 "core/dns/... core/client core/trace",
 
 	"plugins/abi":             "sdk/...",
-	"plugins/manifest":        "plugins/abi",
+	"plugins/manifest":        "core/config plugins/abi plugins/host",
 	"plugins/fuel/...":        "plugins/fuel/...",
-	"plugins/hostfn":          "plugins/abi plugins/manifest",
-	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/manifest plugins/hostfn plugins/host/...",
+	"plugins/hostfn":          "plugins/abi plugins/host plugins/manifest",
+	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/host/...",
 	"plugins/point/...":       "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/...":             "plugins/... core/object core/trace",
@@ -87,6 +89,7 @@ type pkg struct {
 	ImportPath   string
 	Name         string
 	Doc          string
+	GoFiles      []string
 	Imports      []string
 	TestImports  []string
 	XTestImports []string
@@ -95,7 +98,7 @@ type pkg struct {
 // packages lists the module's packages for the host; guests have a target of their own.
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,Imports,TestImports,XTestImports", module+"...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,GoFiles,Imports,TestImports,XTestImports", module+"...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
@@ -184,13 +187,26 @@ func TestCoreNeverImportsPlugins(t *testing.T) {
 	}
 }
 
+// namesakes are the packages whose names are not their folders', or not theirs
+// alone, with the reason.
+var namesakes = map[string]string{
+	"plugins/point/admission": "the adapter of core/admission's contract, named by its point as its siblings are",
+	"sdk/go":                  "authors of plugins import it as wasmplane",
+}
+
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	seen := map[string]string{}
 	for _, p := range packages(t) {
+		if len(p.GoFiles) == 0 { // tests only: go list doesn't read their comments
+			continue
+		}
 		if p.Doc == "" {
 			t.Errorf("%s has no package comment", p.ImportPath)
 		}
 		if p.Name == "main" {
+			continue
+		}
+		if _, ok := namesakes[p.ImportPath]; ok {
 			continue
 		}
 		if path.Base(p.ImportPath) != p.Name {

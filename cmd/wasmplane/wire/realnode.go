@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/version"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
@@ -155,7 +152,7 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Ground: g, Volumes: volumes,
 		Handler: probe.NewHandler(eng), Admitters: n.plugins.nodeAdmitters(), Objects: held,
 		Node:       node.Config{Labels: c.Node.Labels, Port: door.Port()},
-		ClusterDNS: []string{dnsAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: hostResolv(),
+		ClusterDNS: []string{dnsAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.o), "seccomp"), Logger: n.o.Logger, Tracer: n.tracer,
 	})
 	if err != nil {
@@ -290,31 +287,6 @@ func dnsAddress(c *config.Configuration) netip.Addr {
 		a = a.Next()
 	}
 	return a
-}
-
-// hostResolv is this machine's resolver configuration, for pods that want it and
-// for names outside the cluster.
-func hostResolv() *runtime.DNSConfig {
-	data, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		return &runtime.DNSConfig{}
-	}
-	var out runtime.DNSConfig
-	for line := range strings.Lines(string(data)) {
-		words := strings.Fields(line)
-		if len(words) < 2 {
-			continue
-		}
-		switch words[0] {
-		case "nameserver":
-			out.Servers = append(out.Servers, words[1])
-		case "search":
-			out.Searches = words[1:]
-		case "options":
-			out.Options = words[1:]
-		}
-	}
-	return &out
 }
 
 // addRuntime adds the runtime of this machine's node. It starts first of all, side

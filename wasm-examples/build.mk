@@ -52,3 +52,8 @@ $(WASM_DIR)/rust/libwasmplane.rlib: $(wildcard sdk/rust/src/*.rs)
 	@mkdir -p $(WASM_DIR)/rust
 	$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type rlib --crate-name wasmplane -o $@.new sdk/rust/src/lib.rs
 	@mv $@.new $@
+
+# rust-module builds one file that stands alone: SOURCE, OUT, FLAGS.
+.PHONY: rust-module
+rust-module:
+	$(WASM_RUSTC) $(subst -C strip=debuginfo,,$(WASM_RUST_FLAGS)) $(FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) -o $(OUT) $(SOURCE)

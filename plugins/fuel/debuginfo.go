@@ -104,7 +104,6 @@ func (m *module) lineTable() []custom {
 		{name: ".debug_info", data: info},
 		{name: ".debug_line", data: lineProgram(rows, files, end)},
 		{name: ".debug_str", data: []byte{0}},
-		{name: ".debug_ranges", data: []byte{}},
 	}
 }
 

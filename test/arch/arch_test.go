@@ -29,8 +29,6 @@ var mayImport = map[string]string{
 	"core/registry/...":            "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",
 	"core/apiserver/...":           "core/object core/api/... core/registry/... core/admission core/auth/... core/trace core/watchcache core/store core/apiserver/...",
 	"core/apiserver/apiservertest": "core/object core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
-	// It starts a real server, on a real store.
-	"core/apiserver/apiservertest": "core/... ",
 	"core/bootstrap/...":           "core/client core/api/... core/auth/authz core/pki core/bootstrap/...",
 	"core/client":                  "",
 	"core/config":                  "",

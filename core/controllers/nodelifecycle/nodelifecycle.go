@@ -41,9 +41,9 @@ const (
 	secondaryEvictionInterval = 100 * time.Second
 	// secondLook is how long a node must have been down before it begins to be
 	// evicted: what takes down others too shows by then.
-	secondLook = 5 * time.Second
-	unhealthyZoneShare        = 0.55
-	largeZone                 = 50
+	secondLook         = 5 * time.Second
+	unhealthyZoneShare = 0.55
+	largeZone          = 50
 )
 
 // Config of the controller.

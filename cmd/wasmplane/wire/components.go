@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"sync"
@@ -40,13 +41,18 @@ type component struct {
 	spans      *tracing // of a process of its own
 }
 
-// identity of this process among those that compete for a lease.
+// holder is this process among those that compete for a lease. Where it has the
+// data directory to itself, the directory stands for it: after a kill -9 the next
+// process there need not wait until the lease of the dead one has run out.
 func (c *component) holder() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s_%d", host, os.Getpid())
+	if c.spans != nil {
+		return fmt.Sprintf("%s_%d", host, os.Getpid())
+	}
+	return fmt.Sprintf("%s_%x", host, sha256.Sum256([]byte(c.o.Dir)))[:len(host)+17]
 }
 
 // lead runs work while this process leads the component's election.

@@ -112,12 +112,30 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
 		w.mu.Lock()
 		w.place = place
 		w.mu.Unlock()
-		if err = w.k.cfg.Volumes.Mount(ctx, p); err != nil && ctx.Err() == nil {
+		err = patiently(ctx, func() error { return w.k.cfg.Volumes.Mount(ctx, p) })
+		if err != nil && ctx.Err() == nil {
 			w.k.tell(p, "", corev1.EventTypeWarning, "FailedMount", err.Error())
 		}
 	}
 	end(span, err)
 	return pod.Done{Err: err}
+}
+
+// patiently tries again for a moment when the API forbids: a node may read what
+// its pods refer to, and the API's authorizer may learn of a pod a little later
+// than the node does.
+func patiently(ctx context.Context, try func() error) error {
+	pause := 5 * time.Millisecond
+	for {
+		err := try()
+		if !apierrors.IsForbidden(err) || pause > time.Second {
+			return err
+		}
+		if !sleep(ctx, pause) {
+			return err
+		}
+		pause *= 2
+	}
 }
 
 func (k *Kubelet) cluster() spec.Cluster {
@@ -283,7 +301,11 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 		}
 		return pod.Done{Err: err, Reason: reason, Message: plain(err)}
 	}
-	cfg, err := w.containerConfig(ctx, p, c, kind, a)
+	var cfg *cri.ContainerConfig
+	err := patiently(ctx, func() (err error) {
+		cfg, err = w.containerConfig(ctx, p, c, kind, a)
+		return err
+	})
 	if err != nil {
 		return fail("CreateContainerConfigError", err)
 	}

@@ -8,8 +8,10 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -177,10 +179,42 @@ func (s *Store) watch(ctx context.Context, h *held) {
 			return c.Watch(ctx, o)
 		}
 	}
+	if !s.readable(ctx, h.key) {
+		return
+	}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, &sink{s: s, h: h}, cache.ReflectorOptions{
 		Name: "kubelet/" + string(h.key.Kind) + "/" + h.key.Namespace + "/" + h.key.Name,
 	})
 	r.RunWithContext(ctx)
+}
+
+// readable waits until the API lets the node read the object: its authorizer may
+// learn of the pod that refers to it a little later than the node does.
+func (s *Store) readable(ctx context.Context, k Key) bool {
+	pause := 5 * time.Millisecond
+	for {
+		var err error
+		switch k.Kind {
+		case ConfigMap:
+			_, err = s.client.CoreV1().ConfigMaps(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
+		case Secret:
+			_, err = s.client.CoreV1().Secrets(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
+		}
+		if !apierrors.IsForbidden(err) {
+			return ctx.Err() == nil
+		}
+		if pause > time.Second {
+			s.log.Warn("The API forbids to read an object that a pod of this node refers to; trying on", "kind", k.Kind, "namespace", k.Namespace, "name", k.Name, "error", err)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return false
+		case <-t.C:
+		}
+		pause = min(2*pause, time.Minute)
+	}
 }
 
 func (s *Store) set(h *held, o runtime.Object) {

@@ -173,9 +173,9 @@ func (s *Server) writeObject(w http.ResponseWriter, req *http.Request, f format,
 		return
 	}
 	if f.table() {
-		internal, err := o.Internal()
+		internal, err := registry.Internal(o)
 		if err != nil {
-			s.fail(w, req, apierrors.NewInternalError(err))
+			s.fail(w, req, err)
 			return
 		}
 		s.writeTable(w, req, f, code, r, metav1.ListMeta{}, []runtime.Object{internal}, o.Kind().Version)
@@ -294,8 +294,8 @@ func (s *Server) writeListTable(w http.ResponseWriter, req *http.Request, f form
 	internal := make([]runtime.Object, len(items))
 	for i, o := range items {
 		var err error
-		if internal[i], err = o.Internal(); err != nil {
-			s.fail(w, req, apierrors.NewInternalError(err))
+		if internal[i], err = registry.Internal(o); err != nil {
+			s.fail(w, req, err)
 			return
 		}
 	}

@@ -43,16 +43,7 @@ func (s *Server) routes() *mux.Router {
 	get("/openapi/v3", s.openAPIV3Index)
 	get("/openapi/v3/{path:.+}", s.openAPIV3)
 
-	get("/api", s.discovery.core)
-	get("/api/", s.discovery.core)
-	get("/apis", s.discovery.groups)
-	get("/apis/", s.discovery.groups)
-	get("/apis/{group}", s.discovery.group)
-	get("/apis/{group}/", s.discovery.group)
-	for _, path := range []string{"/api/{version}", "/api/{version}/", "/apis/{group}/{version}", "/apis/{group}/{version}/"} {
-		get(path, s.discovery.resources)
-	}
-	// Mounts may lie below /apis: they come before what is there for resources.
+	// Before the API's own routes: a mount may look like a group of it.
 	for _, m := range s.cfg.Mounts {
 		if strings.HasSuffix(m.Prefix, "/") {
 			r.PathPrefix(m.Prefix).Handler(m.Handler)
@@ -63,6 +54,16 @@ func (s *Server) routes() *mux.Router {
 	r.PathPrefix("/api/{version}/").HandlerFunc(s.resource)
 	r.PathPrefix("/apis/{group}/{version}/").HandlerFunc(s.resource)
 
+	get("/api", s.discovery.core)
+	get("/api/", s.discovery.core)
+	get("/apis", s.discovery.groups)
+	get("/apis/", s.discovery.groups)
+	get("/apis/{group}", s.discovery.group)
+	get("/apis/{group}/", s.discovery.group)
+	for _, path := range []string{"/api/{version}", "/api/{version}/", "/apis/{group}/{version}", "/apis/{group}/{version}/"} {
+		get(path, s.discovery.resources)
+	}
+	// Mounts may lie below /apis: they come before what is there for resources.
 	r.NotFoundHandler = http.HandlerFunc(s.notFound)
 	r.MethodNotAllowedHandler = http.HandlerFunc(s.methodNotAllowed)
 	return r

@@ -136,7 +136,7 @@ func (e *watchEncoder) encode(ctx context.Context, event watchcache.Event) (watc
 func (e *watchEncoder) object(ctx context.Context, o *object.Object) ([]byte, error) {
 	switch {
 	case e.f.table():
-		internal, err := o.Internal()
+		internal, err := registry.Internal(o)
 		if err != nil {
 			return nil, err
 		}

@@ -179,9 +179,9 @@ func (r *Registry) inVersion(o *object.Object, version string) (*object.Object, 
 	if o.Kind() == codec.Kind() {
 		return o, nil
 	}
-	internal, err := o.Internal()
+	internal, err := Internal(o)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, err
 	}
 	versioned, err := codec.Versioned(internal)
 	if err != nil {
@@ -190,11 +190,25 @@ func (r *Registry) inVersion(o *object.Object, version string) (*object.Object, 
 	return object.FromVersioned(codec, versioned), nil
 }
 
+// Internal is the internal form of an object of the watch cache, which shares
+// its memory. It is made anew each time: kept, it would double what the cache holds.
+func Internal(o *object.Object) (runtime.Object, error) {
+	versioned, err := o.Versioned()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	internal, err := o.Codec().Internal(versioned)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return internal, nil
+}
+
 // internalCopy is a copy of the item's internal form that strategies may change.
 func internalCopy(item *watchcache.Item) (runtime.Object, metav1.Object, error) {
-	internal, err := item.Object.Internal()
+	internal, err := Internal(item.Object)
 	if err != nil {
-		return nil, nil, apierrors.NewInternalError(err)
+		return nil, nil, err
 	}
 	internal = internal.DeepCopyObject()
 	m, err := meta.Accessor(internal)

@@ -36,9 +36,9 @@ func (r *Registry) getScale(ctx context.Context, req *Request) (runtime.Object, 
 }
 
 func (r *Registry) scaleOf(o *object.Object) (*autoscalingv1.Scale, error) {
-	internal, err := o.Internal()
+	internal, err := Internal(o)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, err
 	}
 	scale, err := r.cfg.Contract.ScaleFrom(r.res, internal)
 	if err != nil {
@@ -69,9 +69,9 @@ func (r *Registry) putScale(ctx context.Context, req *Request, next func(ctx con
 		if scale, err = r.admitScale(ctx, said, scale, now); err != nil {
 			return nil, err
 		}
-		internal, err := live.Internal()
+		internal, err := Internal(live)
 		if err != nil {
-			return nil, apierrors.NewInternalError(err)
+			return nil, err
 		}
 		changed, err := r.cfg.Contract.ApplyScale(r.res, internal, scale)
 		if err != nil {

@@ -216,11 +216,3 @@ func invalid(kind schema.GroupKind, name string, errs ...*field.Error) error {
 func (r *Registry) groupKind() schema.GroupKind {
 	return schema.GroupKind{Group: r.res.Group, Kind: r.res.Kind}
 }
-
-func parse(rv string) int64 {
-	n, err := strconv.ParseInt(rv, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}

@@ -1,0 +1,121 @@
+package approval
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"net"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
+)
+
+func csr(t *testing.T, change func(*x509.CertificateRequest)) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}}
+	change(request)
+	der, err := x509.CreateCertificateRequest(rand.Reader, request, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+func TestApproval(t *testing.T) {
+	client := func(*x509.CertificateRequest) {}
+	serves := func(ips ...string) func(*x509.CertificateRequest) {
+		return func(r *x509.CertificateRequest) {
+			for _, ip := range ips {
+				r.IPAddresses = append(r.IPAddresses, net.ParseIP(ip))
+			}
+			r.DNSNames = []string{"n1"}
+		}
+	}
+	clientUse := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
+	serverUse := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+	for name, tc := range map[string]struct {
+		request  func(*x509.CertificateRequest)
+		signer   string
+		usages   []certificatesv1.KeyUsage
+		user     string
+		allowed  bool
+		approved bool
+	}{
+		"a node renews":              {client, certificatesv1.KubeAPIServerClientKubeletSignerName, clientUse, "system:node:n1", true, true},
+		"a node joins":               {client, certificatesv1.KubeAPIServerClientKubeletSignerName, clientUse, "system:bootstrap:x", true, true},
+		"without the right":          {client, certificatesv1.KubeAPIServerClientKubeletSignerName, clientUse, "mallory", false, false},
+		"for another purpose":        {client, certificatesv1.KubeAPIServerClientKubeletSignerName, serverUse, "system:node:n1", true, false},
+		"not a node's name":          {func(r *x509.CertificateRequest) { r.Subject.CommonName = "admin" }, certificatesv1.KubeAPIServerClientKubeletSignerName, clientUse, "admin", true, false},
+		"in a stronger group":        {func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} }, certificatesv1.KubeAPIServerClientKubeletSignerName, clientUse, "system:node:n1", true, false},
+		"another signer":             {client, certificatesv1.KubeAPIServerClientSignerName, clientUse, "system:node:n1", true, false},
+		"serving own address":        {serves("192.0.2.1"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n1", false, true},
+		"serving somebody's address": {serves("192.0.2.1", "192.0.2.9"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n1", true, false},
+		"serving for another node":   {serves("192.0.2.1"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n2", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: "r"},
+				Spec:       certificatesv1.CertificateSigningRequestSpec{Request: csr(t, tc.request), SignerName: tc.signer, Usages: tc.usages, Username: tc.user},
+			}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
+				Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
+			}}
+			c := controllertest.New(request, node)
+			c.Client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: tc.allowed}}, nil
+			})
+			ctl, err := New(c.Env(t), 1, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Start(t, ctl)
+			if !tc.approved {
+				// Ask directly: there is no event that tells that nothing happened.
+				c.Informers.WaitForCacheSync(t.Context().Done())
+				if err := ctl.judge(t.Context(), request); err != nil {
+					t.Fatal(err)
+				}
+			}
+			approved := func() error {
+				r, err := c.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "r", metav1.GetOptions{})
+				if err == nil && !decided(r) {
+					return errors.New("not approved")
+				}
+				return err
+			}
+			if !tc.approved {
+				if err := approved(); err == nil {
+					t.Error("approved")
+				}
+				return
+			}
+			controllertest.Eventually(t, approved)
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n"))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := parse(text)
+		if err == nil && r == nil {
+			t.Error("neither a request nor an error")
+		}
+	})
+}

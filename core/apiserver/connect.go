@@ -233,4 +233,3 @@ func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
 	}
 	r.c.s.fail(w, req, err)
 }
-

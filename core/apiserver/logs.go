@@ -153,4 +153,3 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	q.Set("stream", stream)
 	return q
 }
-

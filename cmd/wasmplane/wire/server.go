@@ -16,9 +16,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
 
@@ -29,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/rbac"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/auth/authn"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
@@ -59,6 +64,7 @@ type server struct {
 	boot       *bootstrap.Bootstrap
 	local      *lateHandler
 
+	audit     *audit.Log  // nil = none
 	internal  *client.Set // the server's own identity
 	informers informers.SharedInformerFactory
 	node      *nodeauth.Authorizer
@@ -199,6 +205,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.keepEvents(contract)
 	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: s.o.Logger, Metrics: s.metrics}); err != nil {
 		return err
 	}
@@ -210,6 +217,19 @@ func (s *server) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	policies := s.internal.Kube.AdmissionregistrationV1()
+	contract.Connect(api.Live{
+		Authorizer: chain,
+		Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
+			return s.internal.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		},
+		ValidatingPolicy: func(ctx context.Context, name string) (*admissionregistrationv1.ValidatingAdmissionPolicy, error) {
+			return policies.ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
+		},
+		MutatingPolicy: func(ctx context.Context, name string) (*admissionregistrationv1.MutatingAdmissionPolicy, error) {
+			return policies.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
+		},
+	})
 	admit, err := s.admission(chain)
 	if err != nil {
 		return err
@@ -234,7 +254,12 @@ func (s *server) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	record, err := s.openAudit()
+	if err != nil {
+		return err
+	}
 	s.api, err = apiserver.New(apiserver.Config{
+		Audit:    record,
 		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
 		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
@@ -256,6 +281,30 @@ func (s *server) build(ctx context.Context) (err error) {
 	handler := s.api.LocalHandler()
 	s.local.handler.Store(&handler)
 	return nil
+}
+
+// openAudit opens the audit log, where the configuration asks for one.
+func (s *server) openAudit() (apiserver.Audit, error) {
+	c := s.o.Config.APIServer
+	if c.AuditLogFile == "" {
+		return nil, nil
+	}
+	var err error
+	s.audit, err = audit.Open(audit.Config{File: s.relative(c.AuditLogFile), PolicyFile: s.relative(c.AuditPolicyFile), Log: s.o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	return s.audit, nil
+}
+
+// keepEvents makes Events expire as configured; both groups' rows store the same objects.
+func (s *server) keepEvents(contract *api.Contract) {
+	ttl := time.Duration(s.o.Config.APIServer.EventTTL)
+	for _, group := range []string{"", "events.k8s.io"} {
+		if r, ok := contract.Resource(schema.GroupResource{Group: group, Resource: "events"}); ok {
+			r.TTL = func(runtime.Object) time.Duration { return ttl }
+		}
+	}
 }
 
 func (s *server) checkStore(ctx context.Context) error {
@@ -285,7 +334,8 @@ func (s *server) authentication() (*authn.Authenticator, *authn.Issuer, map[stri
 	}
 	objects := authn.NewObjects(s.internal.Kube, s.informers)
 	a, err := authn.New(authn.Config{
-		ClientCAs: s.clientCAs, TokenFile: s.relative(s.o.Config.APIServer.TokenFile),
+		FrontProxy: &authn.FrontProxy{CAs: s.frontProxyCAs, Names: []string{pki.FrontProxyClient().User}},
+		ClientCAs:  s.clientCAs, TokenFile: s.relative(s.o.Config.APIServer.TokenFile),
 		ServiceAccounts: satoken.NewAuthenticator([]string{issuerURL}, keys, audiences, objects), Audiences: audiences,
 	})
 	if err != nil {
@@ -305,6 +355,12 @@ func (s *server) authentication() (*authn.Authenticator, *authn.Issuer, map[stri
 func (s *server) clientCAs() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(s.authority.ClusterCA())
+	return pool
+}
+
+func (s *server) frontProxyCAs() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(s.authority.FrontProxyCA())
 	return pool
 }
 
@@ -399,6 +455,9 @@ func (s *server) runStore(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-s.storeDone:
 		err = errors.New("etcd has stopped; its log says why")
+	}
+	if s.audit != nil {
+		err = errors.Join(err, s.audit.Close())
 	}
 	return errors.Join(err, s.closeStore())
 }

@@ -4,10 +4,13 @@ import (
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kubernetes/pkg/apis/autoscaling"
+	"k8s.io/kubernetes/pkg/printers"
 )
 
 // ScaleFieldManager manages the fields of autoscaling/v1 Scale, whose managed
@@ -41,4 +44,32 @@ func (c *Contract) ScaleFieldManager() (*managedfields.FieldManager, error) {
 	}
 	m.managers[key] = fm
 	return fm, nil
+}
+
+// ScaleTable prints a Scale as upstream's printers do.
+func (c *Contract) ScaleTable(scale *autoscalingv1.Scale, o metav1.TableOptions) (*metav1.Table, error) {
+	internal := &autoscaling.Scale{}
+	if err := c.schemes.builtin.Convert(scale, internal, nil); err != nil {
+		return nil, fmt.Errorf("convert Scale: %w", err)
+	}
+	table, err := c.printer().GenerateTable(internal, printers.GenerateOptions{Wide: true, NoHeaders: o.NoHeaders})
+	if err != nil {
+		return nil, fmt.Errorf("print Scale: %w", err)
+	}
+	for i := range table.Rows {
+		switch o.IncludeObject {
+		case metav1.IncludeNone:
+			table.Rows[i].Object.Object = nil
+		case metav1.IncludeObject:
+			table.Rows[i].Object.Object = scale
+		default:
+			p, err := Partial(scale)
+			if err != nil {
+				return nil, err
+			}
+			table.Rows[i].Object.Object = p
+		}
+	}
+	table.ResourceVersion = scale.ResourceVersion
+	return table, nil
 }

@@ -7,18 +7,20 @@ import (
 	"slices"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 )
 
 // action serves subresources that are more than a part of their object.
 func (c *call) action() error {
-	f, err := negotiate(c.req, false) // none of these has a Table
+	f, err := negotiate(c.req, c.sub.Name == "scale") // the others have no Table
 	if err != nil {
 		return err
 	}
@@ -119,6 +121,9 @@ func (c *call) say(f format, code int, o runtime.Object) error {
 			status.Code = int32(code)
 		}
 	}
+	if scale, ok := o.(*autoscalingv1.Scale); ok && !f.convert.Empty() {
+		return c.sayConverted(f, code, scale)
+	}
 	if f.mediaType == object.Protobuf {
 		if m, ok := o.(interface {
 			runtime.Object
@@ -137,5 +142,29 @@ func (c *call) say(f format, code int, o runtime.Object) error {
 		return apierrors.NewInternalError(err)
 	}
 	c.s.writeText(c.w, c.req, f, code, append(data, '\n'))
+	return nil
+}
+
+// sayConverted answers with a Scale as a Table or as its metadata.
+func (c *call) sayConverted(f format, code int, scale *autoscalingv1.Scale) error {
+	if f.partial() {
+		partial, err := api.Partial(scale)
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		partial.SetGroupVersionKind(f.convert)
+		c.s.writeMeta(c.w, c.req, f, code, partial)
+		return nil
+	}
+	options, err := c.s.cfg.Contract.TableOptions(c.req.URL.Query())
+	if err != nil {
+		return err
+	}
+	table, err := c.s.cfg.Contract.ScaleTable(scale, *options)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	table.SetGroupVersionKind(f.convert)
+	c.s.writeJSON(c.w, c.req, f, code, table)
 	return nil
 }

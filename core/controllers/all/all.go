@@ -83,13 +83,15 @@ type Manager struct {
 // the source of its controllers' identities.
 func FromIdentities(own *rest.Config, ids client.Identities) func(string) (*client.Set, error) {
 	return func(serviceAccount string) (*client.Set, error) {
-		if serviceAccount == "" {
-			return client.New(own)
+		cfg := rest.CopyConfig(own)
+		if serviceAccount != "" {
+			var err error
+			if cfg, err = ids.ForServiceAccount(accountNamespace, serviceAccount); err != nil {
+				return nil, err
+			}
 		}
-		cfg, err := ids.ForServiceAccount(accountNamespace, serviceAccount)
-		if err != nil {
-			return nil, err
-		}
+		// Some controllers serve APIs that are deprecated for everybody else.
+		cfg.WarningHandlerWithContext = rest.NoWarnings{}
 		return client.New(cfg)
 	}
 }

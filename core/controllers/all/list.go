@@ -7,6 +7,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/approval"
 	"github.com/wasmplane/wasmplane/core/controllers/deployment"
 	"github.com/wasmplane/wasmplane/core/controllers/disruption"
+	"github.com/wasmplane/wasmplane/core/controllers/endpoints"
 	"github.com/wasmplane/wasmplane/core/controllers/endpointslice"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
 	"github.com/wasmplane/wasmplane/core/controllers/job"
@@ -95,6 +96,9 @@ func list() []entry {
 		}},
 		{name: "deployment-controller", account: "deployment-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return deployment.New(e.Env, e.workers)
+		}},
+		{name: "endpoints-controller", account: "endpoint-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return endpoints.New(e.Env, e.workers)
 		}},
 		{name: "endpointslice-controller", account: "endpointslice-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return endpointslice.New(e.Env, e.workers)

@@ -106,7 +106,7 @@ type settings struct {
 }
 
 func (a *app) addDataDir(f *pflag.FlagSet, s *settings) {
-	f.StringVar(&s.dataDir, "data-dir", string(datadir.Default()), "`DIR`ectory that holds everything of the cluster")
+	f.StringVar(&s.dataDir, "data-dir", string(datadir.Default()), "`DIR` that holds everything of the cluster")
 }
 
 func (a *app) addSettings(f *pflag.FlagSet, s *settings) {

@@ -76,13 +76,17 @@ func (a *app) check() *cobra.Command {
 		Short: "Tell what this host lacks for a real node, and how to get it",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			problems := wire.CheckHost(c.Context())
-			if len(problems) == 0 {
+			fatal, restrictions := wire.CheckHost(c.Context())
+			for _, p := range append(fatal, restrictions...) {
+				fmt.Fprintln(a.stdout, "-", p)
+			}
+			switch {
+			case len(fatal) == 0 && len(restrictions) == 0:
 				fmt.Fprintln(a.stdout, "This host has everything that a real node needs.")
 				return nil
-			}
-			for _, p := range problems {
-				fmt.Fprintln(a.stdout, "-", p)
+			case len(fatal) == 0:
+				fmt.Fprintln(a.stdout, "\nA real node runs here, with the restrictions above.")
+				return nil
 			}
 			fmt.Fprintln(a.stdout, "\nSimulated nodes work without any of this: wasmplane up --nodes simulated:3")
 			return &exitError{1}

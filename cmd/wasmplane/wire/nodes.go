@@ -22,13 +22,17 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-// CheckHost lists what this machine lacks for a real node, and how to get it.
-func CheckHost(ctx context.Context) []string {
-	var out []string
+// CheckHost lists what this machine lacks for a real node and how to get it, and
+// with what restrictions one runs here.
+func CheckHost(ctx context.Context) (fatal, restrictions []string) {
 	for _, p := range machine.Check(ctx) {
-		out = append(out, p.String())
+		if p.Warning {
+			restrictions = append(restrictions, p.String())
+			continue
+		}
+		fatal = append(fatal, p.String())
 	}
-	return out
+	return fatal, restrictions
 }
 
 func requireHost(ctx context.Context) error {

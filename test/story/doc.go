@@ -17,6 +17,9 @@
 //	kubectl ARGS, wasmplane ARGS  the binary's own
 //	apply FILE                    kubectl apply, with $VARIABLES of FILE filled in
 //	fill FILE                     fill in $VARIABLES
+//	replace OLD NEW FILE          edit a file, as editors save it
+//	assemble FILE.wat FILE.wasm   make a Wasm module of its text
+//	await-trace 'PATTERN' ARGS    wasmplane trace ARGS until it shows PATTERN
 //	env-from-stdout NAME          what was printed becomes a variable
 //	containers N                  wait until the node runs N containers (and their sandboxes)
 //	await 'PATTERN' ARGS          run kubectl ARGS until what it prints matches (-count=N: N times);

@@ -21,6 +21,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
 )
 
 const (
@@ -62,6 +63,7 @@ func newStage(e *testscript.Env) error {
 		return err
 	}
 	for name, value := range map[string]string{
+		"DATA2": filepath.Join(s.dir, "data2"), "SOCKETS": s.dir, "CONFIGS": filepath.Join(built.root, "configs"),
 		"DATA": s.data, "CLUSTER": s.cluster, "LISTEN": s.listen, "LISTEN2": second,
 		"KUBECONFIG": filepath.Join(s.data, "kubeconfig"), "HOME": e.WorkDir, "WASMPLANE": built.wasmplane,
 		"WASM": filepath.Join(built.root, "build", "wasm"), "HELLO": built.hello, "TOOLBOX": built.toolbox,
@@ -373,6 +375,42 @@ func (s *stage) fill(ts *testscript.TestScript, _ bool, files []string) {
 	for _, file := range files {
 		text := os.Expand(ts.ReadFile(file), ts.Getenv)
 		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+	}
+}
+
+// replace OLD NEW FILE is how an editor saves: beside, and renamed.
+func (s *stage) replace(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: replace OLD NEW FILE")
+	}
+	text := ts.ReadFile(args[2])
+	if !strings.Contains(text, args[0]) {
+		ts.Fatalf("%s does not contain %q", args[2], args[0])
+	}
+	file := ts.MkAbs(args[2])
+	ts.Check(os.WriteFile(file+".next", []byte(strings.ReplaceAll(text, args[0], args[1])), 0o600))
+	ts.Check(os.Rename(file+".next", file))
+}
+
+// assemble makes a module of WebAssembly text.
+func (s *stage) assemble(ts *testscript.TestScript, _ bool, args []string) {
+	module, err := wat.Assemble(ts.ReadFile(args[0]))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), module, 0o600))
+}
+
+// awaitTrace waits for a step in a trace: components send what they did a little later.
+func (s *stage) awaitTrace(ts *testscript.TestScript, neg bool, args []string) {
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	last, ok := until(func() (bool, string) {
+		cmd := exec.Command(built.wasmplane, append([]string{"trace", "--kubeconfig", ts.Getenv("KUBECONFIG")}, args[1:]...)...)
+		out, _ := cmd.CombinedOutput()
+		return pattern.Match(out) != neg, string(out)
+	})
+	_, _ = io.WriteString(ts.Stdout(), last)
+	if !ok {
+		ts.Fatalf("waited %s for %s", patience, args[0])
 	}
 }
 

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 		"etcd":     serveEtcd,
 		"registry": serveRegistry,
 		"writers":  writeMany,
+		"beside":   besideHostiles,
 	})
 }
 
@@ -94,6 +95,9 @@ func TestStories(t *testing.T) {
 			"kubectl":         on((*stage).kubectl),
 			"wasmplane":       on((*stage).wasmplane),
 			"apply":           on((*stage).apply),
+			"replace":         on((*stage).replace),
+			"assemble":        on((*stage).assemble),
+			"await-trace":     on((*stage).awaitTrace),
 			"fill":            on((*stage).fill),
 			"containers":      on((*stage).containers),
 			"await":           on((*stage).await),

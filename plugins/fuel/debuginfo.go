@@ -109,6 +109,11 @@ func (m *module) lineTable() []custom {
 
 // readRows reads the author's line table and moves its addresses.
 func (m *module) readRows() (rows []lineRow, files []string) {
+	defer func() {
+		if recover() != nil { // debug/dwarf is known to panic on some malformed input
+			rows, files = nil, nil
+		}
+	}()
 	sections := map[string][]byte{}
 	for _, c := range m.customs {
 		if strings.HasPrefix(c.name, ".debug_") {

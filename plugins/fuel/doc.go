@@ -20,9 +20,9 @@
 // The count depends on the module and its input only: it is the same on every
 // machine and on both engines.
 //
-// Rewrite expects a module that a validating compiler has accepted (the reserved
-// counter is a global behind the module's own, and only validation keeps a module
-// from naming it). It bounds what would be expensive to compile, clamps the
-// memory to the limit, moves function indices, keeps the name section and maps
+// What Rewrite makes of a module is to be trusted only if a validating compiler has
+// accepted the original (the reserved counter is a global behind the module's own,
+// and only validation keeps a module from naming it). Rewrite bounds what would be
+// expensive to decode or compile, clamps the memory to the limit, moves function indices, keeps the name section and maps
 // the line table of DWARF, so that errors still point at the author's source.
 package fuel

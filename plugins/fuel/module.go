@@ -135,18 +135,20 @@ type module struct {
 // move says that from old offset in the code section on, code is at new offset.
 type move struct{ from, to int }
 
-// Rewrite returns the metered form of a module that is known to be valid.
+// Rewrite returns the metered form of a module. What it makes of an invalid one is
+// worth nothing: have the original validated before the result is used. It may come before
+// that, and should: it finds every length that is a lie, which a validator might allocate.
 func Rewrite(wasm []byte, o Options) ([]byte, error) {
 	m := &module{opts: o.withDefaults()}
 	steps := []func() error{
 		func() error { return m.split(wasm) },
-		m.readTypes, m.readImports, m.readFunctions, m.readGlobals, m.readBodies,
+		m.readTypes, m.readImports, m.readFunctions, m.readGlobals, m.readBodies, m.readData,
 		m.boundTables, m.boundMemory, m.measureFrames, m.rewriteCode,
 		m.rewriteExports, m.rewriteStart, m.rewriteElements, m.rewriteGlobals,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
-			return nil, fmt.Errorf("meter module: %w", err)
+			return nil, err
 		}
 	}
 	m.finishDeclarations()
@@ -296,6 +298,33 @@ func (m *module) readBodies() error {
 		return fmt.Errorf("%d bytes of code with %d mutable globals are too expensive to compile", len(m.sections[secCode]), len(m.mutable))
 	}
 	return r.err
+}
+
+// readData looks at the data segments: nothing is changed in them, but a length that
+// is a lie has to be found before an engine allocates it.
+func (m *module) readData() error {
+	r := m.section(secData)
+	for n := r.u32(); n > 0 && r.err == nil; n-- {
+		flags := r.u32()
+		if flags == 2 {
+			r.u32()
+		}
+		if flags != 1 {
+			skipConstExpr(r)
+		}
+		r.bytes(r.u32())
+	}
+	return r.err
+}
+
+// Strip returns a module without its custom sections: what a validator needs to see.
+func Strip(wasm []byte) ([]byte, error) {
+	m := &module{}
+	if err := m.split(wasm); err != nil {
+		return nil, err
+	}
+	m.customs = nil
+	return m.assemble(), nil
 }
 
 func (m *module) boundTables() error {

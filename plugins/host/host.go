@@ -202,11 +202,16 @@ func (h *Host) metered(wasm []byte, fo fuel.Options) ([]byte, error) {
 			return kept, nil
 		}
 	}
-	if err := h.validate(wasm); err != nil {
+	// First our own reader, which believes no length; then the engine's validator, which would
+	// allocate what 34 hostile bytes ask for. Nothing is done with the first's result before the second agrees.
+	metered, err := fuel.Rewrite(wasm, fo)
+	if errors.Is(err, fuel.ErrMalformed) {
+		return nil, fmt.Errorf("not a valid WebAssembly module: %w", err)
+	}
+	if err != nil {
 		return nil, err
 	}
-	metered, err := fuel.Rewrite(wasm, fo)
-	if err != nil {
+	if err := h.validate(wasm); err != nil {
 		return nil, err
 	}
 	if path != "" {
@@ -220,6 +225,10 @@ func (h *Host) metered(wasm []byte, fo fuel.Options) ([]byte, error) {
 // validate has the original checked by the engine, on the interpreter, which
 // makes no native code of it: only a valid module may be rewritten.
 func (h *Host) validate(wasm []byte) error {
+	wasm, err := fuel.Strip(wasm)
+	if err != nil {
+		return err
+	}
 	r := wazero.NewRuntimeWithConfig(h.base, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(features))
 	defer func() { _ = r.Close(h.base) }()
 	if _, err := r.CompileModule(h.base, wasm); err != nil {

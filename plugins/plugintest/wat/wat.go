@@ -13,7 +13,12 @@ import (
 )
 
 // Assemble translates one module.
-func Assemble(source string) ([]byte, error) {
+func Assemble(source string) (wasm []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a field with too few parts: which one, the reader has to find
+			wasm, err = nil, fmt.Errorf("a field is incomplete: %v", r)
+		}
+	}()
 	nodes, err := parse(source)
 	if err != nil {
 		return nil, err

@@ -9,10 +9,12 @@ if [ "$(id -u)" != 0 ]; then
   exec sudo --preserve-env=PATH,HOME,GOFLAGS,GOPROXY,GOCACHE,GOMODCACHE "$0" "$@"
 fi
 export CGO_ENABLED=0 PATH="$PATH:/usr/sbin:/sbin"
-# A test that cannot run here fails: a skip counts as a failure.
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# A test that cannot run here fails: a skip counts as a failure. The report prints
+# packages as they end, and what failed at the end.
+report=$(mktemp -d)
+trap 'rm -rf "$report"' EXIT
+go build -o "$report/report" ./test/internal/report
+packages=$(go list ./... | grep -v '/test/bench$')
 status=0
-go test -p 2 -timeout "$timeout" -json $(go list ./... | grep -v '/test/bench') >"$log" || status=$?
-go run ./test/internal/report <"$log" || status=1
+go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" || status=$?
 exit $status

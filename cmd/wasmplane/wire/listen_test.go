@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/wasmplane/wasmplane/core/config"
+)
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	port := freePort(t)
+	c := config.Default()
+	c.APIServer.Listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	// 127.0.0.2 stands in for the node's address; as such it would be loopback.
+	s := &server{o: Options{Config: c}, advertise: netip.MustParseAddr("127.0.0.1"), port: port}
+	single, err := s.listenAPI(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, several := single.(*listeners); several {
+		t.Error("one address was listened at twice")
+	}
+	if _, err := s.listenAPI(t.Context(), true); err == nil {
+		t.Error("a port in use was not noticed")
+	}
+	_ = single.Close()
+
+	both := &listeners{accepted: make(chan net.Conn), done: make(chan struct{})}
+	for _, host := range []string{"127.0.0.1", "127.0.0.2"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		both.all = append(both.all, l)
+	}
+	both.accept()
+	for _, l := range both.all {
+		dialled, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := both.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if accepted.RemoteAddr().String() != dialled.LocalAddr().String() {
+			t.Errorf("accepted %s, dialled from %s", accepted.RemoteAddr(), dialled.LocalAddr())
+		}
+		_, _ = accepted.Close(), dialled.Close()
+	}
+	if err := both.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := both.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestTheDNSHasTheTenthAddressOfServices(t *testing.T) {
+	c := config.Default()
+	if err := c.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if got := dnsAddress(c).String(); got != "10.96.0.10" {
+		t.Errorf("the DNS is at %s", got)
+	}
+}

@@ -1,0 +1,82 @@
+// Command profiled is wasmplane with profiles: while it runs as a control plane,
+// SIGUSR1 begins a CPU profile, and SIGUSR2 ends it and writes it, the heap and
+// the goroutines to the directory that WASMPLANE_BENCH_PROFILE names. It exists for
+// the benchmarks alone.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
+	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
+)
+
+func main() {
+	if containerd.MaybeRun() {
+		return
+	}
+	if dir := os.Getenv("WASMPLANE_BENCH_PROFILE"); dir != "" {
+		signals := make(chan os.Signal, 4)
+		signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
+		go serve(dir, signals) // ends with the process
+	}
+	os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func serve(dir string, signals <-chan os.Signal) {
+	var cpu *os.File
+	for s := range signals {
+		var err error
+		if s == syscall.SIGUSR1 {
+			cpu, err = begin(dir)
+		} else {
+			err = end(dir, cpu)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "profile:", err)
+		}
+	}
+}
+
+func begin(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(filepath.Join(dir, "cpu.pprof"))
+	if err != nil {
+		return nil, err
+	}
+	return f, pprof.StartCPUProfile(f)
+}
+
+func end(dir string, cpu *os.File) error {
+	pprof.StopCPUProfile()
+	err := cpu.Close()
+	runtime.GC() // the heap profile is as of the last collection
+	for _, name := range []string{"heap", "allocs", "goroutine"} {
+		err = errors.Join(err, write(filepath.Join(dir, name+".pprof"), func(w io.Writer) error { return pprof.Lookup(name).WriteTo(w, 0) }))
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return errors.Join(err, write(filepath.Join(dir, "done"), func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "HeapAlloc %d\nHeapInuse %d\nHeapIdle %d\nHeapReleased %d\nStackInuse %d\nMSpanInuse %d\nGCSys %d\nOtherSys %d\nBuckHashSys %d\nNumGC %d\nGoroutines %d\n",
+			m.HeapAlloc, m.HeapInuse, m.HeapIdle, m.HeapReleased, m.StackInuse, m.MSpanInuse, m.GCSys, m.OtherSys, m.BuckHashSys, m.NumGC, runtime.NumGoroutine())
+		return err
+	}))
+}
+
+func write(path string, to func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(to(f), f.Close())
+}

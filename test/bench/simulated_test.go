@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// BenchmarkSimulated is 100 simulated nodes and 1,000 pods, as a user without rights.
+func BenchmarkSimulated(b *testing.B) {
+	for b.Loop() {
+		measureSimulated(b, 100, 1000, 20*time.Second).publish(b)
+	}
+}
+
+func measureSimulated(t testing.TB, nodes, pods int, settle time.Duration) *report {
+	r := newReport(fmt.Sprintf("%d simulated nodes, %d pods, without root", nodes, pods),
+		"", "took", "CPU", "RSS", "anonymous", "peak RSS")
+	c := newCluster(t, "--nodes", fmt.Sprintf("simulated:%d", nodes))
+	c.asNobody = true
+	took := c.start()
+	state := func(what string, took, cpuBefore time.Duration) time.Duration {
+		cpu, err := cpuOf(c.cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := memoryOf(c.cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.row(what, short(took), short(cpu-cpuBefore), mib(m.rss), mib(m.anon), mib(m.peak))
+		r.metric("MiB/peak-rss", float64(m.peak)/(1<<20))
+		return cpu
+	}
+	cpu := state("start to ready", took, 0)
+	r.duration("start", took)
+	kube := c.kube()
+	awaitAccount(t, kube, "default")
+	c.profile(func() {
+		took = runPods(t, kube, pods)
+		cpu = state("10 Deployments, to all Running", took, cpu)
+		r.duration("all-running", took)
+		r.metric("pods/s", float64(pods)/took.Seconds())
+	})
+	began := time.Now()
+	pause(t.Context(), settle)
+	idle := time.Since(began)
+	after := state("then idle", idle, cpu)
+	r.note("idle, the process uses %s of a processor.", percent(after-cpu, idle))
+	return r
+}
+
+// runPods has ten Deployments make n pods, and answers how long it took until the
+// API had told of all that they run.
+func runPods(t testing.TB, kube kubernetes.Interface, n int) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w, err := kube.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: "bench=many"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	began := time.Now()
+	for i := range 10 {
+		if _, err := kube.AppsV1().Deployments("default").Create(ctx, manyPods(fmt.Sprintf("many-%d", i), n/10), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := map[string]bool{}
+	for len(running) < n/10*10 {
+		e, ok := <-w.ResultChan()
+		if !ok || e.Type == watch.Error {
+			t.Fatalf("the watch of pods ended when %d of %d ran: %v", len(running), n, e.Object)
+		}
+		if pod := e.Object.(*corev1.Pod); pod.Status.Phase == corev1.PodRunning {
+			running[pod.Name] = true
+		}
+	}
+	return time.Since(began)
+}
+
+func manyPods(name string, replicas int) *appsv1.Deployment {
+	r := int32(replicas)
+	pod := hello("")
+	pod.Labels = map[string]string{"app": name, "bench": "many"}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &r, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: podSpecOf(pod)},
+		},
+	}
+}
+
+// podSpecOf is the pod's, with the default grace.
+func podSpecOf(p *corev1.Pod) corev1.PodSpec {
+	s := p.Spec
+	s.TerminationGracePeriodSeconds = nil
+	return s
+}

@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// BenchmarkStart is the time from the command to "Ready": with an empty data
+// directory, and warm with 10,000 objects.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		measureStart(b, 5, 10_000).publish(b)
+	}
+}
+
+// starts are what one way of starting took.
+type starts struct {
+	ready, node times
+	parts       string
+}
+
+func (s *starts) take(c *cluster) {
+	took := c.start()
+	s.ready = append(s.ready, took)
+	s.node = append(s.node, took+awaitNodeReady(c.t, c.kube()))
+	s.parts = c.parts()
+}
+
+func measureStart(t testing.TB, rounds, objects int) *report {
+	r := newReport("Start to ready, a real node with its containerd", "", "starts", "ready: median", "worst", "node Ready", "aim")
+	row := func(what, unit, aim string, s starts) {
+		r.row(what, fmt.Sprint(len(s.ready)), short(s.ready.median()), short(s.ready.quantile(1)), short(s.node.median()), aim)
+		r.duration(unit, s.ready.median())
+		r.note("%s, the last: %s", what, s.parts)
+	}
+	var empty, compiled, cached, warm starts
+	plugins := demoPlugins(t)
+	for range rounds { // turn by turn
+		func() {
+			c := newCluster(t, "--nodes", "real")
+			defer c.purge()
+			empty.take(c)
+		}()
+		cache := filepath.Join(built.dir, "plugin-cache")
+		func() {
+			c := newCluster(t, "--nodes", "real")
+			defer c.purge()
+			c.writeConfig(plugins)
+			compiled.take(c)
+			c.stop()
+			if err := execute("cp", "-a", filepath.Join(c.data, "plugin-cache"), cache); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		func() {
+			c := newCluster(t, "--nodes", "real")
+			defer c.purge()
+			c.writeConfig(plugins)
+			if err := os.MkdirAll(c.data, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(cache, filepath.Join(c.data, "plugin-cache")); err != nil {
+				t.Fatal(err)
+			}
+			cached.take(c)
+		}()
+	}
+	c := newCluster(t, "--nodes", "real")
+	c.start()
+	fill(t, c.kube(), objects)
+	for range rounds {
+		c.stop()
+		warm.take(c)
+	}
+	row("empty, no plugins", "start-empty", "3s", empty)
+	row("empty, the demo's 4 plugins, first compile", "start-plugins-first", "", compiled)
+	row("empty, the demo's 4 plugins, compiled before", "start-plugins-cached", "3s", cached)
+	row(fmt.Sprintf("warm, %d objects, containerd adopted", objects), "start-warm", "2s", warm)
+	return r
+}
+
+// awaitNodeReady waits until the API says that the node is ready, which may be a
+// moment after the process says so of itself.
+func awaitNodeReady(t testing.TB, kube kubernetes.Interface) time.Duration {
+	t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w, err := kube.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		node, ok := e.Object.(*corev1.Node)
+		if !ok || e.Type == watch.Deleted {
+			continue
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				return time.Since(began)
+			}
+		}
+	}
+	t.Fatalf("no node was ready within %s", patience)
+	return 0
+}
+
+// fill makes n objects, of the sizes and kinds that a cluster has many of: mostly
+// ConfigMaps and Secrets, and a tenth pods that wait for a node that there is not.
+func fill(t testing.TB, kube kubernetes.Interface, n int) {
+	t.Helper()
+	awaitAccount(t, kube, "default")
+	work := make(chan int)
+	errs := make(chan error, 1)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := range work {
+				if err := fillOne(t.Context(), kube, i); err != nil {
+					select {
+					case errs <- err:
+					default:
+					}
+				}
+			}
+		})
+	}
+	for i := range n {
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	select {
+	case err := <-errs:
+		t.Fatal(err)
+	default:
+	}
+}
+
+func fillOne(ctx context.Context, kube kubernetes.Interface, i int) error {
+	meta := metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i), Labels: map[string]string{"app": "filling"}}
+	text := map[string]string{"settings.yaml": fmt.Sprintf("number: %d\n%0700d\n", i, i)}
+	var err error
+	switch i % 10 {
+	case 0:
+		pod := hello(meta.Name)
+		pod.Labels = meta.Labels
+		pod.Spec.NodeSelector = map[string]string{"bench": "nowhere"}
+		_, err = kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+	case 1, 2, 3:
+		_, err = kube.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: meta, StringData: text}, metav1.CreateOptions{})
+	default:
+		_, err = kube.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: text}, metav1.CreateOptions{})
+	}
+	return err
+}

@@ -50,6 +50,7 @@ func containerOf(st *cri.ContainerStatus, sandbox string) pod.Container {
 		ExitCode: st.ExitCode, Reason: st.Reason, Message: st.Message,
 		Image: st.GetImage().GetUserSpecifiedImage(), ImageID: st.ImageRef, LogPath: st.LogPath,
 	}
+	c.Resources = pod.DecodeResources(st.Annotations[pod.ResourcesAnnotation])
 	if c.Image == "" {
 		c.Image = st.GetImage().GetImage()
 	}

@@ -48,6 +48,10 @@ func (w *worker) perform(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 		return w.kill(ctx, p, a)
 	case pod.RemoveContainer:
 		return w.simply(ctx, "container.remove", p, func(ctx context.Context) error { return w.k.cfg.Engine.RemoveContainer(ctx, a.ID) })
+	case pod.Grant:
+		return w.grant(p)
+	case pod.Resize:
+		return w.resize(ctx, p, a)
 	case pod.Teardown:
 		return w.simply(ctx, "teardown", p, w.teardown)
 	case pod.Delete:
@@ -292,6 +296,11 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 	c, kind := container(p, a.Container)
 	if c == nil {
 		return pod.Done{Err: errors.New("no such container"), Reason: "CreateContainerConfigError", Message: "no such container"}
+	}
+	if a.Resources != nil {
+		own := *c
+		own.Resources.Requests, own.Resources.Limits = a.Resources.Requests, a.Resources.Limits
+		c = &own
 	}
 	ctx, span := w.k.span(ctx, "container.create", p, attribute.String("k8s.container.name", c.Name))
 	fail := func(reason string, err error) pod.Done {

@@ -110,6 +110,8 @@ type Create struct {
 	Sandbox      string
 	RestartCount int32
 	Image        string
+	// Resources that are granted to it.
+	Resources *corev1.ResourceRequirements
 }
 
 // Start starts a container that was created.
@@ -131,8 +133,15 @@ type Kill struct {
 // RemoveContainer removes a dead container.
 type RemoveContainer struct{ Container, ID string }
 
+// Grant asks whether the pod's changed resources fit on the node. Refused, the
+// reason is Deferred or Infeasible.
+type Grant struct{ Generation int64 }
+
 // Resize changes the resources of a running container.
-type Resize struct{ Container, ID string }
+type Resize struct {
+	Container, ID string
+	From, To      *corev1.ResourceRequirements
+}
 
 // Teardown unmounts the volumes and removes cgroups.
 type Teardown struct{}
@@ -168,6 +177,7 @@ func (Start) action()           {}
 func (PostStart) action()       {}
 func (Kill) action()            {}
 func (RemoveContainer) action() {}
+func (Grant) action()           {}
 func (Resize) action()          {}
 func (Teardown) action()        {}
 func (Delete) action()          {}

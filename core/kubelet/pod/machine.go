@@ -28,6 +28,10 @@ type Machine struct {
 	// tombs are the last IDs removed: a late observation must not bring them back.
 	tombs []string
 
+	resizing Resizing
+	// asked is the generation whose resources were last asked for.
+	asked int64
+
 	killing   bool
 	killStart time.Time
 	killGrace int64
@@ -95,6 +99,10 @@ type slot struct {
 	force bool
 	// fresh is the container that this Machine created: only its hook is still due.
 	fresh, hooked string
+	// grant are the resources that the node granted; resized are those that a
+	// container was given since it was made.
+	grant   *corev1.ResourceRequirements
+	resized resized
 	// begun is the sandbox in which a sidecar has once been up.
 	begun  string
 	probes verdicts
@@ -567,9 +575,7 @@ func (m *Machine) done(ev Done) {
 			m.drop(s, a.ID)
 		}
 	case Resize:
-		if s := m.slot(a.Container); s != nil {
-			s.op = nil
-		}
+		m.resizeDone(a, ev)
 	default:
 		m.taskDone(ev)
 	}
@@ -602,6 +608,8 @@ func (m *Machine) taskDone(ev Done) {
 		m.admit(ev)
 	case Mount:
 		m.mounted = true
+	case Grant:
+		m.grantDone(ev)
 	case StartSandbox:
 		if ev.Sandbox != nil {
 			m.seeSandbox(*ev.Sandbox)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
@@ -239,6 +240,58 @@ func TestAShorterGraceCutsAKillShort(t *testing.T) {
 	w.settle()
 	if w.m.Stage() != pod.Gone {
 		t.Errorf("stage %v", w.m.Stage())
+	}
+}
+
+func ask(cpu string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
+}
+
+func TestResourcesChangeInPlace(t *testing.T) {
+	p := aPod(corev1.RestartPolicyAlways, "main", "main2")
+	p.Spec.Containers[0].Resources, p.Spec.Containers[1].Resources = ask("1"), ask("1")
+	p.Spec.Containers[1].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	w := newWorld(p)
+	w.settle()
+	w.expect(t, "sandbox", "start main", "start main2")
+	change := func(cpu string) {
+		q := w.p.DeepCopy()
+		q.Generation++
+		q.Spec.Containers[0].Resources = ask(cpu)
+		w.p = q
+		w.step(pod.Updated{Pod: q})
+	}
+	w.refuse = "Deferred"
+	change("2")
+	w.settle()
+	if v := w.m.View(); v.Resizing.Pending != "Deferred" || v.Containers[0].Granted.Requests.Cpu().String() != "1" {
+		t.Errorf("%+v", v.Resizing)
+	}
+	w.refuse = ""
+	w.pass(11 * time.Second)
+	w.expect(t, "resize main to 2")
+	if v := w.m.View(); v.Resizing.Pending != "" || v.Resizing.Active || v.Containers[0].Applied.Requests.Cpu().String() != "2" {
+		t.Errorf("%+v", v.Resizing)
+	}
+	w.start() // a kubelet that starts anew brings it about once more, which changes nothing
+	w.settle()
+	w.expect(t, "resize main to 2")
+	q := w.p.DeepCopy()
+	q.Generation++
+	q.Spec.Containers[1].Resources = ask("3")
+	w.p = q
+	w.step(pod.Updated{Pod: q})
+	w.settle()
+	w.expect(t, "kill main2", "start main2")
+	if c := w.last("main2"); c.Resources.Requests.Cpu().String() != "3" {
+		t.Errorf("%+v", c.Resources)
+	}
+	w.refuse = "Infeasible"
+	change("100")
+	w.pass(time.Hour)
+	w.expect(t)
+	if v := w.m.View(); v.Resizing.Pending != "Infeasible" {
+		t.Errorf("%+v", v.Resizing)
 	}
 }
 

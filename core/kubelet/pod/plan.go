@@ -92,6 +92,7 @@ func (m *Machine) sync() {
 		m.do(Mount{})
 		return
 	}
+	m.resize()
 	sb := m.sandbox()
 	if sb == nil {
 		m.renew()
@@ -319,7 +320,7 @@ func (m *Machine) make(s *slot, sb *Sandbox, mayCreate bool) {
 	if !mayCreate {
 		return
 	}
-	s.op = Create{Container: s.spec.Name, Sandbox: sb.ID, RestartCount: s.nextCount(), Image: s.image}
+	s.op = Create{Container: s.spec.Name, Sandbox: sb.ID, RestartCount: s.nextCount(), Image: s.image, Resources: s.granted()}
 	m.emit(s.op)
 }
 

@@ -17,6 +17,7 @@ type View struct {
 	// Sandbox is the newest; nil before the first.
 	Sandbox    *Sandbox
 	Containers []ContainerView
+	Resizing   Resizing
 }
 
 // ContainerView is one container of the spec and what became of it.
@@ -32,11 +33,13 @@ type ContainerView struct {
 	// Starting tells that Current runs but its start is not complete.
 	Starting       bool
 	Started, Ready bool
+	// Granted are the resources that the node grants the container, Applied those that Current runs with.
+	Granted, Applied *corev1.ResourceRequirements
 }
 
 // View of the pod as it is now. It shares memory with the Machine until its next Step.
 func (m *Machine) View() View {
-	v := View{Pod: m.pod, Stage: m.stage, End: m.end, Started: m.started}
+	v := View{Pod: m.pod, Stage: m.stage, End: m.end, Started: m.started, Resizing: m.resizing}
 	if len(m.sandboxes) > 0 {
 		v.Sandbox = &m.sandboxes[0]
 	}
@@ -47,13 +50,14 @@ func (m *Machine) View() View {
 }
 
 func (m *Machine) viewOf(s *slot) ContainerView {
-	c := ContainerView{Spec: s.spec, Kind: s.kind, Waiting: s.waiting, Current: s.cur(), Started: s.started(), Ready: s.ready()}
+	c := ContainerView{Spec: s.spec, Kind: s.kind, Waiting: s.waiting, Current: s.cur(), Started: s.started(), Ready: s.ready(), Granted: s.granted()}
 	if len(s.list) > 1 {
 		c.Last = &s.list[1]
 	}
 	if c.Current == nil {
 		return c
 	}
+	c.Applied = s.applied(c.Current)
 	c.Starting = c.Current.State == Running && s.starting(c.Current)
 	if c.Current.State == Exited && m.stage < Terminating {
 		c.Restarting = s.force || m.restarts(s, c.Current)

@@ -161,7 +161,9 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 		}
 	}
 	switch a := a.(type) {
-	case pod.Admit:
+	case pod.Resize:
+		w.story = append(w.story, "resize "+a.Container+" to "+a.To.Requests.Cpu().String())
+	case pod.Admit, pod.Grant:
 		d.Refused, d.Reason = w.refuse != "", w.refuse
 	case pod.StartSandbox:
 		w.serial++
@@ -192,7 +194,7 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 	case pod.Create:
 		w.serial++
 		c := &pod.Container{ID: fmt.Sprintf("c-%d", w.serial), Name: a.Container, Sandbox: a.Sandbox, RestartCount: a.RestartCount,
-			Hash: w.hash(a.Container), Created: w.now}
+			Hash: w.hash(a.Container), Created: w.now, Resources: a.Resources}
 		w.conts[c.ID] = c
 		w.order = append(w.order, c.ID)
 		got := *c

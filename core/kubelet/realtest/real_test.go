@@ -292,6 +292,21 @@ func TestAPodsLife(t *testing.T) {
 	}
 	nodetest.Eventually(t, "the volume follows the ConfigMap", func() bool { return w.read(p, "main", "/conf/color") == "green" })
 
+	// Resources change in place.
+	bigger := w.get("full").DeepCopy()
+	bigger.Generation++
+	bigger.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("96Mi")
+	if _, err := w.client.CoreV1().Pods("default").Update(ctx, bigger, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.until("full", "resized", func(p *corev1.Pod) bool {
+		r := p.Status.ContainerStatuses[0].Resources
+		return r != nil && r.Limits.Memory().String() == "96Mi"
+	})
+	if st, err := w.node.Engine().ContainerStatus(ctx, id(p, "main")); err != nil || st.GetResources().GetLinux().GetMemoryLimitInBytes() != 96<<20 {
+		t.Errorf("%+v %v", st.GetResources(), err)
+	}
+
 	// A kubelet that starts anew restarts nothing.
 	stop()
 	w.kubelet()

@@ -179,6 +179,7 @@ func annotations(r ContainerRequest) map[string]string {
 		pod.TerminationMessagePathAnnotation:   c.TerminationMessagePath,
 		pod.TerminationMessagePolicyAnnotation: string(c.TerminationMessagePolicy),
 		pod.KindAnnotation:                     r.Kind.String(),
+		pod.ResourcesAnnotation:                pod.EncodeResources(&c.Resources),
 	}
 	if g := p.DeletionGracePeriodSeconds; g != nil {
 		a[pod.DeletionGracePeriodAnnotation] = strconv.FormatInt(*g, 10)

@@ -165,9 +165,13 @@ func container(c *pod.ContainerView, v pod.View, node Node) corev1.ContainerStat
 	}
 	s.ImageID = cur.ImageID
 	s.ContainerID = containerID(node, cur)
-	s.User, s.Resources = cur.User, cur.Resources
-	if cur.Resources != nil {
-		s.AllocatedResources = c.Spec.Resources.Requests
+	s.User = cur.User
+	s.Resources = c.Granted.DeepCopy()
+	if cur.State == pod.Running && c.Applied != nil {
+		s.Resources = c.Applied.DeepCopy()
+	}
+	if c.Granted != nil {
+		s.AllocatedResources = c.Granted.Requests
 	}
 	if cur.StopSignal != "" {
 		sig := corev1.Signal(cur.StopSignal)
@@ -347,6 +351,7 @@ func conditions(st *corev1.PodStatus, v pod.View, prev *corev1.PodStatus, now ti
 		}
 		return
 	}
+	resizing(v, set)
 	set(sandboxReady(v))
 	set(initialized(v, st))
 	ready := containersReady(v, st)
@@ -358,9 +363,24 @@ func conditions(st *corev1.PodStatus, v pod.View, prev *corev1.PodStatus, now ti
 	}
 }
 
+// resizing tells of a change of resources that waits or is under way.
+func resizing(v pod.View, set func(corev1.PodCondition)) {
+	if r := v.Resizing; r.Pending != "" {
+		set(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: r.Pending, Message: r.Message})
+	}
+	if r := v.Resizing; r.Active && v.Stage == pod.Syncing {
+		c := corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
+		if r.Failed != "" {
+			c.Reason, c.Message = corev1.PodReasonError, r.Failed
+		}
+		set(c)
+	}
+}
+
 func owned(t corev1.PodConditionType) bool {
 	switch t {
-	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled:
+	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+		corev1.PodResizePending, corev1.PodResizeInProgress:
 		return true
 	}
 	return false

@@ -5,6 +5,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/aggregation"
 	"github.com/wasmplane/wasmplane/core/controllers/approval"
+	"github.com/wasmplane/wasmplane/core/controllers/daemonset"
 	"github.com/wasmplane/wasmplane/core/controllers/deployment"
 	"github.com/wasmplane/wasmplane/core/controllers/disruption"
 	"github.com/wasmplane/wasmplane/core/controllers/endpoints"
@@ -96,6 +97,9 @@ func list() []entry {
 		}},
 		{name: "deployment-controller", account: "deployment-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return deployment.New(e.Env, e.workers)
+		}},
+		{name: "daemonset-controller", account: "daemon-set-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
+			return daemonset.New(e.Env, e.workers)
 		}},
 		{name: "endpoints-controller", account: "endpoint-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return endpoints.New(e.Env, e.workers)

@@ -215,7 +215,12 @@ func (s *server) dnsService(ctx context.Context) error {
 		port := func(name string, protocol corev1.Protocol) corev1.ServicePort {
 			return corev1.ServicePort{Name: name, Protocol: protocol, Port: 53, TargetPort: intstr.FromInt32(53)}
 		}
-		_, err := s.internal.Kube.CoreV1().Services(metav1.NamespaceSystem).Create(ctx, &corev1.Service{
+		api := s.internal.Kube.CoreV1().Services(metav1.NamespaceSystem)
+		if _, err := api.Get(ctx, dnsServiceName, metav1.GetOptions{}); err == nil {
+			<-ctx.Done()
+			return nil
+		}
+		_, err := api.Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: metav1.NamespaceSystem, Name: dnsServiceName,
 				Labels: map[string]string{"k8s-app": dnsServiceName, "kubernetes.io/name": "CoreDNS"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
@@ -109,6 +110,11 @@ func (p *plugins) tell(ctx context.Context) error {
 	}
 }
 
+// settle is how long the configuration has to be left alone before it is read:
+// whoever truncates and writes it again must not be caught in between, since half a
+// file may well be a good one with fewer plugins.
+const settle = 100 * time.Millisecond
+
 // followFile applies the plugins of the configuration file when it changes. The
 // folder is watched, because editors replace files.
 func (p *plugins) followFile(ctx context.Context) error {
@@ -125,6 +131,9 @@ func (p *plugins) followFile(ctx context.Context) error {
 	if err := w.Add(filepath.Dir(file)); err != nil {
 		return fmt.Errorf("watch %s: %w", file, err)
 	}
+	quiet := time.NewTimer(0)
+	defer quiet.Stop()
+	<-quiet.C
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,8 +142,10 @@ func (p *plugins) followFile(ctx context.Context) error {
 			p.o.Logger.Warn("changes of the configuration may have been missed", "file", file, "error", err)
 		case e := <-w.Events:
 			if filepath.Clean(e.Name) == filepath.Clean(file) && !e.Has(fsnotify.Remove) {
-				p.reload(ctx, file)
+				quiet.Reset(settle)
 			}
+		case <-quiet.C:
+			p.reload(ctx, file)
 		}
 	}
 }

@@ -80,9 +80,6 @@ func compile(v *point.Version) *matcher {
 		errs = append(errs, err)
 		return sel
 	}
-	if v.Err != nil { // not loaded, perhaps because of what follows: it fails for all that the rules match
-		return m
-	}
 	m.namespace, m.object = selector(match.NamespaceSelector), selector(match.ObjectSelector)
 	for _, c := range match.Conditions {
 		program, err := compileCEL(c.Expression)
@@ -92,7 +89,11 @@ func compile(v *point.Version) *matcher {
 		}
 		m.conditions = append(m.conditions, condition{c.Name, program})
 	}
-	m.err = errors.Join(errs...)
+	if v.Err == nil {
+		m.err = errors.Join(errs...)
+	}
+	// A version that is not loaded, perhaps because of a mistake in what was just
+	// read, fails for all that the rest matches, and for nothing beyond.
 	return m
 }
 

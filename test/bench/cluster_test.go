@@ -331,14 +331,17 @@ func (c *cluster) writeConfig(text string) {
 	c.flags = append(c.flags, "--config", file)
 }
 
-// demoPlugins is the configuration of `make run`, with its modules' paths made absolute.
-func demoPlugins(t testing.TB) string {
+// plugins are a configuration that loads some; $WASM is the folder of their modules.
+type plugins struct{ what, config string }
+
+// demoPlugins are those of `make run`.
+func demoPlugins(t testing.TB) plugins {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(built.root, "configs", "demo", "config.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.ReplaceAll(string(text), "../../build/wasm", "$WASM")
+	return plugins{"the demo's 4 plugins", strings.ReplaceAll(string(text), "../../build/wasm", "$WASM")}
 }
 
 // output keeps what a process prints, and wakes who waits for more.

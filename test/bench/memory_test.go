@@ -8,17 +8,17 @@ import (
 // BenchmarkIdle is the memory of a process that has nothing to do.
 func BenchmarkIdle(b *testing.B) {
 	for b.Loop() {
-		measureIdle(b, 45*time.Second).publish(b)
+		measureIdle(b, demoPlugins(b), 45*time.Second).publish(b)
 	}
 }
 
 // measureIdle starts clusters, leaves them alone for a while, and looks at their
 // processes. containerd is a process of its own, and not counted.
-func measureIdle(t testing.TB, settle time.Duration) *report {
+func measureIdle(t testing.TB, with plugins, settle time.Duration) *report {
 	r := newReport("Memory of the idle process, containerd apart", "", "RSS", "anonymous", "file", "peak RSS", "CPU while idle", "aim (RSS)")
 	for _, way := range []struct{ name, unit, nodes, config string }{
 		{"real node", "real", "real", ""},
-		{"real node, the demo's 4 plugins", "real-plugins", "real", demoPlugins(t)},
+		{"real node, " + with.what, "real-plugins", "real", with.config},
 		{"3 simulated nodes", "simulated-3", "simulated:3", ""},
 	} {
 		func() {

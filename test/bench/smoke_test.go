@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -9,12 +8,14 @@ import (
 // TestBenchSmoke runs every measurement once, small, and asserts nothing but that
 // it gives figures.
 func TestBenchSmoke(t *testing.T) {
+	// One small plugin: compiling Go's runtime takes seconds.
+	small := plugins{"1 plugin", pluginConfig([]way{{namespace: "default", validate: true}})}
 	for name, measure := range map[string]func(t *testing.T) *report{
 		"pods":      func(t *testing.T) *report { return measurePods(t, 1, 1, 2) },
-		"start":     func(t *testing.T) *report { return measureStart(t, 1, 50) },
-		"idle":      func(t *testing.T) *report { return measureIdle(t, time.Second) },
+		"start":     func(t *testing.T) *report { return measureStart(t, small, 1, 50) },
+		"idle":      func(t *testing.T) *report { return measureIdle(t, small, time.Second) },
 		"simulated": func(t *testing.T) *report { return measureSimulated(t, 5, 20, 100*time.Millisecond) },
-		"plugins":   func(t *testing.T) *report { return measurePlugins(t, 10) },
+		"plugins":   func(t *testing.T) *report { return measurePlugins(t, pluginWays[:2], 10) },
 		"trace":     func(t *testing.T) *report { return measureTrace(t, 100) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -24,7 +25,7 @@ func TestBenchSmoke(t *testing.T) {
 				t.Error("no figures")
 			}
 			for unit, v := range r.metrics {
-				if v <= 0 && !strings.HasPrefix(unit, "us/") {
+				if v <= 0 {
 					t.Errorf("%s is %v", unit, v)
 				}
 			}

@@ -19,7 +19,7 @@ import (
 // directory, and warm with 10,000 objects.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
-		measureStart(b, 5, 10_000).publish(b)
+		measureStart(b, demoPlugins(b), 5, 10_000).publish(b)
 	}
 }
 
@@ -36,7 +36,7 @@ func (s *starts) take(c *cluster) {
 	s.parts = c.parts()
 }
 
-func measureStart(t testing.TB, rounds, objects int) *report {
+func measureStart(t testing.TB, with plugins, rounds, objects int) *report {
 	r := newReport("Start to ready, a real node with its containerd", "", "starts", "ready: median", "worst", "node Ready", "aim")
 	row := func(what, unit, aim string, s starts) {
 		r.row(what, fmt.Sprint(len(s.ready)), short(s.ready.median()), short(s.ready.quantile(1)), short(s.node.median()), aim)
@@ -44,7 +44,6 @@ func measureStart(t testing.TB, rounds, objects int) *report {
 		r.note("%s, the last: %s", what, s.parts)
 	}
 	var empty, compiled, cached, warm starts
-	plugins := demoPlugins(t)
 	for range rounds { // turn by turn
 		func() {
 			c := newCluster(t, "--nodes", "real")
@@ -55,7 +54,7 @@ func measureStart(t testing.TB, rounds, objects int) *report {
 		func() {
 			c := newCluster(t, "--nodes", "real")
 			defer c.purge()
-			c.writeConfig(plugins)
+			c.writeConfig(with.config)
 			compiled.take(c)
 			c.stop()
 			if err := execute("cp", "-a", filepath.Join(c.data, "plugin-cache"), cache); err != nil {
@@ -65,7 +64,7 @@ func measureStart(t testing.TB, rounds, objects int) *report {
 		func() {
 			c := newCluster(t, "--nodes", "real")
 			defer c.purge()
-			c.writeConfig(plugins)
+			c.writeConfig(with.config)
 			if err := os.MkdirAll(c.data, 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -83,8 +82,8 @@ func measureStart(t testing.TB, rounds, objects int) *report {
 		warm.take(c)
 	}
 	row("empty, no plugins", "start-empty", "3s", empty)
-	row("empty, the demo's 4 plugins, first compile", "start-plugins-first", "", compiled)
-	row("empty, the demo's 4 plugins, compiled before", "start-plugins-cached", "3s", cached)
+	row("empty, "+with.what+", first compile", "start-plugins-first", "", compiled)
+	row("empty, "+with.what+", compiled before", "start-plugins-cached", "3s", cached)
 	row(fmt.Sprintf("warm, %d objects, containerd adopted", objects), "start-warm", "2s", warm)
 	return r
 }

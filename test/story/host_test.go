@@ -23,6 +23,7 @@ func leftovers(cluster, dir string) error {
 	for what, found := range map[string][]string{
 		"links":     matching("/sys/class/net/" + id + "*"),
 		"cgroups":   cgroups(id),
+		"sockets":   matching("/run/" + id + "*"),
 		"tables":    lines(id+"-", "nft", "list", "tables"),
 		"mounts":    mounts(dir),
 		"processes": processes(dir),

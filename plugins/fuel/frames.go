@@ -1,5 +1,7 @@
 package fuel
 
+import "fmt"
+
 // measureFrames decides which functions count their frames: those that can call
 // themselves, over however many others, and all of them where even calls without
 // recursion could pile up more than half of the stack budget.
@@ -21,6 +23,7 @@ func (m *module) measureFrames() error {
 		}
 	}
 	size := make([]int64, n+1)
+	cost := uint64(0)
 	for i, b := range m.bodies {
 		seen := map[int32]bool{}
 		add := func(to int32) {
@@ -43,6 +46,10 @@ func (m *module) measureFrames() error {
 			return err
 		}
 		m.loops[i] = found.loops
+		one := found.compileCost(m.types[m.funcTypes[i]].params, len(m.mutable))
+		if cost += one; one > m.opts.FunctionCost || cost > m.opts.CompileCost {
+			return fmt.Errorf("function %d is too expensive to compile: it has %d blocks, nested %d deep, %d locals and %d calls, and the module has %d mutable globals", m.imported+uint32(i), found.blocks, found.depth, found.locals, found.calls, len(m.mutable))
+		}
 		if found.weight > 0 && found.weight <= leafWeight {
 			m.leaves[i] = found.weight
 		}

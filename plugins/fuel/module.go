@@ -39,7 +39,8 @@ type Options struct {
 	TableEntries uint32 // most entries of a table; default 1<<18
 	Functions    uint32 // most functions; default 1<<17
 	BodyBytes    uint32 // longest function body; default 1 MiB
-	CompileCost  uint64 // bound of what the compiler has to chew; default 1<<26
+	FunctionCost uint64 // bound of what the compiler has to do for one function; default 1<<19, about a second
+	CompileCost  uint64 // the same for all of them; default 1<<23
 	// ExportGlobals exports every mutable global, so that a host can put an
 	// instance back to an earlier state.
 	ExportGlobals bool
@@ -58,8 +59,11 @@ func (o Options) withDefaults() Options {
 	if o.StackBytes == 0 {
 		o.StackBytes = 1 << 20
 	}
+	if o.FunctionCost == 0 {
+		o.FunctionCost = 1 << 19
+	}
 	if o.CompileCost == 0 {
-		o.CompileCost = 1 << 26
+		o.CompileCost = 1 << 23
 	}
 	return o
 }
@@ -294,7 +298,7 @@ func (m *module) readBodies() error {
 		// Every call makes the compiler reload every mutable global.
 		cost += uint64(len(body)) * uint64(1+len(m.mutable)/8)
 	}
-	if cost > m.opts.CompileCost {
+	if cost > 8*m.opts.CompileCost {
 		return fmt.Errorf("%d bytes of code with %d mutable globals are too expensive to compile", len(m.sections[secCode]), len(m.mutable))
 	}
 	return r.err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +18,23 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 )
 
-type machine struct{ facts node.Facts }
+type machine struct {
+	mu    sync.Mutex
+	facts node.Facts
+}
 
-func (m *machine) Facts(context.Context) (*node.Facts, error) { return &m.facts, nil }
+func (m *machine) Facts(context.Context) (*node.Facts, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.facts
+	return &f, nil
+}
+
+func (m *machine) press(by map[corev1.NodeConditionType]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.facts.Pressure = by
+}
 
 func registrar(t *testing.T, client *fake.Clientset, m *machine) *node.Registrar {
 	t.Helper()
@@ -88,7 +103,7 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 		if got := statusWrites(client); got != 1 {
 			t.Errorf("%d writes in 6 minutes, want 1", got)
 		}
-		m.facts.Pressure = map[corev1.NodeConditionType]string{corev1.NodeMemoryPressure: "it is tight"}
+		m.press(map[corev1.NodeConditionType]string{corev1.NodeMemoryPressure: "it is tight"})
 		time.Sleep(11 * time.Second)
 		if c := condition(t, client, corev1.NodeMemoryPressure); c.Status != corev1.ConditionTrue || c.Message != "it is tight" {
 			t.Errorf("%+v", c)

@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
 )
 
@@ -100,6 +101,9 @@ func list() []entry {
 		}},
 		{name: "daemonset-controller", account: "daemon-set-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return daemonset.New(e.Env, e.workers)
+		}},
+		{name: "statefulset-controller", account: "statefulset-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return statefulset.New(e.Env, e.workers)
 		}},
 		{name: "endpoints-controller", account: "endpoint-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return endpoints.New(e.Env, e.workers)

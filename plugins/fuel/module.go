@@ -197,9 +197,16 @@ func (m *module) section(id int) *reader {
 	return &reader{b: []byte{0}}
 }
 
+// maxTypes bounds function types: the engine remembers each that it has ever seen.
+const maxTypes = 1 << 14
+
 func (m *module) readTypes() error {
 	r := m.section(secType)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
+	n := r.u32()
+	if n > maxTypes {
+		return fmt.Errorf("%d types: at most %d are allowed", n, maxTypes)
+	}
+	for ; n > 0 && r.err == nil; n-- {
 		if r.byte() != 0x60 {
 			r.fail("unknown form of type")
 		}

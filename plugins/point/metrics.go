@@ -3,6 +3,7 @@ package point
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,12 +46,38 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func (m *Metrics) observe(c *Call, pt abi.Point, decision string) {
-	name, point := c.Plugin.name, string(pt)
-	m.calls.WithLabelValues(name, point, decision).Inc()
-	m.duration.WithLabelValues(name, point).Observe(c.Usage.Duration.Seconds())
-	m.fuel.WithLabelValues(name, point).Add(float64(c.Usage.Fuel))
-	m.memory.WithLabelValues(name).Set(float64(c.Usage.Memory))
+// series are the metrics of one plugin at one point, looked up once: a look-up by
+// labels costs as much as a small policy.
+type series struct {
+	duration prometheus.Observer
+	fuel     prometheus.Counter
+	memory   prometheus.Gauge
+	calls    sync.Map // decision -> prometheus.Counter
+}
+
+func (p *Plugin) seriesAt(pt abi.Point) *series {
+	if s, ok := p.series.Load(pt); ok {
+		return s.(*series)
+	}
+	m, point := p.metrics, string(pt)
+	s, _ := p.series.LoadOrStore(pt, &series{
+		duration: m.duration.WithLabelValues(p.name, point),
+		fuel:     m.fuel.WithLabelValues(p.name, point),
+		memory:   m.memory.WithLabelValues(p.name),
+	})
+	return s.(*series)
+}
+
+func (p *Plugin) observe(c *Call, pt abi.Point, decision string) {
+	s := p.seriesAt(pt)
+	calls, ok := s.calls.Load(decision)
+	if !ok {
+		calls, _ = s.calls.LoadOrStore(decision, p.metrics.calls.WithLabelValues(p.name, string(pt), decision))
+	}
+	calls.(prometheus.Counter).Inc()
+	s.duration.Observe(c.Usage.Duration.Seconds())
+	s.fuel.Add(float64(c.Usage.Fuel))
+	s.memory.Set(float64(c.Usage.Memory))
 	if c.Err == nil {
 		return
 	}
@@ -59,7 +86,7 @@ func (m *Metrics) observe(c *Call, pt abi.Point, decision string) {
 	if errors.As(c.Err, &f) {
 		kind = string(f.Kind)
 	}
-	m.failures.WithLabelValues(name, point, kind).Inc()
+	p.metrics.failures.WithLabelValues(p.name, string(pt), kind).Inc()
 }
 
 // Forget drops the series of a plugin that is gone.

@@ -76,6 +76,7 @@ type Plugin struct {
 	name    string
 	current atomic.Pointer[Version]
 	metrics *Metrics
+	series  sync.Map // abi.Point -> *series
 	Stats   Stats
 }
 
@@ -203,7 +204,7 @@ func (c *Call) Record(ctx context.Context, pt abi.Point, o Outcome) {
 	if o.Decision == "deny" {
 		s.Denials.Add(1)
 	}
-	c.Plugin.metrics.observe(c, pt, o.Decision)
+	c.Plugin.observe(c, pt, o.Decision)
 	parent := oteltrace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return

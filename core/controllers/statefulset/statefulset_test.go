@@ -61,7 +61,8 @@ func (j *journal) react(verb string) clienttesting.ReactionFunc {
 		defer j.mu.Unlock()
 		switch action := a.(type) {
 		case clienttesting.CreateAction:
-			if pod, ok := action.GetObject().(*corev1.Pod); ok {
+			// A second try from a stale cache is refused, for the name is taken.
+			if pod, ok := action.GetObject().(*corev1.Pod); ok && !slices.Contains(j.entries, verb+pod.Name+"="+pod.Spec.Containers[0].Image) {
 				j.entries = append(j.entries, verb+pod.Name+"="+pod.Spec.Containers[0].Image)
 			}
 		case clienttesting.DeleteAction:

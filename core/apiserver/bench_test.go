@@ -1,12 +1,17 @@
 package apiserver_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,13 +112,78 @@ func BenchmarkGetPod(b *testing.B) {
 	}
 }
 
+// discard is an answer that nobody keeps.
+type discard struct {
+	header http.Header
+	size   int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(int)             {}
+func (d *discard) Write(p []byte) (int, error) { d.size += len(p); return len(p), nil }
+
 func BenchmarkList1000Pods(b *testing.B) {
 	h := benchServer(b)
 	pad := strings.Repeat("x", 3000)
 	for i := range 1000 {
 		do(b, h, "POST", "/api/v1/namespaces/bench/pods", "application/json", fmt.Sprintf(benchPod, i, pad), 201)
 	}
-	for b.Loop() {
-		do(b, h, "GET", "/api/v1/namespaces/bench/pods", "", "", 200)
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+		b.Run(accept, func(b *testing.B) {
+			for b.Loop() {
+				req := httptest.NewRequestWithContext(genericrequest.WithUser(b.Context(), &user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
+					"GET", "/api/v1/namespaces/bench/pods", nil)
+				req.Header.Set("Accept", accept)
+				w := &discard{header: http.Header{}}
+				h.ServeHTTP(w, req)
+				b.SetBytes(int64(w.size))
+			}
+		})
 	}
+}
+
+// watcher counts the events that it is sent.
+type watcher struct {
+	discard
+	events atomic.Int64
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	w.events.Add(int64(bytes.Count(p, []byte(`{"type":"`))))
+	return len(p), nil
+}
+
+func (w *watcher) Flush() {}
+
+// BenchmarkWatch100 is one update that a hundred watchers see.
+func BenchmarkWatch100(b *testing.B) {
+	h := benchServer(b)
+	do(b, h, "POST", "/api/v1/namespaces/bench/pods", "application/json", fmt.Sprintf(benchPod, 0, strings.Repeat("x", 3000)), 201)
+	ctx, cancel := context.WithCancel(b.Context())
+	var running sync.WaitGroup
+	watchers := make([]*watcher, 100)
+	for i := range watchers {
+		w := &watcher{discard: discard{header: http.Header{}}}
+		watchers[i] = w
+		running.Go(func() {
+			h.ServeHTTP(w, httptest.NewRequestWithContext(genericrequest.WithUser(ctx, &user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
+				"GET", "/api/v1/namespaces/bench/pods?watch=1", nil))
+		})
+	}
+	seen := int64(1)
+	all := func() {
+		for _, w := range watchers {
+			for w.events.Load() < seen {
+				runtime.Gosched()
+			}
+		}
+	}
+	all()
+	for b.Loop() {
+		do(b, h, "PATCH", "/api/v1/namespaces/bench/pods/pod-0", "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, seen), 200)
+		seen++
+		all()
+	}
+	cancel()
+	running.Wait()
 }

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -10,7 +11,9 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/status"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -73,6 +76,12 @@ func (k *Kubelet) reserve(p *corev1.Pod, node *corev1.Node) verdict {
 	}
 	if arch, ok := p.Spec.NodeSelector[corev1.LabelOSStable]; ok && arch != node.Labels[corev1.LabelOSStable] {
 		return refuse("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+	}
+	if v := sysctls(p); v.refused {
+		return v
+	}
+	if v := underPressure(p, node); v.refused {
+		return v
 	}
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); err != nil || !ok {
 		return refuse("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
@@ -174,4 +183,52 @@ func hostPorts(p *corev1.Pod) []corev1.ContainerPort {
 	collect(p.Spec.Containers, true)
 	collect(p.Spec.InitContainers, false)
 	return out
+}
+
+// safeSysctls are namespaced, and cannot harm the node or another pod.
+var safeSysctls = map[string]bool{
+	"kernel.shm_rmid_forced": true, "net.ipv4.ip_local_port_range": true, "net.ipv4.tcp_syncookies": true, "net.ipv4.ping_group_range": true,
+	"net.ipv4.ip_unprivileged_port_start": true, "net.ipv4.ip_local_reserved_ports": true, "net.ipv4.tcp_keepalive_time": true,
+	"net.ipv4.tcp_fin_timeout": true, "net.ipv4.tcp_keepalive_intvl": true, "net.ipv4.tcp_keepalive_probes": true,
+	"net.ipv4.tcp_rmem": true, "net.ipv4.tcp_wmem": true,
+}
+
+func sysctls(p *corev1.Pod) verdict {
+	if p.Spec.SecurityContext == nil {
+		return verdict{}
+	}
+	for _, s := range p.Spec.SecurityContext.Sysctls {
+		name := strings.ReplaceAll(s.Name, "/", ".")
+		if !safeSysctls[name] {
+			return refuse("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
+		}
+		if pod.HostNetwork(p) && strings.HasPrefix(name, "net.") {
+			return refuse("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
+		}
+	}
+	return verdict{}
+}
+
+// underPressure keeps off a node that is short of something those pods that would be the first to go.
+func underPressure(p *corev1.Pod, node *corev1.Node) verdict {
+	if evict.Critical(p) {
+		return verdict{}
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type {
+		case corev1.NodeMemoryPressure:
+			taint := &corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
+			if status.QOS(p) != corev1.PodQOSBestEffort || corev1helpers.TolerationsTolerateTaint(klog.Background(), p.Spec.Tolerations, taint, true) {
+				continue
+			}
+		case corev1.NodeDiskPressure, corev1.NodePIDPressure:
+		default:
+			continue
+		}
+		return refuse(evict.Reason, "The node had condition: [%s]. ", c.Type)
+	}
+	return verdict{}
 }

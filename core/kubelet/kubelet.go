@@ -88,6 +88,8 @@ type Config struct {
 	Delays pod.Options
 	// Resync is how often everything is listed afresh (5 minutes if zero).
 	Resync time.Duration
+	// Upkeep is how often logs, images and shortages are looked at (10 s if zero).
+	Upkeep time.Duration
 	// LogRotation bounds what containers' logs take.
 	LogRotation logs.Rotation
 	// ParallelPulls bounds pulls of images (5 if zero).
@@ -116,6 +118,9 @@ func (c *Config) check() error {
 	}
 	if c.Resync <= 0 {
 		c.Resync = slowResync
+	}
+	if c.Upkeep <= 0 {
+		c.Upkeep = tendEvery
 	}
 	return nil
 }

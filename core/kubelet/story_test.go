@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
 )
 
@@ -271,5 +273,66 @@ func TestASandboxThatDiesIsReplaced(t *testing.T) {
 	})
 	if before.Status.PodIP == after.Status.PodIP {
 		t.Errorf("the address %s stayed", after.Status.PodIP)
+	}
+}
+
+// tight is a machine that is short of memory when told so.
+type tight struct {
+	*simulated.Ground
+	mu    sync.Mutex
+	short []node.Short
+}
+
+func (g *tight) set(s ...node.Short) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.short = s
+}
+
+func (g *tight) Facts(ctx context.Context) (*node.Facts, error) {
+	f, err := g.Ground.Facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := *f
+	c.Short = g.short
+	return &c, nil
+}
+
+func TestPodsAreEvictedOneByOne(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	g := &tight{Ground: simulated.NewGround(simulated.GroundConfig{Name: "n1", Address: "127.0.0.1"})}
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Ground, c.Upkeep = g, 20*time.Millisecond })
+	high := int32(100)
+	w.create("n1", "low")
+	w.create("n1", "high", func(p *corev1.Pod) { p.Spec.Priority = &high })
+	w.until("low", "running", running)
+	w.until("high", "running", running)
+	g.set(node.Short{Resource: corev1.ResourceMemory, Threshold: resource.MustParse("100Mi"), Available: resource.MustParse("50Mi")})
+	low := w.until("low", "evicted", phase(corev1.PodFailed))
+	g.set()
+	if low.Status.Reason != "Evicted" || !strings.HasPrefix(low.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi.") ||
+		!slices.ContainsFunc(low.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget && c.Reason == "TerminationByKubelet"
+		}) {
+		t.Errorf("%+v", low.Status)
+	}
+	if msg := w.event("low", "Evicted"); msg != low.Status.Message {
+		t.Errorf("event %q", msg)
+	}
+}
+
+func TestForbiddenSysctls(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine())
+	w.create("n1", "bad", func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
+	})
+	if p := w.until("bad", "failed", phase(corev1.PodFailed)); p.Status.Reason != "SysctlForbidden" || p.Status.Message != `Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted` {
+		t.Errorf("%q %q", p.Status.Reason, p.Status.Message)
 	}
 }

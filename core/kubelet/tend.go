@@ -21,7 +21,7 @@ type disk interface {
 
 // tend keeps logs and images within bounds until ctx ends.
 func (k *Kubelet) tend(ctx context.Context) error {
-	t := time.NewTicker(tendEvery)
+	t := time.NewTicker(k.cfg.Upkeep)
 	defer t.Stop()
 	collect := k.collector()
 	var collected time.Time
@@ -31,6 +31,7 @@ func (k *Kubelet) tend(ctx context.Context) error {
 			return nil
 		case now := <-t.C:
 			k.rotateLogs(ctx, now)
+			k.relieve(ctx)
 			if collect != nil && now.Sub(collected) >= collectEvery {
 				collected = now
 				removed, err := collect.Collect(ctx, now)

@@ -41,6 +41,8 @@ type worker struct {
 	// began is when the pod was first seen; running is told of once.
 	began time.Time
 	ran   bool
+	// evicted and ended pods are not evicted again.
+	evicted, ended bool
 }
 
 func newWorker(k *Kubelet, p *corev1.Pod, found pod.Snapshot) *worker {
@@ -186,6 +188,7 @@ func (w *worker) report(ctx context.Context) {
 	}
 	w.closeEnds()
 	w.noteLogs(&v)
+	w.ended = v.Stage >= pod.Ended
 	w.mu.Unlock()
 	if v.Stage == pod.New {
 		return

@@ -65,6 +65,7 @@ func (g *Ground) Facts(context.Context) (*node.Facts, error) {
 	less(corev1.ResourceEphemeralStorage, *resource.NewQuantity(size/100*evictDiskShare, resource.BinarySI))
 	if avail, ok := mem["MemAvailable"]; ok && avail < evictMemory {
 		f.Pressure[corev1.NodeMemoryPressure] = "kubelet has insufficient memory available"
+		f.Short = append(f.Short, node.Short{Resource: corev1.ResourceMemory, Threshold: *resource.NewQuantity(evictMemory, resource.BinarySI), Available: *resource.NewQuantity(avail, resource.BinarySI)})
 	}
 	if disk.Blocks > 0 && disk.Bavail*100/disk.Blocks < evictDiskShare || disk.Files > 0 && disk.Ffree*100/disk.Files < evictInodes {
 		f.Pressure[corev1.NodeDiskPressure] = "kubelet has disk pressure"

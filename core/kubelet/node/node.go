@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -43,6 +44,14 @@ type Facts struct {
 	Info                  corev1.NodeSystemInfo
 	// Pressure by condition: the message of those that are under it.
 	Pressure map[corev1.NodeConditionType]string
+	// Short are the resources behind it that pods can give back.
+	Short []Short
+}
+
+// Short is a resource that the machine is short of.
+type Short struct {
+	Resource             corev1.ResourceName
+	Threshold, Available resource.Quantity
 }
 
 // Config of a Registrar.

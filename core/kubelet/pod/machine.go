@@ -46,6 +46,8 @@ type Machine struct {
 type End struct {
 	Reason, Message string
 	Grace           *int64
+	// Disrupted tells that it was for the node's sake, not the pod's own doing.
+	Disrupted bool
 }
 
 type task struct {
@@ -382,7 +384,7 @@ func (m *Machine) apply(ev Event) {
 		m.probed(ev)
 	case Evicted:
 		if m.end == nil && m.stage < Terminating {
-			m.end = &End{Reason: ev.Reason, Message: ev.Message, Grace: ev.Grace}
+			m.end = &End{Reason: ev.Reason, Message: ev.Message, Grace: ev.Grace, Disrupted: true}
 		}
 	case Done:
 		m.done(ev)

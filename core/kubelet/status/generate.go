@@ -358,6 +358,9 @@ func conditions(st *corev1.PodStatus, v pod.View, prev *corev1.PodStatus, now ti
 	set(podReady(v, st, ready))
 	set(ready)
 	set(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	if v.End != nil && v.End.Disrupted && find(st.Conditions, corev1.DisruptionTarget) == nil {
+		set(corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: v.End.Message})
+	}
 	if d := find(prev.Conditions, corev1.DisruptionTarget); d != nil && find(st.Conditions, corev1.DisruptionTarget) == nil {
 		st.Conditions = append(st.Conditions, *d)
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/aggregation"
 	"github.com/wasmplane/wasmplane/core/controllers/approval"
+	"github.com/wasmplane/wasmplane/core/controllers/cronjob"
 	"github.com/wasmplane/wasmplane/core/controllers/daemonset"
 	"github.com/wasmplane/wasmplane/core/controllers/deployment"
 	"github.com/wasmplane/wasmplane/core/controllers/disruption"
@@ -113,6 +114,9 @@ func list() []entry {
 		}},
 		{name: "job-controller", account: "job-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return job.New(e.Env, e.workers)
+		}},
+		{name: "cronjob-controller", account: "cronjob-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return cronjob.New(e.Env, e.workers)
 		}},
 		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return ttlafterfinished.New(e.Env, e.workers)

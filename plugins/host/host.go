@@ -93,6 +93,9 @@ func (h *Host) openCache() error {
 			return fmt.Errorf("protect the directory of compiled plugins: %w", err)
 		}
 	}
+	if err := prune(h.cfg.CacheDir, cacheFull, cacheLeft); err != nil {
+		h.cfg.Logger.Warn("could not clear out the directory of compiled plugins", "directory", h.cfg.CacheDir, "error", err)
+	}
 	cache, err := wazero.NewCompilationCacheWithDir(h.cfg.CacheDir)
 	if err != nil {
 		return fmt.Errorf("open the directory of compiled plugins %s: %w", h.cfg.CacheDir, err)

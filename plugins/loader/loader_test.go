@@ -114,6 +114,7 @@ plugins:
 			labelled := pod("nginx:1.14.2", map[string]string{"team": "x", "app": "web"})
 			r := admissiontest.Creating("pods", labelled)
 			b.ReportAllocs()
+			defer cpuTime(b)()
 			for b.Loop() {
 				var err error
 				if m, ok := p.(admission.Mutator); ok {

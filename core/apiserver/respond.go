@@ -173,12 +173,7 @@ func (s *Server) writeObject(w http.ResponseWriter, req *http.Request, f format,
 		return
 	}
 	if f.table() {
-		internal, err := registry.Internal(o)
-		if err != nil {
-			s.fail(w, req, err)
-			return
-		}
-		s.writeTable(w, req, f, code, r, metav1.ListMeta{}, []runtime.Object{internal}, o.Kind().Version)
+		s.writeTable(w, req, f, code, r, metav1.ListMeta{}, []*object.Object{o})
 		return
 	}
 	versioned, err := o.Versioned()
@@ -199,19 +194,21 @@ func (s *Server) writeObject(w http.ResponseWriter, req *http.Request, f format,
 	s.writeMeta(w, req, f, code, partial)
 }
 
-func (s *Server) writeTable(w http.ResponseWriter, req *http.Request, f format, code int, r *registry.Registry, list metav1.ListMeta, internal []runtime.Object, version string) {
+func (s *Server) writeTable(w http.ResponseWriter, req *http.Request, f format, code int, r *registry.Registry, list metav1.ListMeta, objects []*object.Object) {
 	options, err := s.cfg.Contract.TableOptions(req.URL.Query())
 	if err != nil {
 		s.fail(w, req, err)
 		return
 	}
-	table, err := s.cfg.Contract.Table(req.Context(), r.Resource(), api.TableRequest{Version: version, TableOptions: *options, ListMeta: list}, internal)
-	if err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
-		return
+	pieces, err := s.tableOf(req.Context(), tableCall{resource: r.Resource(), options: options, kind: f.convert}, list, objects)
+	switch {
+	case err != nil:
+		s.fail(w, req, err)
+	case f.mediaType == object.YAML || f.pretty:
+		s.writeText(w, req, f, code, bytes.Join(pieces, nil))
+	default:
+		s.writeBytes(w, req, object.JSON, code, pieces...)
 	}
-	table.SetGroupVersionKind(f.convert)
-	s.writeJSON(w, req, f, code, table)
 }
 
 // protoMessage is a meta object that has a protobuf form.
@@ -270,7 +267,7 @@ func (s *Server) writeList(w http.ResponseWriter, req *http.Request, f format, r
 	var err error
 	switch {
 	case f.table():
-		s.writeListTable(w, req, f, r, version, list, items)
+		s.writeTable(w, req, f, http.StatusOK, r, list, items)
 		return
 	case f.partial():
 		s.writePartialList(w, req, f, list, items)
@@ -288,18 +285,6 @@ func (s *Server) writeList(w http.ResponseWriter, req *http.Request, f format, r
 	default:
 		s.writeBytes(w, req, f.mediaType, http.StatusOK, pieces...)
 	}
-}
-
-func (s *Server) writeListTable(w http.ResponseWriter, req *http.Request, f format, r *registry.Registry, version string, list metav1.ListMeta, items []*object.Object) {
-	internal := make([]runtime.Object, len(items))
-	for i, o := range items {
-		var err error
-		if internal[i], err = registry.Internal(o); err != nil {
-			s.fail(w, req, err)
-			return
-		}
-	}
-	s.writeTable(w, req, f, http.StatusOK, r, list, internal, version)
 }
 
 func (s *Server) writePartialList(w http.ResponseWriter, req *http.Request, f format, list metav1.ListMeta, items []*object.Object) {

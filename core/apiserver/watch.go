@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wasmplane/wasmplane/core/api"
@@ -136,11 +135,7 @@ func (e *watchEncoder) encode(ctx context.Context, event watchcache.Event) (watc
 func (e *watchEncoder) object(ctx context.Context, o *object.Object) ([]byte, error) {
 	switch {
 	case e.f.table():
-		internal, err := registry.Internal(o)
-		if err != nil {
-			return nil, err
-		}
-		return e.row(ctx, internal)
+		return e.row(ctx, o)
 	case e.f.partial():
 		versioned, err := o.Versioned()
 		if err != nil {
@@ -164,14 +159,13 @@ func (e *watchEncoder) mediaType() string {
 	return object.JSON
 }
 
-func (e *watchEncoder) row(ctx context.Context, internal runtime.Object) ([]byte, error) {
-	table, err := e.call.s.cfg.Contract.Table(ctx, e.call.res, api.TableRequest{Version: e.call.info.APIVersion, TableOptions: *e.table}, []runtime.Object{internal})
+func (e *watchEncoder) row(ctx context.Context, o *object.Object) ([]byte, error) {
+	pieces, err := e.call.s.tableOf(ctx, tableCall{resource: e.call.res, options: e.table, kind: e.f.convert}, metav1.ListMeta{}, []*object.Object{o})
 	if err != nil {
 		return nil, err
 	}
 	e.table.NoHeaders = true // the columns are told once
-	table.SetGroupVersionKind(e.f.convert)
-	return json.Marshal(table)
+	return bytes.Join(pieces, nil), nil
 }
 
 func (e *watchEncoder) meta(o protoMessage) ([]byte, error) {
@@ -197,6 +191,11 @@ func (e *watchEncoder) bookmark(ctx context.Context, event watchcache.Event) ([]
 	m.SetResourceVersion(registry.FormatRevision(event.Revision))
 	if event.InitialEnd {
 		m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	if e.f.table() && e.table.IncludeObject == metav1.IncludeNone {
+		// A bookmark is nothing but its metadata.
+		e.table.IncludeObject = metav1.IncludeMetadata
+		defer func() { e.table.IncludeObject = metav1.IncludeNone }()
 	}
 	return e.object(ctx, object.FromVersioned(codec, o))
 }

@@ -247,13 +247,7 @@ func (w *worker) pull(ctx context.Context, p *corev1.Pod, a pod.Pull) pod.Done {
 		return pod.Done{Err: errors.New("no such container")}
 	}
 	ctx, span := w.k.span(ctx, "image", p, attribute.String("k8s.container.name", c.Name), attribute.String("container.image.name", c.Image))
-	sandbox, _ := spec.Sandbox(p, 0, w.at(), w.k.cluster())
-	handler, _ := w.k.runtimeHandler(ctx, p)
-	ref, err := w.k.puller.Ensure(ctx, pull.Request{
-		Image: c.Image, Policy: c.ImagePullPolicy, Annotations: p.Annotations, Sandbox: sandbox, Handler: handler,
-		Credentials: func(ctx context.Context) *pull.Keyring { return w.k.keyring(ctx, p) },
-		Tell:        func(kind, reason, msg string) { w.k.tell(p, c.Name, kind, reason, msg) },
-	})
+	ref, err := w.ensure(ctx, p, c.Name, c.Image, c.ImagePullPolicy)
 	end(span, err)
 	if err == nil {
 		return pod.Done{Image: ref}
@@ -266,6 +260,23 @@ func (w *worker) pull(ctx context.Context, p *corev1.Pod, a pod.Pull) pod.Done {
 		w.k.tell(p, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+f.Reason)
 	}
 	return pod.Done{Err: err, Reason: f.Reason, Message: f.Message}
+}
+
+// ensure makes an image present for one of the pod's containers.
+func (w *worker) ensure(ctx context.Context, p *corev1.Pod, containerName, image string, policy corev1.PullPolicy) (string, error) {
+	sandbox, err := spec.Sandbox(p, 0, w.at(), w.k.cluster())
+	if err != nil {
+		return "", err
+	}
+	handler, err := w.k.runtimeHandler(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	return w.k.puller.Ensure(ctx, pull.Request{
+		Image: image, Policy: policy, Annotations: p.Annotations, Sandbox: sandbox, Handler: handler,
+		Credentials: func(ctx context.Context) *pull.Keyring { return w.k.keyring(ctx, p) },
+		Tell:        func(kind, reason, msg string) { w.k.tell(p, containerName, kind, reason, msg) },
+	})
 }
 
 // keyring holds the credentials that a pod names.
@@ -470,6 +481,9 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
+	if err := w.imageVolumes(ctx, p, c, mounts); err != nil {
+		return nil, err
+	}
 	hostname, domain, err := spec.Hostname(p, cl)
 	if err != nil {
 		return nil, err
@@ -488,6 +502,27 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 		Env: env, Mounts: append(mounts, files...), Place: w.at(), NodeMemory: memory.Value(),
 		Target: w.target(p, c.Name), SeccompRoot: k.cfg.SeccompRoot,
 	})
+}
+
+// imageVolumes makes the images present that a container mounts.
+func (w *worker) imageVolumes(ctx context.Context, p *corev1.Pod, c *corev1.Container, mounts []*cri.Mount) error {
+	policies := map[string]corev1.PullPolicy{}
+	for i := range p.Spec.Volumes {
+		if img := p.Spec.Volumes[i].Image; img != nil {
+			policies[img.Reference] = img.PullPolicy
+		}
+	}
+	for _, m := range mounts {
+		if m.Image == nil {
+			continue
+		}
+		ref, err := w.ensure(ctx, p, c.Name, m.Image.Image, policies[m.Image.Image])
+		if err != nil {
+			return fmt.Errorf("failed to get image for volume mounted at %s: %w", m.ContainerPath, err)
+		}
+		m.Image = &cri.ImageSpec{Image: ref}
+	}
+	return nil
 }
 
 // servicesFor are the Services that a pod's environment tells of.

@@ -87,7 +87,14 @@ func (m *Machine) Targets() []Target {
 		if !probed || c == nil || c.State != Running || s.starting(c) {
 			continue
 		}
-		out = append(out, Target{Spec: s.spec, Kind: s.kind, ID: c.ID, Started: c.Started, StartupDone: s.started()})
+		spec := s.spec
+		if m.stage == Terminating {
+			// Whether it lives is decided; whether it can serve on is not.
+			quiet := *spec
+			quiet.LivenessProbe, quiet.StartupProbe = nil, nil
+			spec = &quiet
+		}
+		out = append(out, Target{Spec: spec, Kind: s.kind, ID: c.ID, Started: c.Started, StartupDone: s.started()})
 	}
 	return out
 }

@@ -368,7 +368,8 @@ func (w *world) nothingLeft(uid string) {
 		c, _ := w.node.Engine().ListContainers(w.t.Context())
 		s, _ := w.node.Engine().ListSandboxes(w.t.Context())
 		_, dir := os.Stat(filepath.Join(w.root(), "pods", uid))
-		return len(c)+len(s) == 0 && os.IsNotExist(dir)
+		logs, _ := filepath.Glob(filepath.Join(w.logs, "*"+uid+"*"))
+		return len(c)+len(s)+len(logs) == 0 && os.IsNotExist(dir)
 	})
 	mounts, err := machine.MountsBelow(w.root())
 	if err != nil || len(mounts) > 0 {
@@ -378,9 +379,6 @@ func (w *world) nothingLeft(uid string) {
 	more, _ := filepath.Glob("/sys/fs/cgroup" + w.node.Names().PodsCgroup() + "/*/pod*")
 	if left = append(left, more...); len(left) > 0 {
 		w.t.Errorf("cgroups left: %v", left)
-	}
-	if logs, _ := filepath.Glob(filepath.Join(w.logs, "*"+uid+"*")); len(logs) > 0 {
-		w.t.Errorf("logs left: %v", logs)
 	}
 	if links, _ := filepath.Glob(filepath.Join(w.logs, "containers", "*")); len(links) > 0 {
 		w.t.Errorf("links left: %v", links)
@@ -578,4 +576,50 @@ func (w *world) forward(p *corev1.Pod) {
 	}
 	close(stop)
 	<-done
+}
+
+// Pods that share something with their node, or let others look into them.
+func TestNamespaces(t *testing.T) {
+	w := newWorld(t)
+	w.kubelet()
+	always, yes := corev1.ContainerRestartPolicyAlways, true
+	w.create("host", command("serve", "127.0.0.1:18999"), func(p *corev1.Pod) {
+		p.Spec.HostNetwork, p.Spec.HostPID = true, true
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+	})
+	w.create("sides", command("sleep", "300s"), func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "side", Image: nodetest.Image, Command: []string{"/testprogram", "serve", ":81"}, RestartPolicy: &always,
+			StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 30, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(81)}}}}}
+	})
+	host := w.until("host", "ready", ready)
+	if host.Status.PodIP != "127.0.0.1" || host.Status.HostIP != "127.0.0.1" {
+		t.Errorf("status %+v", host.Status)
+	}
+	resp, err := http.Get("http://127.0.0.1:18999/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	sides := w.until("sides", "ready", ready)
+	if s := sides.Status.InitContainerStatuses[0]; s.State.Running == nil || !s.Ready || !*s.Started {
+		t.Errorf("sidecar %+v", s)
+	}
+	debug := sides.DeepCopy()
+	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{{TargetContainerName: "main", EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "debug", Image: nodetest.Image, Command: []string{"/testprogram", "stat", "/proc/1/cmdline"}, ImagePullPolicy: corev1.PullIfNotPresent}}}
+	if _, err := w.client.CoreV1().Pods("default").Update(t.Context(), debug, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.until("sides", "debugged", func(p *corev1.Pod) bool {
+		return len(p.Status.EphemeralContainerStatuses) == 1 && p.Status.EphemeralContainerStatuses[0].State.Terminated != nil
+	})
+	if _, body := w.get2("/containerLogs/default/sides/debug"); !strings.Contains(body, "sleep") {
+		t.Errorf("the debug container sees %q", body)
+	}
+	if p := w.get("sides"); p.Status.Phase != corev1.PodRunning || !ready(p) {
+		t.Errorf("after debugging: %+v", p.Status)
+	}
+	w.remove("host")
+	w.remove("sides")
+	w.nothingLeft("uid-sides")
 }

@@ -585,6 +585,7 @@ func TestNamespaces(t *testing.T) {
 	always, yes := corev1.ContainerRestartPolicyAlways, true
 	w.create("host", command("serve", "127.0.0.1:18999"), func(p *corev1.Pod) {
 		p.Spec.HostNetwork, p.Spec.HostPID = true, true
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(18999)}}}
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
 	})
 	w.create("sides", command("sleep", "300s"), func(p *corev1.Pod) {

@@ -33,9 +33,13 @@ type Table struct {
 	Reasons []string
 	// Judge rates one node: Fits, Unfit or Never.
 	Judge func(pod, node []int64) Judgement
+	// JudgeAll, where set, takes Judge's place: it rates all nodes, whose cells lie
+	// one row behind the other, and writes a judgement for each. It is several
+	// times as fast, as a call costs more in this language than a comparison.
+	JudgeAll func(pod, nodes []int64, out []Judgement)
 
 	rows      []int64
-	verdicts  []byte
+	verdicts  []Judgement
 	nodeWidth int
 	podWidth  int
 }
@@ -85,7 +89,7 @@ func (t *Table) reserve(n int) *int64 {
 		t.rows = rows
 	}
 	if n > len(t.verdicts) {
-		t.verdicts = make([]byte, n)
+		t.verdicts = make([]Judgement, n)
 	}
 	return unsafe.SliceData(t.rows)
 }
@@ -97,8 +101,12 @@ func (t *Table) run(input []byte) ([]byte, error) {
 	for i := range pod {
 		pod[i] = int64(u64(input[8+8*i:]))
 	}
-	for i := range n {
-		t.verdicts[i] = byte(t.Judge(pod, t.rows[i*t.nodeWidth:(i+1)*t.nodeWidth:(i+1)*t.nodeWidth]))
+	if t.JudgeAll != nil {
+		t.JudgeAll(pod, t.rows[:n*t.nodeWidth], t.verdicts[:n])
+	} else {
+		for i := range n {
+			t.verdicts[i] = t.Judge(pod, t.rows[i*t.nodeWidth:(i+1)*t.nodeWidth:(i+1)*t.nodeWidth])
+		}
 	}
-	return t.verdicts[:n], nil
+	return unsafe.Slice((*byte)(unsafe.SliceData(t.verdicts)), n), nil
 }

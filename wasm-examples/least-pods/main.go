@@ -11,9 +11,11 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 			{Path: "pods", Type: wasmplane.Int},
 			{Path: "allocatable.pods", Type: wasmplane.Int},
 		},
-		Judge: func(_, node []int64) wasmplane.Judgement {
-			pods, room := node[0], max(node[1], 1)
-			return wasmplane.Fits(100 * (room - pods) / room)
+		JudgeAll: func(_, nodes []int64, out []wasmplane.Judgement) {
+			for i := range out {
+				pods, room := nodes[2*i], max(nodes[2*i+1], 1)
+				out[i] = wasmplane.Fits(100 * (room - pods) / room)
+			}
 		},
 	},
 })

@@ -7,7 +7,7 @@ thread_local! { static WANT: RefCell<(String, String, bool)> = RefCell::new(("di
 
 fn plugin() -> Plugin {
     let (label, value, required) = WANT.with(|w| w.borrow().clone());
-    let table = Table::new(if required { require } else { prefer })
+    let table = if required { Table::new(require) } else { Table::new(prefer) }
         .column(Column::equals(&format!("node.metadata.labels[{:?}]", label), &value))
         .reason(&format!("node(s) didn't have the label {}={}", label, value));
     Plugin::new("prefer-label", "1.0.0").settings(configure).table(table)

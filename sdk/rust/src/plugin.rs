@@ -3,7 +3,7 @@
 use crate::answer::{Decision, Judgement, Plan, Verdict};
 use crate::json::Json;
 use crate::value::Input;
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 /// The operations, by hook.
 pub(crate) const SETTINGS: i32 = 0;
@@ -95,13 +95,19 @@ pub struct Table {
     pub(crate) columns: Vec<Column>,
     pub(crate) pod: Vec<Column>,
     pub(crate) reasons: Vec<String>,
-    pub(crate) judge: fn(pod: &[i64], node: &[i64]) -> Judgement,
+    pub(crate) judge: Box<JudgeAll>,
 }
 
+/// Judges rows of a width, for a pod, and appends a byte for each.
+pub(crate) type JudgeAll = dyn Fn(&[i64], &[i64], usize, &mut Vec<u8>);
+
 impl Table {
-    /// A table with the function that judges one row.
-    pub fn new(judge: fn(pod: &[i64], node: &[i64]) -> Judgement) -> Table {
-        Table { columns: Vec::new(), pod: Vec::new(), reasons: Vec::new(), judge }
+    /// A table with the function that judges one row. The function becomes part of the loop over all rows.
+    pub fn new<F: Fn(&[i64], &[i64]) -> Judgement + 'static>(judge: F) -> Table {
+        let all = move |pod: &[i64], rows: &[i64], width: usize, out: &mut Vec<u8>| {
+            out.extend(rows.chunks_exact(width).map(|row| judge(pod, row).byte()))
+        };
+        Table { columns: Vec::new(), pod: Vec::new(), reasons: Vec::new(), judge: Box::new(all) }
     }
     /// Adds a column of each node.
     pub fn column(mut self, c: Column) -> Table {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -50,9 +51,12 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	var status metav1.Status
-	if errors.As(err, &known) {
+	switch {
+	case errors.As(err, &known):
 		status = known.Status()
-	} else {
+	case errors.Is(err, context.DeadlineExceeded):
+		status = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).Status()
+	default:
 		status = apierrors.NewInternalError(err).Status()
 	}
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,6 +61,13 @@ func (w *write) applied(ctx context.Context, live *object.Object) (*object.Objec
 		return nil, err
 	}
 	if live == nil {
+		m, err := meta.Accessor(next)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		if uid := m.GetUID(); uid != "" {
+			return nil, w.r.conflict(w.req.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+		}
 		wipe(next)
 	}
 	// An apply that changes nothing answers the live object's form, any other the internal one.

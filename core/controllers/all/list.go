@@ -22,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
+	"github.com/wasmplane/wasmplane/core/controllers/volumeprotection"
 )
 
 // entry is one built-in controller.
@@ -120,6 +121,12 @@ func list() []entry {
 		}},
 		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return ttlafterfinished.New(e.Env, e.workers)
+		}},
+		{name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
+			return volumeprotection.NewClaims(e.Env, e.workers)
+		}},
+		{name: "persistentvolume-protection-controller", account: "pv-protection-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return volumeprotection.NewVolumes(e.Env, e.workers)
 		}},
 		{name: "disruption-controller", account: "disruption-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return disruption.New(e.Env, e.workers, e.clients.Dynamic)

@@ -1,0 +1,203 @@
+// Package volumeprotection lets claims and volumes go only when nobody uses them: a
+// claim when no pod that may run mounts it, a volume when no claim is bound to it.
+// Until then a finalizer, put on by admission, holds up their deletion.
+package volumeprotection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/controllers"
+)
+
+const (
+	claimFinalizer  = "kubernetes.io/pvc-protection"
+	volumeFinalizer = "kubernetes.io/pv-protection"
+
+	byClaim = "wasmplane/claim"
+)
+
+// Claims protects PersistentVolumeClaims.
+type Claims struct {
+	client kubernetes.Interface
+	claims corelisters.PersistentVolumeClaimLister
+	pods   cache.Indexer
+	loop   *controllers.Loop[controllers.Key]
+}
+
+// NewClaims makes the controller of claims.
+func NewClaims(env controllers.Env, workers int) (*Claims, error) {
+	core := env.Informers.Core().V1()
+	pods, claims := core.Pods().Informer(), core.PersistentVolumeClaims()
+	if _, there := pods.GetIndexer().GetIndexers()[byClaim]; !there {
+		if err := pods.AddIndexers(cache.Indexers{byClaim: indexByClaim}); err != nil {
+			return nil, fmt.Errorf("pvc-protection-controller: indexing pods by claim: %w", err)
+		}
+	}
+	c := &Claims{client: env.Client, claims: claims.Lister(), pods: pods.GetIndexer()}
+	c.loop = controllers.NewLoop(env, "pvc-protection-controller", workers, c.reconcile)
+	c.loop.Watch(claims.Informer(), controllers.KeyHandler(c.loop))
+	c.loop.Watch(pods, controllers.Changes(func(old, current metav1.Object) {
+		now, _ := current.(*corev1.Pod)
+		if before, ok := old.(*corev1.Pod); ok && (now == nil || controllers.PodFinished(now)) {
+			for _, key := range claimsOf(before) {
+				c.loop.Add(key) // the pod was perhaps the last that used it
+			}
+		}
+	}))
+	return c, nil
+}
+
+// Run works until ctx ends.
+func (c *Claims) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// claimsOf are the claims that a pod mounts.
+func claimsOf(pod *corev1.Pod) []controllers.Key {
+	var keys []controllers.Key
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			keys = append(keys, controllers.Key{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
+		case v.Ephemeral != nil:
+			keys = append(keys, controllers.Key{Namespace: pod.Namespace, Name: pod.Name + "-" + v.Name})
+		}
+	}
+	return keys
+}
+
+func indexByClaim(obj any) ([]string, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, nil
+	}
+	var keys []string
+	for _, key := range claimsOf(pod) {
+		keys = append(keys, key.String())
+	}
+	return keys, nil
+}
+
+// uses reports whether a pod may have the claim mounted: it is bound to a node and
+// has not ended. One that waits for a node doesn't; it will not get to one, for a
+// claim that is being deleted keeps it from being scheduled.
+func uses(pod *corev1.Pod, claim controllers.Key) bool {
+	return pod.Spec.NodeName != "" && !controllers.PodFinished(pod) && slices.Contains(claimsOf(pod), claim)
+}
+
+func (c *Claims) reconcile(ctx context.Context, key controllers.Key) error {
+	claim, err := c.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	controllers.About(ctx, "PersistentVolumeClaim", claim)
+	protected := slices.Contains(claim.Finalizers, claimFinalizer)
+	switch {
+	case claim.DeletionTimestamp == nil && !protected:
+		return c.write(ctx, claim, append(slices.Clone(claim.Finalizers), claimFinalizer), "protected")
+	case claim.DeletionTimestamp == nil || !protected:
+		return nil
+	}
+	used, err := c.used(ctx, key)
+	if err != nil || used {
+		return err // the end of the pod that uses it is an event
+	}
+	left := slices.DeleteFunc(slices.Clone(claim.Finalizers), func(f string) bool { return f == claimFinalizer })
+	return c.write(ctx, claim, left, "released")
+}
+
+// used asks the cache first, and the server before a claim is let go.
+func (c *Claims) used(ctx context.Context, key controllers.Key) (bool, error) {
+	cached, err := c.pods.ByIndex(byClaim, key.String())
+	if err != nil {
+		return false, err
+	}
+	for _, obj := range cached {
+		if pod, ok := obj.(*corev1.Pod); ok && uses(pod, key) {
+			return true, nil
+		}
+	}
+	live, err := c.client.CoreV1().Pods(key.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("looking for pods that use claim %s: %w", key, err)
+	}
+	for i := range live.Items {
+		if uses(&live.Items[i], key) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (c *Claims) write(ctx context.Context, claim *corev1.PersistentVolumeClaim, finalizers []string, what string) error {
+	next := claim.DeepCopy()
+	next.Finalizers = finalizers
+	_, err := c.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	controllers.Did(ctx, what, "PersistentVolumeClaim", nil)
+	return nil
+}
+
+// Volumes protects PersistentVolumes.
+type Volumes struct {
+	client  kubernetes.Interface
+	volumes corelisters.PersistentVolumeLister
+	loop    *controllers.Loop[string]
+}
+
+// NewVolumes makes the controller of volumes.
+func NewVolumes(env controllers.Env, workers int) (*Volumes, error) {
+	volumes := env.Informers.Core().V1().PersistentVolumes()
+	v := &Volumes{client: env.Client, volumes: volumes.Lister()}
+	v.loop = controllers.NewLoop(env, "pv-protection-controller", workers, v.reconcile)
+	v.loop.Watch(volumes.Informer(), controllers.EachObject(func(o metav1.Object) { v.loop.Add(o.GetName()) }))
+	return v, nil
+}
+
+// Run works until ctx ends.
+func (v *Volumes) Run(ctx context.Context) error { return v.loop.Run(ctx) }
+
+func (v *Volumes) reconcile(ctx context.Context, name string) error {
+	volume, err := v.volumes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	controllers.About(ctx, "PersistentVolume", volume)
+	protected := slices.Contains(volume.Finalizers, volumeFinalizer)
+	next := volume.DeepCopy()
+	switch {
+	case volume.DeletionTimestamp == nil && !protected:
+		next.Finalizers = append(next.Finalizers, volumeFinalizer)
+	case volume.DeletionTimestamp != nil && protected && volume.Status.Phase != corev1.VolumeBound:
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == volumeFinalizer })
+	default:
+		return nil
+	}
+	_, err = v.client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("volume %s: %w", name, err)
+	}
+	controllers.Did(ctx, "protection changed", "PersistentVolume", nil)
+	return nil
+}

@@ -57,3 +57,8 @@ $(WASM_DIR)/rust/libwasmplane.rlib: $(wildcard sdk/rust/src/*.rs)
 .PHONY: rust-module
 rust-module:
 	$(WASM_RUSTC) $(subst -C strip=debuginfo,,$(WASM_RUST_FLAGS)) $(FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) -o $(OUT) $(SOURCE)
+
+# rust-cargo builds a crate of a plugin: MANIFEST. It finds the toolchain and the linker as above.
+.PHONY: rust-cargo
+rust-cargo:
+	RUSTC=$(WASM_RUSTC) RUSTFLAGS="$(WASM_RUST_LINK)" $(dir $(WASM_RUSTC))cargo build --offline --release --target wasm32-unknown-unknown --target-dir $(dir $(MANIFEST))target --manifest-path $(MANIFEST)

@@ -113,6 +113,9 @@ func list() []entry {
 		{name: "endpointslice-controller", account: "endpointslice-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return endpointslice.New(e.Env, e.workers)
 		}},
+		{name: "endpointslice-mirroring-controller", account: "endpointslicemirroring-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return endpointslice.NewMirror(e.Env, e.workers)
+		}},
 		{name: "job-controller", account: "job-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return job.New(e.Env, e.workers)
 		}},

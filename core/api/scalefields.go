@@ -73,3 +73,16 @@ func (c *Contract) ScaleTable(scale *autoscalingv1.Scale, o metav1.TableOptions)
 	table.ResourceVersion = scale.ResourceVersion
 	return table, nil
 }
+
+// ScaleOf is the v1 form of a Scale that field management may have left internal.
+func (c *Contract) ScaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
+	if scale, ok := o.(*autoscalingv1.Scale); ok {
+		return scale, nil
+	}
+	scale := &autoscalingv1.Scale{}
+	if err := c.schemes.builtin.Convert(o, scale, nil); err != nil {
+		return nil, fmt.Errorf("convert %T to a Scale: %w", o, err)
+	}
+	scale.SetGroupVersionKind(autoscalingv1.SchemeGroupVersion.WithKind("Scale"))
+	return scale, nil
+}

@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	applyautoscalingv1 "k8s.io/client-go/applyconfigurations/autoscaling/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -469,6 +471,53 @@ func TestWebSocketWatch(t *testing.T) {
 	}
 	if err := json.Unmarshal(message, &event); err != nil || event.Type != "ADDED" || event.Object.Name != "cm" {
 		t.Errorf("got %s: %v", message, err)
+	}
+}
+
+// The replicas of an object have owners of their own, whichever way they are set.
+func TestScaleIsOwned(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := kubernetes.NewForConfigOrDie(s.Config("setup"))
+	ns := namespace(t, c, "scales")
+	deployments := c.AppsV1().Deployments(ns)
+	labels := map[string]string{"app": "web"}
+	one := int32(1)
+	_, err := deployments.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
+		Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := applyautoscalingv1.Scale().WithName("web").WithNamespace(ns).WithSpec(applyautoscalingv1.ScaleSpec().WithReplicas(4))
+	if _, err := deployments.ApplyScale(t.Context(), "web", wanted, metav1.ApplyOptions{FieldManager: "hpa"}); !apierrors.IsConflict(err) {
+		t.Errorf("an apply of somebody else's replicas: got %v", err)
+	}
+	scale, err := deployments.ApplyScale(t.Context(), "web", wanted, metav1.ApplyOptions{FieldManager: "hpa", Force: true})
+	if err != nil || scale.Spec.Replicas != 4 || scale.Status.Selector != "app=web" {
+		t.Fatalf("apply by force: %v, %+v", err, scale)
+	}
+	scale.Spec.Replicas = 5
+	if scale, err = deployments.UpdateScale(t.Context(), "web", scale, metav1.UpdateOptions{FieldManager: "hand"}); err != nil || scale.Spec.Replicas != 5 {
+		t.Fatalf("update: %v, %+v", err, scale)
+	}
+	err = c.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(ns).Resource("deployments").Name("web").SubResource("scale").
+		Param("fieldManager", "hand").Body([]byte(`{"spec":{"replicas":6}}`)).Do(t.Context()).Error()
+	if err != nil {
+		t.Fatalf("patch: %v", err)
+	}
+	d, err := deployments.Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil || *d.Spec.Replicas != 6 {
+		t.Fatalf("in the end: %v, %d replicas", err, *d.Spec.Replicas)
+	}
+	owners := map[string]bool{}
+	for _, e := range d.ManagedFields {
+		if strings.Contains(string(e.FieldsV1.Raw), "f:replicas") {
+			owners[e.Manager+" "+e.APIVersion+" "+e.Subresource] = true
+		}
+	}
+	if len(owners) != 1 || !owners["hand apps/v1 scale"] {
+		t.Errorf("the replicas are owned by %v", owners)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -143,17 +142,13 @@ func (w *write) ownScale(now, next *autoscalingv1.Scale) (*autoscalingv1.Scale, 
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	return asScale(fm.UpdateNoErrors(now, next, w.req.Manager))
+	return w.asScale(fm.UpdateNoErrors(now, next, w.req.Manager))
 }
 
-func asScale(o runtime.Object) (*autoscalingv1.Scale, error) {
-	versioned, err := scheme.Scheme.ConvertToVersion(o, autoscalingv1.SchemeGroupVersion)
+func (w *write) asScale(o runtime.Object) (*autoscalingv1.Scale, error) {
+	scale, err := w.r.cfg.Contract.ScaleOf(o)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
-	}
-	scale, ok := versioned.(*autoscalingv1.Scale)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("field management turned a Scale into a %T", o))
 	}
 	return scale, nil
 }
@@ -205,5 +200,5 @@ func (w *write) appliedScale(ctx context.Context, now *autoscalingv1.Scale) (*au
 	if err != nil {
 		return nil, err
 	}
-	return asScale(next)
+	return w.asScale(next)
 }

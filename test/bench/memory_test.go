@@ -8,7 +8,7 @@ import (
 // BenchmarkIdle is the memory of a process that has nothing to do.
 func BenchmarkIdle(b *testing.B) {
 	for b.Loop() {
-		measureIdle(b, demoPlugins(b), 45*time.Second).publish(b)
+		measureIdle(b, demoPlugins(b), 30*time.Second).publish(b)
 	}
 }
 

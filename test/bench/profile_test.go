@@ -14,18 +14,25 @@ func (c *cluster) profile(work func()) {
 		return
 	}
 	c.t.Helper()
-	done := filepath.Join(c.profiles, "done")
-	_ = os.Remove(done)
-	pid := c.cmd.Process.Pid
-	if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
+	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGUSR1); err != nil {
 		c.t.Fatal(err)
 	}
 	work()
-	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
+	c.endProfile()
+}
+
+// endProfile has the profile written that began with the process, or with profile.
+func (c *cluster) endProfile() {
+	if built.profiles == "" {
+		return
+	}
+	c.t.Helper()
+	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGUSR2); err != nil {
 		c.t.Fatal(err)
 	}
+	done := filepath.Join(c.profiles, "done")
 	for range 200 {
-		if _, err := os.Stat(done); err == nil {
+		if os.Remove(done) == nil {
 			return
 		}
 		pause(c.t.Context(), 50*time.Millisecond)

@@ -19,28 +19,34 @@ import (
 // directory, and warm with 10,000 objects.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
-		measureStart(b, demoPlugins(b), 5, 10_000).publish(b)
+		measureStart(b, demoPlugins(b), 3, 10_000).publish(b)
 	}
 }
 
 // starts are what one way of starting took.
 type starts struct {
-	ready, node times
-	parts       string
+	ready, node, cpu times
+	parts            string
 }
 
 func (s *starts) take(c *cluster) {
 	took := c.start()
-	s.ready = append(s.ready, took)
+	cpu, err := cpuOf(c.cmd.Process.Pid)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.endProfile()
+	s.ready, s.cpu = append(s.ready, took), append(s.cpu, cpu)
 	s.node = append(s.node, took+awaitNodeReady(c.t, c.kube()))
 	s.parts = c.parts()
 }
 
 func measureStart(t testing.TB, with plugins, rounds, objects int) *report {
-	r := newReport("Start to ready, a real node with its containerd", "", "starts", "ready: median", "worst", "node Ready", "aim")
+	r := newReport("Start to ready, a real node with its containerd", "", "starts", "ready: median", "worst", "node Ready", "CPU", "aim")
 	row := func(what, unit, aim string, s starts) {
-		r.row(what, fmt.Sprint(len(s.ready)), short(s.ready.median()), short(s.ready.quantile(1)), short(s.node.median()), aim)
+		r.row(what, fmt.Sprint(len(s.ready)), short(s.ready.median()), short(s.ready.quantile(1)), short(s.node.median()), short(s.cpu.median()), aim)
 		r.duration(unit, s.ready.median())
+		r.metric("cpu-ms/"+unit, float64(s.cpu.median().Milliseconds()))
 		r.note("%s, the last: %s", what, s.parts)
 	}
 	var empty, compiled, cached, warm starts

@@ -1,7 +1,7 @@
-// Command profiled is wasmplane with profiles: while it runs as a control plane,
-// SIGUSR1 begins a CPU profile, and SIGUSR2 ends it and writes it, the heap and
-// the goroutines to the directory that WASMPLANE_BENCH_PROFILE names. It exists for
-// the benchmarks alone.
+// Command profiled is wasmplane with profiles, for the benchmarks alone. A CPU
+// profile begins with the process, and again at SIGUSR1; SIGUSR2 ends it, and
+// writes it, the heap and the goroutines to the directory that
+// WASMPLANE_BENCH_PROFILE names.
 package main
 
 import (
@@ -32,13 +32,13 @@ func main() {
 }
 
 func serve(dir string, signals <-chan os.Signal) {
-	var cpu *os.File
+	cpu, err := begin(dir)
 	for s := range signals {
-		var err error
 		if s == syscall.SIGUSR1 {
+			pprof.StopCPUProfile()
 			cpu, err = begin(dir)
 		} else {
-			err = end(dir, cpu)
+			err = errors.Join(err, end(dir, cpu))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "profile:", err)

@@ -62,5 +62,7 @@ func FromKubeconfig(path, component string) (*rest.Config, error) {
 func unlimited(cfg *rest.Config, component string) *rest.Config {
 	cfg.QPS = -1
 	cfg.UserAgent = UserAgent + "/" + component
+	// Warnings are for people at a terminal; a component would repeat them for ever.
+	cfg.WarningHandler = rest.NoWarnings{}
 	return cfg
 }

@@ -303,6 +303,13 @@ func (k *Kubelet) keyring(ctx context.Context, p *corev1.Pod) *pull.Keyring {
 	return ring
 }
 
+// strays is an optional power of a Ground: to end the processes of a container
+// that the runtime holds for dead. It can be wrong: one whose start was cut off,
+// by the death of who asked for it, may run on.
+type strays interface {
+	KillStrays(ctx context.Context, p *corev1.Pod, container string) error
+}
+
 func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Done {
 	c, kind := container(p, a.Container)
 	if c == nil {
@@ -332,6 +339,11 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 	sandbox, err := spec.Sandbox(p, 0, w.at(), w.k.cluster())
 	if err != nil {
 		return fail("CreateContainerConfigError", err)
+	}
+	if g, ok := w.k.cfg.Ground.(strays); ok && a.Former != "" {
+		if err := g.KillStrays(ctx, p, a.Former); err != nil {
+			return fail("CreateContainerError", err)
+		}
 	}
 	id, err := w.k.cfg.Engine.CreateContainer(ctx, a.Sandbox, cfg, sandbox)
 	if err != nil {

@@ -122,6 +122,9 @@ func (w *worker) step(ctx context.Context, ev pod.Event) {
 	}
 }
 
+// stepTimeout bounds a step that is not given up when the kubelet stops.
+const stepTimeout = 2 * time.Minute
+
 // act starts an action; its end comes back as an event.
 func (w *worker) act(ctx context.Context, a pod.Action) {
 	switch a := a.(type) {
@@ -140,6 +143,10 @@ func (w *worker) act(ctx context.Context, a pod.Action) {
 	}
 	actx, cancel := ctx, context.CancelFunc(func() {})
 	switch a.(type) {
+	case pod.StartSandbox, pod.Create, pod.Start:
+		// Not given up halfway, when the kubelet stops: the runtime would be left
+		// with a process that it does not know to run.
+		actx, cancel = context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 	case pod.Pull, pod.PostStart, pod.Mount:
 		actx, cancel = context.WithCancel(ctx)
 		w.mu.Lock()

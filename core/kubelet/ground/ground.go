@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -140,8 +141,8 @@ func (g *Ground) podCgroup(p *corev1.Pod) string {
 	return filepath.Join(g.cfg.CgroupRoot, qosDir(status.QOS(p)), "pod"+string(p.UID))
 }
 
-// Release removes a pod's cgroup.
-func (g *Ground) Release(_ context.Context, uid types.UID) error {
+// Release removes a pod's cgroup, and ends what runs in it: nothing should any more.
+func (g *Ground) Release(ctx context.Context, uid types.UID) error {
 	if g.cfg.CgroupRoot == "" {
 		return nil
 	}
@@ -150,9 +151,47 @@ func (g *Ground) Release(_ context.Context, uid types.UID) error {
 	}
 	var errs []error
 	for _, q := range []string{"", "burstable", "besteffort"} {
-		errs = append(errs, machine.RemoveCgroup(filepath.Join(g.cfg.CgroupRoot, q, "pod"+string(uid))))
+		path := filepath.Join(g.cfg.CgroupRoot, q, "pod"+string(uid))
+		if err := g.empty(ctx, path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, machine.RemoveCgroup(path))
 	}
 	return errors.Join(errs...)
+}
+
+// KillStrays ends the processes that are left of a container.
+func (g *Ground) KillStrays(ctx context.Context, p *corev1.Pod, container string) error {
+	if g.cfg.CgroupRoot == "" || container == "" || strings.ContainsAny(container, "/\x00") {
+		return nil
+	}
+	return g.empty(ctx, filepath.Join(g.podCgroup(p), container))
+}
+
+// empty ends the processes in a cgroup and waits until they are gone.
+func (g *Ground) empty(ctx context.Context, path string) error {
+	const tries = 50
+	for range tries {
+		pids, err := machine.CgroupProcesses(path)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		g.cfg.Logger.Warn("Processes were left of a container or pod that has ended; they are killed", "cgroup", path, "pids", pids)
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("kill process %d in cgroup %s: %w", pid, path, err)
+			}
+		}
+		t := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+	return fmt.Errorf("processes in cgroup %s do not end", path)
 }
 
 // Erase removes a pod's directories, logs and links.

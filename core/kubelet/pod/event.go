@@ -110,6 +110,8 @@ type Create struct {
 	Sandbox      string
 	RestartCount int32
 	Image        string
+	// Former is the ID of the container that it replaces; none of its processes may be left.
+	Former string
 	// Resources that are granted to it.
 	Resources *corev1.ResourceRequirements
 }

@@ -320,7 +320,11 @@ func (m *Machine) make(s *slot, sb *Sandbox, mayCreate bool) {
 	if !mayCreate {
 		return
 	}
-	s.op = Create{Container: s.spec.Name, Sandbox: sb.ID, RestartCount: s.nextCount(), Image: s.image, Resources: s.granted()}
+	create := Create{Container: s.spec.Name, Sandbox: sb.ID, RestartCount: s.nextCount(), Image: s.image, Resources: s.granted()}
+	if c := s.cur(); c != nil {
+		create.Former = c.ID
+	}
+	s.op = create
 	m.emit(s.op)
 }
 

@@ -278,3 +278,122 @@ func TestEveryEndIsCountedOnce(t *testing.T) {
 		}
 	})
 }
+
+// What ends a Job, and in whose words.
+func TestVerdict(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	pod := func(phase corev1.PodPhase, index int, change func(*corev1.Pod)) *corev1.Pod {
+		p := newPod(countTo(1, 1, 1), creation{index: index})
+		p.Name, p.UID, p.Namespace = fmt.Sprint("p", index), types.UID(fmt.Sprint("p", index)), "default"
+		p.Status.Phase = phase
+		if change != nil {
+			change(p)
+		}
+		return p
+	}
+	exits := func(code int32) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}}}
+		}
+	}
+	failOn42 := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		Action:      batchv1.PodFailurePolicyActionFailJob,
+		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{42}},
+	}}}
+	for name, tc := range map[string]struct {
+		change func(*batchv1.Job)
+		pods   []*corev1.Pod
+		reason string
+		text   string
+	}{
+		"nothing yet":      {pods: []*corev1.Pod{pod(corev1.PodRunning, -1, nil)}},
+		"the deadline":     {change: func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = ptr.To[int64](60) }, pods: []*corev1.Pod{pod(corev1.PodRunning, -1, nil)}, reason: "DeadlineExceeded", text: "Job was active longer than specified deadline"},
+		"not if suspended": {change: func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds, j.Spec.Suspend = ptr.To[int64](60), ptr.To(true) }},
+		"an exit code": {
+			change: func(j *batchv1.Job) { j.Spec.PodFailurePolicy = failOn42 }, pods: []*corev1.Pod{pod(corev1.PodFailed, -1, exits(42))},
+			reason: "PodFailurePolicy", text: "Container c for pod default/p-1 failed with exit code 42 matching FailJob rule at index 0",
+		},
+		"another exit code": {change: func(j *batchv1.Job) { j.Spec.PodFailurePolicy = failOn42 }, pods: []*corev1.Pod{pod(corev1.PodFailed, -1, exits(1))}},
+		"restarts in place": {
+			change: func(j *batchv1.Job) { j.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure },
+			pods:   []*corev1.Pod{pod(corev1.PodRunning, -1, func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 3}} })},
+			reason: "BackoffLimitExceeded", text: "Job has reached the specified backoff limit",
+		},
+		"a success policy": {
+			change: func(j *batchv1.Job) {
+				asIndexed(j)
+				j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("1")}}}
+			},
+			pods: []*corev1.Pod{pod(corev1.PodSucceeded, 1, nil), pod(corev1.PodRunning, 0, nil)}, reason: "SuccessPolicy", text: "Matched rules at index 0",
+		},
+		"too many lost indexes": {
+			change: func(j *batchv1.Job) {
+				asIndexed(j)
+				j.Spec.BackoffLimit, j.Spec.BackoffLimitPerIndex, j.Spec.MaxFailedIndexes = ptr.To[int32](1000), ptr.To[int32](0), ptr.To[int32](0)
+			},
+			pods: []*corev1.Pod{pod(corev1.PodFailed, 0, nil)}, reason: "MaxFailedIndexesExceeded", text: "Job has exceeded the specified maximal number of failed indexes",
+		},
+		"all done": {pods: []*corev1.Pod{pod(corev1.PodSucceeded, -1, nil), pod(corev1.PodSucceeded, -1, func(p *corev1.Pod) { p.UID = "second" })}, reason: "CompletionsReached", text: "Reached expected number of succeeded pods"},
+	} {
+		job := countTo(2, 2, 3)
+		job.Status.StartTime = ptr.To(metav1.NewTime(now.Add(-2 * time.Minute)))
+		if tc.change != nil {
+			tc.change(job)
+		}
+		p := decide(situation{job: job, pods: tc.pods, settled: true, manage: true, removed: map[types.UID]bool{}, now: now})
+		var got *batchv1.JobCondition
+		if p.status != nil {
+			for _, kind := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
+				if c := find(p.status.Status.Conditions, kind); c != nil {
+					got = c
+				}
+			}
+		}
+		switch {
+		case got == nil && tc.reason != "":
+			t.Errorf("%s: no verdict", name)
+		case got != nil && (got.Reason != tc.reason || got.Message != tc.text):
+			t.Errorf("%s: %s: %s", name, got.Reason, got.Message)
+		}
+	}
+}
+
+// A suspended Job has no pods; resumed, it goes on, and its clock begins anew.
+func TestSuspend(t *testing.T) {
+	job := countTo(3, 2, 6)
+	c := start(t, job)
+	active := func(want int32) {
+		t.Helper()
+		controllertest.Eventually(t, func() error {
+			j, err := c.Client.BatchV1().Jobs("default").Get(t.Context(), "count", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if j.Status.Active != want || j.Status.Failed != 0 {
+				return fmt.Errorf("%+v", j.Status)
+			}
+			return nil
+		})
+	}
+	suspend := func(on bool) {
+		t.Helper()
+		controllertest.Eventually(t, func() error {
+			j, err := c.Client.BatchV1().Jobs("default").Get(t.Context(), "count", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			j.Spec.Suspend = &on
+			_, err = c.Client.BatchV1().Jobs("default").Update(t.Context(), j, metav1.UpdateOptions{})
+			return err
+		})
+	}
+	active(2)
+	suspend(true)
+	active(0)
+	suspend(false)
+	active(2)
+	done := until(t, c, func(*corev1.Pod) corev1.PodPhase { return corev1.PodSucceeded }, batchv1.JobComplete)
+	if s := find(done.Status.Conditions, batchv1.JobSuspended); s == nil || s.Status != corev1.ConditionFalse || s.Reason != "JobResumed" {
+		t.Errorf("%+v", s)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -196,7 +197,9 @@ func service(t *testing.T, w *world, name string) (*unstructured.Unstructured, e
 
 // A Deployment gets its Service, which follows its annotation, belongs to it, and
 // comes back when somebody deletes it. Nothing is written while nothing changes.
-func TestPlanIsCarriedOut(t *testing.T) {
+func TestPlanIsCarriedOut(t *testing.T) { synctest.Test(t, planIsCarriedOut) }
+
+func planIsCarriedOut(t *testing.T) {
 	w := newWorld(t, deployment("web", map[string]any{"expose": "80"}))
 	h := run(t, w)
 	e := &exposer{name: "exposer"}
@@ -227,17 +230,13 @@ func TestPlanIsCarriedOut(t *testing.T) {
 		return nil
 	})
 	// The writes' own events wake it; then it is quiet.
-	controllertest.Eventually(t, func() error {
-		before := w.applies.Load()
-		time.Sleep(30 * time.Millisecond)
-		if w.applies.Load() != before {
-			return errors.New("still applying")
-		}
-		return nil
-	})
+	time.Sleep(time.Second)
+	synctest.Wait()
 	settled := w.applies.Load()
-	if settled > 4 {
-		t.Errorf("%d applies for one Service and one status", settled)
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+	if now := w.applies.Load(); settled > 4 || now != settled {
+		t.Errorf("%d applies for one Service and one status, then %d in five minutes", settled, now-settled)
 	}
 
 	if err := w.Resource(services).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {

@@ -328,6 +328,7 @@ func setField(v reflect.Value, tokens []string, op *PatchOp) error {
 		}
 	case reflect.Interface:
 		return ErrNotTyped
+	default:
 	}
 	return fmt.Errorf("%q is looked for in what is neither an object nor an array", tokens[0])
 }

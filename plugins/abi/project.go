@@ -251,8 +251,9 @@ func get(v reflect.Value, name string) (reflect.Value, bool) {
 		}
 		child := v.MapIndex(reflect.ValueOf(name).Convert(v.Type().Key()))
 		return child, child.IsValid()
+	default:
+		return v, false
 	}
-	return v, false
 }
 
 // open follows pointers and interfaces, into Objects too. Nil is the invalid value.
@@ -451,8 +452,9 @@ func isEmpty(v reflect.Value) bool {
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
 		reflect.Float32, reflect.Float64, reflect.Pointer, reflect.Interface:
 		return v.IsZero()
+	default:
+		return false
 	}
-	return false
 }
 
 // value writes a whole value.
@@ -561,6 +563,7 @@ func (w *Writer) structure(v reflect.Value, gvk *schema.GroupVersionKind) {
 	case specialMarshaler:
 		w.value(reflect.ValueOf(decoded(v)))
 		return
+	case specialNone:
 	}
 	n := 0
 	if w.flat {

@@ -23,7 +23,7 @@ func somePod() *corev1.Pod {
 			Name: "web", Namespace: "default", Labels: map[string]string{"b": "2", "a": "1"},
 			CreationTimestamp: metav1.Unix(1700000000, 0),
 			OwnerReferences:   []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", Controller: &yes}},
-			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{}}`)}}},
+			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{}}`)}},
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{

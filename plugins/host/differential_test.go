@@ -19,7 +19,6 @@ import (
 // only those before them, but for one that recurses a bounded number of times.
 type program struct {
 	t     *rapid.T
-	depth int
 	loops int
 	funcs int
 	b     strings.Builder

@@ -13,16 +13,16 @@ import (
 )
 
 // seeds are valid modules of many shapes, for fuzzers to break.
-func seeds(t testing.TB) [][]byte {
-	t.Helper()
+func seeds(tb testing.TB) [][]byte {
+	tb.Helper()
 	var out [][]byte
 	for _, g := range hostileGuests {
-		out = append(out, assemble(t, guest(g.source)))
+		out = append(out, assemble(tb, guest(g.source)))
 	}
 	for _, w := range workloads {
-		out = append(out, assemble(t, "(module (memory (export \"memory\") 4) "+w+")"))
+		out = append(out, assemble(tb, "(module (memory (export \"memory\") 4) "+w+")"))
 	}
-	return append(out, assemble(t, `(module
+	return append(out, assemble(tb, `(module
 		(type $t (func (param i32 i64) (result i64 i32)))
 		(memory (export "memory") 1 2) (table 3 10 funcref) (global $g (mut i32) (i32.const 1))
 		(elem (i32.const 0) func $swap) (elem $e func $swap $main) (data $d "passive") (data (i32.const 8) "active")

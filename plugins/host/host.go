@@ -76,7 +76,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 		rc = rc.WithCompilationCache(h.cache)
 	}
 	h.base = experimental.WithCompilationWorkers(context.WithoutCancel(ctx), max(1, runtime.GOMAXPROCS(0)/2))
-	h.runtime = wazero.NewRuntimeWithConfig(h.base, rc.WithCoreFeatures(features))
+	h.runtime = wazero.NewRuntimeWithConfig(h.base, rc.WithCoreFeatures(features)) //nolint:contextcheck // base outlives the caller
 	if err := h.defineHostModules(); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}

@@ -24,41 +24,41 @@ func guest(fields string) string {
 		` + fields + `)`
 }
 
-func assemble(t testing.TB, source string) []byte {
-	t.Helper()
+func assemble(tb testing.TB, source string) []byte {
+	tb.Helper()
 	wasm, err := wat.Assemble(source)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return wasm
 }
 
-func newHost(t testing.TB, interpreter bool) *host.Host {
-	t.Helper()
-	h, err := host.New(t.Context(), host.Config{Interpreter: interpreter})
+func newHost(tb testing.TB, interpreter bool) *host.Host {
+	tb.Helper()
+	h, err := host.New(tb.Context(), host.Config{Interpreter: interpreter})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := h.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return h
 }
 
-func load(t testing.TB, h *host.Host, wasm []byte, o host.Options) *host.Module {
-	t.Helper()
+func load(tb testing.TB, h *host.Host, wasm []byte, o host.Options) *host.Module {
+	tb.Helper()
 	if o.Name == "" {
 		o.Name = "hostile"
 	}
-	m, err := h.Compile(t.Context(), wasm, o)
+	m, err := h.Compile(tb.Context(), wasm, o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := m.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return m

@@ -70,6 +70,12 @@ func (c *callContext) Value(key any) any {
 	return nil
 }
 
+// over is the context of a call in a request.
+func (c *callContext) over(request context.Context) context.Context {
+	c.request = request
+	return c
+}
+
 // instanceOf finds the instance that calls a host function. While a module's
 // start function runs, the instance does not know its module yet.
 func instanceOf(ctx context.Context, mod api.Module) *Instance {
@@ -92,10 +98,10 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	limits := m.opts.Limits
 	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.StartDeadline}
 	in.out = outputLog{logger: m.host.cfg.Logger, plugin: m.name}
-	in.ctx = callContext{in: in, request: ctx}
+	in.ctx.in = in
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
 	allocator := &mmapAllocator{}
-	mod, err := m.host.runtime.InstantiateModule(experimental.WithMemoryAllocator(&in.ctx, allocator), m.code,
+	mod, err := m.host.runtime.InstantiateModule(experimental.WithMemoryAllocator(in.ctx.over(ctx), allocator), m.code,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		return nil, m.startFault(err)
@@ -119,7 +125,7 @@ func (in *Instance) startUp(ctx context.Context, start time.Time) error {
 	limits := m.opts.Limits
 	in.begin(limits.StartFuel-in.used(), start, start.Add(limits.StartDeadline))
 	if f := in.mod.ExportedFunction("_initialize"); f != nil {
-		if err := f.CallWithStack(&in.ctx, nil); err != nil {
+		if err := in.enter(ctx, f, nil); err != nil {
 			return m.startFault(err)
 		}
 	}
@@ -152,6 +158,11 @@ func (m *Module) startFault(err error) *Fault {
 	return f
 }
 
+// enter runs an export of the guest.
+func (in *Instance) enter(ctx context.Context, f api.Function, stack []uint64) error {
+	return f.CallWithStack(in.ctx.over(ctx), stack)
+}
+
 // Call passes one input and returns a copy of the answer; nil stands for "no
 // opinion". An error that the guest answered with is a *GuestError, everything
 // else a *Fault, after which the instance must not be used again.
@@ -174,12 +185,12 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budg
 		in.out.flush()
 		u = Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: in.memory.Size(), Duration: time.Since(start)}
 	}()
-	at, err := in.write(input)
+	at, err := in.write(ctx, input)
 	if err != nil {
 		return nil, u, err
 	}
 	in.stack[0], in.stack[1], in.stack[2] = uint64(uint32(op)), uint64(at), uint64(len(input))
-	if err := in.callFn.CallWithStack(&in.ctx, in.stack[:3]); err != nil {
+	if err := in.enter(ctx, in.callFn, in.stack[:3]); err != nil {
 		return nil, u, in.module.fault(err)
 	}
 	out, err = in.result(in.stack[0])
@@ -191,7 +202,7 @@ func (in *Instance) Describe(ctx context.Context) ([]byte, error) {
 	limits := &in.module.opts.Limits
 	in.open(ctx, limits.StartFuel, limits.StartDeadline)
 	defer func() { in.ctx.request = nil }()
-	if err := in.mod.ExportedFunction("describe").CallWithStack(&in.ctx, in.stack[:1]); err != nil {
+	if err := in.enter(ctx, in.mod.ExportedFunction("describe"), in.stack[:1]); err != nil {
 		return nil, in.module.fault(err)
 	}
 	return in.result(in.stack[0])
@@ -214,7 +225,7 @@ func (in *Instance) Invoke(ctx context.Context, name string, args ...uint64) (ui
 	in.open(ctx, limits.Fuel, limits.Deadline)
 	defer func() { in.ctx.request = nil }()
 	copy(in.stack[:], args)
-	if err := f.CallWithStack(&in.ctx, in.stack[:max(1, len(args))]); err != nil {
+	if err := in.enter(ctx, f, in.stack[:max(1, len(args))]); err != nil {
 		return 0, in.module.fault(err)
 	}
 	return in.stack[0], nil
@@ -236,7 +247,7 @@ func (in *Instance) open(ctx context.Context, budget int64, allowed time.Duratio
 }
 
 // write puts the input where the guest wants it.
-func (in *Instance) write(input []byte) (uint32, error) {
+func (in *Instance) write(ctx context.Context, input []byte) (uint32, error) {
 	if int64(len(input)) > in.module.opts.Limits.Input {
 		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("an input of %d bytes is more than %d", len(input), in.module.opts.Limits.Input)}
 	}
@@ -244,7 +255,7 @@ func (in *Instance) write(input []byte) (uint32, error) {
 		return 0, nil
 	}
 	in.stack[0] = uint64(len(input))
-	if err := in.alloc.CallWithStack(&in.ctx, in.stack[:1]); err != nil {
+	if err := in.enter(ctx, in.alloc, in.stack[:1]); err != nil {
 		return 0, in.module.fault(err)
 	}
 	at := uint32(in.stack[0])

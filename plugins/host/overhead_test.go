@@ -54,6 +54,7 @@ var workloads = map[string]string{
 // cpuTime reports the processor time of an iteration besides its wall time: that
 // is what can be believed on a busy machine.
 func cpuTime(b *testing.B) func() {
+	b.Helper()
 	runtime.LockOSThread()
 	now := func() int64 {
 		var u unix.Rusage

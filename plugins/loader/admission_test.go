@@ -22,10 +22,10 @@ import (
 )
 
 // canned loads a plugin that answers with settings, with more lines for its entry.
-func canned(t testing.TB, settings string, more ...string) *loader.Loader {
-	t.Helper()
-	dir := t.TempDir()
-	replaceFile(t, filepath.Join(dir, "canned.wasm"), plugintest.Canned(t))
+func canned(tb testing.TB, settings string, more ...string) *loader.Loader {
+	tb.Helper()
+	dir := tb.TempDir()
+	replaceFile(tb, filepath.Join(dir, "canned.wasm"), plugintest.Canned(tb))
 	text := "plugins:\n  - name: canned\n    source: file:canned.wasm\n    settings: " + settings + "\n"
 	for _, line := range more {
 		text += "    " + line + "\n"
@@ -33,31 +33,31 @@ func canned(t testing.TB, settings string, more ...string) *loader.Loader {
 	namespaces := func(_ context.Context, name string) (map[string]string, bool) {
 		return map[string]string{"env": name}, name != "gone"
 	}
-	l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, text), Namespaces: namespaces})
-	if err := l.Load(t.Context()); err != nil {
-		t.Fatal(err)
+	l := newLoader(tb, loader.Config{Dir: dir, Entries: entries(tb, text), Namespaces: namespaces})
+	if err := l.Load(tb.Context()); err != nil {
+		tb.Fatal(err)
 	}
 	return l
 }
 
 // chain runs a request through the plugins as an apiserver does.
-func chain(t testing.TB, l *loader.Loader, r *admission.Request) error {
-	t.Helper()
+func chain(tb testing.TB, l *loader.Loader, r *admission.Request) error {
+	tb.Helper()
 	c, err := admission.NewChain(l.AdmissionPlugins()...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if err := c.Mutate(t.Context(), r); err != nil {
+	if err := c.Mutate(tb.Context(), r); err != nil {
 		return err
 	}
-	return c.Validate(t.Context(), r)
+	return c.Validate(tb.Context(), r)
 }
 
-func labels(t testing.TB, r *admission.Request) map[string]string {
-	t.Helper()
+func labels(tb testing.TB, r *admission.Request) map[string]string {
+	tb.Helper()
 	m, err := r.Object.Meta()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m.GetLabels()
 }

@@ -13,6 +13,7 @@ import (
 // cpuTime reports the processor time of an iteration besides its wall time: that
 // is what can be believed on a busy machine.
 func cpuTime(b *testing.B) func() {
+	b.Helper()
 	runtime.LockOSThread()
 	now := func() int64 {
 		var u unix.Rusage

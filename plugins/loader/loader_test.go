@@ -18,31 +18,31 @@ import (
 )
 
 // entries reads entries as they stand in a configuration.
-func entries(t testing.TB, text string) []manifest.Entry {
-	t.Helper()
+func entries(tb testing.TB, text string) []manifest.Entry {
+	tb.Helper()
 	var doc struct {
 		Plugins []yaml.Node `yaml:"plugins"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	out, err := manifest.ParseAll(doc.Plugins)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return out
 }
 
-func newLoader(t testing.TB, cfg loader.Config) *loader.Loader {
-	t.Helper()
-	cfg.CacheDir = filepath.Join(plugintest.Root(t), "build", "plugin-cache")
-	l, err := loader.New(t.Context(), cfg)
+func newLoader(tb testing.TB, cfg loader.Config) *loader.Loader {
+	tb.Helper()
+	cfg.CacheDir = filepath.Join(plugintest.Root(tb), "build", "plugin-cache")
+	l, err := loader.New(tb.Context(), cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := l.Close(t.Context()); err != nil {
-			t.Error(err)
+	tb.Cleanup(func() {
+		if err := l.Close(tb.Context()); err != nil {
+			tb.Error(err)
 		}
 	})
 	return l
@@ -79,6 +79,7 @@ plugins:
 	}
 	admissiontest.Run(t, plugins[0],
 		admissiontest.Case{Name: "labels a pod", Request: creating(pod("a:1", nil)), Check: func(t *testing.T, o runtime.Object) {
+			t.Helper()
 			if got := o.(*corev1.Pod).Labels["team"]; got != "blue" {
 				t.Errorf("label %q", got)
 			}

@@ -21,16 +21,16 @@ import (
 )
 
 // loaded loads one example, with more lines for its entry.
-func loaded(t testing.TB, name string, more ...string) *loader.Loader {
-	t.Helper()
-	plugintest.Example(t, name)
+func loaded(tb testing.TB, name string, more ...string) *loader.Loader {
+	tb.Helper()
+	plugintest.Example(tb, name)
 	text := "plugins:\n  - name: " + name + "\n    source: file:build/wasm/" + name + ".wasm\n"
 	for _, line := range more {
 		text += "    " + line + "\n"
 	}
-	l := newLoader(t, loader.Config{Dir: plugintest.Root(t), Entries: entries(t, text)})
-	if err := l.Load(t.Context()); err != nil {
-		t.Fatal(err)
+	l := newLoader(tb, loader.Config{Dir: plugintest.Root(tb), Entries: entries(tb, text)})
+	if err := l.Load(tb.Context()); err != nil {
+		tb.Fatal(err)
 	}
 	return l
 }

@@ -23,8 +23,8 @@ import (
 
 // tiny is a module that refuses everything with a message; body, if not empty, is
 // what it does before.
-func tiny(t testing.TB, message, body string) []byte {
-	t.Helper()
+func tiny(tb testing.TB, message, body string) []byte {
+	tb.Helper()
 	manifest := `{"abi":1,"name":"tiny","version":"1","hooks":[{"op":1,"point":"admission.validate","fields":["operation"]}]}`
 	answer := fmt.Sprintf(`{"allowed":false,"message":%q}`, message)
 	esc := strings.NewReplacer(`"`, `\"`, `\`, `\\`)
@@ -36,34 +36,35 @@ func tiny(t testing.TB, message, body string) []byte {
 		(func (export "call") (param $op i32) (param $at i32) (param $length i32) (result i64) %s (i64.const %d)))`,
 		esc.Replace(manifest), esc.Replace(answer), len(manifest), body, 4096<<32|len(answer)))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return wasm
 }
 
 // replaceFile puts a file in place as a build does: by rename.
-func replaceFile(t testing.TB, path string, content []byte) {
-	t.Helper()
+func replaceFile(tb testing.TB, path string, content []byte) {
+	tb.Helper()
 	if err := os.WriteFile(path+".new", content, 0o644); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func validate(t testing.TB, p admission.Plugin) error {
-	return p.(admission.Validator).Validate(t.Context(), admissiontest.Creating("pods", pod("a:1", nil)))
+func validate(tb testing.TB, p admission.Plugin) error {
+	tb.Helper()
+	return p.(admission.Validator).Validate(tb.Context(), admissiontest.Creating("pods", pod("a:1", nil)))
 }
 
-func tinyLoader(t testing.TB, dir string) *loader.Loader {
-	t.Helper()
-	l, err := loader.New(t.Context(), loader.Config{Dir: dir, Entries: entries(t, `
+func tinyLoader(tb testing.TB, dir string) *loader.Loader {
+	tb.Helper()
+	l, err := loader.New(tb.Context(), loader.Config{Dir: dir, Entries: entries(tb, `
 plugins:
   - {name: tiny, source: "file:tiny.wasm", points: [admission.validate]}
 `)})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return l
 }
@@ -174,26 +175,26 @@ plugins:
 	}
 }
 
-func resident(t testing.TB) int64 {
-	t.Helper()
+func resident(tb testing.TB) int64 {
+	tb.Helper()
 	runtime.GC()
 	runtime.GC()
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return pages * int64(os.Getpagesize())
 }
 
-func descriptors(t testing.TB) int {
-	t.Helper()
+func descriptors(tb testing.TB) int {
+	tb.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return len(list)
 }

@@ -13,11 +13,11 @@ import (
 )
 
 // Root is the repository's root directory.
-func Root(t testing.TB) string {
-	t.Helper()
+func Root(tb testing.TB) string {
+	tb.Helper()
 	_, file, _, ok := runtime.Caller(0)
 	if !ok {
-		t.Fatal("cannot tell where the sources are")
+		tb.Fatal("cannot tell where the sources are")
 	}
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
@@ -33,30 +33,30 @@ type build struct {
 
 // Example builds wasm-examples/NAME by its makefile and returns the module's path.
 // make and the compilers' own caches see to it that what is up to date is not built again.
-func Example(t testing.TB, name string) string {
-	t.Helper()
-	root := Root(t)
+func Example(tb testing.TB, name string) string {
+	tb.Helper()
+	root := Root(tb)
 	b, _ := builds.LoadOrStore(name, &build{})
 	one := b.(*build)
 	one.once.Do(func() {
 		one.path = filepath.Join(root, "build", "wasm", name+".wasm")
-		cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", root, "-f", "wasm-examples/build.mk", "build/wasm/"+name+".wasm")
+		cmd := exec.CommandContext(tb.Context(), "make", "-s", "-C", root, "-f", "wasm-examples/build.mk", "build/wasm/"+name+".wasm")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			one.err = fmt.Errorf("build example %s: %w\n%s", name, err, out)
 		}
 	})
 	if one.err != nil {
-		t.Fatal(one.err)
+		tb.Fatal(one.err)
 	}
 	return one.path
 }
 
 // Module reads a built example.
-func Module(t testing.TB, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(Example(t, name))
+func Module(tb testing.TB, name string) []byte {
+	tb.Helper()
+	b, err := os.ReadFile(Example(tb, name))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }

@@ -10,8 +10,8 @@ import (
 
 // Canned is a module with a hook at every point that answers with its settings,
 // whatever it is asked. Its fields are those given; none = the whole document.
-func Canned(t testing.TB, fields ...string) []byte {
-	t.Helper()
+func Canned(tb testing.TB, fields ...string) []byte {
+	tb.Helper()
 	list := `"` + strings.Join(fields, `","`) + `"`
 	if len(fields) == 0 {
 		list = ""
@@ -36,7 +36,7 @@ func Canned(t testing.TB, fields ...string) []byte {
 			(i64.or (i64.shl (i64.const 65536) (i64.const 32)) (i64.extend_i32_u (global.get $length)))))`,
 		strings.ReplaceAll(manifest, `"`, `\"`), len(manifest)))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return wasm
 }

@@ -59,6 +59,23 @@ func exportCall(op, at, n int32) int64 {
 	return give(out, false)
 }
 
+// reserve makes room for n rows, keeping what is there.
+func (t *Table) reserve(n int) *int64 {
+	if t.ColumnsFunc != nil && t.nodeWidth == 0 {
+		t.Columns, t.Pod = t.ColumnsFunc()
+	}
+	t.nodeWidth, t.podWidth = len(t.Columns), len(t.Pod)
+	if need := n * t.nodeWidth; need > len(t.rows) {
+		rows := make([]int64, need)
+		copy(rows, t.rows)
+		t.rows = rows
+	}
+	if n > len(t.verdicts) {
+		t.verdicts = make([]Judgement, n)
+	}
+	return unsafe.SliceData(t.rows)
+}
+
 //go:wasmexport reserve
 func exportReserve(rows int32) int32 {
 	if registered == nil || registered.Table == nil {

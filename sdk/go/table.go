@@ -77,23 +77,6 @@ func columns(list []Column) []Object {
 	return out
 }
 
-// reserve makes room for n rows, keeping what is there.
-func (t *Table) reserve(n int) *int64 {
-	if t.ColumnsFunc != nil && t.nodeWidth == 0 {
-		t.Columns, t.Pod = t.ColumnsFunc()
-	}
-	t.nodeWidth, t.podWidth = len(t.Columns), len(t.Pod)
-	if need := n * t.nodeWidth; need > len(t.rows) {
-		rows := make([]int64, need)
-		copy(rows, t.rows)
-		t.rows = rows
-	}
-	if n > len(t.verdicts) {
-		t.verdicts = make([]Judgement, n)
-	}
-	return unsafe.SliceData(t.rows)
-}
-
 // run judges every row: the input is the number of rows and the pod's cells, eight bytes each.
 func (t *Table) run(input []byte) ([]byte, error) {
 	n := int(u64(input))

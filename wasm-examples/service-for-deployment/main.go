@@ -32,8 +32,8 @@ func plan(in wasmplane.Input, out *wasmplane.Plan) error {
 		}
 		return nil
 	}
-	port, err := strconv.Atoi(expose.String())
-	if err != nil || port < 1 || port > 65535 {
+	port, _ := strconv.Atoi(expose.String()) // 0 where it is no number
+	if port < 1 || port > 65535 {
 		out.Event("Warning", "InvalidPort", "annotation "+annotation+" is "+strconv.Quote(expose.String())+": a port was expected")
 		return nil
 	}

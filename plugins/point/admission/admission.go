@@ -15,6 +15,7 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -266,6 +267,7 @@ func (t *turn) byMode(refusal error, o point.Outcome) error {
 		if o.Decision == "patch" {
 			t.request.Annotate(name+"/would-patch", o.Patch)
 		}
+	case manifest.Shadow:
 	}
 	return nil
 }
@@ -379,14 +381,23 @@ func (t *turn) changed(before runtime.Object) (runtime.Object, error) {
 
 // sameIdentity refuses a change of what the rest of the request goes by.
 func sameIdentity(before, after runtime.Object) error {
-	b, err := metaOf(before)
-	if err != nil {
+	switch before.(type) {
+	case metav1.Object, metav1.ObjectMetaAccessor:
+	default:
 		return nil // an object without metadata has no identity to lose
 	}
-	a, err := metaOf(after)
+	b, err := meta.Accessor(before)
 	if err != nil {
 		return err
 	}
+	a, err := meta.Accessor(after)
+	if err != nil {
+		return err
+	}
+	return sameMeta(before, after, b, a)
+}
+
+func sameMeta(before, after runtime.Object, b, a metav1.Object) error {
 	bk, ak := before.GetObjectKind().GroupVersionKind(), after.GetObjectKind().GroupVersionKind()
 	if !bk.Empty() && !ak.Empty() && bk != ak {
 		return fmt.Errorf("it turned a %s into a %s", bk.Kind, ak.Kind)

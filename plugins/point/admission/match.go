@@ -10,10 +10,8 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/ext"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
@@ -21,8 +19,6 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 )
-
-func metaOf(o runtime.Object) (metav1.Object, error) { return meta.Accessor(o) }
 
 // matchers keeps the matcher of the version in force.
 type matchers struct{ last atomic.Pointer[matcher] }

@@ -17,7 +17,7 @@ kubectl() { "$wasmplane" kubectl --data-dir "$dir" "$@"; }
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 show() { printf '$ %s\n' "$*"; "$@"; }
 
-up=
+up= follower=
 finish() {
   status=$?
   trap - EXIT INT TERM
@@ -25,6 +25,7 @@ finish() {
     say "cleaning up"
     kill -INT "$up" 2>/dev/null || true
     wait "$up" 2>/dev/null || true
+    kill "$follower" 2>/dev/null || true
     "$wasmplane" down --purge --data-dir "$dir" || status=1
   fi
   exit $status
@@ -58,7 +59,7 @@ show kubectl rollout status deployment/nginx-deployment --timeout=120s
 show kubectl get pods -o wide -L team
 
 say "the plugin service-for-deployment has made a Service"
-show kubectl wait service/nginx-deployment --for=jsonpath='{.spec.clusterIP}' --timeout=30s
+show kubectl wait service/nginx-deployment --for=create --timeout=60s
 show kubectl get service nginx-deployment
 if [ "$nodes" = real ]; then
   pod=$(kubectl get pods -l app=nginx -o jsonpath='{.items[0].metadata.name}')

@@ -291,14 +291,13 @@ func TestABreakerOpensAfterManyFaults(t *testing.T) {
 
 func TestCallsBeyondTheLimitWaitAndGiveUp(t *testing.T) {
 	release := make(chan struct{})
-	wait := func(context.Context, []byte) ([]byte, error) { <-release; return nil, nil }
+	entered := make(chan struct{})
+	wait := func(context.Context, []byte) ([]byte, error) { close(entered); <-release; return nil, nil }
 	source := importing(callsHost, `(data (i32.const 0) "wait") (func $run (param i32 i32) (result i64) (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`)
 	m := load(t, newHost(t, false), assemble(t, source), host.Options{Name: "one", Limits: host.Limits{Instances: 1, Deadline: 50 * time.Millisecond}, Funcs: map[string]host.Func{"wait": wait}})
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _, _ = m.Call(context.WithoutCancel(t.Context()), 1, nil) })
-	for m.Instances() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-entered // the one instance is in use
 	_, _, err := m.Call(t.Context(), 1, nil)
 	wantFault(t, err, host.Busy, "all 1 instances were busy for 50ms (limits.instances)")
 	close(release)

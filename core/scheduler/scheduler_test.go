@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -29,6 +30,7 @@ type cluster struct {
 	t      *testing.T
 	client *fake.Clientset
 	pods   watch.Interface
+	s      *scheduler.Scheduler
 }
 
 func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
@@ -69,9 +71,10 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 		pods.Stop()
 	})
 	<-s.Ready()
-	return &cluster{t, client, pods}
+	return &cluster{t, client, pods, s}
 }
 
+// node makes a node and returns once the scheduler has seen it.
 func (c *cluster) node(name, cpu string, change ...func(*corev1.Node)) {
 	c.t.Helper()
 	n := &corev1.Node{
@@ -85,6 +88,12 @@ func (c *cluster) node(name, cpu string, change ...func(*corev1.Node)) {
 	}
 	if _, err := c.client.CoreV1().Nodes().Create(c.t.Context(), n, metav1.CreateOptions{}); err != nil {
 		c.t.Fatal(err)
+	}
+	err := wait.PollUntilContextTimeout(c.t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return c.s.Knows(name), nil
+	})
+	if err != nil {
+		c.t.Fatalf("the scheduler does not see node %s: %v", name, err)
 	}
 }
 
@@ -110,7 +119,7 @@ func (c *cluster) create(p *corev1.Pod) {
 // await returns the first state of the pod that satisfies ok.
 func (c *cluster) await(name string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	c.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		select {
 		case e := <-c.pods.ResultChan():

@@ -162,6 +162,25 @@ func (s *scene) state(id string, want cri.ContainerState) *cri.ContainerStatus {
 	}
 }
 
+// says waits until the container's log has word, and gives the log.
+func (s *scene) says(path, word string) string {
+	s.t.Helper()
+	for {
+		text, err := s.o.Read(path)
+		if err != nil && err != io.EOF {
+			s.must(err, "read log")
+		}
+		if strings.Contains(text, word) {
+			return text
+		}
+		select {
+		case <-s.ctx.Done():
+			s.t.Fatalf("log %q", text)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 func podLife(t *testing.T, e engine.Engine, o Options) {
 	s := set(t, e, o)
 	sb, err := e.SandboxStatus(s.ctx, s.sb)
@@ -405,8 +424,10 @@ func exec(t *testing.T, e engine.Engine, o Options) {
 
 func stubborn(t *testing.T, e engine.Engine, o Options) {
 	s := set(t, e, o)
-	id := s.create("main", 0, o.Shell("trap '' TERM; while :; do sleep 1; done")...)
+	id := s.create("main", 0, o.Shell("trap '' TERM; echo ready; while :; do sleep 1; done")...)
 	s.must(e.StartContainer(s.ctx, id), "start")
+	// Until the trap is set, TERM ends the process like any other.
+	s.says(s.state(id, cri.ContainerState_CONTAINER_RUNNING).LogPath, "ready")
 	began := time.Now()
 	s.must(e.StopContainer(s.ctx, id, 1), "stop")
 	if st := s.state(id, cri.ContainerState_CONTAINER_EXITED); st.ExitCode != 137 {
@@ -422,18 +443,7 @@ func logs(t *testing.T, e engine.Engine, o Options) {
 	id := s.create("main", 0, o.Shell("echo one; echo two >&2")...)
 	s.must(e.StartContainer(s.ctx, id), "start")
 	st := s.state(id, cri.ContainerState_CONTAINER_EXITED)
-	var text string
-	for !strings.Contains(text, "two") {
-		var err error
-		if text, err = o.Read(st.LogPath); err != nil && err != io.EOF {
-			s.must(err, "read log")
-		}
-		select {
-		case <-s.ctx.Done():
-			t.Fatalf("log %q", text)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	text := s.says(st.LogPath, "two")
 	if !strings.Contains(text, " stdout F one\n") || !strings.Contains(text, " stderr F two\n") {
 		t.Errorf("log %q", text)
 	}

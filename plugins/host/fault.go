@@ -38,6 +38,7 @@ type Fault struct {
 	Function string // guest function that was running, where it has a name
 	Source   string // file and line, where the module has a line table
 	Stack    string // guest's stack, innermost first
+	ExitCode uint32 // where Kind is Exit
 	Err      error
 }
 
@@ -70,13 +71,14 @@ type stop struct {
 	kind   Kind
 	detail string
 	err    error
+	code   uint32 // of an exit
 }
 
 func (s *stop) Error() string { return s.detail }
 func (s *stop) Unwrap() error { return s.err }
 
 // internalFrames are ours: an error points at the author's code instead.
-var internalFrames = []string{"wasmplane:fuel.", "wasi_snapshot_preview1.", "wasmplane.", "env."}
+var internalFrames = []string{"wasmplane:fuel.", "wasi_snapshot_preview1.", "wasmplane.", "env.", "wasi_unstable.", "wapc.", "host.", "kubewarden:javy/host.", "k8s.io/"}
 
 // fault makes a Fault of what the engine returned.
 func (m *Module) fault(err error) *Fault {
@@ -85,7 +87,7 @@ func (m *Module) fault(err error) *Fault {
 	text, stack, _ := strings.Cut(err.Error(), "\nwasm stack trace:\n")
 	switch {
 	case errors.As(err, &s):
-		f.Kind, f.Detail = s.kind, s.detail
+		f.Kind, f.Detail, f.ExitCode = s.kind, s.detail, s.code
 	case errors.Is(err, context.DeadlineExceeded):
 		f.Kind, f.Detail = Deadline, err.Error()
 	case errors.Is(err, context.Canceled):

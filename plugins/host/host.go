@@ -48,6 +48,9 @@ type Host struct {
 	compiling chan struct{} // one at a time: the compiler takes all it can get
 	jobs      sync.WaitGroup
 	base      context.Context // carries the memory allocator's key and compiler settings only
+
+	mu      sync.Mutex
+	foreign map[string]*foreignImports // host modules of other ABIs, by the ABI's name
 }
 
 // features are what modules may use: everything that is standardised and that
@@ -124,6 +127,8 @@ type Options struct {
 	PerCall bool
 	// Clock and Random give the guest the real ones.
 	Clock, Random bool
+	// ABI is what the module speaks; nil = the plugin ABI of sdk/spec.
+	ABI *ABI
 	// Funcs are the host functions that the operator granted, by name.
 	Funcs map[string]Func
 	// Setup is called with every new instance before it takes calls; it passes the settings.
@@ -176,6 +181,18 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 }
 
 func (h *Host) compile(wasm []byte, o Options) (wazero.CompiledModule, error) {
+	if o.ABI != nil {
+		if err := h.offer(o.ABI); err != nil {
+			return nil, err
+		}
+		if o.ABI.ImportedMemory {
+			own, err := fuel.OwnMemory(wasm)
+			if err != nil {
+				return nil, fmt.Errorf("not a valid WebAssembly module: %w", err)
+			}
+			wasm = own
+		}
+	}
 	fo := fuel.Options{
 		MemoryPages:   uint32(o.Limits.Memory >> 16),
 		StackBytes:    o.Limits.Stack,
@@ -189,7 +206,7 @@ func (h *Host) compile(wasm []byte, o Options) (wazero.CompiledModule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compile module: %w", err)
 	}
-	if err := checkShape(code); err != nil {
+	if err := checkShape(code, o.ABI); err != nil {
 		_ = code.Close(h.base)
 		return nil, err
 	}
@@ -276,13 +293,16 @@ func Digest(wasm []byte) string {
 }
 
 // checkShape refuses modules that could not be called, and says what they lack.
-func checkShape(code wazero.CompiledModule) error {
+func checkShape(code wazero.CompiledModule, abi *ABI) error {
 	for _, f := range code.ImportedFunctions() {
 		mod, name, _ := f.Import()
 		if mod == fuel.ImportModule {
 			continue
 		}
-		def, known := hostFunctions[mod+"."+name]
+		def, known := abi.function(mod, name)
+		if !known && abi != nil {
+			return fmt.Errorf("the module imports %s.%s, which modules of ABI %s are not given here", mod, name, abi.Name)
+		}
 		if !known {
 			return fmt.Errorf("the module imports %s.%s, which no plugin is given: %s", mod, name, importHelp(mod))
 		}
@@ -295,6 +315,9 @@ func checkShape(code wazero.CompiledModule) error {
 	}
 	if _, ok := code.ExportedMemories()["memory"]; !ok {
 		return errors.New(`the module exports no memory named "memory"`)
+	}
+	if abi != nil {
+		return abi.check(code)
 	}
 	exports := code.ExportedFunctions()
 	if _, ok := exports["_start"]; ok && exports["_initialize"] == nil && exports["call"] == nil {

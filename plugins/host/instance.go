@@ -30,6 +30,10 @@ type Instance struct {
 	out     outputLog
 	reply   []byte // of a host call whose answer did not fit
 
+	data    any      // of the adapter, where the module speaks another ABI
+	running []string // exports that run, the outer one first
+	command *command // of a module that is run as one
+
 	fakeClock  int64
 	fakeRandom uint64
 
@@ -101,7 +105,11 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	in.ctx.in = in
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
 	allocator := &mmapAllocator{}
-	mod, err := m.host.runtime.InstantiateModule(experimental.WithMemoryAllocator(in.ctx.over(ctx), allocator), m.code,
+	within := experimental.WithMemoryAllocator(in.ctx.over(ctx), allocator)
+	if m.opts.ABI != nil {
+		within = experimental.WithImportResolver(within, m.host.resolver(m.opts.ABI))
+	}
+	mod, err := m.host.runtime.InstantiateModule(within, m.code,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		return nil, m.startFault(err)
@@ -124,10 +132,10 @@ func (in *Instance) startUp(ctx context.Context, start time.Time) error {
 	m := in.module
 	limits := m.opts.Limits
 	in.begin(limits.StartFuel-in.used(), start, start.Add(limits.StartDeadline))
-	if f := in.mod.ExportedFunction("_initialize"); f != nil {
-		if err := in.enter(ctx, f, nil); err != nil {
-			return m.startFault(err)
-		}
+	in.ctx.request = ctx
+	defer func() { in.ctx.request = nil }()
+	if err := in.initialize(ctx); err != nil {
+		return err
 	}
 	if m.opts.Setup != nil {
 		if err := m.opts.Setup(ctx, in); err != nil {
@@ -150,6 +158,22 @@ func (in *Instance) startUp(ctx context.Context, start time.Time) error {
 	img, err := in.linear.freeze()
 	in.img = img
 	return err
+}
+
+// initialize runs what the module's ABI says that comes first.
+func (in *Instance) initialize(ctx context.Context) error {
+	if abi := in.module.opts.ABI; abi != nil {
+		if abi.Start == nil {
+			return nil
+		}
+		return abi.Start(in)
+	}
+	if f := in.mod.ExportedFunction("_initialize"); f != nil {
+		if err := in.enter(ctx, f, nil); err != nil {
+			return in.module.startFault(err)
+		}
+	}
+	return nil
 }
 
 func (m *Module) startFault(err error) *Fault {

@@ -92,6 +92,10 @@ func (m *Module) Return(in *Instance) {
 	m.work.Done()
 }
 
+// GiveBack puts a leased instance back into the pool, as With does: after a
+// fault it is thrown away.
+func (m *Module) GiveBack(in *Instance, err error) { m.release(in, err) }
+
 // acquire takes an idle instance or makes one, as soon as fewer than the limit run.
 func (m *Module) acquire(ctx context.Context) (*Instance, error) {
 	m.mu.Lock()
@@ -147,7 +151,7 @@ func (m *Module) acquireSlot(ctx context.Context) (*Instance, error) {
 func (m *Module) release(in *Instance, err error) {
 	defer m.work.Done()
 	defer func() { <-m.slots }()
-	if sound(err) && in.restore() == nil {
+	if sound(err) && !m.opts.ABI.once() && in.restore() == nil {
 		m.mu.Lock()
 		if !m.closed {
 			m.idle = append(m.idle, in)

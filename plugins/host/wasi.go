@@ -55,19 +55,20 @@ var hostFunctions = func() map[string]hostFunction {
 		all[wasiModule+"."+name] = hostFunction{params: params, results: []api.ValueType{i32}, cost: 50, run: run}
 	}
 	p := func(t ...api.ValueType) []api.ValueType { return t }
-	wasi("args_get", p(i32, i32), answer(wasiOK))
-	wasi("args_sizes_get", p(i32, i32), errno(wasiNoStrings))
+	wasi("args_get", p(i32, i32), errno(wasiArgs))
+	wasi("args_sizes_get", p(i32, i32), errno(wasiArgSizes))
 	wasi("environ_get", p(i32, i32), answer(wasiOK))
 	wasi("environ_sizes_get", p(i32, i32), errno(wasiNoStrings))
 	wasi("clock_res_get", p(i32, i32), errno(func(in *Instance, s []uint64) uint64 { return in.put64(uint32(s[1]), 1) }))
 	wasi("clock_time_get", p(i32, i64, i32), errno(wasiClock))
 	wasi("random_get", p(i32, i32), errno(wasiRandom))
 	wasi("fd_write", p(i32, i32, i32, i32), errno(wasiWrite))
+	wasi("fd_read", p(i32, i32, i32, i32), errno(wasiRead))
 	wasi("fd_fdstat_get", p(i32, i32), errno(wasiFdStat))
 	wasi("poll_oneoff", p(i32, i32, i32, i32), errno(wasiPoll))
 	wasi("sched_yield", nil, answer(wasiOK))
 	exit := hostFunction{params: p(i32), cost: 50, run: func(_ *Instance, s []uint64) {
-		panic(&stop{kind: Exit, detail: fmt.Sprintf("it exited with code %d", uint32(s[0]))})
+		panic(&stop{kind: Exit, detail: fmt.Sprintf("it exited with code %d", uint32(s[0])), code: uint32(s[0])})
 	}}
 	all[wasiModule+".proc_exit"] = exit
 	for name, params := range map[string][]api.ValueType{
@@ -75,7 +76,7 @@ var hostFunctions = func() map[string]hostFunction {
 		"fd_fdstat_set_rights": p(i32, i64, i64), "fd_filestat_get": p(i32, i32), "fd_filestat_set_size": p(i32, i64),
 		"fd_filestat_set_times": p(i32, i64, i64, i32), "fd_advise": p(i32, i64, i64, i32), "fd_allocate": p(i32, i64, i64),
 		"fd_pread": p(i32, i32, i32, i64, i32), "fd_pwrite": p(i32, i32, i32, i64, i32), "fd_prestat_get": p(i32, i32),
-		"fd_prestat_dir_name": p(i32, i32, i32), "fd_read": p(i32, i32, i32, i32), "fd_readdir": p(i32, i32, i32, i64, i32),
+		"fd_prestat_dir_name": p(i32, i32, i32), "fd_readdir": p(i32, i32, i32, i64, i32),
 		"fd_renumber": p(i32, i32), "fd_seek": p(i32, i64, i32, i32), "fd_tell": p(i32, i32),
 		"path_create_directory": p(i32, i32, i32), "path_filestat_get": p(i32, i32, i32, i32, i32),
 		"path_filestat_set_times": p(i32, i32, i32, i32, i64, i64, i32), "path_link": p(i32, i32, i32, i32, i32, i32, i32),
@@ -198,7 +199,11 @@ func wasiWrite(in *Instance, s []uint64) uint64 {
 		if !ok {
 			return wasiInval
 		}
-		in.printed(data)
+		if in.command != nil && fd == 1 {
+			in.stdout(data)
+		} else {
+			in.printed(data)
+		}
 		total += uint32(len(data))
 	}
 	return in.put32(result, total)

@@ -55,7 +55,9 @@ func (in *Instance) runHostFunc(op string, input []byte) (code int64, reply []by
 	}
 	ctx, cancel := context.WithDeadline(in.ctx.request, in.meter.deadline)
 	defer cancel()
-	out, err := f(ctx, input)
+	done := &work{left: in.meter.budget - in.used()}
+	out, err := f(context.WithValue(ctx, workKey{}, done), input)
+	in.charge(done.units)
 	if err == nil && int64(len(out)) > in.module.opts.Limits.HostReply {
 		err = fmt.Errorf("the reply of %d bytes is more than %d", len(out), in.module.opts.Limits.HostReply)
 	}

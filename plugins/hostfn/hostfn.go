@@ -1,14 +1,27 @@
 // Package hostfn holds the host functions that an operator can grant to a plugin,
 // and makes of an entry's grants the set that the plugin gets. What is not
-// granted is not in the set: the host refuses it by name.
+// granted is not in the set: the host refuses it by name, and says which grant is missing.
+//
+// A Functions belongs to a process and knows what the process can offer (its
+// Backend): the apiserver reads objects from its own watch cache, a component by itself
+// through its client. A Caller is one plugin with its grants. Its methods are for
+// adapters of other ABIs; the plugins' own ABI calls them by name, with the JSON that
+// sdk/spec/hostcalls.md describes.
+//
+// Guarantees: a call outside of the grants is a *host.RefusedError that says what to
+// grant; a plugin of a tenant's namespace reads, asks and writes about that
+// namespace only; every reply is bounded; work is charged to the plugin's fuel, and
+// everything ends with the call's deadline, which is the context's.
 package hostfn
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,31 +31,158 @@ import (
 
 // The names under which plugins call.
 const (
-	Log    = "log"          // {"level": "info", "message": "..."} -> nothing
-	Now    = "clock.now"    // nothing -> nanoseconds since 1970, as a decimal number
-	Random = "random.bytes" // how many (at most 4096), as a decimal number -> that many bytes
+	Log         = "log"                 // {"level": "info", "message": "..."} -> nothing
+	Now         = "clock.now"           // nothing -> nanoseconds since 1970, as a decimal number
+	Random      = "random.bytes"        // how many (at most 4096), as a decimal number -> that many bytes
+	Get         = "objects.get"         // GetRequest -> {"resourceVersion", "object"}
+	List        = "objects.list"        // ListRequest -> {"resourceVersion", "items", "more"}
+	Review      = "access.review"       // the spec of a SubjectAccessReview -> its status
+	Event       = "events.record"       // EventRequest -> nothing
+	StateGet    = "state.get"           // {"key"} -> {"value"}: base64, null where there is none
+	StatePut    = "state.put"           // {"key", "value"} -> nothing; without a value: delete
+	StateList   = "state.list"          // {"prefix"} -> {"keys": []}
+	ImageDigest = "image.digest"        // {"image"} -> {"digest"}
+	ImageRead   = "image.manifest"      // {"image"} -> {"digest", "mediaType", "manifest"}
+	ImageConfig = "image.config"        // {"image"} -> {"digest", "config"}
+	Fetch       = "http.fetch"          // FetchRequest -> FetchReply
+	Lookup      = "dns.lookup"          // {"host"} -> {"ips": []}
+	Certificate = "certificate.trusted" // CertificateRequest -> {"trusted", "reason"}
 )
 
-// Grant names the field of an entry's grants that opens a function; "" where there is no such function.
-func Grant(name string) string {
-	return map[string]string{Log: "log", Now: "clock", Random: "random"}[name]
+// grants say which field of an entry's grants opens a function.
+var grants = map[string]string{
+	Log: "log: true", Now: "clock: true", Random: "random: true", Get: "read", List: "read", Review: "accessReview: true",
+	Event: "events: true", StateGet: "state: {size: 64Ki}", StatePut: "state: {size: 64Ki}", StateList: "state: {size: 64Ki}",
+	ImageDigest: "images: {registries: [...]}", ImageRead: "images: {registries: [...]}", ImageConfig: "images: {registries: [...]}",
+	Fetch: "http", Lookup: "dns", Certificate: "certificates: true",
 }
 
-// Set makes the functions that an entry grants. Log records carry the plugin's name.
-func Set(e *manifest.Entry, logger *slog.Logger) map[string]host.Func {
-	set := map[string]host.Func{}
-	if e.Grants.Log {
-		set[Log] = logTo(logger.With("plugin", e.Name))
+// Grant is what an entry's grants have to say for a function ("log: true"); "" where there is no such function.
+func Grant(name string) string { return grants[name] }
+
+// Names lists every function.
+func Names() []string {
+	var out []string
+	for name := range grants {
+		out = append(out, name)
 	}
-	if e.Grants.Clock {
-		set[Now] = func(context.Context, []byte) ([]byte, error) {
-			return strconv.AppendInt(nil, time.Now().UnixNano(), 10), nil
+	slices.Sort(out)
+	return out
+}
+
+// Backend is what a process can offer to plugins. What is nil is not offered: a
+// plugin that was granted it is told so when it calls.
+type Backend struct {
+	Objects Objects
+	Access  Access
+	Events  Events
+	State   StateStore
+	// Images answers look-ups of images; NewImages makes one.
+	Images Images
+	Logger *slog.Logger
+}
+
+// Functions makes the host functions of a process's plugins.
+type Functions struct {
+	backend Backend
+	masks   masks
+	states  states
+	egress  egress
+	rates   rates
+}
+
+// New makes the functions that a backend offers. Run them, and Close them after the plugins.
+func New(b Backend) *Functions {
+	if b.Logger == nil {
+		b.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Functions{backend: b}
+}
+
+// Run writes what plugins keep until ctx ends.
+func (f *Functions) Run(ctx context.Context) error { return f.states.run(ctx, f.backend.State, f.backend.Logger) }
+
+// Close ends idle connections.
+func (f *Functions) Close() { f.egress.close() }
+
+// Caller is a plugin with what it was granted.
+type Caller struct {
+	f *Functions
+	e *manifest.Entry
+}
+
+// For makes the caller of an entry, which must not change afterwards.
+func (f *Functions) For(e *manifest.Entry) *Caller { return &Caller{f, e} }
+
+// Set makes the functions that an entry grants, by name.
+func (f *Functions) Set(e *manifest.Entry) map[string]host.Func {
+	c := f.For(e)
+	set := map[string]host.Func{}
+	g := &e.Grants
+	add := func(granted bool, name string, fn host.Func) {
+		if granted {
+			set[name] = fn
 		}
 	}
-	if e.Grants.Random {
-		set[Random] = randomBytes
-	}
+	add(g.Log, Log, logTo(f.backend.Logger.With("plugin", e.Name)))
+	add(g.Clock, Now, func(context.Context, []byte) ([]byte, error) {
+		return strconv.AppendInt(nil, time.Now().UnixNano(), 10), nil
+	})
+	add(g.Random, Random, randomBytes)
+	add(len(g.Read) > 0, Get, c.get)
+	add(len(g.Read) > 0, List, c.list)
+	add(g.AccessReview, Review, typed(c.Review))
+	add(g.Events, Event, c.event)
+	add(g.State.Size > 0, StateGet, typed(c.stateGet))
+	add(g.State.Size > 0, StatePut, c.statePut)
+	add(g.State.Size > 0, StateList, typed(c.stateList))
+	images := len(g.Images.Registries) > 0 || len(g.Images.PlainHTTP) > 0
+	add(images, ImageDigest, typed(c.imageDigest))
+	add(images, ImageRead, typed(c.imageManifest))
+	add(images, ImageConfig, typed(c.imageConfig))
+	add(len(g.HTTP) > 0, Fetch, typed(c.Fetch))
+	add(len(g.DNS) > 0, Lookup, typed(c.lookup))
+	add(g.Certificates, Certificate, typed(c.CertificateTrusted))
 	return set
+}
+
+// Set is Functions.Set where there is nothing behind the functions but this
+// process: tools and tests of plugins.
+func Set(e *manifest.Entry, logger *slog.Logger) map[string]host.Func {
+	return New(Backend{Logger: logger}).Set(e)
+}
+
+// typed decodes a request strictly and encodes the reply.
+func typed[In, Out any](fn func(ctx context.Context, in In) (Out, error)) host.Func {
+	return func(ctx context.Context, input []byte) ([]byte, error) {
+		var in In
+		if err := decode(input, &in); err != nil {
+			return nil, err
+		}
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
+	}
+}
+
+// decode reads a request. Keys that it does not know are ignored, as everywhere in the ABI.
+func decode(input []byte, in any) error {
+	if err := json.Unmarshal(input, in); err != nil {
+		return fmt.Errorf("the input is not the JSON that was expected: %w", err)
+	}
+	return nil
+}
+
+// refused is what a plugin gets for what its grants do not cover.
+func (c *Caller) refused(what, grant string) error {
+	return &host.RefusedError{Reason: fmt.Sprintf("plugin %q may not %s: grant it with grants.%s", c.e.Name, what, grant)}
+}
+
+// errNotHere is what a plugin gets from a process that has nothing to answer with.
+func notHere(what string) error {
+	return errors.New("this process has no " + what + "; it is there where the plugin runs in a cluster")
 }
 
 func randomBytes(_ context.Context, input []byte) ([]byte, error) {
@@ -66,10 +206,14 @@ func logTo(logger *slog.Logger) host.Func {
 		if err := json.Unmarshal(input, &record); err != nil {
 			return nil, fmt.Errorf("a log record was expected: %w", err)
 		}
-		if len(record.Message) > longestMessage {
-			record.Message = record.Message[:longestMessage] + "..."
-		}
-		logger.Log(ctx, record.Level, "a plugin says", "message", record.Message)
+		logger.Log(ctx, record.Level, "a plugin says", "message", clip(record.Message, longestMessage))
 		return nil, nil
 	}
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "..."
+	}
+	return s
 }

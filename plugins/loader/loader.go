@@ -338,7 +338,7 @@ func checkManifest(e *manifest.Entry, m *abi.Manifest) error {
 			continue
 		}
 		if grant := hostfn.Grant(need); grant != "" {
-			errs = append(errs, fmt.Errorf("the plugin needs the host function %q: grant it with grants.%s: true", need, grant))
+			errs = append(errs, fmt.Errorf("the plugin needs the host function %q: grant it with grants.%s", need, grant))
 		} else {
 			errs = append(errs, fmt.Errorf("the plugin needs the host function %q, which this host does not have", need))
 		}

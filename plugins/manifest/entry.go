@@ -57,6 +57,9 @@ type Entry struct {
 	Scheduling    Scheduling    `yaml:"scheduling"`
 	Reconcile     Reconcile     `yaml:"reconcile"`
 
+	// Namespace confines a tenant's plugin: it sees requests of this namespace, and
+	// its grants reach no further. Set by who loads it, never by its writer; "" = the whole cluster.
+	Namespace string `yaml:"-"`
 	// Line of the entry in its file, for messages.
 	Line int `yaml:"-"`
 }
@@ -143,13 +146,6 @@ type Limits struct {
 	Instances     int      `yaml:"instances"`
 	StartFuel     int64    `yaml:"startFuel"`
 	StartDeadline Duration `yaml:"startDeadline"`
-}
-
-// Grants name what a plugin may do besides deciding. Nothing is granted by default.
-type Grants struct {
-	Clock  bool `yaml:"clock"`
-	Random bool `yaml:"random"`
-	Log    bool `yaml:"log"`
 }
 
 // Authorization places an authorizer in the chain.
@@ -285,6 +281,9 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 		return fault(n, path, "limits", err.Error())
 	}
 	if err := e.checkPoints(n, path); err != nil {
+		return err
+	}
+	if err := e.checkGrants(n, path); err != nil {
 		return err
 	}
 	return e.checkMatch(n, path)

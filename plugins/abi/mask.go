@@ -1,0 +1,37 @@
+package abi
+
+import "strings"
+
+// NewMask is a projection onto paths outside of any hook: what it writes is the
+// document pruned to them, as JSON. No paths are the whole document. Paths know the
+// built-in alternatives.
+func NewMask(paths []string) (*Projection, error) {
+	aliases := BuiltinAliases()
+	parsed, err := parsePaths(paths, aliases)
+	if err != nil {
+		return nil, err
+	}
+	return &Projection{encoding: JSON, paths: parsed, aliases: aliases}, nil
+}
+
+// Within says whether everything that p selects is selected by outer too: outer
+// is p or stands above it.
+func (p Path) Within(outer Path) bool {
+	if len(outer.steps) > len(p.steps) {
+		return false
+	}
+	for i, s := range outer.steps {
+		if s != p.steps[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Below is p as it stands below a field or item of another document ("object.spec").
+func (p Path) Below(prefix string) string {
+	if strings.HasPrefix(p.text, "[") {
+		return prefix + p.text
+	}
+	return prefix + "." + p.text
+}

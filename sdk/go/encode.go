@@ -30,6 +30,10 @@ func (o Object) append(b []byte) []byte {
 	return append(b, '}')
 }
 
+// JSON writes a value as JSON: an Object, a Value, or what may stand in one
+// (strings, numbers, booleans, nil, slices and maps of them).
+func JSON(v any) []byte { return appendValue(nil, v) }
+
 func appendInt(b []byte, v int64) []byte { return strconv.AppendInt(b, v, 10) }
 
 // appendValue writes a value as JSON. Types that it does not know become null.

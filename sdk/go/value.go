@@ -82,20 +82,23 @@ func (v Value) Bool() bool {
 }
 
 // Int is an integer, or the whole part of a number.
-func (v Value) Int() int64 { return int64(v.Float()) + v.exact() }
-
-// exact is an integer's distance from its nearest float64, beyond 2^53.
-func (v Value) exact() int64 {
-	if v.json || v.kind() != cellInt {
-		return 0
+func (v Value) Int() int64 {
+	if v.json {
+		if i, ok := v.tree.(int64); ok {
+			return i
+		}
+	} else if v.kind() == cellInt {
+		return int64(u64(v.data[v.offset():]))
 	}
-	i := int64(u64(v.data[v.offset():]))
-	return i - int64(float64(i))
+	return int64(v.Float())
 }
 
 // Float is a number.
 func (v Value) Float() float64 {
 	if v.json {
+		if i, ok := v.tree.(int64); ok {
+			return float64(i)
+		}
 		f, _ := v.tree.(float64)
 		return f
 	}
@@ -264,6 +267,9 @@ func (p *parser) value(depth int) (any, error) {
 	start := p.i
 	for p.i < len(p.s) && strings.IndexByte("+-.eE0123456789", p.s[p.i]) >= 0 {
 		p.i++
+	}
+	if i, err := strconv.ParseInt(p.s[start:p.i], 10, 64); err == nil {
+		return i, nil
 	}
 	f, err := strconv.ParseFloat(p.s[start:p.i], 64)
 	if err != nil {

@@ -47,6 +47,7 @@ var mayImport = map[string]string{
 	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/host/...",
 	"plugins/point/...":       "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
+	"plugins/toolchain/...":   "plugins/toolchain/... sdk/...",
 	"plugins/...":             "plugins/... core/object core/trace",
 	"sdk/...":                 "sdk/...",
 	"wasm-examples/...":       "sdk/...",

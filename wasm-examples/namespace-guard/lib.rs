@@ -13,7 +13,7 @@ struct Rule {
 thread_local! { static RULES: RefCell<Vec<Rule>> = RefCell::default(); }
 
 fn plugin() -> Plugin {
-    let hook = Hook::new(decide as fn(&Input) -> Verdict).fields(&["user", "groups", "resourceAttributes.namespace"]);
+    let hook = Hook::new(decide).fields(&["user", "groups", "resourceAttributes.namespace"]);
     Plugin::new("namespace-guard", "1.0.0").settings(configure).authorize(hook)
 }
 

@@ -3,7 +3,7 @@
 use wasmplane::*;
 
 fn plugin() -> Plugin {
-    let hook = Hook::new(admit as fn(&Input) -> (String, String)).fields(&["pod.spec.hostNetwork", "pod.metadata.namespace", "node.metadata.name"]);
+    let hook = Hook::new(admit).fields(&["pod.spec.hostNetwork", "pod.metadata.namespace", "node.metadata.name"]);
     Plugin::new("no-host-network", "1.0.0").node_admission(hook)
 }
 

@@ -8,7 +8,7 @@ const IMAGES: [&str; 3] = [
 ];
 
 fn plugin() -> Plugin {
-    let hook = Hook::new(decide as fn(&Input, &mut Decision))
+    let hook = Hook::new(decide)
         .rule(&["CREATE", "UPDATE"], &["", "apps", "batch"], &["pods", "pods/ephemeralcontainers", "replicationcontrollers", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"])
         .fields(&IMAGES);
     Plugin::new("no-latest", "1.0.0").validate(hook)

@@ -1,5 +1,6 @@
 //! JSON: a writer for answers, and a reader for settings.
 
+use crate::value::Value;
 use alloc::{string::String, vec::Vec};
 
 /// A JSON value: of the settings, or to be written.
@@ -49,6 +50,26 @@ impl From<Vec<Json>> for Json {
     fn from(list: Vec<Json>) -> Json {
         Json::Array(list)
     }
+}
+
+/// What the plugin was asked, as JSON: a part of an input becomes a part of an answer.
+impl From<Value<'_>> for Json {
+    fn from(v: Value) -> Json {
+        v.json()
+    }
+}
+
+impl core::fmt::Display for Json {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        f.write_str(&String::from_utf8_lossy(&out))
+    }
+}
+
+/// Writes a key as part of a patch's path: slashes and tildes are escaped.
+pub fn token(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
 }
 
 impl Json {

@@ -43,7 +43,7 @@ mod value;
 mod tests;
 
 pub use answer::{Decision, Judgement, Plan, Verdict};
-pub use json::{parse, Json};
+pub use json::{parse, token, Json};
 pub use plugin::{Column, Hook, Plugin, Table, Watch};
 pub use runtime::{host_call, log};
 pub use value::{Input, Value};

@@ -39,6 +39,22 @@ impl<F> Hook<F> {
         self
     }
 
+    /// The same, narrowed to API versions too.
+    pub fn rule_of(mut self, operations: &[&str], groups: &[&str], versions: &[&str], resources: &[&str]) -> Hook<F> {
+        self.rules.push(Json::object([
+            ("operations", strings(operations)),
+            ("apiGroups", strings(groups)),
+            ("apiVersions", strings(versions)),
+            ("resources", strings(resources)),
+        ]));
+        self
+    }
+
+    /// The hook with another form of its function.
+    fn with<G>(self, wrap: impl FnOnce(F) -> G) -> Hook<G> {
+        Hook { run: wrap(self.run), rules: self.rules, fields: self.fields }
+    }
+
     /// Declares the fields that the function reads; none = the whole document.
     pub fn fields(mut self, fields: &[&'static str]) -> Hook<F> {
         self.fields = fields.to_vec();
@@ -152,14 +168,14 @@ impl Watch {
     }
 }
 
-type Admission = fn(&Input, &mut Decision);
-type Authorizer = fn(&Input) -> Verdict;
+type Admission = Box<dyn Fn(&Input, &mut Decision)>;
+type Authorizer = Box<dyn Fn(&Input) -> Verdict>;
 /// "" where the pod fits, else the reason.
-type Filter = fn(&Input) -> String;
-type Score = fn(&Input) -> i64;
-type Reconciler = fn(&Input, &mut Plan) -> Result<(), String>;
+type Filter = Box<dyn Fn(&Input) -> String>;
+type Score = Box<dyn Fn(&Input) -> i64>;
+type Reconciler = Box<dyn Fn(&Input, &mut Plan) -> Result<(), String>>;
 /// The reason (a word in CamelCase, "" admits) and the message.
-type NodeAdmission = fn(&Input) -> (String, String);
+type NodeAdmission = Box<dyn Fn(&Input) -> (String, String)>;
 
 /// A plugin with its hooks.
 pub struct Plugin {
@@ -208,28 +224,28 @@ impl Plugin {
         self
     }
     /// The hook at admission.mutate.
-    pub fn mutate(mut self, h: Hook<Admission>) -> Plugin {
-        self.mutate = Some(h);
+    pub fn mutate(mut self, h: Hook<impl Fn(&Input, &mut Decision) + 'static>) -> Plugin {
+        self.mutate = Some(h.with(|f| Box::new(f) as Admission));
         self
     }
     /// The hook at admission.validate.
-    pub fn validate(mut self, h: Hook<Admission>) -> Plugin {
-        self.validate = Some(h);
+    pub fn validate(mut self, h: Hook<impl Fn(&Input, &mut Decision) + 'static>) -> Plugin {
+        self.validate = Some(h.with(|f| Box::new(f) as Admission));
         self
     }
     /// The hook at authorization. The input has the names of a SubjectAccessReview's spec.
-    pub fn authorize(mut self, h: Hook<Authorizer>) -> Plugin {
-        self.authorize = Some(h);
+    pub fn authorize(mut self, h: Hook<impl Fn(&Input) -> Verdict + 'static>) -> Plugin {
+        self.authorize = Some(h.with(|f| Box::new(f) as Authorizer));
         self
     }
     /// The hook at scheduling.filter: "" where the pod fits, else the reason.
-    pub fn filter(mut self, h: Hook<Filter>) -> Plugin {
-        self.filter = Some(h);
+    pub fn filter(mut self, h: Hook<impl Fn(&Input) -> String + 'static>) -> Plugin {
+        self.filter = Some(h.with(|f| Box::new(f) as Filter));
         self
     }
     /// The hook at scheduling.score: 0 to 100.
-    pub fn score(mut self, h: Hook<Score>) -> Plugin {
-        self.score = Some(h);
+    pub fn score(mut self, h: Hook<impl Fn(&Input) -> i64 + 'static>) -> Plugin {
+        self.score = Some(h.with(|f| Box::new(f) as Score));
         self
     }
     /// The hook at scheduling.table.
@@ -238,13 +254,13 @@ impl Plugin {
         self
     }
     /// The hook at reconcile, with the kind that it reconciles and those that it makes.
-    pub fn reconcile(mut self, primary: Watch, owned: Vec<Watch>, h: Hook<Reconciler>) -> Plugin {
-        self.reconcile = Some((primary, owned, h));
+    pub fn reconcile(mut self, primary: Watch, owned: Vec<Watch>, h: Hook<impl Fn(&Input, &mut Plan) -> Result<(), String> + 'static>) -> Plugin {
+        self.reconcile = Some((primary, owned, h.with(|f| Box::new(f) as Reconciler)));
         self
     }
     /// The hook at nodeadmission: reason ("" admits) and message.
-    pub fn node_admission(mut self, h: Hook<NodeAdmission>) -> Plugin {
-        self.node_admission = Some(h);
+    pub fn node_admission(mut self, h: Hook<impl Fn(&Input) -> (String, String) + 'static>) -> Plugin {
+        self.node_admission = Some(h.with(|f| Box::new(f) as NodeAdmission));
         self
     }
 

@@ -89,7 +89,7 @@ fn decide(input: &Input, out: &mut Decision) {
 #[test]
 fn a_plugin_describes_itself_and_decides() {
     let v = vectors().into_iter().find(|v| v.get("name").str() == "several values share their way").unwrap();
-    let hook = Hook::new(decide as fn(&Input, &mut Decision)).rule(&["CREATE"], &[""], &["pods"]).fields(&["object.metadata.name", "object.metadata.labels", "operation"]);
+    let hook = Hook::new(decide).rule(&["CREATE"], &[""], &["pods"]).fields(&["object.metadata.name", "object.metadata.labels", "operation"]);
     let p = Plugin::new("test", "1").validate(hook);
     let manifest = parse(&p.describe()).unwrap();
     assert_eq!(manifest.get("abi").int(), 1);

@@ -1,5 +1,8 @@
 //! Views of the input, in the flat encoding (sdk/spec, section 5).
 
+use crate::json::Json;
+use alloc::string::String;
+
 /// Kinds of cells.
 const NULL: u8 = 0;
 const TRUE: u8 = 2;
@@ -116,6 +119,18 @@ impl<'a> Value<'a> {
     /// The value of a key of an object.
     pub fn get(&self, key: &str) -> Value<'a> {
         self.entries().find(|(k, _)| *k == key).map_or(Value::absent(), |(_, v)| v)
+    }
+
+    pub(crate) fn json(self) -> Json {
+        match self.kind() {
+            1 | TRUE => Json::Bool(self.bool()),
+            INT => Json::Int(self.int()),
+            FLOAT => Json::Float(self.float()),
+            STRING => Json::Str(String::from(self.str())),
+            ARRAY => Json::Array(self.items().map(Value::json).collect()),
+            OBJECT => Json::Object(self.entries().map(|(k, v)| (String::from(k), v.json())).collect()),
+            _ => Json::Null,
+        }
     }
 
     /// The items of an array.

@@ -1,0 +1,296 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/wasmplane/wasmplane/core/pki"
+)
+
+// side is one of the two that are compared.
+type side struct {
+	name string
+	url  string
+	tls  *tls.Config
+	pids []int // of everything that it consists of
+	// ready is how long its processes took from the command to the first "ok" of /readyz.
+	ready time.Duration
+}
+
+// process runs a command until the benchmark ends, in a process group of its own.
+func process(tb testing.TB, dir, name string, args ...string) int {
+	tb.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	log := &tail{}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 2 * time.Second
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cmd.Wait() }() // ends with the process
+	tb.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.NewTimer(30 * time.Second)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			_ = cmd.Process.Kill()
+			<-done
+		}
+		if tb.Failed() {
+			tb.Logf("%s printed last:\n%s", filepath.Base(name), log)
+		}
+	})
+	return cmd.Process.Pid
+}
+
+// tail keeps the end of what a process prints.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if cut := len(t.buf) - 8<<10; cut > 0 {
+		t.buf = t.buf[cut:]
+	}
+	return len(p), nil
+}
+
+// String is what is kept.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.buf)
+}
+
+func freePort(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+func binary(tb testing.TB, variable string) string {
+	tb.Helper()
+	path := os.Getenv(variable)
+	if path == "" {
+		tb.Fatalf("%s names no binary: run `make bench-api`, which builds what is compared", variable)
+	}
+	return path
+}
+
+// ours starts `wasmplane apiserver` on an empty data directory.
+func ours(tb testing.TB) *side {
+	tb.Helper()
+	bin, dir := binary(tb, "WASMPLANE_BIN"), tb.TempDir()
+	address := "127.0.0.1:" + freePort(tb)
+	data := filepath.Join(dir, "data")
+	began := time.Now()
+	pid := process(tb, dir, bin, "apiserver", "--data-dir", data, "--listen", address, "--log-level", "warn")
+	kubeconfig := filepath.Join(data, "kubeconfig")
+	awaitFile(tb, kubeconfig)
+	s := &side{name: "wasmplane", url: "https://" + address, pids: []int{pid}}
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.tls = clientTLS(tb, cfg.CAData, cfg.CertData, cfg.KeyData)
+	s.awaitReady(tb, began)
+	return s
+}
+
+// theirs starts etcd and kube-apiserver.
+func theirs(tb testing.TB) *side {
+	tb.Helper()
+	apiserver, etcd, dir := binary(tb, "KUBE_APISERVER_BIN"), binary(tb, "ETCD_BIN"), tb.TempDir()
+	authority, err := pki.Open(pki.Config{Dir: filepath.Join(dir, "pki"), Hosts: []string{"127.0.0.1"}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	serving, err := authority.APIServer()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	admin, err := authority.Client(pki.Admin())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	etcdURL, peerURL, port := "http://127.0.0.1:"+freePort(tb), "http://127.0.0.1:"+freePort(tb), freePort(tb)
+	began := time.Now()
+	etcdPID := process(tb, dir, etcd, "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL,
+		"--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL, "--log-level", "error")
+	key := filepath.Join(dir, "pki", "sa.key")
+	pid := process(tb, dir, apiserver, "--etcd-servers", etcdURL, "--secure-port", port, "--bind-address", "127.0.0.1",
+		"--tls-cert-file", serving.File(), "--tls-private-key-file", serving.File(), "--client-ca-file", authority.CAFile(),
+		"--service-account-issuer", "https://bench", "--service-account-key-file", key, "--service-account-signing-key-file", key,
+		"--service-cluster-ip-range", "10.96.0.0/16", "--authorization-mode", "RBAC")
+	adminKey, err := admin.KeyPEM()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &side{name: "upstream", url: "https://127.0.0.1:" + port, pids: []int{pid, etcdPID}, tls: clientTLS(tb, authority.CAPEM(), admin.CertPEM(), adminKey)}
+	s.awaitReady(tb, began)
+	return s
+}
+
+func clientTLS(tb testing.TB, ca, cert, key []byte) *tls.Config {
+	tb.Helper()
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		tb.Fatal("no certificate of an authority")
+	}
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+}
+
+func awaitFile(tb testing.TB, file string) {
+	tb.Helper()
+	until(tb, file+" to be written", func() bool { _, err := os.Stat(file); return err == nil })
+}
+
+// until polls, closely, for the start of another process is what is measured.
+func until(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	limit := time.NewTimer(3 * time.Minute)
+	defer limit.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			tb.Fatalf("gave up waiting for %s", what)
+		}
+	}
+}
+
+func (s *side) awaitReady(tb testing.TB, began time.Time) {
+	tb.Helper()
+	c := s.client()
+	until(tb, s.name+" to be ready", func() bool {
+		resp, err := c.Get(s.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode == http.StatusOK
+	})
+	s.ready = time.Since(began)
+}
+
+// client has one connection of its own.
+func (s *side) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: 1,
+	}}
+}
+
+// cpu is the processor time that the side has taken so far.
+func (s *side) cpu(tb testing.TB) time.Duration {
+	tb.Helper()
+	var sum time.Duration
+	for _, pid := range s.pids {
+		data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		// The command's name may have spaces; fields are counted behind it.
+		f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+		for _, ticks := range f[11:13] {
+			n, err := strconv.ParseInt(ticks, 10, 64)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			sum += time.Duration(n) * 10 * time.Millisecond // USER_HZ is 100 on every platform of Go's
+		}
+	}
+	return sum
+}
+
+// memory is the resident memory of the side, in bytes.
+func (s *side) memory(tb testing.TB) int64 {
+	tb.Helper()
+	var sum int64
+	for _, pid := range s.pids {
+		data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		_, after, ok := strings.Cut(string(data), "VmRSS:")
+		if !ok {
+			tb.Fatalf("/proc/%d/status has no VmRSS", pid)
+		}
+		kb, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		sum += kb << 10
+	}
+	return sum
+}
+
+// must sends a request that has to be answered well.
+func (s *side) must(ctx context.Context, tb testing.TB, c *http.Client, method, path, body string) {
+	tb.Helper()
+	if err := s.send(ctx, c, method, path, "application/json", body); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// send sends a request and reads the answer to its end.
+func (s *side) send(ctx context.Context, c *http.Client, method, path, mediaType, body string) error {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	switch method {
+	case http.MethodGet:
+		req.Header.Set("Accept", mediaType)
+	default:
+		req.Header.Set("Content-Type", mediaType)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("%s: %s %s answered %d: %s", s.name, method, path, resp.StatusCode, text)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}

@@ -180,22 +180,19 @@ func (s *Server) writeObject(w http.ResponseWriter, req *http.Request, f format,
 		s.writeTable(w, req, f, code, r, metav1.ListMeta{}, []*object.Object{o})
 		return
 	}
-	versioned, err := o.Versioned()
-	if err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
-		return
-	}
 	if f.convert.Kind != "PartialObjectMetadata" {
 		s.fail(w, req, notAcceptable([]string{"PartialObjectMetadata"}))
 		return
 	}
-	partial, err := api.Partial(versioned)
-	if err != nil {
+	data, err := partialBytes(o, f.convert, f.mediaType)
+	switch {
+	case err != nil:
 		s.fail(w, req, apierrors.NewInternalError(err))
-		return
+	case f.mediaType == object.Protobuf:
+		s.writeBytes(w, req, object.Protobuf, code, data)
+	default:
+		s.writeText(w, req, f, code, append(data, '\n'))
 	}
-	partial.SetGroupVersionKind(f.convert)
-	s.writeMeta(w, req, f, code, partial)
 }
 
 func (s *Server) writeTable(w http.ResponseWriter, req *http.Request, f format, code int, r *registry.Registry, list metav1.ListMeta, objects []*object.Object) {
@@ -245,13 +242,7 @@ func protoEnvelope(o protoMessage) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	apiVersion, kind := o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
-	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
-	body, err := unknown.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	return append([]byte(protoPrefix), body...), nil
+	return protoUnknown(o.GetObjectKind().GroupVersionKind(), raw)
 }
 
 // writeList answers with a list: what each item's bytes are is known, or made
@@ -273,9 +264,11 @@ func (s *Server) writeList(w http.ResponseWriter, req *http.Request, f format, r
 	case f.table():
 		s.writeTable(w, req, f, http.StatusOK, r, list, items)
 		return
-	case f.partial():
-		s.writePartialList(w, req, f, list, items)
+	case f.partial() && f.convert.Kind != "PartialObjectMetadataList":
+		s.fail(w, req, notAcceptable([]string{"PartialObjectMetadataList"}))
 		return
+	case f.partial():
+		pieces, err = partialList(f.convert, f.mediaType, list, items)
 	case f.mediaType == object.Protobuf:
 		pieces, err = protoList(r.Resource(), version, list, items)
 	default:
@@ -291,40 +284,22 @@ func (s *Server) writeList(w http.ResponseWriter, req *http.Request, f format, r
 	}
 }
 
-func (s *Server) writePartialList(w http.ResponseWriter, req *http.Request, f format, list metav1.ListMeta, items []*object.Object) {
-	if f.convert.Kind != "PartialObjectMetadataList" {
-		s.fail(w, req, notAcceptable([]string{"PartialObjectMetadataList"}))
-		return
-	}
-	out := &metav1.PartialObjectMetadataList{ListMeta: list, Items: make([]metav1.PartialObjectMetadata, 0, len(items))}
-	out.SetGroupVersionKind(f.convert)
-	for _, o := range items {
-		versioned, err := o.Versioned()
-		if err != nil {
-			s.fail(w, req, apierrors.NewInternalError(err))
-			return
-		}
-		partial, err := api.Partial(versioned)
-		if err != nil {
-			s.fail(w, req, apierrors.NewInternalError(err))
-			return
-		}
-		partial.SetGroupVersionKind(f.convert.GroupVersion().WithKind("PartialObjectMetadata"))
-		out.Items = append(out.Items, *partial)
-	}
-	s.writeMeta(w, req, f, http.StatusOK, out)
+// jsonList writes a list around its items' own JSON.
+func jsonList(r *api.Resource, version string, list metav1.ListMeta, items []*object.Object) ([][]byte, error) {
+	kind := schema.GroupVersionKind{Group: r.Group, Version: version, Kind: r.ListKind}
+	return jsonPieces(kind, list, items, func(o *object.Object) ([]byte, error) { return o.Encoded(object.JSON) })
 }
 
-func jsonList(r *api.Resource, version string, list metav1.ListMeta, items []*object.Object) ([][]byte, error) {
+func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object, encode func(*object.Object) ([]byte, error)) ([][]byte, error) {
 	listMeta, err := json.Marshal(list)
 	if err != nil {
 		return nil, err
 	}
-	gv := schema.GroupVersion{Group: r.Group, Version: version}
+	apiVersion, name := kind.ToAPIVersionAndKind()
 	pieces := make([][]byte, 0, 2*len(items)+2)
-	pieces = append(pieces, fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, r.ListKind, gv.String(), listMeta))
+	pieces = append(pieces, fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, name, apiVersion, listMeta))
 	for i, o := range items {
-		data, err := o.Encoded(object.JSON)
+		data, err := encode(o)
 		if err != nil {
 			return nil, err
 		}
@@ -336,16 +311,10 @@ func jsonList(r *api.Resource, version string, list metav1.ListMeta, items []*ob
 	return append(pieces, []byte("]}\n")), nil
 }
 
-// protoList writes a list message around the items' own: every list of the API
-// has its metadata as field 1 and its items as field 2.
+// protoList writes a list message around its items' own.
 func protoList(r *api.Resource, version string, list metav1.ListMeta, items []*object.Object) ([][]byte, error) {
-	listMeta, err := list.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	body := [][]byte{append(protoHeader(1, len(listMeta)), listMeta...)}
-	size := len(body[0])
-	for _, o := range items {
+	kind := schema.GroupVersionKind{Group: r.Group, Version: version, Kind: r.ListKind}
+	return protoPieces(kind, list, items, func(o *object.Object) ([]byte, error) {
 		data, err := o.Encoded(object.Protobuf)
 		if err != nil {
 			return nil, err
@@ -354,12 +323,30 @@ func protoList(r *api.Resource, version string, list metav1.ListMeta, items []*o
 		if err != nil {
 			return nil, fmt.Errorf("encoded %s: %w", r.Kind, err)
 		}
+		return raw, nil
+	})
+}
+
+// protoPieces writes a list message: every list of the API has its metadata as
+// field 1 and its items as field 2.
+func protoPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object, encode func(*object.Object) ([]byte, error)) ([][]byte, error) {
+	listMeta, err := list.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	body := [][]byte{append(protoHeader(1, len(listMeta)), listMeta...)}
+	size := len(body[0])
+	for _, o := range items {
+		raw, err := encode(o)
+		if err != nil {
+			return nil, err
+		}
 		h := protoHeader(2, len(raw))
 		body = append(body, h, raw)
 		size += len(h) + len(raw)
 	}
-	gv := schema.GroupVersion{Group: r.Group, Version: version}
-	typeMeta, err := (&runtime.TypeMeta{APIVersion: gv.String(), Kind: r.ListKind}).Marshal()
+	apiVersion, name := kind.ToAPIVersionAndKind()
+	typeMeta, err := (&runtime.TypeMeta{APIVersion: apiVersion, Kind: name}).Marshal()
 	if err != nil {
 		return nil, err
 	}

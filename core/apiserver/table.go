@@ -95,16 +95,7 @@ func rowOf(row *metav1.TableRow, o *object.Object, c tableCall) ([]byte, error) 
 			return nil, apierrors.NewInternalError(err)
 		}
 	case metav1.IncludeMetadata, "":
-		versioned, err := o.Versioned()
-		if err != nil {
-			return nil, apierrors.NewInternalError(err)
-		}
-		partial, err := api.Partial(versioned)
-		if err != nil {
-			return nil, apierrors.NewInternalError(err)
-		}
-		partial.SetGroupVersionKind(c.kind.GroupVersion().WithKind("PartialObjectMetadata"))
-		if included, err = json.Marshal(partial); err != nil {
+		if included, err = partialJSON(o, c.kind.GroupVersion().WithKind("PartialObjectMetadata")); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
 	default:

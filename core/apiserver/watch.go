@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -137,16 +136,7 @@ func (e *watchEncoder) object(ctx context.Context, o *object.Object) ([]byte, er
 	case e.f.table():
 		return e.row(ctx, o)
 	case e.f.partial():
-		versioned, err := o.Versioned()
-		if err != nil {
-			return nil, err
-		}
-		partial, err := api.Partial(versioned)
-		if err != nil {
-			return nil, err
-		}
-		partial.SetGroupVersionKind(e.f.convert)
-		return e.meta(partial)
+		return partialBytes(o, e.f.convert, e.mediaType())
 	}
 	return o.Encoded(e.mediaType())
 }

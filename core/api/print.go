@@ -59,6 +59,9 @@ func (c *Contract) Table(ctx context.Context, r *Resource, q TableRequest, inter
 }
 
 func (c *Contract) print(ctx context.Context, r *Resource, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
+	if r.printer != nil {
+		return r.printer(o, noHeaders)
+	}
 	if r.plainTable {
 		return rest.NewDefaultTableConvertor(r.GroupResource).ConvertToTable(ctx, o, &metav1.TableOptions{NoHeaders: noHeaders})
 	}

@@ -69,7 +69,8 @@ type Resource struct {
 	codecs       map[string]object.Codec // by version
 	storage      *codec                  // of the storage version, which need not be served
 	storageMedia string
-	plainTable   bool // upstream prints nothing but name and age
+	printer      tableFunc // where upstream's printers are not registered with the others
+	plainTable   bool      // upstream prints nothing but name and age
 }
 
 // Subresource is one row below a resource.

@@ -216,7 +216,7 @@ func aggregationRows(s schemes) []row {
 	return []row{
 		{group: "apiregistration.k8s.io", name: "apiservices", scheme: s.aggregation, object: &apiregistration.APIService{},
 			list: &apiregistration.APIServiceList{}, categories: []string{"api-extensions"}, strategy: strategy,
-			prefix: "apiregistration.k8s.io/apiservices", storageJSON: true, plainTable: true,
+			prefix: "apiregistration.k8s.io/apiservices", storageJSON: true, printer: printAPIServices,
 			subs: []*Subresource{statusOf(updates(apiservice.NewStatusStrategy(s.aggregation)))}},
 	}
 }

@@ -55,6 +55,7 @@ type row struct {
 	fields         []string  // selectable beside metadata.name and, where namespaced, metadata.namespace
 	noNamespace    bool      // metadata.namespace cannot be selected although the resource is namespaced
 	returnDeleted  bool
+	printer        tableFunc
 	plainTable     bool // upstream prints name and age only
 }
 
@@ -177,7 +178,7 @@ func (w row) conversion(r *Resource) error {
 		}
 		r.codecs[v] = c
 	}
-	r.plainTable = w.plainTable
+	r.printer, r.plainTable = w.printer, w.plainTable
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -37,7 +38,8 @@ type discovery struct {
 
 // documents of one set of resources. Nobody changes them.
 type documents struct {
-	generation uint64
+	generation uint64 // of our own resources
+	remote     uint64 // of other servers'
 	groupList  []metav1.APIGroup
 	lists      map[schema.GroupVersion]*metav1.APIResourceList
 	core, rest aggregated
@@ -52,10 +54,12 @@ type aggregated struct {
 // current are the documents of what is served now.
 func (d *discovery) current() *documents {
 	resources, generation := d.server.cfg.Registries.Resources()
+	remotes, remote := d.server.remotes()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.made == nil || d.made.generation != generation {
-		d.made = d.server.document(resources, generation)
+	if d.made == nil || d.made.generation != generation || d.made.remote != remote {
+		d.made = d.server.document(resources, remotes)
+		d.made.generation, d.made.remote = generation, remote
 	}
 	return d.made
 }
@@ -94,14 +98,21 @@ func (s *Server) groups(resources []*api.Resource) []*groupOf {
 	return slices.DeleteFunc(append(groups, added...), func(g *groupOf) bool { return len(g.resources) == 0 })
 }
 
-func (s *Server) document(resources []*api.Resource, generation uint64) *documents {
-	d := &documents{generation: generation, lists: map[schema.GroupVersion]*metav1.APIResourceList{}}
+func (s *Server) document(resources []*api.Resource, remotes []*aggregator.Remote) *documents {
+	d := &documents{lists: map[schema.GroupVersion]*metav1.APIResourceList{}}
+	elsewhere := map[schema.GroupVersion]bool{}
+	for _, r := range remotes {
+		elsewhere[r.GroupVersion()] = true
+	}
 	var all []discoveryv2.APIGroupDiscovery
 	for _, g := range s.groups(resources) {
 		group := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: g.name}
 		one := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 		for _, v := range g.versions {
 			gv := schema.GroupVersion{Group: g.name, Version: v}
+			if elsewhere[gv] {
+				continue
+			}
 			list, detail := resourceList(gv, g.resources)
 			if len(list.APIResources) == 0 {
 				continue
@@ -121,6 +132,7 @@ func (s *Server) document(resources []*api.Resource, generation uint64) *documen
 		d.groupList = append(d.groupList, group)
 		all = append(all, one)
 	}
+	all = d.join(all, remotes)
 	d.rest = aggregate(all)
 	return d
 }

@@ -30,6 +30,10 @@ func (s *Server) openAPIV2(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
+	if text, proto, err = s.merged.get(s, text, proto); err != nil {
+		s.fail(w, req, apierrors.NewInternalError(err))
+		return
+	}
 	s.writeSpec(w, req, text, proto, openAPIV2Proto, openAPIV2ProtoOld)
 }
 
@@ -65,6 +69,7 @@ func (s *Server) openAPIV3Index(w http.ResponseWriter, req *http.Request) {
 type specIndex struct {
 	mu         sync.Mutex
 	generation uint64
+	remote     uint64
 	data       []byte
 }
 
@@ -75,7 +80,7 @@ func (x *specIndex) get(s *Server) ([]byte, error) {
 	docs := s.discovery.current()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.data != nil && x.generation == docs.generation {
+	if x.data != nil && x.generation == docs.generation && x.remote == docs.remote {
 		return x.data, nil
 	}
 	paths := map[string]entry{}
@@ -90,11 +95,17 @@ func (x *specIndex) get(s *Server) ([]byte, error) {
 		}
 		paths[path] = entry{URL: fmt.Sprintf("/openapi/v3/%s?hash=%X", path, sha512.Sum512(text))}
 	}
+	remotes, _ := s.remotes()
+	for _, r := range remotes {
+		if url := r.OpenAPIV3(); url != "" {
+			paths["apis/"+r.GroupVersion().String()] = entry{URL: url}
+		}
+	}
 	data, err := json.Marshal(map[string]any{"paths": paths})
 	if err != nil {
 		return nil, err
 	}
-	x.data, x.generation = data, docs.generation
+	x.data, x.generation, x.remote = data, docs.generation, docs.remote
 	return data, nil
 }
 
@@ -106,6 +117,10 @@ func (s *Server) openAPIV3(w http.ResponseWriter, req *http.Request) {
 		gv.Version = parts[1]
 	case len(parts) == 3 && parts[0] == "apis":
 		gv = schema.GroupVersion{Group: parts[1], Version: parts[2]}
+	}
+	if remote, ok := s.remoteOf(gv); ok && remote.OpenAPIV3() != "" {
+		s.passOn(w, req, remote)
+		return
 	}
 	if _, ok := s.discovery.current().lists[gv]; !ok {
 		s.notFound(w, req)

@@ -51,6 +51,9 @@ func (s *Server) routes() *mux.Router {
 			r.Path(m.Prefix).Handler(m.Handler)
 		}
 	}
+	if s.cfg.Aggregator != nil {
+		r.MatcherFunc(s.elsewhere).HandlerFunc(s.remote)
+	}
 	r.PathPrefix("/api/{version}/").HandlerFunc(s.resource)
 	r.PathPrefix("/apis/{group}/{version}/").HandlerFunc(s.resource)
 

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -67,6 +68,8 @@ type Config struct {
 	TLS *tls.Config
 
 	Checks []Check
+	// Aggregator knows the group versions that other servers serve; nil = there are none.
+	Aggregator *aggregator.Aggregator
 	// Kubelet reaches the nodes for logs, exec, attach, port-forward and proxy;
 	// nil = these subresources are refused.
 	Kubelet *KubeletClient
@@ -141,6 +144,7 @@ type Server struct {
 	gzips      gzipPool
 	discovery  discovery
 	index3     specIndex
+	merged     mergedSpec
 	deprecated deprecations
 	backends   *backends // nil where there are no nodes
 

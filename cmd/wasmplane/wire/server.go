@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin"
+	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/nodeauth"
 	"github.com/wasmplane/wasmplane/core/api/rbac"
@@ -69,6 +71,7 @@ type server struct {
 	informers informers.SharedInformerFactory
 	node      *nodeauth.Authorizer
 	roles     *rbac.Authorizer
+	remotes   *aggregator.Aggregator
 	minter    *satoken.Signer
 	metrics   *prometheus.Registry
 	spans     *tracing
@@ -254,12 +257,15 @@ func (s *server) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.remotes, err = s.aggregation(contract); err != nil {
+		return err
+	}
 	record, err := s.openAudit()
 	if err != nil {
 		return err
 	}
 	s.api, err = apiserver.New(apiserver.Config{
-		Audit:    record,
+		Audit: record, Aggregator: s.remotes,
 		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
 		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
@@ -281,6 +287,28 @@ func (s *server) build(ctx context.Context) (err error) {
 	handler := s.api.LocalHandler()
 	s.local.handler.Store(&handler)
 	return nil
+}
+
+// aggregation is for group versions that other servers serve.
+func (s *server) aggregation(contract *api.Contract) (*aggregator.Aggregator, error) {
+	proxy, err := s.authority.Client(pki.FrontProxyClient())
+	if err != nil {
+		return nil, err
+	}
+	var builtIn []schema.GroupVersion
+	for _, g := range contract.Groups() {
+		for _, v := range g.Versions {
+			// Who registers the others needs no registration.
+			if g.Name != "apiregistration.k8s.io" {
+				builtIn = append(builtIn, schema.GroupVersion{Group: g.Name, Version: v})
+			}
+		}
+	}
+	return aggregator.New(aggregator.Config{
+		API: client.InMemory(s.local, serverUser, "apiserver"), Informers: s.informers, BuiltIn: builtIn,
+		Certificate: func() (*tls.Certificate, error) { return proxy.Certificate(), nil },
+		Metrics:     s.metrics, Logger: s.o.Logger,
+	})
 }
 
 // openAudit opens the audit log, where the configuration asks for one.
@@ -445,7 +473,7 @@ func (s *server) units() []run.Unit {
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
-		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService), Ready: s.boot.Ready()},
+		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run), Ready: s.boot.Ready()},
 	}
 }
 

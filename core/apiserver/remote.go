@@ -1,0 +1,146 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"github.com/gorilla/mux"
+	"google.golang.org/protobuf/proto"
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/wasmplane/wasmplane/core/aggregator"
+)
+
+// remotes are the group versions that other servers serve, in the order of
+// discovery, and a number that changes when they do.
+func (s *Server) remotes() ([]*aggregator.Remote, uint64) {
+	if s.cfg.Aggregator == nil {
+		return nil, 0
+	}
+	return s.cfg.Aggregator.Remotes()
+}
+
+func (s *Server) remoteOf(gv schema.GroupVersion) (*aggregator.Remote, bool) {
+	if s.cfg.Aggregator == nil || gv.Group == "" {
+		return nil, false
+	}
+	return s.cfg.Aggregator.Remote(gv)
+}
+
+// elsewhere matches requests that another server answers. The group version is
+// the one that was authorized: request info's for resources, and for the rest,
+// which is discovery, the path's.
+func (s *Server) elsewhere(req *http.Request, _ *mux.RouteMatch) bool {
+	info, ok := genericrequest.RequestInfoFrom(req.Context())
+	if !ok {
+		return false
+	}
+	_, ok = s.remoteOf(askedVersion(info))
+	return ok
+}
+
+func askedVersion(info *genericrequest.RequestInfo) schema.GroupVersion {
+	if info.IsResourceRequest {
+		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	}
+	parts := strings.Split(strings.Trim(info.Path, "/"), "/")
+	if len(parts) != 3 || parts[0] != "apis" {
+		return schema.GroupVersion{}
+	}
+	return schema.GroupVersion{Group: parts[1], Version: parts[2]}
+}
+
+// remote passes a request on to the server that has the group version.
+func (s *Server) remote(w http.ResponseWriter, req *http.Request) {
+	info, _ := genericrequest.RequestInfoFrom(req.Context())
+	r, ok := s.remoteOf(askedVersion(info))
+	if !ok { // gone since the route matched
+		s.notFound(w, req)
+		return
+	}
+	s.passOn(w, req, r)
+}
+
+// passOn serves a request by another server, until we stop ourselves.
+func (s *Server) passOn(w http.ResponseWriter, req *http.Request, r *aggregator.Remote) {
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	defer s.streams.add(cancel)()
+	if err := r.Serve(w, req.WithContext(ctx)); err != nil {
+		s.fail(w, req, err)
+	}
+}
+
+// join adds other servers' group versions to the documents: groups by their
+// priority among ours, versions by theirs within the group.
+func (d *documents) join(all []discoveryv2.APIGroupDiscovery, remotes []*aggregator.Remote) []discoveryv2.APIGroupDiscovery {
+	for _, r := range remotes {
+		gv := r.GroupVersion()
+		if gv.Group == "" {
+			continue
+		}
+		i := slices.IndexFunc(d.groupList, func(g metav1.APIGroup) bool { return g.Name == gv.Group })
+		if i < 0 {
+			i = slices.IndexFunc(d.groupList, func(g metav1.APIGroup) bool { return r.GroupBefore(g.Name) })
+			if i < 0 {
+				i = len(d.groupList)
+			}
+			d.groupList = slices.Insert(d.groupList, i, metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: gv.Group})
+			all = slices.Insert(all, i, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
+		}
+		group, one := &d.groupList[i], &all[i]
+		j := slices.IndexFunc(group.Versions, func(v metav1.GroupVersionForDiscovery) bool { return r.VersionBefore(v.Version) })
+		if j < 0 {
+			j = len(group.Versions)
+		}
+		group.Versions = slices.Insert(group.Versions, j, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+		group.PreferredVersion = group.Versions[0]
+		one.Versions = slices.Insert(one.Versions, j, r.Discovery())
+	}
+	return all
+}
+
+// mergedSpec is our OpenAPI v2 document with other servers' in it. Merging takes
+// a good part of a second, so it is done once for each state of both.
+type mergedSpec struct {
+	mu          sync.Mutex
+	own         [sha256.Size]byte
+	remote      uint64
+	text, proto []byte
+}
+
+func (m *mergedSpec) get(s *Server, text, protoText []byte) ([]byte, []byte, error) {
+	remotes, generation := s.remotes()
+	if !slices.ContainsFunc(remotes, func(r *aggregator.Remote) bool { return r.OpenAPIV2() != nil }) {
+		return text, protoText, nil
+	}
+	own := sha256.Sum256(text)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.text != nil && m.own == own && m.remote == generation {
+		return m.text, m.proto, nil
+	}
+	merged, err := aggregator.MergeV2(text, remotes)
+	if err != nil {
+		return nil, nil, err
+	}
+	parsed, err := openapi_v2.ParseDocument(merged)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the merged OpenAPI v2 document: %w", err)
+	}
+	encoded, err := proto.Marshal(parsed)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the merged OpenAPI v2 document: %w", err)
+	}
+	m.own, m.remote, m.text, m.proto = own, generation, merged, encoded
+	return m.text, m.proto, nil
+}

@@ -19,8 +19,10 @@ type Decision struct {
 	Node string
 	// State of the cycle, for the points that follow.
 	State *framework.State
-	// Nominated by a PostFilter, where Node is "".
-	Nominated string
+	// Nomination by a PostFilter, where Node is "": nil = none.
+	Nomination *framework.Nomination
+	// PostFilter is why no room can be made, in the words of those who tried.
+	PostFilter []string
 	// Statuses of the nodes that were left out, by name; Whole is set instead when
 	// the pod was refused before any node was looked at.
 	Statuses map[string]*framework.Status
@@ -81,6 +83,9 @@ func (d *Decision) Message() string {
 		b.WriteString(": " + strings.Join(parts, ", "))
 	}
 	b.WriteString(".")
+	for _, why := range d.PostFilter {
+		b.WriteString(" " + why)
+	}
 	return b.String()
 }
 
@@ -95,27 +100,33 @@ func (silent) begin(ctx context.Context, _ string) (context.Context, func(*Decis
 	return ctx, func(*Decision) {}
 }
 
+// promises are what nominations mean for one cycle.
+type promises struct {
+	node  string                          // that the pod itself was promised; "" = none
+	ahead map[string][]*framework.PodInfo // by node, pods whose room it may not take
+}
+
 // decide finds the node for a pod on a snapshot. It changes nothing outside.
 // start is where the search begins, so that one cycle goes on where the last one
 // stopped; workers bounds how many goroutines judge nodes.
-func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, start, workers int, o observer) *Decision {
+func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, with promises, start, workers int, o observer) *Decision {
 	d := &Decision{State: framework.NewState(), Total: len(snap.Nodes), Statuses: map[string]*framework.Status{}}
 	filterCtx, end := o.begin(ctx, "filter")
-	verdicts := c.filter(filterCtx, p, snap, start, workers, d)
+	s := c.filter(filterCtx, p, snap, with, start, workers, d)
 	end(d)
 	if d.Whole != nil {
 		return d
 	}
 	if len(d.Feasible) == 0 {
-		c.postFilter(ctx, p, snap, d)
+		c.postFilter(ctx, p, snap, s, d)
 		return d
 	}
-	if len(d.Feasible) == 1 && len(verdicts) == 0 {
+	if len(d.Feasible) == 1 && len(s.judges) == 0 {
 		d.Node = d.Feasible[0].Node.Name
 		return d
 	}
 	scoreCtx, end := o.begin(ctx, "score")
-	totals := c.score(scoreCtx, p, snap, verdicts, workers, d)
+	totals := c.score(scoreCtx, p, snap, s.judges, workers, d)
 	if d.Whole == nil {
 		d.Node = d.Feasible[best(totals)].Node.Name
 	}
@@ -130,15 +141,57 @@ type judged struct {
 	verdicts []framework.Verdict
 }
 
-func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, start, workers int, d *Decision) []judged {
+func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, with promises, start, workers int, d *Decision) *search {
 	if len(snap.Nodes) == 0 {
 		d.Whole = framework.NewStatus(framework.Unschedulable, "no nodes available to schedule pods")
 		return nil
 	}
-	candidates, filters := c.preFilter(ctx, p, snap, d)
-	if d.Whole != nil {
+	s := &search{profile: c, ahead: with.ahead, start: start, workers: workers}
+	if s.names, s.filters = c.preFilter(ctx, p, snap, d); d.Whole != nil {
 		return nil
 	}
+	var st *framework.Status
+	if s.judges, st = c.judge(ctx, p, snap); st == nil && len(with.ahead) > 0 && len(s.judges) > 0 {
+		s.judgesAhead, st = c.judge(ctx, p, snapshotWith(snap, with.ahead))
+	}
+	if st != nil {
+		d.Whole = st
+		return nil
+	}
+	// The node that was promised is looked at alone first: the room there was made for this pod.
+	if at, ok := snap.Index[with.node]; ok {
+		if s.judge(ctx, d.State, p, snap.Nodes[at], at).IsSuccess() {
+			d.Evaluated, d.Feasible = 1, []*framework.NodeInfo{snap.Nodes[at]}
+			return s
+		}
+	}
+	c.filterNodes(ctx, p, snap, s, d)
+	return s
+}
+
+// snapshotWith is the snapshot with further pods on its nodes. It has a generation
+// of its own, by which those who keep a table of the nodes see that it is another.
+func snapshotWith(snap *framework.Snapshot, pods map[string][]*framework.PodInfo) *framework.Snapshot {
+	c := *snap
+	c.Nodes, c.Generation = slices.Clone(snap.Nodes), -1<<32
+	for name, more := range pods {
+		at, ok := snap.Index[name]
+		if !ok {
+			continue
+		}
+		n := snap.Nodes[at]
+		for _, p := range more {
+			n = n.WithPod(p)
+		}
+		changed := *n
+		changed.Generation = -1 << 32
+		c.Nodes[at] = &changed
+	}
+	return &c
+}
+
+// judge has every Judge answer for all nodes.
+func (c *profile) judge(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot) ([]judged, *framework.Status) {
 	var all []judged
 	for _, j := range c.judges {
 		verdicts, st := j.plugin.Judge(ctx, p, snap)
@@ -149,13 +202,11 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 			if st.Code == framework.Skip {
 				continue
 			}
-			d.Whole = by(st, j.plugin)
-			return nil
+			return nil, by(st, j.plugin)
 		}
 		all = append(all, judged{j.plugin.Name(), j.weight, verdicts})
 	}
-	c.filterNodes(ctx, p, snap, search{candidates, filters, all, start, workers}, d)
-	return all
+	return all, nil
 }
 
 func by(st *framework.Status, p framework.Plugin) *framework.Status {
@@ -201,12 +252,16 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 	return names, filters
 }
 
+// search is the look for feasible nodes in one cycle.
 type search struct {
-	names   map[string]bool
-	filters []framework.Filter
-	judges  []judged
-	start   int
-	workers int
+	profile     *profile
+	names       map[string]bool
+	filters     []framework.Filter
+	judges      []judged
+	judgesAhead []judged // with the pods of ahead on their nodes
+	ahead       map[string][]*framework.PodInfo
+	start       int
+	workers     int
 }
 
 // enough is how many feasible nodes end a search: looking at all of thousands
@@ -219,7 +274,7 @@ func enough(nodes int) int {
 	return max(nodes*percent/100, 100)
 }
 
-func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s search, d *Decision) {
+func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
 	n := len(snap.Nodes)
 	statuses := make([]*framework.Status, n)
 	looked := make([]bool, n)
@@ -255,7 +310,30 @@ func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *f
 	}
 }
 
+// judge asks every filter and judge about a node. Where pods of this or a higher
+// priority were promised room there, the pod has to fit beside them as well as without them: they may
+// never come, and what it needs may be theirs to give (an affinity).
 func (s *search) judge(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo, at int) *framework.Status {
+	if ahead := s.ahead[n.Node.Name]; len(ahead) > 0 {
+		withState, with, st := s.profile.withPods(ctx, state.Clone(), p, n, ahead)
+		if !st.IsSuccess() {
+			return st
+		}
+		if st := s.filter(ctx, withState, p, with); !st.IsSuccess() {
+			return st
+		}
+		if st := verdict(s.judgesAhead, at); st != nil {
+			return st
+		}
+	}
+	if st := s.filter(ctx, state, p, n); !st.IsSuccess() {
+		return st
+	}
+	return verdict(s.judges, at)
+}
+
+// filter asks the filters alone.
+func (s *search) filter(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
 	if s.names != nil && !s.names[n.Node.Name] {
 		return &framework.Status{Code: framework.Unresolvable, Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"}, Plugin: "NodeAffinity"}
 	}
@@ -264,22 +342,36 @@ func (s *search) judge(ctx context.Context, state *framework.State, p *framework
 			return by(st, f)
 		}
 	}
-	for i := range s.judges {
-		if st := s.judges[i].verdicts[at].Status; !st.IsSuccess() {
+	return nil
+}
+
+// verdict is the first refusal of a row; nil where it fits.
+func verdict(all []judged, at int) *framework.Status {
+	for i := range all {
+		if st := all[i].verdicts[at].Status; !st.IsSuccess() {
 			named := *st
-			named.Plugin = s.judges[i].name
+			named.Plugin = all[i].name
 			return &named
 		}
 	}
 	return nil
 }
 
-func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, d *Decision) {
+// postFilter asks who may still make room. What they say against it is kept for
+// the message.
+func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
+	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap}
 	for _, post := range c.post {
-		nominated, st := post.PostFilter(ctx, d.State, p, snap, d.Statuses)
-		if st.IsSuccess() {
-			d.Nominated = nominated
+		nomination, st := post.PostFilter(ctx, d.State, p, snap, d.failedNodes(), sim)
+		switch {
+		case st.IsSuccess() && nomination != nil:
+			d.Nomination = nomination
 			return
+		case st != nil && st.Code == framework.Error:
+			d.Whole = by(st, post)
+			return
+		case st != nil:
+			d.PostFilter = append(d.PostFilter, st.Reasons...)
 		}
 	}
 }

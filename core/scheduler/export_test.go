@@ -9,3 +9,13 @@ func (s *Scheduler) Knows(node string) bool {
 	}
 	return false
 }
+// PodsOnNodes names the pods that occupy a node.
+func (s *Scheduler) PodsOnNodes() []string {
+	var out []string
+	for _, n := range s.cache.Snapshot().Nodes {
+		for _, p := range n.Pods {
+			out = append(out, p.Pod.Name)
+		}
+	}
+	return out
+}

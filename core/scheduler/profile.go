@@ -22,18 +22,22 @@ type Profile struct {
 
 // profile is a Profile sorted by points, once.
 type profile struct {
-	name       string
-	preFilters []framework.PreFilter
-	filters    []framework.Filter
-	judges     []weighted[framework.Judge]
-	post       []framework.PostFilter
-	preScores  []framework.PreScore
-	scores     []weighted[framework.Score]
-	reserves   []framework.Reserve
-	permits    []framework.Permit
-	preBinds   []framework.PreBind
-	binds      []framework.Bind
-	hints      map[string]framework.ClusterEvent
+	name        string
+	preEnqueues []framework.PreEnqueue
+	sorter      framework.QueueSort // nil = by priority and age alone
+	preFilters  []framework.PreFilter
+	extensions  []framework.PreFilterExtensions
+	filters     []framework.Filter
+	judges      []weighted[framework.Judge]
+	post        []framework.PostFilter
+	preScores   []framework.PreScore
+	scores      []weighted[framework.Score]
+	reserves    []framework.Reserve
+	permits     []framework.Permit
+	preBinds    []framework.PreBind
+	binds       []framework.Bind
+	postBinds   []framework.PostBind
+	hints       map[string]framework.ClusterEvent
 }
 
 type weighted[P framework.Plugin] struct {
@@ -55,19 +59,28 @@ func compile(p Profile) (*profile, error) {
 		if h, ok := w.Plugin.(framework.Hints); ok {
 			c.hints[name] = h.Hints()
 		}
+		if q, ok := w.Plugin.(framework.QueueSort); ok {
+			if c.sorter != nil {
+				return nil, fmt.Errorf("scheduler profile %s: plugins %s and %s both order the queue; disable one of them in the profile", p.Name, c.sorter.Name(), name)
+			}
+			c.sorter = q
+		}
 		c.sort(w.Plugin, max(w.Weight, 1))
 	}
 	return c, nil
 }
 
 func (c *profile) sort(p framework.Plugin, weight int64) {
+	collect(&c.preEnqueues, p)
 	collect(&c.preFilters, p)
+	collect(&c.extensions, p)
 	collect(&c.post, p)
 	collect(&c.preScores, p)
 	collect(&c.reserves, p)
 	collect(&c.permits, p)
 	collect(&c.preBinds, p)
 	collect(&c.binds, p)
+	collect(&c.postBinds, p)
 	// A Judge takes the place of its own Filter and Score.
 	if j, ok := p.(framework.Judge); ok {
 		c.judges = append(c.judges, weighted[framework.Judge]{j, weight})

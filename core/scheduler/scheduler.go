@@ -65,6 +65,9 @@ type Scheduler struct {
 	start    int
 	binding  chan struct{} // a token per binding in flight
 	bindings sync.WaitGroup
+
+	nominated nominations
+	waiting   waiters
 }
 
 // New checks the configuration and registers with the informers.
@@ -82,9 +85,11 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg.Tracer = trace.Discard()
 	}
 	s := &Scheduler{
-		cfg: cfg, cache: nodecache.New(), queue: queue.New(cfg.Queue),
+		cfg: cfg, cache: nodecache.New(),
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
+	cfg.Queue.Rank = s.rank
+	s.queue = queue.New(cfg.Queue)
 	if err := s.SetProfiles(cfg.Profiles); err != nil {
 		return nil, err
 	}
@@ -105,10 +110,37 @@ func (s *Scheduler) SetProfiles(profiles []Profile) error {
 		}
 		compiled[p.Name] = c
 	}
-	s.profiles.Store(&compiled)
+	before := s.profiles.Swap(&compiled)
+	if before != nil && (sorts(*before) || sorts(compiled)) {
+		s.queue.Rerank()
+	}
 	// Another plugin may find a node where the one before did not.
 	s.queue.Happened(framework.AnyEvent)
 	return nil
+}
+
+// sorts says whether a plugin orders the queue.
+func sorts(profiles map[string]*profile) bool {
+	for _, p := range profiles {
+		if p.sorter != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// rank is the place of a pod in the queue. A plugin that fails gives none.
+func (s *Scheduler) rank(ctx context.Context, p *framework.PodInfo, added time.Time) int64 {
+	prof := s.profile(p.Pod.Spec.SchedulerName)
+	if prof == nil || prof.sorter == nil {
+		return 0
+	}
+	rank, st := prof.sorter.Rank(ctx, p, added)
+	if !st.IsSuccess() {
+		s.cfg.Logger.Warn("a plugin could not order a pod; it waits by its priority alone", "plugin", prof.sorter.Name(), "pod", key(p.Pod), "error", joinReasons(st))
+		return 0
+	}
+	return rank
 }
 
 func (s *Scheduler) profile(name string) *profile { return (*s.profiles.Load())[name] }
@@ -141,9 +173,14 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
 		s.queue.Done(pod.UID)
 		return
 	}
+	if st := prof.preEnqueue(ctx, it.Info); st != nil {
+		s.gate(ctx, prof, it, st)
+		return
+	}
 	o := s.observe(ctx, it)
 	snap := s.cache.Snapshot()
-	d := prof.decide(o.ctx, it.Info, snap, s.start, s.cfg.Workers, o)
+	with := promises{s.nominated.of(pod.UID), s.nominated.ahead(pod)}
+	d := prof.decide(o.ctx, it.Info, snap, with, s.start, s.cfg.Workers, o)
 	if d.Total > 0 {
 		s.start = (s.start + d.Evaluated) % d.Total
 	}
@@ -163,20 +200,48 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
 		o.finish(d)
 		return
 	}
-	select {
-	case s.binding <- struct{}{}:
-	case <-ctx.Done():
-		s.undo(ctx, prof, it, d, framework.AsStatus(ctx.Err()))
-		return
-	}
+	s.nominated.drop(pod.UID)
 	s.bindings.Go(func() {
-		defer func() { <-s.binding }()
-		// A binding that has begun is finished, even when the scheduler stops.
-		bindCtx, cancel := context.WithTimeout(context.WithoutCancel(o.ctx), 30*time.Second)
-		defer cancel()
-		s.bind(bindCtx, prof, it, d, o)
+		s.bind(ctx, prof, it, d, o)
 		o.finish(d)
 	})
+	if len(prof.permits) == 0 {
+		s.throttle(ctx)
+	}
+}
+
+// throttle waits until fewer bindings than allowed are in flight: deciding faster
+// than the API takes bindings would only lengthen the queue of those decided.
+func (s *Scheduler) throttle(ctx context.Context) {
+	select {
+	case s.binding <- struct{}{}:
+		<-s.binding
+	case <-ctx.Done():
+	}
+}
+
+// preEnqueue is the first refusal of those who say whether a pod may be tried; nil = it may.
+func (c *profile) preEnqueue(ctx context.Context, p *framework.PodInfo) *framework.Status {
+	for _, pre := range c.preEnqueues {
+		if st := pre.PreEnqueue(ctx, p); !st.IsSuccess() {
+			return by(st, pre)
+		}
+	}
+	return nil
+}
+
+// gate leaves a pod out of the cycles, and says why on it.
+func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st *framework.Status) {
+	pod := it.Info.Pod
+	if st.Code == framework.Error {
+		s.cfg.Logger.Error("a plugin could not say whether a pod may be scheduled", "pod", key(pod), "error", joinReasons(st))
+		s.queue.Errored(pod.UID)
+	} else {
+		s.queue.Gated(pod.UID, prof.interest([]string{st.Plugin}))
+	}
+	if err := s.setCondition(ctx, pod, corev1.PodReasonSchedulingGated, joinReasons(st), ""); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		s.cfg.Logger.Warn("the reason why a pod waits could not be written to it", "pod", key(pod), "error", err)
+	}
 }
 
 func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
@@ -191,19 +256,18 @@ func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo
 	return nil
 }
 
+// bind carries a decision out. Waiting for permission ends when the scheduler
+// stops; a binding that has begun is finished.
 func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) {
-	_, end := o.begin(ctx, "bind")
+	_, end := o.begin(o.ctx, "bind")
 	st := s.permit(ctx, prof, it, d)
 	if st.IsSuccess() {
-		st = prof.prepare(ctx, d, it.Info)
-	}
-	if st.IsSuccess() {
-		st = s.write(ctx, prof, d, it.Info)
+		st = s.bindNow(ctx, prof, it, d, o)
 	}
 	end(d)
 	if !st.IsSuccess() {
 		for i := len(prof.reserves) - 1; i >= 0; i-- {
-			prof.reserves[i].Unreserve(ctx, d.State, it.Info, d.Node)
+			prof.reserves[i].Unreserve(context.WithoutCancel(o.ctx), d.State, it.Info, d.Node)
 		}
 		s.undo(ctx, prof, it, d, st)
 		return
@@ -213,17 +277,57 @@ func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *
 		fmt.Sprintf("Successfully assigned %s/%s to %s", it.Info.Pod.Namespace, it.Info.Pod.Name, d.Node))
 }
 
-// permit asks the Permit plugins. One that says Wait is asked again when its time is over.
+func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) *framework.Status {
+	select {
+	case s.binding <- struct{}{}:
+		defer func() { <-s.binding }()
+	case <-ctx.Done():
+		return framework.AsStatus(ctx.Err())
+	}
+	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(o.ctx), 30*time.Second)
+	defer cancel()
+	if st := prof.prepare(bindCtx, d, it.Info); !st.IsSuccess() {
+		return st
+	}
+	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
+		return st
+	}
+	for _, post := range prof.postBinds {
+		post.PostBind(bindCtx, d.State, it.Info, d.Node)
+	}
+	return nil
+}
+
+// longestWait bounds how long Permit plugins may hold a pod back.
+const longestWait = 15 * time.Minute
+
+// permit asks the Permit plugins. One that says Wait is asked again when its time
+// is over. A waiting pod that is deleted, or whose room somebody of higher priority
+// needs, waits no longer.
 func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d *Decision) *framework.Status {
+	if len(prof.permits) == 0 {
+		return nil
+	}
+	uid := it.Info.Pod.UID
+	refused := s.waiting.add(uid)
+	defer s.waiting.remove(uid)
+	end := time.NewTimer(longestWait)
+	defer end.Stop()
 	for _, p := range prof.permits {
 		st, wait := p.Permit(ctx, d.State, it.Info, d.Node)
 		for !st.IsSuccess() && st.Code == framework.Wait {
-			timer := time.NewTimer(wait)
+			again := time.NewTimer(max(wait, time.Millisecond))
 			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			case <-again.C:
+			case why := <-refused:
+				again.Stop()
+				return by(framework.NewStatus(framework.Unschedulable, why), p)
+			case <-end.C:
+				again.Stop()
 				return by(framework.NewStatus(framework.Unschedulable, "timed out while waiting for permission to bind"), p)
+			case <-ctx.Done():
+				again.Stop()
+				return framework.AsStatus(ctx.Err())
 			}
 			st, wait = p.Permit(ctx, d.State, it.Info, d.Node)
 		}
@@ -243,19 +347,24 @@ func (c *profile) prepare(ctx context.Context, d *Decision, p *framework.PodInfo
 	return nil
 }
 
-// write binds by the first Bind plugin that doesn't Skip, else through the API.
+// write binds as the first Bind plugin that doesn't Skip says.
 func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *framework.PodInfo) *framework.Status {
+	var how framework.Binding
 	for _, b := range prof.binds {
-		st := b.Bind(ctx, d.State, p, d.Node)
+		answer, st := b.Bind(ctx, d.State, p, d.Node)
 		if st.IsSuccess() {
-			return nil
+			how = answer
+			break
 		}
 		if st.Code != framework.Skip {
 			return by(st, b)
 		}
 	}
+	if how.Done {
+		return nil
+	}
 	err := s.cfg.Client.CoreV1().Pods(p.Pod.Namespace).Bind(ctx, &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: p.Pod.UID},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: p.Pod.UID, Annotations: how.Annotations},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: d.Node},
 	}, metav1.CreateOptions{})
 	return framework.AsStatus(err)
@@ -277,11 +386,16 @@ func (s *Scheduler) undo(ctx context.Context, prof *profile, it *queue.Item, d *
 	s.refuse(ctx, prof, it, d)
 }
 
-// refuse puts the pod back and says why, on the pod itself.
+// refuse puts the pod back and says why, on the pod itself. A nomination is carried
+// out first: the pod is tried again when its victims are gone.
 func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d *Decision) {
 	pod := it.Info.Pod
 	if ctx.Err() != nil {
 		return
+	}
+	node, err := s.nominate(ctx, prof, it.Info, d)
+	if err != nil {
+		d.Whole = framework.AsStatus(fmt.Errorf("make room on node %s: %w", d.Nomination.Node, err))
 	}
 	reason, message := corev1.PodReasonUnschedulable, d.Message()
 	if st := d.Fatal(); st != nil {
@@ -292,9 +406,30 @@ func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d
 		s.queue.Failed(pod.UID, prof.interest(d.RefusedBy()))
 	}
 	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
-	if err := s.setCondition(ctx, pod, reason, message, d.Nominated); err != nil && !apierrors.IsNotFound(err) {
+	if err := s.setCondition(ctx, pod, reason, message, node); err != nil && !apierrors.IsNotFound(err) {
 		s.cfg.Logger.Warn("the reason why a pod waits could not be written to it", "pod", key(pod), "error", err)
 	}
+}
+
+// nominate keeps the room on the nominated node for the pod and has the victims
+// removed. It returns the node.
+func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.PodInfo, d *Decision) (string, error) {
+	n := d.Nomination
+	if n == nil {
+		return "", nil
+	}
+	s.nominated.set(p, n.Node)
+	if n.Node == "" {
+		if p.Pod.Status.NominatedNodeName == "" {
+			return "", nil
+		}
+		return "", s.patchStatus(ctx, p.Pod, map[string]any{"nominatedNodeName": nil})
+	}
+	if err := s.makeRoom(ctx, prof, p.Pod, n); err != nil {
+		s.nominated.drop(p.Pod.UID)
+		return "", err
+	}
+	return n.Node, nil
 }
 
 func joinReasons(st *framework.Status) string {
@@ -338,6 +473,9 @@ func (s *Scheduler) listen() error {
 		add(core.PersistentVolumes().Informer(), volumes),
 		add(core.PersistentVolumeClaims().Informer(), volumes),
 		add(storage.StorageClasses().Informer(), volumes),
+		// Nothing waits for these, but no decision may be made before they are there.
+		add(s.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(core.Namespaces().Informer(), cache.ResourceEventHandlerFuncs{}),
 	)
 }
 
@@ -379,19 +517,27 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		s.gone(p)
 	case p.Spec.NodeName != "":
 		s.queue.Remove(p.UID)
+		s.nominated.drop(p.UID)
 		s.cache.SetPod(p)
 		if o, ok := old.(*corev1.Pod); !ok || o.Spec.NodeName == "" {
 			s.queue.Happened(framework.PodBound)
 		}
 	case p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0:
 		s.queue.Remove(p.UID)
+		s.nominated.drop(p.UID)
+		s.waiting.refuse(p.UID, "the pod is being deleted")
 	case s.profile(p.Spec.SchedulerName) != nil && !s.cache.Holds(p.UID):
+		if node := p.Status.NominatedNodeName; node != "" && s.nominated.of(p.UID) == "" && old == nil {
+			s.nominated.set(framework.NewPodInfo(p), node) // promised before this scheduler began
+		}
 		s.queue.Set(p)
 	}
 }
 
 func (s *Scheduler) gone(p *corev1.Pod) {
 	s.queue.Remove(p.UID)
+	s.nominated.drop(p.UID)
+	s.waiting.refuse(p.UID, "the pod was deleted")
 	if s.cache.RemovePod(p.UID) {
 		s.queue.Happened(framework.PodRemoved)
 	}

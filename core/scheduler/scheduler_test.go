@@ -43,7 +43,7 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 			return true, nil, err
 		}
 		p := o.(*corev1.Pod).DeepCopy()
-		p.Spec.NodeName = b.Target.Name
+		p.Spec.NodeName, p.Annotations = b.Target.Name, b.Annotations
 		return true, nil, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, b.Namespace)
 	})
 	inf := informers.NewSharedInformerFactory(client, 0)
@@ -163,7 +163,7 @@ func TestAPodThatFitsNowhereIsToldWhyAndGoesOnceANodeComes(t *testing.T) {
 		n.Spec.Taints = []corev1.Taint{{Key: "team", Value: "blue", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	c.create(pod("a", "2"))
-	want := "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {team: blue}, 1 node(s) were unschedulable."
+	want := "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {team: blue}, 1 node(s) were unschedulable. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 	if got := message(c.await("a", refused)); got != want {
 		t.Fatalf("message:\n%s\nwant:\n%s", got, want)
 	}
@@ -253,7 +253,8 @@ func TestHostPortsAndSelectors(t *testing.T) {
 	q := p.DeepCopy()
 	q.Name, q.UID, q.Spec.NodeName = "q", "uid-q", ""
 	c.create(q)
-	want := "0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match Pod's node affinity/selector."
+	want := "0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match Pod's node affinity/selector. " +
+		"preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
 	if got := message(c.await("q", refused)); got != want {
 		t.Fatalf("message:\n%s\nwant:\n%s", got, want)
 	}

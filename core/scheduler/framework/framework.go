@@ -125,6 +125,11 @@ func (s *Snapshot) Node(name string) *NodeInfo {
 // the Pre points; Filter and Score run in parallel and only read.
 type State struct{ m map[any]any }
 
+// Cloner is a value of a State that simulations change (PreFilterExtensions):
+// each works on a clone. Other values are shared, and must not be changed after
+// the Pre point that set them.
+type Cloner interface{ Clone() any }
+
 // NewState makes the scratch space of one cycle.
 func NewState() *State { return &State{m: map[any]any{}} }
 
@@ -134,8 +139,37 @@ func (s *State) Get(key any) any { return s.m[key] }
 // Set writes.
 func (s *State) Set(key, value any) { s.m[key] = value }
 
+// Clone copies the state for a simulation.
+func (s *State) Clone() *State {
+	c := &State{m: make(map[any]any, len(s.m))}
+	for k, v := range s.m {
+		if cloner, ok := v.(Cloner); ok {
+			v = cloner.Clone()
+		}
+		c.m[k] = v
+	}
+	return c
+}
+
 // Plugin is what all plugins share.
 type Plugin interface{ Name() string }
+
+// PreEnqueue says whether a pod may be tried at all. A refusal keeps it out of
+// the cycles, without counting as a try, until the pod changes or one of the
+// plugin's events (Hints) happens.
+type PreEnqueue interface {
+	Plugin
+	PreEnqueue(ctx context.Context, p *PodInfo) *Status
+}
+
+// QueueSort orders the pods that wait: the highest rank goes first, and among
+// equals priority and then age decide. It is asked when a pod comes or changes,
+// never while two pods are compared: the order cannot contradict itself. One
+// profile has one QueueSort at the most; a pod has the rank that its own profile gives it.
+type QueueSort interface {
+	Plugin
+	Rank(ctx context.Context, p *PodInfo, added time.Time) (int64, *Status)
+}
 
 // PreFilter runs once a cycle. nodes non-nil narrows the cycle to these names.
 // Skip leaves the plugin's Filter out of the cycle.
@@ -144,16 +178,43 @@ type PreFilter interface {
 	PreFilter(ctx context.Context, s *State, p *PodInfo, snap *Snapshot) (nodes map[string]bool, st *Status)
 }
 
+// PreFilterExtensions is for filters whose PreFilter looked at the pods of the
+// cluster: they are told, on a clone of the state, that a pod is now on a node or
+// has left it. Preemption and nominated pods are worked out with it. n is the node
+// as it is after the change.
+type PreFilterExtensions interface {
+	Plugin
+	AddPod(ctx context.Context, s *State, p, added *PodInfo, n *NodeInfo) *Status
+	RemovePod(ctx context.Context, s *State, p, removed *PodInfo, n *NodeInfo) *Status
+}
+
 // Filter says whether the pod may run on the node.
 type Filter interface {
 	Plugin
 	Filter(ctx context.Context, s *State, p *PodInfo, n *NodeInfo) *Status
 }
 
-// PostFilter runs when no node was left; it may nominate one (preemption).
+// Nomination is what a PostFilter proposes: a node on which the pod will fit as
+// soon as the victims are gone. The scheduler removes them and writes the
+// nomination on the pod; the node's room is kept for it. An empty Node takes back
+// a nomination that stands on the pod.
+type Nomination struct {
+	Node    string
+	Victims []*PodInfo
+}
+
+// Simulator answers what would be: whether the pod of the cycle fits on a node
+// that differs from the one in the snapshot by these pods.
+type Simulator interface {
+	// Fits asks every filter about node n of the snapshot without the pods in removed.
+	Fits(ctx context.Context, n *NodeInfo, removed []*PodInfo) *Status
+}
+
+// PostFilter runs when no node was left; it may nominate one (preemption). The
+// first plugin that answers a nomination ends the point; Unschedulable goes on to the next.
 type PostFilter interface {
 	Plugin
-	PostFilter(ctx context.Context, s *State, p *PodInfo, snap *Snapshot, failed map[string]*Status) (nominated string, st *Status)
+	PostFilter(ctx context.Context, s *State, p *PodInfo, snap *Snapshot, failed map[string]*Status, sim Simulator) (*Nomination, *Status)
 }
 
 // PreScore runs once, with the nodes that are left. Skip leaves Score out.
@@ -196,7 +257,8 @@ type Reserve interface {
 	Unreserve(ctx context.Context, s *State, p *PodInfo, node string)
 }
 
-// Permit may hold a pod back before binding: Wait with a time limit.
+// Permit may hold a pod back before binding: Wait with a time, after which it is
+// asked again. A pod waits at most 15 minutes in all.
 type Permit interface {
 	Plugin
 	Permit(ctx context.Context, s *State, p *PodInfo, node string) (*Status, time.Duration)
@@ -208,10 +270,24 @@ type PreBind interface {
 	PreBind(ctx context.Context, s *State, p *PodInfo, node string) *Status
 }
 
-// Bind binds; the first plugin that does not Skip has done it.
+// Binding is how a Bind plugin wants a pod bound.
+type Binding struct {
+	// Done: the plugin has bound the pod itself. Otherwise the scheduler binds it.
+	Done bool
+	// Annotations that the pod gets with the binding.
+	Annotations map[string]string
+}
+
+// Bind binds, or says how; the first plugin that does not Skip has decided it.
 type Bind interface {
 	Plugin
-	Bind(ctx context.Context, s *State, p *PodInfo, node string) *Status
+	Bind(ctx context.Context, s *State, p *PodInfo, node string) (Binding, *Status)
+}
+
+// PostBind is told that a pod has been bound. It can change nothing any more.
+type PostBind interface {
+	Plugin
+	PostBind(ctx context.Context, s *State, p *PodInfo, node string)
 }
 
 // ClusterEvent is a set of things that can happen in the cluster and make a pod

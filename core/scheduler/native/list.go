@@ -24,5 +24,6 @@ func Default(inf informers.SharedInformerFactory) []scheduler.Weighted {
 		}},
 		{Plugin: Balance{}, Weight: 1},
 		{Plugin: ImageLocality{}, Weight: 1},
+		{Plugin: Preemption{Budgets: inf.Policy().V1().PodDisruptionBudgets().Lister()}},
 	}
 }

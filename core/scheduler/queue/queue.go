@@ -1,5 +1,5 @@
 // Package queue orders the pods that wait for a node: those to be tried now, by
-// priority and then by age; those that failed a moment ago and back off; and
+// the rank that a plugin gave them, by priority and then by age; those that failed a moment ago and back off; and
 // those that fit nowhere, until something happens that may change that.
 //
 // No pod is lost: one that fits nowhere is tried again at the latest after
@@ -24,6 +24,9 @@ type Config struct {
 	InitialBackoff, MaxBackoff time.Duration
 	// MaxWait (5 min) is when a pod that fits nowhere is tried again without an event.
 	MaxWait time.Duration
+	// Rank of a pod that came to the queue at added: the highest goes first. Pop
+	// asks it once for each pod that is new or has changed. Nil = all are equal.
+	Rank func(ctx context.Context, p *framework.PodInfo, added time.Time) int64
 }
 
 // Item is one waiting pod.
@@ -34,6 +37,8 @@ type Item struct {
 	// Added is when the pod came to the queue first.
 	Added time.Time
 
+	rank     int64
+	ranked   bool
 	state    state
 	since    time.Time              // when it came into its state
 	due      time.Time              // end of its backoff
@@ -79,26 +84,69 @@ func New(cfg Config) *Queue {
 // Set adds a waiting pod, or tells of its change. A pod that fits nowhere is
 // tried again when its spec, labels or annotations have changed.
 func (q *Queue) Set(p *corev1.Pod) {
+	info := framework.NewPodInfo(p)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it, known := q.items[p.UID]
 	if !known {
 		now := time.Now()
-		it = &Item{Info: framework.NewPodInfo(p), Added: now, since: now}
+		it = &Item{Info: info, Added: now, since: now}
 		q.items[p.UID] = it
 		q.push(it, active)
 		return
 	}
 	changed := differs(it.Info.Pod, p)
-	it.Info = framework.NewPodInfo(p)
+	it.Info = info
 	switch {
 	case !changed:
+		return
 	case it.state == stuck:
 		q.retry(it)
 	case it.state == trying:
 		it.missed |= framework.PodChanged
-	case it.state == active:
+	}
+	it.ranked = false
+	if it.state == active {
 		heap.Fix(&q.ready, it.index) // its priority may differ
+	}
+}
+
+// Rerank asks for the ranks of all pods again: another plugin orders them now.
+func (q *Queue) Rerank() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, it := range q.items {
+		it.ranked = false
+	}
+}
+
+// rank asks for the ranks that are missing, outside of the lock.
+func (q *Queue) rank(ctx context.Context) {
+	if q.cfg.Rank == nil {
+		return
+	}
+	type question struct {
+		info  *framework.PodInfo
+		added time.Time
+	}
+	var open []question
+	q.mu.Lock()
+	for _, it := range q.ready {
+		if !it.ranked {
+			open = append(open, question{it.Info, it.Added})
+		}
+	}
+	q.mu.Unlock()
+	for _, o := range open {
+		rank := q.cfg.Rank(ctx, o.info, o.added)
+		q.mu.Lock()
+		if it, ok := q.items[o.info.Pod.UID]; ok && it.Info == o.info {
+			it.rank, it.ranked = rank, true
+			if it.state == active {
+				heap.Fix(&q.ready, it.index)
+			}
+		}
+		q.mu.Unlock()
 	}
 }
 
@@ -132,6 +180,8 @@ func (q *Queue) Remove(uid types.UID) {
 // Pop waits for the next pod to try, or for ctx's end (nil).
 func (q *Queue) Pop(ctx context.Context) *Item {
 	for {
+		q.promote()
+		q.rank(ctx)
 		it, wait := q.next()
 		if it != nil {
 			return it
@@ -148,8 +198,8 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 	}
 }
 
-// next moves what is due, and hands out the first active pod or says how long to wait.
-func (q *Queue) next() (*Item, time.Duration) {
+// promote moves what is due.
+func (q *Queue) promote() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
@@ -158,6 +208,12 @@ func (q *Queue) next() (*Item, time.Duration) {
 		q.detach(it)
 		q.push(it, active)
 	}
+}
+
+// next hands out the first active pod, or says how long to wait.
+func (q *Queue) next() (*Item, time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if len(q.ready) > 0 {
 		it := q.ready[0]
 		q.detach(it)
@@ -167,7 +223,7 @@ func (q *Queue) next() (*Item, time.Duration) {
 		return &out, 0
 	}
 	if len(q.later) > 0 {
-		return nil, q.later[0].due.Sub(now)
+		return nil, time.Until(q.later[0].due)
 	}
 	return nil, time.Hour
 }
@@ -178,6 +234,10 @@ func (q *Queue) Done(uid types.UID) { q.Remove(uid) }
 // Failed puts a pod back after a try that found no node; interest are the events
 // that may help. With an event of that kind since Pop it only backs off.
 func (q *Queue) Failed(uid types.UID, interest framework.ClusterEvent) {
+	q.failed(uid, interest, false)
+}
+
+func (q *Queue) failed(uid types.UID, interest framework.ClusterEvent, gated bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it, ok := q.items[uid]
@@ -185,13 +245,28 @@ func (q *Queue) Failed(uid types.UID, interest framework.ClusterEvent) {
 		return
 	}
 	it.interest = interest
-	it.since = time.Now()
+	now := time.Now()
+	if !gated {
+		it.since = now
+	}
 	if it.missed&(interest|framework.PodChanged) != 0 {
 		q.retry(it)
 		return
 	}
-	it.due = it.since.Add(q.cfg.MaxWait)
+	it.due = now.Add(q.cfg.MaxWait)
 	q.push(it, stuck)
+}
+
+// Gated puts a pod back that may not be tried: it waits for a change of its own
+// or an event of interest, and the try does not count.
+func (q *Queue) Gated(uid types.UID, interest framework.ClusterEvent) {
+	q.mu.Lock()
+	if it, ok := q.items[uid]; ok && it.state == trying {
+		it.Attempts--
+		it.since = time.Time{} // and there is nothing to back off from
+	}
+	q.mu.Unlock()
+	q.failed(uid, interest, true)
 }
 
 // Errored puts a pod back after a fault of ours; it backs off.
@@ -289,6 +364,9 @@ type activeHeap []*Item
 
 func (h activeHeap) Len() int { return len(h) }
 func (h activeHeap) Less(i, j int) bool {
+	if h[i].rank != h[j].rank {
+		return h[i].rank > h[j].rank
+	}
 	a, b := priority(h[i]), priority(h[j])
 	if a != b {
 		return a > b

@@ -124,3 +124,51 @@ func TestAChangedPodIsTriedAgainAndARemovedOneIsNot(t *testing.T) {
 		}
 	})
 }
+
+// TestAPluginsRankComesFirst: it is asked once for a pod, and again when the pod
+// changes or another plugin orders the queue.
+func TestAPluginsRankComesFirst(t *testing.T) {
+	ranks, asked := map[string]int64{"b": 2, "c": 1}, 0
+	q := New(Config{Rank: func(_ context.Context, p *framework.PodInfo, _ time.Time) int64 {
+		asked++
+		return ranks[p.Pod.Name]
+	}})
+	for _, p := range []*corev1.Pod{pod("a", 1000), pod("b", 0), pod("c", 0)} {
+		q.Set(p)
+	}
+	if got := pop(t, q, time.Minute); got != "b" {
+		t.Fatalf("popped %q, want b", got)
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times for three pods", asked)
+	}
+	ranks["a"] = 5
+	q.Rerank()
+	for _, want := range []string{"a", "c"} {
+		if got := pop(t, q, time.Minute); got != want {
+			t.Fatalf("popped %q, want %q", got, want)
+		}
+	}
+}
+
+// TestAGatedPodWaitsForItsEventAndHasNotTried: no backoff, no attempt counted.
+func TestAGatedPodWaitsForItsEventAndHasNotTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		q.Set(pod("a", 0))
+		for range 5 {
+			if pop(t, q, 0) != "a" {
+				t.Fatal("the pod was not there at once")
+			}
+			q.Gated("a", framework.NodeAdded)
+			q.Happened(framework.PodRemoved)
+			if pop(t, q, time.Second) != "" {
+				t.Fatal("an event that it has no interest in let it through")
+			}
+			q.Happened(framework.NodeAdded)
+		}
+		if it := q.Pop(t.Context()); it.Attempts != 1 {
+			t.Errorf("attempt %d, want the first", it.Attempts)
+		}
+	})
+}

@@ -51,6 +51,9 @@ type Plan struct {
 	// manager. The host adds the controller owner reference to objects in the
 	// primary's namespace.
 	Apply []*unstructured.Unstructured
+	// Patch are JSON patches (RFC 6902) that the server applies, for what is not the
+	// reconciler's to apply as a whole. They have to be harmless when they are repeated.
+	Patch []Patch
 	// Delete names objects to delete, guarded by UID where one is given.
 	Delete []Target
 	// Status, where non-nil, is applied to the primary's status subresource.
@@ -60,6 +63,14 @@ type Plan struct {
 	Events     []Event
 	// Requeue asks to be called again after this long; 0 = only on changes.
 	Requeue time.Duration
+}
+
+// Patch is a JSON patch for one object, or for a subresource of it. A UID guards
+// against patching another object of the same name.
+type Patch struct {
+	Target
+	Subresource string
+	JSON        []byte
 }
 
 // Target names one object.

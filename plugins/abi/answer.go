@@ -114,6 +114,149 @@ func ParseScore(data []byte) (int64, error) {
 	return score, nil
 }
 
+// GateAnswer is what hooks answer that let a pod go on or not (preEnqueue, reserve,
+// preBind); no answer lets it go on.
+type GateAnswer struct {
+	Allowed *bool    `json:"allowed"` // absent = true
+	Reasons []string `json:"reasons"`
+}
+
+// Refused says whether the pod is held back.
+func (a *GateAnswer) Refused() bool { return a.Allowed != nil && !*a.Allowed }
+
+// ParseGate reads such an answer.
+func ParseGate(data []byte) (a GateAnswer, err error) {
+	return a, parse(data, &a, "answer about a pod")
+}
+
+// ParseRank reads queueSort's answer: a whole number, the highest goes first.
+func ParseRank(data []byte) (rank int64, err error) {
+	if len(data) == 0 {
+		return 0, nil
+	}
+	if err := json.Unmarshal(data, &rank); err != nil {
+		return 0, fmt.Errorf("the answer %q is no rank: a whole number was expected", clip(data))
+	}
+	return rank, nil
+}
+
+// PreFilterAnswer is what preFilter answers, and, less nodes and the refusal, preScore.
+type PreFilterAnswer struct {
+	FilterAnswer
+	// Nodes narrows the cycle to these; null = all.
+	Nodes []string `json:"nodes"`
+	// Skip leaves the plugin's filter (or score) out of this cycle.
+	Skip bool `json:"skip"`
+	// State is handed to the plugin's later hooks of the same cycle.
+	State json.RawMessage `json:"state"`
+}
+
+// ParsePreFilter reads preFilter's or preScore's answer.
+func ParsePreFilter(data []byte) (a PreFilterAnswer, err error) {
+	return a, parse(data, &a, "answer of preFilter or preScore")
+}
+
+// PostFilterAnswer is what postFilter answers; no answer proposes nothing.
+type PostFilterAnswer struct {
+	// Nominated is the node on which the pod will fit once Evict have gone.
+	Nominated string     `json:"nominated"`
+	Evict     []PodNamed `json:"evict"`
+	Reasons   []string   `json:"reasons"` // why nothing is proposed
+}
+
+// PodNamed names a pod; UID is optional.
+type PodNamed struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// maxEvict bounds how many pods a plugin may have removed for one.
+const maxEvict = 256
+
+// ParsePostFilter reads postFilter's answer.
+func ParsePostFilter(data []byte) (a PostFilterAnswer, err error) {
+	if err := parse(data, &a, "answer of postFilter"); err != nil {
+		return a, err
+	}
+	switch {
+	case len(a.Evict) > maxEvict:
+		return a, fmt.Errorf("the answer evicts %d pods: at most %d are allowed", len(a.Evict), maxEvict)
+	case len(a.Evict) > 0 && a.Nominated == "":
+		return a, errors.New("the answer evicts pods and nominates no node")
+	}
+	return a, nil
+}
+
+// ParseScores reads normalize's answer: as many scores as were asked about, each 0
+// to 100. No answer leaves them as they are.
+func ParseScores(data []byte, n int) ([]int64, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	var scores []int64
+	if err := parse(data, &scores, "list of scores"); err != nil {
+		return nil, err
+	}
+	if len(scores) != n {
+		return nil, fmt.Errorf("the answer has %d scores for %d nodes", len(scores), n)
+	}
+	for i, s := range scores {
+		if s < 0 || s > 100 {
+			return nil, fmt.Errorf("score %d of node %d is out of range: 0 to 100 was expected", s, i)
+		}
+	}
+	return scores, nil
+}
+
+// PermitAnswer is what permit answers; no answer allows.
+type PermitAnswer struct {
+	Decision    string   `json:"decision"` // "allow", "deny" or "wait"
+	WaitSeconds float64  `json:"waitSeconds"`
+	Reasons     []string `json:"reasons"`
+}
+
+// ParsePermit reads permit's answer.
+func ParsePermit(data []byte) (PermitAnswer, error) {
+	a := PermitAnswer{}
+	if err := parse(data, &a, "answer of permit"); err != nil {
+		return a, err
+	}
+	switch a.Decision {
+	case "":
+		a.Decision = "allow"
+	case "allow", "deny":
+	case "wait":
+		if a.WaitSeconds <= 0 || a.WaitSeconds > 900 {
+			return a, fmt.Errorf("waitSeconds %v is out of range: more than 0 and at most 900 was expected", a.WaitSeconds)
+		}
+	default:
+		return a, fmt.Errorf("decision %q is unknown: allow, deny or wait was expected", a.Decision)
+	}
+	return a, nil
+}
+
+// BindAnswer is what bind answers; no answer leaves the binding to others.
+type BindAnswer struct {
+	GateAnswer
+	// Annotations that the pod gets with the binding.
+	Annotations map[string]string `json:"annotations"`
+}
+
+// ParseBind reads bind's answer.
+func ParseBind(data []byte) (a BindAnswer, err error) { return a, parse(data, &a, "answer of bind") }
+
+// parse reads an answer; an empty one leaves v as it is.
+func parse(data []byte, v any, what string) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("the answer is no %s: %w", what, err)
+	}
+	return nil
+}
+
 // NodeAdmissionAnswer is what a node's hook answers; no answer admits the pod.
 type NodeAdmissionAnswer struct {
 	Admitted *bool  `json:"admitted"` // absent = true
@@ -135,11 +278,20 @@ func ParseNodeAdmission(data []byte) (a NodeAdmissionAnswer, err error) {
 // PlanAnswer is what a reconciler answers; no answer is an empty plan.
 type PlanAnswer struct {
 	Apply          []map[string]any `json:"apply"`
+	Patch          []PatchTarget    `json:"patch"`
 	Delete         []DeleteTarget   `json:"delete"`
 	Status         map[string]any   `json:"status"`
 	Conditions     []PlanCondition  `json:"conditions"`
 	Events         []PlanEvent      `json:"events"`
 	RequeueSeconds float64          `json:"requeueSeconds"`
+}
+
+// PatchTarget is an object with a JSON patch for it, which the API server applies:
+// RFC 6902 as it stands.
+type PatchTarget struct {
+	DeleteTarget
+	Subresource string    `json:"subresource"` // "status", "scale"; empty = the object
+	Patch       []PatchOp `json:"patch"`
 }
 
 // DeleteTarget names an object to delete.
@@ -176,7 +328,7 @@ func ParsePlan(data []byte) (p PlanAnswer, err error) {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return p, fmt.Errorf("the answer is no plan: %w", err)
 	}
-	if n := len(p.Apply) + len(p.Delete) + len(p.Events) + len(p.Conditions); n > maxPlan {
+	if n := len(p.Apply) + len(p.Patch) + len(p.Delete) + len(p.Events) + len(p.Conditions); n > maxPlan {
 		return p, fmt.Errorf("the plan has %d steps: at most %d are allowed", n, maxPlan)
 	}
 	for i, o := range p.Apply {
@@ -188,6 +340,14 @@ func ParsePlan(data []byte) (p PlanAnswer, err error) {
 		meta, _ := o["metadata"].(map[string]any)
 		if s, _ := meta["name"].(string); s == "" {
 			return p, fmt.Errorf("apply[%d] has no metadata.name", i)
+		}
+	}
+	for i, d := range p.Patch {
+		if d.APIVersion == "" || d.Kind == "" || d.Name == "" || len(d.Patch) == 0 {
+			return p, fmt.Errorf("patch[%d] needs apiVersion, kind, name and patch", i)
+		}
+		if len(d.Patch) > maxPatch {
+			return p, fmt.Errorf("patch[%d] has %d operations: at most %d are allowed", i, len(d.Patch), maxPatch)
 		}
 	}
 	for i, d := range p.Delete {

@@ -22,20 +22,51 @@ const (
 	AdmissionMutate   Point = "admission.mutate"
 	AdmissionValidate Point = "admission.validate"
 	Authorization     Point = "authorization"
-	SchedulingFilter  Point = "scheduling.filter"
-	SchedulingScore   Point = "scheduling.score"
-	SchedulingTable   Point = "scheduling.table"
 	Reconcile         Point = "reconcile"
 	NodeAdmission     Point = "nodeadmission"
+
+	// Scheduling, in the order of a cycle. The table takes the place of filter and score.
+	SchedulingPreEnqueue Point = "scheduling.preEnqueue"
+	SchedulingQueueSort  Point = "scheduling.queueSort"
+	SchedulingPreFilter  Point = "scheduling.preFilter"
+	SchedulingFilter     Point = "scheduling.filter"
+	SchedulingTable      Point = "scheduling.table"
+	SchedulingPostFilter Point = "scheduling.postFilter"
+	SchedulingPreScore   Point = "scheduling.preScore"
+	SchedulingScore      Point = "scheduling.score"
+	SchedulingNormalize  Point = "scheduling.normalize"
+	SchedulingReserve    Point = "scheduling.reserve"
+	SchedulingUnreserve  Point = "scheduling.unreserve"
+	SchedulingPermit     Point = "scheduling.permit"
+	SchedulingPreBind    Point = "scheduling.preBind"
+	SchedulingBind       Point = "scheduling.bind"
+	SchedulingPostBind   Point = "scheduling.postBind"
 )
 
 // Points lists all of them, in the order of an object's journey.
 func Points() []Point {
 	return []Point{
 		Authorization, AdmissionMutate, AdmissionValidate, Reconcile,
-		SchedulingFilter, SchedulingScore, SchedulingTable, NodeAdmission,
+		SchedulingPreEnqueue, SchedulingQueueSort, SchedulingPreFilter, SchedulingFilter, SchedulingTable,
+		SchedulingPostFilter, SchedulingPreScore, SchedulingScore, SchedulingNormalize,
+		SchedulingReserve, SchedulingUnreserve, SchedulingPermit, SchedulingPreBind, SchedulingBind, SchedulingPostBind,
+		NodeAdmission,
 	}
 }
+
+// SideEffects is what a call changes besides its answer, by host functions that do
+// something (events, state, https).
+type SideEffects string
+
+// The side effects that a hook declares.
+const (
+	// NoSideEffects is the default. In a dry run, host functions that would change something do nothing.
+	NoSideEffects SideEffects = "None"
+	// NoneOnDryRun: the plugin looks at dryRun by itself; it is told so by the request, too.
+	NoneOnDryRun SideEffects = "NoneOnDryRun"
+	// SomeSideEffects: dry runs that the hook matches are refused, as nobody can tell what they would do.
+	SomeSideEffects SideEffects = "Some"
+)
 
 // Encoding is the form in which a hook wants its input.
 type Encoding string
@@ -71,6 +102,10 @@ type Hook struct {
 	Encoding     Encoding                `json:"encoding"`
 	// Pure: the answer depends on nothing but the input, so that it may be cached.
 	Pure bool `json:"pure"`
+	// SideEffects of admission hooks; empty = None.
+	SideEffects SideEffects `json:"sideEffects"`
+	// Events that may let a pod through which a scheduling hook refused; none = any.
+	Events []string `json:"events"`
 
 	// Columns of the node table and Pod columns, for scheduling.table; Reasons are
 	// what its verdicts refer to.
@@ -86,6 +121,15 @@ type Hook struct {
 	paths   []Path
 	columns []Path
 	pod     []Path
+}
+
+// SchedulingEvents are the names of what can happen in the cluster and make a pod
+// worth another try.
+func SchedulingEvents() []string {
+	return []string{
+		"nodeAdded", "nodeAllocatableGrew", "nodeLabelsChanged", "nodeTaintsChanged",
+		"podRemoved", "podBound", "volumesChanged", "podChanged",
+	}
 }
 
 // Rule is what admission requests a hook wants to see. An empty list matches
@@ -201,6 +245,18 @@ func (h *Hook) check() error {
 	case JSON, Flat:
 	default:
 		return fmt.Errorf("unknown encoding %q: json or flat was expected", h.Encoding)
+	}
+	switch h.SideEffects {
+	case "":
+		h.SideEffects = NoSideEffects
+	case NoSideEffects, NoneOnDryRun, SomeSideEffects:
+	default:
+		return fmt.Errorf("unknown sideEffects %q: None, NoneOnDryRun or Some was expected", h.SideEffects)
+	}
+	for _, e := range h.Events {
+		if !slices.Contains(SchedulingEvents(), e) {
+			return fmt.Errorf("unknown event %q: this host has %s", e, strings.Join(SchedulingEvents(), ", "))
+		}
 	}
 	if len(h.Fields) > maxFields {
 		return fmt.Errorf("%d fields: at most %d are allowed", len(h.Fields), maxFields)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
@@ -103,30 +104,30 @@ func (c *component) reconcilers(ctx context.Context, own *client.Set) error {
 	if err != nil {
 		return err
 	}
-	names := map[string]bool{}
+	running := map[string]controllers.Reconciler{}
 	var mu sync.Mutex
 	set := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		now := map[string]bool{}
+		now := map[string]controllers.Reconciler{}
 		for _, r := range c.plugins.reconcilers() {
-			now[r.Name()] = true
-			if names[r.Name()] {
+			now[r.Name()] = r
+			if running[r.Name()] == r {
 				continue // the adapter follows its plugin's reloads by itself
 			}
 			if err := host.Set(r); err != nil {
 				c.o.Logger.Error("a reconciler cannot run", "plugin", r.Name(), "error", err)
 			}
 		}
-		for name := range names {
-			if !now[name] {
+		for name := range running {
+			if now[name] == nil {
 				host.Remove(name)
 			}
 		}
-		names = now
+		running = now
 	}
+	defer c.plugins.onChange(set)()
 	set()
-	c.plugins.onChange(set)
 	return host.Run(ctx)
 }
 
@@ -150,11 +151,11 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		if err != nil {
 			return err
 		}
-		c.plugins.onChange(func() {
+		defer c.plugins.onChange(func() {
 			if err := s.SetProfiles(c.profiles(inf)); err != nil {
 				c.o.Logger.Error("the scheduler's profiles stay as they were", "error", err)
 			}
-		})
+		})()
 		defer inf.Shutdown()
 		inf.Start(ctx.Done())
 		go func() { // ends with Run: Ready is closed, or ctx has ended

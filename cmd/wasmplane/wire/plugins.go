@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +30,7 @@ type plugins struct {
 	loader *loader.Loader
 
 	mu        sync.Mutex
-	listeners []func() // told when the set has changed
+	listeners map[*listener]struct{} // told when the set has changed
 }
 
 // newPlugins loads the plugins of the configuration. One that cannot be loaded
@@ -81,11 +83,24 @@ func (p *plugins) nodeAdmitters() []kubelet.Admitter {
 	return out
 }
 
-// onChange tells f whenever the set of plugins has changed.
-func (p *plugins) onChange(f func()) {
+// listener is somebody who is told when the set of plugins has changed.
+type listener struct{ tell func() }
+
+// onChange tells f whenever the set of plugins has changed, until the listener is
+// taken off again by what is returned: a component that lost its leadership must not be told.
+func (p *plugins) onChange(f func()) (off func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listeners = append(p.listeners, f)
+	l := &listener{f}
+	if p.listeners == nil {
+		p.listeners = map[*listener]struct{}{}
+	}
+	p.listeners[l] = struct{}{}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.listeners, l)
+	}
 }
 
 // run follows the modules' files and the configuration's plugins until ctx ends.
@@ -101,10 +116,10 @@ func (p *plugins) tell(ctx context.Context) error {
 			return nil
 		case <-p.loader.Changes():
 			p.mu.Lock()
-			listeners := p.listeners
+			listeners := slices.Collect(maps.Keys(p.listeners))
 			p.mu.Unlock()
-			for _, f := range listeners {
-				f()
+			for _, l := range listeners {
+				l.tell()
 			}
 		}
 	}

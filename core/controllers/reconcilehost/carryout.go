@@ -32,6 +32,11 @@ func (l *loop) carryOut(ctx context.Context, s controllers.Snapshot, plan contro
 			return fmt.Errorf("apply[%d]: %w", i, err)
 		}
 	}
+	for i := range plan.Patch {
+		if err := l.patch(ctx, s, &plan.Patch[i]); err != nil {
+			return fmt.Errorf("patch[%d]: %w", i, err)
+		}
+	}
 	for i, target := range plan.Delete {
 		if err := l.delete(ctx, s, target); err != nil {
 			return fmt.Errorf("delete[%d]: %w", i, err)
@@ -137,6 +142,50 @@ func (l *loop) ownerReference(primary *unstructured.Unstructured) metav1.OwnerRe
 func withOwner(refs []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {
 	refs = slices.DeleteFunc(refs, func(r metav1.OwnerReference) bool { return r.UID == owner.UID })
 	return append(refs, owner)
+}
+
+// patch sends a JSON patch. One that changed nothing leaves no trace.
+func (l *loop) patch(ctx context.Context, s controllers.Snapshot, p *controllers.Patch) error {
+	if p.Kind.Kind == "" || p.Name == "" {
+		return fmt.Errorf("an object to patch needs kind and name; got %s %q", p.Kind, p.Name)
+	}
+	namespace := p.Namespace
+	if namespace == "" {
+		namespace = s.Namespace
+	}
+	client, _, err := l.resource(p.Kind, namespace)
+	if err != nil {
+		return err
+	}
+	data := p.JSON
+	if p.UID != "" {
+		if data, err = guarded(data, p.UID); err != nil {
+			return fmt.Errorf("%s %s/%s: %w", p.Kind.Kind, namespace, p.Name, err)
+		}
+	}
+	var sub []string
+	if p.Subresource != "" {
+		sub = []string{p.Subresource}
+	}
+	result, err := client.Patch(ctx, p.Name, types.JSONPatchType, data, metav1.PatchOptions{FieldManager: l.reconciler.Name()}, sub...)
+	if err != nil {
+		return fmt.Errorf("%s %s/%s: %w", p.Kind.Kind, namespace, p.Name, err)
+	}
+	controllers.Did(ctx, fmt.Sprintf("patched %s %s", p.Kind.Kind, p.Name), p.Kind.Kind, result)
+	return nil
+}
+
+// guarded puts a test of the UID in front of a patch.
+func guarded(patch []byte, uid string) ([]byte, error) {
+	var ops []json.RawMessage
+	if err := json.Unmarshal(patch, &ops); err != nil {
+		return nil, fmt.Errorf("a JSON patch is a list of operations: %w", err)
+	}
+	test, err := json.Marshal(map[string]string{"op": "test", "path": "/metadata/uid", "value": uid})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(slices.Insert(ops, 0, json.RawMessage(test)))
 }
 
 func (l *loop) delete(ctx context.Context, s controllers.Snapshot, t controllers.Target) error {

@@ -8,6 +8,7 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"time"
@@ -94,7 +95,7 @@ func (a *adapter) Reconcile(ctx context.Context, s controllers.Snapshot) (contro
 		}
 	}
 	outcome := point.Outcome{Decision: "no change"}
-	if n := len(answer.Apply) + len(answer.Delete); n > 0 {
+	if n := len(answer.Apply) + len(answer.Patch) + len(answer.Delete); n > 0 {
 		outcome = point.Outcome{Decision: "plan", Message: summary(&answer), Span: string(abi.Reconcile)}
 	} else if c.Err != nil {
 		outcome.Span = string(abi.Reconcile)
@@ -115,6 +116,9 @@ func summary(p *abi.PlanAnswer) string {
 		u := unstructured.Unstructured{Object: o}
 		text += fmt.Sprintf("apply %s %s; ", u.GetKind(), u.GetName())
 	}
+	for _, d := range p.Patch {
+		text += fmt.Sprintf("patch %s %s; ", d.Kind, d.Name)
+	}
 	for _, d := range p.Delete {
 		text += fmt.Sprintf("delete %s %s; ", d.Kind, d.Name)
 	}
@@ -134,15 +138,23 @@ func plan(a *abi.PlanAnswer, namespace string) (controllers.Plan, error) {
 	if p.Status != nil {
 		p.Status = abi.Integers(p.Status).(map[string]any)
 	}
+	for _, d := range a.Patch {
+		t, err := target(&d.DeleteTarget, namespace)
+		if err != nil {
+			return controllers.Plan{}, fmt.Errorf("the plan patches %s %s: %w", d.Kind, d.Name, err)
+		}
+		data, err := json.Marshal(d.Patch)
+		if err != nil {
+			return controllers.Plan{}, fmt.Errorf("the plan patches %s %s: %w", d.Kind, d.Name, err)
+		}
+		p.Patch = append(p.Patch, controllers.Patch{Target: t, Subresource: d.Subresource, JSON: data})
+	}
 	for _, d := range a.Delete {
-		gv, err := schema.ParseGroupVersion(d.APIVersion)
+		t, err := target(&d, namespace)
 		if err != nil {
 			return controllers.Plan{}, fmt.Errorf("the plan deletes %s %s: %w", d.Kind, d.Name, err)
 		}
-		if d.Namespace == "" {
-			d.Namespace = namespace
-		}
-		p.Delete = append(p.Delete, controllers.Target{Kind: gv.WithKind(d.Kind), Namespace: d.Namespace, Name: d.Name, UID: d.UID})
+		p.Delete = append(p.Delete, t)
 	}
 	for _, c := range a.Conditions {
 		p.Conditions = append(p.Conditions, metav1.Condition{Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message})
@@ -151,4 +163,16 @@ func plan(a *abi.PlanAnswer, namespace string) (controllers.Plan, error) {
 		p.Events = append(p.Events, controllers.Event{Type: e.Type, Reason: e.Reason, Message: e.Message})
 	}
 	return p, nil
+}
+
+// target is an object that a plan names, in the primary's namespace where it names none.
+func target(d *abi.DeleteTarget, namespace string) (controllers.Target, error) {
+	gv, err := schema.ParseGroupVersion(d.APIVersion)
+	if err != nil {
+		return controllers.Target{}, err
+	}
+	if d.Namespace == "" {
+		d.Namespace = namespace
+	}
+	return controllers.Target{Kind: gv.WithKind(d.Kind), Namespace: d.Namespace, Name: d.Name, UID: d.UID}, nil
 }

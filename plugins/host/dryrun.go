@@ -1,0 +1,17 @@
+package host
+
+import "context"
+
+type dryRunKey struct{}
+
+// WithDryRun marks a call as part of a dry run.
+func WithDryRun(ctx context.Context) context.Context {
+	return context.WithValue(ctx, dryRunKey{}, true)
+}
+
+// DryRun says whether a host function is called in a dry run. What changes anything
+// (an event, state, a request to another host) answers then that it is done, and does nothing.
+func DryRun(ctx context.Context) bool {
+	dry, _ := ctx.Value(dryRunKey{}).(bool)
+	return dry
+}

@@ -11,6 +11,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,8 +85,42 @@ type APIServer struct {
 	SubjectAltNames []string `yaml:"subjectAltNames"`
 	// TokenFile holds static tokens, a line each: token,user,uid,"group1,group2".
 	TokenFile string `yaml:"tokenFile"`
+	// BasicAuthFile holds users with passwords, a line each:
+	// bcrypt-hash,user,uid,"group1,group2". It is read again when it changes.
+	// Empty: passwords are not accepted.
+	BasicAuthFile string `yaml:"basicAuthFile"`
+	// AuthenticationConfigFile is an AuthenticationConfiguration of
+	// apiserver.config.k8s.io (v1 or v1beta1): OpenID Connect issuers with their
+	// claim mappings and rules, and who may be anonymous. It is read again when it changes.
+	AuthenticationConfigFile string `yaml:"authenticationConfigFile"`
+	// AuthorizationConfigFile is an AuthorizationConfiguration of
+	// apiserver.config.k8s.io: the authorizers (Node, RBAC, Webhook, Wasm) in the
+	// order in which they are asked. It is read again when it changes. Empty: Node,
+	// RBAC, and Wasm authorizers where their own entries say.
+	AuthorizationConfigFile string `yaml:"authorizationConfigFile"`
+	// BootstrapTokens accepts tokens that are Secrets of type
+	// bootstrap.kubernetes.io/token in kube-system.
+	BootstrapTokens bool `yaml:"bootstrapTokens"`
+	// ClientCAFiles are further authorities (PEM) of client certificates, beside the cluster's own.
+	ClientCAFiles []string `yaml:"clientCAFiles"`
+	// RequestHeader: authenticating proxies beside the cluster's own front proxy.
+	RequestHeader RequestHeader `yaml:"requestHeader"`
 	// ServiceAccountIssuer is the issuer of service account tokens.
 	ServiceAccountIssuer string `yaml:"serviceAccountIssuer"`
+	// ServiceAccountOldIssuers are further issuers whose tokens are accepted, for
+	// the time in which the issuer changes.
+	ServiceAccountOldIssuers []string `yaml:"serviceAccountOldIssuers"`
+	// ServiceAccountSigningKeyFile (PEM, RSA or ECDSA) signs tokens; empty:
+	// DATA_DIR/pki/sa.key.
+	ServiceAccountSigningKeyFile string `yaml:"serviceAccountSigningKeyFile"`
+	// ServiceAccountKeyFiles (PEM, public or private keys, several in a file) are
+	// further keys whose tokens are accepted, for the time in which the key changes.
+	ServiceAccountKeyFiles []string `yaml:"serviceAccountKeyFiles"`
+	// ServiceAccountMaxTokenLifetime bounds the life that a token may be asked for;
+	// 0: 2^32 seconds.
+	ServiceAccountMaxTokenLifetime Duration `yaml:"serviceAccountMaxTokenLifetime"`
+	// APIAudiences are the names by which tokens mean this apiserver; empty: the issuers.
+	APIAudiences []string `yaml:"apiAudiences"`
 	// AuditLogFile and AuditPolicyFile turn on the audit log; the policy is an
 	// audit.k8s.io/v1 Policy.
 	AuditLogFile    string `yaml:"auditLogFile"`
@@ -95,6 +130,22 @@ type APIServer struct {
 	MaxMutatingRequestsInFlight int `yaml:"maxMutatingRequestsInFlight"`
 	// EventTTL: how long Events are kept.
 	EventTTL Duration `yaml:"eventTTL"`
+}
+
+// RequestHeader says which authenticating proxies are believed.
+type RequestHeader struct {
+	// ClientCAFile (PEM) vouches for the proxy's client certificate; empty: only the
+	// cluster's own front proxy authority does.
+	ClientCAFile string `yaml:"clientCAFile"`
+	// AllowedNames are common names that the certificate may have, beside the
+	// cluster's own front proxy. With a ClientCAFile at least one is needed.
+	AllowedNames []string `yaml:"allowedNames"`
+	// Headers that carry the identity; empty: X-Remote-User, X-Remote-Uid,
+	// X-Remote-Group and X-Remote-Extra-.
+	UsernameHeaders     []string `yaml:"usernameHeaders"`
+	UIDHeaders          []string `yaml:"uidHeaders"`
+	GroupHeaders        []string `yaml:"groupHeaders"`
+	ExtraHeaderPrefixes []string `yaml:"extraHeaderPrefixes"`
 }
 
 // Scheduler settings.
@@ -207,6 +258,7 @@ func Default() *Configuration {
 		APIServer: APIServer{
 			Listen:                      "127.0.0.1:6443",
 			ServiceAccountIssuer:        "https://kubernetes.default.svc.cluster.local",
+			BootstrapTokens:             true,
 			MaxRequestsInFlight:         400,
 			MaxMutatingRequestsInFlight: 200,
 			EventTTL:                    Duration(time.Hour),
@@ -276,6 +328,15 @@ func (c *Configuration) Complete() error {
 	}
 	if (c.Store.CertFile == "") != (c.Store.KeyFile == "") {
 		return field("store.certFile", "certFile and keyFile belong together; only one is given")
+	}
+	if h := c.APIServer.RequestHeader; h.ClientCAFile != "" && len(h.AllowedNames) == 0 {
+		return field("apiserver.requestHeader.allowedNames", "name the proxies' common names: without, every certificate of %s could claim to be anyone", h.ClientCAFile)
+	}
+	if slices.Contains(c.APIServer.ServiceAccountOldIssuers, c.APIServer.ServiceAccountIssuer) {
+		return field("apiserver.serviceAccountOldIssuers", "%s is the present issuer; list others only", c.APIServer.ServiceAccountIssuer)
+	}
+	if c.APIServer.ServiceAccountMaxTokenLifetime != 0 && time.Duration(c.APIServer.ServiceAccountMaxTokenLifetime) < time.Hour {
+		return field("apiserver.serviceAccountMaxTokenLifetime", "expected at least 1h, found %s", time.Duration(c.APIServer.ServiceAccountMaxTokenLifetime))
 	}
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)

@@ -173,6 +173,33 @@ func readCert(file string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
+// ReadCertificates reads the certificates (PEM) of a file, at least one.
+func ReadCertificates(file string) ([]*x509.Certificate, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var all []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, cert)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: expected at least one PEM block CERTIFICATE", file)
+	}
+	return all, nil
+}
+
 func readKey(file string) (*ecdsa.PrivateKey, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

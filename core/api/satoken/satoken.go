@@ -5,11 +5,13 @@ package satoken
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/pkg/apis/core"
 	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -154,4 +156,31 @@ func Extend(wanted int64, boundToPod, forServer bool) (seconds, warnAfter int64)
 		return ExtensionSeconds, wanted
 	}
 	return wanted, 0
+}
+
+// ReadKeys reads the PEM keys of files: public keys, or private keys of which the
+// public half counts; several in a file.
+func ReadKeys(files []string) ([]any, error) {
+	var keys []any
+	for _, file := range files {
+		found, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("service account key file %s: %w", file, err)
+		}
+		keys = append(keys, found...)
+	}
+	return keys, nil
+}
+
+// ReadSigningKey reads the private key (PEM, RSA or ECDSA) that signs tokens.
+func ReadSigningKey(file string) (crypto.Signer, error) {
+	key, err := keyutil.PrivateKeyFromFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("service account signing key file %s: %w", file, err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("service account signing key file %s: expected an RSA or ECDSA key, found %T", file, key)
+	}
+	return signer, nil
 }

@@ -1,8 +1,10 @@
 // Package authn answers one question for the apiserver: who sends this request?
 //
 // It asks, in this order: a front proxy's headers, the client certificate, the
-// bearer token (static token file, service account tokens, further ones), and,
-// for health endpoints alone, it lets everyone in as system:anonymous. The first
+// bearer token (static token file, service account tokens, bootstrap tokens,
+// OpenID Connect), the name and password where that is configured, and, for
+// health endpoints or what a configuration file names, it lets everyone in as
+// system:anonymous. The first
 // that knows the caller decides. A credential that is present but wrong refuses
 // the request; it never falls back to anonymous.
 //
@@ -43,10 +45,16 @@ type Config struct {
 	ServiceAccounts authenticator.Token
 	// Tokens are asked after the others, in order; each must be aware of audiences.
 	Tokens []authenticator.Token
+	// Structured are OpenID Connect providers and the rule for the anonymous, from
+	// a file; asked last.
+	Structured *Structured
+	// Basic accepts names with passwords; nil: nobody does.
+	Basic *Basic
 	// Audiences are the names by which tokens mean this apiserver; at least one.
 	Audiences []string
 	// AnonymousPaths may be read by anyone; default /livez, /readyz, /healthz.
-	// Not nil and empty: none.
+	// Not nil and empty: none. Where Structured has a rule for the anonymous, that
+	// one counts.
 	AnonymousPaths []string
 	// TokenCacheSize bounds how many tokens are remembered; default 8192.
 	TokenCacheSize int
@@ -108,9 +116,12 @@ func (p *FrontProxy) complete() {
 // Authenticator identifies requests. It implements authenticator.Request and
 // authenticator.Token.
 type Authenticator struct {
-	requests  authenticator.Request
-	tokens    authenticator.Token
-	audiences authenticator.Audiences
+	requests   authenticator.Request
+	tokens     authenticator.Token
+	structured *Structured
+	basic      *Basic
+	anonymous  anonymous
+	audiences  authenticator.Audiences
 }
 
 // New builds the chain.
@@ -134,10 +145,10 @@ func New(cfg Config) (*Authenticator, error) {
 		chain = append(chain, authenticator.WrapAudienceAgnosticRequest(cfg.Audiences, newCertificates(cfg.ClientCAs, cfg.Now)))
 	}
 	chain = append(chain, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
-	identified := group.NewAuthenticatedGroupAdder(union.New(chain...))
 	return &Authenticator{
-		requests:  union.NewFailOnError(identified, newAnonymous(cfg.AnonymousPaths)),
-		tokens:    group.NewTokenGroupAdder(tokens, []string{user.AllAuthenticated}),
+		requests:   group.NewAuthenticatedGroupAdder(union.New(chain...)),
+		tokens:     group.NewTokenGroupAdder(tokens, []string{user.AllAuthenticated}),
+		structured: cfg.Structured, basic: cfg.Basic, anonymous: anonymous{cfg.AnonymousPaths},
 		audiences: cfg.Audiences,
 	}, nil
 }
@@ -155,11 +166,18 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 		all = append(all, cfg.ServiceAccounts)
 	}
 	all = append(all, cfg.Tokens...)
-	tokens := tokenunion.New(all...)
-	if cfg.TokenCacheTTL > 0 {
-		return newTokenCache(tokens, cfg.TokenCacheSize, cfg.TokenCacheTTL, cfg.Now)
+	if cfg.Structured != nil {
+		all = append(all, cfg.Structured)
 	}
-	return tokens, nil
+	tokens := tokenunion.New(all...)
+	if cfg.TokenCacheTTL <= 0 {
+		return tokens, nil
+	}
+	cached, err := newTokenCache(tokens, cfg.TokenCacheSize, cfg.TokenCacheTTL, cfg.Now)
+	if cfg.Structured != nil && err == nil {
+		cfg.Structured.changed = cached.forget
+	}
+	return cached, err
 }
 
 // AuthenticateRequest implements authenticator.Request. On success the
@@ -169,7 +187,7 @@ func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Res
 	if _, ok := authenticator.AudiencesFrom(r.Context()); !ok {
 		r = r.WithContext(authenticator.WithAudiences(r.Context(), a.audiences))
 	}
-	resp, ok, err := a.requests.AuthenticateRequest(r)
+	resp, ok, err := a.identify(r)
 	if !ok || err != nil {
 		return nil, false, err
 	}
@@ -189,18 +207,54 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 // Audiences are the names by which tokens mean this apiserver.
 func (a *Authenticator) Audiences() authenticator.Audiences { return a.audiences }
 
+// identify asks for a certificate or a token, then for a password, and takes who
+// shows none of them for anonymous where that is allowed. A password that is shown
+// decides: a certificate that nobody knows does not spoil it.
+func (a *Authenticator) identify(r *http.Request) (*authenticator.Response, bool, error) {
+	resp, ok, err := a.requests.AuthenticateRequest(r)
+	if ok && err == nil {
+		return resp, true, nil
+	}
+	if a.basic != nil {
+		if resp, ok, basicErr := a.basic.AuthenticateRequest(r); ok {
+			resp.User = withAuthenticated(resp.User)
+			return resp, true, nil
+		} else if basicErr != nil {
+			return nil, false, basicErr
+		}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if a.structured != nil {
+		if allowed, decided := a.structured.anonymous(r.URL.Path); decided {
+			if !allowed || r.Header.Get("Authorization") != "" {
+				return nil, false, nil
+			}
+			return nobody(r), true, nil
+		}
+	}
+	return a.anonymous.AuthenticateRequest(r)
+}
+
+func withAuthenticated(u user.Info) user.Info {
+	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: append(slices.Clone(u.GetGroups()), user.AllAuthenticated), Extra: u.GetExtra()}
+}
+
 // anonymous lets everyone read some paths. Only reads: a probe needs no more.
 type anonymous struct{ paths []string }
-
-func newAnonymous(paths []string) authenticator.Request { return anonymous{paths} }
 
 func (a anonymous) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || !slices.Contains(a.paths, r.URL.Path) {
 		return nil, false, nil
 	}
+	return nobody(r), true, nil
+}
+
+func nobody(r *http.Request) *authenticator.Response {
 	auds, _ := authenticator.AudiencesFrom(r.Context())
 	return &authenticator.Response{
 		User:      &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
 		Audiences: auds,
-	}, true, nil
+	}
 }

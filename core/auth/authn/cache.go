@@ -56,6 +56,9 @@ func (c *tokenCache) AuthenticateToken(ctx context.Context, token string) (*auth
 	return resp, ok, err
 }
 
+// forget makes every token be checked again.
+func (c *tokenCache) forget() { c.seen.RemoveAll(func(any) bool { return true }) }
+
 // hash covers the audiences, because a token can be good for one and not for
 // another. Lengths keep ("ab","c") and ("a","bc") apart.
 func (c *tokenCache) hash(auds []string, token string) [sha256.Size]byte {

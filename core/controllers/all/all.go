@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -59,6 +60,11 @@ type Config struct {
 	RootCA []byte
 	// Minter signs token secrets; nil: they stay empty.
 	Minter serviceaccount.Minter
+
+	// CertificateAuthority signs approved certificate requests; nil: nobody does.
+	CertificateAuthority signing.Authority
+	// BootstrapTokens: expired ones are removed, and cluster-info is signed by the others.
+	BootstrapTokens bool
 
 	// NodeIPAM divides the pod network among nodes; without CIDRs nobody does.
 	NodeIPAM nodeipam.Config

@@ -5,6 +5,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/aggregation"
 	"github.com/wasmplane/wasmplane/core/controllers/approval"
+	"github.com/wasmplane/wasmplane/core/controllers/bootstraptoken"
 	"github.com/wasmplane/wasmplane/core/controllers/cronjob"
 	"github.com/wasmplane/wasmplane/core/controllers/daemonset"
 	"github.com/wasmplane/wasmplane/core/controllers/deployment"
@@ -20,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
 	"github.com/wasmplane/wasmplane/core/controllers/volumeprotection"
@@ -70,6 +72,24 @@ func list() []entry {
 		}},
 		{name: "certificatesigningrequest-approving-controller", account: "certificate-controller", workers: 2, build: func(b *builder, e built) (runner, error) {
 			return approval.New(e.Env, e.workers, b.ApproveServing)
+		}},
+		{name: "certificatesigningrequest-signing-controller", account: "certificate-controller", workers: 2, build: func(b *builder, e built) (runner, error) {
+			if b.CertificateAuthority == nil {
+				return nil, nil
+			}
+			return signing.New(e.Env, e.workers, b.CertificateAuthority)
+		}},
+		{name: "token-cleaner-controller", account: "token-cleaner", workers: 1, build: func(b *builder, e built) (runner, error) {
+			if !b.BootstrapTokens {
+				return nil, nil
+			}
+			return bootstraptoken.NewCleaner(e.Env, e.workers)
+		}},
+		{name: "bootstrap-signer-controller", account: "bootstrap-signer", workers: 1, build: func(b *builder, e built) (runner, error) {
+			if !b.BootstrapTokens {
+				return nil, nil
+			}
+			return bootstraptoken.NewSigner(e.Env)
 		}},
 		{name: "node-ipam-controller", account: "node-controller", workers: 1, build: func(b *builder, e built) (runner, error) {
 			if len(b.NodeIPAM.CIDRs) == 0 {

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
+	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
@@ -63,8 +64,15 @@ func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name st
 	}.Lead(ctx, work)
 }
 
+// controlling is what only the owner of the cluster's keys can give to the control loops.
+type controlling struct {
+	rootCA    []byte
+	minter    *satoken.Signer   // nil: token secrets stay empty
+	authority signing.Authority // nil: certificate requests stay unsigned
+}
+
 // controllers runs the control loops while this process leads.
-func (c *component) controllers(ctx context.Context, rootCA []byte, minter *satoken.Signer) error {
+func (c *component) controllers(ctx context.Context, with controlling) error {
 	set, err := client.New(c.config)
 	if err != nil {
 		return err
@@ -72,10 +80,11 @@ func (c *component) controllers(ctx context.Context, rootCA []byte, minter *sato
 	manager, err := all.New(all.Config{
 		Controllers: c.o.Config.Controllers.Enabled,
 		Clients:     all.FromIdentities(c.config, c.identities),
-		RootCA:      rootCA, Minter: tokenSecrets(minter),
-		NodeIPAM:      nodeipam.Config{CIDRs: []string{c.o.Config.Cluster.PodCIDR}},
-		NodeLifecycle: nodelifecycle.Config{MonitorGrace: time.Duration(c.o.Config.Controllers.NodeMonitorGracePeriod)},
-		Log:           c.o.Logger, Tracer: c.tracer,
+		RootCA:      with.rootCA, Minter: tokenSecrets(with.minter), CertificateAuthority: with.authority,
+		BootstrapTokens: c.o.Config.APIServer.BootstrapTokens,
+		NodeIPAM:        nodeipam.Config{CIDRs: []string{c.o.Config.Cluster.PodCIDR}},
+		NodeLifecycle:   nodelifecycle.Config{MonitorGrace: time.Duration(c.o.Config.Controllers.NodeMonitorGracePeriod)},
+		Log:             c.o.Logger, Tracer: c.tracer,
 	})
 	if err != nil {
 		return err

@@ -3,10 +3,12 @@ package wire
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -52,8 +54,35 @@ func Scheduler(ctx context.Context, o Options, ready func(Info)) error {
 func Controllers(ctx context.Context, o Options, ready func(Info)) error {
 	return componentRun(ctx, o, "controllers", func(ctx context.Context, c *component, ready func()) error {
 		ready()
-		return c.controllers(ctx, c.config.CAData, nil)
+		with, err := c.keys()
+		if err != nil {
+			return err
+		}
+		return c.controllers(ctx, with)
 	}, ready)
+}
+
+// keys are what this process can give to its control loops: where the data
+// directory holds the cluster's keys too, as on a machine that also runs an
+// apiserver, it can sign; elsewhere certificate requests and token secrets wait for
+// another process.
+func (c *component) keys() (controlling, error) {
+	with := controlling{rootCA: c.config.CAData}
+	if _, err := os.Stat(filepath.Join(c.o.Dir.PKI(), "ca.key")); err != nil {
+		c.o.Logger.Info("this process has no keys of the cluster: it signs neither certificate requests nor token secrets", "directory", c.o.Dir.PKI())
+		return with, nil
+	}
+	authority, err := pki.Open(pki.Config{Dir: c.o.Dir.PKI(), ClusterDomain: c.o.Config.Cluster.Domain, Log: c.o.Logger})
+	if err != nil {
+		return with, err
+	}
+	signer, err := tokenSigner(c.o, authority)
+	if err != nil {
+		return with, err
+	}
+	with.authority = authority.CASigner
+	with.minter, err = satoken.NewSigner(c.o.Config.APIServer.ServiceAccountIssuer, signer)
+	return with, err
 }
 
 // Kubelet runs this machine as a node by itself.

@@ -3,14 +3,12 @@ package wire
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -76,6 +74,11 @@ type server struct {
 	metrics   *prometheus.Registry
 	spans     *tracing
 	plugins   *plugins
+
+	follows    []*follow         // files that are read again when they change
+	structured *authn.Structured // nil = no file
+	chain      *authz.Chain
+	order      atomic.Pointer[[]authz.Entry]
 }
 
 // lateHandler lets clients of the server be made before the server is.
@@ -349,90 +352,6 @@ func (s *server) checkCache(context.Context) error {
 	}
 }
 
-func (s *server) authentication() (*authn.Authenticator, *authn.Issuer, map[string]http.Handler, error) {
-	issuerURL := s.o.Config.APIServer.ServiceAccountIssuer
-	audiences := []string{issuerURL}
-	key := s.authority.ServiceAccountKey()
-	keys, err := satoken.StaticKeys(key)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if s.minter, err = satoken.NewSigner(issuerURL, key); err != nil {
-		return nil, nil, nil, err
-	}
-	objects := authn.NewObjects(s.internal.Kube, s.informers)
-	a, err := authn.New(authn.Config{
-		FrontProxy: &authn.FrontProxy{CAs: s.frontProxyCAs, Names: []string{pki.FrontProxyClient().User}},
-		ClientCAs:  s.clientCAs, TokenFile: s.relative(s.o.Config.APIServer.TokenFile),
-		ServiceAccounts: satoken.NewAuthenticator([]string{issuerURL}, keys, audiences, objects), Audiences: audiences,
-	})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	issuer, err := authn.NewIssuer(authn.IssuerConfig{Signer: s.minter, Objects: authn.NewLiveObjects(s.internal.Kube), Audiences: audiences})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	meta, err := satoken.NewMetadata(issuerURL, "", net.JoinHostPort(s.advertise.String(), strconv.Itoa(s.port)), keys)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return a, issuer, authn.OpenID(meta), nil
-}
-
-func (s *server) clientCAs() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(s.authority.ClusterCA())
-	return pool
-}
-
-func (s *server) frontProxyCAs() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(s.authority.FrontProxyCA())
-	return pool
-}
-
-// relative makes a path of the configuration relative to the configuration's folder.
-func (s *server) relative(path string) string { return relative(s.o, path) }
-
-func relative(o Options, path string) string {
-	if path == "" || filepath.IsAbs(path) || o.Config.File == "" {
-		return path
-	}
-	return filepath.Join(filepath.Dir(o.Config.File), path)
-}
-
-// authorization is the chain, in order: Wasm authorizers that stand before, the
-// Node authorizer, RBAC, Wasm authorizers that stand behind.
-func (s *server) authorization() (*authz.Chain, error) {
-	r := s.informers.Rbac().V1()
-	s.roles = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
-	s.node = nodeauth.New(s.informers)
-	chain, err := authz.NewChain(s.authorizers()...)
-	if err != nil {
-		return nil, err
-	}
-	s.plugins.onChange(func() {
-		if err := chain.Replace(s.authorizers()...); err != nil {
-			s.o.Logger.Error("the authorizers stay as they were", "error", err)
-		}
-	})
-	return chain, nil
-}
-
-func (s *server) authorizers() []authz.Authorizer {
-	before, after := s.plugins.authorizers()
-	var list []authz.Authorizer
-	for _, a := range before {
-		list = append(list, authz.Guard(a))
-	}
-	list = append(list, authz.Named("Node", s.node), authz.Named("RBAC", s.roles))
-	for _, a := range after {
-		list = append(list, authz.Guard(a))
-	}
-	return list
-}
-
 // admission is the chain: the built-in plugins in upstream's order, then the Wasm
 // plugins in the order of the configuration.
 func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
@@ -469,7 +388,7 @@ func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]s
 func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
-		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle), Ready: s.cache.Ready()},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},

@@ -86,7 +86,7 @@ func (s *server) addControl(ctx context.Context, g *run.Group) error {
 		return err
 	}
 	g.Add(run.Unit{Name: "controllers", Run: func(ctx context.Context) error {
-		return c.controllers(ctx, s.authority.CAPEM(), s.minter)
+		return c.controllers(ctx, controlling{rootCA: s.authority.CAPEM(), minter: s.minter, authority: s.authority.CASigner})
 	}})
 	sched, err := s.component(ctx, "scheduler", pki.Scheduler().User)
 	if err != nil {

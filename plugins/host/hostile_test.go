@@ -170,7 +170,7 @@ func TestFuelIsTheSameOnBothEngines(t *testing.T) {
 	var fuels []int64
 	var answers []string
 	for _, interpreter := range []bool{false, true} {
-		m := load(t, newHost(t, interpreter), assemble(t, source), host.Options{})
+		m := load(t, newHost(t, interpreter), assemble(t, source), host.Options{Limits: host.Limits{Deadline: time.Minute}})
 		for range 2 {
 			out, u, err := m.Call(t.Context(), 1, []byte("x"))
 			if err != nil {

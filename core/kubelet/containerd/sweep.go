@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,13 @@ type leftovers struct {
 // noteLeftovers looks before a launch.
 func (c Config) noteLeftovers() leftovers {
 	l := leftovers{shims: map[int]string{}}
+	// A shim is made by a helper that containerd runs. One that outlived its
+	// containerd would make its shim behind our back, after this look.
+	for _, pid := range machine.ProgramsBelow(filepath.Join(c.Dir, "bin")) {
+		if slices.Contains(arguments(pid), "start") {
+			killTree(pid)
+		}
+	}
 	for _, pid := range machine.ProgramsBelow(filepath.Join(c.Dir, "bin")) {
 		if id := shimID(pid); id != "" {
 			l.shims[pid] = id
@@ -45,17 +53,20 @@ func (c Config) noteLeftovers() leftovers {
 // shimID is the sandbox that a shim serves, by its command line; empty when the
 // process is no shim, or is gone.
 func shimID(pid int) string {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err != nil {
-		return ""
-	}
-	args := strings.Split(string(data), "\x00")
-	for i, a := range args[:len(args)-1] {
-		if a == "-id" {
-			return args[i+1]
-		}
+	args := arguments(pid)
+	if i := slices.Index(args, "-id"); i >= 0 && i+1 < len(args) {
+		return args[i+1]
 	}
 	return ""
+}
+
+// arguments of a process, none when it is gone.
+func arguments(pid int) []string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
 }
 
 // sweep removes the leftovers that the containerd which answers now does not know.

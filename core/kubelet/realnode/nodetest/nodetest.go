@@ -273,13 +273,13 @@ func Eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	patience := time.NewTimer(30 * time.Second)
+	patience := time.NewTimer(time.Minute)
 	defer patience.Stop()
 	for !holds() {
 		select {
 		case <-tick.C:
 		case <-patience.C:
-			tb.Fatalf("waited for 30 s: %s", what)
+			tb.Fatalf("waited for a minute: %s", what)
 		}
 	}
 }

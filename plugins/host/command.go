@@ -93,3 +93,10 @@ func wasiArgs(in *Instance, s []uint64) uint64 {
 	}
 	return wasiOK
 }
+
+// SetStdin puts other bytes into a command's standard input: replies to its host calls.
+func (in *Instance) SetStdin(b []byte) {
+	if in.command != nil {
+		in.command.stdin = b
+	}
+}

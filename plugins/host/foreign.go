@@ -231,9 +231,19 @@ func (in *Instance) runImport(number int, s []uint64) {
 
 // Account runs f within the budget of one call. In it, Run, Command and Write are
 // for f, and errors that it returns are judged as those of With.
-func (in *Instance) Account(ctx context.Context, f func() error) (u Usage, err error) {
+func (in *Instance) Account(ctx context.Context, f func() error) (Usage, error) {
 	limits := &in.module.opts.Limits
-	in.open(ctx, limits.Fuel, limits.Deadline)
+	return in.account(ctx, limits.Fuel, limits.Deadline, f)
+}
+
+// StartAccount is Account with the start-up budget, for what a load asks of a module.
+func (in *Instance) StartAccount(ctx context.Context, f func() error) (Usage, error) {
+	limits := &in.module.opts.Limits
+	return in.account(ctx, limits.StartFuel, limits.StartDeadline, f)
+}
+
+func (in *Instance) account(ctx context.Context, budget int64, allowed time.Duration, f func() error) (u Usage, err error) {
+	in.open(ctx, budget, allowed)
 	start := in.meter.lastPoint
 	defer func() {
 		in.ctx.request = nil
@@ -373,7 +383,9 @@ func (in *Instance) Ask(f Func, input []byte) ([]byte, error) {
 	in.charge(100 + int64(len(input))/4)
 	ctx, cancel := context.WithDeadline(in.ctx.request, m.deadline)
 	defer cancel()
-	out, err := f(ctx, input)
+	done := &work{left: m.budget - in.used()}
+	out, err := f(context.WithValue(ctx, workKey{}, done), input)
+	in.charge(done.units)
 	if err == nil && int64(len(out)) > limits.HostReply {
 		out, err = nil, fmt.Errorf("the reply of %d bytes is more than %d", len(out), limits.HostReply)
 	}

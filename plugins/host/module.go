@@ -227,3 +227,6 @@ func (m *Module) Close() error {
 	m.idle = nil
 	return m.code.Close(m.host.base)
 }
+
+// Name is the plugin's name.
+func (m *Module) Name() string { return m.name }

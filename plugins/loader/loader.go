@@ -27,6 +27,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/foreign"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -47,6 +48,8 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Namespaces answers the labels of namespaces, for namespaceSelector.
 	Namespaces pointadmission.Namespaces
+	// Functions are what can be granted to plugins; nil = those that need nothing but this process.
+	Functions *hostfn.Functions
 	// Interpreter runs plugins without compiling them, for tests.
 	Interpreter bool
 }
@@ -79,6 +82,9 @@ type slot struct {
 func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Functions == nil {
+		cfg.Functions = hostfn.New(hostfn.Backend{Logger: cfg.Logger})
 	}
 	h, err := host.New(ctx, host.Config{CacheDir: cfg.CacheDir, Logger: cfg.Logger, Interpreter: cfg.Interpreter})
 	if err != nil {
@@ -240,6 +246,13 @@ func (l *Loader) load(ctx context.Context, e manifest.Entry) (*point.Version, er
 	if e.Digest != "" && e.Digest != digest {
 		return nil, fmt.Errorf("the module %s has digest %s: the entry pins %s", l.path(e), digest, e.Digest)
 	}
+	speaks, err := foreign.Recognise(wasm, &e)
+	if err != nil {
+		return nil, err
+	}
+	if speaks != manifest.Wasmplane {
+		return l.loadForeign(ctx, speaks, wasm, e)
+	}
 	settings, err := e.SettingsJSON()
 	if err != nil {
 		return nil, err
@@ -248,7 +261,7 @@ func (l *Loader) load(ctx context.Context, e manifest.Entry) (*point.Version, er
 	mod, err := l.host.Compile(ctx, wasm, host.Options{
 		Name: e.Name, Limits: e.HostLimits(), PerCall: e.Isolation == manifest.PerCall,
 		Clock: e.Grants.Clock, Random: e.Grants.Random,
-		Funcs: hostfn.Set(&e, l.cfg.Logger), Setup: setup.run,
+		Funcs: l.cfg.Functions.Set(&e), Setup: setup.run,
 	})
 	if err != nil {
 		return nil, err
@@ -260,6 +273,18 @@ func (l *Loader) load(ctx context.Context, e manifest.Entry) (*point.Version, er
 	v := point.NewVersion(e, digest, m, mod)
 	if err := pointadmission.Check(v); err != nil {
 		return nil, errors.Join(err, mod.Close())
+	}
+	return v, nil
+}
+
+// loadForeign loads a module that was written for another project.
+func (l *Loader) loadForeign(ctx context.Context, speaks manifest.ABI, wasm []byte, e manifest.Entry) (*point.Version, error) {
+	v, err := foreign.Load(ctx, foreign.Config{Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger}, speaks, wasm, e)
+	if err != nil {
+		return nil, err
+	}
+	if err := pointadmission.Check(v); err != nil {
+		return nil, errors.Join(err, v.Module.Close())
 	}
 	return v, nil
 }

@@ -31,6 +31,11 @@ type Entry struct {
 	// Source is where the module comes from: file:PATH. A relative path starts at
 	// the configuration file's directory.
 	Source string `yaml:"source"`
+	// ABI is what the module speaks, where the module does not tell: wasmplane,
+	// kubewarden-wapc, kubewarden-wasi, opa, gatekeeper or kube-scheduler-wasm.
+	ABI ABI `yaml:"abi"`
+	// Entrypoint of a module compiled from Rego: its rule's path ("policy/allow") or number; default: the first.
+	Entrypoint string `yaml:"entrypoint"`
 	// Digest pins the module: sha256:...
 	Digest string `yaml:"digest"`
 	// Points narrows where the plugin is asked; empty: all that the module has.
@@ -62,6 +67,24 @@ type Entry struct {
 	Namespace string `yaml:"-"`
 	// Line of the entry in its file, for messages.
 	Line int `yaml:"-"`
+}
+
+// ABI is what a module speaks.
+type ABI string
+
+// The ABIs. The empty one is what the module shows.
+const (
+	Wasmplane         ABI = "wasmplane"
+	KubewardenWaPC    ABI = "kubewarden-wapc"
+	KubewardenWASI    ABI = "kubewarden-wasi"
+	OPA               ABI = "opa"
+	Gatekeeper        ABI = "gatekeeper"
+	KubeSchedulerWasm ABI = "kube-scheduler-wasm"
+)
+
+// ABIs lists them all.
+func ABIs() []ABI {
+	return []ABI{Wasmplane, KubewardenWaPC, KubewardenWASI, OPA, Gatekeeper, KubeSchedulerWasm}
 }
 
 // FailurePolicy is what a failed plugin means for the request.
@@ -265,6 +288,7 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 	}{
 		{"name", fmt.Sprintf("expected 1 to 63 lower-case letters, digits, dashes and dots, found %q", e.Name), nameForm.MatchString(e.Name)},
 		{"source", fmt.Sprintf("expected file: and a path, found %q", e.Source), strings.HasPrefix(e.Source, "file:") && len(e.Source) > len("file:")},
+		{"abi", fmt.Sprintf("expected one of %v, found %q", ABIs(), e.ABI), e.ABI == "" || slices.Contains(ABIs(), e.ABI)},
 		{"digest", fmt.Sprintf("expected sha256: and 64 hexadecimal digits, found %q", e.Digest), e.Digest == "" || digestForm.MatchString(e.Digest)},
 		{"failurePolicy", fmt.Sprintf("expected Fail or Ignore, found %q", e.FailurePolicy), e.FailurePolicy == "" || e.FailurePolicy == Fail || e.FailurePolicy == Ignore},
 		{"mode", fmt.Sprintf("expected Enforce, Warn, Audit or Shadow, found %q", e.Mode), slices.Contains([]Mode{Enforce, Warn, Audit, Shadow}, e.Mode)},

@@ -35,6 +35,10 @@ type Grants struct {
 	DNS []string `yaml:"dns"`
 	// Certificates lets it ask whether a certificate is signed by a chain or by the roots of this machine.
 	Certificates bool `yaml:"certificates"`
+	// Capabilities are host calls of Kubewarden policies that are open, by path:
+	// "oci/v1/verify", "oci/*", "*". They open dns, images, certificates and accessReview where
+	// these say nothing themselves; objects are read under read only.
+	Capabilities []string `yaml:"capabilities"`
 }
 
 // ReadGrant covers objects. "*" in resources is every resource but secrets,
@@ -137,4 +141,27 @@ func (e *Entry) checkGrants(n *yaml.Node, path string) error {
 		return fault(n, path, field, problem)
 	}
 	return nil
+}
+
+// Opens says whether a host call of a Kubewarden policy is open: by a capability,
+// or, where there are none, by the grant of the same thing.
+func (e *Entry) Opens(path string) bool {
+	g := &e.Grants
+	if len(g.Capabilities) == 0 {
+		switch {
+		case path == "net/v1/dns_lookup_host":
+			return len(g.DNS) > 0
+		case path == "kubernetes/can_i":
+			return g.AccessReview
+		case path == "crypto/v1/is_certificate_trusted":
+			return g.Certificates
+		case strings.HasPrefix(path, "oci/"):
+			return len(g.Images.Registries)+len(g.Images.PlainHTTP) > 0
+		}
+		return false
+	}
+	return slices.ContainsFunc(g.Capabilities, func(pattern string) bool {
+		prefix, wild := strings.CutSuffix(pattern, "*")
+		return pattern == path || wild && strings.HasPrefix(path, prefix)
+	})
 }

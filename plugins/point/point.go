@@ -35,11 +35,25 @@ type Version struct {
 	Digest   string
 	Manifest *abi.Manifest
 	Module   *host.Module
+	// Guest answers the hooks: the module itself, or an adapter over one that
+	// speaks another ABI.
+	Guest Guest
 	// Err is why the entry could not be loaded. Such a version stands where none
 	// could be loaded before: it fails at every point that the entry names.
 	Err error
 
 	hooks map[abi.Point]*Hook
+}
+
+// Guest answers calls of hooks, in the words of the plugin ABI.
+type Guest interface {
+	Call(ctx context.Context, op int32, input []byte) ([]byte, host.Usage, error)
+}
+
+// Foreign says whether the module speaks another ABI than ours.
+func (v *Version) Foreign() bool {
+	_, own := v.Guest.(*host.Module)
+	return v.Guest != nil && !own
 }
 
 // NotLoaded is the kind of fault of an entry that could not be loaded.
@@ -57,7 +71,12 @@ func NewBroken(e manifest.Entry, err error) *Version {
 
 // NewVersion puts a version together.
 func NewVersion(e manifest.Entry, digest string, m *abi.Manifest, mod *host.Module) *Version {
-	v := &Version{Entry: e, Digest: digest, Manifest: m, Module: mod, hooks: map[abi.Point]*Hook{}}
+	return NewForeign(e, digest, m, mod, mod)
+}
+
+// NewForeign puts a version together whose module is called through an adapter.
+func NewForeign(e manifest.Entry, digest string, m *abi.Manifest, mod *host.Module, g Guest) *Version {
+	v := &Version{Entry: e, Digest: digest, Manifest: m, Module: mod, Guest: g, hooks: map[abi.Point]*Hook{}}
 	for i := range m.Hooks {
 		h := &m.Hooks[i]
 		if e.Wants(h.Point) {
@@ -143,7 +162,7 @@ func (p *Plugin) Ask(ctx context.Context, pt abi.Point, kind string, doc any) *C
 		}
 		w := writers.Get().(*abi.Writer)
 		h.Projection.Write(w, doc, kind)
-		c.Answer, c.Usage, c.Err = v.Module.Call(ctx, h.Op, w.Bytes())
+		c.Answer, c.Usage, c.Err = v.Guest.Call(ctx, h.Op, w.Bytes())
 		writers.Put(w)
 		if errors.Is(c.Err, host.ErrClosed) && p.current.Load() != v {
 			continue // swapped in between: the new version answers

@@ -98,18 +98,22 @@ func (v validator) Validate(ctx context.Context, r *admission.Request) error {
 
 // document is the request as hooks see it: AdmissionRequest's names.
 type document struct {
-	UID         string          `json:"uid"`
-	Kind        groupKind       `json:"kind"`
-	Resource    groupResource   `json:"resource"`
-	SubResource string          `json:"subResource,omitempty"`
-	Name        string          `json:"name,omitempty"`
-	Namespace   string          `json:"namespace,omitempty"`
-	Operation   string          `json:"operation"`
-	UserInfo    userInfo        `json:"userInfo"`
-	Object      *abi.Object     `json:"object,omitempty"`
-	OldObject   *abi.Object     `json:"oldObject,omitempty"`
-	DryRun      bool            `json:"dryRun"`
-	Options     *runtime.Object `json:"options,omitempty"`
+	UID      string        `json:"uid"`
+	Kind     groupKind     `json:"kind"`
+	Resource groupResource `json:"resource"`
+	// What the request was before a conversion: the same here. Modules of other projects expect it.
+	RequestKind        *groupKind      `json:"requestKind,omitempty"`
+	RequestResource    *groupResource  `json:"requestResource,omitempty"`
+	RequestSubResource string          `json:"requestSubResource,omitempty"`
+	SubResource        string          `json:"subResource,omitempty"`
+	Name               string          `json:"name,omitempty"`
+	Namespace          string          `json:"namespace,omitempty"`
+	Operation          string          `json:"operation"`
+	UserInfo           userInfo        `json:"userInfo"`
+	Object             *abi.Object     `json:"object,omitempty"`
+	OldObject          *abi.Object     `json:"oldObject,omitempty"`
+	DryRun             bool            `json:"dryRun"`
+	Options            *runtime.Object `json:"options,omitempty"`
 }
 
 type groupKind struct {
@@ -180,6 +184,9 @@ func (a *adapter) ask(ctx context.Context, pt abi.Point, r *admission.Request) e
 	doc, err := newDocument(r)
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("read the object for plugin %q: %w", a.Name(), err))
+	}
+	if v := a.plugin.Current(); v != nil && v.Foreign() {
+		doc.RequestKind, doc.RequestResource, doc.RequestSubResource = &doc.Kind, &doc.Resource, doc.SubResource
 	}
 	c := a.plugin.Ask(ctx, pt, r.Kind.Kind, doc)
 	if c == nil {

@@ -1,0 +1,185 @@
+// Package foreign loads modules that were written for other projects, as they
+// are: policies of Kubewarden, policies compiled from Rego, plugins of
+// kube-scheduler-wasm-extension. Each becomes a plugin like any other: the same entry,
+// match rules, modes, failure policy, limits and grants.
+//
+// What a module is shows in what it exports and in its metadata; where that leaves
+// a doubt, the entry says it (abi, entrypoint). The adapters are in folders of their own.
+package foreign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
+	"github.com/wasmplane/wasmplane/plugins/foreign/wapc"
+	"github.com/wasmplane/wasmplane/plugins/foreign/wasicmd"
+	"github.com/wasmplane/wasmplane/plugins/fuel"
+	"github.com/wasmplane/wasmplane/plugins/host"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/point"
+)
+
+// Config is what modules are loaded with.
+type Config struct {
+	Host      *host.Host
+	Functions *hostfn.Functions
+	Logger    *slog.Logger
+}
+
+// schedulerExports are what a plugin of kube-scheduler-wasm-extension exports, one of them at least.
+var schedulerExports = []string{
+	"enqueue", "prefilter", "filter", "postfilter", "prescore", "score", "normalizescore", "reserve", "unreserve",
+	"permit", "prebind", "bind", "postbind", "addpod", "removepod",
+}
+
+// Recognise says what a module speaks.
+func Recognise(wasm []byte, e *manifest.Entry) (manifest.ABI, error) {
+	shape, err := fuel.Inspect(wasm)
+	if err != nil {
+		return "", err
+	}
+	metadata, err := kubewarden.ParseMetadata(shape.Custom(kubewarden.Section))
+	if err != nil {
+		return "", err
+	}
+	said, err := metadata.ABI()
+	if err != nil && e.ABI == "" {
+		return "", err
+	}
+	if e.ABI != "" {
+		return e.ABI, nil
+	}
+	if said != "" {
+		return said, nil
+	}
+	return byShape(shape)
+}
+
+func byShape(s *fuel.Shape) (manifest.ABI, error) {
+	exports := func(name string) bool { return slices.Contains(s.Exports, name) }
+	imports := func(prefix string) bool {
+		return slices.ContainsFunc(s.Imports, func(i fuel.Import) bool { return strings.HasPrefix(i.Module, prefix) })
+	}
+	switch {
+	case exports("describe") && exports("call") && exports("alloc"):
+		return manifest.Wasmplane, nil
+	case exports("__guest_call"):
+		return manifest.KubewardenWaPC, nil
+	case exports("opa_eval_ctx_new") || exports("opa_json_parse") && exports("builtins"):
+		return "", errors.New("the module was compiled from Rego, and does not tell whether for Open Policy Agent or for Gatekeeper: say abi: opa or abi: gatekeeper")
+	case imports("k8s.io/") || slices.ContainsFunc(schedulerExports, exports) && !exports("alloc"):
+		return manifest.KubeSchedulerWasm, nil
+	case exports("_start") && (imports("host") || imports("kubewarden:javy/")):
+		return manifest.KubewardenWASI, nil
+	case exports("_start"):
+		return "", errors.New("the module is a command of WASI: say abi: kubewarden-wasi if it is a policy of Kubewarden; a plugin is a reactor, in Go built with -buildmode=c-shared")
+	}
+	return manifest.Wasmplane, nil // whose loader says what it lacks
+}
+
+// Load compiles a module of another ABI, has its settings checked, and makes a version of it.
+func Load(ctx context.Context, cfg Config, a manifest.ABI, wasm []byte, e manifest.Entry) (*point.Version, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &load{Config: cfg, wasm: wasm, entry: &e}
+	settings, err := e.SettingsJSON()
+	if err != nil {
+		return nil, err
+	}
+	if l.settings = settings; settings == nil {
+		l.settings = []byte("{}")
+	}
+	shape, err := fuel.Inspect(wasm)
+	if err != nil {
+		return nil, err
+	}
+	if l.metadata, err = kubewarden.ParseMetadata(shape.Custom(kubewarden.Section)); err != nil {
+		return nil, err
+	}
+	if err := l.metadata.Check(); err != nil {
+		return nil, err
+	}
+	if e.Entrypoint != "" && a != manifest.OPA && a != manifest.Gatekeeper {
+		return nil, fmt.Errorf("entrypoint: modules of ABI %s have none", a)
+	}
+	loaders := map[manifest.ABI]func(context.Context) (*point.Version, error){
+		manifest.KubewardenWaPC: l.wapc,
+		manifest.KubewardenWASI: l.wasi,
+	}
+	one, ok := loaders[a]
+	if !ok {
+		return nil, fmt.Errorf("abi: %s is not known here", a)
+	}
+	return one(ctx)
+}
+
+// load is one module that is being loaded.
+type load struct {
+	Config
+	wasm     []byte
+	entry    *manifest.Entry
+	settings []byte
+	metadata *kubewarden.Metadata
+}
+
+func (l *load) compile(ctx context.Context, a *host.ABI) (*host.Module, error) {
+	e := l.entry
+	return l.Host.Compile(ctx, l.wasm, host.Options{
+		Name: e.Name, Limits: e.HostLimits(), PerCall: e.Isolation == manifest.PerCall && !a.Command,
+		Clock: e.Grants.Clock, Random: e.Grants.Random, ABI: a,
+	})
+}
+
+// version ends a load: what failed after the compilation frees the module.
+func (l *load) version(m *abi.Manifest, mod *host.Module, g point.Guest, err error) (*point.Version, error) {
+	if err != nil {
+		return nil, errors.Join(err, mod.Close())
+	}
+	return point.NewForeign(*l.entry, host.Digest(l.wasm), m, mod, g), nil
+}
+
+func pointsOf(m *abi.Manifest) map[int32]abi.Point {
+	out := map[int32]abi.Point{}
+	for _, h := range m.Hooks {
+		out[h.Op] = h.Point
+	}
+	return out
+}
+
+func (l *load) calls() *kubewarden.Calls {
+	return kubewarden.NewCalls(l.Functions, l.entry, l.Logger)
+}
+
+func (l *load) wapc(ctx context.Context) (*point.Version, error) {
+	m, err := l.metadata.Manifest(l.entry)
+	if err != nil {
+		return nil, err
+	}
+	mod, err := l.compile(ctx, wapc.ABI(l.calls()))
+	if err != nil {
+		return nil, err
+	}
+	g, err := wapc.New(ctx, mod, wapc.Config{Settings: l.settings, Points: pointsOf(m)})
+	return l.version(m, mod, g, err)
+}
+
+func (l *load) wasi(ctx context.Context) (*point.Version, error) {
+	m, err := l.metadata.Manifest(l.entry)
+	if err != nil {
+		return nil, err
+	}
+	mod, err := l.compile(ctx, wasicmd.ABI(l.calls()))
+	if err != nil {
+		return nil, err
+	}
+	g, err := wasicmd.New(ctx, mod, wasicmd.Config{Settings: l.settings, Points: pointsOf(m)})
+	return l.version(m, mod, g, err)
+}

@@ -1,0 +1,259 @@
+package kubewarden
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/host"
+)
+
+// ValidationRequest is what a policy is asked: an AdmissionRequest and its settings, both JSON.
+func ValidationRequest(request, settings []byte) []byte {
+	out := make([]byte, 0, len(request)+len(settings)+32)
+	out = append(append(out, `{"request":`...), request...)
+	out = append(append(out, `,"settings":`...), settings...)
+	return append(out, '}')
+}
+
+// SettingsResponse is a policy's judgement of its settings.
+type SettingsResponse struct {
+	Valid   bool    `json:"valid"`
+	Message *string `json:"message"`
+}
+
+// CheckSettings reads the answer to validate_settings.
+func CheckSettings(answer []byte) error {
+	var r SettingsResponse
+	if err := json.Unmarshal(answer, &r); err != nil {
+		return fmt.Errorf("the policy's answer about its settings cannot be read: %w", err)
+	}
+	if r.Valid {
+		return nil
+	}
+	message := "it gave no reason"
+	if r.Message != nil && *r.Message != "" {
+		message = *r.Message
+	}
+	return fmt.Errorf("the policy refuses its settings: %s", message)
+}
+
+// ValidationResponse is a policy's answer.
+type ValidationResponse struct {
+	Accepted         *bool             `json:"accepted"`
+	Message          *string           `json:"message"`
+	Code             *int32            `json:"code"`
+	MutatedObject    json.RawMessage   `json:"mutated_object"`
+	AuditAnnotations map[string]string `json:"audit_annotations"`
+	Warnings         []string          `json:"warnings"`
+}
+
+// Answer makes of a policy's answer the one that the hook gives.
+func Answer(response, request []byte, at abi.Point) (*Admission, error) {
+	var r ValidationResponse
+	if err := json.Unmarshal(response, &r); err != nil {
+		return nil, fmt.Errorf("the policy's answer cannot be read: %w", err)
+	}
+	if r.Accepted == nil {
+		return nil, fmt.Errorf("the policy's answer has no field accepted: %s", clip(response))
+	}
+	a := &Admission{Allowed: *r.Accepted, Warnings: r.Warnings, AuditAnnotations: r.AuditAnnotations}
+	if r.Message != nil {
+		a.Message = *r.Message
+	}
+	if r.Code != nil && *r.Code >= 400 && *r.Code <= 599 {
+		a.Code = *r.Code
+	}
+	if mutated := bytes.TrimSpace(r.MutatedObject); a.Allowed && len(mutated) > 0 && !bytes.Equal(mutated, []byte("null")) {
+		if err := a.mutate(mutated, request, at); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Admission is an answer of an admission hook (abi.AdmissionAnswer, as it is written).
+type Admission struct {
+	Allowed          bool              `json:"allowed"`
+	Message          string            `json:"message,omitempty"`
+	Code             int32             `json:"code,omitempty"`
+	Patch            []Change          `json:"patch,omitempty"`
+	Warnings         []string          `json:"warnings,omitempty"`
+	AuditAnnotations map[string]string `json:"auditAnnotations,omitempty"`
+}
+
+// mutate takes a changed object as a patch, where a change is allowed.
+func (a *Admission) mutate(mutated, request []byte, at abi.Point) error {
+	var q struct {
+		Operation string `json:"operation"`
+		Object    any    `json:"object"`
+	}
+	if err := unmarshal(request, &q); err != nil {
+		return err
+	}
+	var to any
+	if err := unmarshal(mutated, &to); err != nil {
+		return fmt.Errorf("mutated_object cannot be read: %w", err)
+	}
+	if reflect.DeepEqual(q.Object, to) {
+		return nil
+	}
+	switch {
+	case q.Operation == "DELETE":
+		a.refuseMutation("a DELETE has no object to mutate")
+	case at != abi.AdmissionMutate:
+		a.refuseMutation("it is configured not to mutate (points: [admission.mutate])")
+	default:
+		if _, ok := to.(map[string]any); !ok {
+			return fmt.Errorf("mutated_object is no object: %s", clip(mutated))
+		}
+		a.Patch = Diff(q.Object, to)
+	}
+	return nil
+}
+
+func (a *Admission) refuseMutation(why string) {
+	a.Allowed, a.Code, a.Message = false, 500, "the policy attempted to mutate the request, but "+why
+}
+
+// unmarshal keeps numbers as they are written: an object's must come back unchanged.
+func unmarshal(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+func clip(b []byte) string {
+	if len(b) > 200 {
+		return string(b[:200]) + "..."
+	}
+	return string(b)
+}
+
+// Change is one operation of a JSON patch (RFC 6902).
+type Change struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// MarshalJSON leaves the value of a removal out, and keeps one that is null.
+func (c Change) MarshalJSON() ([]byte, error) {
+	if c.Op == "remove" {
+		return json.Marshal(map[string]string{"op": c.Op, "path": c.Path})
+	}
+	return json.Marshal(map[string]any{"op": c.Op, "path": c.Path, "value": c.Value})
+}
+
+// Diff is the patch that leads from one JSON value to another, in an order in
+// which it can be applied.
+func Diff(from, to any) []Change {
+	var d differ
+	d.diff("", from, to)
+	return d.out
+}
+
+type differ struct{ out []Change }
+
+func (d *differ) diff(path string, from, to any) {
+	if a, ok := from.(map[string]any); ok {
+		if b, ok := to.(map[string]any); ok {
+			d.object(path, a, b)
+			return
+		}
+	}
+	if a, ok := from.([]any); ok {
+		if b, ok := to.([]any); ok {
+			d.array(path, a, b)
+			return
+		}
+	}
+	if !reflect.DeepEqual(from, to) {
+		d.out = append(d.out, Change{"replace", path, to})
+	}
+}
+
+var escape = strings.NewReplacer("~", "~0", "/", "~1")
+
+func (d *differ) object(path string, from, to map[string]any) {
+	for _, k := range keys(from) {
+		if _, kept := to[k]; !kept && from[k] != nil { // null and absent are the same to the API
+			d.out = append(d.out, Change{Op: "remove", Path: path + "/" + escape.Replace(k)})
+		}
+	}
+	for _, k := range keys(to) {
+		at := path + "/" + escape.Replace(k)
+		if was, had := from[k]; had {
+			d.diff(at, was, to[k])
+		} else if to[k] != nil {
+			d.out = append(d.out, Change{"add", at, to[k]})
+		}
+	}
+}
+
+// array compares item by item, then appends or takes away at the end, last first.
+func (d *differ) array(path string, from, to []any) {
+	both := min(len(from), len(to))
+	for i := range both {
+		d.diff(path+"/"+strconv.Itoa(i), from[i], to[i])
+	}
+	for i := len(from) - 1; i >= both; i-- {
+		d.out = append(d.out, Change{Op: "remove", Path: path + "/" + strconv.Itoa(i)})
+	}
+	for _, v := range to[both:] {
+		d.out = append(d.out, Change{"add", path + "/-", v})
+	}
+}
+
+func keys(m map[string]any) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Bytes are bytes as a policy writes them: base64 text (Go) or a list of numbers (Rust).
+type Bytes []byte
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *Bytes) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		var text string
+		if err := json.Unmarshal(data, &text); err != nil {
+			return err
+		}
+		raw, err := base64.StdEncoding.DecodeString(text)
+		*b = raw
+		return err
+	}
+	var numbers []uint16
+	if err := json.Unmarshal(data, &numbers); err != nil {
+		return err
+	}
+	*b = make([]byte, len(numbers))
+	for i, n := range numbers {
+		if n > 255 {
+			return fmt.Errorf("%d is no byte", n)
+		}
+		(*b)[i] = byte(n)
+	}
+	return nil
+}
+
+// Reply is Answer as a hook gives it: encoded; an answer that cannot be read is
+// the policy's failure.
+func Reply(plugin string, response, request []byte, at abi.Point) ([]byte, error) {
+	a, err := Answer(response, request, at)
+	if err != nil {
+		return nil, &host.GuestError{Plugin: plugin, Message: err.Error()}
+	}
+	return json.Marshal(a)
+}

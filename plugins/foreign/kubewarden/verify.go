@@ -1,0 +1,40 @@
+package kubewarden
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+func notBefore(der []byte) (time.Time, error) {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return c.NotBefore, nil
+}
+
+// verifyRequest asks whether an image is signed. Kinds other than by public keys
+// need a transparency log and its roots.
+type verifyRequest struct {
+	Type        string            `json:"type"`
+	Image       string            `json:"image"`
+	PubKeys     []string          `json:"pub_keys"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+func (c *Calls) verify(ctx context.Context, payload []byte) (any, error) {
+	var q verifyRequest
+	if err := decode(payload, &q); err != nil {
+		return nil, err
+	}
+	if len(q.PubKeys) == 0 {
+		return nil, fmt.Errorf("a signature of kind %q cannot be checked here: only those by public keys (pub_keys) can", short(q.Type))
+	}
+	if _, err := c.caller.ImageDigest(ctx, q.Image); err != nil {
+		return nil, err
+	}
+	return nil, errors.New("signatures of images cannot be checked here")
+}

@@ -43,7 +43,7 @@ var schedulerExports = []string{
 func Recognise(wasm []byte, e *manifest.Entry) (manifest.ABI, error) {
 	shape, err := fuel.Inspect(wasm)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("not a valid WebAssembly module: %w", err)
 	}
 	metadata, err := kubewarden.ParseMetadata(shape.Custom(kubewarden.Section))
 	if err != nil {

@@ -345,11 +345,11 @@ func (in *Instance) Abort(err error) {
 // Bytes are n bytes at an address, not copied, for an import; outside of the
 // memory the guest ends. They are charged.
 func (in *Instance) Bytes(at, n uint32) []byte {
-	in.charge(int64(n) / 4)
 	b, ok := in.memory.Read(at, n)
 	if !ok {
 		in.Fail(BadPointer, "it passed the host %d bytes at %#x, which is outside of its memory of %d bytes", n, at, in.memory.Size())
 	}
+	in.charge(int64(n) / 4)
 	return b
 }
 

@@ -49,6 +49,7 @@ var mayImport = map[string]string{
 	"plugins/point/...":       "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/toolchain/...":   "plugins/toolchain/... sdk/...",
+	"plugins/foreign/...":     "plugins/... core/object core/trace core/admission core/scheduler/framework",
 	"plugins/...":             "plugins/... core/object core/trace",
 	"sdk/...":                 "sdk/...",
 	"wasm-examples/...":       "sdk/...",

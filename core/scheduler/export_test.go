@@ -9,6 +9,7 @@ func (s *Scheduler) Knows(node string) bool {
 	}
 	return false
 }
+
 // PodsOnNodes names the pods that occupy a node.
 func (s *Scheduler) PodsOnNodes() []string {
 	var out []string

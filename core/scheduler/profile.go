@@ -59,7 +59,7 @@ func compile(p Profile) (*profile, error) {
 		if h, ok := w.Plugin.(framework.Hints); ok {
 			c.hints[name] = h.Hints()
 		}
-		if q, ok := w.Plugin.(framework.QueueSort); ok {
+		if q, ok := w.Plugin.(framework.QueueSort); ok && framework.Takes(q, framework.AtQueueSort) {
 			if c.sorter != nil {
 				return nil, fmt.Errorf("scheduler profile %s: plugins %s and %s both order the queue; disable one of them in the profile", p.Name, c.sorter.Name(), name)
 			}
@@ -71,29 +71,29 @@ func compile(p Profile) (*profile, error) {
 }
 
 func (c *profile) sort(p framework.Plugin, weight int64) {
-	collect(&c.preEnqueues, p)
-	collect(&c.preFilters, p)
-	collect(&c.extensions, p)
-	collect(&c.post, p)
-	collect(&c.preScores, p)
-	collect(&c.reserves, p)
-	collect(&c.permits, p)
-	collect(&c.preBinds, p)
-	collect(&c.binds, p)
-	collect(&c.postBinds, p)
+	collect(&c.preEnqueues, p, framework.AtPreEnqueue)
+	collect(&c.preFilters, p, framework.AtPreFilter)
+	collect(&c.extensions, p, framework.AtPreFilter)
+	collect(&c.post, p, framework.AtPostFilter)
+	collect(&c.preScores, p, framework.AtPreScore)
+	collect(&c.reserves, p, framework.AtReserve)
+	collect(&c.permits, p, framework.AtPermit)
+	collect(&c.preBinds, p, framework.AtPreBind)
+	collect(&c.binds, p, framework.AtBind)
+	collect(&c.postBinds, p, framework.AtPostBind)
 	// A Judge takes the place of its own Filter and Score.
-	if j, ok := p.(framework.Judge); ok {
+	if j, ok := p.(framework.Judge); ok && framework.Takes(p, framework.AtJudge) {
 		c.judges = append(c.judges, weighted[framework.Judge]{j, weight})
 		return
 	}
-	collect(&c.filters, p)
-	if s, ok := p.(framework.Score); ok {
+	collect(&c.filters, p, framework.AtFilter)
+	if s, ok := p.(framework.Score); ok && framework.Takes(p, framework.AtScore) {
 		c.scores = append(c.scores, weighted[framework.Score]{s, weight})
 	}
 }
 
-func collect[P framework.Plugin](list *[]P, p framework.Plugin) {
-	if typed, ok := p.(P); ok {
+func collect[P framework.Plugin](list *[]P, p framework.Plugin, at framework.Point) {
+	if typed, ok := p.(P); ok && framework.Takes(p, at) {
 		*list = append(*list, typed)
 	}
 }

@@ -88,6 +88,9 @@ type FilterAnswer struct {
 	Reasons      []string `json:"reasons"`
 }
 
+// Refused says whether the node is left out.
+func (a *FilterAnswer) Refused() bool { return a.Fits != nil && !*a.Fits }
+
 // ParseFilter reads a filter's answer.
 func ParseFilter(data []byte) (a FilterAnswer, err error) {
 	if len(data) == 0 {

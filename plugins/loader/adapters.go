@@ -36,8 +36,8 @@ func (l *Loader) adapt(p *point.Plugin, before adapters) adapters {
 
 // release gives up what adapters hold of a plugin that is gone.
 func (a adapters) release() {
-	if j, ok := a.scheduling.(*scheduling.Judge); ok {
-		j.Close()
+	if p, ok := a.scheduling.(*scheduling.Plugin); ok {
+		p.Close()
 	}
 }
 

@@ -290,6 +290,40 @@ type PostBind interface {
 	PostBind(ctx context.Context, s *State, p *PodInfo, node string)
 }
 
+// Point names one of the points above.
+type Point string
+
+// The points.
+const (
+	AtPreEnqueue Point = "PreEnqueue"
+	AtQueueSort  Point = "QueueSort"
+	AtPreFilter  Point = "PreFilter"
+	AtFilter     Point = "Filter"
+	AtJudge      Point = "Judge"
+	AtPostFilter Point = "PostFilter"
+	AtPreScore   Point = "PreScore"
+	AtScore      Point = "Score"
+	AtReserve    Point = "Reserve"
+	AtPermit     Point = "Permit"
+	AtPreBind    Point = "PreBind"
+	AtBind       Point = "Bind"
+	AtPostBind   Point = "PostBind"
+)
+
+// Selective is for adapters whose type has every point, of which what stands
+// behind them takes some: they are not asked at the others. It is looked at
+// when profiles are set.
+type Selective interface {
+	Plugin
+	Takes(at Point) bool
+}
+
+// Takes says whether a plugin that has a point's methods is to be asked there.
+func Takes(p Plugin, at Point) bool {
+	s, ok := p.(Selective)
+	return !ok || s.Takes(at)
+}
+
 // ClusterEvent is a set of things that can happen in the cluster and make a pod
 // that fitted nowhere worth another try.
 type ClusterEvent uint32

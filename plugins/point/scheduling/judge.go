@@ -22,8 +22,8 @@ func untraced(ctx context.Context) context.Context {
 	return oteltrace.ContextWithSpanContext(ctx, oteltrace.SpanContext{})
 }
 
-// Judge is framework.Judge over a plugin with a node table.
-type Judge struct {
+// judge is framework.Judge over a plugin with a node table.
+type judge struct {
 	plugin *point.Plugin
 
 	mu    sync.Mutex // one cycle at a time has the table
@@ -45,16 +45,16 @@ type table struct {
 }
 
 // Name implements framework.Plugin.
-func (j *Judge) Name() string { return j.plugin.Name() }
+func (j *judge) Name() string { return j.plugin.Name() }
 
 // Close gives the instance back. The next cycle takes another.
-func (j *Judge) Close() {
+func (j *judge) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.drop()
 }
 
-func (j *Judge) drop() {
+func (j *judge) drop() {
 	if j.table != nil {
 		j.table.version.Module.Return(j.table.instance)
 		j.table = nil
@@ -62,7 +62,7 @@ func (j *Judge) drop() {
 }
 
 // Judge implements framework.Judge.
-func (j *Judge) Judge(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot) ([]framework.Verdict, *framework.Status) {
+func (j *judge) Judge(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot) ([]framework.Verdict, *framework.Status) {
 	c := &point.Call{Plugin: j.plugin}
 	start := time.Now()
 	verdicts, outcome := j.ask(ctx, c, p, snap)
@@ -88,7 +88,7 @@ func (j *Judge) Judge(ctx context.Context, p *framework.PodInfo, snap *framework
 }
 
 // ask brings the table up to date and calls the plugin.
-func (j *Judge) ask(ctx context.Context, c *point.Call, p *framework.PodInfo, snap *framework.Snapshot) ([]framework.Verdict, point.Outcome) {
+func (j *judge) ask(ctx context.Context, c *point.Call, p *framework.PodInfo, snap *framework.Snapshot) ([]framework.Verdict, point.Outcome) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := j.plugin.Current()
@@ -127,7 +127,7 @@ func (j *Judge) ask(ctx context.Context, c *point.Call, p *framework.PodInfo, sn
 
 // prepare leases an instance where there is none of this version, and writes the
 // rows of nodes that changed.
-func (j *Judge) prepare(ctx context.Context, v *point.Version, h *point.Hook, snap *framework.Snapshot) error {
+func (j *judge) prepare(ctx context.Context, v *point.Version, h *point.Hook, snap *framework.Snapshot) error {
 	if j.table != nil && (j.table.version != v || j.table.strings.Full()) {
 		j.drop()
 	}

@@ -1,11 +1,15 @@
-// Package scheduling lets Wasm plugins choose nodes: it is core's framework.Judge
-// over a plugin with a node table, and framework.Filter and framework.Score over
-// one with hooks for single nodes.
+// Package scheduling lets Wasm plugins choose nodes: it is every point of core's
+// scheduler/framework over a plugin. The scheduler asks it only at the points that
+// the plugin has hooks for.
 //
 // A node table lives in the memory of one instance. The columns that the plugin
 // declared are written there when a node changes, and one call judges all nodes:
 // 5000 of them in some ten microseconds, where a call for each, with the node as JSON, takes
-// tens of milliseconds. The simple form is there for ease.
+// tens of milliseconds. The simple form, filter and score of single nodes, is there for ease.
+//
+// A plugin that fails keeps the pod waiting where it could have refused it (the pod
+// is tried again with backoff), and is passed over where it could only have had a
+// preference or done somebody a service, unless its failure policy says otherwise.
 //
 // Documents: paths begin with pod, requests (what the pod asks for), node,
 // allocatable, requested (by the pods on the node), nonZero, pods (how many). The
@@ -13,8 +17,8 @@
 package scheduling
 
 import (
-	"context"
-	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -26,44 +30,81 @@ import (
 
 // New makes the adapter of a plugin; nil where it has no scheduling hook now. A
 // plugin with a node table is a Judge, and its hooks for single nodes are not asked.
-// before is the adapter made earlier: it is kept where it has the same shape, with its table.
+// before is the adapter made earlier: it stays, with its table, while the plugin has hooks.
 func New(p *point.Plugin, before framework.Plugin) framework.Plugin {
 	v := p.Current()
-	if v == nil {
+	if v == nil || !slices.ContainsFunc(scheduling, func(pt abi.Point) bool { return v.Hook(pt) != nil }) {
 		return nil
 	}
-	filter, score := v.Hook(abi.SchedulingFilter) != nil, v.Hook(abi.SchedulingScore) != nil
-	switch {
-	case v.Hook(abi.SchedulingTable) != nil:
-		if j, ok := before.(*Judge); ok {
-			return j
-		}
-		return &Judge{plugin: p}
-	case filter && score:
-		return filterScore{named{p}, filterer{p}, scorer{p}}
-	case filter:
-		return struct {
-			named
-			filterer
-		}{named{p}, filterer{p}}
-	case score:
-		return struct {
-			named
-			scorer
-		}{named{p}, scorer{p}}
+	if a, ok := before.(*Plugin); ok {
+		return a
 	}
-	return nil
+	return &Plugin{judge{plugin: p}}
 }
 
-type named struct{ p *point.Plugin }
+// Plugin is a plugin at all points of scheduling. It is safe for concurrent use.
+type Plugin struct{ judge }
 
-// Name implements framework.Plugin.
-func (n named) Name() string { return n.p.Name() }
+var scheduling = []abi.Point{
+	abi.SchedulingPreEnqueue, abi.SchedulingQueueSort, abi.SchedulingPreFilter, abi.SchedulingFilter, abi.SchedulingTable,
+	abi.SchedulingPostFilter, abi.SchedulingPreScore, abi.SchedulingScore, abi.SchedulingNormalize,
+	abi.SchedulingReserve, abi.SchedulingUnreserve, abi.SchedulingPermit, abi.SchedulingPreBind, abi.SchedulingBind, abi.SchedulingPostBind,
+}
 
-type filterScore struct {
-	named
-	filterer
-	scorer
+// hooksAt are the hooks that have the scheduler ask at a point.
+var hooksAt = map[framework.Point][]abi.Point{
+	framework.AtPreEnqueue: {abi.SchedulingPreEnqueue},
+	framework.AtQueueSort:  {abi.SchedulingQueueSort},
+	framework.AtPreFilter:  {abi.SchedulingPreFilter},
+	framework.AtFilter:     {abi.SchedulingFilter},
+	framework.AtJudge:      {abi.SchedulingTable},
+	framework.AtPostFilter: {abi.SchedulingPostFilter},
+	framework.AtPreScore:   {abi.SchedulingPreScore},
+	framework.AtScore:      {abi.SchedulingScore},
+	framework.AtReserve:    {abi.SchedulingReserve, abi.SchedulingUnreserve},
+	framework.AtPermit:     {abi.SchedulingPermit},
+	framework.AtPreBind:    {abi.SchedulingPreBind},
+	framework.AtBind:       {abi.SchedulingBind},
+	framework.AtPostBind:   {abi.SchedulingPostBind},
+}
+
+// Takes implements framework.Selective.
+func (a *Plugin) Takes(at framework.Point) bool {
+	v := a.plugin.Current()
+	return v != nil && slices.ContainsFunc(hooksAt[at], func(pt abi.Point) bool { return v.Hook(pt) != nil })
+}
+
+var events = map[string]framework.ClusterEvent{
+	"nodeAdded": framework.NodeAdded, "nodeAllocatableGrew": framework.NodeAllocatableGrew,
+	"nodeLabelsChanged": framework.NodeLabelsChanged, "nodeTaintsChanged": framework.NodeTaintsChanged,
+	"podRemoved": framework.PodRemoved, "podBound": framework.PodBound,
+	"volumesChanged": framework.VolumesChanged, "podChanged": framework.PodChanged,
+}
+
+// Hints implements framework.Hints: the events that the plugin's refusing hooks
+// name; any event where one of them names none.
+func (a *Plugin) Hints() framework.ClusterEvent {
+	v := a.plugin.Current()
+	if v == nil {
+		return framework.AnyEvent
+	}
+	var all framework.ClusterEvent
+	for _, pt := range scheduling {
+		h := v.Hook(pt)
+		if h == nil || fallback(pt) == manifest.Ignore {
+			continue
+		}
+		if len(h.Events) == 0 {
+			return framework.AnyEvent
+		}
+		for _, e := range h.Events {
+			all |= events[e]
+		}
+	}
+	if all == 0 {
+		return framework.AnyEvent
+	}
+	return all | framework.PodChanged
 }
 
 // amounts are framework.Resources under the names that hooks see.
@@ -100,6 +141,7 @@ type document struct {
 	Requested   *amounts   `json:"requested"`
 	NonZero     *amounts   `json:"nonZero"`
 	Pods        int        `json:"pods"`
+	State       any        `json:"state,omitempty"`
 }
 
 func resources(r *framework.Resources) *amounts {
@@ -114,52 +156,69 @@ func nodeObject(n *corev1.Node) abi.Object {
 	return abi.Object{Object: n, GVK: corev1.SchemeGroupVersion.WithKind("Node")}
 }
 
-func newDocument(p *framework.PodInfo, n *framework.NodeInfo) *document {
+func newDocument(p *framework.PodInfo, n *framework.NodeInfo, state any) *document {
 	return &document{
 		Pod: podObject(p.Pod), Requests: resources(&p.Requests),
 		Node: nodeObject(n.Node), Allocatable: resources(&n.Allocatable), Requested: resources(&n.Requested),
-		NonZero: resources(&n.NonZero), Pods: len(n.Pods),
+		NonZero: resources(&n.NonZero), Pods: len(n.Pods), State: state,
 	}
 }
 
-type filterer struct{ plugin *point.Plugin }
+// cycleDocument is what the hooks see that are asked once a cycle, or less.
+type cycleDocument struct {
+	Pod      abi.Object `json:"pod"`
+	Requests *amounts   `json:"requests"`
+	State    any        `json:"state,omitempty"`
+	// Added is when the pod came to the queue, for queueSort.
+	Added string `json:"added,omitempty"`
+	// Nodes that are looked at, in order, and their Scores, for normalize.
+	Nodes  []string `json:"nodes,omitempty"`
+	Scores []int64  `json:"scores,omitempty"`
+	// Failed nodes, for postFilter.
+	Failed []failedNode `json:"failed,omitempty"`
+	// NodeName is the node that was chosen.
+	NodeName string `json:"nodeName,omitempty"`
+	// WaitedSeconds since permit was asked first.
+	WaitedSeconds float64 `json:"waitedSeconds"`
+}
 
-// Filter implements framework.Filter. Calls for single nodes are counted and not
-// traced: there would be thousands of them.
-func (f filterer) Filter(ctx context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
-	c := f.plugin.Ask(ctx, abi.SchedulingFilter, "Pod", newDocument(p, n))
-	if c == nil {
-		return nil
+type failedNode struct {
+	Node         string   `json:"node"`
+	Plugin       string   `json:"plugin"`
+	Reasons      []string `json:"reasons"`
+	Unresolvable bool     `json:"unresolvable"`
+}
+
+// newCycleDocument has what every hook of a cycle sees. s may be nil.
+func (a *Plugin) newCycleDocument(s *framework.State, p *framework.PodInfo) *cycleDocument {
+	d := &cycleDocument{Pod: podObject(p.Pod), Requests: resources(&p.Requests)}
+	if s != nil {
+		d.State = s.Get(stateKey{a.Name()})
 	}
-	var answer abi.FilterAnswer
-	if c.Err == nil {
-		var err error
-		if answer, err = abi.ParseFilter(c.Answer); err != nil {
-			c.Fail(err)
-		}
+	return d
+}
+
+// stateKey is where a plugin's answer of preFilter or preScore waits for its later hooks.
+type stateKey struct{ plugin string }
+
+// reads says whether a hook sees a part of its document; one without fields sees all.
+func (a *Plugin) reads(pt abi.Point, part string) bool {
+	v := a.plugin.Current()
+	if v == nil || v.Hook(pt) == nil {
+		return false
 	}
-	refused := answer.Fits != nil && !*answer.Fits
-	outcome := point.Outcome{Decision: "allow"}
-	if refused {
-		outcome.Decision = "deny"
+	fields := v.Hook(pt).Fields
+	return len(fields) == 0 || slices.ContainsFunc(fields, func(f string) bool { return strings.HasPrefix(f, part) })
+}
+
+// fallback is the failure policy of an entry that names none.
+func fallback(pt abi.Point) manifest.FailurePolicy {
+	switch pt {
+	case abi.SchedulingPreEnqueue, abi.SchedulingPreFilter, abi.SchedulingFilter, abi.SchedulingTable,
+		abi.SchedulingReserve, abi.SchedulingPermit, abi.SchedulingPreBind, abi.SchedulingBind:
+		return manifest.Fail
 	}
-	c.Record(untraced(ctx), abi.SchedulingFilter, outcome)
-	switch {
-	case c.Mode() != manifest.Enforce:
-		return nil
-	case c.Err != nil:
-		return failed(c, manifest.Fail)
-	case !refused:
-		return nil
-	}
-	if len(answer.Reasons) == 0 {
-		answer.Reasons = []string{fmt.Sprintf("node(s) didn't pass plugin %s", f.plugin.Name())}
-	}
-	code := framework.Unschedulable
-	if answer.Unresolvable {
-		code = framework.Unresolvable
-	}
-	return framework.NewStatus(code, answer.Reasons...)
+	return manifest.Ignore
 }
 
 // failed is a plugin failure, by the failure policy: an Error has the pod tried again.
@@ -168,30 +227,4 @@ func failed(c *point.Call, fallback manifest.FailurePolicy) *framework.Status {
 		return nil
 	}
 	return framework.AsStatus(c.Err)
-}
-
-type scorer struct{ plugin *point.Plugin }
-
-// Score implements framework.Score. A plugin that fails rates every node 0,
-// unless its failure policy is Fail: a preference is no reason to keep a pod waiting.
-func (s scorer) Score(ctx context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
-	c := s.plugin.Ask(ctx, abi.SchedulingScore, "Pod", newDocument(p, n))
-	if c == nil {
-		return 0, nil
-	}
-	var score int64
-	if c.Err == nil {
-		var err error
-		if score, err = abi.ParseScore(c.Answer); err != nil {
-			c.Fail(err)
-		}
-	}
-	c.Record(untraced(ctx), abi.SchedulingScore, point.Outcome{Decision: "score"})
-	if c.Err != nil {
-		return 0, failed(c, manifest.Ignore)
-	}
-	if c.Mode() != manifest.Enforce {
-		return 0, nil
-	}
-	return score, nil
 }

@@ -192,6 +192,9 @@ func TestPodsThatDoNotFitAreRefused(t *testing.T) {
 	w.until("small", "running", running)
 	w.create("n1", "large", ask("4"))
 	p := w.until("large", "failed", phase(corev1.PodFailed))
+	if n := len(p.Status.ContainerStatuses); n != 0 {
+		t.Errorf("%d containers are listed of a pod that has none: the first would be shown as its state", n)
+	}
 	if p.Status.Reason != "OutOfcpu" || p.Status.Message != "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000, used: 6000, capacity: 8000" {
 		t.Errorf("%q %q", p.Status.Reason, p.Status.Message)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"strconv"
@@ -129,10 +130,9 @@ func (h *Hook) patchTree(doc any, kind string, op *PatchOp) (any, error) {
 		if op.Value == nil {
 			return nil, errors.New("the value is missing")
 		}
-		if err := json.Unmarshal(op.Value, &value); err != nil {
+		if value, err = Decode(op.Value); err != nil {
 			return nil, fmt.Errorf("the value is no JSON: %w", err)
 		}
-		value = Integers(value)
 		if op.Op != "test" {
 			return setTree(doc, tokens, value, op.Op)
 		}
@@ -162,9 +162,31 @@ func (h *Hook) patchTree(doc any, kind string, op *PatchOp) (any, error) {
 	return nil, errors.New("unknown operation: add, replace, remove, move, copy or test was expected")
 }
 
+// Decode reads JSON with whole numbers as int64, as trees of API objects have them.
+func Decode(data []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more behind it")
+	}
+	return Integers(v), nil
+}
+
 // Integers turns whole numbers into int64, as trees of API objects have them.
 func Integers(v any) any {
 	switch x := v.(type) {
+	case json.Number:
+		if n, err := x.Int64(); err == nil {
+			return n
+		}
+		if f, err := x.Float64(); err == nil {
+			return Integers(f)
+		}
+		return x.String()
 	case float64:
 		if x == float64(int64(x)) && x > -1<<53 && x < 1<<53 {
 			return int64(x)

@@ -174,7 +174,7 @@ const passing = `(module
 	(func (export "alloc") (param i32) (result i32) (i32.const 65536))
 	(func (export "call") (param i32 i32 i32) (result i64)
 		(if (i32.eq (local.get 0) (i32.const 1)) (then
-			(return (i64.or (i64.shl (i64.const 2048) (i64.const 32)) (i64.const 45)))))
+			(return (i64.or (i64.shl (i64.const 2048) (i64.const 32)) (i64.const 46)))))
 		(i64.or (i64.shl (i64.extend_i32_u (local.get 1)) (i64.const 32))
 			(i64.or (i64.const 0x80000000) (i64.extend_i32_u (local.get 2))))))`
 

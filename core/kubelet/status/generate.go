@@ -49,7 +49,9 @@ func Generate(v pod.View, prev *corev1.PodStatus, node Node, now time.Time) core
 		st.StartTime = &t
 		addresses(&st, v, node)
 	}
-	containers(&st, v, node, prev)
+	if !refused(v) {
+		containers(&st, v, node, prev)
+	}
 	ended := v.Stage >= pod.Ended
 	st.Phase = phase(v, &st, ended)
 	switch {
@@ -70,6 +72,21 @@ func Generate(v pod.View, prev *corev1.PodStatus, node Node, now time.Time) core
 	}
 	conditions(&st, v, prev, now)
 	return st
+}
+
+// refused says that the pod was ended before anything of it was made. Its status
+// lists no containers then: one that waits would be shown as the pod's state, in
+// place of the reason why there will never be any.
+func refused(v pod.View) bool {
+	if v.End == nil || v.Sandbox != nil {
+		return false
+	}
+	for i := range v.Containers {
+		if v.Containers[i].Current != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func holdPhase(prev, api corev1.PodPhase) corev1.PodPhase {

@@ -1,7 +1,6 @@
 package scheduling
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -129,13 +128,11 @@ func (a *Plugin) keep(s *framework.State, raw json.RawMessage) *framework.Status
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
+	v, err := abi.Decode(raw)
+	if err != nil {
 		return framework.AsStatus(fmt.Errorf("read its state: %w", err))
 	}
-	s.Set(stateKey{a.Name()}, abi.Integers(v))
+	s.Set(stateKey{a.Name()}, v)
 	return nil
 }
 

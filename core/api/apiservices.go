@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,10 +12,10 @@ import (
 )
 
 // tableFunc prints an object, or an empty list for the columns alone.
-type tableFunc = func(o runtime.Object, noHeaders bool) (*metav1.Table, error)
+type tableFunc = func(ctx context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error)
 
 // printAPIServices has upstream's columns, which its aggregator prints by itself.
-func printAPIServices(o runtime.Object, noHeaders bool) (*metav1.Table, error) {
+func printAPIServices(_ context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if m, err := meta.CommonAccessor(o); err == nil {
 		table.ResourceVersion = m.GetResourceVersion()

@@ -255,6 +255,13 @@ func (c *codec) ToTree(versioned runtime.Object) (map[string]any, error) {
 // in upstream's words, for the caller to ignore, warn of or refuse as
 // fieldValidation says; err is an API status. The object is not defaulted.
 func (c *Contract) DecodeStrict(r *Resource, version string, data []byte, mediaType string) (o runtime.Object, strict []error, err error) {
+	if r.Custom != nil {
+		v, err := r.Custom.Version(version)
+		if err != nil {
+			return nil, nil, apierrors.NewInternalError(err)
+		}
+		return v.DecodeStrict(data, mediaType)
+	}
 	cd, ok := r.codecs[version].(*codec)
 	if !ok {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))

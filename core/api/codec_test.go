@@ -172,7 +172,7 @@ func TestScaleReadsAndWritesItsParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scale, err := c.ScaleFrom(r, internal)
+	scale, err := c.ScaleFrom(r, "v1", internal, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,19 +180,19 @@ func TestScaleReadsAndWritesItsParent(t *testing.T) {
 		t.Errorf("%+v", scale)
 	}
 	scale.Spec.Replicas = 7
-	changed, err := c.ApplyScale(r, internal, scale)
+	changed, err := c.ApplyScale(r, "v1", internal, scale)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := c.ScaleFrom(r, changed)
+	again, err := c.ScaleFrom(r, "v1", changed, false)
 	if err != nil || again.Spec.Replicas != 7 {
 		t.Errorf("%+v %v", again, err)
 	}
-	if first, _ := c.ScaleFrom(r, internal); first.Spec.Replicas != 3 {
+	if first, _ := c.ScaleFrom(r, "v1", internal, false); first.Spec.Replicas != 3 {
 		t.Error("the parent that was handed over changed")
 	}
 	scale.Spec.Replicas = -1
-	if _, err := c.ApplyScale(r, internal, scale); !apierrors.IsInvalid(err) {
+	if _, err := c.ApplyScale(r, "v1", internal, scale); !apierrors.IsInvalid(err) {
 		t.Errorf("-1 replicas: %v", err)
 	}
 }

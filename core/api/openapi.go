@@ -28,6 +28,9 @@ type openAPI struct {
 
 	mu sync.Mutex
 	v3 map[schema.GroupVersion]*document
+
+	baseMu sync.Mutex
+	v2     *v2Base
 }
 
 // document is one description in the two encodings that clients ask for.

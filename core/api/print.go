@@ -27,7 +27,7 @@ type TableRequest struct {
 func (c *Contract) Table(ctx context.Context, r *Resource, q TableRequest, internal []runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{ListMeta: q.ListMeta}
 	for i, o := range internal {
-		one, err := c.print(ctx, r, o, q.NoHeaders || i > 0)
+		one, err := c.print(ctx, r, q.Version, o, q.NoHeaders || i > 0)
 		if err != nil {
 			return nil, fmt.Errorf("print %s: %w", r.Kind, err)
 		}
@@ -37,7 +37,7 @@ func (c *Contract) Table(ctx context.Context, r *Resource, q TableRequest, inter
 		table.Rows = append(table.Rows, one.Rows...)
 	}
 	if len(internal) == 0 && !q.NoHeaders {
-		if err := c.headers(ctx, r, table); err != nil {
+		if err := c.headers(ctx, r, q.Version, table); err != nil {
 			return nil, err
 		}
 	}
@@ -58,19 +58,27 @@ func (c *Contract) Table(ctx context.Context, r *Resource, q TableRequest, inter
 	return table, nil
 }
 
-func (c *Contract) print(ctx context.Context, r *Resource, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
+func (c *Contract) print(ctx context.Context, r *Resource, version string, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
+	options := &metav1.TableOptions{NoHeaders: noHeaders}
+	if r.Custom != nil {
+		v, err := r.Custom.Version(version)
+		if err != nil {
+			return nil, err
+		}
+		return v.Table.ConvertToTable(ctx, o, options)
+	}
 	if r.printer != nil {
-		return r.printer(o, noHeaders)
+		return r.printer(ctx, o, noHeaders)
 	}
 	if r.plainTable {
-		return rest.NewDefaultTableConvertor(r.GroupResource).ConvertToTable(ctx, o, &metav1.TableOptions{NoHeaders: noHeaders})
+		return rest.NewDefaultTableConvertor(r.GroupResource).ConvertToTable(ctx, o, options)
 	}
 	return c.printer().GenerateTable(o, printers.GenerateOptions{Wide: true, NoHeaders: noHeaders})
 }
 
 // headers are the columns of an empty list.
-func (c *Contract) headers(ctx context.Context, r *Resource, table *metav1.Table) error {
-	empty, err := c.print(ctx, r, r.NewList(), false)
+func (c *Contract) headers(ctx context.Context, r *Resource, version string, table *metav1.Table) error {
+	empty, err := c.print(ctx, r, version, r.NewList(), false)
 	if err != nil {
 		return fmt.Errorf("print columns of %s: %w", r.Kind, err)
 	}

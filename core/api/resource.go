@@ -8,6 +8,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -64,6 +65,20 @@ type Resource struct {
 	Selectable []string
 	// ReturnDeleted says that a delete answers with the deleted object instead of a Status.
 	ReturnDeleted bool
+	// BeginDelete changes an internal object whose deletion begins, before its
+	// finalizers are looked at; nil = nothing has to be.
+	BeginDelete func(internal runtime.Object)
+
+	// Custom is the behaviour of a row that is not built in; nil for all others.
+	// Of what stands above, Strategy, Subresources, Attrs and Selectable are then
+	// empty: they are the versions' own, see SubresourcesIn and Custom.Version.
+	Custom Custom
+	// In is what differs by version; built-in rows have none.
+	In map[string]InVersion
+	// Unlisted rows are served, but discovery does not tell of them yet.
+	Unlisted bool
+	// Terminating rows take no new objects: their definition is being deleted.
+	Terminating bool
 
 	scheme       *runtime.Scheme
 	codecs       map[string]object.Codec // by version
@@ -86,17 +101,34 @@ type Subresource struct {
 	Verbs    []string
 	// ConnectMethods are the HTTP methods of a connecting subresource (exec, proxy).
 	ConnectMethods []string
+
+	custom bool // it writes the parent, by a strategy that differs between versions
 }
 
 // Codec is the codec of one served version, nil where the version does not serve the resource.
-func (r *Resource) Codec(version string) object.Codec { return r.codecs[version] }
+func (r *Resource) Codec(version string) object.Codec {
+	if r.Custom != nil {
+		return r.Custom.Codec(version)
+	}
+	return r.codecs[version]
+}
 
 // StorageCodec is the codec of the version that is written to the store. It is
 // the codec of Item.Object in the watch cache, and need not be a served version.
-func (r *Resource) StorageCodec() object.Codec { return r.storage }
+func (r *Resource) StorageCodec() object.Codec {
+	if r.Custom != nil {
+		return r.Custom.Codec(r.StorageVersion.Version)
+	}
+	return r.storage
+}
 
 // Serves says whether version is one of the served versions.
-func (r *Resource) Serves(version string) bool { return r.codecs[version] != nil }
+func (r *Resource) Serves(version string) bool {
+	if r.Custom != nil {
+		return slices.Contains(r.Versions, version)
+	}
+	return r.codecs[version] != nil
+}
 
 // Contract is the whole table with the machinery around it. The rest of its
 // methods are in the files of this package, by topic.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -87,6 +88,8 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition/tableconvertor"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 	"k8s.io/kube-aggregator/pkg/registry/apiservice"
 )
@@ -398,9 +401,29 @@ func extensionRows(s schemes) []row {
 			object: &apiextensions.CustomResourceDefinition{}, list: &apiextensions.CustomResourceDefinitionList{},
 			short: []string{"crd", "crds"}, categories: []string{"api-extensions"},
 			strategy: customresourcedefinition.NewStrategy(s.extensions), storageVersion: "v1beta1", storageJSON: true,
-			prefix: "apiextensions.k8s.io/customresourcedefinitions", plainTable: true,
+			prefix: "apiextensions.k8s.io/customresourcedefinitions", printer: printDefinitions, beginDelete: cleanUpFirst,
 			subs: []*Subresource{statusOf(updates(customresourcedefinition.NewStatusStrategy(s.extensions)))}},
 	}
+}
+
+// printDefinitions prints as upstream's own server of definitions does.
+func printDefinitions(ctx context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
+	return tableconvertor.New().ConvertToTable(ctx, o, &metav1.TableOptions{NoHeaders: noHeaders})
+}
+
+// cleanUpFirst has the objects of a definition deleted before it goes.
+func cleanUpFirst(internal runtime.Object) {
+	crd, ok := internal.(*apiextensions.CustomResourceDefinition)
+	if !ok {
+		return
+	}
+	if !apiextensions.CRDHasFinalizer(crd, apiextensions.CustomResourceCleanupFinalizer) {
+		crd.Finalizers = append(crd.Finalizers, apiextensions.CustomResourceCleanupFinalizer)
+	}
+	apiextensions.SetCRDCondition(crd, apiextensions.CustomResourceDefinitionCondition{
+		Type: apiextensions.Terminating, Status: apiextensions.ConditionTrue, Reason: "InstanceDeletionPending",
+		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+	})
 }
 
 func schedulingRows() []row {

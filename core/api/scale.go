@@ -6,6 +6,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -52,9 +53,17 @@ func scalableOf(internal runtime.Object) (scalable, error) {
 	return scalable{}, fmt.Errorf("a %T has no scale", internal)
 }
 
-// ScaleFrom is the Scale of an internal object. Its managed fields are those of
-// the parent that concern the replicas.
-func (c *Contract) ScaleFrom(r *Resource, internal runtime.Object) (*autoscalingv1.Scale, error) {
+// ScaleFrom is the Scale of an internal object, whose version matters for custom
+// resources only. Its managed fields are those of the parent that concern the
+// replicas. forUpdate says that ApplyScale is to come.
+func (c *Contract) ScaleFrom(r *Resource, version string, internal runtime.Object, forUpdate bool) (*autoscalingv1.Scale, error) {
+	if r.Custom != nil {
+		scale, u, err := r.customScale(version, internal)
+		if err != nil {
+			return nil, err
+		}
+		return scale.From(u, forUpdate)
+	}
 	s, err := scalableOf(internal)
 	if err != nil {
 		return nil, err
@@ -81,7 +90,18 @@ func (c *Contract) ScaleFrom(r *Resource, internal runtime.Object) (*autoscaling
 // ApplyScale answers a copy of the internal parent, changed as scale says. The
 // scale's resourceVersion and UID become the parent's, so that preconditions
 // hold; its managed fields are brought back into the parent's.
-func (c *Contract) ApplyScale(r *Resource, internal runtime.Object, scale *autoscalingv1.Scale) (runtime.Object, error) {
+func (c *Contract) ApplyScale(r *Resource, version string, internal runtime.Object, scale *autoscalingv1.Scale) (runtime.Object, error) {
+	if r.Custom != nil {
+		own, u, err := r.customScale(version, internal)
+		if err != nil {
+			return nil, err
+		}
+		if scale.UID != "" && scale.UID != u.GetUID() {
+			return nil, apierrors.NewConflict(r.GroupResource, u.GetName(),
+				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, u.GetUID()))
+		}
+		return own.Apply(u, scale)
+	}
 	out := internal.DeepCopyObject()
 	s, err := scalableOf(out)
 	if err != nil {
@@ -116,4 +136,16 @@ func (c *Contract) scaleFields(r *Resource, entries []metav1.ManagedFieldsEntry)
 		paths[r.GVK(v).GroupVersion().String()] = fieldpath.MakePathOrDie("spec", "replicas")
 	}
 	return managedfields.NewScaleHandler(entries, r.GVK(r.Versions[0]).GroupVersion(), paths)
+}
+
+func (r *Resource) customScale(version string, o runtime.Object) (CustomScale, *unstructured.Unstructured, error) {
+	v, err := r.Custom.Version(version)
+	if err != nil {
+		return nil, nil, err
+	}
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok || v.Scale == nil {
+		return nil, nil, fmt.Errorf("a %T of %s in version %s has no scale", o, r.GroupResource, version)
+	}
+	return v.Scale, u, nil
 }

@@ -15,6 +15,9 @@ func (c *Contract) FieldSelector(r *Resource, version string, s fields.Selector)
 	if s == nil || s.Empty() {
 		return fields.Everything(), nil
 	}
+	if r.Custom != nil {
+		return r.customSelector(version, s)
+	}
 	out, err := s.Transform(func(label, value string) (string, string, error) {
 		return r.scheme.ConvertFieldLabel(r.GVK(version), label, value)
 	})

@@ -28,8 +28,13 @@ func (c *Contract) EncodeStorage(r *Resource, internal runtime.Object) ([]byte, 
 }
 
 // DecodeStorage reads a stored value: protobuf, JSON or CBOR, in any version
-// that the contract knows. The answer is in the storage version, defaulted.
+// that the contract knows. The answer is in the storage version, defaulted; a
+// custom resource is answered as it was stored.
 func (c *Contract) DecodeStorage(r *Resource, data []byte) (*object.Object, error) {
+	if r.Custom != nil {
+		o, _, err := r.decodeCustom(data)
+		return o, err
+	}
 	o, err := r.decodeStored(data)
 	if err != nil {
 		return nil, err
@@ -75,6 +80,9 @@ func (r *Resource) fromOtherVersion(o runtime.Object, gvk *schema.GroupVersionKi
 // WatchDecoder turns stored values into objects, labels and selectable fields,
 // with metadata.resourceVersion set to the revision: what the watch cache keeps.
 func (c *Contract) WatchDecoder(r *Resource) func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
+	if r.Custom != nil {
+		return r.customDecoder()
+	}
 	return func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
 		o, err := r.decodeStored(value)
 		if err != nil {

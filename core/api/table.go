@@ -57,6 +57,7 @@ type row struct {
 	returnDeleted  bool
 	printer        tableFunc
 	plainTable     bool // upstream prints name and age only
+	beginDelete    func(runtime.Object)
 }
 
 // allVerbs are the verbs of an ordinary resource, in the order of discovery.
@@ -77,6 +78,7 @@ func (w row) build(versions []string) (*Resource, error) {
 		Virtual:       w.virtual,
 		TTL:           w.ttl,
 		ReturnDeleted: w.returnDeleted,
+		BeginDelete:   w.beginDelete,
 		New:           maker(w.object),
 		NewList:       maker(w.list),
 		Subresources:  map[string]*Subresource{},

@@ -89,8 +89,8 @@ func (c *call) fill(r *registry.Request) error {
 // patchBody reads type, body and options of a patch.
 func (c *call) patchBody(r *registry.Request) error {
 	kind, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
-	if !slices.Contains(patchTypes(), kind) {
-		return unsupportedMediaType(patchTypes())
+	if allowed := c.patchTypes(); !slices.Contains(allowed, kind) {
+		return unsupportedMediaType(allowed)
 	}
 	r.PatchType = types.PatchType(kind)
 	var err error

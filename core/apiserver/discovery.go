@@ -80,6 +80,9 @@ func (s *Server) groups(resources []*api.Resource) []*groupOf {
 	}
 	var added []*groupOf
 	for _, r := range resources {
+		if r.Unlisted {
+			continue
+		}
 		g := byName[r.Group]
 		if g == nil {
 			g = &groupOf{name: r.Group}
@@ -93,6 +96,11 @@ func (s *Server) groups(resources []*api.Resource) []*groupOf {
 				sort.SliceStable(g.versions, func(i, j int) bool { return version.CompareKubeAwareVersionStrings(g.versions[i], g.versions[j]) > 0 })
 			}
 		}
+	}
+	for _, g := range added {
+		slices.SortFunc(g.resources, func(a, b *api.Resource) int {
+			return strings.Compare(a.GroupResource.Resource, b.GroupResource.Resource)
+		})
 	}
 	slices.SortFunc(added, func(a, b *groupOf) int { return strings.Compare(a.name, b.name) })
 	return slices.DeleteFunc(append(groups, added...), func(g *groupOf) bool { return len(g.resources) == 0 })
@@ -142,12 +150,13 @@ func resourceList(gv schema.GroupVersion, resources []*api.Resource) (*metav1.AP
 	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
 	var detail []discoveryv2.APIResourceDiscovery
 	for _, r := range resources {
-		if !r.Serves(gv.Version) {
+		if !r.Serves(gv.Version) || r.Unlisted {
 			continue
 		}
+		verbs := verbsOf(r)
 		one := metav1.APIResource{
 			Name: r.GroupResource.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind,
-			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+			Verbs: verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		}
 		if !r.Virtual {
 			one.StorageVersionHash = storageHash(r.StorageVersion, r.Kind)
@@ -158,10 +167,10 @@ func resourceList(gv schema.GroupVersion, resources []*api.Resource) (*metav1.AP
 			scope = discoveryv2.ScopeNamespace
 		}
 		d := discoveryv2.APIResourceDiscovery{
-			Resource: r.GroupResource.Resource, SingularResource: r.Singular, Scope: scope, Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+			Resource: r.GroupResource.Resource, SingularResource: r.Singular, Scope: scope, Verbs: verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 			ResponseKind: &metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: r.Kind},
 		}
-		for _, sub := range subresources(r) {
+		for _, sub := range subresources(r, gv.Version) {
 			kind := sub.Kind
 			if kind.Group == r.Group && kind.Kind == r.Kind {
 				kind.Version = gv.Version // the parent in the version that was asked for
@@ -180,9 +189,17 @@ func resourceList(gv schema.GroupVersion, resources []*api.Resource) (*metav1.AP
 	return list, detail
 }
 
-func subresources(r *api.Resource) []*api.Subresource {
+// verbsOf leaves out what a resource that is being deleted does not take any more.
+func verbsOf(r *api.Resource) []string {
+	if !r.Terminating {
+		return r.Verbs
+	}
+	return []string{"delete", "deletecollection", "get", "list", "watch"}
+}
+
+func subresources(r *api.Resource, version string) []*api.Subresource {
 	var out []*api.Subresource
-	for _, sub := range r.Subresources {
+	for _, sub := range r.SubresourcesIn(version) {
 		out = append(out, sub)
 	}
 	slices.SortFunc(out, func(a, b *api.Subresource) int { return strings.Compare(a.Name, b.Name) })

@@ -29,6 +29,20 @@ func (f format) partial() bool { return strings.HasPrefix(f.convert.Kind, "Parti
 // spoken are the media types that answers come in, preferred first.
 func spoken() []string { return []string{object.JSON, object.YAML, object.Protobuf} }
 
+// negotiateText is negotiate for objects that have no protobuf form.
+func negotiateText(req *http.Request) (format, error) {
+	f := format{mediaType: object.JSON}
+	for _, clause := range goautoneg.ParseAccept(req.Header.Get("Accept")) {
+		mediaType, ok := match(clause.Type, clause.SubType)
+		convert, known := conversion(clause.Params)
+		if !ok || !known || mediaType == object.Protobuf && (convert.Empty() || convert.Kind == "Table") {
+			continue
+		}
+		return format{mediaType: mediaType, convert: convert, pretty: pretty(req, clause.Params)}, nil
+	}
+	return f, notAcceptable([]string{object.JSON, object.YAML})
+}
+
 // negotiate picks the first format of the Accept header that can be served.
 // conversions says whether Tables and metadata can be.
 func negotiate(req *http.Request, conversions bool) (format, error) {

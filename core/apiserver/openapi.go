@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -25,26 +25,25 @@ const (
 )
 
 func (s *Server) openAPIV2(w http.ResponseWriter, req *http.Request) {
-	text, proto, err := s.cfg.Contract.OpenAPIV2()
+	doc, err := s.specs.v2(s)
 	if err != nil {
 		s.fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	if text, proto, err = s.merged.get(s, text, proto); err != nil {
+	if doc, err = s.merged.get(s, doc); err != nil {
 		s.fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	s.writeSpec(w, req, text, proto, openAPIV2Proto, openAPIV2ProtoOld)
+	s.writeSpec(w, req, doc, openAPIV2Proto, openAPIV2ProtoOld)
 }
 
 // writeSpec answers with a document in the form that the client prefers; 304 if it has it.
-func (s *Server) writeSpec(w http.ResponseWriter, req *http.Request, text, proto []byte, protoType, protoOld string) {
+func (s *Server) writeSpec(w http.ResponseWriter, req *http.Request, doc *api.Document, protoType, protoOld string) {
 	accept := req.Header.Get("Accept")
-	data, mediaType := text, object.JSON
+	data, mediaType, etag := doc.JSON, object.JSON, doc.JSONTag
 	if strings.Contains(accept, protoType) || strings.Contains(accept, protoOld) {
-		data, mediaType = proto, protoType
+		data, mediaType, etag = doc.Proto, protoType, doc.ProtoTag
 	}
-	etag := fmt.Sprintf(`"%X"`, sha512.Sum512(data))
 	w.Header().Set("ETag", etag)
 	w.Header().Set("Vary", "Accept")
 	if req.Header.Get("If-None-Match") == etag {
@@ -56,7 +55,7 @@ func (s *Server) writeSpec(w http.ResponseWriter, req *http.Request, text, proto
 
 // openAPIV3Index lists the documents with their hashes, by which clients cache them.
 func (s *Server) openAPIV3Index(w http.ResponseWriter, req *http.Request) {
-	data, err := s.index3.get(s)
+	data, err := s.specs.index(s)
 	if err != nil {
 		s.fail(w, req, apierrors.NewInternalError(err))
 		return
@@ -64,20 +63,80 @@ func (s *Server) openAPIV3Index(w http.ResponseWriter, req *http.Request) {
 	s.writeBytes(w, req, object.JSON, http.StatusOK, data)
 }
 
-// specIndex is the index of OpenAPI v3 for one set of resources. Hashing all
-// documents takes milliseconds, and kubectl asks for it at every turn.
-type specIndex struct {
+// specs are the OpenAPI documents of one set of resources. They are made when a
+// client asks; of the next set, those that did not change are taken over.
+type specs struct {
 	mu         sync.Mutex
-	generation uint64
+	generation uint64 // of data
 	remote     uint64
-	data       []byte
+	data       []byte // the index of v3
+	v2of       uint64 // the generation that whole is of
+	whole      *api.Document
+	v3         map[schema.GroupVersion]*spec3
 }
 
-func (x *specIndex) get(s *Server) ([]byte, error) {
+// spec3 is one group version's document. Until somebody asks for the document of
+// custom resources only its fingerprint is known.
+type spec3 struct {
+	fingerprint string // "" = everything in it is built in
+	document    *api.Document
+}
+
+func (x *specs) v2(s *Server) (*api.Document, error) {
+	rows, generation := s.cfg.Registries.Resources()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.whole != nil && x.v2of == generation {
+		return x.whole, nil
+	}
+	doc, err := s.cfg.Contract.OpenAPIV2Of(rows)
+	if err != nil {
+		return nil, err
+	}
+	x.whole, x.v2of = doc, generation
+	return doc, nil
+}
+
+// entry is what is known of a group version's document; the lock is held.
+func (x *specs) entry(s *Server, gv schema.GroupVersion, rows []*api.Resource) *spec3 {
+	fingerprint := s.cfg.Contract.Fingerprint(gv, rows)
+	if e := x.v3[gv]; e != nil && e.fingerprint == fingerprint {
+		return e
+	}
+	if x.v3 == nil {
+		x.v3 = map[schema.GroupVersion]*spec3{}
+	}
+	e := &spec3{fingerprint: fingerprint}
+	x.v3[gv] = e
+	return e
+}
+
+func (x *specs) document(s *Server, gv schema.GroupVersion) (*api.Document, error) {
+	rows, _ := s.cfg.Registries.Resources()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.entry(s, gv, rows)
+	if err := x.fill(s, gv, rows, e); err != nil {
+		return nil, err
+	}
+	return e.document, nil
+}
+
+func (x *specs) fill(s *Server, gv schema.GroupVersion, rows []*api.Resource, e *spec3) (err error) {
+	if e.document == nil {
+		e.document, err = s.cfg.Contract.OpenAPIV3Of(gv, rows)
+	}
+	return err
+}
+
+// index hashes the documents of what is built in, which takes milliseconds, and
+// kubectl asks for it at every turn. Custom resources have their fingerprint.
+func (x *specs) index(s *Server) ([]byte, error) {
 	type entry struct {
 		URL string `json:"serverRelativeURL"`
 	}
 	docs := s.discovery.current()
+	rows, _ := s.cfg.Registries.Resources()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.data != nil && x.generation == docs.generation && x.remote == docs.remote {
@@ -85,15 +144,24 @@ func (x *specIndex) get(s *Server) ([]byte, error) {
 	}
 	paths := map[string]entry{}
 	for gv := range docs.lists {
-		text, _, err := s.cfg.Contract.OpenAPIV3(gv)
-		if err != nil {
-			return nil, err
+		e := x.entry(s, gv, rows)
+		hash := e.fingerprint
+		if hash == "" {
+			if err := x.fill(s, gv, rows, e); err != nil {
+				return nil, err
+			}
+			hash = strings.Trim(e.document.JSONTag, `"`)
 		}
 		path := "api/" + gv.Version
 		if gv.Group != "" {
 			path = "apis/" + gv.String()
 		}
-		paths[path] = entry{URL: fmt.Sprintf("/openapi/v3/%s?hash=%X", path, sha512.Sum512(text))}
+		paths[path] = entry{URL: fmt.Sprintf("/openapi/v3/%s?hash=%s", path, hash)}
+	}
+	for gv := range x.v3 {
+		if _, ok := docs.lists[gv]; !ok {
+			delete(x.v3, gv)
+		}
 	}
 	remotes, _ := s.remotes()
 	for _, r := range remotes {
@@ -126,7 +194,7 @@ func (s *Server) openAPIV3(w http.ResponseWriter, req *http.Request) {
 		s.notFound(w, req)
 		return
 	}
-	text, proto, err := s.cfg.Contract.OpenAPIV3(gv)
+	doc, err := s.specs.document(s, gv)
 	if err != nil {
 		s.fail(w, req, apierrors.NewInternalError(err))
 		return
@@ -134,5 +202,5 @@ func (s *Server) openAPIV3(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Query().Get("hash") != "" {
 		w.Header().Set("Cache-Control", "public, immutable")
 	}
-	s.writeSpec(w, req, text, proto, openAPIV3Proto, openAPIV3ProtoOld)
+	s.writeSpec(w, req, doc, openAPIV3Proto, openAPIV3ProtoOld)
 }

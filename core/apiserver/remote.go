@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/wasmplane/wasmplane/core/aggregator"
+	"github.com/wasmplane/wasmplane/core/api"
 )
 
 // remotes are the group versions that other servers serve, in the order of
@@ -112,35 +112,34 @@ func (d *documents) join(all []discoveryv2.APIGroupDiscovery, remotes []*aggrega
 // mergedSpec is our OpenAPI v2 document with other servers' in it. Merging takes
 // a good part of a second, so it is done once for each state of both.
 type mergedSpec struct {
-	mu          sync.Mutex
-	own         [sha256.Size]byte
-	remote      uint64
-	text, proto []byte
+	mu     sync.Mutex
+	own    *api.Document
+	remote uint64
+	merged *api.Document
 }
 
-func (m *mergedSpec) get(s *Server, text, protoText []byte) ([]byte, []byte, error) {
+func (m *mergedSpec) get(s *Server, own *api.Document) (*api.Document, error) {
 	remotes, generation := s.remotes()
 	if !slices.ContainsFunc(remotes, func(r *aggregator.Remote) bool { return r.OpenAPIV2() != nil }) {
-		return text, protoText, nil
+		return own, nil
 	}
-	own := sha256.Sum256(text)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.text != nil && m.own == own && m.remote == generation {
-		return m.text, m.proto, nil
+	if m.merged != nil && m.own == own && m.remote == generation {
+		return m.merged, nil
 	}
-	merged, err := aggregator.MergeV2(text, remotes)
+	merged, err := aggregator.MergeV2(own.JSON, remotes)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	parsed, err := openapi_v2.ParseDocument(merged)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encode the merged OpenAPI v2 document: %w", err)
+		return nil, fmt.Errorf("encode the merged OpenAPI v2 document: %w", err)
 	}
 	encoded, err := proto.Marshal(parsed)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encode the merged OpenAPI v2 document: %w", err)
+		return nil, fmt.Errorf("encode the merged OpenAPI v2 document: %w", err)
 	}
-	m.own, m.remote, m.text, m.proto = own, generation, merged, encoded
-	return m.text, m.proto, nil
+	m.own, m.remote, m.merged = own, generation, api.NewDocument(merged, encoded)
+	return m.merged, nil
 }

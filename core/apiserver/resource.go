@@ -44,21 +44,62 @@ func (s *Server) resource(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	c := &call{s: s, w: w, req: req, info: info}
-	if c.reg, ok = s.cfg.Registries.For(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}); !ok {
+	if !c.find() && (!s.catchUp(req.Context(), info) || !c.find()) {
 		s.notFound(w, req)
 		return
 	}
-	c.res = c.reg.Resource()
-	if !c.exists() {
-		s.notFound(w, req)
-		return
-	}
-	if text := s.deprecated.of(c.res, info.APIVersion); text != "" {
+	for _, text := range s.warningsOf(c.res, info.APIVersion) {
 		warning.AddWarning(req.Context(), "", text)
 	}
 	if err := c.serve(); err != nil {
 		s.fail(w, req, err)
 	}
+}
+
+// find looks up what the path names.
+func (c *call) find() (ok bool) {
+	c.reg, ok = c.s.cfg.Registries.For(schema.GroupResource{Group: c.info.APIGroup, Resource: c.info.Resource})
+	if !ok {
+		return false
+	}
+	c.res = c.reg.Resource()
+	return c.exists()
+}
+
+// catchUp learns of custom resources that another server may have established
+// already. Groups that are built in have none, and cost nothing here.
+func (s *Server) catchUp(ctx context.Context, info *genericrequest.RequestInfo) bool {
+	if s.cfg.CatchUp == nil || !strings.Contains(info.APIGroup, ".") {
+		return false
+	}
+	if _, builtin := s.cfg.Contract.Resource(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}); builtin {
+		return false
+	}
+	if err := s.cfg.CatchUp(ctx); err != nil {
+		s.cfg.Logger.WarnContext(ctx, "Whether a custom resource has just been defined could not be found out.", "path", info.Path, "error", err)
+		return false
+	}
+	return true
+}
+
+func (s *Server) warningsOf(r *api.Resource, version string) []string {
+	if r.Custom != nil {
+		return r.In[version].Warnings
+	}
+	if text := s.deprecated.of(r, version); text != "" {
+		return []string{text}
+	}
+	return nil
+}
+
+// negotiate picks the format of the answer. Custom resources have no protobuf
+// form; their metadata has.
+func (c *call) negotiate() (format, error) {
+	f, err := negotiate(c.req, true)
+	if err != nil || c.res.Custom == nil || f.mediaType != object.Protobuf || !f.convert.Empty() {
+		return f, err
+	}
+	return negotiateText(c.req)
 }
 
 // exists says whether the path names something that there is.
@@ -70,13 +111,13 @@ func (c *call) exists() bool {
 	if !c.res.Namespaced && !isNamespace && c.info.Namespace != "" {
 		return false
 	}
-	if c.res.Namespaced && c.info.Namespace == "" && c.info.Name != "" && c.info.Verb != "list" && c.info.Verb != "watch" {
+	if c.res.Namespaced && c.info.Namespace == "" && c.info.Verb != "list" && c.info.Verb != "watch" && (c.info.Name != "" || c.res.Custom != nil) {
 		return false
 	}
 	if c.info.Subresource == "" {
 		return len(c.info.Parts) <= 2
 	}
-	if c.sub = c.res.Subresources[c.info.Subresource]; c.sub == nil {
+	if c.sub = c.res.SubresourcesIn(c.info.APIVersion)[c.info.Subresource]; c.sub == nil {
 		return false
 	}
 	return len(c.info.Parts) <= 3 || c.sub.Name == "proxy"
@@ -136,11 +177,11 @@ func (c *call) serveSubresource() error {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 	}
 	switch {
-	case c.sub.Strategy != nil && c.info.Verb == "get":
+	case c.sub.WritesParent() && c.info.Verb == "get":
 		return c.get()
-	case c.sub.Strategy != nil && c.info.Verb == "update":
+	case c.sub.WritesParent() && c.info.Verb == "update":
 		return c.update()
-	case c.sub.Strategy != nil && c.info.Verb == "patch":
+	case c.sub.WritesParent() && c.info.Verb == "patch":
 		return c.patch()
 	}
 	return c.action()
@@ -169,7 +210,7 @@ func (c *call) request() *registry.Request {
 }
 
 func (c *call) get() error {
-	f, err := negotiate(c.req, true)
+	f, err := c.negotiate()
 	if err != nil {
 		return err
 	}
@@ -210,7 +251,7 @@ func (c *call) listOptions() (registry.ListOptions, *metainternal.ListOptions, e
 }
 
 func (c *call) list() error {
-	f, err := negotiate(c.req, true)
+	f, err := c.negotiate()
 	if err != nil {
 		return err
 	}
@@ -243,7 +284,7 @@ func (c *call) patch() error  { return c.write(c.reg.Patch) }
 
 // write is a create, an update or a patch.
 func (c *call) write(do func(context.Context, *registry.Request) (registry.Result, error)) error {
-	f, err := negotiate(c.req, true)
+	f, err := c.negotiate()
 	if err != nil {
 		return err
 	}
@@ -264,13 +305,16 @@ func (c *call) write(do func(context.Context, *registry.Request) (registry.Resul
 	return nil
 }
 
-// patchTypes are those that a patch may have.
-func patchTypes() []string {
+// patchTypes are those that a patch may have: a strategic merge needs the Go type.
+func (c *call) patchTypes() []string {
+	if c.res.Custom != nil {
+		return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
+	}
 	return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
 }
 
 func (c *call) delete() error {
-	f, err := negotiate(c.req, true)
+	f, err := c.negotiate()
 	if err != nil {
 		return err
 	}
@@ -316,7 +360,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 }
 
 func (c *call) deleteCollection() error {
-	f, err := negotiate(c.req, true)
+	f, err := c.negotiate()
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/api"
@@ -201,7 +202,7 @@ func (s *Server) writeTable(w http.ResponseWriter, req *http.Request, f format, 
 		s.fail(w, req, err)
 		return
 	}
-	pieces, err := s.tableOf(req.Context(), tableCall{resource: r.Resource(), options: options, kind: f.convert}, list, objects)
+	pieces, err := s.tableOf(req.Context(), tableCall{resource: r.Resource(), version: versionOf(req), options: options, kind: f.convert}, list, objects)
 	switch {
 	case err != nil:
 		s.fail(w, req, err)
@@ -210,6 +211,14 @@ func (s *Server) writeTable(w http.ResponseWriter, req *http.Request, f format, 
 	default:
 		s.writeBytes(w, req, object.JSON, code, pieces...)
 	}
+}
+
+// versionOf is the API version that a request names.
+func versionOf(req *http.Request) string {
+	if info, ok := genericrequest.RequestInfoFrom(req.Context()); ok {
+		return info.APIVersion
+	}
+	return ""
 }
 
 // protoMessage is a meta object that has a protobuf form.
@@ -249,17 +258,12 @@ func protoEnvelope(o protoMessage) ([]byte, error) {
 // once for all clients.
 func (s *Server) writeList(w http.ResponseWriter, req *http.Request, f format, r *registry.Registry, version string, l registry.ListResult) {
 	list := metav1.ListMeta{ResourceVersion: registry.FormatRevision(l.Revision), Continue: l.Continue, RemainingItemCount: l.Remaining}
-	items := make([]*object.Object, len(l.Items))
-	for i, item := range l.Items {
-		o, err := r.InVersion(item, version)
-		if err != nil {
-			s.fail(w, req, err)
-			return
-		}
-		items[i] = o
+	items, err := r.AllInVersion(req.Context(), l.Items, version)
+	if err != nil {
+		s.fail(w, req, err)
+		return
 	}
 	var pieces [][]byte
-	var err error
 	switch {
 	case f.table():
 		s.writeTable(w, req, f, http.StatusOK, r, list, items)

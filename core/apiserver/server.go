@@ -67,6 +67,11 @@ type Config struct {
 	// up by the next handshake.
 	TLS *tls.Config
 
+	// CatchUp is asked about a resource that nobody here serves: it returns once
+	// everything that was defined before the request is served; nil = only what
+	// is built in can be.
+	CatchUp func(ctx context.Context) error
+
 	Checks []Check
 	// Aggregator knows the group versions that other servers serve; nil = there are none.
 	Aggregator *aggregator.Aggregator
@@ -143,7 +148,7 @@ type Server struct {
 	writes     limit
 	gzips      gzipPool
 	discovery  discovery
-	index3     specIndex
+	specs      specs
 	merged     mergedSpec
 	deprecated deprecations
 	backends   *backends // nil where there are no nodes

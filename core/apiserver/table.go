@@ -28,7 +28,7 @@ func (s *Server) tableOf(ctx context.Context, c tableCall, list metav1.ListMeta,
 	}
 	bare := *c.options
 	bare.IncludeObject = metav1.IncludeNone
-	table, err := s.cfg.Contract.Table(ctx, c.resource, api.TableRequest{TableOptions: bare, ListMeta: list}, internal)
+	table, err := s.cfg.Contract.Table(ctx, c.resource, api.TableRequest{Version: c.version, TableOptions: bare, ListMeta: list}, internal)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -62,6 +62,7 @@ func (s *Server) tableOf(ctx context.Context, c tableCall, list metav1.ListMeta,
 // tableCall is what a Table is made for.
 type tableCall struct {
 	resource *api.Resource
+	version  string
 	options  *metav1.TableOptions
 	kind     schema.GroupVersionKind // Table, in the version that was asked for
 }

@@ -24,7 +24,7 @@ import (
 
 // watch serves a watch until the client goes, its time is up, or the server stops.
 func (c *call) watch() error {
-	f, err := negotiate(c.req, true)
+	f, err := c.negotiate()
 	if err != nil {
 		return err
 	}
@@ -48,6 +48,7 @@ func (c *call) watch() error {
 	ctx, cancel := context.WithTimeout(c.req.Context(), timeout)
 	defer cancel()
 	defer c.s.streams.add(cancel)()
+	defer c.reg.OnEnd(cancel)()
 
 	sink, err := c.sink(f, cancel)
 	if err != nil {
@@ -122,7 +123,7 @@ func (e *watchEncoder) encode(ctx context.Context, event watchcache.Event) (watc
 		data, err := e.bookmark(ctx, event)
 		return watch.Bookmark, data, err
 	}
-	o, err := e.call.reg.InVersion(event.Item, e.call.info.APIVersion)
+	o, err := e.call.reg.InVersion(ctx, event.Item, e.call.info.APIVersion)
 	if err != nil {
 		return "", nil, err
 	}
@@ -150,7 +151,7 @@ func (e *watchEncoder) mediaType() string {
 }
 
 func (e *watchEncoder) row(ctx context.Context, o *object.Object) ([]byte, error) {
-	pieces, err := e.call.s.tableOf(ctx, tableCall{resource: e.call.res, options: e.table, kind: e.f.convert}, metav1.ListMeta{}, []*object.Object{o})
+	pieces, err := e.call.s.tableOf(ctx, tableCall{resource: e.call.res, version: e.call.info.APIVersion, options: e.table, kind: e.f.convert}, metav1.ListMeta{}, []*object.Object{o})
 	if err != nil {
 		return nil, err
 	}

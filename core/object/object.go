@@ -69,7 +69,18 @@ type Object struct {
 	source    []byte // undecoded bytes in sourceType, nil once decoded
 	sourceTyp string
 	changes   int
+	views     []view
 }
+
+// view is what somebody else made of an object and wants to find again with it.
+type view struct {
+	key any
+	of  *Object
+}
+
+// maxViews bounds how many views an object keeps; the oldest goes first. A
+// custom resource has one for each version that somebody reads.
+const maxViews = 8
 
 // ErrEmpty is returned by forms of an object that was made of nothing.
 var ErrEmpty = errors.New("object has no content")
@@ -272,8 +283,42 @@ func (o *Object) reset(set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changes++
-	o.versioned, o.internal, o.tree, o.encoded, o.source = nil, nil, nil, nil, nil
+	o.versioned, o.internal, o.tree, o.encoded, o.source, o.views = nil, nil, nil, nil, nil, nil
 	set()
+}
+
+// View returns the carrier that KeepView put beside this one under key, or nil.
+func (o *Object) View(key any) *Object {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, v := range o.views {
+		if v.key == key {
+			return v.of
+		}
+	}
+	return nil
+}
+
+// KeepView keeps another form of the same object beside it, for as long as it
+// lives itself: an object of the watch cache in another version, which a webhook
+// may have made. key is compared by ==. Bytes that the view encodes are charged
+// to o's holder.
+func (o *Object) KeepView(key any, v *Object) {
+	if v != o {
+		v.SetHolder(o.holder)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range o.views {
+		if o.views[i].key == key {
+			o.views[i].of = v
+			return
+		}
+	}
+	if len(o.views) == maxViews {
+		o.views = append(o.views[:0:0], o.views[1:]...)
+	}
+	o.views = append(o.views, view{key, v})
 }
 
 // Copy returns a carrier of a deep copy, for an owner who is going to change it.

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -37,11 +38,11 @@ func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, er
 		return Result{}, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
 	options := deleteOptions(req.Options)
-	old, err := r.view(l.item, req.Version)
+	old, err := r.view(ctx, l.item, req.Version)
 	if err != nil {
 		return Result{}, err
 	}
-	internal, m, err := internalCopy(l.item)
+	internal, m, err := r.existing(l.item, old)
 	if err != nil {
 		return Result{}, err
 	}
@@ -55,6 +56,9 @@ func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, er
 	if pending {
 		// The deletion goes on as it was ordered first.
 		return Result{Object: old}, errUnsure
+	}
+	if r.res.BeginDelete != nil && m.GetDeletionTimestamp() == nil {
+		r.res.BeginDelete(internal)
 	}
 	if finalizers := r.finalizers(ctx, m, options); !slices.Equal(finalizers, m.GetFinalizers()) {
 		m.SetFinalizers(finalizers)
@@ -291,6 +295,20 @@ func (r *Registry) DeleteCollection(ctx context.Context, req *Request, list List
 		list.Continue = page.Continue
 		list.ResourceVersion, list.ResourceVersionMatch = "", ""
 	}
+}
+
+// Purge deletes every object as DeleteCollection does, without asking admission:
+// the definition of a custom resource is being deleted, and nobody can be asked
+// to agree with each of its objects. Finalizers are still waited for. It answers
+// how many objects are left.
+func (r *Registry) Purge(ctx context.Context, who user.Info) (int, error) {
+	version := r.res.StorageVersion.Version
+	req := &Request{Version: version, User: who, Options: &metav1.DeleteOptions{}, admitted: true}
+	if _, err := r.DeleteCollection(r.context(ctx, req), req, ListOptions{}); err != nil {
+		return 0, err
+	}
+	left, err := r.List(ctx, req, ListOptions{})
+	return len(left.Items), err
 }
 
 func (r *Registry) deleteListed(ctx context.Context, req *Request, item *watchcache.Item) error {

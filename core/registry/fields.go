@@ -22,8 +22,8 @@ import (
 // live. Like upstream it does so before admission: what plugins and the server
 // fill in belongs to nobody, so that a later apply neither conflicts with it nor
 // takes it away.
-func (w *write) owned(live *object.Object, next runtime.Object) (*object.Object, error) {
-	fm, err := w.r.cfg.Contract.FieldManager(w.r.res, w.req.Version, w.req.Subresource)
+func (w *write) owned(ctx context.Context, live *object.Object, next runtime.Object) (*object.Object, error) {
+	fm, err := w.fieldManager(ctx)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -32,6 +32,13 @@ func (w *write) owned(live *object.Object, next runtime.Object) (*object.Object,
 		return nil, err
 	}
 	return object.FromVersioned(w.codec, fm.UpdateNoErrors(was, next, w.req.Manager)), nil
+}
+
+func (w *write) fieldManager(ctx context.Context) (*managedfields.FieldManager, error) {
+	if custom := w.r.res.Custom; custom != nil {
+		return custom.FieldManager(ctx, w.req.Version, w.req.Subresource)
+	}
+	return w.r.cfg.Contract.FieldManager(w.r.res, w.req.Version, w.req.Subresource)
 }
 
 // before is what the field manager compares with: live, or an empty object.
@@ -48,7 +55,7 @@ func (w *write) before(live *object.Object) (runtime.Object, error) {
 
 // applied is the change of a server-side apply.
 func (w *write) applied(ctx context.Context, live *object.Object) (*object.Object, error) {
-	fm, err := w.r.cfg.Contract.FieldManager(w.r.res, w.req.Version, w.req.Subresource)
+	fm, err := w.fieldManager(ctx)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -167,11 +167,18 @@ func (r *Registry) found(c *store.ConflictError) (live, error) {
 }
 
 // view is item in the requested version. It is shared.
-func (r *Registry) view(item *watchcache.Item, version string) (*object.Object, error) {
-	return r.inVersion(item.Object, version)
+func (r *Registry) view(ctx context.Context, item *watchcache.Item, version string) (*object.Object, error) {
+	return r.inVersion(ctx, item.Object, version)
 }
 
-func (r *Registry) inVersion(o *object.Object, version string) (*object.Object, error) {
+func (r *Registry) inVersion(ctx context.Context, o *object.Object, version string) (*object.Object, error) {
+	if r.res.Custom != nil {
+		all, err := r.converted(ctx, []*object.Object{o}, version)
+		if err != nil {
+			return nil, err
+		}
+		return all[0], nil
+	}
 	codec := r.res.Codec(version)
 	if codec == nil {
 		return nil, apierrors.NewNotFound(r.res.GroupResource, "")
@@ -190,6 +197,25 @@ func (r *Registry) inVersion(o *object.Object, version string) (*object.Object, 
 	return object.FromVersioned(codec, versioned), nil
 }
 
+// converted are custom resources in a version, converted together.
+func (r *Registry) converted(ctx context.Context, objects []*object.Object, version string) ([]*object.Object, error) {
+	out, err := r.res.Custom.Convert(ctx, objects, version)
+	var status apierrors.APIStatus
+	if err != nil && !errors.As(err, &status) {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return out, err
+}
+
+// existing is a copy of the live object's internal form that strategies may
+// change; old is the live object in the requested version.
+func (r *Registry) existing(item *watchcache.Item, old *object.Object) (runtime.Object, metav1.Object, error) {
+	if r.res.Custom == nil {
+		return internalCopy(item)
+	}
+	return copied(old)
+}
+
 // Internal is the internal form of an object of the watch cache, which shares
 // its memory. It is made anew each time: kept, it would double what the cache holds.
 func Internal(o *object.Object) (runtime.Object, error) {
@@ -206,7 +232,11 @@ func Internal(o *object.Object) (runtime.Object, error) {
 
 // internalCopy is a copy of the item's internal form that strategies may change.
 func internalCopy(item *watchcache.Item) (runtime.Object, metav1.Object, error) {
-	internal, err := Internal(item.Object)
+	return copied(item.Object)
+}
+
+func copied(o *object.Object) (runtime.Object, metav1.Object, error) {
+	internal, err := Internal(o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -38,7 +38,7 @@ func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
 	rest.WipeObjectMetaSystemFields(m)
 	w.creates = true
 	w.change = func(ctx context.Context, _ *object.Object) (*object.Object, error) {
-		return w.owned(nil, o)
+		return w.owned(ctx, nil, o)
 	}
 	return w.create(ctx)
 }
@@ -69,7 +69,7 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 		if live == nil {
 			wipe(next)
 		}
-		return w.owned(live, next)
+		return w.owned(ctx, live, next)
 	}
 	return w.run(ctx)
 }
@@ -96,7 +96,7 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 			warning.AddWarning(ctx, "", duplicateOwners)
 		}
 		w.codec.Default(next)
-		return w.owned(live, next)
+		return w.owned(ctx, live, next)
 	}
 	return w.run(ctx)
 }
@@ -104,16 +104,16 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 const duplicateOwners = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
 
 func (r *Registry) newWrite(req *Request) (*write, error) {
-	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version), strategy: r.res.Strategy}
-	if req.Subresource != "" {
-		sub := r.res.Subresources[req.Subresource]
-		if sub == nil || sub.Strategy == nil {
-			return nil, apierrors.NewMethodNotSupported(r.res.GroupResource, "update "+req.Subresource)
-		}
-		w.strategy = sub.Strategy
-	}
+	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version)}
 	if w.codec == nil {
 		return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
+	}
+	if req.Subresource != "" && !r.res.WritesThrough(req.Version, req.Subresource) {
+		return nil, apierrors.NewMethodNotSupported(r.res.GroupResource, "update "+req.Subresource)
+	}
+	var err error
+	if w.strategy, err = r.res.Writer(req.Version, req.Subresource); err != nil {
+		return nil, apierrors.NewInternalError(err)
 	}
 	return w, nil
 }

@@ -63,7 +63,7 @@ func (r *Registry) Get(ctx context.Context, req *Request, resourceVersion string
 	if item == nil {
 		return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
-	return r.view(item, req.Version)
+	return r.view(ctx, item, req.Version)
 }
 
 func (r *Registry) read(ctx context.Context, key, resourceVersion string) (*watchcache.Item, error) {
@@ -117,7 +117,7 @@ type selection struct {
 	value  string
 }
 
-func (r *Registry) selection(req *Request, o ListOptions) (selection, error) {
+func (r *Registry) selection(ctx context.Context, req *Request, o ListOptions) (selection, error) {
 	s := selection{prefix: r.namespacePrefix(req.Namespace)}
 	if req.Namespace != "" && r.res.Namespaced {
 		if err := pathSegment("Namespace", req.Namespace); err != nil {
@@ -142,7 +142,7 @@ func (r *Registry) selection(req *Request, o ListOptions) (selection, error) {
 			s.prefix += name
 		}
 	}
-	if field := "spec.nodeName"; true {
+	if field := "spec.nodeName"; r.res.Custom == nil {
 		if value, ok := selector.RequiresExactMatch(field); ok {
 			s.field, s.value = field, value
 		}
@@ -152,8 +152,55 @@ func (r *Registry) selection(req *Request, o ListOptions) (selection, error) {
 		s.match = func(item *watchcache.Item) bool {
 			return (o.Labels == nil || o.Labels.Matches(item.Labels)) && selector.Matches(item.Fields)
 		}
+		if r.res.Custom != nil && !onlyMeta(selector) {
+			s.match = r.matchCustom(ctx, req.Version, o.Labels, selector)
+		}
 	}
 	return s, nil
+}
+
+// onlyMeta says whether a selector asks for nothing but name and namespace,
+// which every item knows.
+func onlyMeta(s fields.Selector) bool {
+	for _, q := range s.Requirements() {
+		if q.Field != metav1.ObjectNameField && q.Field != "metadata.namespace" {
+			return false
+		}
+	}
+	return true
+}
+
+// matchCustom matches the fields that a definition makes selectable: they are
+// those of the requested version. What cannot be converted does not match.
+func (r *Registry) matchCustom(ctx context.Context, version string, l labels.Selector, f fields.Selector) func(*watchcache.Item) bool {
+	return func(item *watchcache.Item) bool {
+		if l != nil && !l.Matches(item.Labels) {
+			return false
+		}
+		set, err := r.customFields(ctx, item, version)
+		if err != nil {
+			r.cfg.Logger.WarnContext(ctx, "An object was left out of a list or watch with a field selector.", "key", item.Key, "error", err)
+			return false
+		}
+		return f.Matches(set)
+	}
+}
+
+func (r *Registry) customFields(ctx context.Context, item *watchcache.Item, version string) (fields.Set, error) {
+	o, err := r.view(ctx, item, version)
+	if err != nil {
+		return nil, err
+	}
+	v, err := r.res.Custom.Version(version)
+	if err != nil {
+		return nil, err
+	}
+	versioned, err := o.Versioned()
+	if err != nil {
+		return nil, err
+	}
+	_, set, err := v.Attrs(versioned)
+	return set, err
 }
 
 // List reads a page of objects. Their form is the storage version's: see InVersion.
@@ -162,7 +209,7 @@ func (r *Registry) List(ctx context.Context, req *Request, o ListOptions) (ListR
 		items, err := r.components(ctx, req)
 		return ListResult{Items: items}, err
 	}
-	where, err := r.selection(req, o)
+	where, err := r.selection(ctx, req, o)
 	if err != nil {
 		return ListResult{}, err
 	}
@@ -306,8 +353,26 @@ func (r *Registry) listStore(ctx context.Context, where selection, o ListOptions
 }
 
 // InVersion is an item's object in a served version. It is shared.
-func (r *Registry) InVersion(item *watchcache.Item, version string) (*object.Object, error) {
-	return r.view(item, version)
+func (r *Registry) InVersion(ctx context.Context, item *watchcache.Item, version string) (*object.Object, error) {
+	return r.view(ctx, item, version)
+}
+
+// AllInVersion is InVersion for a list: custom resources are converted together.
+func (r *Registry) AllInVersion(ctx context.Context, items []*watchcache.Item, version string) ([]*object.Object, error) {
+	out := make([]*object.Object, len(items))
+	for i, item := range items {
+		out[i] = item.Object
+	}
+	if r.res.Custom != nil {
+		return r.converted(ctx, out, version)
+	}
+	for i := range out {
+		var err error
+		if out[i], err = r.inVersion(ctx, out[i], version); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // FormatRevision is a revision as a resourceVersion.

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -121,12 +122,18 @@ func New(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// Add serves one more row. It replaces a row of the same name.
+// Add serves one more row. It replaces a row of the same name, whose watches end
+// where the new one has another definition: clients list anew what it makes of
+// the objects.
 func (s *Set) Add(res *api.Resource) error {
 	for {
 		old := s.served.Load()
 		next := old.copy()
-		r := &Registry{set: s, cfg: &s.cfg, res: res, decode: s.cfg.Contract.WatchDecoder(res)}
+		r := &Registry{set: s, cfg: &s.cfg, res: res, decode: s.cfg.Contract.WatchDecoder(res), ends: &ends{}}
+		before := next.byName[res.GroupResource]
+		if before != nil && before.res.Custom == res.Custom {
+			r.ends = before.ends // the same definition: watches go on
+		}
 		if !res.Virtual {
 			cached, known := next.cached[r.prefix()]
 			if !known {
@@ -139,8 +146,15 @@ func (s *Set) Add(res *api.Resource) error {
 			r.cached = cached
 		}
 		next.byName[res.GroupResource] = r
-		next.order = append(slices.DeleteFunc(next.order, func(o *api.Resource) bool { return o.GroupResource == res.GroupResource }), res)
+		if i := slices.IndexFunc(next.order, func(o *api.Resource) bool { return o.GroupResource == res.GroupResource }); i >= 0 {
+			next.order[i] = res
+		} else {
+			next.order = append(next.order, res)
+		}
 		if s.served.CompareAndSwap(old, next) {
+			if before != nil && before.ends != r.ends {
+				before.ends.end()
+			}
 			return nil
 		}
 	}
@@ -167,6 +181,7 @@ func (s *Set) Remove(gr schema.GroupResource) {
 		if !s.served.CompareAndSwap(old, next) {
 			continue
 		}
+		r.ends.end()
 		if !shared && r.cached != nil {
 			s.cfg.Cache.Unregister(r.cached)
 		}
@@ -205,6 +220,49 @@ type Registry struct {
 	res    *api.Resource
 	cached *watchcache.Resource // nil for virtual resources
 	decode watchcache.Decoder
+	ends   *ends
+}
+
+// OnEnd has cancel called when the row is removed or gets another definition,
+// unless forget was called before. Long-running requests use it.
+func (r *Registry) OnEnd(cancel context.CancelFunc) (forget func()) { return r.ends.add(cancel) }
+
+// ends are the requests that do not outlive their row.
+type ends struct {
+	mu      sync.Mutex
+	ended   bool
+	next    uint64
+	cancels map[uint64]context.CancelFunc
+}
+
+func (e *ends) add(cancel context.CancelFunc) (forget func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		cancel()
+		return func() {}
+	}
+	if e.cancels == nil {
+		e.cancels = map[uint64]context.CancelFunc{}
+	}
+	id := e.next
+	e.next++
+	e.cancels[id] = cancel
+	return func() {
+		e.mu.Lock()
+		delete(e.cancels, id)
+		e.mu.Unlock()
+	}
+}
+
+func (e *ends) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended = true
+	for _, cancel := range e.cancels {
+		cancel()
+	}
+	e.cancels = nil
 }
 
 // Resource is the row that the registry serves.

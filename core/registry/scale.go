@@ -31,17 +31,21 @@ func (r *Registry) getScale(ctx context.Context, req *Request) (runtime.Object, 
 	if item == nil {
 		return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
-	return r.scaleOf(item.Object)
+	live, err := r.view(ctx, item, req.Version)
+	if err != nil {
+		return nil, err
+	}
+	return r.scaleOf(live, req.Version, false)
 }
 
-func (r *Registry) scaleOf(o *object.Object) (*autoscalingv1.Scale, error) {
+func (r *Registry) scaleOf(o *object.Object, version string, forUpdate bool) (*autoscalingv1.Scale, error) {
 	internal, err := Internal(o)
 	if err != nil {
 		return nil, err
 	}
-	scale, err := r.cfg.Contract.ScaleFrom(r.res, internal)
+	scale, err := r.cfg.Contract.ScaleFrom(r.res, version, internal, forUpdate)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, badConversion(err)
 	}
 	return scale, nil
 }
@@ -57,7 +61,7 @@ func (r *Registry) putScale(ctx context.Context, req *Request, next func(ctx con
 	}
 	said := &write{r: r, req: req, opts: w.opts, codec: scaleCodec()}
 	w.change = func(ctx context.Context, live *object.Object) (*object.Object, error) {
-		now, err := r.scaleOf(live)
+		now, err := r.scaleOf(live, req.Version, true)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +76,7 @@ func (r *Registry) putScale(ctx context.Context, req *Request, next func(ctx con
 		if err != nil {
 			return nil, err
 		}
-		changed, err := r.cfg.Contract.ApplyScale(r.res, internal, scale)
+		changed, err := r.cfg.Contract.ApplyScale(r.res, req.Version, internal, scale)
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +87,7 @@ func (r *Registry) putScale(ctx context.Context, req *Request, next func(ctx con
 	if err != nil {
 		return nil, err
 	}
-	return r.scaleOf(result.Object)
+	return r.scaleOf(result.Object, req.Version, false)
 }
 
 // admitScale lets plugins judge the scale, which is what was asked for, and not

@@ -28,7 +28,7 @@ import (
 
 // encode makes the bytes for the store, which know no resourceVersion, and the
 // versioned object of the answer, which is the caller's to change.
-func (r *Registry) encode(obj *object.Object) (value []byte, answer runtime.Object, err error) {
+func (r *Registry) encode(ctx context.Context, obj *object.Object) (value []byte, answer runtime.Object, err error) {
 	internal, err := obj.Internal()
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
@@ -44,6 +44,10 @@ func (r *Registry) encode(obj *object.Object) (value []byte, answer runtime.Obje
 		m.SetResourceVersion("")
 		m.SetSelfLink("")
 	}
+	if r.res.Custom != nil {
+		value, err = r.res.Custom.EncodeStorage(ctx, answer)
+		return value, answer, badConversion(err)
+	}
 	stored := internal
 	if obj.Kind() == r.res.StorageCodec().Kind() {
 		stored = answer // spares a conversion
@@ -52,6 +56,34 @@ func (r *Registry) encode(obj *object.Object) (value []byte, answer runtime.Obje
 		return nil, nil, apierrors.NewInternalError(err)
 	}
 	return value, answer, nil
+}
+
+// badConversion is an error of converting to or from the storage version, which
+// may be an API status of whoever converts.
+func badConversion(err error) error {
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// asStored is the answer to a write of a custom resource: what a reader will
+// find, which is less than what was written where fields were pruned, or where
+// the storage version has no room for them.
+func (r *Registry) asStored(ctx context.Context, w *write, value []byte, revision int64) (*object.Object, error) {
+	stored, err := r.cfg.Contract.DecodeStorage(r.res, value)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if revision != 0 {
+		m, err := stored.Meta()
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		m.SetResourceVersion(strconv.FormatInt(revision, 10))
+	}
+	return r.inVersion(ctx, stored, w.codec.Kind().Version)
 }
 
 // withRevision stamps the answer of a write.

@@ -23,7 +23,7 @@ type Watch struct {
 // sendInitialEvents have upstream: from now on, from a revision, or the present
 // state first.
 func (r *Registry) Watch(ctx context.Context, req *Request, o ListOptions) (*Watch, error) {
-	where, err := r.selection(req, o)
+	where, err := r.selection(ctx, req, o)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 		}
 		return w.create(ctx)
 	}
-	old, err := w.r.view(l.item, w.req.Version)
+	old, err := w.r.view(ctx, l.item, w.req.Version)
 	if err != nil {
 		return Result{}, err
 	}
@@ -78,7 +78,7 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 	if err := w.mutate(ctx, asked); err != nil {
 		return Result{}, err
 	}
-	claims, err := w.prepareUpdate(ctx, obj, l)
+	claims, err := w.prepareUpdate(ctx, obj, old, l)
 	stored := false
 	defer func() { w.r.set.alloc.settle(ctx, claims, stored) }()
 	if err != nil {
@@ -134,6 +134,9 @@ func (w *write) create(ctx context.Context) (Result, error) {
 	if err := w.checkIdentity(obj); err != nil {
 		return Result{}, err
 	}
+	if w.r.res.Terminating {
+		return Result{}, w.terminating(obj)
+	}
 	asked := w.admission(admission.Create, createOptions(w.req.Options), obj, nil)
 	if err := w.mutate(ctx, asked); err != nil {
 		return Result{}, err
@@ -151,7 +154,7 @@ func (w *write) create(ctx context.Context) (Result, error) {
 				internal = admitted.DeepCopyObject()
 				m, _ = meta.Accessor(internal)
 			}
-			m.SetName(w.r.res.Strategy.GenerateName(m.GetGenerateName()))
+			m.SetName(w.strategy.GenerateName(m.GetGenerateName()))
 		}
 		result, err := w.createNamed(ctx, obj, internal, asked)
 		if err == nil {
@@ -201,6 +204,16 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 	result.Created = err == nil
 	stored = err == nil && !w.opts.dryRun
 	return result, err
+}
+
+// terminating refuses a create whose definition is being deleted: whoever
+// deletes the objects that there are would never be done.
+func (w *write) terminating(obj *object.Object) error {
+	name := w.req.Name
+	if m, err := obj.Meta(); err == nil && name == "" {
+		name = m.GetName()
+	}
+	return apierrors.NewForbidden(w.r.res.GroupResource, name, errors.New("create not allowed while custom resource definition is terminating"))
 }
 
 // taken is the error of a create whose name is in use.
@@ -279,12 +292,12 @@ func (w *write) validate(ctx context.Context, asked *admission.Request) error {
 
 // prepareUpdate checks the version that the client has seen and runs the
 // strategy; obj is then what will be stored.
-func (w *write) prepareUpdate(ctx context.Context, obj *object.Object, l live) (*services.Claims, error) {
+func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, l live) (*services.Claims, error) {
 	internal, err := obj.Internal()
 	if err != nil {
 		return nil, badObject(err)
 	}
-	existing, _, err := internalCopy(l.item)
+	existing, _, err := w.r.existing(l.item, old)
 	if err != nil {
 		return nil, err
 	}
@@ -382,7 +395,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 	if err != nil {
 		return Result{}, apierrors.NewInternalError(err)
 	}
-	value, answer, err := w.r.encode(obj)
+	value, answer, err := w.r.encode(ctx, obj)
 	if err != nil {
 		return Result{}, err
 	}
@@ -399,6 +412,10 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 		if err := w.r.dryCreate(ctx, w.key); err != nil {
 			return Result{}, err
 		}
+	}
+	if w.r.res.Custom != nil {
+		result, err := w.r.asStored(ctx, w, value, revision)
+		return Result{Object: result}, err
 	}
 	result, err := w.r.withRevision(answer, w.codec, revision)
 	return Result{Object: result}, err

@@ -18,6 +18,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/customresource"
+	"github.com/wasmplane/wasmplane/core/customresource/lifecycle"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -55,14 +58,16 @@ type server struct {
 	port      int
 	services  netip.Prefix
 
-	store      store.Store
-	closeStore func() error
-	storeDone  <-chan struct{} // nil = the store has no end of its own
-	cache      *watchcache.Cache
-	registries *registry.Set
-	api        *apiserver.Server
-	boot       *bootstrap.Bootstrap
-	local      *lateHandler
+	store       store.Store
+	closeStore  func() error
+	storeDone   <-chan struct{} // nil = the store has no end of its own
+	cache       *watchcache.Cache
+	registries  *registry.Set
+	custom      *customresource.Serving
+	definitions *lifecycle.Lifecycle
+	api         *apiserver.Server
+	boot        *bootstrap.Bootstrap
+	local       *lateHandler
 
 	audit     *audit.Log  // nil = none
 	internal  *client.Set // the server's own identity
@@ -247,6 +252,9 @@ func (s *server) build(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
+	if err := s.customResources(contract); err != nil {
+		return err
+	}
 	serving, err := s.authority.APIServer()
 	if err != nil {
 		return err
@@ -273,6 +281,7 @@ func (s *server) build(ctx context.Context) (err error) {
 		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
 		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}},
+		CatchUp:  s.custom.CatchUp,
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
 		Checks:  []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}},
 		Metrics: s.metrics, Gatherer: s.metrics, Logger: s.o.Logger, Tracer: tracer,
@@ -312,6 +321,20 @@ func (s *server) aggregation(contract *api.Contract) (*aggregator.Aggregator, er
 		Certificate: func() (*tls.Certificate, error) { return proxy.Certificate(), nil },
 		Metrics:     s.metrics, Logger: s.o.Logger,
 	})
+}
+
+// customResources serves what definitions define, and leads definitions through
+// their lives.
+func (s *server) customResources(contract *api.Contract) (err error) {
+	if s.custom, err = customresource.New(customresource.Config{Registries: s.registries, Contract: contract, Logger: s.o.Logger}); err != nil {
+		return err
+	}
+	own, err := apiextensions.NewForConfig(s.internal.Config)
+	if err != nil {
+		return fmt.Errorf("client of the definitions of custom resources: %w", err)
+	}
+	s.definitions, err = lifecycle.New(lifecycle.Config{Client: own.CustomResourceDefinitions(), Server: s.custom, Logger: s.o.Logger})
+	return err
 }
 
 // openAudit opens the audit log, where the configuration asks for one.
@@ -388,11 +411,11 @@ func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]s
 func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
-		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles), Ready: s.cache.Ready()},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
-		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run), Ready: s.boot.Ready()},
+		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run, s.definitions.Run), Ready: s.boot.Ready()},
 	}
 }
 

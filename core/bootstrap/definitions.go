@@ -1,0 +1,134 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	typed "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// DefinitionsManager owns the fields of the definitions that a binary brings.
+const DefinitionsManager = "wasmplane-bootstrap"
+
+// Definitions installs the custom resource definitions that a binary brings with
+// it, and returns once all of them are established: clients may then use what
+// they define. It may be called at every start, and by several servers at once:
+// what is as it should be is not written, what an older binary installed is
+// brought up to date (a schema, a version, a column), and what others added to a
+// definition (labels, annotations) stays. ctx bounds the wait.
+//
+// The client needs the server's own identity, or one that may patch and watch
+// customresourcedefinitions:
+//
+//	own, err := apiextensions.NewForConfig(set.Config)
+//	...
+//	err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), pluginDefinition())
+func Definitions(ctx context.Context, client typed.CustomResourceDefinitionInterface, definitions ...*apiextensionsv1.CustomResourceDefinition) error {
+	steps := make([]func(context.Context) error, len(definitions))
+	for i, crd := range definitions {
+		steps[i] = func(ctx context.Context) error { return install(ctx, client, crd) }
+	}
+	return together(ctx, steps...)
+}
+
+func install(ctx context.Context, client typed.CustomResourceDefinitionInterface, crd *apiextensionsv1.CustomResourceDefinition) error {
+	patch, err := definitionPatch(crd)
+	if err != nil {
+		return fmt.Errorf("definition %s: %w", crd.Name, err)
+	}
+	force := true
+	options := metav1.PatchOptions{FieldManager: DefinitionsManager, Force: &force}
+	now, err := client.Patch(ctx, crd.Name, types.ApplyPatchType, patch, options)
+	if err != nil {
+		return fmt.Errorf("definition %s: %w", crd.Name, err)
+	}
+	if err := established(ctx, client, now); err != nil {
+		return fmt.Errorf("definition %s: %w", crd.Name, err)
+	}
+	return nil
+}
+
+// definitionPatch is what is applied: without the parts that a server fills in.
+func definitionPatch(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
+	whole, err := json.Marshal(crd)
+	if err != nil {
+		return nil, err
+	}
+	tree := map[string]any{}
+	if err := json.Unmarshal(whole, &tree); err != nil {
+		return nil, err
+	}
+	delete(tree, "status")
+	if m, ok := tree["metadata"].(map[string]any); ok {
+		delete(m, "creationTimestamp")
+	}
+	tree["apiVersion"], tree["kind"] = apiextensionsv1.SchemeGroupVersion.String(), "CustomResourceDefinition"
+	return json.Marshal(tree)
+}
+
+// again is the pause before a watch that ended is begun again.
+const again = 100 * time.Millisecond
+
+// established waits until the definition is.
+func established(ctx context.Context, client typed.CustomResourceDefinitionInterface, now *apiextensionsv1.CustomResourceDefinition) error {
+	for {
+		done, err := isEstablished(now)
+		if done || err != nil {
+			return err
+		}
+		if done, err = watchDefinition(ctx, client, now.Name); done {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("it was not established in time: %w", errors.Join(context.Cause(ctx), err))
+		}
+		pause := time.NewTimer(again)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+}
+
+func watchDefinition(ctx context.Context, client typed.CustomResourceDefinitionInterface, name string) (bool, error) {
+	w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	if err != nil {
+		return false, err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return false, nil
+			}
+			crd, ok := event.Object.(*apiextensionsv1.CustomResourceDefinition)
+			if !ok || event.Type == watch.Deleted {
+				return false, nil
+			}
+			if done, err := isEstablished(crd); done || err != nil {
+				return done, err
+			}
+		}
+	}
+}
+
+// isEstablished fails where the definition never will be, unless somebody else's goes.
+func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	if c := apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted); c != nil && c.Status == apiextensionsv1.ConditionFalse {
+		return false, fmt.Errorf("its names are taken by another definition (%s): rename or delete that one", c.Message)
+	}
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established), nil
+}

@@ -1,0 +1,65 @@
+// Package extension is the contract by which somebody else converts and judges
+// custom resources: the server asks, whoever implements Extension answers. It is
+// how a Wasm plugin takes the place of a conversion webhook, or adds checks that
+// no schema and no CEL rule can express.
+//
+// It is apart from the implementation in core/customresource so that adapters
+// depend on these few lines only. Implementations are asked concurrently, may
+// change what they answer at any time (a plugin is loaded or goes away), and are
+// bounded by the context that they are given.
+package extension
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Extension says who has a say about the objects of a custom resource. It is
+// asked at each conversion and each write: answers must be quick.
+type Extension interface {
+	// Converter of a resource; nil leaves conversion to the definition's own strategy.
+	Converter(schema.GroupResource) Converter
+	// Validators of a resource, in the order in which they are asked.
+	Validators(schema.GroupResource) []Validator
+}
+
+// Converter brings objects from one version of their kind to another.
+type Converter interface {
+	// Convert answers as many objects as it is given, in the same order, each in
+	// version to. It must not change what it is given. Of the metadata only
+	// labels and annotations may differ: the rest is put back, and another name,
+	// namespace or UID fails the conversion. An error fails the whole call; one
+	// that is an API status reaches the client as it is.
+	Convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error)
+}
+
+// Validator judges writes after the schema has been found to hold, on creates,
+// updates and updates of the status.
+type Validator interface {
+	// Validate answers what is wrong, with field paths from the object's root,
+	// and what the client is to be warned of. An error means that the validator
+	// could not judge: the write fails.
+	Validate(ctx context.Context, c Change) (wrong field.ErrorList, warnings []string, err error)
+}
+
+// Change is a write to judge. The objects are shared: they must not be changed.
+type Change struct {
+	Resource    schema.GroupVersionResource
+	Subresource string // "" or "status"
+	User        user.Info
+	// Object as it will be stored, in the version of the request; Old is nil for a create.
+	Object, Old *unstructured.Unstructured
+}
+
+// None is the extension that leaves everything to the definitions.
+type None struct{}
+
+// Converter implements Extension.
+func (None) Converter(schema.GroupResource) Converter { return nil }
+
+// Validators implements Extension.
+func (None) Validators(schema.GroupResource) []Validator { return nil }

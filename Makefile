@@ -19,6 +19,7 @@ LDFLAGS := -s -w \
   -X $(subst component-base,client-go/pkg,$(version_package)).gitMinor=37 \
   -X github.com/wasmplane/wasmplane/cmd/wasmplane/command.Version=$(VERSION)
 
+, := ,
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 GO_TEST_TIMEOUT ?= 20m
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -74,7 +75,13 @@ gen-check: gen ## Fail where a generated file is not up to date.
 
 .PHONY: bench
 bench: deps-run build examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
-	$(SUDO) --preserve-env=PATH,HOME go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
+	$(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
+
+.PHONY: conformance
+conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1.
+	cd test/conformance && go build -o ../../build/conformance .
+	cd test/conformance && $(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) ../../build/conformance --wasmplane ../../bin/wasmplane --focus '$(FOCUS)' --except '$(EXCEPT)' \
+	  $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AGAIN),--again)
 
 .PHONY: clean
 clean: ## Remove everything that was built.
@@ -85,6 +92,10 @@ clean: ## Remove everything that was built.
 .PHONY: deps-run
 deps-run: ## Install what a real node needs (runc, nftables) and what the Rust examples are built with.
 	@test/deps.sh
+
+.PHONY: deps-conformance
+deps-conformance: deps-run ## Install what the images of the conformance suite are made of.
+	@command -v busybox >/dev/null || $(SUDO) apt-get install -y -q busybox-static
 
 .PHONY: deps-test
 deps-test: ## Install what the tests need.

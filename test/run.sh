@@ -16,5 +16,6 @@ trap 'rm -rf "$report"' EXIT
 go build -o "$report/report" ./test/internal/report
 packages=$(go list ./... | grep -v '/test/bench$')
 status=0
+(cd test/conformance && go test ./...) || status=$?
 go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" || status=$?
 exit $status

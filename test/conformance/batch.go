@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/wasmplane/wasmplane/test/conformance/internal/suite"
+)
+
+// matching are the tests whose names match focus, and don't match except, if there is one.
+func matching(all []suite.Test, focus, except string) ([]suite.Test, error) {
+	pattern, err := regexp.Compile(focus)
+	if err != nil {
+		return nil, fmt.Errorf("--focus: %w", err)
+	}
+	without, err := regexp.Compile(except)
+	if err != nil {
+		return nil, fmt.Errorf("--except: %w", err)
+	}
+	var some []suite.Test
+	for _, t := range all {
+		if pattern.MatchString(t.Name) && (except == "" || !without.MatchString(t.Name)) {
+			some = append(some, t)
+		}
+	}
+	if len(some) == 0 {
+		return nil, fmt.Errorf("--focus: no conformance test's name matches %q; --list lists them", focus)
+	}
+	return some, nil
+}
+
+// batches cuts tests into parts of at most n, SIG by SIG.
+func batches(tests []suite.Test, n int) [][]suite.Test {
+	tests = slices.Clone(tests)
+	slices.SortStableFunc(tests, func(a, b suite.Test) int { return strings.Compare(a.SIG, b.SIG) })
+	return slices.Collect(slices.Chunk(tests, n))
+}

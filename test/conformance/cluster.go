@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// cluster is a wasmplane of our own.
+type cluster struct {
+	wasmplane, dir string
+	cmd            *exec.Cmd
+	done           chan struct{}
+}
+
+func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// answers says whether a cluster that was left there can be used.
+func (c *cluster) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	_, err := command(ctx, c.wasmplane, "kubectl", "--kubeconfig", c.kubeconfig(), "wait", "--for=condition=Ready", "node", "--all", "--timeout=15s")
+	return err == nil
+}
+
+// start starts the control plane and a real node, and waits until it is ready.
+func (c *cluster) start(ctx context.Context) error {
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
+	listen, err := freePort()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(filepath.Dir(c.dir), "wasmplane.out"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	c.cmd = exec.Command(c.wasmplane, "up", "--data-dir", c.dir, "--cluster-name", "conformance", "--listen", listen)
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives us where it is kept
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	c.done = make(chan struct{})
+	go func() { // ends with the process
+		defer close(c.done)
+		_ = c.cmd.Wait()
+	}()
+	return c.await(ctx, log.Name())
+}
+
+func (c *cluster) await(ctx context.Context, log string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.done:
+			said, _ := os.ReadFile(log)
+			return fmt.Errorf("wasmplane up ended:\n%s", said)
+		case <-ctx.Done():
+			return fmt.Errorf("wasmplane is not ready; %s has what it says: %w", log, ctx.Err())
+		case <-tick.C:
+			if said, _ := os.ReadFile(log); strings.Contains(string(said), "Ready in") {
+				return nil
+			}
+		}
+	}
+}
+
+func (c *cluster) load(ctx context.Context, archive string) error {
+	_, err := command(ctx, c.wasmplane, "image", "import", "--data-dir", c.dir, archive)
+	return err
+}
+
+// stop ends the cluster and takes everything of it off this machine.
+func (c *cluster) stop(ctx context.Context) error {
+	if c.cmd != nil {
+		_ = c.cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-c.done:
+		case <-time.After(time.Minute):
+			_ = c.cmd.Process.Kill()
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	defer cancel()
+	_, err := command(ctx, c.wasmplane, "down", "--purge", "--data-dir", c.dir)
+	return err
+}
+
+// kubectl leaves a program of that name, for tests that run it.
+func (c *cluster) kubectl(dir string) (string, error) {
+	file := filepath.Join(dir, "kubectl")
+	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl \"$@\"\n", c.wasmplane)
+	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
+		return "", err
+	}
+	return file, nil
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), errors.Join(l.Close())
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/wasmplane/wasmplane/test/conformance/internal/suite"
+)
+
+func TestTestsAreChosenAndCut(t *testing.T) {
+	all := []suite.Test{{Name: "[sig-b] two", SIG: "sig-b"}, {Name: "[sig-a] one", SIG: "sig-a"}, {Name: "[sig-b] three", SIG: "sig-b"}}
+	some, err := matching(all, "sig-b|one", "")
+	if err != nil || len(some) != 3 {
+		t.Fatalf("matching: %v, %v", some, err)
+	}
+	if _, err := matching(all, "nothing", ""); err == nil || !strings.Contains(err.Error(), "--list") {
+		t.Errorf("a focus without tests: %v", err)
+	}
+	if _, err := matching(all, "(", ""); err == nil {
+		t.Error("a focus that is no regular expression was taken")
+	}
+	if some, err = matching(all, "", "sig-b"); err != nil || len(some) != 1 {
+		t.Errorf("all but sig-b: %v, %v", some, err)
+	}
+	cut := batches(all, 2)
+	if len(cut) != 2 || cut[0][0].SIG != "sig-a" || len(cut[0]) != 2 || len(cut[1]) != 1 {
+		t.Errorf("batches: %v", cut)
+	}
+	if all[0].SIG != "sig-b" {
+		t.Error("cutting sorted its argument")
+	}
+}
+
+func TestBadFlagsSayWhatToDo(t *testing.T) {
+	for _, args := range [][]string{{"--parallel", "0"}, {"focus"}, {"--wasmplane", "/nowhere/wasmplane", "--cache", t.TempDir(), "--patience", "x"}} {
+		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
+			t.Errorf("%v: no error", args)
+		}
+	}
+	if _, err := buildOf("/nowhere/wasmplane"); err == nil || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("a missing program: %v", err)
+	}
+}

@@ -1,0 +1,192 @@
+// Package result remembers how tests ended, so that a run can be carried on, and
+// reports it by SIG.
+package result
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Result of one test with one build.
+type Result struct {
+	Test    string        `json:"test"`
+	SIG     string        `json:"sig"`
+	Passed  bool          `json:"passed"`
+	State   string        `json:"state"`
+	Message string        `json:"message,omitempty"`
+	Took    time.Duration `json:"took"`
+	Build   string        `json:"build"`
+	At      time.Time     `json:"at"`
+}
+
+// Book is a file of results, one a line, the last of a test counts.
+type Book struct {
+	file string
+
+	mu  sync.Mutex
+	all map[string]Result
+}
+
+// Open reads the results of build; those of other builds count where build is "".
+func Open(file, build string) (*Book, error) {
+	b := &Book{file: file, all: map[string]Result{}}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var r Result
+		// The last line may be half of one, after a crash: the test runs again.
+		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Test != "" && (build == "" || r.Build == build) {
+			b.all[r.Test] = r
+		}
+	}
+	return b, lines.Err()
+}
+
+// Add remembers a result.
+func (b *Book) Add(r Result) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all[r.Test] = r
+	if err := os.MkdirAll(filepath.Dir(b.file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(b.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// Of is the result of a test.
+func (b *Book) Of(test string) (Result, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, ok := b.all[test]
+	return r, ok
+}
+
+// Line is one SIG's count.
+type Line struct {
+	SIG                    string
+	Passed, Failed, NotRun int
+	Took                   time.Duration
+	Failures               []Result
+}
+
+// Summary of tests: which are named by their SIG.
+func (b *Book) Summary(sigs map[string]string) []Line {
+	by := map[string]*Line{}
+	for test, sig := range sigs {
+		l := by[sig]
+		if l == nil {
+			l = &Line{SIG: sig}
+			by[sig] = l
+		}
+		r, ok := b.Of(test)
+		switch {
+		case !ok:
+			l.NotRun++
+			continue
+		case r.Passed:
+			l.Passed++
+		default:
+			l.Failed++
+			l.Failures = append(l.Failures, r)
+		}
+		l.Took += r.Took
+	}
+	var lines []Line
+	for _, l := range by {
+		slices.SortFunc(l.Failures, func(a, b Result) int { return strings.Compare(a.Test, b.Test) })
+		lines = append(lines, *l)
+	}
+	slices.SortFunc(lines, func(a, b Line) int { return strings.Compare(a.SIG, b.SIG) })
+	return lines
+}
+
+// Total of several lines.
+func Total(lines []Line) Line {
+	t := Line{SIG: "all"}
+	for _, l := range lines {
+		t.Passed, t.Failed, t.NotRun, t.Took = t.Passed+l.Passed, t.Failed+l.Failed, t.NotRun+l.NotRun, t.Took+l.Took
+	}
+	return t
+}
+
+// Text is the report for a terminal.
+func Text(lines []Line) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%-24s %7s %7s %8s %10s\n", "SIG", "passed", "failed", "not run", "time")
+	for _, l := range append(slices.Clone(lines), Total(lines)) {
+		fmt.Fprintf(&out, "%-24s %7d %7d %8d %10s\n", l.SIG, l.Passed, l.Failed, l.NotRun, l.Took.Round(time.Second))
+	}
+	for _, l := range lines {
+		for _, r := range l.Failures {
+			fmt.Fprintf(&out, "\nFAILED %s (%s, %s)\n%s\n", r.Test, r.State, r.Took.Round(time.Second), indent(Why(r.Message, 6)))
+		}
+	}
+	return out.String()
+}
+
+// Markdown is the report for a document.
+func Markdown(lines []Line) string {
+	var out strings.Builder
+	out.WriteString("| SIG | passed | failed | not run | time |\n|---|---|---|---|---|\n")
+	for _, l := range append(slices.Clone(lines), Total(lines)) {
+		fmt.Fprintf(&out, "| %s | %d | %d | %d | %s |\n", l.SIG, l.Passed, l.Failed, l.NotRun, l.Took.Round(time.Second))
+	}
+	for _, l := range lines {
+		if len(l.Failures) == 0 {
+			continue
+		}
+		fmt.Fprintf(&out, "\n## %s: what failed\n", l.SIG)
+		for _, r := range l.Failures {
+			fmt.Fprintf(&out, "\n- %s (%s, %s)\n\n  ```\n%s\n  ```\n", r.Test, r.State, r.Took.Round(time.Second), indent(Why(r.Message, 4)))
+		}
+	}
+	return out.String()
+}
+
+// Why are the first lines of a message that say something.
+func Why(message string, most int) string {
+	var kept []string
+	for _, line := range strings.Split(message, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "<") || strings.HasPrefix(line, "{") || strings.HasPrefix(line, "}") {
+			continue
+		}
+		if len(line) > 300 {
+			line = line[:300] + "..."
+		}
+		if kept = append(kept, line); len(kept) == most {
+			break
+		}
+	}
+	if len(kept) == 0 {
+		return "no reason was given"
+	}
+	return strings.Join(kept, "\n")
+}
+
+func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }

@@ -1,0 +1,46 @@
+package suite
+
+import (
+	"errors"
+	"regexp"
+	"testing"
+	"time"
+)
+
+const ginkgoReport = `[{"SpecReports":[
+ {"LeafNodeType":"SynchronizedBeforeSuite","State":"passed"},
+ {"ContainerHierarchyTexts":["[sig-apps] Job"],"LeafNodeType":"It","LeafNodeText":"should run (a) [Conformance]","State":"passed","RunTime":2000000000},
+ {"ContainerHierarchyTexts":["[sig-node] Pods","deep"],"LeafNodeType":"It","LeafNodeText":"should stop [Serial]","State":"failed","Failure":{"Message":"it did not"}},
+ {"ContainerHierarchyTexts":["[sig-node] Pods"],"LeafNodeType":"It","LeafNodeText":"not chosen","State":"skipped"}]}]`
+
+func TestOutcomes(t *testing.T) {
+	r, err := parse([]byte(ginkgoReport), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, pods, lost := "[sig-apps] Job should run (a) [Conformance]", "[sig-node] Pods deep should stop [Serial]", "[sig-node] lost"
+	got := outcomes(r, errors.New("signal: killed"), []string{job, pods, lost}, 3*time.Second)
+	if len(got) != 3 || !got[0].Passed() || got[0].Took != 2*time.Second {
+		t.Fatalf("outcomes: %+v", got)
+	}
+	if got[1].Passed() || got[1].Message != "it did not" {
+		t.Errorf("a failure: %+v", got[1])
+	}
+	if got[2].Passed() || got[2].Message != "the suite did not say how it ended: signal: killed" {
+		t.Errorf("a test of which nothing is known: %+v", got[2])
+	}
+	listed := tests(r)
+	if len(listed) != 1 || listed[0].SIG != "sig-apps" || listed[0].Alone {
+		t.Errorf("tests: %+v", listed)
+	}
+	focus := regexp.MustCompile(Focus([]string{job, pods}))
+	if !focus.MatchString("Kubernetes e2e suite "+job) || focus.MatchString("Kubernetes e2e suite "+lost) || focus.MatchString(job+" and more") {
+		t.Errorf("focus %s", focus)
+	}
+}
+
+func TestAReportThatIsNone(t *testing.T) {
+	if _, err := parse([]byte("{"), nil); err == nil {
+		t.Error("half a report was taken")
+	}
+}

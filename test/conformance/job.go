@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/wasmplane/wasmplane/test/conformance/internal/result"
+	"github.com/wasmplane/wasmplane/test/conformance/internal/suite"
+)
+
+// job is one run.
+type job struct {
+	o     options
+	out   io.Writer
+	build string
+	tests []suite.Test
+	book  *result.Book
+	suite suite.Suite
+}
+
+// conformance is in the name of every test that counts.
+const conformance = `\[Conformance\]`
+
+func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
+	b := builder{cache: o.cache, out: out}
+	if err := b.programs(ctx); err != nil {
+		return nil, err
+	}
+	j := &job{o: o, out: out, suite: suite.Suite{Program: b.path("e2e.test"), Dir: filepath.Join(o.cache, "runs"), Patience: o.patience}}
+	var err error
+	if j.build, err = buildOf(o.wasmplane); err != nil {
+		return nil, err
+	}
+	build := j.build
+	if o.anyBuild || o.reportOnly {
+		build = ""
+	}
+	if j.book, err = result.Open(filepath.Join(o.cache, "results.jsonl"), build); err != nil {
+		return nil, err
+	}
+	all, err := j.suite.List(ctx, conformance)
+	if err != nil {
+		return nil, err
+	}
+	j.tests, err = matching(all, o.focus, o.except)
+	return j, err
+}
+
+// pending are the tests that have to run: not those that have passed.
+func (j *job) pending() []suite.Test {
+	var list []suite.Test
+	for _, t := range j.tests {
+		if r, ok := j.book.Of(t.Name); !ok || !r.Passed || j.o.again {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// withCluster runs tests against a cluster that is there, or is started and ended for it.
+func (j *job) withCluster(ctx context.Context, pending []suite.Test) (err error) {
+	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir}
+	if !j.o.keep || !c.answers(ctx) {
+		archive, err := (builder{cache: j.o.cache, out: j.out}).images(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(j.out, "starting a cluster")
+		if err := c.start(ctx); err != nil {
+			return err
+		}
+		if err := c.load(ctx, archive); err != nil {
+			return err
+		}
+	}
+	if !j.o.keep {
+		defer func() {
+			if stopErr := c.stop(ctx); stopErr != nil && err == nil {
+				err = stopErr
+			}
+		}()
+	}
+	j.suite.Kubeconfig = c.kubeconfig()
+	if j.suite.Kubectl, err = c.kubectl(j.o.cache); err != nil {
+		return err
+	}
+	return j.runAll(ctx, pending)
+}
+
+// runAll runs what may run side by side, then the rest, one after the other.
+func (j *job) runAll(ctx context.Context, pending []suite.Test) error {
+	var together, alone []suite.Test
+	for _, t := range pending {
+		if t.Alone {
+			alone = append(alone, t)
+		} else {
+			together = append(together, t)
+		}
+	}
+	fmt.Fprintf(j.out, "%d tests to run, %d of them alone; %d have passed before\n", len(pending), len(alone), len(j.tests)-len(pending))
+	if err := j.runBatches(ctx, batches(together, j.o.batch), j.o.parallel); err != nil {
+		return err
+	}
+	return j.runBatches(ctx, batches(alone, 1), 1)
+}
+
+func (j *job) runBatches(ctx context.Context, list [][]suite.Test, parallel int) error {
+	next := make(chan []suite.Test)
+	errs := make(chan error, parallel)
+	var workers sync.WaitGroup
+	for i := range parallel {
+		workers.Go(func() {
+			for tests := range next {
+				if err := j.runBatch(ctx, fmt.Sprintf("worker-%d-%d", i, time.Now().UnixMilli()), tests); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	defer workers.Wait()
+	defer close(next)
+	for _, tests := range list {
+		select {
+		case next <- tests:
+		case err := <-errs:
+			return err
+		case <-ctx.Done():
+			return nil // out of time; the next run carries on
+		}
+	}
+	return nil
+}
+
+func (j *job) runBatch(ctx context.Context, called string, tests []suite.Test) error {
+	names := make([]string, len(tests))
+	sigs := map[string]string{}
+	for i, t := range tests {
+		names[i], sigs[t.Name] = t.Name, t.SIG
+	}
+	for _, o := range j.suite.Run(ctx, called, names) {
+		if ctx.Err() != nil && !o.Passed() {
+			continue // it was interrupted by us
+		}
+		r := result.Result{Test: o.Name, SIG: sigs[o.Name], Passed: o.Passed(), State: o.State, Message: o.Message, Took: o.Took, Build: j.build, At: time.Now()}
+		if err := j.book.Add(r); err != nil {
+			return err
+		}
+		word := "ok    "
+		if !r.Passed {
+			word = "FAILED"
+		}
+		fmt.Fprintf(j.out, "%s %6.1fs %s\n", word, r.Took.Seconds(), r.Test)
+		if !r.Passed {
+			fmt.Fprintf(j.out, "        %s (%s)\n", result.Why(r.Message, 1), called)
+		}
+	}
+	return nil
+}
+
+// report prints and writes what is known of the tests. Not everything passed is an error.
+func (j *job) report() error {
+	sigs := map[string]string{}
+	for _, t := range j.tests {
+		sigs[t.Name] = t.SIG
+	}
+	lines := j.book.Summary(sigs)
+	fmt.Fprint(j.out, result.Text(lines))
+	if err := os.WriteFile(j.o.out, []byte(result.Markdown(lines)), 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintln(j.out, "report:", j.o.out)
+	if t := result.Total(lines); t.Failed+t.NotRun > 0 {
+		return fmt.Errorf("%d tests failed, %d did not run", t.Failed, t.NotRun)
+	}
+	return nil
+}

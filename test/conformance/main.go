@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// options are the command's flags.
+type options struct {
+	focus, except, cache, out, wasmplane, dataDir string
+	parallel, batch                               int
+	again, anyBuild, keep, listOnly               bool
+	reportOnly                                    bool
+	patience, limit                               time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	f := flag.NewFlagSet("conformance", flag.ContinueOnError)
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return o, err
+	}
+	cache = filepath.Join(cache, "wasmplane", "conformance")
+	f.StringVar(&o.focus, "focus", "", "regular expression on the names of conformance tests; empty = all of them")
+	f.StringVar(&o.except, "except", "", "regular expression on the names of tests to leave out of this run")
+	f.StringVar(&o.cache, "cache", cache, "folder for the suite, its images and the results")
+	f.StringVar(&o.out, "report", "", "file for the report as markdown; empty = CACHE/report.md")
+	f.StringVar(&o.wasmplane, "wasmplane", "../../bin/wasmplane", "the program to test")
+	f.StringVar(&o.dataDir, "data-dir", "", "data directory of the cluster; empty = CACHE/cluster")
+	f.IntVar(&o.parallel, "parallel", 4, "how many tests run at once; those that must run alone, do")
+	f.IntVar(&o.batch, "batch", 5, "how many tests one process of the suite runs")
+	f.BoolVar(&o.again, "again", false, "run also what has passed with this build")
+	f.BoolVar(&o.anyBuild, "any-build", false, "what has passed with another build need not run again")
+	f.BoolVar(&o.keep, "keep", false, "leave the cluster running, and use one that was left")
+	f.BoolVar(&o.listOnly, "list", false, "only list the tests")
+	f.BoolVar(&o.reportOnly, "report-only", false, "run nothing; report what is known")
+	f.DurationVar(&o.patience, "patience", 15*time.Minute, "how long one test may take")
+	f.DurationVar(&o.limit, "limit", 0, "how long the whole run may take; the next one carries on; 0 = as long as it takes")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: everything is said by flags, see --help", f.Arg(0))
+	}
+	if o.parallel < 1 || o.batch < 1 {
+		return o, errors.New("--parallel and --batch: expected at least 1")
+	}
+	if o.out == "" {
+		o.out = filepath.Join(o.cache, "report.md")
+	}
+	if o.dataDir == "" {
+		o.dataDir = filepath.Join(o.cache, "cluster")
+	}
+	for _, p := range []*string{&o.cache, &o.out, &o.wasmplane, &o.dataDir} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// run is the whole command.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parseOptions(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.limit)
+		defer cancel()
+	}
+	j, err := prepare(ctx, o, out)
+	if err != nil {
+		return err
+	}
+	if o.listOnly {
+		for _, t := range j.tests {
+			fmt.Fprintln(out, t.Name)
+		}
+		return nil
+	}
+	if pending := j.pending(); len(pending) > 0 && !o.reportOnly {
+		if err := j.withCluster(ctx, pending); err != nil {
+			return err
+		}
+	}
+	return j.report()
+}
+
+// buildOf identifies the program that is tested.
+func buildOf(program string) (string, error) {
+	f, err := os.Open(program)
+	if err != nil {
+		return "", fmt.Errorf("the program to test is missing, `make build` makes it: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
+}

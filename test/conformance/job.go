@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -65,6 +66,15 @@ func (j *job) pending() []suite.Test {
 // withCluster runs tests against a cluster that is there, or is started and ended for it.
 func (j *job) withCluster(ctx context.Context, pending []suite.Test) (err error) {
 	c := &cluster{wasmplane: j.o.wasmplane, dir: j.o.dataDir}
+	var second *secondNode
+	if !j.o.keep {
+		defer func() {
+			if second != nil {
+				err = errors.Join(err, second.stop(ctx))
+			}
+			err = errors.Join(err, c.stop(ctx))
+		}()
+	}
 	if !j.o.keep || !c.answers(ctx) {
 		archive, err := (builder{cache: j.o.cache, out: j.out}).images(ctx)
 		if err != nil {
@@ -77,13 +87,12 @@ func (j *job) withCluster(ctx context.Context, pending []suite.Test) (err error)
 		if err := c.load(ctx, archive); err != nil {
 			return err
 		}
-	}
-	if !j.o.keep {
-		defer func() {
-			if stopErr := c.stop(ctx); stopErr != nil && err == nil {
-				err = stopErr
-			}
-		}()
+		if second, err = c.addNode(ctx); err != nil {
+			return err
+		}
+		if err := second.load(ctx, archive); err != nil {
+			return err
+		}
 	}
 	j.suite.Kubeconfig = c.kubeconfig()
 	if j.suite.Kubectl, err = c.kubectl(j.o.cache); err != nil {

@@ -145,7 +145,7 @@ func (s Suite) run(ctx context.Context, called string, args ...string) (report, 
 	}
 	defer func() { _ = log.Close() }()
 	args = append(args, "--ginkgo.json-report="+file, "--ginkgo.junit-report="+filepath.Join(s.Dir, called+".xml"),
-		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=local", "--disable-log-dump")
+		"--kubeconfig="+s.Kubeconfig, "--kubectl-path="+s.Kubectl, "--provider=local", "--disable-log-dump", "--ginkgo.v")
 	cmd := exec.CommandContext(ctx, s.Program, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, log, log
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig)

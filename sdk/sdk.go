@@ -14,7 +14,7 @@ import (
 
 // Files are the SDKs' sources, without their tests.
 //
-//go:embed go/*.go rust/Cargo.toml rust/src/*.rs c/wasmplane.h
+//go:embed go/*.go rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts
 var Files embed.FS
 
 // Vendor writes the SDK of a language (its folder here) into dir. Files that are

@@ -32,8 +32,14 @@ if [ $rust = no ]; then
   echo "missing: a Rust compiler with the wasm32-unknown-unknown target (builds the Rust example plugins)"
   missing+=(rustc libstd-rust-dev-wasm32 lld)
 fi
+# Zig and AssemblyScript plugins are built by compilers that come from npm, in
+# versions that plugins/toolchain pins; C plugins by clang where it is there, else by zig.
+need npm npm "installs the compilers of the Zig and AssemblyScript example plugins"
+compilers() { # they go into the user's cache folder, once
+  (cd "$(dirname "$0")/.." && CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript)
+}
 packages=("${missing[@]}")
-[ ${#packages[@]} -gt 0 ] || exit 0
+[ ${#packages[@]} -gt 0 ] || { compilers; exit 0; }
 if ! command -v apt-get >/dev/null; then
   echo "please install: ${packages[*]} (this script knows only apt)" >&2
   exit 1
@@ -43,3 +49,4 @@ sudo=
 echo "installing with apt-get: ${packages[*]}"
 $sudo apt-get update -q
 DEBIAN_FRONTEND=noninteractive $sudo apt-get install -qy --no-install-recommends "${packages[@]}"
+compilers

@@ -151,12 +151,13 @@ func (b *Builder) buildZig(ctx context.Context, dir, out string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{
-		"build-exe", "-target", "wasm32-freestanding", "-mcpu", "generic+bulk_memory+sign_ext+nontrapping_fptoint", "-fno-entry", "-rdynamic", "-O", "ReleaseFast",
-		"--dep", "wasmplane", "-Mroot=plugin.zig", "-Mwasmplane=" + filepath.Join(library, "wasmplane.zig"), "-femit-bin=" + out,
+	strip := "-fstrip" // of both modules: it counts for those that follow
+	if b.cfg.Debug {
+		strip = "-fno-strip"
 	}
-	if !b.cfg.Debug {
-		args = append(args, "-fstrip")
+	args := []string{
+		"build-exe", "-target", "wasm32-freestanding", "-mcpu", "generic+bulk_memory+sign_ext+nontrapping_fptoint", "-fno-entry", "-rdynamic", "-O", "ReleaseFast", strip,
+		"--dep", "wasmplane", "-Mroot=plugin.zig", strip, "-Mwasmplane=" + filepath.Join(library, "wasmplane.zig"), "-femit-bin=" + out,
 	}
 	b.cfg.Progress("building with zig")
 	return b.run(ctx, dir, b.zigCache(), zig, args...)

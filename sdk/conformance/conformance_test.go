@@ -163,7 +163,7 @@ func TestEveryGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []toolchain.Language{toolchain.Go, toolchain.Rust, toolchain.C} {
+	for _, l := range toolchain.Languages() {
 		t.Run(string(l), func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "guest.wasm")
 			if err := builder.Build(t.Context(), string(l), out); err != nil {

@@ -83,6 +83,14 @@ conformance: deps-conformance build ## Run the upstream conformance suite on a r
 	cd test/conformance && $(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) ../../build/conformance --wasmplane ../../bin/wasmplane --focus '$(FOCUS)' --except '$(EXCEPT)' \
 	  $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AGAIN),--again)
 
+.PHONY: bench-api
+bench-api: build ## Measure the API beside upstream's kube-apiserver, which is built (20 minutes, the first time) outside of this folder. BENCH_SCALE=0.1: smaller.
+	test/bench/upstream/run.sh '$(KUBERNETES_VERSION)'
+
+.PHONY: chaos
+chaos: build ## Kill the server over and over under load, and judge what its clients saw. CHAOS_KILLS=40.
+	CHAOS_KILLS=$${CHAOS_KILLS:-40} go test -count=1 -timeout 60m -v ./test/chaos/
+
 .PHONY: clean
 clean: ## Remove everything that was built.
 	rm -rf bin build core/kubelet/containerd/embedded/*.gz core/kubelet/containerd/embedded/*.zst core/kubelet/containerd/embedded/*.xz

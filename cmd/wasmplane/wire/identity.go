@@ -185,7 +185,7 @@ func pool(own func() *x509.Certificate, others []*x509.Certificate) func() *x509
 // that stand before, the Node authorizer, RBAC, Wasm authorizers that stand behind.
 func (s *server) authorization() (*authz.Chain, error) {
 	r := s.informers.Rbac().V1()
-	s.roles = rbac.NewAuthorizer(r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
+	s.roles = rbac.NewAuthorizer(s.rolesRead, r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
 	s.node = nodeauth.New(s.informers)
 	order := authz.DefaultEntries()
 	if f := s.o.Config.APIServer.AuthorizationConfigFile; f != "" {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin"
@@ -74,6 +75,7 @@ type server struct {
 	informers informers.SharedInformerFactory
 	node      *nodeauth.Authorizer
 	roles     *rbac.Authorizer
+	rolesRead chan struct{} // closed when roles and bindings have been read
 	remotes   *aggregator.Aggregator
 	minter    *satoken.Signer
 	metrics   *prometheus.Registry
@@ -105,7 +107,7 @@ var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{us
 
 // newServer builds the API server. Nothing runs yet but the store.
 func newServer(ctx context.Context, o Options) (_ *server, err error) {
-	s := &server{o: o, local: &lateHandler{}, metrics: prometheus.NewRegistry()}
+	s := &server{o: o, local: &lateHandler{}, metrics: prometheus.NewRegistry(), rolesRead: make(chan struct{})}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := s.openAddresses(); err != nil {
 		return nil, err
@@ -451,6 +453,11 @@ func (s *server) runAPI(ctx context.Context) error {
 			return nil
 		}
 		s.informers.Start(ctx.Done())
+		r := s.informers.Rbac().V1()
+		if cache.WaitForCacheSync(ctx.Done(), r.Roles().Informer().HasSynced, r.RoleBindings().Informer().HasSynced,
+			r.ClusterRoles().Informer().HasSynced, r.ClusterRoleBindings().Informer().HasSynced) {
+			close(s.rolesRead)
+		}
 		<-ctx.Done()
 		s.informers.Shutdown()
 		return nil

@@ -7,8 +7,10 @@ package rbac
 
 import (
 	"context"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	listers "k8s.io/client-go/listers/rbac/v1"
@@ -22,11 +24,17 @@ import (
 type Authorizer struct {
 	*upstream.RBACAuthorizer
 	resolver *validation.DefaultRuleResolver
+	synced   <-chan struct{}
 }
 
-// NewAuthorizer reads roles and bindings from listers; their informers have to
-// be synced for the answers to be complete.
-func NewAuthorizer(roles listers.RoleLister, bindings listers.RoleBindingLister,
+// patience is how long a question waits for roles and bindings to be read.
+const patience = 10 * time.Second
+
+// NewAuthorizer reads roles and bindings from listers. synced is closed when their
+// informers are: a question that comes earlier, while the server starts, waits for
+// it, since a refusal would be wrong and no client tries again after one. nil =
+// they are synced.
+func NewAuthorizer(synced <-chan struct{}, roles listers.RoleLister, bindings listers.RoleBindingLister,
 	clusterRoles listers.ClusterRoleLister, clusterBindings listers.ClusterRoleBindingLister,
 ) *Authorizer {
 	r, rb := &upstream.RoleGetter{Lister: roles}, &upstream.RoleBindingLister{Lister: bindings}
@@ -34,6 +42,36 @@ func NewAuthorizer(roles listers.RoleLister, bindings listers.RoleBindingLister,
 	return &Authorizer{
 		RBACAuthorizer: upstream.New(r, rb, cr, crb),
 		resolver:       validation.NewDefaultRuleResolver(r, rb, cr, crb),
+		synced:         synced,
+	}
+}
+
+// Authorize implements authz.Authorizer.
+func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	if err := a.wait(ctx); err != nil {
+		return authorizer.DecisionNoOpinion, "", err
+	}
+	return a.RBACAuthorizer.Authorize(ctx, attributes)
+}
+
+func (a *Authorizer) wait(ctx context.Context) error {
+	if a.synced == nil {
+		return nil
+	}
+	select {
+	case <-a.synced:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-a.synced:
+		return nil
+	case <-timer.C:
+		return apierrors.NewTimeoutError("the server is starting and has not read the roles yet; try again", 1)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -48,6 +86,9 @@ func (a *Authorizer) Name() string { return "RBAC" }
 // PolicyRulesFor lists the rules that apply to a user in a namespace ("" =
 // cluster-wide ones only). With an error the list may be incomplete.
 func (a *Authorizer) PolicyRulesFor(ctx context.Context, u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
+	if err := a.wait(ctx); err != nil {
+		return nil, err
+	}
 	return a.resolver.RulesFor(ctx, u, namespace)
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,7 +44,7 @@ func newAuthorizer(t *testing.T, objects ...runtime.Object) *Authorizer {
 			t.Fatal(err)
 		}
 	}
-	return NewAuthorizer(listers.NewRoleLister(roles), listers.NewRoleBindingLister(bindings),
+	return NewAuthorizer(nil, listers.NewRoleLister(roles), listers.NewRoleBindingLister(bindings),
 		listers.NewClusterRoleLister(clusterRoles), listers.NewClusterRoleBindingLister(clusterBindings))
 }
 
@@ -133,4 +135,28 @@ func TestNobodyHandsOutMoreThanTheyHave(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While the server starts, a question waits for the roles: a refusal would be wrong.
+func TestAQuestionWaitsForTheRoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		synced := make(chan struct{})
+		empty := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		roles := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		bindings := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		a := NewAuthorizer(synced, listers.NewRoleLister(empty), listers.NewRoleBindingLister(empty), listers.NewClusterRoleLister(roles), listers.NewClusterRoleBindingLister(bindings))
+		question := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ann"}, Verb: "get", Resource: "pods", ResourceRequest: true}
+		if _, _, err := a.Authorize(t.Context(), question); !apierrors.IsTimeout(err) {
+			t.Errorf("roles that never come: %v, want a timeout", err)
+		}
+		time.AfterFunc(time.Second, func() {
+			_ = roles.Add(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}})
+			_ = bindings.Add(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ann"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+				Subjects: []rbacv1.Subject{{Kind: "User", Name: "ann", APIGroup: rbacv1.GroupName}}})
+			close(synced)
+		})
+		if d, reason, err := a.Authorize(t.Context(), question); d != authorizer.DecisionAllow || err != nil {
+			t.Errorf("decision %v (%s), %v", d, reason, err)
+		}
+	})
 }

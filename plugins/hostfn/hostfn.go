@@ -100,7 +100,9 @@ func New(b Backend) *Functions {
 }
 
 // Run writes what plugins keep until ctx ends.
-func (f *Functions) Run(ctx context.Context) error { return f.states.run(ctx, f.backend.State, f.backend.Logger) }
+func (f *Functions) Run(ctx context.Context) error {
+	return f.states.run(ctx, f.backend.State, f.backend.Logger)
+}
 
 // Close ends idle connections.
 func (f *Functions) Close() { f.egress.close() }

@@ -174,7 +174,9 @@ func TestBadRequestsAreExplained(t *testing.T) {
 	}
 }
 
-type allowing struct{ asked []authorizationv1.SubjectAccessReviewSpec }
+type allowing struct {
+	asked []authorizationv1.SubjectAccessReviewSpec
+}
 
 func (a *allowing) Review(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
 	a.asked = append(a.asked, s)

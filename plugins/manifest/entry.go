@@ -28,16 +28,21 @@ import (
 type Entry struct {
 	// Name is unique, and what the plugin is called everywhere.
 	Name string `yaml:"name"`
-	// Source is where the module comes from: file:PATH. A relative path starts at
-	// the configuration file's directory.
+	// Source is where the module comes from: file:PATH (a relative path starts at the
+	// configuration file's directory), https://HOST/PATH, or oci://HOST/REPOSITORY:TAG@sha256:DIGEST.
 	Source string `yaml:"source"`
 	// ABI is what the module speaks, where the module does not tell: wasmplane,
 	// kubewarden-wapc, kubewarden-wasi, opa, gatekeeper or kube-scheduler-wasm.
 	ABI ABI `yaml:"abi"`
 	// Entrypoint of a module compiled from Rego: its rule's path ("policy/allow") or number; default: the first.
 	Entrypoint string `yaml:"entrypoint"`
-	// Digest pins the module: sha256:...
+	// Digest pins the module: sha256:... It is required for anything that is not a
+	// local file, unless the reference of an oci:// source pins the manifest.
 	Digest string `yaml:"digest"`
+	// Fetch says how a module is fetched that is not a local file.
+	Fetch Fetch `yaml:"fetch"`
+	// Signatures that the module has to have.
+	Signatures []Signature `yaml:"signatures"`
 	// Points narrows where the plugin is asked; empty: all that the module has.
 	Points []string `yaml:"points"`
 	// Match narrows which admission requests the plugin sees.
@@ -287,7 +292,6 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 		ok             bool
 	}{
 		{"name", fmt.Sprintf("expected 1 to 63 lower-case letters, digits, dashes and dots, found %q", e.Name), nameForm.MatchString(e.Name)},
-		{"source", fmt.Sprintf("expected file: and a path, found %q", e.Source), strings.HasPrefix(e.Source, "file:") && len(e.Source) > len("file:")},
 		{"abi", fmt.Sprintf("expected one of %v, found %q", ABIs(), e.ABI), e.ABI == "" || slices.Contains(ABIs(), e.ABI)},
 		{"digest", fmt.Sprintf("expected sha256: and 64 hexadecimal digits, found %q", e.Digest), e.Digest == "" || digestForm.MatchString(e.Digest)},
 		{"failurePolicy", fmt.Sprintf("expected Fail or Ignore, found %q", e.FailurePolicy), e.FailurePolicy == "" || e.FailurePolicy == Fail || e.FailurePolicy == Ignore},
@@ -300,6 +304,9 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 		if !check.ok {
 			return fault(n, path, check.field, check.problem)
 		}
+	}
+	if err := e.checkSource(n, path); err != nil {
+		return err
 	}
 	if err := e.HostLimits().Validate(); err != nil {
 		return fault(n, path, "limits", err.Error())

@@ -78,16 +78,16 @@ const (
 	longestEventID = 253
 )
 
-func (c *Caller) event(_ context.Context, input []byte) ([]byte, error) {
+func (c *Caller) event(ctx context.Context, input []byte) ([]byte, error) {
 	var q EventRequest
 	if err := decode(input, &q); err != nil {
 		return nil, err
 	}
-	return nil, c.RecordEvent(q)
+	return nil, c.RecordEvent(ctx, q)
 }
 
-// RecordEvent records an event in the plugin's name.
-func (c *Caller) RecordEvent(q EventRequest) error {
+// RecordEvent records an event in the plugin's name; not in a dry run.
+func (c *Caller) RecordEvent(ctx context.Context, q EventRequest) error {
 	if !c.e.Grants.Events {
 		return c.refused("record events", Grant(Event))
 	}
@@ -106,6 +106,9 @@ func (c *Caller) RecordEvent(q EventRequest) error {
 		return errors.New("regarding: the name is longer than names are")
 	case c.e.Namespace != "" && r.Namespace != c.e.Namespace:
 		return &host.RefusedError{Reason: fmt.Sprintf("plugin %q of namespace %s may record events there only", c.e.Name, c.e.Namespace)}
+	}
+	if host.DryRun(ctx) {
+		return nil
 	}
 	if !c.f.rates.of(c.e.Name).TryAccept() {
 		return fmt.Errorf("more than %d events, or %d each second: this one is dropped", eventBurst, eventsASecond)

@@ -64,6 +64,9 @@ func (c *Caller) Fetch(ctx context.Context, q FetchRequest) (FetchReply, error) 
 	if err != nil {
 		return FetchReply{}, err
 	}
+	if host.DryRun(ctx) && q.Method != http.MethodGet && q.Method != http.MethodHead {
+		return FetchReply{}, fmt.Errorf("this is a dry run, in which nothing but GET and HEAD is sent, and this is a %s", q.Method)
+	}
 	body := q.BodyBytes
 	if q.Body != "" {
 		body = []byte(q.Body)

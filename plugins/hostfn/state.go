@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wasmplane/wasmplane/plugins/host"
 )
 
 // StateStore keeps what plugins put. Sync carries out changes (nil deletes a key)
@@ -206,6 +208,7 @@ func (c *Caller) statePut(ctx context.Context, input []byte) ([]byte, error) {
 }
 
 // PutState writes a key; nil deletes it. The value is the store's from then on.
+// In a dry run nothing is written.
 func (c *Caller) PutState(ctx context.Context, key string, value []byte) error {
 	if !validKey(key) {
 		return fmt.Errorf("key: expected 1 to %d letters, digits, dots, dashes and underscores, found %q", longestKey, clip(key, longestKey))
@@ -213,6 +216,9 @@ func (c *Caller) PutState(ctx context.Context, key string, value []byte) error {
 	s, err := c.state(ctx)
 	if err != nil {
 		return err
+	}
+	if host.DryRun(ctx) {
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,28 +1,28 @@
-// Package loader turns plugin entries into plugins that are asked: it reads and
+// Package loader turns plugin entries into plugins that are asked: it fetches and
 // pins modules, has them compiled aside, checks their settings, and swaps a new
 // version in between two calls. Where anything fails, what was in force stays in
 // force, and the status says why.
 //
-// Load brings up the first set before the first request; Apply takes another set
-// of entries; Run watches the modules' files. Each of them leaves the lists that
+// Entries come from two origins, the configuration file and the API; one origin's
+// never touch the other's. Load brings up the file's before the first request; Apply takes another set
+// of one origin; Run watches the modules' files, tries again what could not be fetched, and
+// looks whether tags have moved. Each of them leaves the lists that
 // AdmissionPlugins and its siblings return up to date; Changes says when to ask again.
 // The adapters in these lists stay valid across reloads.
 package loader
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/source"
 )
 
 // Config configures a Loader.
@@ -43,13 +44,20 @@ type Config struct {
 	Dir string
 	// CacheDir keeps compiled modules; see host.Config.
 	CacheDir string
-	Logger   *slog.Logger
+	// ModuleDir keeps fetched modules; see source.Config.
+	ModuleDir string
+	// Secrets answers entries that name a Secret with credentials; nil = nobody does.
+	Secrets source.Secrets
+	// Functions are what can be granted to plugins; nil = those that need nothing but this process.
+	Functions *hostfn.Functions
+	// Points are those at which this process asks plugins; nil = all. Plugins without a
+	// hook at any of them are not kept.
+	Points []abi.Point
+	Logger *slog.Logger
 	// Registerer gets the plugins' metrics; nil = they are counted and not served.
 	Registerer prometheus.Registerer
 	// Namespaces answers the labels of namespaces, for namespaceSelector.
 	Namespaces pointadmission.Namespaces
-	// Functions are what can be granted to plugins; nil = those that need nothing but this process.
-	Functions *hostfn.Functions
 	// Interpreter runs plugins without compiling them, for tests.
 	Interpreter bool
 }
@@ -58,24 +66,49 @@ type Config struct {
 type Loader struct {
 	cfg     Config
 	host    *host.Host
+	fetch   *source.Fetcher
 	metrics *point.Metrics
 	changes chan struct{}
 	sources chan struct{} // tells Run that there may be other files to watch
 
 	apply sync.Mutex // one Apply at a time
 	mu    sync.Mutex // guards what follows
-	slots []*slot    // in the order of the entries
+	slots []*slot    // in the order in which they are asked
 
 	retiring sync.WaitGroup // old versions that are being closed
 }
 
+// Origin is where entries come from.
+type Origin string
+
+// The origins. A plugin of the file is never touched through the API.
+const (
+	File Origin = "file"
+	API  Origin = "api"
+)
+
 // slot is one entry with its plugin.
 type slot struct {
 	entry    manifest.Entry
+	origin   Origin
+	place    int // among the entries of its origin
 	plugin   *point.Plugin
-	content  string // digest of what was loaded last, or was to be; "" = it could not be read
+	content  string // digest of the local file that was loaded last, or was to be; "" = none could be read
 	err      error  // of the last load
+	unused   bool   // it takes no part at this process's points
 	adapters adapters
+	since    time.Time // of the version in force
+	replaced string    // digest of the version before that
+
+	candidate candidate
+	moved     atomic.Pointer[string] // digest at which the tag points now, instead of what is pinned
+	looked    atomic.Int64           // when that was looked for, in Unix seconds
+}
+
+// candidate is what became of an entry's candidate.
+type candidate struct {
+	content string
+	err     error
 }
 
 // New makes a loader. It loads nothing yet.
@@ -86,6 +119,10 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if cfg.Functions == nil {
 		cfg.Functions = hostfn.New(hostfn.Backend{Logger: cfg.Logger})
 	}
+	fetch, err := source.New(source.Config{Dir: cfg.Dir, CacheDir: cfg.ModuleDir, Secrets: cfg.Secrets, Logger: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
 	h, err := host.New(ctx, host.Config{CacheDir: cfg.CacheDir, Logger: cfg.Logger, Interpreter: cfg.Interpreter})
 	if err != nil {
 		return nil, err
@@ -94,63 +131,129 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	return &Loader{cfg: cfg, host: h, metrics: metrics, changes: make(chan struct{}, 1), sources: make(chan struct{}, 1)}, nil
+	return &Loader{cfg: cfg, host: h, fetch: fetch, metrics: metrics, changes: make(chan struct{}, 1), sources: make(chan struct{}, 1)}, nil
 }
 
 // Load loads the configured entries. A plugin that cannot be loaded does not keep
 // the others, nor the server, from coming up: its failure policy decides what
 // its points do. The error says what could not be loaded.
-func (l *Loader) Load(ctx context.Context) error { return l.Apply(ctx, l.cfg.Entries) }
+func (l *Loader) Load(ctx context.Context) error { return l.Apply(ctx, File, l.cfg.Entries) }
 
 // Changes receives after the lists of adapters have changed.
 func (l *Loader) Changes() <-chan struct{} { return l.changes }
 
-// Apply makes entries the ones in force: it loads what is new or changed, keeps
-// what is not, and unloads what is gone. The error is what could not be loaded.
-func (l *Loader) Apply(ctx context.Context, entries []manifest.Entry) error {
+// Apply makes entries the ones of an origin: it loads what is new or changed, keeps
+// what is not, and unloads what is gone. An entry whose name another origin uses is left out. The
+// error is what could not be loaded.
+func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entry) error {
 	l.apply.Lock()
 	defer l.apply.Unlock()
 	before := map[string]*slot{}
+	var next []*slot
+	taken := map[string]bool{}
 	for _, s := range l.list() {
+		if s.origin != from {
+			next, taken[s.entry.Name] = append(next, s), true
+			continue
+		}
 		before[s.entry.Name] = s
 	}
-	var next []*slot
 	var errs []error
 	changed := false
-	for _, e := range entries {
+	for i, e := range entries {
 		if e.Disabled {
+			continue
+		}
+		if taken[e.Name] {
+			errs = append(errs, fmt.Errorf("load plugin %q: %w", e.Name, ErrTaken))
 			continue
 		}
 		s := before[e.Name]
 		delete(before, e.Name)
 		if s == nil {
-			s = &slot{plugin: point.NewPlugin(e.Name, l.metrics)}
-		} else if same(&s.entry, &e) && s.err == nil && !l.modified(s) {
+			s = &slot{plugin: point.NewPlugin(e.Name, l.metrics), origin: from}
+		} else if same(s.entry, e) && s.err == nil && s.candidate.err == nil && !l.modified(s) {
+			if s.place != i { // others came or went
+				moved := s.with(s.entry)
+				moved.place, s = i, moved
+			}
 			next = append(next, s)
 			continue
 		}
 		changed = true
 		fresh, err := l.replace(ctx, s, e)
+		fresh.place = i
 		if err != nil {
 			errs = append(errs, err)
 		}
 		next = append(next, fresh)
 	}
+	slices.SortStableFunc(next, inOrder)
 	l.publish(next, changed || len(before) > 0)
 	for name, gone := range before {
 		old := gone.plugin.Swap(nil)
 		gone.adapters.release()
 		l.retire(old)
+		l.retireCandidate(gone.plugin.SetCandidate(nil))
 		l.metrics.Forget(name)
 		l.cfg.Logger.Info("plugin unloaded", "plugin", name)
 	}
 	return errors.Join(errs...)
 }
 
+// ErrTaken is why an entry is left out whose name another origin uses.
+var ErrTaken = errors.New("a plugin of this name stands in the configuration file, and is not touched through the API; choose another name")
+
+// inOrder: by order, then the file's as they stand there, then the API's by name.
+func inOrder(a, b *slot) int {
+	if c := cmp.Compare(a.entry.Order, b.entry.Order); c != 0 {
+		return c
+	}
+	if a.origin != b.origin {
+		return -cmp.Compare(a.origin, b.origin) // "file" before "api"
+	}
+	if a.origin == API {
+		return cmp.Compare(a.entry.Name, b.entry.Name)
+	}
+	return cmp.Compare(a.place, b.place)
+}
+
+// with is the slot for another entry of the same plugin.
+func (s *slot) with(e manifest.Entry) *slot {
+	out := &slot{
+		entry: e, origin: s.origin, place: s.place, plugin: s.plugin, content: s.content, err: s.err, unused: s.unused, adapters: s.adapters,
+		since: s.since, replaced: s.replaced, candidate: s.candidate,
+	}
+	out.looked.Store(s.looked.Load())
+	out.moved.Store(s.moved.Load())
+	return out
+}
+
 // replace loads a version of e, and swaps it in where it is sound.
 func (l *Loader) replace(ctx context.Context, s *slot, e manifest.Entry) (*slot, error) {
+	fresh := s.with(e)
+	var err error
+	if content := l.content(&e); s.err != nil || s.since.IsZero() || content != s.content || !same(s.entry.WithoutCandidate(), e.WithoutCandidate()) {
+		fresh.content = content
+		err = l.replaceVersion(ctx, s, fresh)
+	}
+	if !fresh.unused && fresh.err == nil {
+		err = errors.Join(err, l.replaceCandidate(ctx, s, fresh))
+	}
+	fresh.adapters = l.adapt(s.plugin, s.adapters)
+	return fresh, err
+}
+
+func (l *Loader) replaceVersion(ctx context.Context, s, fresh *slot) error {
 	start := time.Now()
-	fresh := &slot{entry: e, plugin: s.plugin, content: l.content(e)}
+	e := fresh.entry
+	fresh.err, fresh.unused = nil, false
+	fresh.moved.Store(nil)
+	if l.elsewhere(e.Points) {
+		fresh.unused, fresh.since = true, start
+		l.putAway(s)
+		return nil
+	}
 	v, err := l.load(ctx, e)
 	if err != nil {
 		err = fmt.Errorf("load plugin %q: %w", e.Name, err)
@@ -161,15 +264,86 @@ func (l *Loader) replace(ctx context.Context, s *slot, e manifest.Entry) (*slot,
 		} else {
 			l.cfg.Logger.Error("new version of a plugin could not be loaded; the one before stays in force", "plugin", e.Name, "digest", cur.Digest, "error", err)
 		}
-	} else {
-		old := s.plugin.Swap(v)
-		s.adapters.release() // what is kept in an instance of the old version is made anew
-		l.retire(old)
-		l.cfg.Logger.Info("plugin loaded", "plugin", e.Name, "version", v.Manifest.Version, "digest", v.Digest,
-			"points", v.Manifest.Points(), "took", time.Since(start).Round(time.Microsecond))
+		return err
 	}
-	fresh.adapters = l.adapt(s.plugin, s.adapters)
-	return fresh, err
+	fresh.since = time.Now()
+	if l.elsewhere(pointsOf(v)) {
+		fresh.unused = true
+		l.putAway(s)
+		l.retire(v)
+		return nil
+	}
+	old := s.plugin.Swap(v)
+	if old != nil && old.Digest != v.Digest {
+		fresh.replaced = old.Digest
+	}
+	s.adapters.release() // what is kept in an instance of the old version is made anew
+	l.retire(old)
+	l.cfg.Logger.Info("plugin loaded", "plugin", e.Name, "version", v.Manifest.Version, "digest", v.Digest,
+		"points", v.Manifest.Points(), "took", time.Since(start).Round(time.Microsecond))
+	return nil
+}
+
+// putAway unloads a plugin that has no part in this process any more.
+func (l *Loader) putAway(s *slot) {
+	s.adapters.release()
+	l.retire(s.plugin.Swap(nil))
+	l.retireCandidate(s.plugin.SetCandidate(nil))
+}
+
+// elsewhere says that none of the points is asked in this process.
+func (l *Loader) elsewhere(points []string) bool {
+	if len(l.cfg.Points) == 0 || len(points) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(l.cfg.Points, func(p abi.Point) bool { return slices.Contains(points, string(p)) })
+}
+
+// pointsOf are the points at which a version takes part.
+func pointsOf(v *point.Version) []string {
+	var out []string
+	for _, p := range v.Manifest.Points() {
+		if v.Hook(p) != nil {
+			out = append(out, string(p))
+		}
+	}
+	return out
+}
+
+// replaceCandidate does for the candidate what replaceVersion does for the plugin. A
+// candidate that cannot be loaded leaves the one before, and everything else, as it is.
+func (l *Loader) replaceCandidate(ctx context.Context, s, fresh *slot) error {
+	e := fresh.entry.CandidateEntry()
+	if e == nil {
+		fresh.candidate = candidate{}
+		l.retireCandidate(s.plugin.SetCandidate(nil))
+		return nil
+	}
+	content := l.content(e)
+	if was := s.entry.CandidateEntry(); was != nil && same(*was, *e) && s.candidate.err == nil && s.candidate.content == content && s.plugin.Candidate() != nil {
+		return nil
+	}
+	fresh.candidate = candidate{content: content}
+	v, err := l.load(ctx, *e)
+	if err != nil {
+		fresh.candidate.err = fmt.Errorf("load the candidate of plugin %q: %w", e.Name, err)
+		l.cfg.Logger.Error("the candidate of a plugin could not be loaded", "plugin", e.Name, "error", err)
+		return fresh.candidate.err
+	}
+	l.retireCandidate(s.plugin.SetCandidate(point.NewCandidate(v)))
+	l.cfg.Logger.Info("a candidate runs beside a plugin", "plugin", e.Name, "version", v.Manifest.Version, "digest", v.Digest)
+	return nil
+}
+
+func (l *Loader) retireCandidate(c *point.Candidate) {
+	if c == nil {
+		return
+	}
+	l.retiring.Go(func() {
+		if err := c.Close(); err != nil {
+			l.cfg.Logger.Warn("could not close a candidate of a plugin", "plugin", c.Version.Entry.Name, "error", err)
+		}
+	})
 }
 
 // retire closes a version when its last call has ended.
@@ -207,45 +381,20 @@ func (l *Loader) list() []*slot {
 }
 
 // same compares entries as they are written, but for their line.
-func same(a, b *manifest.Entry) bool {
-	x, y := *a, *b
-	x.Line, y.Line = 0, 0
-	bx, err1 := yaml.Marshal(x)
-	by, err2 := yaml.Marshal(y)
+func same(a, b manifest.Entry) bool {
+	a.Line, b.Line = 0, 0
+	bx, err1 := yaml.Marshal(a)
+	by, err2 := yaml.Marshal(b)
 	return err1 == nil && err2 == nil && bytes.Equal(bx, by)
 }
 
-// Path is the file of an entry's module.
-func (l *Loader) path(e manifest.Entry) string {
-	p := strings.TrimPrefix(e.Source, "file:")
-	if filepath.IsAbs(p) {
-		return p
-	}
-	return filepath.Join(l.cfg.Dir, p)
-}
-
-// content is the digest of the module as it is now. Times of files would not do: two
-// builds may fall into one tick of the clock.
-func (l *Loader) content(e manifest.Entry) string {
-	wasm, err := os.ReadFile(l.path(e))
-	if err != nil {
-		return ""
-	}
-	return host.Digest(wasm)
-}
-
-func (l *Loader) modified(s *slot) bool { return l.content(s.entry) != s.content }
-
 // load reads, checks, compiles and starts a module, without touching what is in force.
 func (l *Loader) load(ctx context.Context, e manifest.Entry) (*point.Version, error) {
-	wasm, err := os.ReadFile(l.path(e))
+	fetched, err := l.fetch.Fetch(ctx, &e)
 	if err != nil {
-		return nil, fmt.Errorf("read the module: %w", err)
+		return nil, err
 	}
-	digest := host.Digest(wasm)
-	if e.Digest != "" && e.Digest != digest {
-		return nil, fmt.Errorf("the module %s has digest %s: the entry pins %s", l.path(e), digest, e.Digest)
-	}
+	wasm, digest := fetched.Wasm, fetched.Digest
 	speaks, err := foreign.Recognise(wasm, &e)
 	if err != nil {
 		return nil, err
@@ -371,69 +520,9 @@ func checkManifest(e *manifest.Entry, m *abi.Manifest) error {
 	return errors.Join(errs...)
 }
 
-// Run watches the modules' files and loads what changes, until ctx ends.
-func (l *Loader) Run(ctx context.Context) error {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the plugins' files: %w", err)
-	}
-	defer func() { _ = w.Close() }()
-	settle := time.NewTimer(time.Hour)
-	settle.Stop()
-	l.watchDirs(w)
-	l.reloadChanged(ctx) // what happened between the load and the watch
-	for {
-		l.watchDirs(w)
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-w.Errors:
-			l.cfg.Logger.Warn("watching the plugins' files", "error", err)
-		case event := <-w.Events:
-			if l.isSource(event.Name) {
-				settle.Reset(settleTime)
-			}
-		case <-settle.C:
-			l.reloadChanged(ctx)
-		case <-l.sources:
-		}
-	}
-}
-
-// settleTime is how long a file has to lie still: a compiler writes in pieces.
-const settleTime = 100 * time.Millisecond
-
-// watchDirs watches the directories, as files are replaced by rename.
-func (l *Loader) watchDirs(w *fsnotify.Watcher) {
-	watched := w.WatchList()
-	for _, s := range l.list() {
-		dir := filepath.Dir(l.path(s.entry))
-		if !slices.Contains(watched, dir) && w.Add(dir) == nil {
-			watched = append(watched, dir)
-		}
-	}
-}
-
-func (l *Loader) isSource(name string) bool {
-	return slices.ContainsFunc(l.list(), func(s *slot) bool { return filepath.Clean(l.path(s.entry)) == filepath.Clean(name) })
-}
-
-// reloadChanged loads the entries whose files have changed. What cannot be loaded
-// has been logged, and stands in the status.
-func (l *Loader) reloadChanged(ctx context.Context) {
-	if !slices.ContainsFunc(l.list(), l.modified) {
-		return
-	}
-	var entries []manifest.Entry
-	for _, s := range l.list() {
-		entries = append(entries, s.entry)
-	}
-	_ = l.Apply(ctx, entries)
-}
-
 // Close unloads everything, when the last calls have ended.
 func (l *Loader) Close(ctx context.Context) error {
-	err := l.Apply(ctx, nil)
+	err := errors.Join(l.Apply(ctx, API, nil), l.Apply(ctx, File, nil))
 	l.retiring.Wait()
 	return errors.Join(err, l.host.Close())
 }

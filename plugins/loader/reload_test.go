@@ -143,7 +143,7 @@ func TestAThousandReloadsUnderLoadLeakNothing(t *testing.T) {
 	}
 	reload := func(n int) {
 		replaceFile(t, path, tiny(t, "version "+strconv.Itoa(n), ""))
-		if err := l.Apply(t.Context(), entries(t, `
+		if err := l.Apply(t.Context(), loader.File, entries(t, `
 plugins:
   - {name: tiny, source: "file:tiny.wasm", points: [admission.validate], limits: {fuel: `+strconv.Itoa(1000000+n)+`}}
 `)); err != nil {

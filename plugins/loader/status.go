@@ -5,11 +5,13 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/point"
 )
 
 // Status is what there is to know about one plugin.
 type Status struct {
 	Name    string        `json:"name"`
+	Origin  Origin        `json:"origin"`
 	Source  string        `json:"source"`
 	Digest  string        `json:"digest,omitempty"`
 	Version string        `json:"version,omitempty"`
@@ -19,6 +21,13 @@ type Status struct {
 	// older version still answers.
 	Ready bool   `json:"ready"`
 	Error string `json:"error,omitempty"`
+	// Unused: the plugin takes no part at the points of this process.
+	Unused bool `json:"unused,omitempty"`
+	// Since is when the version in force was loaded, Replaced the digest of the one before.
+	Since    time.Time `json:"since,omitzero"`
+	Replaced string    `json:"replaced,omitempty"`
+	// Moved is the digest at which the source's tag points now, instead of what is pinned.
+	Moved string `json:"moved,omitempty"`
 
 	Calls       int64         `json:"calls"`
 	Denials     int64         `json:"denials"`
@@ -28,30 +37,80 @@ type Status struct {
 	MeanFuel    int64         `json:"meanFuel"`
 	Instances   int           `json:"instances"`
 	BreakerOpen bool          `json:"breakerOpen"`
+
+	Candidate *CandidateStatus `json:"candidate,omitempty"`
+}
+
+// CandidateStatus is what there is to know about a candidate.
+type CandidateStatus struct {
+	Source  string `json:"source"`
+	Digest  string `json:"digest,omitempty"`
+	Version string `json:"version,omitempty"`
+	Ready   bool   `json:"ready"`
+	Error   string `json:"error,omitempty"`
+
+	Calls     int64 `json:"calls"`
+	Differing int64 `json:"differing"`
+	Failures  int64 `json:"failures"`
+	// Dropped counts calls that the candidate was not asked, as it was busy.
+	Dropped     int64              `json:"dropped"`
+	MeanTime    time.Duration      `json:"meanTimeNanoseconds"`
+	MeanFuel    int64              `json:"meanFuel"`
+	Differences []point.Difference `json:"differences,omitempty"` // the last ones
 }
 
 // Status lists every plugin, in order.
 func (l *Loader) Status() []Status {
 	var out []Status
 	for _, s := range l.list() {
-		stats := &s.plugin.Stats
-		st := Status{
-			Name: s.entry.Name, Source: s.entry.Source, Mode: s.entry.Mode,
-			Calls: stats.Calls.Load(), Denials: stats.Denials.Load(), Failures: stats.Failures.Load(), LastFailure: stats.LastError(),
-		}
-		if st.Calls > 0 {
-			st.MeanTime = time.Duration(stats.Nanoseconds.Load() / st.Calls)
-			st.MeanFuel = stats.Fuel.Load() / st.Calls
-		}
-		if s.err != nil {
-			st.Error = s.err.Error()
-		}
-		if v := s.plugin.Current(); v != nil && v.Module != nil {
-			st.Ready, st.Digest, st.Version, st.Points = true, v.Digest, v.Manifest.Version, v.Manifest.Points()
-			st.Instances = v.Module.Instances()
-			st.BreakerOpen, _ = v.Module.Breaker()
-		}
-		out = append(out, st)
+		out = append(out, s.status())
 	}
 	return out
+}
+
+func (s *slot) status() Status {
+	stats := &s.plugin.Stats
+	st := Status{
+		Name: s.entry.Name, Origin: s.origin, Source: s.entry.Source, Mode: s.entry.Mode, Unused: s.unused, Since: s.since, Replaced: s.replaced,
+		Calls: stats.Calls.Load(), Denials: stats.Denials.Load(), Failures: stats.Failures.Load(), LastFailure: stats.LastError(),
+		Candidate: s.candidateStatus(),
+	}
+	if st.Calls > 0 {
+		st.MeanTime = time.Duration(stats.Nanoseconds.Load() / st.Calls)
+		st.MeanFuel = stats.Fuel.Load() / st.Calls
+	}
+	if s.err != nil {
+		st.Error = s.err.Error()
+	}
+	if moved := s.moved.Load(); moved != nil {
+		st.Moved = *moved
+	}
+	if v := s.plugin.Current(); v != nil && v.Module != nil {
+		st.Ready, st.Digest, st.Version, st.Points = true, v.Digest, v.Manifest.Version, v.Manifest.Points()
+		st.Instances = v.Module.Instances()
+		st.BreakerOpen, _ = v.Module.Breaker()
+	}
+	return st
+}
+
+func (s *slot) candidateStatus() *CandidateStatus {
+	e := s.entry.CandidateEntry()
+	if e == nil || s.unused {
+		return nil
+	}
+	st := &CandidateStatus{Source: e.Source}
+	if s.candidate.err != nil {
+		st.Error = s.candidate.err.Error()
+	}
+	c := s.plugin.Candidate()
+	if c == nil {
+		return st
+	}
+	st.Ready, st.Digest, st.Version = true, c.Version.Digest, c.Version.Manifest.Version
+	st.Calls, st.Differing, st.Failures, st.Dropped = c.Stats.Calls.Load(), c.Stats.Differing.Load(), c.Stats.Failures.Load(), c.Stats.Dropped.Load()
+	if st.Calls > 0 {
+		st.MeanTime, st.MeanFuel = time.Duration(c.Stats.Nanoseconds.Load()/st.Calls), c.Stats.Fuel.Load()/st.Calls
+	}
+	st.Differences = c.Recent()
+	return st
 }

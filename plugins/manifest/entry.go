@@ -60,6 +60,13 @@ type Entry struct {
 	// Isolation: shared (instances are used again) or perCall (memory is put back
 	// to what it was after start-up, after each call).
 	Isolation Isolation `yaml:"isolation"`
+	// Order among plugins: smaller ones are asked first. Of plugins with the same
+	// order (0 where nothing is said), those of the configuration file come first, as they stand there, then
+	// those of the API, by name.
+	Order int `yaml:"order"`
+	// Candidate is another version of the plugin, which runs beside it on live
+	// requests: where its decisions differ, that is counted and shown, and has no effect.
+	Candidate *Candidate `yaml:"candidate"`
 	// Disabled keeps the entry and does not load it.
 	Disabled bool `yaml:"disabled"`
 
@@ -306,6 +313,9 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 		}
 	}
 	if err := e.checkSource(n, path); err != nil {
+		return err
+	}
+	if err := e.checkCandidate(n, path); err != nil {
 		return err
 	}
 	if err := e.HostLimits().Validate(); err != nil {

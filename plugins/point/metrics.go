@@ -18,6 +18,8 @@ type Metrics struct {
 	fuel     *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	memory   *prometheus.GaugeVec
+
+	candidates *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them; r may be nil.
@@ -34,11 +36,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 5e-4, 2e-3, 1e-2, 5e-2, 0.25}}, []string{"plugin", "point"}),
 		memory: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wasmplane_plugin_memory_bytes", Help: "Linear memory of the instance that answered last, by plugin."}, []string{"plugin"}),
+		candidates: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wasmplane_plugin_candidate_calls_total", Help: "Calls of candidate versions, by plugin, point and how their decision compared: same, differs or failed."}, []string{"plugin", "point", "result"}),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.failures, m.fuel, m.duration, m.memory} {
+	for _, c := range []prometheus.Collector{m.calls, m.failures, m.fuel, m.duration, m.memory, m.candidates} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the plugins' metrics: %w", err)
 		}
@@ -97,4 +101,5 @@ func (m *Metrics) Forget(plugin string) {
 	m.fuel.DeletePartialMatch(labels)
 	m.duration.DeletePartialMatch(labels)
 	m.memory.DeletePartialMatch(labels)
+	m.candidates.DeletePartialMatch(labels)
 }

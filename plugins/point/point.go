@@ -95,6 +95,9 @@ type Plugin struct {
 	name    string
 	current atomic.Pointer[Version]
 	metrics *Metrics
+
+	candidate atomic.Pointer[Candidate]
+
 	series  sync.Map // abi.Point -> *series
 	Stats   Stats
 }
@@ -167,6 +170,7 @@ func (p *Plugin) Ask(ctx context.Context, pt abi.Point, kind string, doc any) *C
 		if errors.Is(c.Err, host.ErrClosed) && p.current.Load() != v {
 			continue // swapped in between: the new version answers
 		}
+		p.compare(ctx, pt, kind, doc, c)
 		return c
 	}
 }

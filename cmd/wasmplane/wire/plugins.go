@@ -168,7 +168,7 @@ func (p *plugins) followFile(ctx context.Context) error {
 func (p *plugins) reload(ctx context.Context, file string) {
 	entries, err := readEntries(file)
 	if err == nil {
-		err = p.loader.Apply(ctx, entries)
+		err = p.loader.Apply(ctx, loader.File, entries)
 	}
 	if err != nil {
 		p.o.note("plugins: " + err.Error() + " (what was in force stays in force)")

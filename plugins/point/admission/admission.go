@@ -116,6 +116,15 @@ type document struct {
 	Options            *runtime.Object `json:"options,omitempty"`
 }
 
+// About names what the request is about, for people.
+func (d *document) About() string {
+	name := d.Name
+	if d.Namespace != "" {
+		name = d.Namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s", d.Operation, d.Kind.Kind, name)
+}
+
 type groupKind struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`

@@ -1,0 +1,160 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/source"
+)
+
+// How often Run tries again what could not be loaded from elsewhere, and looks
+// which tags are due to be asked about.
+const (
+	retryEvery = 20 * time.Second
+	lookEvery  = 10 * time.Second
+)
+
+// settleTime is how long a file has to lie still: a compiler writes in pieces.
+const settleTime = 100 * time.Millisecond
+
+// content is the digest of an entry's local file as it is now; "" where there is none. Times of
+// files would not do: two builds may fall into one tick of the clock.
+func (l *Loader) content(e *manifest.Entry) string {
+	path := l.fetch.Path(e)
+	if path == "" {
+		return ""
+	}
+	wasm, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return source.Digest(wasm)
+}
+
+// modified says that a local file is not what was loaded.
+func (l *Loader) modified(s *slot) bool {
+	if l.content(&s.entry) != s.content {
+		return true
+	}
+	c := s.entry.CandidateEntry()
+	return c != nil && !s.unused && l.content(c) != s.candidate.content
+}
+
+// Run watches the modules' files and loads what changes, tries again what could not
+// be fetched, and looks whether tags have moved, until ctx ends.
+func (l *Loader) Run(ctx context.Context) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch the plugins' files: %w", err)
+	}
+	defer func() { _ = w.Close() }()
+	settle := time.NewTimer(time.Hour)
+	settle.Stop()
+	retry, look := time.NewTicker(retryEvery), time.NewTicker(lookEvery)
+	defer retry.Stop()
+	defer look.Stop()
+	l.watchDirs(w)
+	l.reload(ctx, l.modified) // what happened between the load and the watch
+	for {
+		l.watchDirs(w)
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.Errors:
+			l.cfg.Logger.Warn("watching the plugins' files", "error", err)
+		case event := <-w.Events:
+			if l.isSource(event.Name) {
+				settle.Reset(settleTime)
+			}
+		case <-settle.C:
+			l.reload(ctx, l.modified)
+		case <-retry.C:
+			l.reload(ctx, failedElsewhere)
+		case <-look.C:
+			l.lookForMoved(ctx)
+		case <-l.sources:
+		}
+	}
+}
+
+// failedElsewhere: the next attempt may find the registry up again.
+func failedElsewhere(s *slot) bool {
+	c := s.entry.CandidateEntry()
+	return s.err != nil && s.entry.Kind() != "file" || s.candidate.err != nil && c != nil && c.Kind() != "file"
+}
+
+// files are the local files of a slot: module and signature, and those of its candidate.
+func (l *Loader) files(s *slot) []string {
+	var out []string
+	for _, e := range []*manifest.Entry{&s.entry, s.entry.CandidateEntry()} {
+		if e == nil {
+			continue
+		}
+		if path := l.fetch.Path(e); path != "" {
+			out = append(out, filepath.Clean(path), filepath.Clean(path)+".sig")
+		}
+	}
+	return out
+}
+
+// watchDirs watches the directories, as files are replaced by rename.
+func (l *Loader) watchDirs(w *fsnotify.Watcher) {
+	watched := w.WatchList()
+	for _, s := range l.list() {
+		for _, path := range l.files(s) {
+			dir := filepath.Dir(path)
+			if !slices.Contains(watched, dir) && w.Add(dir) == nil {
+				watched = append(watched, dir)
+			}
+		}
+	}
+}
+
+func (l *Loader) isSource(name string) bool {
+	return slices.ContainsFunc(l.list(), func(s *slot) bool { return slices.Contains(l.files(s), filepath.Clean(name)) })
+}
+
+// reload loads again where that is called for. What cannot be loaded has been
+// logged, and stands in the status.
+func (l *Loader) reload(ctx context.Context, due func(*slot) bool) {
+	for _, from := range []Origin{File, API} {
+		var entries []manifest.Entry
+		again := false
+		for _, s := range l.list() {
+			if s.origin == from {
+				entries = append(entries, s.entry)
+				again = again || due(s)
+			}
+		}
+		if again {
+			_ = l.Apply(ctx, from, entries)
+		}
+	}
+}
+
+// lookForMoved asks registries where the tags of pinned modules point.
+func (l *Loader) lookForMoved(ctx context.Context) {
+	for _, s := range l.list() {
+		if s.unused || s.entry.Kind() != "oci" || time.Since(time.Unix(s.looked.Load(), 0)) < time.Duration(s.entry.Fetch.Check) {
+			continue
+		}
+		s.looked.Store(time.Now().Unix())
+		bounded, cancel := context.WithTimeout(ctx, time.Duration(s.entry.Fetch.Timeout))
+		now, err := l.fetch.Moved(bounded, &s.entry)
+		cancel()
+		if err != nil {
+			l.cfg.Logger.Debug("could not look where a plugin's tag points", "plugin", s.entry.Name, "error", err)
+			continue
+		}
+		if was := s.moved.Swap(&now); now != "" && (was == nil || *was != now) {
+			l.cfg.Logger.Warn("the tag of a plugin's source has moved; what is pinned stays in force", "plugin", s.entry.Name, "source", s.entry.Source, "digest", now)
+		}
+	}
+}

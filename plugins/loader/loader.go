@@ -50,8 +50,8 @@ type Config struct {
 	Secrets source.Secrets
 	// Functions are what can be granted to plugins; nil = those that need nothing but this process.
 	Functions *hostfn.Functions
-	// Points are those at which this process asks plugins; nil = all. Plugins without a
-	// hook at any of them are not kept.
+	// Points are those at which this process asks plugins; nil = all, empty = none.
+	// Plugins without a hook at any of them are not kept.
 	Points []abi.Point
 	Logger *slog.Logger
 	// Registerer gets the plugins' metrics; nil = they are counted and not served.
@@ -293,7 +293,7 @@ func (l *Loader) putAway(s *slot) {
 
 // elsewhere says that none of the points is asked in this process.
 func (l *Loader) elsewhere(points []string) bool {
-	if len(l.cfg.Points) == 0 || len(points) == 0 {
+	if l.cfg.Points == nil || len(points) == 0 {
 		return false
 	}
 	return !slices.ContainsFunc(l.cfg.Points, func(p abi.Point) bool { return slices.Contains(points, string(p)) })

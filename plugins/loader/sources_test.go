@@ -196,4 +196,3 @@ func TestAModuleComesFromARegistryAndARestartNeedsNone(t *testing.T) {
 	modules = filepath.Join(t.TempDir(), "empty")
 	load("")
 }
-

@@ -98,8 +98,8 @@ type Plugin struct {
 
 	candidate atomic.Pointer[Candidate]
 
-	series  sync.Map // abi.Point -> *series
-	Stats   Stats
+	series sync.Map // abi.Point -> *series
+	Stats  Stats
 }
 
 // Stats are counts since the plugin was first loaded.

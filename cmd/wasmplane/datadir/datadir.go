@@ -74,6 +74,9 @@ func (d Dir) Simulated() string { return d.join("simulated") }
 // PluginCache holds compiled plugins.
 func (d Dir) PluginCache() string { return d.join("plugin-cache") }
 
+// PluginModules holds modules that were fetched from elsewhere.
+func (d Dir) PluginModules() string { return d.join("plugin-modules") }
+
 // Log is the log of a cluster that runs in the foreground.
 func (d Dir) Log() string { return d.join("wasmplane.log") }
 

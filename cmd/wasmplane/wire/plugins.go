@@ -7,11 +7,13 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
@@ -20,14 +22,18 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
 // plugins are the Wasm plugins of this process.
 type plugins struct {
-	o      Options
-	loader *loader.Loader
+	o         Options
+	loader    *loader.Loader
+	functions *hostfn.Functions
+	events    *pluginEvents
 
 	mu        sync.Mutex
 	listeners map[*listener]struct{} // told when the set has changed
@@ -36,23 +42,48 @@ type plugins struct {
 // newPlugins loads the plugins of the configuration. One that cannot be loaded
 // doesn't keep the cluster from starting: its failure policy decides what its
 // points answer, and the person at the terminal is told.
-func newPlugins(ctx context.Context, o Options, namespaces func(context.Context, string) (map[string]string, bool), metrics prometheus.Registerer) (*plugins, error) {
+func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, error) {
 	entries, err := manifest.ParseAll(o.Config.Plugins)
 	if err != nil {
 		return nil, inFile(err, o.Config.File)
 	}
+	functions := hostfn.New(e.backend)
 	l, err := loader.New(ctx, loader.Config{
-		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), Logger: o.Logger,
-		Registerer: metrics, Namespaces: namespaces,
+		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(), Logger: o.Logger,
+		Registerer: e.metrics, Namespaces: e.namespaces, Functions: functions, Secrets: secrets(e.kube), Points: e.points,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p := &plugins{o: o, loader: l}
+	p := &plugins{o: o, loader: l, functions: functions, events: e.events}
 	if err := l.Load(ctx); err != nil {
 		o.note("plugins: " + err.Error())
 	}
 	return p, nil
+}
+
+// pluginEnvironment is what a process has for its plugins.
+type pluginEnvironment struct {
+	kube       kubernetes.Interface
+	backend    hostfn.Backend
+	events     *pluginEvents
+	namespaces func(context.Context, string) (map[string]string, bool)
+	metrics    prometheus.Registerer
+	points     []abi.Point // nil = all
+}
+
+// pointsOf are the points that a component asks plugins at.
+func pointsOf(component string) []abi.Point {
+	prefixes := map[string][]string{
+		"apiserver": {"admission.", "authorization"}, "scheduler": {"scheduling."}, "controllers": {"reconcile"}, "kubelet": {"nodeadmission"},
+	}
+	out := []abi.Point{}
+	for _, p := range abi.Points() {
+		if slices.ContainsFunc(prefixes[component], func(prefix string) bool { return strings.HasPrefix(string(p), prefix) }) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func inFile(err error, file string) error {
@@ -105,8 +136,10 @@ func (p *plugins) onChange(f func()) (off func()) {
 
 // run follows the modules' files and the configuration's plugins until ctx ends.
 func (p *plugins) run(ctx context.Context) error {
-	err := run.Parallel(p.loader.Run, p.tell, p.followFile)(ctx)
-	return errors.Join(err, p.loader.Close(context.WithoutCancel(ctx)))
+	err := run.Parallel(p.loader.Run, p.tell, p.followFile, p.functions.Run, p.events.run)(ctx)
+	err = errors.Join(err, p.loader.Close(context.WithoutCancel(ctx)))
+	p.functions.Close()
+	return err
 }
 
 func (p *plugins) tell(ctx context.Context) error {

@@ -33,7 +33,10 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := newPlugins(ctx, o, nil, prometheus.NewRegistry())
+	events := newPluginEvents(set.Kube)
+	loaded, err := newPlugins(ctx, o, pluginEnvironment{
+		kube: set.Kube, backend: remoteBackend(o, set, events), events: events, metrics: prometheus.NewRegistry(), points: pointsOf(name),
+	})
 	if err != nil {
 		return nil, err
 	}

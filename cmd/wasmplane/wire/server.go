@@ -49,6 +49,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/watchcache"
+	"github.com/wasmplane/wasmplane/plugins/abi"
 )
 
 // server is the API with everything behind it.
@@ -105,8 +106,9 @@ func (l *lateHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // that could also run by itself has it.
 var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
-// newServer builds the API server. Nothing runs yet but the store.
-func newServer(ctx context.Context, o Options) (_ *server, err error) {
+// newServer builds the API server. Nothing runs yet but the store. points are those
+// that this process asks plugins at; nil = all.
+func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, err error) {
 	s := &server{o: o, local: &lateHandler{}, metrics: prometheus.NewRegistry(), rolesRead: make(chan struct{})}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := s.openAddresses(); err != nil {
@@ -130,7 +132,10 @@ func newServer(ctx context.Context, o Options) (_ *server, err error) {
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactory(s.internal.Kube, 0)
-	if s.plugins, err = newPlugins(ctx, o, s.namespaceLabels, s.metrics); err != nil {
+	events := newPluginEvents(s.internal.Kube)
+	if s.plugins, err = newPlugins(ctx, o, pluginEnvironment{
+		kube: s.internal.Kube, backend: s.hostBackend(events), events: events, namespaces: s.namespaceLabels, metrics: s.metrics, points: points,
+	}); err != nil {
 		return nil, err
 	}
 	return s, s.build(ctx)

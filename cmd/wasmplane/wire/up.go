@@ -27,7 +27,7 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 			return err
 		}
 	}
-	s, err := newServer(ctx, o)
+	s, err := newServer(ctx, o, nil)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *server) writeState(nodes string) error {
 
 // APIServer runs the API server by itself.
 func APIServer(ctx context.Context, o Options, ready func(Info)) error {
-	s, err := newServer(ctx, o)
+	s, err := newServer(ctx, o, pointsOf("apiserver"))
 	if err != nil {
 		return err
 	}

@@ -361,7 +361,7 @@ func TestCredentialsComeFromDockerConfigAndSecret(t *testing.T) {
 }
 
 func TestFilesCanBeSignedToo(t *testing.T) {
-	wasm, err := os.ReadFile("testdata/policy.wasm")
+	wasm, err := os.ReadFile("testdata/policy.module")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (c cachedObjects) List(ctx context.Context, r hostfn.Resource, s hostfn.Sel
 			page.More = true
 			break
 		}
-		o, err := reg.InVersion(item, r.Version)
+		o, err := reg.InVersion(ctx, item, r.Version)
 		if err != nil {
 			return page, err
 		}

@@ -49,6 +49,25 @@ type Request struct {
 	mu          sync.Mutex
 	warnings    []string
 	annotations map[string]string
+	bodies      map[string]string
+	memos       map[any]any
+}
+
+// Memo is what make made for key when it was first asked for on this request: the
+// place for what a plugin remembers from one of its turns to the next, or shares
+// with another plugin. Keys are of unexported types, as those of contexts are.
+func (r *Request) Memo(key any, make func() any) any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, ok := r.memos[key]
+	if !ok {
+		m = make()
+		if r.memos == nil {
+			r.memos = map[any]any{}
+		}
+		r.memos[key] = m
+	}
+	return m
 }
 
 // Warn adds a warning that the client shows to its user.
@@ -75,6 +94,24 @@ func (r *Request) Annotate(key, value string) {
 	r.annotations[key] = value
 }
 
+// AnnotateBodies adds an annotation that quotes the request's body: it belongs
+// only into an audit log whose level lets bodies in.
+func (r *Request) AnnotateBodies(key, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bodies == nil {
+		r.bodies = map[string]string{}
+	}
+	r.bodies[key] = value
+}
+
+// BodyAnnotations returns what AnnotateBodies collected.
+func (r *Request) BodyAnnotations() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bodies
+}
+
 // Annotations returns what Annotate collected.
 func (r *Request) Annotations() map[string]string {
 	r.mu.Lock()
@@ -95,6 +132,13 @@ type Plugin interface {
 type Mutator interface {
 	Plugin
 	Mutate(ctx context.Context, r *Request) error
+}
+
+// Again is an optional power of a Mutator that stands for several (webhooks,
+// policies): it says after the first round whether it wants to be asked again
+// though nobody else has changed the object since, because one of its own did.
+type Again interface {
+	Again(r *Request) bool
 }
 
 // Validator judges the object that is going to be stored.

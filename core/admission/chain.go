@@ -69,7 +69,7 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	for again := range 2 {
 		for i, p := range plugins {
 			m, ok := p.(Mutator)
-			if !ok || again == 1 && (seen[i] < 0 || seen[i] == r.changes()) {
+			if !ok || again == 1 && (seen[i] < 0 || seen[i] == r.changes() && !wantsAgain(p, r)) {
 				continue
 			}
 			if seen[i] = -1; !p.Handles(r) {
@@ -82,6 +82,11 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 		}
 	}
 	return nil
+}
+
+func wantsAgain(p Plugin, r *Request) bool {
+	a, ok := p.(Again)
+	return ok && a.Again(r)
 }
 
 // changes counts what happened to the object; a delete has none.

@@ -213,6 +213,43 @@ func (s *Set) Resources() ([]*api.Resource, uint64) {
 	return v.order, v.generation
 }
 
+// Equivalents implements admission.Resources: rows that store the same objects
+// under the same keys are one resource, in every version that they serve.
+func (s *Set) Equivalents(gvr schema.GroupVersionResource, subresource string) []admission.Equivalent {
+	v := s.served.Load()
+	own, ok := v.byName[gvr.GroupResource()]
+	if !ok || own.res.Virtual {
+		return nil
+	}
+	var out []admission.Equivalent
+	for _, res := range v.order {
+		if res.Virtual || res.StoragePrefix != own.res.StoragePrefix {
+			continue
+		}
+		for _, version := range res.Versions {
+			if e, ok := equivalent(res, version, subresource); ok {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+func equivalent(res *api.Resource, version, subresource string) (admission.Equivalent, bool) {
+	e := admission.Equivalent{Resource: res.WithVersion(version), Kind: res.GVK(version), Codec: res.Codec(version)}
+	if subresource == "" {
+		return e, e.Codec != nil
+	}
+	sub := res.Subresources[subresource]
+	if sub == nil {
+		return e, false
+	}
+	if sub.Kind.GroupKind() != e.Kind.GroupKind() { // a Scale, a Binding: the same in every version
+		e.Kind, e.Codec = sub.Kind, nil
+	}
+	return e, true
+}
+
 // Registry is the behaviour of one resource. It is safe for concurrent use.
 type Registry struct {
 	set    *Set

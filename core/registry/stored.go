@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -227,6 +228,13 @@ func passOn(ctx context.Context, asked *admission.Request) {
 	}
 	for key, value := range asked.Annotations() {
 		audit.AddAuditAnnotation(ctx, key, value)
+	}
+	if bodies := asked.BodyAnnotations(); len(bodies) > 0 {
+		if ac := audit.AuditContextFrom(ctx); ac != nil && !ac.GetEventLevel().Less(auditinternal.LevelRequest) {
+			for key, value := range bodies {
+				audit.AddAuditAnnotation(ctx, key, value)
+			}
+		}
 	}
 }
 

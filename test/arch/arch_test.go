@@ -20,10 +20,11 @@ const module = "github.com/wasmplane/wasmplane/"
 // package that no line matches fails the test.
 var mayImport = map[string]string{
 	"core/object":                   "",
+	"core/quota":                    "",
 	"core/store/...":                "core/store/...",
 	"core/watchcache":               "core/object core/store",
 	"core/api/...":                  "core/object core/api/...",
-	"core/admission/...":            "core/object core/trace core/admission/... core/auth/authz core/client",
+	"core/admission/...":            "core/object core/trace core/admission/... core/auth/authz core/client core/quota",
 	"core/auth/...":                 "core/auth/... core/trace core/api/... core/client",
 	"core/pki":                      "",
 	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",
@@ -37,7 +38,7 @@ var mayImport = map[string]string{
 	"core/config":                   "",
 	"core/run":                      "",
 	"core/trace/...":                "core/trace/...",
-	"core/controllers/...":          "core/controllers/... core/client core/trace",
+	"core/controllers/...":          "core/controllers/... core/client core/trace core/quota",
 	"core/scheduler/...":            "core/scheduler/... core/client core/trace",
 	"core/kubelet/...":              "core/kubelet/... core/client core/trace",
 	"core/proxy/...":                "core/proxy/... core/client core/trace",

@@ -27,8 +27,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin"
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/nodeauth"
@@ -380,26 +378,6 @@ func (s *server) checkCache(context.Context) error {
 	default:
 		return errors.New("the watch cache is still loading")
 	}
-}
-
-// admission is the chain: the built-in plugins in upstream's order, then the Wasm
-// plugins in the order of the configuration.
-func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
-	list, err := builtin.Default(builtin.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})
-	if err != nil {
-		return nil, err
-	}
-	builtin := len(list)
-	admit, err := admission.NewChain(append(list, s.plugins.admission()...)...)
-	if err != nil {
-		return nil, err
-	}
-	s.plugins.onChange(func() {
-		if err := admit.Replace(append(list[:builtin:builtin], s.plugins.admission()...)...); err != nil {
-			s.o.Logger.Error("the admission plugins stay as they were", "error", err)
-		}
-	})
-	return admit, admit.Register(s.metrics)
 }
 
 // namespaceLabels answers plugins' namespaceSelectors.

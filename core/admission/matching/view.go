@@ -1,0 +1,163 @@
+package matching
+
+import (
+	"reflect"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	upstream "k8s.io/apiserver/pkg/admission"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/object"
+)
+
+// View is the request's objects in one version. Nil where the request has none.
+type View struct {
+	Object, Old *object.Object
+	Kind        schema.GroupVersionKind
+	codec       object.Codec // nil: the request's own objects
+	cel         *upstream.VersionedAttributes
+	changes     int
+}
+
+// views of one request, by kind. An object that changed outdates them.
+type views struct {
+	mu   sync.Mutex
+	made map[schema.GroupVersionKind]*View
+	old  map[schema.GroupVersionKind]*object.Object
+}
+
+type viewsKey struct{}
+
+func viewsOf(r *admission.Request) *views {
+	return r.Memo(viewsKey{}, func() any {
+		return &views{made: map[schema.GroupVersionKind]*View{}, old: map[schema.GroupVersionKind]*object.Object{}}
+	}).(*views)
+}
+
+// In is the request's objects as t names them, converted once for all who ask
+// while nobody changes the object.
+func (t Target) In(r *admission.Request) (*View, error) {
+	all := viewsOf(r)
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	changes := 0
+	if r.Object != nil {
+		changes = r.Object.Changes()
+	}
+	if v := all.made[t.Kind]; v != nil && v.changes == changes {
+		return v, nil
+	}
+	v := &View{Kind: t.Kind, codec: t.codec, changes: changes}
+	var err error
+	if v.Object, err = t.converted(r.Object); err != nil {
+		return nil, err
+	}
+	if v.Old = all.old[t.Kind]; v.Old == nil {
+		if v.Old, err = t.converted(r.OldObject); err != nil {
+			return nil, err
+		}
+		all.old[t.Kind] = v.Old
+	}
+	all.made[t.Kind] = v
+	return v, nil
+}
+
+func (t Target) converted(o *object.Object) (*object.Object, error) {
+	if o == nil || t.codec == nil || o.Kind() == t.Kind {
+		return o, nil
+	}
+	given, err := o.Versioned()
+	if err != nil {
+		return nil, err
+	}
+	// A conversion may share memory with what it was given, and the view may be
+	// changed by nobody: patches are applied to copies.
+	out, err := t.codec.Versioned(given)
+	if err != nil {
+		return nil, err
+	}
+	return object.FromVersioned(t.codec, out), nil
+}
+
+// Codec of the view's objects.
+func (v *View) Codec() object.Codec {
+	switch {
+	case v.Object != nil:
+		return v.Object.Codec()
+	case v.Old != nil:
+		return v.Old.Codec()
+	}
+	return v.codec
+}
+
+// Set replaces the request's object by next, which is of the view's version.
+func (v *View) Set(r *admission.Request, next runtime.Object) error {
+	if v.Kind != r.Kind && v.codec != nil {
+		back, err := r.Object.Codec().Versioned(next)
+		if err != nil {
+			return err
+		}
+		next = back
+	}
+	r.Object.SetVersioned(next)
+	return nil
+}
+
+// CEL is the view as expressions see it. It is for one goroutine at a time.
+func (v *View) CEL(r *admission.Request) (*upstream.VersionedAttributes, error) {
+	if v.cel != nil {
+		return v.cel, nil
+	}
+	obj, err := Typed(v.Object)
+	if err != nil {
+		return nil, err
+	}
+	old, err := Typed(v.Old)
+	if err != nil {
+		return nil, err
+	}
+	out := &upstream.VersionedAttributes{
+		Attributes: upstream.NewAttributesRecord(obj, old, r.Kind, Namespace(r), r.Name, r.Resource, r.Subresource,
+			upstream.Operation(r.Operation), r.Options, r.DryRun, r.User),
+		VersionedKind: v.Kind,
+	}
+	if old != nil {
+		out.VersionedOldObject.Set(old)
+	}
+	if obj != nil {
+		out.VersionedObject.Set(obj)
+	}
+	v.cel = out
+	return out, nil
+}
+
+// Typed is the versioned object with its kind set; nil for nil.
+func Typed(o *object.Object) (runtime.Object, error) {
+	if o == nil {
+		return nil, nil
+	}
+	given, err := o.Versioned()
+	if err != nil {
+		return nil, err
+	}
+	return Named(given, o.Kind()), nil
+}
+
+// Named is given with its kind set, in a shallow copy where it has none: others
+// may be reading it.
+func Named(given runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
+	v := reflect.ValueOf(given)
+	if given.GetObjectKind().GroupVersionKind() == gvk || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return given
+	}
+	if _, ok := given.(runtime.Unstructured); ok {
+		return given
+	}
+	shallow := reflect.New(v.Elem().Type())
+	shallow.Elem().Set(v.Elem())
+	out := shallow.Interface().(runtime.Object)
+	out.GetObjectKind().SetGroupVersionKind(gvk)
+	return out
+}

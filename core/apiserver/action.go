@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 )
@@ -119,6 +120,11 @@ func (c *call) say(f format, code int, o runtime.Object) error {
 		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 		if status.Code == 0 {
 			status.Code = int32(code)
+		}
+		audit.From(c.req.Context()).Status(status)
+	} else if entry := audit.From(c.req.Context()); entry.WantsResponse() {
+		if data, err := json.Marshal(o); err == nil {
+			entry.Response(data)
 		}
 	}
 	if scale, ok := o.(*autoscalingv1.Scale); ok && !f.convert.Empty() {

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,8 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -275,7 +279,33 @@ func (c *call) body(r *registry.Request) (err error) {
 	if r.Body, err = readBody(c.req); err != nil {
 		return err
 	}
-	return checkDepth(r.Body, r.MediaType)
+	if err := checkDepth(r.Body, r.MediaType); err != nil {
+		return err
+	}
+	c.auditBody(r)
+	return nil
+}
+
+// auditBody gives the audit log a body in JSON that came in another encoding.
+func (c *call) auditBody(r *registry.Request) {
+	entry := audit.From(c.req.Context())
+	if !entry.WantsRequest() || len(r.Body) == 0 {
+		return
+	}
+	switch r.MediaType {
+	case object.YAML:
+		if data, err := yaml.YAMLToJSON(r.Body); err == nil {
+			entry.Request(data)
+		}
+	case object.Protobuf:
+		o, _, err := clientscheme.Codecs.UniversalDeserializer().Decode(r.Body, nil, nil)
+		if err != nil {
+			return // the answer says what is wrong with it
+		}
+		if data, err := json.Marshal(o); err == nil {
+			entry.Request(data)
+		}
+	}
 }
 
 func (c *call) create() error { return c.write(c.reg.Create) }
@@ -301,6 +331,11 @@ func (c *call) write(do func(context.Context, *registry.Request) (registry.Resul
 		code = http.StatusCreated
 	}
 	c.traceWrite(result.Object)
+	if entry := audit.From(c.req.Context()); entry != nil {
+		if m, err := result.Object.Meta(); err == nil {
+			entry.About(m)
+		}
+	}
 	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
 	return nil
 }

@@ -36,6 +36,7 @@ const gzipAbove = 128 << 10
 // accepts, except YAML: clients read the content type.
 func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 	status := statusOf(err)
+	audit.From(req.Context()).Status(status)
 	if status.Code >= http.StatusInternalServerError && status.Reason == metav1.StatusReasonInternalError {
 		s.cfg.Logger.ErrorContext(req.Context(), "A request failed.", "method", req.Method, "path", req.URL.Path, "error", err)
 	}
@@ -264,6 +265,11 @@ func (s *Server) writeList(w http.ResponseWriter, req *http.Request, f format, r
 		return
 	}
 	var pieces [][]byte
+	if entry := audit.From(req.Context()); entry.WantsResponse() {
+		if whole, err := jsonList(r.Resource(), version, list, items); err == nil {
+			entry.Response(bytes.Join(whole, nil))
+		}
+	}
 	switch {
 	case f.table():
 		s.writeTable(w, req, f, http.StatusOK, r, list, items)

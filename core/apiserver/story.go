@@ -15,11 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	upstreamaudit "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -28,8 +30,8 @@ import (
 type Audit interface {
 	// Begin is called when user is known and before anything is decided. The
 	// context that it returns is the rest of the request's; end is called with
-	// the status code when the answer has been written.
-	Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (next context.Context, end func(status int))
+	// the status code when the answer has been written. An error refuses the request.
+	Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (next context.Context, end func(status int), err error)
 }
 
 // serve tells the story of a request: what is asked, who asks, may they, and
@@ -46,6 +48,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	}
 	ctx := genericrequest.WithRequestInfo(req.Context(), info)
 	ctx = warning.WithWarningRecorder(ctx, &warnings{header: w.Header()})
+	ctx = audit.Identify(ctx, req, w.Header())
 	defer func() { s.metrics.observe(info, w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info)) }()
 
 	ctx, span := s.trace(ctx, info)
@@ -53,13 +56,20 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 
 	asker, err := who(span, req.WithContext(ctx))
 	if err != nil {
-		s.fail(w, req, unauthorized(err))
+		ctx, audited, _ := s.audit(ctx, req, info, nil)
+		s.fail(w, req.WithContext(ctx), unauthorized(err))
+		audited(w.status())
 		return
 	}
 	span.user(asker)
 	ctx = genericrequest.WithUser(ctx, asker)
-	ctx, audited := s.audit(ctx, req, info, asker)
-	defer func() { audited(w.status()) }()
+	ctx, audited, err := s.audit(ctx, req, info, asker)
+	req = req.WithContext(ctx) // refusals are recorded too
+	if err != nil {
+		s.fail(w, req, apierrors.NewInternalError(err))
+		return
+	}
+	defer func() { s.complete(ctx, w, audited, recover()) }()
 
 	release, ok := s.admit(info, asker)
 	if !ok {
@@ -122,11 +132,25 @@ func unauthorized(err error) error {
 	return apierrors.NewUnauthorized("Unauthorized")
 }
 
-func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(int)) {
+func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(int), error) {
 	if s.cfg.Audit == nil {
-		return ctx, func(int) {}
+		return ctx, func(int) {}, nil
 	}
 	return s.cfg.Audit.Begin(ctx, req, info, who)
+}
+
+// complete ends the record of a request; what panicked goes on to do so.
+func (s *Server) complete(ctx context.Context, w *recorder, audited func(int), panicked any) {
+	switch {
+	case panicked == nil:
+		audited(w.status())
+		return
+	case panicked == http.ErrAbortHandler: //nolint:errorlint // a value of net/http's, not an error of anyone's
+		audited(w.status())
+	default:
+		audit.From(ctx).Panicked(panicked)
+	}
+	panic(panicked)
 }
 
 // authorize asks the chain, which records what it decided; the refusal is upstream's words.
@@ -134,12 +158,19 @@ func (s *Server) authorize(ctx context.Context, info *genericrequest.RequestInfo
 	a := attributes(info, who)
 	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
 	if decision == authorizer.DecisionAllow {
+		annotate(ctx, "allow", reason)
 		return nil
 	}
+	annotate(ctx, "forbid", reason)
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "An authorizer failed.", "path", info.Path, "user", who.GetName(), "error", err)
 	}
 	return authz.Forbidden(a, reason)
+}
+
+// annotate records a decision, under upstream's keys.
+func annotate(ctx context.Context, decision, reason string) {
+	upstreamaudit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", decision, "authorization.k8s.io/reason", reason)
 }
 
 // attributes is the question that authorizers are asked about a request.

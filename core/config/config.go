@@ -125,11 +125,43 @@ type APIServer struct {
 	// audit.k8s.io/v1 Policy.
 	AuditLogFile    string `yaml:"auditLogFile"`
 	AuditPolicyFile string `yaml:"auditPolicyFile"`
+	// Audit says how audit events are written, and who else gets them.
+	Audit Audit `yaml:"audit"`
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound what is worked on at once.
 	MaxRequestsInFlight         int `yaml:"maxRequestsInFlight"`
 	MaxMutatingRequestsInFlight int `yaml:"maxMutatingRequestsInFlight"`
 	// EventTTL: how long Events are kept.
 	EventTTL Duration `yaml:"eventTTL"`
+}
+
+// Audit settings. The modes are blocking (an event is written before the request
+// goes on), blocking-strict (and a request whose first event cannot be written is
+// refused) and batch (written in the background; a full buffer drops events).
+type Audit struct {
+	// LogMode of apiserver.auditLogFile; empty: blocking.
+	LogMode string `yaml:"logMode"`
+	// LogMaxBytes is when the file is rotated; 0: 100 MiB.
+	LogMaxBytes int64 `yaml:"logMaxBytes"`
+	// LogMaxFiles is how many rotated files are kept; 0: 10.
+	LogMaxFiles int `yaml:"logMaxFiles"`
+	// LogMaxAge is how long rotated files are kept; 0: until there are too many.
+	LogMaxAge Duration `yaml:"logMaxAge"`
+	// LogMaxEventBytes: larger events lose their bodies; 0: none does.
+	LogMaxEventBytes int64 `yaml:"logMaxEventBytes"`
+	// WebhookConfigFile is a kubeconfig that says to whom events are sent, as
+	// EventLists of audit.k8s.io/v1. Empty: to nobody.
+	WebhookConfigFile string `yaml:"webhookConfigFile"`
+	// WebhookMode; empty: batch.
+	WebhookMode string `yaml:"webhookMode"`
+	// WebhookInitialBackoff is the first pause before events are sent again; 0: 10s.
+	WebhookInitialBackoff Duration `yaml:"webhookInitialBackoff"`
+	// WebhookBufferEvents, WebhookBatchEvents and WebhookBatchWait bound what waits,
+	// what is sent at once, and how long it waits; 0: 10000, 400 and 30s.
+	WebhookBufferEvents int      `yaml:"webhookBufferEvents"`
+	WebhookBatchEvents  int      `yaml:"webhookBatchEvents"`
+	WebhookBatchWait    Duration `yaml:"webhookBatchWait"`
+	// WebhookMaxEventBytes: larger events lose their bodies; 0: 102400.
+	WebhookMaxEventBytes int64 `yaml:"webhookMaxEventBytes"`
 }
 
 // RequestHeader says which authenticating proxies are believed.
@@ -328,6 +360,14 @@ func (c *Configuration) Complete() error {
 	}
 	if (c.Store.CertFile == "") != (c.Store.KeyFile == "") {
 		return field("store.certFile", "certFile and keyFile belong together; only one is given")
+	}
+	for path, mode := range map[string]string{"apiserver.audit.logMode": c.APIServer.Audit.LogMode, "apiserver.audit.webhookMode": c.APIServer.Audit.WebhookMode} {
+		if !slices.Contains([]string{"", "batch", "blocking", "blocking-strict"}, mode) {
+			return field(path, "expected batch, blocking or blocking-strict, found %q", mode)
+		}
+	}
+	if a := c.APIServer; a.AuditPolicyFile != "" && a.AuditLogFile == "" && a.Audit.WebhookConfigFile == "" {
+		return field("apiserver.auditPolicyFile", "a policy alone writes nothing: give auditLogFile or audit.webhookConfigFile too")
 	}
 	if h := c.APIServer.RequestHeader; h.ClientCAFile != "" && len(h.AllowedNames) == 0 {
 		return field("apiserver.requestHeader.allowedNames", "name the proxies' common names: without, every certificate of %s could claim to be anyone", h.ClientCAFile)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
@@ -108,7 +108,6 @@ var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{us
 // that this process asks plugins at; nil = all.
 func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, err error) {
 	s := &server{o: o, local: &lateHandler{}, metrics: prometheus.NewRegistry(), rolesRead: make(chan struct{})}
-	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := s.openAddresses(); err != nil {
 		return nil, err
 	}
@@ -289,7 +288,7 @@ func (s *server) build(ctx context.Context) (err error) {
 		CatchUp:  s.custom.CatchUp,
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
 		Checks:  []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}},
-		Metrics: s.metrics, Gatherer: s.metrics, Logger: s.o.Logger, Tracer: tracer,
+		Metrics: s.metrics, Gatherer: prometheus.Gatherers{s.metrics, legacyregistry.DefaultGatherer}, Logger: s.o.Logger, Tracer: tracer,
 	})
 	if err != nil {
 		return err
@@ -345,11 +344,25 @@ func (s *server) customResources(contract *api.Contract) (err error) {
 // openAudit opens the audit log, where the configuration asks for one.
 func (s *server) openAudit() (apiserver.Audit, error) {
 	c := s.o.Config.APIServer
-	if c.AuditLogFile == "" {
+	if c.AuditLogFile == "" && c.Audit.WebhookConfigFile == "" {
 		return nil, nil
 	}
+	policy := s.relative(c.AuditPolicyFile)
+	if policy != "" {
+		s.following("the audit policy", func(ctx context.Context) error { return s.audit.Reload(ctx) }, policy)
+	}
+	a := c.Audit
 	var err error
-	s.audit, err = audit.Open(audit.Config{File: s.relative(c.AuditLogFile), PolicyFile: s.relative(c.AuditPolicyFile), Log: s.o.Logger})
+	s.audit, err = audit.Open(audit.Config{
+		PolicyFile: policy, File: s.relative(c.AuditLogFile), Log: s.o.Logger,
+		FileTarget: audit.Target{Mode: audit.Mode(a.LogMode), MaxEventBytes: a.LogMaxEventBytes},
+		MaxBytes:   a.LogMaxBytes, MaxFiles: a.LogMaxFiles, MaxAge: time.Duration(a.LogMaxAge),
+		WebhookFile: s.relative(a.WebhookConfigFile), InitialBackoff: time.Duration(a.WebhookInitialBackoff),
+		WebhookTarget: audit.Target{
+			Mode: audit.Mode(a.WebhookMode), BufferEvents: a.WebhookBufferEvents, BatchEvents: a.WebhookBatchEvents,
+			BatchWait: time.Duration(a.WebhookBatchWait), MaxEventBytes: a.WebhookMaxEventBytes,
+		},
+	})
 	if err != nil {
 		return nil, err
 	}

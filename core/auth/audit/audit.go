@@ -1,10 +1,10 @@
 // Package audit writes down who asked the apiserver for what, and what came of
 // it: upstream's audit policy decides what is written, upstream's events
 // (audit.k8s.io/v1) are written, one JSON line each, into a file that is rotated
-// within bounds.
+// within bounds, or sent to a webhook.
 //
-// A request never fails because its event could not be written; that is logged
-// and counted instead.
+// Unless a destination is strict, a request never fails because its event could
+// not be written; that is logged and counted instead.
 package audit
 
 import (
@@ -18,6 +18,7 @@ import (
 	"mime"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	upstream "k8s.io/apiserver/pkg/audit"
@@ -33,22 +35,59 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/plugin/pkg/audit/buffered"
+	"k8s.io/apiserver/plugin/pkg/audit/truncate"
+	"k8s.io/apiserver/plugin/pkg/audit/webhook"
 )
 
 // bodyLimit bounds how much of a body an event holds; the apiserver takes no more.
 const bodyLimit = 3 << 20
+
+// Mode says when an event is written.
+type Mode string
+
+const (
+	// Blocking writes before the answer goes on; an event that cannot be written is
+	// counted and told. It is the default of a file.
+	Blocking Mode = "blocking"
+	// BlockingStrict also refuses requests whose first event cannot be written.
+	BlockingStrict Mode = "blocking-strict"
+	// Batch writes several events at once, in the background; when the buffer is full,
+	// events are dropped and counted. It is the default of a webhook.
+	Batch Mode = "batch"
+)
+
+// Target is how one destination gets its events.
+type Target struct {
+	Mode Mode
+	// BufferEvents, BatchEvents and BatchWait are of Batch; 0 = upstream's 10000,
+	// 400 (1 for a file) and 30 s.
+	BufferEvents, BatchEvents int
+	BatchWait                 time.Duration
+	// MaxEventBytes is how large an event may be: of larger ones, bodies are left out.
+	// 0 = unbounded for a file, 102400 for a webhook.
+	MaxEventBytes int64
+}
 
 // Config says what is written, and where.
 type Config struct {
 	// PolicyFile is an audit policy (audit.k8s.io/v1, kind Policy). Empty: the
 	// metadata of every request that is not a read of the server's health.
 	PolicyFile string
-	// File is the log; it is appended to.
-	File string
+	// File is the log; it is appended to. Empty: none.
+	File       string
+	FileTarget Target
 	// MaxBytes is when the file is rotated; default 100 MiB. MaxFiles is how many
-	// old ones are kept; default 10.
+	// old ones are kept; default 10. MaxAge is how long; 0 = for ever.
 	MaxBytes int64
 	MaxFiles int
+	MaxAge   time.Duration
+	// WebhookFile is a kubeconfig that says to whom events are sent, as lists of
+	// audit.k8s.io/v1 Events. Empty: to nobody.
+	WebhookFile   string
+	WebhookTarget Target
+	// InitialBackoff is the first pause before an event is sent again; 0 = 10 s.
+	InitialBackoff time.Duration
 	// Log tells of events that could not be written.
 	Log *slog.Logger
 	// Now is the clock; default time.Now.
@@ -57,20 +96,29 @@ type Config struct {
 
 // Log is an audit log.
 type Log struct {
-	policy upstream.PolicyRuleEvaluator
-	file   *rotating
-	log    *slog.Logger
-	now    func() time.Time
+	policyFile string
+	policy     atomic.Pointer[upstream.PolicyRuleEvaluator]
+	targets    []target
+	file       *rotating // nil = none
+	stop       chan struct{}
+	log        *slog.Logger
+	now        func() time.Time
 
 	mu     sync.Mutex
 	lost   int64
 	warned time.Time
 }
 
-// Open reads the policy and opens the file.
+// target is a destination; strict ones may refuse requests.
+type target struct {
+	upstream.Backend
+	strict bool
+}
+
+// Open reads the policy and opens the destinations.
 func Open(cfg Config) (*Log, error) {
-	if cfg.File == "" {
-		return nil, errors.New("audit: File is empty: name the file to write to")
+	if cfg.File == "" && cfg.WebhookFile == "" {
+		return nil, errors.New("audit: neither File nor WebhookFile is given: name the file to write to, or the kubeconfig of a webhook")
 	}
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = 100 << 20
@@ -84,19 +132,92 @@ func Open(cfg Config) (*Log, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	p := defaultPolicy()
-	if cfg.PolicyFile != "" {
-		var err error
-		if p, err = policy.LoadPolicyFromFile(cfg.PolicyFile); err != nil {
-			return nil, fmt.Errorf("audit policy: %w", err)
-		}
-	}
-	f, err := openRotating(cfg.File, cfg.MaxBytes, cfg.MaxFiles, cfg.Now)
-	if err != nil {
+	l := &Log{policyFile: cfg.PolicyFile, stop: make(chan struct{}), log: cfg.Log, now: cfg.Now}
+	if err := l.readPolicy(); err != nil {
 		return nil, err
 	}
-	return &Log{policy: policy.NewPolicyRuleEvaluator(p), file: f, log: cfg.Log, now: cfg.Now}, nil
+	if err := l.open(cfg); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
+
+func (l *Log) open(cfg Config) (err error) {
+	if cfg.File != "" {
+		if l.file, err = openRotating(cfg.File, cfg.MaxBytes, cfg.MaxFiles, cfg.MaxAge, cfg.Now); err != nil {
+			return err
+		}
+		if err := l.add(fileBackend{l}, cfg.FileTarget, Blocking, 1); err != nil {
+			return fmt.Errorf("audit file: %w", err)
+		}
+	}
+	if cfg.WebhookFile == "" {
+		return nil
+	}
+	pause := cfg.InitialBackoff
+	if pause <= 0 {
+		pause = 10 * time.Second
+	}
+	hook, err := webhook.NewBackend(cfg.WebhookFile, auditv1.SchemeGroupVersion, wait.Backoff{Duration: pause, Factor: 1.5, Jitter: 0.2, Steps: 5}, nil)
+	if err != nil {
+		return fmt.Errorf("audit webhook %s: %w", cfg.WebhookFile, err)
+	}
+	if cfg.WebhookTarget.MaxEventBytes == 0 {
+		cfg.WebhookTarget.MaxEventBytes = 100 << 10
+	}
+	if err := l.add(hook, cfg.WebhookTarget, Batch, 400); err != nil {
+		return fmt.Errorf("audit webhook: %w", err)
+	}
+	return nil
+}
+
+// add puts truncation and batching before a destination, and starts it.
+func (l *Log) add(b upstream.Backend, t Target, mode Mode, batch int) error {
+	if t.MaxEventBytes > 0 {
+		b = truncate.NewBackend(b, truncate.Config{MaxEventSize: t.MaxEventBytes, MaxBatchSize: max(10<<20, t.MaxEventBytes)}, auditv1.SchemeGroupVersion)
+	}
+	if t.Mode != "" {
+		mode = t.Mode
+	}
+	switch mode {
+	case Blocking, BlockingStrict:
+	case Batch:
+		c := buffered.BatchConfig{BufferSize: 10000, MaxBatchSize: batch, MaxBatchWait: 30 * time.Second, ThrottleEnable: batch > 1, ThrottleQPS: 10, ThrottleBurst: 15, AsyncDelegate: batch > 1}
+		if t.BufferEvents > 0 {
+			c.BufferSize = t.BufferEvents
+		}
+		if t.BatchEvents > 0 {
+			c.MaxBatchSize = t.BatchEvents
+		}
+		if t.BatchWait > 0 {
+			c.MaxBatchWait = t.BatchWait
+		}
+		b = buffered.NewBackend(b, c)
+	default:
+		return fmt.Errorf("mode: expected %s, %s or %s, found %q", Batch, Blocking, BlockingStrict, mode)
+	}
+	if err := b.Run(l.stop); err != nil {
+		return err
+	}
+	l.targets = append(l.targets, target{b, mode == BlockingStrict})
+	return nil
+}
+
+func (l *Log) readPolicy() error {
+	p := defaultPolicy()
+	if l.policyFile != "" {
+		var err error
+		if p, err = policy.LoadPolicyFromFile(l.policyFile); err != nil {
+			return fmt.Errorf("audit policy: %w", err)
+		}
+	}
+	evaluator := policy.NewPolicyRuleEvaluator(p)
+	l.policy.Store(&evaluator)
+	return nil
+}
+
+// Reload takes the policy on as its file is now.
+func (l *Log) Reload(context.Context) error { return l.readPolicy() }
 
 func defaultPolicy() *auditinternal.Policy {
 	return &auditinternal.Policy{Rules: []auditinternal.PolicyRule{
@@ -105,24 +226,64 @@ func defaultPolicy() *auditinternal.Policy {
 	}}
 }
 
-// Close closes the file; events that come later are lost.
-func (l *Log) Close() error { return l.file.close() }
+// Close hands over what is still buffered and closes the file; events that come
+// later are lost.
+func (l *Log) Close() error {
+	close(l.stop)
+	for _, t := range l.targets {
+		t.Shutdown()
+	}
+	if l.file == nil {
+		return nil
+	}
+	return l.file.close()
+}
 
-// Lost is how many events could not be written.
+// Lost is how many events could not be written to the file.
 func (l *Log) Lost() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
+// fileBackend writes a line for each event.
+type fileBackend struct{ log *Log }
+
+// ProcessEvents implements upstream's Backend.
+func (f fileBackend) ProcessEvents(events ...*auditinternal.Event) bool {
+	all := true
+	for _, e := range events {
+		var line bytes.Buffer
+		err := upstream.Codecs.LegacyCodec(auditv1.SchemeGroupVersion).Encode(e, &line)
+		if err == nil {
+			err = f.log.file.write(line.Bytes()) // the codec ends it with a newline
+		}
+		if err != nil {
+			f.log.lose(err)
+			upstream.HandlePluginError(f.String(), err, e)
+			all = false
+		}
+	}
+	return all
+}
+
+// Run implements upstream's Backend.
+func (f fileBackend) Run(<-chan struct{}) error { return nil }
+
+// Shutdown implements upstream's Backend.
+func (f fileBackend) Shutdown() {}
+
+func (f fileBackend) String() string { return "log" }
+
 // Entry is the record of one request. A nil Entry records nothing.
 type Entry struct {
-	log     *Log
-	ctx     context.Context //nolint:containedctx // only to read what others annotate
-	config  upstream.RequestAuditConfig
-	body    *captured
+	log    *Log
+	ctx    context.Context //nolint:containedctx // only to read what others annotate
+	config upstream.RequestAuditConfig
+	body   *captured
+
 	mu      sync.Mutex
-	event   auditv1.Event
+	event   auditinternal.Event
 	started bool
 }
 
@@ -134,18 +295,34 @@ func From(ctx context.Context) *Entry {
 	return e
 }
 
-// Begin starts an entry once the user is known. end is called with the answer's
-// status code.
-func (l *Log) Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(status int)) {
-	id := types.UID(req.Header.Get(auditinternal.HeaderAuditID))
+// Identify gives a request the ID by which its answer, its events and what others
+// log of it belong together: the client's own, or a new one.
+func Identify(ctx context.Context, req *http.Request, answer http.Header) context.Context {
+	id := req.Header.Get(auditinternal.HeaderAuditID)
 	if id == "" || len(id) > 64 {
-		id = types.UID(uuid.NewString())
+		id = uuid.NewString()
 	}
-	config := l.policy.EvaluatePolicyRule(attributes(info, who))
 	ctx = upstream.WithAuditContext(ctx)
-	upstream.WithAuditID(ctx, id)
+	upstream.WithAuditID(ctx, types.UID(id))
+	answer.Set(auditinternal.HeaderAuditID, id)
+	return ctx
+}
+
+// ErrNotWritten refuses a request whose event a strict destination did not take.
+var ErrNotWritten = errors.New("failed to store audit event")
+
+// Begin starts an entry once the user is known (nil: nobody could be identified).
+// end is called with the answer's status code. The error is ErrNotWritten.
+func (l *Log) Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(status int), error) {
+	config := (*l.policy.Load()).EvaluatePolicyRule(attributes(info, who))
+	upstream.ObservePolicyLevel(ctx, config.Level)
 	if config.Level == auditinternal.LevelNone {
-		return ctx, func(int) {}
+		return ctx, func(int) {}, nil
+	}
+	ctx = upstream.WithAuditContext(ctx)
+	id, _ := upstream.AuditIDFrom(ctx)
+	if id == "" {
+		id = types.UID(uuid.NewString())
 	}
 	e := &Entry{log: l, config: config, event: l.event(req, info, who, id, config.Level)}
 	if !config.Level.Less(auditinternal.LevelRequest) && req.Body != nil && !isRead(info.Verb) {
@@ -154,8 +331,10 @@ func (l *Log) Begin(ctx context.Context, req *http.Request, info *genericrequest
 	}
 	ctx = context.WithValue(ctx, entryKey{}, e)
 	e.ctx = ctx
-	e.write(auditinternal.StageRequestReceived)
-	return ctx, e.complete
+	if !e.write(auditinternal.StageRequestReceived) {
+		return ctx, func(int) {}, ErrNotWritten
+	}
+	return ctx, e.complete, nil
 }
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
@@ -167,17 +346,16 @@ func attributes(info *genericrequest.RequestInfo, who user.Info) authorizer.Attr
 	}
 }
 
-func (l *Log) event(req *http.Request, info *genericrequest.RequestInfo, who user.Info, id types.UID, level auditinternal.Level) auditv1.Event {
-	ev := auditv1.Event{
-		TypeMeta: metav1.TypeMeta{APIVersion: auditv1.SchemeGroupVersion.String(), Kind: "Event"},
-		Level:    auditv1.Level(level), AuditID: id, RequestReceivedTimestamp: metav1.NewMicroTime(l.now()),
+func (l *Log) event(req *http.Request, info *genericrequest.RequestInfo, who user.Info, id types.UID, level auditinternal.Level) auditinternal.Event {
+	ev := auditinternal.Event{
+		Level: level, AuditID: id, RequestReceivedTimestamp: metav1.NewMicroTime(l.now()),
 		Verb: info.Verb, RequestURI: req.URL.RequestURI(), UserAgent: truncated(req.UserAgent()), User: userInfo(who),
 	}
 	for _, ip := range utilnet.SourceIPs(req) {
 		ev.SourceIPs = append(ev.SourceIPs, ip.String())
 	}
 	if info.IsResourceRequest {
-		ev.ObjectRef = &auditv1.ObjectReference{
+		ev.ObjectRef = &auditinternal.ObjectReference{
 			Resource: info.Resource, Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name,
 			APIGroup: info.APIGroup, APIVersion: info.APIVersion,
 		}
@@ -225,6 +403,43 @@ func (e *Entry) Annotate(key, value string) {
 	}
 }
 
+// WantsRequest says whether the policy asks for the request's object.
+func (e *Entry) WantsRequest() bool {
+	return e != nil && !e.config.Level.Less(auditinternal.LevelRequest)
+}
+
+// Request records the request's object in JSON, where it came in another encoding.
+func (e *Entry) Request(object []byte) {
+	if !e.WantsRequest() {
+		return
+	}
+	e.mu.Lock()
+	e.event.RequestObject = e.json(object)
+	e.mu.Unlock()
+}
+
+// About records which object a request turned out to be about.
+func (e *Entry) About(m metav1.Object) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ref := e.event.ObjectRef
+	if ref == nil {
+		return
+	}
+	if ref.Namespace == "" {
+		ref.Namespace = m.GetNamespace()
+	}
+	if ref.Name == "" {
+		ref.Name = m.GetName()
+	}
+	if ref.UID == "" {
+		ref.UID = m.GetUID()
+	}
+}
+
 // WantsResponse says whether the policy asks for the answer's object, so that
 // it need not be encoded for nothing.
 func (e *Entry) WantsResponse() bool {
@@ -233,12 +448,76 @@ func (e *Entry) WantsResponse() bool {
 
 // Response records the answer's object in JSON, which the entry keeps.
 func (e *Entry) Response(object []byte) {
-	if !e.WantsResponse() || !json.Valid(object) {
+	if !e.WantsResponse() {
 		return
 	}
 	e.mu.Lock()
-	e.event.ResponseObject = &runtime.Unknown{Raw: object, ContentType: runtime.ContentTypeJSON}
+	e.event.ResponseObject = e.json(object)
 	e.mu.Unlock()
+}
+
+// Status records an answer that is a Status: what went wrong, in its bounded fields.
+func (e *Entry) Status(s *metav1.Status) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	e.event.ResponseStatus = &metav1.Status{Status: s.Status, Message: s.Message, Reason: s.Reason, Details: s.Details, Code: s.Code}
+	e.mu.Unlock()
+	if e.WantsResponse() {
+		if data, err := json.Marshal(s); err == nil {
+			e.Response(data)
+		}
+	}
+}
+
+// json is an object of an event, without managed fields where the policy says so.
+func (e *Entry) json(object []byte) *runtime.Unknown {
+	if e.config.OmitManagedFields {
+		object = withoutManagedFields(object)
+	}
+	if !json.Valid(object) {
+		return nil
+	}
+	return &runtime.Unknown{Raw: bytes.Clone(object), ContentType: runtime.ContentTypeJSON}
+}
+
+// withoutManagedFields leaves them out of an object, or of a list's or a table's objects.
+func withoutManagedFields(data []byte) []byte {
+	if !bytes.Contains(data, []byte(`"managedFields"`)) {
+		return data
+	}
+	var whole map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber() // a large number must come out as it went in
+	if err := decoder.Decode(&whole); err != nil {
+		return data
+	}
+	strip := func(o any) {
+		if object, ok := o.(map[string]any); ok {
+			if m, ok := object["metadata"].(map[string]any); ok {
+				delete(m, "managedFields")
+			}
+		}
+	}
+	strip(whole)
+	if items, ok := whole["items"].([]any); ok {
+		for _, item := range items {
+			strip(item)
+		}
+	}
+	if rows, ok := whole["rows"].([]any); ok {
+		for _, row := range rows {
+			if r, ok := row.(map[string]any); ok {
+				strip(r["object"])
+			}
+		}
+	}
+	out, err := json.Marshal(whole)
+	if err != nil {
+		return data
+	}
+	return out
 }
 
 // Started records that a long answer (a watch, a stream) has begun.
@@ -256,37 +535,58 @@ func (e *Entry) Started(status int) {
 	}
 }
 
+// Panicked records that handling the request panicked; it is the entry's last event.
+func (e *Entry) Panicked(what any) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	e.event.ResponseStatus = &metav1.Status{
+		Code: http.StatusInternalServerError, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+		Message: fmt.Sprintf("APIServer panic'd: %v", what),
+	}
+	e.mu.Unlock()
+	e.write(auditinternal.StagePanic)
+}
+
 func (e *Entry) complete(status int) {
 	e.mu.Lock()
-	e.event.ResponseStatus = &metav1.Status{Code: int32(status)}
-	if e.body != nil {
-		e.event.RequestObject = e.body.object()
+	if e.event.ResponseStatus == nil || e.event.ResponseStatus.Code != int32(status) {
+		e.event.ResponseStatus = &metav1.Status{Code: int32(status)}
+	}
+	if e.body != nil && e.event.RequestObject == nil {
+		e.event.RequestObject = e.body.object(e.json)
 	}
 	e.mu.Unlock()
 	e.write(auditinternal.StageResponseComplete)
 }
 
-// write writes the event as it stands, unless the policy leaves the stage out.
-func (e *Entry) write(stage auditinternal.Stage) {
+// write hands the event out as it stands, unless the policy leaves the stage out.
+// It is false where a strict destination did not take it.
+func (e *Entry) write(stage auditinternal.Stage) bool {
 	for _, s := range e.config.OmitStages {
 		if s == stage {
-			return
+			return true
 		}
 	}
 	e.mu.Lock()
-	ev := e.event
+	ev := e.event.DeepCopy() // batches outlive the request, which goes on
 	e.mu.Unlock()
-	ev.Stage, ev.StageTimestamp = auditv1.Stage(stage), metav1.NewMicroTime(e.log.now())
+	ev.Stage, ev.StageTimestamp = stage, metav1.NewMicroTime(e.log.now())
+	if stage == auditinternal.StageRequestReceived {
+		ev.StageTimestamp = ev.RequestReceivedTimestamp
+	}
 	if ac := upstream.AuditContextFrom(e.ctx); ac != nil {
 		ev.Annotations = ac.GetEventAnnotations()
 	}
-	line, err := json.Marshal(ev)
-	if err == nil {
-		err = e.log.file.write(append(line, '\n'))
+	upstream.ObserveEvent(e.ctx)
+	taken := true
+	for _, t := range e.log.targets {
+		if !t.ProcessEvents(ev) && t.strict {
+			taken = false
+		}
 	}
-	if err != nil {
-		e.log.lose(err)
-	}
+	return taken
 }
 
 // lose counts, and tells at most once a minute: a full disk must not fill the log too.
@@ -318,12 +618,12 @@ func (c *captured) Read(p []byte) (int, error) {
 func (c *captured) Close() error { return c.inner.Close() }
 
 // object is the body if it is JSON; of others the size is told.
-func (c *captured) object() *runtime.Unknown {
+func (c *captured) object(asJSON func([]byte) *runtime.Unknown) *runtime.Unknown {
 	if c.kept.Len() == 0 {
 		return nil
 	}
-	if json.Valid(c.kept.Bytes()) {
-		return &runtime.Unknown{Raw: bytes.Clone(c.kept.Bytes()), ContentType: runtime.ContentTypeJSON}
+	if o := asJSON(c.kept.Bytes()); o != nil {
+		return o
 	}
 	mediaType, _, _ := mime.ParseMediaType(c.mediaType)
 	note, err := json.Marshal(map[string]any{"contentType": mediaType, "bytes": c.kept.Len()})

@@ -3,15 +3,21 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	upstream "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -55,7 +61,14 @@ func ask(t *testing.T, l *Log, method, path, body string, status int) {
 	if strings.HasPrefix(path, "/api/v1/") {
 		info.IsResourceRequest, info.Verb, info.APIVersion, info.Resource, info.Namespace, info.Name = true, "update", "v1", "secrets", "ns", "s"
 	}
-	ctx, end := l.Begin(t.Context(), req, info, &user.DefaultInfo{Name: "jane", Groups: []string{"dev"}})
+	answer := http.Header{}
+	ctx, end, err := l.Begin(Identify(t.Context(), req, answer), req, info, &user.DefaultInfo{Name: "jane", Groups: []string{"dev"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Get("Audit-ID") == "" {
+		t.Error("the answer has no Audit-ID")
+	}
 	upstream.AddAuditAnnotation(ctx, "a/b", "c")
 	if got, _ := io.ReadAll(req.Body); string(got) != body {
 		t.Errorf("the server reads %q", got)
@@ -146,5 +159,171 @@ func TestAFullDiskDoesNotStopRequests(t *testing.T) {
 	ask(t, l, "PUT", "/api/v1/namespaces/ns/secrets/s", "{}", 200)
 	if l.Lost() != 1 {
 		t.Errorf("%d lost", l.Lost())
+	}
+}
+
+func policyOf(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func begin(t *testing.T, l *Log) (*Entry, func(int), error) {
+	t.Helper()
+	req := httptest.NewRequest("POST", "/api/v1/namespaces/ns/configmaps", strings.NewReader("{}"))
+	info := &genericrequest.RequestInfo{Path: req.URL.Path, Verb: "create", IsResourceRequest: true, APIVersion: "v1", Resource: "configmaps", Namespace: "ns"}
+	ctx, end, err := l.Begin(t.Context(), req, info, &user.DefaultInfo{Name: "jane"})
+	return From(ctx), end, err
+}
+
+func TestARefusalIsRecordedWithItsWords(t *testing.T) {
+	l, read := open(t, Config{})
+	e, end, err := begin(t, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Status(&metav1.Status{Status: "Failure", Code: 403, Reason: "Forbidden", Message: "jane may not"})
+	end(403)
+	got := read()[0]
+	if got.ResponseStatus.Message != "jane may not" || got.ResponseStatus.Reason != "Forbidden" || got.ResponseObject != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestManagedFieldsAreLeftOutWhereThePolicySaysSo(t *testing.T) {
+	l, read := open(t, Config{PolicyFile: policyOf(t, "omitManagedFields: true\nomitStages: [RequestReceived]\nrules: [{level: RequestResponse}]\n")})
+	e, end, err := begin(t, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Request([]byte(`{"metadata":{"name":"x","managedFields":[1]},"n":12345678901234567890}`))
+	e.Response([]byte(`{"items":[{"metadata":{"managedFields":[1]}}],"rows":[{"object":{"metadata":{"managedFields":[2]}}}]}`))
+	e.About(&metav1.ObjectMeta{Name: "x", UID: "u"})
+	end(201)
+	got := read()[0]
+	if text := string(got.RequestObject.Raw); strings.Contains(text, "managedFields") || !strings.Contains(text, "12345678901234567890") {
+		t.Errorf("request %s", text)
+	}
+	if text := string(got.ResponseObject.Raw); strings.Contains(text, "managedFields") {
+		t.Errorf("response %s", text)
+	}
+	if got.ObjectRef.Name != "x" || got.ObjectRef.UID != "u" {
+		t.Errorf("about %+v", got.ObjectRef)
+	}
+}
+
+func TestANewPolicyIsTakenOnAndABrokenOneIsNot(t *testing.T) {
+	file := policyOf(t, "rules: [{level: None}]\n")
+	l, read := open(t, Config{PolicyFile: file})
+	say := func() {
+		t.Helper()
+		_, end, err := begin(t, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(200)
+	}
+	say()
+	for text, want := range map[string]bool{"rules: [{level: Loud}]\n": false, "omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n": true} {
+		if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Reload(t.Context()); (err == nil) != want {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	say()
+	if n := len(read()); n != 1 {
+		t.Errorf("%d events", n)
+	}
+}
+
+func TestAStrictLogRefusesWhatItCannotWrite(t *testing.T) {
+	l, _ := open(t, Config{File: "/dev/full", FileTarget: Target{Mode: BlockingStrict}, PolicyFile: policyOf(t, "rules: [{level: Metadata}]\n")})
+	if _, _, err := begin(t, l); !errors.Is(err, ErrNotWritten) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAPanicIsTheLastEvent(t *testing.T) {
+	l, read := open(t, Config{})
+	e, _, err := begin(t, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Panicked("boom")
+	if got := read(); len(got) != 1 || got[0].Stage != auditv1.StagePanic || !strings.Contains(got[0].ResponseStatus.Message, "boom") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// receiver is an audit webhook that refuses the first request.
+func receiver(t *testing.T) (kubeconfig string, events <-chan auditv1.Event) {
+	t.Helper()
+	got := make(chan auditv1.Event, 100)
+	var refused atomic.Bool
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !refused.Swap(true) {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		var list auditv1.EventList
+		if err := json.NewDecoder(r.Body).Decode(&list); err != nil {
+			t.Error(err)
+		}
+		for _, e := range list.Items {
+			got <- e
+		}
+	}))
+	t.Cleanup(hook.Close)
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.crt")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig = filepath.Join(dir, "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: %s, certificate-authority: %s}}]\nusers: [{name: u}]\ncontexts: [{name: c, context: {cluster: h, user: u}}]\ncurrent-context: c\n", hook.URL, ca)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig, got
+}
+
+func TestAWebhookGetsEventsAlsoAfterItFailedAndLargeOnesWithoutBodies(t *testing.T) {
+	kubeconfig, events := receiver(t)
+	l, err := Open(Config{
+		WebhookFile: kubeconfig, InitialBackoff: time.Millisecond,
+		WebhookTarget: Target{BatchEvents: 2, BatchWait: time.Millisecond, MaxEventBytes: 2000},
+		PolicyFile:    policyOf(t, "omitStages: [RequestReceived]\nrules: [{level: RequestResponse}]\n"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{10, 5000} {
+		e, end, err := begin(t, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Response([]byte(`{"x":"` + strings.Repeat("y", size) + `"}`))
+		end(201)
+	}
+	if err := l.Close(); err != nil { // hands over what is buffered
+		t.Fatal(err)
+	}
+	small, large := <-events, <-events
+	if small.ResponseObject == nil {
+		small, large = large, small
+	}
+	if small.ResponseObject == nil || large.ResponseObject != nil || large.Annotations["audit.k8s.io/truncated"] != "true" {
+		t.Errorf("%+v\n%+v", small, large)
 	}
 }

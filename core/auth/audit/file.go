@@ -17,6 +17,7 @@ type rotating struct {
 	path     string
 	maxBytes int64
 	maxFiles int
+	maxAge   time.Duration // 0 = for ever
 	now      func() time.Time
 
 	mu   sync.Mutex
@@ -24,11 +25,11 @@ type rotating struct {
 	size int64
 }
 
-func openRotating(path string, maxBytes int64, maxFiles int, now func() time.Time) (*rotating, error) {
+func openRotating(path string, maxBytes int64, maxFiles int, maxAge time.Duration, now func() time.Time) (*rotating, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the audit log: %w", err)
 	}
-	r := &rotating{path: path, maxBytes: maxBytes, maxFiles: maxFiles, now: now}
+	r := &rotating{path: path, maxBytes: maxBytes, maxFiles: maxFiles, maxAge: maxAge, now: now}
 	return r, r.open()
 }
 
@@ -64,7 +65,7 @@ func (r *rotating) write(line []byte) error {
 
 // rotate goes on with the full file where it cannot be put aside.
 func (r *rotating) rotate() error {
-	if err := os.Rename(r.path, r.aside(r.now().UTC().Format("20060102T150405.000000000"))); err != nil {
+	if err := os.Rename(r.path, r.aside(r.now().UTC().Format(stamp))); err != nil {
 		return fmt.Errorf("put the full audit log aside: %w", err)
 	}
 	old := r.file
@@ -74,9 +75,12 @@ func (r *rotating) rotate() error {
 	return errors.Join(old.Close(), r.prune())
 }
 
-func (r *rotating) aside(stamp string) string {
+// stamp is the time in a name; names sort by it.
+const stamp = "20060102T150405.000000000"
+
+func (r *rotating) aside(at string) string {
 	ext := filepath.Ext(r.path)
-	return strings.TrimSuffix(r.path, ext) + "-" + stamp + ext
+	return strings.TrimSuffix(r.path, ext) + "-" + at + ext
 }
 
 // prune removes the oldest; their names sort by time.
@@ -87,7 +91,8 @@ func (r *rotating) prune() error {
 	}
 	slices.Sort(old)
 	var errs []error
-	for len(old) > r.maxFiles {
+	oldest := r.aside(r.now().Add(-r.maxAge).UTC().Format(stamp))
+	for len(old) > r.maxFiles || r.maxAge > 0 && len(old) > 0 && old[0] < oldest {
 		errs = append(errs, os.Remove(old[0]))
 		old = old[1:]
 	}

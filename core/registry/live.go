@@ -59,6 +59,9 @@ func pathSegment(what, s string) error {
 
 // item decodes a stored key.
 func (r *Registry) item(kv store.KV) (*watchcache.Item, error) {
+	if kv.Unreadable != nil {
+		return nil, apierrors.NewInternalError(kv.Unreadable)
+	}
 	obj, lbl, fld, err := r.decode(kv.Key, kv.Value, kv.ModRevision)
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s: %w", kv.Key, err))

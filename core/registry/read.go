@@ -79,7 +79,12 @@ func (r *Registry) read(ctx context.Context, key, resourceVersion string) (*watc
 	if err := r.notOlderThan(ctx, revision); err != nil {
 		return nil, err
 	}
-	item, _, _ := r.cached.Get(key)
+	item, _, ok := r.cached.Get(key)
+	if !ok {
+		if err := r.cached.Unreadable(key); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+	}
 	return item, nil
 }
 
@@ -245,7 +250,18 @@ func (r *Registry) List(ctx context.Context, req *Request, o ListOptions) (ListR
 	if err != nil {
 		return ListResult{}, err
 	}
+	if err := r.unreadable(where); err != nil {
+		return ListResult{}, err
+	}
 	return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, Limit: int(limit), Match: where.match}), r)
+}
+
+// unreadable fails an answer that would be without an object that cannot be decrypted.
+func (r *Registry) unreadable(where selection) error {
+	if err := r.cached.Unreadable(where.prefix); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return nil
 }
 
 // page makes a page of what the cache found, with the token that leads on.
@@ -292,6 +308,9 @@ func (r *Registry) listOn(ctx context.Context, where selection, o ListOptions) (
 		if _, err := r.fresh(ctx); err != nil {
 			return ListResult{}, err
 		}
+		if err := r.unreadable(where); err != nil {
+			return ListResult{}, err
+		}
 		return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, From: from, Limit: int(o.Limit), Match: where.match}), r)
 	}
 	result, err := r.listAt(ctx, where, o, revision, from)
@@ -310,6 +329,9 @@ func (r *Registry) listOn(ctx context.Context, where selection, o ListOptions) (
 // listAt lists the state at exactly revision, from the cache where it still
 // has it and else from the store.
 func (r *Registry) listAt(ctx context.Context, where selection, o ListOptions, revision int64, from string) (ListResult, error) {
+	if err := r.unreadable(where); err != nil {
+		return ListResult{}, err
+	}
 	l, err := r.cached.ListAt(revision, watchcache.ListOptions{Prefix: where.prefix, From: from, Limit: int(o.Limit), Match: where.match})
 	if err == nil {
 		return where.page(l, r)

@@ -46,6 +46,11 @@ func (r *Registry) Watch(ctx context.Context, req *Request, o ListOptions) (*Wat
 	} else if err := r.notOlderThan(ctx, 0); err != nil {
 		return nil, err
 	}
+	if options.SendInitial {
+		if err := r.unreadable(where); err != nil {
+			return nil, err
+		}
+	}
 	w, err := r.cached.Watch(ctx, options)
 	if errors.Is(err, watchcache.ErrTooOld) {
 		return nil, r.tooOld(revision)

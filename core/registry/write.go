@@ -98,7 +98,15 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 	if same, err := unchanged(obj, old); err != nil {
 		return Result{}, err
 	} else if same {
-		return Result{Object: old}, errUnsure
+		// Written with another key, or in the clear: what changes nothing is how it
+		// is asked to be written with the present one.
+		stale, err := store.Stale(ctx, w.r.cfg.Store, w.key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return Result{}, w.r.storeError(err, "update", w.req.Name)
+		}
+		if !stale || w.opts.dryRun {
+			return Result{Object: old}, errUnsure
+		}
 	}
 	result, err := w.store(ctx, obj, l.item.Revision)
 	stored = err == nil && !w.opts.dryRun

@@ -21,6 +21,9 @@ type KV struct {
 	ModRevision int64 // revision of the last write of this key
 	CreateRev   int64 // revision at which the key came to be
 	LeaseID     int64 // 0 = the key does not expire
+	// Unreadable says why Value is missing where it cannot be decrypted. Only lists
+	// and watches have it; Get fails instead.
+	Unreadable error
 }
 
 // Page is one answer to List: the items in key order, all as of Revision.
@@ -110,6 +113,20 @@ func WatchLean(ctx context.Context, s Store, prefix string, from int64) (Watcher
 		return lean.WatchLean(ctx, prefix, from)
 	}
 	return s.Watch(ctx, prefix, from)
+}
+
+// Rewriter is an optional power of a Store that encrypts: which values would be
+// written otherwise today, with another key or in the clear.
+type Rewriter interface {
+	Stale(ctx context.Context, key string) (bool, error)
+}
+
+// Stale says whether a write that changes nothing should be done all the same.
+func Stale(ctx context.Context, s Store, key string) (bool, error) {
+	if r, ok := s.(Rewriter); ok {
+		return r.Stale(ctx, key)
+	}
+	return false, nil
 }
 
 // ErrNotFound: the key does not exist.

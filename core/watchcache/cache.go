@@ -32,6 +32,7 @@ type Cache struct {
 	stopped   bool
 	toLoad    []*Resource // registered while the cache runs
 	loadSoon  chan struct{}
+	reread    chan struct{} // see Reread
 	resources atomic.Pointer[routes]
 
 	ready     chan struct{}
@@ -58,7 +59,7 @@ func New(cfg Config) (*Cache, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Cache{cfg: cfg, log: cfg.Logger, ready: make(chan struct{}), loadSoon: make(chan struct{}, 1)}
+	c := &Cache{cfg: cfg, log: cfg.Logger, ready: make(chan struct{}), loadSoon: make(chan struct{}, 1), reread: make(chan struct{}, 1)}
 	c.encoded.limit = cfg.EncodedBytes
 	c.waiting.ask = make(chan struct{}, 1)
 	c.fresh.ask, c.fresh.back = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -110,6 +111,20 @@ func (c *Cache) Unregister(r *Resource) {
 	r.end()
 }
 
+// errReread: see Reread.
+var errReread = errors.New("values that could not be decrypted may be readable now")
+
+// Reread loads everything anew if there is a value that could not be decrypted:
+// the store may have got the key for it.
+func (c *Cache) Reread() {
+	for _, r := range c.resources.Load().list {
+		if r.unreadable.any.Load() {
+			notify(c.reread)
+			return
+		}
+	}
+}
+
 // Ready is closed once every resource registered before Run is loaded.
 func (c *Cache) Ready() <-chan struct{} { return c.ready }
 
@@ -136,8 +151,8 @@ func (c *Cache) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, store.ErrCompacted) || errors.Is(err, errWentBack) {
-			c.log.Warn("the store has forgotten where the watch cache was; loading everything anew", "error", err, "revision", c.Revision())
+		if errors.Is(err, store.ErrCompacted) || errors.Is(err, errWentBack) || errors.Is(err, errReread) {
+			c.log.Warn("the watch cache loads everything anew", "error", err, "revision", c.Revision())
 			c.metrics.reloads.Inc()
 			c.revision.Store(0)
 			continue
@@ -180,6 +195,8 @@ func (c *Cache) session(ctx context.Context, working func()) error {
 			working()
 		case <-c.fresh.back:
 			return errWentBack
+		case <-c.reread:
+			return errReread
 		}
 	}
 }
@@ -191,12 +208,16 @@ func (c *Cache) load(ctx context.Context) error {
 	c.toLoad = nil
 	c.mu.Unlock()
 	loaded := make(map[*Resource][]*Item, len(table.list))
+	for _, r := range table.list {
+		r.unreadable.begin()
+	}
 	rev, err := c.listAll(ctx, c.cfg.Prefix, func(kv store.KV) *Resource { return table.find(kv.Key) }, loaded)
 	if err != nil {
 		return err
 	}
 	for _, r := range table.list {
 		r.replace(loaded[r], rev)
+		r.unreadable.end()
 	}
 	c.publish(rev)
 	c.readyOnce.Do(func() { close(c.ready) })

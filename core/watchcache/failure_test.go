@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -251,5 +252,33 @@ func TestStoppedCacheSaysSo(t *testing.T) {
 	}
 	if _, err := c.Register("/registry/others/", decode); !errors.Is(err, watchcache.ErrStopped) {
 		t.Errorf("register: got %v, want ErrStopped", err)
+	}
+}
+
+func TestWhatCannotBeDecryptedIsToldUntilItCanBe(t *testing.T) {
+	w := newWorld(t)
+	c, things := w.cache(watchcache.Config{})
+	key := things.Prefix() + "ns/sealed"
+	w.put(key, []byte("k8s:enc:aesgcm:v1:k:xxx"))
+	w.fresh(c)
+	if err := things.Unreadable(things.Prefix()); err == nil || !strings.Contains(err.Error(), key) {
+		t.Errorf("error %v", err)
+	}
+	if err := things.Unreadable(things.Prefix() + "other/"); err != nil {
+		t.Errorf("another namespace: %v", err)
+	}
+	// As after a new configuration: everything is read again, and it still cannot be.
+	c.Reread()
+	w.fresh(c)
+	if err := things.Unreadable(things.Prefix()); err == nil {
+		t.Error("forgotten")
+	}
+	w.put(key, value("sealed", "red", ""))
+	w.fresh(c)
+	if err := things.Unreadable(things.Prefix()); err != nil {
+		t.Errorf("after it was written again: %v", err)
+	}
+	if _, _, ok := things.Get(key); !ok {
+		t.Error("it is not there")
 	}
 }

@@ -1,11 +1,14 @@
 package watchcache
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/btree"
@@ -40,6 +43,8 @@ type Resource struct {
 	epoch     int // of the history; a watcher of an earlier one has to start again
 	watchers  watcherIndex
 	snapshots []*snapshot
+
+	unreadable unreadable
 }
 
 // snapshot is the state as it was from revision low to revision high at least.
@@ -101,6 +106,15 @@ func (r *Resource) end() {
 
 // item decodes one value; nil where that fails, which is told and counted.
 func (r *Resource) item(kv store.KV) *Item {
+	if kv.Unreadable == nil && bytes.HasPrefix(kv.Value, encrypted) {
+		kv.Unreadable = fmt.Errorf("unable to transform key %q: the value is encrypted, and no encryption configuration says how", kv.Key)
+	}
+	r.unreadable.note(kv.Key, kv.Unreadable)
+	if kv.Unreadable != nil {
+		r.cache.metrics.undecodable.WithLabelValues(r.prefix).Inc()
+		r.cache.log.Error("a stored object cannot be decrypted; lists of its resource fail until it can be", "key", kv.Key, "revision", kv.ModRevision, "error", kv.Unreadable)
+		return nil
+	}
 	o, l, f, err := r.decode(kv.Key, kv.Value, kv.ModRevision)
 	if err != nil {
 		r.cache.metrics.undecodable.WithLabelValues(r.prefix).Inc()
@@ -110,6 +124,73 @@ func (r *Resource) item(kv store.KV) *Item {
 	}
 	o.SetHolder(&r.cache.encoded)
 	return &Item{Key: kv.Key, Revision: kv.ModRevision, Object: o, Labels: l, Fields: f, size: len(kv.Value)}
+}
+
+// encrypted begins every value that upstream's encryption at rest wrote.
+var encrypted = []byte("k8s:enc:")
+
+// Unreadable is the error of some stored object below prefix that cannot be
+// decrypted, or nil. An answer without it would look whole and not be.
+func (r *Resource) Unreadable(prefix string) error { return r.unreadable.below(prefix) }
+
+// unreadable are the keys whose newest value cannot be decrypted.
+type unreadable struct {
+	any   atomic.Bool // keys is not empty; spares the lock, as nearly always
+	mu    sync.Mutex
+	keys  map[string]unreadableKey
+	round int // of loading everything
+}
+
+type unreadableKey struct {
+	why   error
+	round int
+}
+
+func (u *unreadable) note(key string, err error) {
+	if err == nil && !u.any.Load() {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err == nil {
+		delete(u.keys, key)
+	} else {
+		if u.keys == nil {
+			u.keys = map[string]unreadableKey{}
+		}
+		u.keys[key] = unreadableKey{err, u.round}
+	}
+	u.any.Store(len(u.keys) > 0)
+}
+
+// begin starts a round of loading everything; keys that were noted before it and
+// are not noted in it again are forgotten by end.
+func (u *unreadable) begin() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.round++
+}
+
+func (u *unreadable) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.keys, func(_ string, k unreadableKey) bool { return k.round < u.round })
+	u.any.Store(len(u.keys) > 0)
+}
+
+func (u *unreadable) below(prefix string) error {
+	if !u.any.Load() {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	first := ""
+	for key := range u.keys {
+		if strings.HasPrefix(key, prefix) && (first == "" || key < first) {
+			first = key
+		}
+	}
+	return u.keys[first].why
 }
 
 // replace makes items, a list as of rev, the whole state. The history begins
@@ -213,6 +294,7 @@ func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 	var prev *Item
 	switch {
 	case e.Type == store.Delete:
+		r.unreadable.note(e.KV.Key, nil)
 		old, ok := r.state.Delete(&Item{Key: e.KV.Key})
 		if !ok {
 			return // it never could be decoded

@@ -221,6 +221,9 @@ func (s *server) build(ctx context.Context) (err error) {
 		return err
 	}
 	s.keepEvents(contract)
+	if err := s.encrypt(contract); err != nil {
+		return err
+	}
 	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: s.o.Logger, Metrics: s.metrics}); err != nil {
 		return err
 	}

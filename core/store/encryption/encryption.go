@@ -1,0 +1,226 @@
+// Package encryption is a store that keeps values encrypted in another one, as an
+// EncryptionConfiguration of apiserver.config.k8s.io says.
+//
+// Values have upstream's prefixes ("k8s:enc:aesgcm:v1:key1:") and are bound to
+// their keys, so that what is written here is read by an upstream Kubernetes with
+// the same configuration, and the other way round. Readers of the store never see
+// a ciphertext: a value that cannot be decrypted is an error that names its key,
+// and in lists and watches an item that says so, never a missing one.
+package encryption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/wasmplane/wasmplane/core/store"
+)
+
+// Config of a store.
+type Config struct {
+	// Store holds the values as they are written.
+	Store store.Store
+	// File is the EncryptionConfiguration.
+	File string
+	// Resource names the resource of a key; false: its value is never encrypted.
+	Resource func(key string) (schema.GroupResource, bool)
+	Log      *slog.Logger
+}
+
+// Store implements store.Store, store.LeanStore and store.Rewriter.
+type Store struct {
+	cfg     Config
+	current atomic.Pointer[transformers]
+}
+
+var (
+	_ store.LeanStore = (*Store)(nil)
+	_ store.Rewriter  = (*Store)(nil)
+)
+
+// New reads the file. One that is wrong is an error: starting without would write
+// secrets in the clear.
+func New(cfg Config) (*Store, error) {
+	switch {
+	case cfg.Store == nil:
+		return nil, errors.New("encryption: Config.Store is missing")
+	case cfg.Resource == nil:
+		return nil, errors.New("encryption: Config.Resource is missing")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{cfg: cfg}
+	return s, s.load()
+}
+
+// Reload takes the file on as it is now. What is written from then on is written
+// with its first keys; what was written before is read with the keys that it has.
+func (s *Store) Reload(context.Context) error { return s.load() }
+
+func (s *Store) load() error {
+	t, err := load(s.cfg.File)
+	if err != nil {
+		return err
+	}
+	s.current.Store(&t)
+	return nil
+}
+
+// of is the transformer of a key; nil where the value is as it is.
+func (s *Store) of(key string) value.Transformer {
+	gr, ok := s.cfg.Resource(key)
+	if !ok {
+		return nil
+	}
+	if t := s.current.Load().of(gr); t != nil {
+		return t
+	}
+	return plain
+}
+
+// plain refuses what is encrypted where nothing says how.
+var plain = identity.NewEncryptCheckTransformer()
+
+// open decrypts in place. stale: the value should be written again.
+func (s *Store) open(ctx context.Context, kv *store.KV) (stale bool, err error) {
+	t := s.of(kv.Key)
+	if t == nil || kv.Value == nil {
+		return false, nil
+	}
+	clear, stale, err := t.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+	if err != nil {
+		// Upstream's words, and what to do.
+		return false, fmt.Errorf("unable to transform key %q: %w; the encryption configuration %s lacks the key that it was written with", kv.Key, err, s.cfg.File)
+	}
+	kv.Value = clear
+	return stale, nil
+}
+
+// mark is open for lists and watches, which go on.
+func (s *Store) mark(ctx context.Context, kv *store.KV) {
+	if _, err := s.open(ctx, kv); err != nil {
+		kv.Value, kv.Unreadable = nil, err
+	}
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
+	kv, err := s.cfg.Store.Get(ctx, key)
+	if err != nil {
+		return kv, err
+	}
+	if _, err := s.open(ctx, &kv); err != nil {
+		return store.KV{}, err
+	}
+	return kv, nil
+}
+
+// Stale implements store.Rewriter: whether a value would be written otherwise today.
+func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
+	if t := s.of(key); t == nil {
+		return false, nil
+	}
+	kv, err := s.cfg.Store.Get(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	return s.open(ctx, &kv)
+}
+
+// Put implements store.Store.
+func (s *Store) Put(ctx context.Context, key string, v []byte, expect int64, ttl time.Duration) (int64, error) {
+	if t := s.of(key); t != nil {
+		sealed, err := t.TransformToStorage(ctx, v, value.DefaultContext(key))
+		if err != nil {
+			return 0, fmt.Errorf("encrypt %s: %w", key, err)
+		}
+		v = sealed
+	}
+	revision, err := s.cfg.Store.Put(ctx, key, v, expect, ttl)
+	return revision, s.conflict(ctx, err)
+}
+
+// Delete implements store.Store.
+func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	revision, err := s.cfg.Store.Delete(ctx, key, expect)
+	return revision, s.conflict(ctx, err)
+}
+
+// conflict decrypts what was found instead of what was expected.
+func (s *Store) conflict(ctx context.Context, err error) error {
+	var found *store.ConflictError
+	if !errors.As(err, &found) || found.Current.ModRevision == 0 {
+		return err
+	}
+	if _, openErr := s.open(ctx, &found.Current); openErr != nil {
+		return openErr
+	}
+	return err
+}
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, prefix string, o store.ListOptions) (store.Page, error) {
+	page, err := s.cfg.Store.List(ctx, prefix, o)
+	for i := range page.Items {
+		s.mark(ctx, &page.Items[i])
+	}
+	return page, err
+}
+
+// Watch implements store.Store.
+func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	w, err := s.cfg.Store.Watch(ctx, prefix, from)
+	return s.watch(ctx, w, err)
+}
+
+// WatchLean implements store.LeanStore.
+func (s *Store) WatchLean(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	w, err := store.WatchLean(ctx, s.cfg.Store, prefix, from)
+	return s.watch(ctx, w, err)
+}
+
+func (s *Store) watch(ctx context.Context, inner store.Watcher, err error) (store.Watcher, error) {
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{Watcher: inner, batches: make(chan store.Batch, 16)}
+	go func() { // ends with the inner watch, which ends with ctx
+		defer close(w.batches)
+		for b := range inner.Batches() {
+			for i := range b.Events {
+				s.mark(ctx, &b.Events[i].KV)
+				s.mark(ctx, &b.Events[i].Prev)
+			}
+			select {
+			case w.batches <- b:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return w, nil
+}
+
+type watcher struct {
+	store.Watcher
+	batches chan store.Batch
+}
+
+// Batches implements store.Watcher.
+func (w *watcher) Batches() <-chan store.Batch { return w.batches }
+
+// Revision implements store.Store.
+func (s *Store) Revision(ctx context.Context) (int64, error) { return s.cfg.Store.Revision(ctx) }
+
+// Compact implements store.Store.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	return s.cfg.Store.Compact(ctx, revision)
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
+	"github.com/wasmplane/wasmplane/plugins/foreign/opa"
 	"github.com/wasmplane/wasmplane/plugins/foreign/wapc"
 	"github.com/wasmplane/wasmplane/plugins/foreign/wasicmd"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
@@ -113,7 +114,10 @@ func Load(ctx context.Context, cfg Config, a manifest.ABI, wasm []byte, e manife
 	loaders := map[manifest.ABI]func(context.Context) (*point.Version, error){
 		manifest.KubewardenWaPC: l.wapc,
 		manifest.KubewardenWASI: l.wasi,
+		manifest.OPA:            l.rego,
+		manifest.Gatekeeper:     l.rego,
 	}
+	l.abi = a
 	one, ok := loaders[a]
 	if !ok {
 		return nil, fmt.Errorf("abi: %s is not known here", a)
@@ -128,6 +132,7 @@ type load struct {
 	entry    *manifest.Entry
 	settings []byte
 	metadata *kubewarden.Metadata
+	abi      manifest.ABI
 }
 
 func (l *load) compile(ctx context.Context, a *host.ABI) (*host.Module, error) {
@@ -182,4 +187,24 @@ func (l *load) wasi(ctx context.Context) (*point.Version, error) {
 	}
 	g, err := wasicmd.New(ctx, mod, wasicmd.Config{Settings: l.settings, Points: pointsOf(m)})
 	return l.version(m, mod, g, err)
+}
+
+func (l *load) rego(ctx context.Context) (*point.Version, error) {
+	m, err := l.metadata.Manifest(l.entry)
+	if err != nil {
+		return nil, err
+	}
+	cfg := opa.Config{
+		Settings: l.settings, Gatekeeper: l.abi == manifest.Gatekeeper, Entrypoint: l.entry.Entrypoint,
+		Points: pointsOf(m), Grants: l.entry.Grants,
+	}
+	if cfg.Gatekeeper && len(l.entry.Grants.Read) > 0 {
+		cfg.Inventory = newInventory(l.Functions, l.entry, l.metadata).read
+	}
+	p := opa.New(cfg)
+	mod, err := l.compile(ctx, p.ABI())
+	if err != nil {
+		return nil, err
+	}
+	return l.version(m, mod, p, p.Load(ctx, mod))
 }

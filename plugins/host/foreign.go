@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -250,7 +251,22 @@ func (in *Instance) account(ctx context.Context, budget int64, allowed time.Dura
 		in.out.flush()
 		u = Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: in.memory.Size(), Duration: time.Since(start)}
 	}()
-	return u, f()
+	return u, in.contain(f)
+}
+
+// contain makes a fault of what ends the guest while the host works for it
+// between two of its functions: a charge that it cannot pay.
+func (in *Instance) contain(f func() error) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *stop:
+			err = in.module.fault(r)
+		default:
+			panic(r)
+		}
+	}()
+	return f()
 }
 
 // nested is how many exports may run inside of one another: an import may call
@@ -422,4 +438,51 @@ func (in *Instance) Guard(what string, f func()) {
 		}
 	}()
 	f()
+}
+
+// CString is the text from an address up to a zero byte, for an import; where
+// there is none before the memory ends, or before the limit of an answer, the guest ends.
+func (in *Instance) CString(at uint32) []byte {
+	b, err := in.cstring(at)
+	if err != nil {
+		in.Abort(err)
+	}
+	return b
+}
+
+// ReadCString is CString outside of an import.
+func (in *Instance) ReadCString(at uint32) ([]byte, error) { return in.cstring(at) }
+
+func (in *Instance) cstring(at uint32) ([]byte, error) {
+	size := in.memory.Size()
+	room := int64(size) - int64(at)
+	if room <= 0 {
+		return nil, in.badPointer("it", at, 1)
+	}
+	limit := in.module.opts.Limits.Output
+	b, _ := in.memory.Read(at, uint32(min(room, limit+1)))
+	n := bytes.IndexByte(b, 0)
+	switch {
+	case n >= 0:
+		in.charge(int64(n) / 4)
+		return b[:n:n], nil
+	case room > limit:
+		return nil, &Fault{Plugin: in.module.name, Kind: OutputSize, Detail: fmt.Sprintf("a text is longer than limits.output (%d bytes)", limit)}
+	}
+	return nil, in.badPointer("it", at, uint32(room))
+}
+
+// Ensure grows the memory until it has n bytes; false where the limit forbids it.
+func (in *Instance) Ensure(n uint64) bool {
+	have := uint64(in.memory.Size())
+	if n <= have {
+		return true
+	}
+	pages := (n - have + 1<<16 - 1) >> 16
+	if pages > 1<<16 {
+		return false
+	}
+	in.charge(int64(pages) * 1024)
+	_, ok := in.memory.Grow(uint32(pages))
+	return ok
 }

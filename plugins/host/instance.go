@@ -166,7 +166,7 @@ func (in *Instance) initialize(ctx context.Context) error {
 		if abi.Start == nil {
 			return nil
 		}
-		return abi.Start(in)
+		return in.contain(func() error { return abi.Start(in) })
 	}
 	if f := in.mod.ExportedFunction("_initialize"); f != nil {
 		if err := in.enter(ctx, f, nil); err != nil {

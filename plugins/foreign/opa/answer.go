@@ -1,0 +1,117 @@
+package opa
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/abi"
+)
+
+// result is one result of an evaluation.
+type result struct {
+	Result json.RawMessage `json:"result"`
+}
+
+// admission is an answer of an admission hook, as it is written.
+type admission struct {
+	Allowed          bool              `json:"allowed"`
+	Message          string            `json:"message,omitempty"`
+	Reason           string            `json:"reason,omitempty"`
+	Code             int32             `json:"code,omitempty"`
+	Patch            json.RawMessage   `json:"patch,omitempty"`
+	Warnings         []string          `json:"warnings,omitempty"`
+	AuditAnnotations map[string]string `json:"auditAnnotations,omitempty"`
+}
+
+// answer makes of what the rule says the answer that the hook gives.
+func (p *Policy) answer(dumped, request []byte, at abi.Point) ([]byte, error) {
+	var results []result
+	if err := json.Unmarshal(dumped, &results); err != nil {
+		return nil, fmt.Errorf("the policy's answer cannot be read: %w", err)
+	}
+	if p.cfg.Gatekeeper {
+		return violations(results)
+	}
+	if len(results) == 0 || results[0].Result == nil {
+		return nil, errors.New("the policy's rule is undefined for this request")
+	}
+	return reviewAnswer(results[0].Result, at)
+}
+
+// violations refuses where there is one.
+func violations(results []result) ([]byte, error) {
+	a := admission{Allowed: true}
+	if len(results) > 0 && results[0].Result != nil {
+		var found []struct {
+			Msg any `json:"msg"`
+		}
+		if err := json.Unmarshal(results[0].Result, &found); err != nil {
+			return nil, fmt.Errorf("the policy's answer is no set of violations: %w", err)
+		}
+		var texts []string
+		for _, v := range found {
+			switch m := v.Msg.(type) {
+			case string:
+				texts = append(texts, m)
+			case nil:
+				texts = append(texts, "a violation without a message")
+			default:
+				b, err := json.Marshal(m)
+				if err != nil {
+					return nil, err
+				}
+				texts = append(texts, string(b))
+			}
+		}
+		a.Allowed, a.Message = len(texts) == 0, strings.Join(texts, ", ")
+	}
+	return json.Marshal(a)
+}
+
+// reviewAnswer reads an AdmissionReview with a response.
+func reviewAnswer(review []byte, at abi.Point) ([]byte, error) {
+	var r struct {
+		Response *struct {
+			Allowed *bool `json:"allowed"`
+			Status  struct {
+				Message string `json:"message"`
+				Reason  string `json:"reason"`
+				Code    int32  `json:"code"`
+			} `json:"status"`
+			Patch            []byte            `json:"patch"`
+			PatchType        string            `json:"patchType"`
+			Warnings         []string          `json:"warnings"`
+			AuditAnnotations map[string]string `json:"auditAnnotations"`
+		} `json:"response"`
+	}
+	if err := json.Unmarshal(review, &r); err != nil {
+		return nil, fmt.Errorf("the policy's answer is no AdmissionReview: %w", err)
+	}
+	if r.Response == nil || r.Response.Allowed == nil {
+		return nil, errors.New("the policy's answer has no response.allowed")
+	}
+	v := r.Response
+	a := admission{Allowed: *v.Allowed, Warnings: v.Warnings, AuditAnnotations: v.AuditAnnotations}
+	if !a.Allowed {
+		a.Message, a.Reason = v.Status.Message, v.Status.Reason
+		if v.Status.Code >= 400 && v.Status.Code <= 599 {
+			a.Code = v.Status.Code
+		}
+		return json.Marshal(a)
+	}
+	if len(v.Patch) > 0 {
+		if v.PatchType != "" && v.PatchType != "JSONPatch" {
+			return nil, fmt.Errorf("the policy's answer has a patch of type %q: JSONPatch was expected", v.PatchType)
+		}
+		if at != abi.AdmissionMutate {
+			return json.Marshal(admission{Code: 500, Message: "the policy attempted to mutate the request, but it is configured not to mutate (points: [admission.mutate])"})
+		}
+		if !json.Valid(v.Patch) {
+			return nil, errors.New("the policy's patch is no JSON")
+		}
+		a.Patch = v.Patch
+	}
+	return json.Marshal(a)
+}

@@ -28,8 +28,9 @@ type PatchOp struct {
 // Patch applies operations to a JSON tree, which it may change, and returns the result.
 func (h *Hook) Patch(tree map[string]any, kind string, ops []PatchOp) (map[string]any, error) {
 	var doc any = tree
+	room := maxCopied
 	for i := range ops {
-		out, err := h.patchTree(doc, kind, &ops[i])
+		out, err := h.patchTree(doc, kind, &ops[i], &room)
 		if err != nil {
 			return nil, fmt.Errorf("patch[%d] (%s %s): %w", i, ops[i].Op, ops[i].Path, err)
 		}
@@ -119,7 +120,11 @@ func index(token string, length int, insert bool) (int, error) {
 
 var errMissing = errors.New("there is nothing at this path")
 
-func (h *Hook) patchTree(doc any, kind string, op *PatchOp) (any, error) {
+// maxCopied bounds how many values the copy operations of one patch may make: each
+// can double what is there, and a thousand of them would make more than there is memory.
+const maxCopied = 100_000
+
+func (h *Hook) patchTree(doc any, kind string, op *PatchOp, room *int) (any, error) {
 	tokens, err := h.pointer(op.Path, kind)
 	if err != nil {
 		return nil, err
@@ -153,11 +158,17 @@ func (h *Hook) patchTree(doc any, kind string, op *PatchOp) (any, error) {
 			return nil, err
 		}
 		if op.Op == "move" {
+			if len(from) < len(tokens) && slices.Equal(from, tokens[:len(from)]) {
+				return nil, fmt.Errorf("%s cannot be moved into itself", op.From)
+			}
 			if doc, err = setTree(doc, from, nil, "remove"); err != nil {
 				return nil, err
 			}
 		}
-		return setTree(doc, tokens, copyTree(value), "add")
+		if value, err = copyTree(value, room); err != nil {
+			return nil, err
+		}
+		return setTree(doc, tokens, value, "add")
 	}
 	return nil, errors.New("unknown operation: add, replace, remove, move, copy or test was expected")
 }
@@ -203,22 +214,29 @@ func Integers(v any) any {
 	return v
 }
 
-func copyTree(v any) any {
+func copyTree(v any, room *int) (out any, err error) {
+	if *room--; *room < 0 {
+		return nil, fmt.Errorf("the patch copies more than %d values", maxCopied)
+	}
 	switch x := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(x))
 		for k := range x {
-			out[k] = copyTree(x[k])
+			if out[k], err = copyTree(x[k], room); err != nil {
+				return nil, err
+			}
 		}
-		return out
+		return out, nil
 	case []any:
 		out := make([]any, len(x))
 		for i := range x {
-			out[i] = copyTree(x[i])
+			if out[i], err = copyTree(x[i], room); err != nil {
+				return nil, err
+			}
 		}
-		return out
+		return out, nil
 	}
-	return v
+	return v, nil
 }
 
 func getTree(v any, tokens []string) (any, error) {

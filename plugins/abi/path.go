@@ -1,9 +1,9 @@
 package abi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -103,8 +103,7 @@ func quotedKey(text string) (key, rest string, err error) {
 			if i+1 >= len(text) || text[i+1] != ']' {
 				return "", "", errors.New("a quoted key ends in \"]")
 			}
-			key, err = strconv.Unquote(text[:i+1])
-			if err != nil {
+			if err := json.Unmarshal([]byte(text[:i+1]), &key); err != nil {
 				return "", "", fmt.Errorf("%s is no quoted key", text[:i+1])
 			}
 			return key, text[i+2:], nil

@@ -98,7 +98,7 @@ func (s *scanner) chargeSized(out []byte, shift int) []byte {
 	if s.held {
 		scratch++
 	}
-	out = appendU32(append(out, opLocalTee), scratch)
+	out = appendU32(append(out, opLocalSet), scratch)
 	out = s.get(out)
 	out = append(appendU32(append(out, opLocalGet), scratch), opExtendI32U)
 	out = append(appendS64(append(out, opI64Const), int64(shift)), opI64ShrU)

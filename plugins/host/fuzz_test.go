@@ -16,8 +16,8 @@ import (
 func seeds(tb testing.TB) [][]byte {
 	tb.Helper()
 	var out [][]byte
-	for _, g := range hostileGuests {
-		out = append(out, assemble(tb, guest(g.source)))
+	for i := range hostileGuests {
+		out = append(out, assemble(tb, hostileGuests[i].module()))
 	}
 	for _, w := range workloads {
 		out = append(out, assemble(tb, "(module (memory (export \"memory\") 4) "+w+")"))

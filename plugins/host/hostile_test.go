@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -83,54 +84,237 @@ func itoa(i int) string {
 	return itoa(i/10) + itoa(i%10)
 }
 
-var hostileGuests = []struct {
+// hostile is one shape of a plugin that means no good, or that has lost its way.
+type hostile struct {
 	name, source string
-	want         host.Kind
-}{
-	{"endless loop", `(func $run (param i32 i32) (result i64) (loop $l (br $l)) unreachable)`, host.Fuel},
-	{"exponential chain without a loop", exponential(), host.Fuel},
-	{"deep recursion", `(func $r (param i32) (result i32) (i32.add (i32.const 1) (call $r (i32.add (local.get 0) (i32.const 1)))))
-		(func $run (param i32 i32) (result i64) (i64.extend_i32_u (call $r (i32.const 0))))`, host.StackDepth},
-	{"recursion through a table", `(table 1 funcref) (elem (i32.const 0) $r) (type $t (func (param i32) (result i32)))
-		(func $r (param i32) (result i32) (i32.add (i32.const 1) (call_indirect (type $t) (local.get 0) (i32.const 0))))
-		(func $run (param i32 i32) (result i64) (i64.extend_i32_u (call $r (i32.const 0))))`, host.StackDepth},
-	{"memory bomb", `(func $run (param i32 i32) (result i64) (loop $l (drop (memory.grow (i32.const 1))) (br $l)) unreachable)`, host.Fuel},
-	{"huge memory.fill, over and over", `(func $run (param i32 i32) (result i64)
-		(drop (memory.grow (i32.const 500)))
-		(loop $l (memory.fill (i32.const 0) (i32.const 7) (i32.const 30000000)) (br $l)) unreachable)`, host.Fuel},
-	{"huge memory.copy, over and over", `(func $run (param i32 i32) (result i64)
-		(drop (memory.grow (i32.const 500)))
-		(loop $l (memory.copy (i32.const 1) (i32.const 0) (i32.const 30000000)) (br $l)) unreachable)`, host.Fuel},
-	{"output flood", `(func $run (param i32 i32) (result i64) (i64.const 0x7fffffff))`, host.OutputSize},
-	{"answer outside of memory", `(func $run (param i32 i32) (result i64) (i64.const 0x7fffffff00000010))`, host.BadPointer},
-	{"out of bounds", `(func $run (param i32 i32) (result i64) (i64.load (i32.const -8)))`, host.Trap},
-	{"trap", `(func $run (param i32 i32) (result i64) unreachable)`, host.Trap},
-	{"divide by zero", `(func $run (param i32 i32) (result i64) (i64.div_u (i64.const 1) (i64.const 0)))`, host.Trap},
-	{"fill out of bounds", `(func $run (param i32 i32) (result i64) (memory.fill (i32.const 0) (i32.const 1) (i32.const -1)) (i64.const 0))`, host.Trap},
+	want         host.Kind // the fault that it ends in; "" = it answers, and answers what is right
+	imports      string
+	limits       host.Limits // zero fields: the suite's own
+	perCall      bool
+	funcs        map[string]host.Func
+	answer       string
 }
 
+const (
+	importsCall   = `(import "wasmplane" "call" (func $host (param i32 i32 i32 i32 i32 i32) (result i64)))`
+	importsRandom = `(import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))`
+	importsExit   = `(import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))`
+	importsWrite  = `(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))`
+	importsPoll   = `(import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))`
+	// named is a host function's name at address 0.
+	named = `(data (i32.const 0) "work") `
+)
+
+// forever makes a function that does something over and over.
+func forever(body string) string {
+	return `(func $run (param i32 i32) (result i64) (local $i i32) (loop $l ` + body + ` (br $l)) unreachable)`
+}
+
+// once makes a function that does something and has nothing to say.
+func once(body string) string {
+	return `(func $run (param i32 i32) (result i64) ` + body + ` (i64.const 0))`
+}
+
+// work are the host functions of the suite: one answers, one waits until it is
+// told to end, one does more than the plugin can pay for.
+var work = map[string]host.Func{"work": func(context.Context, []byte) ([]byte, error) { return []byte("done"), nil }}
+
+var waits = map[string]host.Func{"work": func(ctx context.Context, _ []byte) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}}
+
+var toils = map[string]host.Func{"work": func(ctx context.Context, _ []byte) ([]byte, error) {
+	for {
+		if err := host.Charge(ctx, 1000); err != nil {
+			return nil, err
+		}
+	}
+}}
+
+var hostileGuests = []hostile{
+	// Time.
+	{name: "endless loop", source: `(func $run (param i32 i32) (result i64) (loop $l (br $l)) unreachable)`, want: host.Fuel},
+	{name: "exponential chain without a loop", source: exponential(), want: host.Fuel},
+	{name: "deep recursion", source: `(func $r (param i32) (result i32) (i32.add (i32.const 1) (call $r (i32.add (local.get 0) (i32.const 1)))))
+		(func $run (param i32 i32) (result i64) (i64.extend_i32_u (call $r (i32.const 0))))`, want: host.StackDepth},
+	{name: "recursion through a table", source: `(table 1 funcref) (elem (i32.const 0) $r) (type $t (func (param i32) (result i32)))
+		(func $r (param i32) (result i32) (i32.add (i32.const 1) (call_indirect (type $t) (local.get 0) (i32.const 0))))
+		(func $run (param i32 i32) (result i64) (i64.extend_i32_u (call $r (i32.const 0))))`, want: host.StackDepth},
+	{name: "memory bomb", source: forever(`(drop (memory.grow (i32.const 1)))`), want: host.Fuel},
+	{name: "huge memory.fill, over and over", source: `(func $run (param i32 i32) (result i64)
+		(drop (memory.grow (i32.const 500)))
+		(loop $l (memory.fill (i32.const 0) (i32.const 7) (i32.const 30000000)) (br $l)) unreachable)`, want: host.Fuel},
+	{name: "huge memory.copy, over and over", source: `(func $run (param i32 i32) (result i64)
+		(drop (memory.grow (i32.const 500)))
+		(loop $l (memory.copy (i32.const 1) (i32.const 0) (i32.const 30000000)) (br $l)) unreachable)`, want: host.Fuel},
+	{name: "mutual recursion", source: `(func $a (param i32) (result i32) (i32.add (i32.const 1) (call $b (local.get 0))))
+		(func $b (param i32) (result i32) (i32.add (i32.const 1) (call $a (local.get 0))))
+		(func $run (param i32 i32) (result i64) (i64.extend_i32_u (call $a (i32.const 0))))`, want: host.StackDepth},
+	{name: "recursion with huge frames", source: `(func $r (param i64) (result i64) ` + strings.Repeat("(local i64)", 200) + `
+		(i64.add (i64.const 1) (call $r (local.get 0))))
+		(func $run (param i32 i32) (result i64) (call $r (i64.const 0)))`, want: host.StackDepth},
+	{name: "a loop over a branch table", source: forever(`(block $b (block $c (br_table $b $c $l (i32.rem_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 3)))))`), want: host.Fuel},
+	{name: "chain of indirect calls", source: `(table 3 funcref) (elem (i32.const 0) $a $b $c) (type $t (func))
+		(func $a (call_indirect (type $t) (i32.const 1)) (call_indirect (type $t) (i32.const 1)))
+		(func $b (call_indirect (type $t) (i32.const 2)) (call_indirect (type $t) (i32.const 2)))
+		(func $c) ` + forever(`(call_indirect (type $t) (i32.const 0))`), want: host.Fuel},
+	{name: "straight-line giant", source: `(global $g (mut i64) (i64.const 1)) ` + forever(strings.Repeat(`(global.set $g (i64.mul (global.get $g) (i64.const 3)))`, 2000)), want: host.Fuel},
+	{name: "slow instructions", source: `(global $f (mut f64) (f64.const 2)) (global $d (mut i64) (i64.const 9223372036854775807)) ` +
+		forever(`(global.set $f (f64.sqrt (f64.div (global.get $f) (f64.const 1.0000001)))) (global.set $d (i64.div_s (global.get $d) (i64.const 1)))`), want: host.Fuel},
+	{name: "loads that miss the cache", source: `(func $run (param i32 i32) (result i64) (local $i i32) (drop (memory.grow (i32.const 500)))
+		(loop $l (local.set $i (i32.and (i32.add (i32.mul (local.get $i) (i32.const 1103515245)) (i32.const 12345)) (i32.const 0xffffff)))
+			(i32.store8 (local.get $i) (i32.const 1)) (br $l)) unreachable)`, want: host.Fuel},
+	{name: "an allocator that never answers", source: `(func $run (param i32 i32) (result i64) (i64.const 0))`, imports: "alloc:(loop $l (br $l)) (i32.const 0)", want: host.Fuel},
+
+	// Memory.
+	{name: "growth to the limit, and every page touched", source: `(func $run (param i32 i32) (result i64) (local $at i32)
+		(loop $grow (br_if $grow (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+		(loop $touch (i32.store8 (local.get $at) (i32.const 1)) (local.set $at (i32.add (local.get $at) (i32.const 4096))) (br $touch)) unreachable)`,
+		want: host.Trap, limits: host.Limits{Fuel: 100_000_000}}, // it runs off the end
+	{name: "growth beyond the limit", source: once(`(if (i32.eq (memory.grow (i32.const 60000)) (i32.const -1)) (then unreachable))`), want: host.Trap},
+	{name: "memory.init, over and over", source: `(data $d "` + strings.Repeat("x", 60000) + `") ` + forever(`(memory.init $d (i32.const 0) (i32.const 0) (i32.const 60000))`), want: host.Fuel},
+	{name: "table.grow, over and over", source: `(table 1 funcref) ` + forever(`(drop (table.grow (ref.null func) (i32.const 1000)))`), want: host.Fuel},
+	{name: "table.fill, over and over", source: `(table 60000 funcref) ` + forever(`(table.fill (i32.const 0) (ref.null func) (i32.const 60000))`), want: host.Fuel},
+	{name: "table.copy, over and over", source: `(table 60000 funcref) ` + forever(`(table.copy (i32.const 1) (i32.const 0) (i32.const 59999))`), want: host.Fuel},
+	{name: "out of bounds", source: `(func $run (param i32 i32) (result i64) (i64.load (i32.const -8)))`, want: host.Trap},
+	{name: "fill out of bounds", source: once(`(memory.fill (i32.const 0) (i32.const 1) (i32.const -1))`), want: host.Trap},
+	{name: "copy out of bounds", source: once(`(memory.copy (i32.const 131071) (i32.const 0) (i32.const 2))`), want: host.Trap},
+
+	// Traps.
+	{name: "trap", source: `(func $run (param i32 i32) (result i64) unreachable)`, want: host.Trap},
+	{name: "divide by zero", source: `(func $run (param i32 i32) (result i64) (i64.div_u (i64.const 1) (i64.const 0)))`, want: host.Trap},
+	{name: "a number that fits nowhere", source: `(func $run (param i32 i32) (result i64) (i64.trunc_f64_s (f64.const nan)))`, want: host.Trap},
+	{name: "an indirect call of another signature", source: `(table 1 funcref) (elem (i32.const 0) $a) (type $t (func (param i64))) (func $a) ` + once(`(call_indirect (type $t) (i64.const 1) (i32.const 0))`), want: host.Trap},
+	{name: "an indirect call of nothing", source: `(table 4 funcref) (type $t (func)) ` + once(`(call_indirect (type $t) (i32.const 3))`), want: host.Trap},
+	{name: "a trap in the midst of its work leaves nothing behind", source: `(global $n (mut i32) (i32.const 0)) ` +
+		once(`(if (global.get $n) (then (loop $l (br $l)))) (global.set $n (i32.const 1)) (i32.store (i32.const 64) (i32.const 1)) unreachable`), want: host.Trap},
+	{name: "exit", imports: importsExit, source: once(`(call $exit (i32.const 0))`), want: host.Exit},
+
+	// What it answers.
+	{name: "output flood", source: `(func $run (param i32 i32) (result i64) (i64.const 0x7fffffff))`, want: host.OutputSize},
+	{name: "a flood of an error", source: `(func $run (param i32 i32) (result i64) (i64.const 0xffffffff))`, want: host.OutputSize},
+	{name: "answer outside of memory", source: `(func $run (param i32 i32) (result i64) (i64.const 0x7fffffff00000010))`, want: host.BadPointer},
+	{name: "answer over the end of memory", source: `(func $run (param i32 i32) (result i64) (i64.const 0x0001ffff00000010))`, want: host.BadPointer},
+	{name: "answer that wraps around", source: `(func $run (param i32 i32) (result i64) (i64.const 0xfffffff000000020))`, want: host.BadPointer},
+	{name: "answer inside the input", source: `(func $run (param i32 i32) (result i64) (i64.or (i64.shl (i64.extend_i32_u (i32.add (local.get 0) (i32.const 1))) (i64.const 32)) (i64.const 5)))`, answer: `"ask"`},
+	{name: "an allocator that lies", source: once(``), imports: "alloc:(i32.const 0x7ffffff0)", want: host.BadPointer},
+	{name: "an allocator at the very end", source: once(``), imports: "alloc:(i32.const 131071)", want: host.BadPointer},
+	{name: "an allocator that refuses", source: once(``), imports: "alloc:(i32.const 0)", want: host.Refused},
+	{name: "an allocator that traps", source: once(``), imports: "alloc:unreachable", want: host.Trap},
+	{name: "residue of the call before", perCall: true, source: `(global $n (mut i32) (i32.const 48)) (func $run (param i32 i32) (result i64)
+		(global.set $n (i32.add (global.get $n) (i32.const 1)))
+		(i32.store8 (i32.const 100) (i32.add (i32.load8_u (i32.const 100)) (global.get $n)))
+		(i64.const 0x6400000001))`, answer: "1"},
+
+	// What it asks of the host.
+	{name: "host-call flood", imports: importsCall, funcs: work, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.HostCalls},
+	{name: "flood of calls that are not granted", imports: importsCall, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.HostCalls},
+	{name: "flood of looks at the last reply", imports: importsCall, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.Fuel},
+	{name: "a host call that waits", imports: importsCall, funcs: waits, limits: host.Limits{Deadline: 100 * time.Millisecond},
+		source: named + once(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.Deadline},
+	{name: "a host call that is hard work", imports: importsCall, funcs: toils, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.Fuel},
+	{name: "a host call's name outside of memory", imports: importsCall, source: once(`(drop (call $host (i32.const -4) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.BadPointer},
+	{name: "a host call's input outside of memory", imports: importsCall, funcs: work, source: named + once(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const -1) (i32.const 0) (i32.const 0)))`), want: host.BadPointer},
+	{name: "a reply outside of memory", imports: importsCall, funcs: work, source: named + once(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const -2) (i32.const 100)))`), want: host.BadPointer},
+	{name: "random numbers by the megabyte", imports: importsRandom, source: forever(`(drop (call $random (i32.const 0) (i32.const 131072)))`), want: host.Fuel},
+	{name: "a flood of printing", imports: importsWrite, source: `(data (i32.const 0) "\08\00\00\00\00\00\01\00") ` + forever(`(drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))`), want: host.Fuel},
+	{name: "sleep", imports: importsPoll, source: `(data (i32.const 24) "\ff\ff\ff\ff\ff\ff\ff\7f") ` + forever(`(drop (call $poll (i32.const 0) (i32.const 100) (i32.const 1) (i32.const 200)))`), want: host.Fuel},
+
+	// Start-up.
+	{name: "a start function that never ends", source: once(``) + ` (func $spin (loop $l (br $l))) (start $spin)`, want: host.Fuel},
+	{name: "an initialiser that never ends", source: once(``) + ` (func (export "_initialize") (loop $l (br $l)))`, want: host.Fuel},
+	{name: "an initialiser that recurses", source: once(``) + ` (func $r (export "_initialize") (call $r) (drop (memory.size)))`, want: host.StackDepth},
+	{name: "exit at start-up", imports: importsExit, source: once(``) + ` (func (export "_initialize") (call $exit (i32.const 1)))`, want: host.Exit},
+	{name: "a trap at start-up", source: once(``) + ` (func $t unreachable) (start $t)`, want: host.Trap},
+}
+
+// suiteLimits are the budget of every shape that does not name its own.
+var suiteLimits = host.Limits{Fuel: 5_000_000, Deadline: 5 * time.Second, StartFuel: 5_000_000, StartDeadline: 5 * time.Second}
+
+// options put a shape's limits over the suite's.
+func (g *hostile) options() host.Options {
+	l := suiteLimits
+	if g.limits.Fuel != 0 {
+		l.Fuel = g.limits.Fuel
+	}
+	if g.limits.Deadline != 0 {
+		l.Deadline = g.limits.Deadline
+	}
+	return host.Options{Name: "hostile", Limits: l, PerCall: g.perCall, Funcs: g.funcs}
+}
+
+// module is the shape in the text format; imports that begin with alloc: are the
+// body of its allocator.
+func (g *hostile) module() string {
+	if body, ok := strings.CutPrefix(g.imports, "alloc:"); ok {
+		return strings.Replace(guest(g.source), "(global.get $heap))", body+")", 1)
+	}
+	return strings.Replace(guest(g.source), "(module", "(module "+g.imports, 1)
+}
+
+// TestHostileGuestsEndWithinTheirBudget: each shape ends as it should, twice in a
+// row, within twice its budget; and beside it, a request of another plugin of the same process
+// has its right answer.
 func TestHostileGuestsEndWithinTheirBudget(t *testing.T) {
+	if len(hostileGuests) < 40 {
+		t.Errorf("there are only %d shapes", len(hostileGuests))
+	}
 	for _, interpreter := range []bool{false, true} {
 		h := newHost(t, interpreter)
-		for _, g := range hostileGuests {
-			name := g.name + "/compiled"
-			if interpreter {
-				name = g.name + "/interpreted"
-			}
-			t.Run(name, func(t *testing.T) {
-				limits := host.Limits{Fuel: 5_000_000, Deadline: 5 * time.Second}
-				m := load(t, h, assemble(t, guest(g.source)), host.Options{Limits: limits})
-				start := time.Now()
-				_, _, err := m.Call(t.Context(), 1, []byte("{}"))
-				var f *host.Fault
-				if !errors.As(err, &f) || f.Kind != g.want {
-					t.Fatalf("error %v, want a fault of kind %q", err, g.want)
-				}
-				if took := time.Since(start); took > 5*time.Second {
-					t.Errorf("it ran for %s", took)
-				}
+		neighbour := load(t, h, assemble(t, guest(`(func $run (param i32 i32) (result i64) (i64.or (i64.shl (i64.extend_i32_u (local.get 0)) (i64.const 32)) (i64.extend_i32_u (local.get 1))))`)),
+			host.Options{Name: "neighbour", Limits: host.Limits{Deadline: time.Minute}})
+		engine := "compiled"
+		if interpreter {
+			engine = "interpreted"
+		}
+		for i := range hostileGuests {
+			g := &hostileGuests[i]
+			t.Run(g.name+"/"+engine, func(t *testing.T) {
+				g.run(t, h, neighbour)
 			})
 		}
+	}
+}
+
+func (g *hostile) run(t *testing.T, h *host.Host, neighbour *host.Module) {
+	t.Helper()
+	o := g.options()
+	m := load(t, h, assemble(t, g.module()), o)
+	beside := make(chan error, 1)
+	go func() {
+		out, _, err := neighbour.Call(context.WithoutCancel(t.Context()), 1, []byte("hello"))
+		if err == nil && string(out) != "hello" {
+			err = fmt.Errorf("it answered %q", out)
+		}
+		beside <- err
+	}()
+	for range 2 { // the second time, nothing may be left of the first
+		start := time.Now()
+		out, usage, err := m.Call(t.Context(), 1, []byte(`{"ask":1}`))
+		took := time.Since(start)
+		if usage.Fuel > o.Limits.Fuel {
+			t.Errorf("it used %d units of %d", usage.Fuel, o.Limits.Fuel)
+		}
+		if limit := 2 * max(o.Limits.Deadline, 5*time.Second); took > limit {
+			t.Errorf("it ran for %s", took)
+		}
+		if g.want == "" {
+			if err != nil || string(out) != g.answer {
+				t.Fatalf("it answers %q, %v; want %q", out, err, g.answer)
+			}
+			continue
+		}
+		var f *host.Fault
+		if !errors.As(err, &f) || f.Kind != g.want {
+			t.Fatalf("error %v, want a fault of kind %q", err, g.want)
+		}
+		if f.Plugin != "hostile" || f.Detail == "" {
+			t.Errorf("the fault says too little: %+v", f)
+		}
+	}
+	if err := <-beside; err != nil {
+		t.Errorf("a request of another plugin, beside it: %v", err)
 	}
 }
 

@@ -140,10 +140,6 @@ func theirs(tb testing.TB) *side {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	admin, err := authority.Client(pki.Admin())
-	if err != nil {
-		tb.Fatal(err)
-	}
 	etcdURL, peerURL, port := "http://127.0.0.1:"+freePort(tb), "http://127.0.0.1:"+freePort(tb), freePort(tb)
 	began := time.Now()
 	etcdPID := process(tb, dir, etcd, "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL,
@@ -153,13 +149,29 @@ func theirs(tb testing.TB) *side {
 		"--tls-cert-file", serving.File(), "--tls-private-key-file", serving.File(), "--client-ca-file", authority.CAFile(),
 		"--service-account-issuer", "https://bench", "--service-account-key-file", key, "--service-account-signing-key-file", key,
 		"--service-cluster-ip-range", "10.96.0.0/16", "--authorization-mode", "RBAC")
-	adminKey, err := admin.KeyPEM()
+	s := &side{name: "upstream", url: "https://127.0.0.1:" + port, pids: []int{pid, etcdPID}, tls: identity(tb, authority, pki.BreakGlass())}
+	s.awaitReady(tb, began)
+	// The measured clients are who they are on our side: somebody whom RBAC lets do everything.
+	c := s.client()
+	defer c.CloseIdleConnections()
+	s.must(tb.Context(), tb, c, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", fmt.Sprintf(
+		`{"metadata":{"name":"admins"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
+		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":%q}]}`, pki.Admin().Groups[0]))
+	s.tls = identity(tb, authority, pki.Admin())
+	return s
+}
+
+func identity(tb testing.TB, authority *pki.Authority, who pki.Identity) *tls.Config {
+	tb.Helper()
+	pair, err := authority.Client(who)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &side{name: "upstream", url: "https://127.0.0.1:" + port, pids: []int{pid, etcdPID}, tls: clientTLS(tb, authority.CAPEM(), admin.CertPEM(), adminKey)}
-	s.awaitReady(tb, began)
-	return s
+	key, err := pair.KeyPEM()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return clientTLS(tb, authority.CAPEM(), pair.CertPEM(), key)
 }
 
 func clientTLS(tb testing.TB, ca, cert, key []byte) *tls.Config {

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -153,7 +154,7 @@ type call struct {
 	point   string
 	plugin  Plugin
 	request *Request
-	tree    map[string]any // before the call, only while recording
+	before  runtime.Object // the versioned object before the call, only while recording
 	began   time.Time
 	changed bool
 }
@@ -169,8 +170,8 @@ func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request) *
 	k.ctx, k.span = parent.TracerProvider().Tracer("admission").Start(ctx, point,
 		oteltrace.WithAttributes(trace.PluginKey.String(p.Name()), trace.PointKey.String(point)))
 	if point == trace.AdmissionMutate && r.Object != nil {
-		if tree, err := r.Object.Tree(); err == nil {
-			k.tree = tree
+		if o, err := r.Object.Versioned(); err == nil {
+			k.before = o
 		}
 	}
 	return k
@@ -178,14 +179,14 @@ func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request) *
 
 func (k *call) patched(r *Request) {
 	k.changed = true
-	if k.span == nil || k.tree == nil {
+	if k.span == nil || k.before == nil {
 		return
 	}
-	after, err := r.Object.Tree()
+	after, err := r.Object.Versioned()
 	if err != nil {
 		return
 	}
-	k.span.SetAttributes(trace.PatchKey.String(patchText(k.tree, after)))
+	k.span.SetAttributes(trace.PatchKey.String(patchText(changes(k.before, after))))
 }
 
 // end records the outcome and words the refusal.

@@ -1,4 +1,9 @@
 package admission
 
-// PatchText is patchText, for the tests outside.
-var PatchText = patchText
+import "k8s.io/apimachinery/pkg/runtime"
+
+// PatchText is the patch between two trees, for the tests outside.
+func PatchText(from, to map[string]any) string { return patchText(diff(nil, "", from, to)) }
+
+// ChangesText is the patch between two objects, for the tests outside.
+func ChangesText(from, to runtime.Object) string { return patchText(changes(from, to)) }

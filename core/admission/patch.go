@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // patchLimit bounds the patch that a span carries, in bytes.
@@ -28,9 +30,21 @@ func (o patchOp) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(o))
 }
 
-// patchText is the JSON patch that leads from one tree to the other.
-func patchText(from, to map[string]any) string {
-	ops := diff(nil, "", from, to)
+// changes are the operations that lead from one versioned object to the other.
+func changes(from, to runtime.Object) []patchOp {
+	a, ok := from.(runtime.Unstructured)
+	if !ok {
+		return typedDiff(nil, "", reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem())
+	}
+	b, ok := to.(runtime.Unstructured)
+	if !ok {
+		return []patchOp{{"replace", "", to}}
+	}
+	return diff(nil, "", a.UnstructuredContent(), b.UnstructuredContent())
+}
+
+// patchText is a JSON patch as a span carries it.
+func patchText(ops []patchOp) string {
 	text, err := json.Marshal(ops)
 	if err != nil {
 		return fmt.Sprintf("%d changes; they cannot be encoded: %v", len(ops), err)
@@ -111,5 +125,8 @@ func sortedKeys(m map[string]any) []string {
 
 // escape writes a key as a JSON pointer's token (RFC 6901).
 func escape(key string) string {
+	if !strings.ContainsAny(key, "~/") {
+		return key
+	}
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }

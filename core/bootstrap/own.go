@@ -19,6 +19,10 @@ const (
 	// SimulatedNodesRole reads what the simulated nodes of one process share.
 	SimulatedNodesRole = "wasmplane:simulated-nodes"
 
+	pluginLoaderRole = "wasmplane:plugin-loader"
+	pluginReaderRole = "wasmplane:plugin-reader"
+	pluginGroup      = "plugins.wasmplane.dev"
+
 	kubeletAPIAdmin = "system:kubelet-api-admin"
 	clusterAdmin    = "cluster-admin"
 	coreDNSAccount  = "coredns"
@@ -60,6 +64,20 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"list", "watch"}, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
 		},
 	}, {
+		// Components that ask plugins load those of the API, and say what became of them.
+		ObjectMeta: standard(pluginLoaderRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins"}},
+			{Verbs: []string{"update", "patch"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins/status"}},
+		},
+	}, {
+		// Nodes load them too, and report to nobody: one that was taken over must not
+		// tell the cluster that its policies are in force.
+		ObjectMeta: standard(pluginReaderRole, aggregateToView),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins"}},
+		},
+	}, {
 		// One watch on all pods for a hundred nodes, where each alone would need its own.
 		ObjectMeta: standard(SimulatedNodesRole),
 		Rules: []rbacv1.PolicyRule{
@@ -74,6 +92,8 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind("wasmplane:apiserver-kubelet-client", kubeletAPIAdmin, userSubject(pki.KubeletClient().User)),
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
 		bind(SimulatedNodesRole, SimulatedNodesRole, userSubject(SimulatedNodes().GetName())),
+		bind(pluginLoaderRole, pluginLoaderRole, userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)),
+		bind(pluginReaderRole, pluginReaderRole, groupSubject(user.NodesGroup)),
 		bind(TraceWriterRole, TraceWriterRole,
 			userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager), userSubject(user.KubeProxy),
 			groupSubject(user.NodesGroup), accountSubject(metav1.NamespaceSystem, coreDNSAccount),

@@ -42,6 +42,10 @@ type Configuration struct {
 	// Plugins are the entries of Wasm plugins, in the order in which they are
 	// asked; sdk/spec and configs/plugins.yaml describe an entry.
 	Plugins []yaml.Node `yaml:"plugins"`
+	// PluginFiles is a folder below which Plugins of the API may name modules with
+	// file:; a relative path starts at the configuration's folder. Empty: they may
+	// not, and come from registries and https only.
+	PluginFiles string `yaml:"pluginFiles"`
 
 	// File that the document came from; relative paths in it start at its folder.
 	File string `yaml:"-"`

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"slices"
 	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
@@ -68,6 +69,21 @@ func (l *Loader) Status() []Status {
 	return out
 }
 
+// Entry is the entry of a plugin as it was applied last.
+func (l *Loader) Entry(name string) (manifest.Entry, bool) {
+	for _, s := range l.list() {
+		if s.entry.Name == name {
+			return s.entry, true
+		}
+	}
+	return manifest.Entry{}, false
+}
+
+// Holds says whether an origin has a plugin of this name.
+func (l *Loader) Holds(from Origin, name string) bool {
+	return slices.ContainsFunc(l.list(), func(s *slot) bool { return s.origin == from && s.entry.Name == name })
+}
+
 func (s *slot) status() Status {
 	stats := &s.plugin.Stats
 	st := Status{
@@ -86,7 +102,10 @@ func (s *slot) status() Status {
 		st.Moved = *moved
 	}
 	if v := s.plugin.Current(); v != nil && v.Module != nil {
-		st.Ready, st.Digest, st.Version, st.Points = true, v.Digest, v.Manifest.Version, v.Manifest.Points()
+		st.Ready, st.Digest, st.Version = true, v.Digest, v.Manifest.Version
+		for _, p := range pointsOf(v) {
+			st.Points = append(st.Points, abi.Point(p))
+		}
 		st.Instances = v.Module.Instances()
 		st.BreakerOpen, _ = v.Module.Breaker()
 	}

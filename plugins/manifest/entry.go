@@ -24,6 +24,9 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
 
+// Group is the API group of plugins.
+const Group = "plugins.wasmplane.dev"
+
 // Entry is one plugin as an operator configures it.
 type Entry struct {
 	// Name is unique, and what the plugin is called everywhere.
@@ -77,6 +80,9 @@ type Entry struct {
 	// Namespace confines a tenant's plugin: it sees requests of this namespace, and
 	// its grants reach no further. Set by who loads it, never by its writer; "" = the whole cluster.
 	Namespace string `yaml:"-"`
+	// FromAPI: the entry is an object of the API. Such a plugin takes no part in
+	// writes of Plugins: none can keep itself from being taken away.
+	FromAPI bool `yaml:"-"`
 	// Line of the entry in its file, for messages.
 	Line int `yaml:"-"`
 }

@@ -34,7 +34,7 @@ func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 	if err := hooks.Register(s.metrics); err != nil {
 		return nil, err
 	}
-	list = append(list, hooks.Mutating(), hooks.Validating())
+	list = append(list, s.plugins.guard(), hooks.Mutating(), hooks.Validating())
 	order := func() []admission.Plugin {
 		return append(list[:len(list):len(list)], s.plugins.admission()...)
 	}

@@ -40,7 +40,8 @@ type component struct {
 	informers  informers.SharedInformerFactory // nil = its own
 	tracer     oteltrace.Tracer
 	plugins    *plugins
-	spans      *tracing // of a process of its own
+	dynamic    dynamic.Interface // of a process of its own
+	spans      *tracing          // of a process of its own
 }
 
 // holder is this process among those that compete for a lease. Where it has the

@@ -35,11 +35,12 @@ func (s *server) hostBackend(events *pluginEvents) hostfn.Backend {
 	}
 }
 
-// remoteBackend is what a component by itself offers: everything by its own client.
+// remoteBackend is what a component by itself offers, by its own client. State is
+// kept by apiservers: no other component may write to the system's namespace.
 func remoteBackend(o Options, set *client.Set, events *pluginEvents) hostfn.Backend {
 	return hostfn.Backend{
 		Objects: newClientObjects(set), Access: clientAccess{set.Kube}, Events: events,
-		State: configMapState{set.Kube}, Images: hostfn.NewImages(nil), Logger: o.Logger,
+		Images: hostfn.NewImages(nil), Logger: o.Logger,
 	}
 }
 
@@ -232,11 +233,15 @@ func (p *pluginEvents) run(ctx context.Context) error {
 
 // Record implements hostfn.Events.
 func (p *pluginEvents) Record(plugin string, about corev1.ObjectReference, kind, reason, message string) {
+	p.record("plugin/"+plugin, about, kind, reason, message)
+}
+
+func (p *pluginEvents) record(source string, about corev1.ObjectReference, kind, reason, message string) {
 	p.mu.Lock()
-	r := p.recorders[plugin]
+	r := p.recorders[source]
 	if r == nil {
-		r = p.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "plugin/" + plugin})
-		p.recorders[plugin] = r
+		r = p.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: source})
+		p.recorders[source] = r
 	}
 	p.mu.Unlock()
 	r.Event(&about, kind, reason, message)

@@ -42,7 +42,7 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 	}
 	return &component{
 		o: o, config: cfg, identities: client.TokenIdentities{Base: cfg, Kube: set.Kube},
-		tracer: tracer, spans: spans, plugins: loaded,
+		tracer: tracer, spans: spans, plugins: loaded, dynamic: set.Dynamic,
 	}, nil
 }
 

@@ -48,6 +48,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
 )
 
 // server is the API with everything behind it.
@@ -80,6 +81,7 @@ type server struct {
 	metrics   *prometheus.Registry
 	spans     *tracing
 	plugins   *plugins
+	objects   *apiobject.Controller
 
 	follows    []*follow         // files that are read again when they change
 	structured *authn.Structured // nil = no file
@@ -133,6 +135,9 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if s.plugins, err = newPlugins(ctx, o, pluginEnvironment{
 		kube: s.internal.Kube, backend: s.hostBackend(events), events: events, namespaces: s.namespaceLabels, metrics: s.metrics, points: points,
 	}); err != nil {
+		return nil, err
+	}
+	if s.objects, err = s.plugins.objects(s.internal.Dynamic, s.process("apiserver"), true, true); err != nil {
 		return nil, err
 	}
 	return s, s.build(ctx)
@@ -417,6 +422,7 @@ func (s *server) units() []run.Unit {
 		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run, s.definitions.Run), Ready: s.boot.Ready()},
+		{Name: "plugin objects", Run: s.pluginObjects, Ready: s.objects.Ready()},
 	}
 }
 

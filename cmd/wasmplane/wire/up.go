@@ -176,7 +176,15 @@ func componentRun(ctx context.Context, o Options, name string, work func(ctx con
 	if err != nil {
 		return err
 	}
-	return run.Parallel(c.spans.run, c.plugins.run, func(ctx context.Context) error {
+	objects, err := c.plugins.objects(c.dynamic, c.holder(), name == "scheduler" || name == "controllers", false)
+	if err != nil {
+		return err
+	}
+	follow := objects.Run
+	if len(pointsOf(name)) == 0 {
+		follow = func(context.Context) error { return nil } // it asks none
+	}
+	return run.Parallel(c.spans.run, c.plugins.run, follow, func(ctx context.Context) error {
 		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) }))
 	})(ctx)
 }

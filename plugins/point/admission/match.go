@@ -114,6 +114,9 @@ func compileCEL(expression string) (cel.Program, error) {
 
 // handles looks at what the request is about, not at the object.
 func (m *matcher) handles(r *admission.Request) bool {
+	if m.version.Entry.FromAPI && r.Resource.Group == manifest.Group {
+		return false // a plugin of the API must not keep itself from being taken away
+	}
 	if len(m.entry) > 0 && !anyRule(m.entry, r) {
 		return false
 	}
@@ -151,6 +154,9 @@ func resourceMatches(list []string, resource, subresource string) bool {
 
 // matches looks at labels and conditions too.
 func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Request, namespaces Namespaces) (bool, error) {
+	if m.version.Entry.Namespace != "" && r.Namespace != m.version.Entry.Namespace {
+		return false, nil // a tenant's plugin
+	}
 	if !anyRule(m.module[pt], r) || len(m.entry) > 0 && !anyRule(m.entry, r) {
 		return false, nil
 	}

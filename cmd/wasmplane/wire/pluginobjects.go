@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/loader"
+)
+
+// rules are what Plugins of the API may ask for.
+func (p *plugins) rules() apiobject.Rules {
+	r := apiobject.Rules{Taken: func(name string) bool { return p.loader.Holds(loader.File, name) }}
+	if folder := p.o.Config.PluginFiles; folder != "" {
+		r.Files = relative(p.o, folder)
+		if abs, err := filepath.Abs(r.Files); err == nil {
+			r.Files = abs // the loader's relative paths start at the configuration's folder already
+		}
+	}
+	return r
+}
+
+// guard refuses Plugins that could never be loaded.
+func (p *plugins) guard() apiobject.Guard { return apiobject.Guard{Rules: p.rules()} }
+
+// objects loads the Plugins of the API into this process.
+func (p *plugins) objects(c dynamic.Interface, identity string, reports, answers bool) (*apiobject.Controller, error) {
+	return apiobject.New(apiobject.Config{
+		Client: c, Loader: p.loader, Rules: p.rules(), Identity: identity, Reports: reports, Answers: answers, Logger: p.o.Logger,
+		Event: func(about corev1.ObjectReference, kind, reason, message string) {
+			p.events.record("wasmplane", about, kind, reason, message)
+		},
+	})
+}
+
+// pluginObjects installs the definition of Plugins, and follows them.
+func (s *server) pluginObjects(ctx context.Context) error {
+	select {
+	case <-s.boot.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	own, err := apiextensions.NewForConfig(s.internal.Config)
+	if err != nil {
+		return fmt.Errorf("client of the definition of plugins: %w", err)
+	}
+	if err := bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), apiobject.Definition()); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	return s.objects.Run(ctx)
+}
+
+// process names this server among those that share a cluster.
+func (s *server) process(component string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s_%s_%x", component, host, sha256.Sum256([]byte(s.o.Dir)))[:len(component)+len(host)+10]
+}

@@ -1,0 +1,112 @@
+package apiobject_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+)
+
+func plugin(t *testing.T, name, spec string) *unstructured.Unstructured {
+	t.Helper()
+	var tree map[string]any
+	if err := yaml.Unmarshal([]byte(spec), &tree); err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "plugins.wasmplane.dev/v1", "kind": "Plugin", "metadata": map[string]any{"name": name}, "spec": tree,
+	}}
+}
+
+const digest = "sha256:93a44bbb96c751218e4c00d479e4c14358122a389acca16205b1e4d0dc5f9476"
+
+func TestAnObjectIsAnEntryWithinBounds(t *testing.T) {
+	rules := apiobject.Rules{Files: "/srv/modules", Taken: func(name string) bool { return name == "taken" }}
+	closed := apiobject.Rules{}
+	const pem = `"-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n"`
+	for _, c := range []struct {
+		name, spec string
+		rules      apiobject.Rules
+		problem    string
+	}{
+		{"p", "source: oci://a.example/b:1\ndigest: " + digest, closed, ""},
+		{"p", "source: file:a/b.wasm", rules, ""},
+		{"p", "source: https://a.example/b.wasm\ndigest: " + digest + "\nsignatures: [{keys: [" + pem + "]}]\nsettings: {a: [1, 2.5, x]}\nlimits: {memory: 32Mi, deadline: 50ms}", closed, ""},
+		{"p", "source: file:a.wasm\ncandidate: {source: file:b.wasm, settings: {a: 1}}", rules, ""},
+
+		{"taken", "source: file:a.wasm", rules, `metadata.name: a plugin "taken" stands in the configuration file`},
+		{"p", "source: file:a.wasm", closed, "spec.source: objects may not name files of the server"},
+		{"p", "source: file:/etc/passwd", rules, "spec.source: expected a path below the folder"},
+		{"p", "source: file:../../etc/passwd", rules, "spec.source: expected a path below the folder"},
+		{"p", "source: file:a.wasm\ncandidate: {source: 'file:/etc/passwd'}", rules, "spec.candidate.source: expected a path below"},
+		{"p", "source: oci://a.example/b:1", closed, "spec.digest: a module that is not a local file has to be pinned"},
+		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\nfetch: {caFile: /etc/ca.pem}", closed, "spec.fetch: only entries of the configuration file may name files"},
+		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\nfetch: {dockerConfig: /root/.docker/config.json}", closed, "only entries of the configuration file"},
+		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\nsignatures: [{keys: [/etc/key.pub]}]", closed, "spec.signatures[0].keys: only entries"},
+		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\ngrants: {http: [{hosts: [a.example], caFile: /etc/ca.pem}]}", closed, "spec.grants.http[0].caFile: only entries"},
+		{"p", "source: file:a.wasm\nmode: Loud", rules, "spec.mode: expected Enforce"},
+		{"p", "source: file:a.wasm\nunknown: 1", rules, "unknown"},
+		{"p", "source: gopher://a", rules, "spec.source: expected file:"},
+	} {
+		e, err := c.rules.Entry(plugin(t, c.name, c.spec))
+		if (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+			t.Errorf("%s: %v, want %q", c.spec, err, c.problem)
+		}
+		if err == nil && (!e.FromAPI || strings.HasPrefix(e.Source, "file:") && !strings.HasPrefix(e.Source, "file:/srv/modules/") ||
+			e.Candidate != nil && e.Candidate.Source != "file:/srv/modules/b.wasm") {
+			t.Errorf("%s: %+v", c.spec, e)
+		}
+	}
+}
+
+func TestTheGuardAnswersTheWriter(t *testing.T) {
+	guard := apiobject.Guard{}
+	request := func(o *unstructured.Unstructured) *admission.Request {
+		return &admission.Request{
+			Operation: admission.Create, Resource: apiobject.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(),
+			Object: object.FromTree(object.Unstructured{GVK: schema.GroupVersionKind{Group: apiobject.Group, Version: "v1", Kind: "Plugin"}}, o.Object),
+		}
+	}
+	if r := request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest)); !guard.Handles(r) || guard.Validate(t.Context(), r) != nil {
+		t.Error("a good one is refused")
+	}
+	err := guard.Validate(t.Context(), request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: short")))
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `Plugin.plugins.wasmplane.dev "p" is invalid: spec.digest: expected sha256:`) {
+		t.Errorf("%v", err)
+	}
+	if cause := err.(apierrors.APIStatus).Status().Details.Causes[0]; cause.Field != "spec.digest" { //nolint:errorlint // it is one
+		t.Errorf("%+v", cause)
+	}
+	deleted := request(plugin(t, "p", "source: x"))
+	deleted.Operation = admission.Delete
+	if guard.Handles(deleted) {
+		t.Error("deletions are held up")
+	}
+}
+
+func TestTheDefinitionHasEveryFieldOfAnEntry(t *testing.T) {
+	version := apiobject.Definition().Spec.Versions[0]
+	spec := version.Schema.OpenAPIV3Schema.Properties["spec"]
+	entry := reflect.TypeFor[manifest.Entry]()
+	for i := range entry.NumField() {
+		name := entry.Field(i).Tag.Get("yaml")
+		if name == "-" || name == "name" {
+			continue
+		}
+		if field, ok := spec.Properties[name]; !ok || field.Description == "" {
+			t.Errorf("spec.%s is missing in the definition, or has no description", name)
+		}
+	}
+	if n := len(spec.Properties["points"].Items.Schema.Enum); n < 10 {
+		t.Errorf("%d points", n)
+	}
+}

@@ -1,0 +1,298 @@
+package apiobject
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+)
+
+// Loader is what a Controller gives entries to.
+type Loader interface {
+	Apply(ctx context.Context, from loader.Origin, entries []manifest.Entry) error
+	Status() []loader.Status
+	// Entry is the one that was given last.
+	Entry(name string) (manifest.Entry, bool)
+}
+
+// Config configures a Controller.
+type Config struct {
+	// Client reads Plugins and writes their status, under the process's own identity.
+	Client dynamic.Interface
+	Loader Loader
+	Rules  Rules
+	// Identity names the process in the status.
+	Identity string
+	// Reports: the process may write the status. Kubelets may not.
+	Reports bool
+	// Answers: the process reports also where no other does, that nobody asks the plugin.
+	Answers bool
+	// Event records an event about a Plugin; nil = none are.
+	Event  func(about corev1.ObjectReference, kind, reason, message string)
+	Logger *slog.Logger
+}
+
+// How often counters are written, and how often a process says that it is still there.
+const (
+	countEvery = 10 * time.Second
+	lookEvery  = time.Second
+	heartbeat  = time.Minute
+)
+
+// Controller follows the Plugins of the API.
+type Controller struct {
+	cfg      Config
+	informer cache.SharedIndexInformer
+	changed  chan struct{}
+	ready    chan struct{}
+
+	refused map[string]error // objects that are no entries, by name
+	told    map[string]Instance
+	written map[string]time.Time
+}
+
+// New makes a controller.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Controller{
+		cfg: cfg, changed: make(chan struct{}, 1), ready: make(chan struct{}), told: map[string]Instance{}, written: map[string]time.Time{},
+		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, Resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+	}
+	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.tell() },
+		UpdateFunc: func(old, now any) {
+			if o, n := object(old), object(now); o == nil || n == nil || o.GetGeneration() != n.GetGeneration() || o.GetUID() != n.GetUID() {
+				c.tell() // a status is no reason to load anything
+			}
+		},
+		DeleteFunc: func(any) { c.tell() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow the plugins of the API: %w", err)
+	}
+	return c, nil
+}
+
+// Ready is closed when the Plugins that were there have been loaded, or could not be.
+func (c *Controller) Ready() <-chan struct{} { return c.ready }
+
+func (c *Controller) tell() {
+	select {
+	case c.changed <- struct{}{}:
+	default: // told already
+	}
+}
+
+func object(o any) *unstructured.Unstructured {
+	u, _ := o.(*unstructured.Unstructured)
+	return u
+}
+
+// Run follows and reports until ctx ends. What it loaded stays loaded.
+func (c *Controller) Run(ctx context.Context) error {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		c.informer.RunWithContext(ctx)
+	}()
+	defer func() { <-stopped }()
+	if !cache.WaitForCacheSync(ctx.Done(), c.informer.HasSynced) {
+		return nil
+	}
+	look, count := time.NewTicker(lookEvery), time.NewTicker(countEvery)
+	defer look.Stop()
+	defer count.Stop()
+	c.apply(ctx)
+	close(c.ready)
+	c.report(ctx, true)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.changed:
+			c.apply(ctx)
+			c.report(ctx, false)
+		case <-look.C:
+			c.report(ctx, false)
+		case <-count.C:
+			c.report(ctx, true)
+		}
+	}
+}
+
+// objects are the Plugins, by name.
+func (c *Controller) objects() []*unstructured.Unstructured {
+	byName := map[string]*unstructured.Unstructured{}
+	for _, o := range c.informer.GetStore().List() {
+		if u := object(o); u != nil {
+			byName[u.GetName()] = u
+		}
+	}
+	var out []*unstructured.Unstructured
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		out = append(out, byName[name])
+	}
+	return out
+}
+
+// apply gives what can be loaded to the loader. An object that is no entry any more
+// leaves in force what it was before.
+func (c *Controller) apply(ctx context.Context) {
+	c.refused = map[string]error{}
+	last := map[string]bool{}
+	for _, s := range c.cfg.Loader.Status() {
+		last[s.Name] = s.Origin == loader.API
+	}
+	var entries []manifest.Entry
+	for _, o := range c.objects() {
+		if o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		e, err := c.cfg.Rules.Entry(o)
+		if err != nil {
+			c.refused[o.GetName()] = err
+			if !last[o.GetName()] {
+				continue
+			}
+			e, _ = c.cfg.Loader.Entry(o.GetName())
+		}
+		entries = append(entries, e)
+	}
+	// What cannot be loaded is logged by the loader, and stands in the status.
+	_ = c.cfg.Loader.Apply(ctx, loader.API, entries)
+}
+
+// report writes the status of every object for which there is something new.
+func (c *Controller) report(ctx context.Context, counters bool) {
+	byName := map[string]loader.Status{}
+	for _, s := range c.cfg.Loader.Status() {
+		if s.Origin == loader.API {
+			byName[s.Name] = s
+		}
+	}
+	now := time.Now()
+	seen := map[string]bool{}
+	for _, o := range c.objects() {
+		seen[o.GetName()] = true
+		if err := c.reportOne(ctx, o, byName, counters, now); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			c.cfg.Logger.Warn("could not write the status of a plugin", "plugin", o.GetName(), "error", err)
+		}
+	}
+	for name := range c.told {
+		if !seen[name] {
+			delete(c.told, name)
+			delete(c.written, name)
+		}
+	}
+}
+
+func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured, byName map[string]loader.Status, counters bool, now time.Time) error {
+	name := o.GetName()
+	before := readStatus(o)
+	var after Status
+	if why := c.refused[name]; why != nil {
+		after = refused(before, o.GetGeneration(), why)
+	} else {
+		s, loaded := byName[name]
+		var own *Instance
+		if loaded && !s.Unused {
+			i := instance(c.cfg.Identity, o.GetGeneration(), s, now)
+			own = &i
+			c.events(o, i)
+		}
+		after = merge(before, c.cfg.Identity, own, o.GetGeneration(), now)
+		if own == nil && len(after.Instances) == len(before.Instances) && !(c.cfg.Answers && len(after.Instances) == 0) {
+			return nil // others report
+		}
+	}
+	if !c.cfg.Reports || !c.due(name, before, after, counters, now) {
+		return nil
+	}
+	status, err := tree(after)
+	if err != nil {
+		return err
+	}
+	fresh := o.DeepCopy()
+	fresh.Object["status"] = status
+	if _, err := c.cfg.Client.Resource(Resource()).UpdateStatus(ctx, fresh, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	c.written[name] = now
+	return nil
+}
+
+// due: news at once, counters now and then, and a sign of life.
+func (c *Controller) due(name string, before, after Status, counters bool, now time.Time) bool {
+	last := c.written[name]
+	if before.state() != after.state() {
+		return now.Sub(last) >= lookEvery/2 // the informer may lag behind the last write
+	}
+	return counters && (before.Calls != after.Calls || before.Failures != after.Failures ||
+		before.Candidate != nil && after.Candidate != nil && before.Candidate.Calls != after.Candidate.Calls) || now.Sub(last) >= heartbeat
+}
+
+// events tells of what has changed in this process since the last report.
+func (c *Controller) events(o *unstructured.Unstructured, now Instance) {
+	was, known := c.told[o.GetName()]
+	c.told[o.GetName()] = now
+	if c.cfg.Event == nil {
+		return
+	}
+	about := corev1.ObjectReference{APIVersion: Group + "/" + Version, Kind: Kind, Name: o.GetName(), UID: o.GetUID()}
+	if now.Digest != "" && (was.Digest != now.Digest || known && !was.Since.Equal(&now.Since)) {
+		text := fmt.Sprintf("version %s (%s) is in force", now.Version, now.Digest)
+		if now.Replaced != "" {
+			text += ", in place of " + now.Replaced
+		}
+		c.cfg.Event(about, corev1.EventTypeNormal, "Loaded", text)
+	}
+	if now.Error != "" && now.Error != was.Error {
+		text := now.Error
+		if now.Ready {
+			text += "; the version before stays in force"
+		}
+		c.cfg.Event(about, corev1.EventTypeWarning, "LoadFailed", text)
+	}
+	if now.Moved != "" && now.Moved != was.Moved {
+		c.cfg.Event(about, corev1.EventTypeWarning, "TagMoved", "the tag of the source points at "+now.Moved+" now; what is pinned stays in force")
+	}
+	if e := candidateError(now); e != "" && e != candidateError(was) {
+		c.cfg.Event(about, corev1.EventTypeWarning, "CandidateFailed", e)
+	}
+}
+
+func candidateError(i Instance) string {
+	if i.Candidate == nil {
+		return ""
+	}
+	return i.Candidate.Error
+}
+
+func tree(s Status) (map[string]any, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	if err := utiljson.Unmarshal(b, &out); err != nil { // whole numbers stay whole
+		return nil, err
+	}
+	return out, nil
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/capabilities"
 
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -23,6 +24,9 @@ func (g Group) Preferred() schema.GroupVersion {
 // milliseconds; schemas, OpenAPI documents and field managers are made when
 // first asked for.
 func New() (*Contract, error) {
+	// Upstream's validation refuses privileged containers unless it is told that
+	// they may be. Whether they may in a namespace, PodSecurity says.
+	capabilities.Setup(true, 0)
 	c := &Contract{byName: map[schema.GroupResource]*Resource{}, groups: groupOrder(), schemes: newSchemes()}
 	c.live = &live{contract: c}
 	for _, row := range rows(c.schemes, c.live) {

@@ -19,10 +19,11 @@ var built struct {
 
 func TestMain(m *testing.M) {
 	testscript.Main(prepared{m}, map[string]func(){
-		"etcd":     serveEtcd,
-		"registry": serveRegistry,
-		"writers":  writeMany,
-		"beside":   besideHostiles,
+		"etcd":      serveEtcd,
+		"registry":  serveRegistry,
+		"writers":   writeMany,
+		"beside":    besideHostiles,
+		"extension": serveExtension,
 	})
 }
 

@@ -100,7 +100,7 @@ func (p *nodeRestriction) judge(ctx context.Context, node string, r *admission.R
 	case "certificatesigningrequests.certificates.k8s.io":
 		return nodeCSR(node, r)
 	case "podcertificaterequests.certificates.k8s.io":
-		return errors.New("PodCertificateRequest feature gate is disabled")
+		return p.podCertificate(ctx, node, r)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,8 @@ type contents struct {
 	objects     spec.Objects
 	allocatable func() corev1.ResourceList
 	tokens      *tokens
+	trust       *trustBundles
+	certs       *podCertificates
 }
 
 const defaultMode = 0o644
@@ -193,14 +196,15 @@ func (*projected) Live()                          {}
 func (k *projected) Mount(ctx context.Context, r Request) (Mounted, error) {
 	s, out := r.Volume.Projected, Payload{}
 	for i := range s.Sources {
-		if err := k.source(ctx, out, r, &s.Sources[i], s.DefaultMode); err != nil {
+		if err := k.source(ctx, out, r, i, s.DefaultMode); err != nil {
 			return Mounted{}, err
 		}
 	}
 	return write(r, out, true)
 }
 
-func (k *projected) source(ctx context.Context, out Payload, r Request, src *corev1.VolumeProjection, mode *int32) error {
+func (k *projected) source(ctx context.Context, out Payload, r Request, index int, mode *int32) error {
+	src := &r.Volume.Projected.Sources[index]
 	switch {
 	case src.ConfigMap != nil:
 		return k.configMap(ctx, out, r.Pod, src.ConfigMap.Name, src.ConfigMap.Items, mode, isOptional(src.ConfigMap.Optional))
@@ -211,9 +215,13 @@ func (k *projected) source(ctx context.Context, out Payload, r Request, src *cor
 	case src.ServiceAccountToken != nil:
 		return k.token(ctx, out, r, src.ServiceAccountToken, mode)
 	case src.ClusterTrustBundle != nil:
-		return errors.New("projected clusterTrustBundle sources are not offered by this node")
+		anchors, err := k.trust.anchors(ctx, src.ClusterTrustBundle)
+		if err != nil {
+			return err
+		}
+		out[src.ClusterTrustBundle.Path] = private(r.Pod, anchors, mode)
 	case src.PodCertificate != nil:
-		return errors.New("projected podCertificate sources are not offered by this node")
+		return k.certificate(ctx, out, r, index, mode)
 	}
 	return nil
 }
@@ -223,13 +231,35 @@ func (k *projected) token(ctx context.Context, out Payload, r Request, src *core
 	if err != nil {
 		return err
 	}
-	f := File{Data: []byte(tok), Mode: modeOf(mode)}
-	user := commonUser(r.Pod)
-	if sc := r.Pod.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
+	out[src.Path] = private(r.Pod, []byte(tok), mode)
+	return nil
+}
+
+func (k *projected) certificate(ctx context.Context, out Payload, r Request, index int, mode *int32) error {
+	src := r.Volume.Projected.Sources[index].PodCertificate
+	key, chain, err := k.certs.get(ctx, r.Pod, r.Volume.Name, index, src)
+	if err != nil {
+		return err
+	}
+	for path, data := range map[string][]byte{
+		src.CredentialBundlePath: append(slices.Clone(key), chain...), src.KeyPath: key, src.CertificateChainPath: chain,
+	} {
+		if path != "" {
+			out[path] = private(r.Pod, data, mode)
+		}
+	}
+	return nil
+}
+
+// private is a file for the pod's user alone, where all of its containers have
+// one or a group for files.
+func private(p *corev1.Pod, data []byte, mode *int32) File {
+	f := File{Data: data, Mode: modeOf(mode)}
+	user := commonUser(p)
+	if sc := p.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
 		f.Mode, f.User = 0o600, user
 	}
-	out[src.Path] = f
-	return nil
+	return f
 }
 
 // commonUser is whom all containers run as, if the pod says so.
@@ -254,14 +284,21 @@ func commonUser(p *corev1.Pod) *int64 {
 	return user
 }
 
-// RefreshAt is when the first of the volume's tokens is old.
+// RefreshAt is when the first of the volume's tokens or certificates is old.
 func (k *projected) RefreshAt(r Request) time.Time {
 	var first time.Time
 	for i := range r.Volume.Projected.Sources {
-		if t := r.Volume.Projected.Sources[i].ServiceAccountToken; t != nil {
-			if at := k.tokens.refreshAt(r.Pod, t); !at.IsZero() && (first.IsZero() || at.Before(first)) {
-				first = at
-			}
+		var at time.Time
+		switch src := &r.Volume.Projected.Sources[i]; {
+		case src.ServiceAccountToken != nil:
+			at = k.tokens.refreshAt(r.Pod, src.ServiceAccountToken)
+		case src.ClusterTrustBundle != nil:
+			at = time.Now().Add(trustRefresh)
+		case src.PodCertificate != nil:
+			at = k.certs.refreshAt(certificateKey{r.Pod.UID, r.Volume.Name, i})
+		}
+		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
 		}
 	}
 	return first
@@ -269,6 +306,7 @@ func (k *projected) RefreshAt(r Request) time.Time {
 
 func (k *projected) Unmount(_ context.Context, uid types.UID, _, dir string) error {
 	k.tokens.forget(uid)
+	k.certs.forget(uid)
 	return removeTree(dir)
 }
 

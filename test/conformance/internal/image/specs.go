@@ -40,7 +40,8 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 	}
 	agnhost := agnhostFiles(p)
 	small := append(system(), applets(p.Applets)...)
-	large := append(system(), File{Path: "/bin/nc", Link: "nc.openbsd"}, File{Path: "/usr/local/bin/iperf", Link: "/usr/bin/iperf"})
+	// Busybox's own shell prefers busybox's programs to those of packages.
+	large := append(system(), File{Path: "/bin/sh", Link: "bash"}, File{Path: "/bin/nc", Link: "nc.openbsd"}, File{Path: "/usr/local/bin/iperf", Link: "/usr/bin/iperf"})
 	large = append(large, applets(p.Applets)...)
 	specs := []Spec{
 		{Names: named(e2e + "agnhost"), Packages: tools, Base: large, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},

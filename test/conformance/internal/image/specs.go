@@ -26,6 +26,11 @@ const e2e = "registry.k8s.io/e2e-test-images/"
 // networks and processes with.
 var tools = []string{"busybox-static", "bash", "bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "util-linux", "socat"}
 
+// busybox has a shell beside it: its own one, as Debian builds it, prefers its
+// own programs to those of packages, and drops environment variables whose names
+// no shell could use. The shell of the suite's image does neither.
+var busybox = []string{"busybox-static", "libc6", "bash"}
+
 // Specs are the images that conformance tests run, for those of the wanted
 // names that the suite gives; others than these no conformance test runs.
 func Specs(p Programs, wanted []string) ([]Spec, error) {
@@ -40,20 +45,19 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 	}
 	agnhost := agnhostFiles(p)
 	small := append(system(), applets(p.Applets)...)
-	// Busybox's own shell prefers busybox's programs to those of packages.
-	large := append(system(), File{Path: "/bin/sh", Link: "bash"}, File{Path: "/bin/nc", Link: "nc.openbsd"}, File{Path: "/usr/local/bin/iperf", Link: "/usr/bin/iperf"})
+	large := append(system(), File{Path: "/bin/nc", Link: "nc.openbsd"}, File{Path: "/usr/local/bin/iperf", Link: "/usr/bin/iperf"})
 	large = append(large, applets(p.Applets)...)
 	specs := []Spec{
 		{Names: named(e2e + "agnhost"), Packages: tools, Base: large, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},
 		{Names: named(e2e + "nonroot"), Packages: tools, Base: large, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, User: "1234"}},
-		{Names: named(e2e + "busybox"), Packages: []string{"busybox-static", "libc6"}, Base: small, Config: v1.Config{Cmd: []string{"sh"}}},
+		{Names: named(e2e + "busybox"), Packages: busybox, Base: small, Config: v1.Config{Cmd: []string{"sh"}}},
 		{Names: named(e2e + "ipc-utils"), Packages: tools, Base: large, Config: v1.Config{Cmd: []string{"sh"}}},
 		{Names: named(e2e + "glibc-dns-testing"), Packages: tools, Base: large, Config: v1.Config{Cmd: []string{"bash"}}},
-		{Names: named(e2e + "nonewprivs"), Packages: []string{"busybox-static", "libc6"}, Base: small,
+		{Names: named(e2e + "nonewprivs"), Packages: busybox, Base: small,
 			Top: []File{{Path: "/usr/local/bin/nnp", Mode: os.ModeSetuid | 0o755, From: p.NoNewPrivs}}, Config: v1.Config{Cmd: []string{"nnp"}}},
-		{Names: named(e2e + "nginx"), Packages: []string{"nginx-light", "busybox-static", "libc6"}, Base: append(nginxFiles(), small...),
+		{Names: named(e2e + "nginx"), Packages: append([]string{"nginx-light"}, busybox...), Base: append(nginxFiles(), small...),
 			Config: v1.Config{Entrypoint: []string{"/docker-entrypoint.sh"}, Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGQUIT", ExposedPorts: map[string]struct{}{"80/tcp": {}}}},
-		{Names: named(e2e + "sample-apiserver"), Packages: []string{"busybox-static", "libc6"}, Base: small,
+		{Names: named(e2e + "sample-apiserver"), Packages: busybox, Base: small,
 			Top: []File{{Path: "/sample-apiserver", Mode: 0o755, From: p.SampleAPIServer}}, Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}}},
 		{Names: named("registry.k8s.io/etcd"), Top: []File{{Path: "/usr/local/bin/etcd", Mode: 0o755, From: p.Etcd}, {Path: "/tmp", Mode: os.ModeDir | os.ModeSticky | 0o777}},
 			Config: v1.Config{Cmd: []string{"etcd"}}},
@@ -98,6 +102,7 @@ func system() []File {
 		{Path: "/home/user-defined-in-image", Mode: os.ModeDir | 0o755, UID: 1000},
 		{Path: "/etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nwww-data:x:33:33:www-data:/var/www:/bin/false\nuser-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n")},
 		{Path: "/etc/group", Mode: 0o644, Content: []byte("root:x:0:\nnogroup:x:65534:\nwww-data:x:33:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
+		{Path: "/bin/sh", Link: "bash"},
 		{Path: "/etc/nsswitch.conf", Mode: 0o644, Content: []byte("passwd: files\ngroup: files\nhosts: files dns\n")},
 	}
 }

@@ -24,7 +24,7 @@ const e2e = "registry.k8s.io/e2e-test-images/"
 
 // tools is what the suite's own base image has: a shell, and what tests look at
 // networks and processes with.
-var tools = []string{"busybox-static", "bash", "bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "util-linux", "socat"}
+var tools = []string{"busybox-static", "libc-bin", "bash", "bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "util-linux", "socat"}
 
 // busybox has a shell beside it: its own one, as Debian builds it, prefers its
 // own programs to those of packages, and drops environment variables whose names

@@ -54,6 +54,7 @@ var mayImport = map[string]string{
 	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/host/...",
 	"plugins/point/...":       "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
+	"plugins/author/...":      "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
 	"plugins/toolchain/...":   "plugins/toolchain/... sdk/...",
 	"plugins/foreign/...":     "plugins/... core/object core/trace core/admission core/scheduler/framework",
 	"plugins/...":             "plugins/... core/object core/trace",

@@ -88,7 +88,7 @@ WASMPLANE_DATA_DIR.`,
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"cluster":   {a.up(), a.status(), a.stop(), a.down(), a.check()},
-		"use":       {a.kubectl(), a.trace(), a.image(), a.version()},
+		"use":       {a.kubectl(), a.plugin(), a.trace(), a.image(), a.version()},
 		"component": a.components(),
 	} {
 		for _, c := range commands {

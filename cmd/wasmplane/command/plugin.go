@@ -1,0 +1,203 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
+)
+
+// plugin is the group of everything about plugins. Each of its commands stands in
+// a file plugin_*.go.
+func (a *app) plugin() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "plugin",
+		Short: "Write, build, test, measure and operate Wasm plugins",
+		Long: `Write, build, test, measure and operate Wasm plugins.
+
+From an empty folder to a plugin that decides:
+  wasmplane plugin init no-latest --language rust
+  cd no-latest
+  wasmplane plugin build
+  wasmplane plugin test
+and into a cluster: name it in the configuration under plugins (plugin.yaml is
+its entry), or apply it as an object of kind Plugin.
+
+PLUGIN is a folder with plugin.yaml, an entry's file, or a module (.wasm). Left
+out, it is the current folder.`,
+	}
+	c.AddGroup(
+		&cobra.Group{ID: "author", Title: "For authors:"},
+		&cobra.Group{ID: "operate", Title: "For operators:"},
+	)
+	for group, commands := range map[string][]*cobra.Command{
+		"author": {a.pluginInit(), a.pluginBuild(), a.pluginTest(), a.pluginRun(), a.pluginBench(), a.pluginInspect()},
+	} {
+		for _, sub := range commands {
+			sub.GroupID = group
+			c.AddCommand(sub)
+		}
+	}
+	return c
+}
+
+// note tells the person at the terminal what takes longer than a moment.
+func (a *app) note(text string) { fmt.Fprintln(a.stderr, text) }
+
+// show prints v as YAML or JSON.
+func (a *app) show(v any, output string) error {
+	if output == "json" {
+		enc := json.NewEncoder(a.stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
+	b, err := json.Marshal(v) // the names of the fields are those of JSON
+	if err != nil {
+		return err
+	}
+	var tree yaml.Node
+	if err := yaml.Unmarshal(b, &tree); err != nil {
+		return err
+	}
+	plainStyle(&tree)
+	enc := yaml.NewEncoder(a.stdout)
+	enc.SetIndent(2)
+	return enc.Encode(&tree)
+}
+
+// plainStyle makes YAML of what was read from JSON look like YAML.
+func plainStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		plainStyle(c)
+	}
+}
+
+// outputFlag adds -o with the formats that a command knows besides its text.
+func outputFlag(c *cobra.Command, output *string, formats ...string) {
+	c.Flags().StringVarP(output, "output", "o", "", "`FORMAT`: "+strings.Join(formats, " or ")+" (default: text for people)")
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *output == "" {
+			return run(c, args)
+		}
+		for _, f := range formats {
+			if *output == f {
+				return run(c, args)
+			}
+		}
+		return fmt.Errorf("-o: expected %s, found %q", strings.Join(formats, " or "), *output)
+	}
+}
+
+// target is PLUGIN among the arguments; the current folder where it is left out.
+func target(args []string) string {
+	if len(args) == 0 {
+		return "."
+	}
+	return args[0]
+}
+
+// openConfig is how a command loads PLUGIN.
+func (a *app) openConfig(args []string) (author.Config, error) {
+	e, dir, err := author.ReadEntry(target(args))
+	return author.Config{Entry: e, Dir: dir}, err
+}
+
+func (a *app) pluginInit() *cobra.Command {
+	var language, point, dir string
+	c := &cobra.Command{
+		Use:   "init NAME --language LANGUAGE",
+		Short: "Make a new plugin: a source that works, cases, an entry and the SDK",
+		Long: `Make a new plugin in a folder of its name: a source that works and that you
+change to what you want, cases that it passes, the entry by which it is loaded,
+and the SDK of its language (folder wasmplane), so that building needs no network.
+
+Languages: ` + languages() + `.
+Points:    ` + strings.Join(author.Templates(), ", ") + `.
+A plugin may have hooks at several points: name them in its source.`,
+		Example: `  wasmplane plugin init no-latest --language rust
+  wasmplane plugin init prefer-ssd --language c --point scheduling.table`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if language == "" {
+				return fmt.Errorf("--language is missing: one of %s", languages())
+			}
+			if dir == "" {
+				dir = args[0]
+			}
+			made, err := author.Init(dir, args[0], toolchain.Language(language), point)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "made %s in %s:\n  %s\n  wasmplane/ (the SDK)\nnext:\n", args[0], dir, strings.Join(made, "\n  "))
+			if dir != "." {
+				fmt.Fprintf(a.stdout, "  cd %s\n", dir)
+			}
+			fmt.Fprintln(a.stdout, "  wasmplane plugin build\n  wasmplane plugin test")
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&language, "language", "l", "", "`LANGUAGE` of the plugin: "+languages())
+	c.Flags().StringVar(&point, "point", author.Templates()[0], "`POINT` that the plugin takes part at: "+strings.Join(author.Templates(), ", "))
+	c.Flags().StringVar(&dir, "dir", "", "`FOLDER` to make it in (default: its name)")
+	return c
+}
+
+func languages() string {
+	var out []string
+	for _, l := range toolchain.Languages() {
+		out = append(out, string(l))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (a *app) pluginBuild() *cobra.Command {
+	var out string
+	var debug bool
+	c := &cobra.Command{
+		Use:   "build [PLUGIN]",
+		Short: "Build a plugin's module from its source",
+		Long: `Build a plugin's module from its source. What it is written in is told by its
+files: main.go, src/lib.rs (cargo), plugin.c, plugin.zig, plugin.ts.
+
+Compilers: Go, Rust and clang are your own. Zig ` + toolchain.ZigVersion + ` (for Zig, and for C
+where there is no clang) and AssemblyScript ` + toolchain.AssemblyScriptVersion + ` are installed from npm the first
+time, into your cache folder or $WASMPLANE_TOOLCHAINS.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir := target(args)
+			if out == "" {
+				e, base, err := author.ReadEntry(dir)
+				if err != nil {
+					return fmt.Errorf("%w; name the module with --out", err)
+				}
+				file, ok := strings.CutPrefix(e.Source, "file:")
+				if !ok {
+					return fmt.Errorf("the entry's source is %s, no local file: name the module with --out", e.Source)
+				}
+				if out = file; !filepath.IsAbs(file) {
+					out = filepath.Join(base, file)
+				}
+			}
+			b, err := toolchain.New(toolchain.Config{Progress: a.note, Debug: debug})
+			if err != nil {
+				return err
+			}
+			if err := b.Build(c.Context(), dir, out); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.stdout, "built", out)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&out, "out", "", "`FILE` of the module (default: the source of plugin.yaml)")
+	c.Flags().BoolVar(&debug, "debug", false, "keep names and line tables: errors point at your source, the module is larger")
+	return c
+}

@@ -1,0 +1,559 @@
+package author
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/plugins/abi"
+)
+
+// Case is one question with the answer that is expected to it.
+type Case struct {
+	Name string `yaml:"name"`
+	// Point; may be left out where the plugin takes part at one only, or where the
+	// question says it: an object is for admission, nodes are for a node table.
+	Point string `yaml:"point"`
+	// Settings instead of those of the entry.
+	Settings yaml.Node `yaml:"settings"`
+	// Objects that host functions read. The grants of the entry decide what the plugin sees of them.
+	Objects []map[string]any `yaml:"objects"`
+
+	// Input is the document of the point, as sdk/spec has it.
+	Input map[string]any `yaml:"input"`
+	// For admission, shorter: what the rest of the request is follows from these.
+	Object      map[string]any `yaml:"object"`
+	OldObject   map[string]any `yaml:"oldObject"`
+	Operation   string         `yaml:"operation"`
+	Subresource string         `yaml:"subresource"`
+	User        string         `yaml:"user"`
+	Groups      []string       `yaml:"groups"`
+	DryRun      bool           `yaml:"dryRun"`
+	// For scheduling.table: the nodes, the pods on them, and the pod that is to be placed.
+	Nodes   []map[string]any `yaml:"nodes"`
+	Running []map[string]any `yaml:"running"`
+	Pod     map[string]any   `yaml:"pod"`
+
+	// Expect is what the decision has to be; what is not given is not looked at.
+	Expect *Expect `yaml:"expect"`
+
+	// The shorter form of the examples' cases: a document, and the whole answer.
+	Kind     string         `yaml:"kind"`
+	Document map[string]any `yaml:"document"`
+	Answer   yaml.Node      `yaml:"answer"`
+	Error    string         `yaml:"error"`
+
+	file string
+}
+
+// Expect is an expected decision.
+type Expect struct {
+	// Decision: allow, deny, patch, no opinion, not asked, failed, score, plan, judge.
+	Decision string `yaml:"decision"`
+	// Message; between slashes, a regular expression.
+	Message string `yaml:"message"`
+	Field   string `yaml:"field"`
+	Reason  string `yaml:"reason"`
+	Code    int32  `yaml:"code"`
+	// Patch, exactly; Object: these values have to be in what the object becomes.
+	Patch            []map[string]any  `yaml:"patch"`
+	Object           map[string]any    `yaml:"object"`
+	Warnings         []string          `yaml:"warnings"`
+	AuditAnnotations map[string]string `yaml:"auditAnnotations"`
+	Reasons          []string          `yaml:"reasons"`
+	Score            *int64            `yaml:"score"`
+	// Verdicts by node: a score, or the reason.
+	Verdicts map[string]any `yaml:"verdicts"`
+	// Plan: these values have to be in it; lists have to be the same.
+	Plan  map[string]any `yaml:"plan"`
+	Error string         `yaml:"error"`
+}
+
+// ReadCases reads the cases of a plugin: the given files, or else cases.yaml and
+// cases/*.yaml (or .json) in its folder.
+func ReadCases(dir string, files []string) ([]Case, error) {
+	if len(files) == 0 {
+		for _, pattern := range []string{CasesFile, "cases.json", "cases/*.yaml", "cases/*.yml", "cases/*.json"} {
+			found, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, found...)
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("%s holds no cases: write them into %s (see: wasmplane plugin test --help)", dir, CasesFile)
+		}
+	}
+	var all []Case
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("read the cases: %w", err)
+		}
+		var cases []Case
+		d := yaml.NewDecoder(bytes.NewReader(b))
+		d.KnownFields(true)
+		if err := d.Decode(&cases); err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+		for i := range cases {
+			if cases[i].file = f; cases[i].Name == "" {
+				cases[i].Name = fmt.Sprintf("case %d", i+1)
+			}
+		}
+		all = append(all, cases...)
+	}
+	return all, nil
+}
+
+// Result is how one case came out.
+type Result struct {
+	Name     string    `json:"name"`
+	File     string    `json:"file,omitempty"`
+	Passed   bool      `json:"passed"`
+	Problems []string  `json:"problems,omitempty"` // what differs, several lines each
+	Decision *Decision `json:"decision,omitempty"`
+	Stack    string    `json:"stack,omitempty"`
+}
+
+// Engines on which cases run.
+const (
+	Compiled    = "compiled"
+	Interpreted = "interpreted"
+	Both        = "both"
+)
+
+// Test runs cases on one engine or on both, which must agree: in what was
+// decided, and in the fuel that it took. report is called with each result.
+func Test(ctx context.Context, cfg Config, cases []Case, engine string, report func(Result)) (failed int, err error) {
+	if !slices.Contains([]string{Compiled, Interpreted, Both}, engine) {
+		return 0, fmt.Errorf("engine %q is unknown: compiled, interpreted or both was expected", engine)
+	}
+	runs := map[string]*runner{}
+	for name, interpreter := range map[string]bool{Compiled: false, Interpreted: true} {
+		if engine == Both || engine == name {
+			c := cfg
+			c.Interpreter = interpreter
+			runs[name] = &runner{cfg: c, open: map[string]*opened{}}
+		}
+	}
+	defer func() {
+		for _, r := range runs {
+			err = errors.Join(err, r.close(ctx))
+		}
+	}()
+	for i := range cases {
+		r := testOne(ctx, runs, &cases[i])
+		if ctx.Err() != nil {
+			return failed, ctx.Err()
+		}
+		if !r.Passed {
+			failed++
+		}
+		report(r)
+	}
+	return failed, nil
+}
+
+func testOne(ctx context.Context, runs map[string]*runner, c *Case) Result {
+	res := Result{Name: c.Name, File: c.file}
+	decisions := map[string]*Decision{}
+	for name, run := range runs {
+		d, err := run.ask(ctx, c)
+		if err != nil {
+			res.Problems = append(res.Problems, err.Error())
+			return res
+		}
+		decisions[name] = d
+	}
+	res.Decision = decisions[Compiled]
+	if res.Decision == nil {
+		res.Decision = decisions[Interpreted]
+	}
+	res.Stack = res.Decision.Stack()
+	if a, b := decisions[Compiled], decisions[Interpreted]; a != nil && b != nil {
+		if diff := agree(a, b); diff != "" {
+			res.Problems = append(res.Problems, "the compiled module and the interpreted one do not agree (- interpreted, + compiled):\n"+diff)
+		}
+	}
+	res.Problems = append(res.Problems, c.check(res.Decision)...)
+	res.Passed = len(res.Problems) == 0
+	return res
+}
+
+// agree compares everything but the time.
+func agree(a, b *Decision) string {
+	x, y := *a, *b
+	x.Usage.Microseconds, y.Usage.Microseconds = 0, 0
+	x.Usage.Memory, y.Usage.Memory = 0, 0
+	x.stack, y.stack = "", ""
+	return diff(plain(y), plain(x))
+}
+
+// opened is a plugin with the objects that its cases put behind its host functions.
+type opened struct {
+	*Plugin
+	objects *swapped
+}
+
+// swapped are objects that change from case to case.
+type swapped struct{ objects }
+
+// runner keeps a plugin open for each settings that cases use.
+type runner struct {
+	cfg  Config
+	open map[string]*opened
+}
+
+func (r *runner) close(ctx context.Context) error {
+	var errs []error
+	for _, o := range r.open {
+		errs = append(errs, o.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *runner) with(ctx context.Context, settings yaml.Node) (*opened, error) {
+	e := withSettings(r.cfg.Entry, settings)
+	key, err := e.SettingsJSON()
+	if err != nil {
+		return nil, err
+	}
+	if o := r.open[string(key)]; o != nil {
+		return o, nil
+	}
+	cfg := r.cfg
+	cfg.Entry = e
+	o := &opened{objects: &swapped{}}
+	cfg.Objects = o.objects
+	cfg.Namespaces = func(ctx context.Context, name string) (map[string]string, bool) {
+		return o.objects.namespaces(ctx, name)
+	}
+	if o.Plugin, err = Open(ctx, cfg); err != nil {
+		return nil, err
+	}
+	r.open[string(key)] = o
+	return o, nil
+}
+
+func (r *runner) ask(ctx context.Context, c *Case) (*Decision, error) {
+	o, err := r.with(ctx, c.Settings)
+	if err != nil {
+		return nil, err
+	}
+	if o.objects.objects, err = newObjects(c.Objects); err != nil {
+		return nil, err
+	}
+	return c.Ask(ctx, o.Plugin)
+}
+
+// Ask puts the case's question to a plugin.
+func (c *Case) Ask(ctx context.Context, p *Plugin) (*Decision, error) {
+	pt, err := c.point(p)
+	if err != nil {
+		return nil, err
+	}
+	if pt == abi.SchedulingTable {
+		n, err := nodesOf(c.Nodes, c.Running)
+		if err != nil {
+			return nil, err
+		}
+		var pod corev1.Pod
+		if err := convert(c.Pod, &pod); err != nil {
+			return nil, fmt.Errorf("pod: %w", err)
+		}
+		return p.Judge(ctx, &pod, n)
+	}
+	return p.Ask(ctx, pt, c.document())
+}
+
+func (c *Case) point(p *Plugin) (abi.Point, error) {
+	if c.Point != "" {
+		return abi.Point(c.Point), nil
+	}
+	points := p.Points()
+	if len(c.Nodes) > 0 && slices.Contains(points, abi.SchedulingTable) {
+		return abi.SchedulingTable, nil
+	}
+	if c.Object != nil || c.OldObject != nil {
+		points = slices.DeleteFunc(points, func(pt abi.Point) bool { return !strings.HasPrefix(string(pt), "admission.") })
+	}
+	if len(points) != 1 {
+		return "", fmt.Errorf("the plugin takes part at %s: say point: in the case", joined(p.Points()))
+	}
+	return points[0], nil
+}
+
+// document is the input, completed from the shorter fields. It is the caller's own.
+func (c *Case) document() map[string]any {
+	doc := map[string]any{}
+	maps.Copy(doc, c.Input)
+	maps.Copy(doc, c.Document)
+	if _, given := doc["kind"]; !given && c.Kind != "" && doc["object"] != nil {
+		if o, ok := doc["object"].(map[string]any); ok && o["kind"] == nil {
+			doc["kind"] = map[string]any{"group": groupOf(c.Kind), "version": "v1", "kind": c.Kind}
+			doc["resource"] = map[string]any{"group": groupOf(c.Kind), "version": "v1", "resource": strings.ToLower(c.Kind) + "s"}
+		}
+	}
+	set := func(key string, value any, given bool) {
+		if given {
+			doc[key] = value
+		}
+	}
+	set("object", c.Object, c.Object != nil)
+	set("oldObject", c.OldObject, c.OldObject != nil)
+	set("operation", c.Operation, c.Operation != "")
+	set("subResource", c.Subresource, c.Subresource != "")
+	set("dryRun", true, c.DryRun)
+	if c.User != "" || len(c.Groups) > 0 {
+		var groups []any
+		for _, g := range c.Groups {
+			groups = append(groups, g)
+		}
+		doc["userInfo"] = map[string]any{"username": c.User, "groups": groups}
+	}
+	tree, _ := integers(doc).(map[string]any)
+	return tree
+}
+
+// groupOf are the groups of the kinds that hold pods, for cases that give no apiVersion.
+func groupOf(kind string) string {
+	switch kind {
+	case "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet":
+		return "apps"
+	case "Job", "CronJob":
+		return "batch"
+	}
+	return ""
+}
+
+// integers copies a tree with the types of numbers that trees of API objects have.
+func integers(v any) any {
+	switch x := v.(type) {
+	case int:
+		return int64(x)
+	case time.Time:
+		return x.Format(time.RFC3339)
+	case map[string]any:
+		out := make(map[string]any, len(x))
+		for k := range x {
+			out[k] = integers(x[k])
+		}
+		return out
+	case []any:
+		out := make([]any, len(x))
+		for i := range x {
+			out[i] = integers(x[i])
+		}
+		return out
+	}
+	return v
+}
+
+// check says what of a decision is not as expected.
+func (c *Case) check(d *Decision) []string {
+	if c.Expect == nil {
+		return c.checkAnswer(d)
+	}
+	var problems []string
+	e := c.Expect
+	differ := func(what string, want, got any) {
+		if text := diff(plain(want), plain(got)); text != "" {
+			problems = append(problems, what+":\n"+text)
+		}
+	}
+	if d.Decision == Failed && e.Decision != Failed && e.Error == "" {
+		return []string{"the plugin failed: " + d.Error}
+	}
+	if e.Decision != "" {
+		differ("decision", e.Decision, d.Decision)
+	}
+	if e.Message != "" && !textMatches(e.Message, d.Message) {
+		differ("message", e.Message, d.Message)
+	}
+	if e.Error != "" && !textMatches(e.Error, d.Error) {
+		differ("error", e.Error, d.Error)
+	}
+	for _, f := range []struct{ name, want, got string }{{"field", e.Field, d.Field}, {"reason", e.Reason, d.Reason}} {
+		if f.want != "" {
+			differ(f.name, f.want, f.got)
+		}
+	}
+	if e.Code != 0 {
+		differ("code", e.Code, d.Code)
+	}
+	if e.Patch != nil {
+		differ("patch", e.Patch, d.Patch)
+	}
+	if e.Object != nil {
+		object := d.Object
+		if object == nil { // nothing was changed
+			object, _ = c.document()["object"].(map[string]any)
+		}
+		differ("object", e.Object, only(plain(e.Object), plain(object)))
+	}
+	if e.Warnings != nil {
+		differ("warnings", e.Warnings, d.Warnings)
+	}
+	if e.AuditAnnotations != nil {
+		differ("auditAnnotations", e.AuditAnnotations, d.AuditAnnotations)
+	}
+	if e.Reasons != nil {
+		differ("reasons", e.Reasons, d.Reasons)
+	}
+	if e.Score != nil {
+		differ("score", e.Score, d.Score)
+	}
+	if e.Verdicts != nil {
+		differ("verdicts", e.Verdicts, d.Verdicts)
+	}
+	if e.Plan != nil {
+		differ("plan", e.Plan, only(plain(e.Plan), plain(d.Plan)))
+	}
+	return problems
+}
+
+// checkAnswer compares the whole answer.
+func (c *Case) checkAnswer(d *Decision) []string {
+	if c.Error != "" {
+		if d.Error != c.Error {
+			return []string{"error:\n" + diff(c.Error, d.Error)}
+		}
+		return nil
+	}
+	if d.Decision == Failed {
+		return []string{"the plugin failed: " + d.Error}
+	}
+	if c.Answer.Kind == 0 {
+		return []string{"the case expects nothing: say what under expect"}
+	}
+	var want any
+	if err := c.Answer.Decode(&want); err != nil {
+		return []string{"answer: " + err.Error()}
+	}
+	if text := diff(plain(want), plain(d.Answer)); text != "" {
+		return []string{"answer:\n" + text}
+	}
+	return nil
+}
+
+func textMatches(want, got string) bool {
+	if len(want) > 1 && want[0] == '/' && want[len(want)-1] == '/' {
+		re, err := regexp.Compile(want[1 : len(want)-1])
+		return err == nil && re.MatchString(got)
+	}
+	return want == got
+}
+
+// plain is v as JSON has it.
+func plain(v any) (out any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+// only is what got has at the places that want names: keys that want does not
+// name are left out, lists are kept whole but for the keys of their items.
+func only(want, got any) any {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			return got
+		}
+		out := map[string]any{}
+		for k := range w {
+			if v, there := g[k]; there {
+				out[k] = only(w[k], v)
+			}
+		}
+		return out
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(g) != len(w) {
+			return got
+		}
+		out := make([]any, len(g))
+		for i := range g {
+			out[i] = only(w[i], g[i])
+		}
+		return out
+	}
+	return got
+}
+
+// diff shows two values as YAML, line by line; "" where they are the same.
+func diff(want, got any) string {
+	if reflect.DeepEqual(want, got) {
+		return ""
+	}
+	return lines(text(want), text(got))
+}
+
+func text(v any) []string {
+	if s, ok := v.(string); ok {
+		return strings.Split(s, "\n")
+	}
+	if v == nil {
+		return []string{"(nothing)"}
+	}
+	b, err := yaml.Marshal(v)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+}
+
+// lines is a diff by the longest common subsequence: - what was expected, + what came.
+func lines(a, b []string) string {
+	const most = 2000 // lines: the table is quadratic
+	a, b = a[:min(len(a), most)], b[:min(len(b), most)]
+	table := make([][]int, len(a)+1)
+	for i := range table {
+		table[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				table[i][j] = table[i+1][j+1] + 1
+			} else {
+				table[i][j] = max(table[i+1][j], table[i][j+1])
+			}
+		}
+	}
+	var out []string
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			out = append(out, "  "+a[i])
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && table[i+1][j] >= table[i][j+1]:
+			out = append(out, "- "+a[i])
+			i++
+		default:
+			out = append(out, "+ "+b[j])
+			j++
+		}
+	}
+	return strings.Join(out, "\n")
+}

@@ -1,0 +1,125 @@
+package author
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
+	"github.com/wasmplane/wasmplane/sdk"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// Templates lists the points that Init knows, the default first.
+func Templates() []string {
+	return []string{"admission.validate", "admission.mutate", "authorization", "scheduling.table", "reconcile"}
+}
+
+// EntryFile and CasesFile are the files of a plugin's folder that the tool reads.
+const (
+	EntryFile = "plugin.yaml"
+	CasesFile = "cases.yaml"
+)
+
+var nameForm = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// Init makes a plugin in the folder dir, which must not hold one: a source that
+// works, cases that it passes, an entry, and the SDK of its language. It returns the files that are
+// the author's own.
+func Init(dir, name string, l toolchain.Language, point string) ([]string, error) {
+	if !nameForm.MatchString(name) {
+		return nil, fmt.Errorf("a plugin's name is 1 to 63 lower-case letters, digits and dashes and begins with a letter, found %q", name)
+	}
+	if !slices.Contains(toolchain.Languages(), l) {
+		return nil, fmt.Errorf("there is no SDK for %q; there is one for %s (any other language can follow sdk/spec)", l, joined(toolchain.Languages()))
+	}
+	if !slices.Contains(Templates(), point) {
+		return nil, fmt.Errorf("there is no template for point %q; there are templates for %s. Begin with one of them and name another hook in the source", point, strings.Join(Templates(), ", "))
+	}
+	for _, f := range []string{EntryFile, l.Main()} {
+		if _, err := os.Stat(filepath.Join(dir, f)); err == nil {
+			return nil, fmt.Errorf("%s is there already: init makes new plugins only, give it a folder of its own", filepath.Join(dir, f))
+		}
+	}
+	source, err := templates.ReadFile("templates/" + string(l) + "/" + point)
+	if err != nil {
+		return nil, fmt.Errorf("read the template: %w", err)
+	}
+	cases, err := templates.ReadFile("templates/cases/" + point + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("read the template: %w", err)
+	}
+	files := map[string]string{
+		l.Main(): strings.ReplaceAll(string(source), "my-plugin", name),
+		EntryFile: "# How " + name + " is loaded: an element of plugins in the configuration, or the spec of a Plugin.\n" +
+			"name: " + name + "\nsource: file:" + name + ".wasm\npoints: [" + point + "]\n",
+		CasesFile:    string(cases),
+		".gitignore": "*.wasm\ntarget/\nnode_modules/\n",
+	}
+	for path, content := range project(name, l) {
+		files[path] = content
+	}
+	var made []string
+	for path, content := range files {
+		made = append(made, path)
+		if err := writeNew(filepath.Join(dir, path), content); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(made)
+	return made, sdk.Vendor(string(l), filepath.Join(dir, "wasmplane"))
+}
+
+// project are the files by which a language's own tools know a project.
+func project(name string, l toolchain.Language) map[string]string {
+	switch l {
+	case toolchain.Go:
+		return map[string]string{"go.mod": "module example.com/" + name + "\n\ngo 1.24\n\n" +
+			"require github.com/wasmplane/wasmplane/sdk/go v0.0.0\n\n" +
+			"// The SDK lies beside the plugin, in the version of the tool that made it.\n" +
+			"replace github.com/wasmplane/wasmplane/sdk/go => ./wasmplane\n"}
+	case toolchain.Rust:
+		return map[string]string{"Cargo.toml": "[package]\nname = \"" + name + "\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n" +
+			"[lib]\ncrate-type = [\"cdylib\"]\n\n[dependencies]\nwasmplane = { path = \"wasmplane\" }\n\n" +
+			"[profile.release]\npanic = \"abort\"\nopt-level = 3\n"}
+	case toolchain.AssemblyScript:
+		return map[string]string{
+			"package.json": "{\n  \"name\": \"" + name + "\",\n  \"version\": \"0.1.0\",\n  \"private\": true,\n" +
+				"  \"dependencies\": {\n    \"wasmplane\": \"file:./wasmplane\"\n  },\n" +
+				"  \"devDependencies\": {\n    \"assemblyscript\": \"" + toolchain.AssemblyScriptVersion + "\"\n  }\n}\n",
+			"tsconfig.json": "{\n  \"extends\": \"assemblyscript/std/assembly.json\",\n  \"include\": [\"./*.ts\"]\n}\n",
+		}
+	default:
+		return nil
+	}
+}
+
+func writeNew(path, content string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the plugin's folder: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return nil // a .gitignore, a go.mod: the author's own stays
+	}
+	if err != nil {
+		return fmt.Errorf("make the plugin's folder: %w", err)
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}
+
+func joined[T ~string](list []T) string {
+	var out []string
+	for _, s := range list {
+		out = append(out, string(s))
+	}
+	return strings.Join(out, ", ")
+}

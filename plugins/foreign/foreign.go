@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
 	"github.com/wasmplane/wasmplane/plugins/foreign/opa"
+	"github.com/wasmplane/wasmplane/plugins/foreign/schedwasm"
 	"github.com/wasmplane/wasmplane/plugins/foreign/wapc"
 	"github.com/wasmplane/wasmplane/plugins/foreign/wasicmd"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
@@ -116,6 +117,8 @@ func Load(ctx context.Context, cfg Config, a manifest.ABI, wasm []byte, e manife
 		manifest.KubewardenWASI: l.wasi,
 		manifest.OPA:            l.rego,
 		manifest.Gatekeeper:     l.rego,
+
+		manifest.KubeSchedulerWasm: l.scheduler,
 	}
 	l.abi = a
 	one, ok := loaders[a]
@@ -137,8 +140,12 @@ type load struct {
 
 func (l *load) compile(ctx context.Context, a *host.ABI) (*host.Module, error) {
 	e := l.entry
+	limits := e.HostLimits()
+	if l.abi == manifest.KubeSchedulerWasm && limits.Instances == 0 {
+		limits.Instances = schedwasm.Instances
+	}
 	return l.Host.Compile(ctx, l.wasm, host.Options{
-		Name: e.Name, Limits: e.HostLimits(), PerCall: e.Isolation == manifest.PerCall && !a.Command,
+		Name: e.Name, Limits: limits, PerCall: e.Isolation == manifest.PerCall && !a.Command,
 		Clock: e.Grants.Clock, Random: e.Grants.Random, ABI: a,
 	})
 }
@@ -207,4 +214,22 @@ func (l *load) rego(ctx context.Context) (*point.Version, error) {
 		return nil, err
 	}
 	return l.version(m, mod, p, p.Load(ctx, mod))
+}
+
+func (l *load) scheduler(ctx context.Context) (*point.Version, error) {
+	for _, p := range l.entry.Points {
+		if !strings.HasPrefix(p, "scheduling.") {
+			return nil, fmt.Errorf("points: %s: a plugin of kube-scheduler-wasm-extension takes part in scheduling", p)
+		}
+	}
+	shape, err := fuel.Inspect(l.wasm)
+	if err != nil {
+		return nil, err
+	}
+	g := schedwasm.New(schedwasm.Config{Config: schedwasm.Settings(l.settings), Caller: l.Functions.For(l.entry)})
+	mod, err := l.compile(ctx, g.ABI())
+	if err != nil {
+		return nil, err
+	}
+	return l.version(schedwasm.Manifest(l.entry, shape.Exports), mod, g, g.Load(ctx, mod, l.entry))
 }

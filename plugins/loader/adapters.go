@@ -5,6 +5,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/plugins/foreign/schedwasm"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/point/authorization"
@@ -28,15 +29,26 @@ func (l *Loader) adapt(p *point.Plugin, before adapters) adapters {
 	return adapters{
 		admission:  pointadmission.New(p, l.cfg.Namespaces),
 		authorizer: authorization.New(p),
-		scheduling: scheduling.New(p, before.scheduling),
+		scheduling: newScheduling(p, before.scheduling),
 		reconciler: reconcile.New(p, before.reconciler),
 		node:       nodeadmission.New(p),
 	}
 }
 
+// newScheduling makes the adapter that the module's ABI calls for.
+func newScheduling(p *point.Plugin, before framework.Plugin) framework.Plugin {
+	if a := schedwasm.NewPlugin(p, before); a != nil {
+		return a
+	}
+	if v := p.Current(); v != nil && v.Foreign() {
+		return nil
+	}
+	return scheduling.New(p, before)
+}
+
 // release gives up what adapters hold of a plugin that is gone.
 func (a adapters) release() {
-	if p, ok := a.scheduling.(*scheduling.Plugin); ok {
+	if p, ok := a.scheduling.(interface{ Close() }); ok {
 		p.Close()
 	}
 }

@@ -49,6 +49,8 @@ type Check struct {
 type Mount struct {
 	Prefix  string // "/trace/": everything below it; "/trace": exactly that
 	Handler http.Handler
+	// Long: answers take as long as they take; the server has no deadline for them.
+	Long bool
 }
 
 // Config is what a server is made of.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -259,10 +260,15 @@ func longRunning(info *genericrequest.RequestInfo) bool {
 	return false
 }
 
+// longMount: what is mounted there takes its time.
+func (s *Server) longMount(info *genericrequest.RequestInfo) bool {
+	return !info.IsResourceRequest && slices.ContainsFunc(s.cfg.Mounts, func(m Mount) bool { return m.Long && m.Prefix == info.Path })
+}
+
 // deadline bounds the request: by ?timeout=, and by the server's own bound. A
 // body that trickles in is cut off by the same deadline.
 func (s *Server) deadline(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc) {
-	if longRunning(info) {
+	if longRunning(info) || s.longMount(info) {
 		return context.WithCancel(ctx)
 	}
 	timeout := s.cfg.RequestTimeout

@@ -87,7 +87,7 @@ WASMPLANE_DATA_DIR.`,
 		&cobra.Group{ID: "component", Title: "Components, one by one:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
-		"cluster":   {a.up(), a.status(), a.stop(), a.down(), a.check()},
+		"cluster":   {a.up(), a.status(), a.stop(), a.down(), a.backup(), a.restore(), a.check()},
 		"use":       {a.kubectl(), a.plugin(), a.trace(), a.image(), a.version()},
 		"component": a.components(),
 	} {

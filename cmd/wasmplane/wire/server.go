@@ -59,6 +59,7 @@ type server struct {
 	port      int
 	services  netip.Prefix
 
+	etcd        *etcd.Store // the store as it lies on disk; for backups
 	store       store.Store
 	closeStore  func() error
 	storeDone   <-chan struct{} // nil = the store has no end of its own
@@ -204,14 +205,14 @@ func (s *server) openStore(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.store, s.closeStore = st, st.Close
+		s.etcd, s.store, s.closeStore = st, st, st.Close
 		return nil
 	}
 	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: s.o.Dir.Etcd(), Quota: c.QuotaBytes, Logger: s.o.Logger})
 	if err != nil {
 		return err
 	}
-	s.store, s.closeStore, s.storeDone = e.Store(), e.Close, e.Done()
+	s.etcd, s.store, s.closeStore, s.storeDone = e.Store(), e.Store(), e.Close, e.Done()
 	return nil
 }
 
@@ -292,7 +293,7 @@ func (s *server) build(ctx context.Context) (err error) {
 		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
 		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
-		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}},
+		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}, {Prefix: backupPath, Handler: s.backupHandler(s.etcd), Long: true}},
 		CatchUp:  s.custom.CatchUp,
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
 		Checks:  []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}},

@@ -1,0 +1,196 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+)
+
+// defaultBump is more than a busy cluster writes in years between a backup and its restore.
+const defaultBump = 1_000_000_000
+
+func (a *app) backup() *cobra.Command {
+	var s settings
+	var kubeconfig string
+	var force, keys bool
+	c := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Save the cluster's state to a file",
+		Long: `Save the cluster's state to FILE, as an etcd snapshot with its digest, and read
+it through. A cluster that runs is asked for it (which takes cluster-admin);
+of one that does not, the store is read where it lies.
+
+What is encrypted at rest stays encrypted in FILE, and everything else is not:
+keep it as you keep the cluster's secrets. Certificates, the keys that sign
+tokens and the configuration are not in it; --with-keys saves the former two
+beside it, in FILE.keys.tar.gz. Encryption keys are nowhere in either.`,
+		Example: `  wasmplane backup /backups/monday.db --with-keys
+  wasmplane backup --kubeconfig admin.kubeconfig monday.db`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			o, running, err := a.stored(c, &s)
+			if err != nil {
+				return err
+			}
+			if o.Kubeconfig = kubeconfig; kubeconfig == "" && running {
+				o.Kubeconfig = o.Dir.Kubeconfig()
+			}
+			return a.runBackup(c, o, args[0], force, keys)
+		},
+	}
+	a.addStored(c, &s)
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "ask the cluster of this kubeconfig `FILE` (default: that of the data directory)")
+	c.Flags().BoolVar(&force, "force", false, "overwrite FILE")
+	c.Flags().BoolVar(&keys, "with-keys", false, "also save certificates and signing keys, to FILE.keys.tar.gz")
+	return c
+}
+
+func (a *app) runBackup(c *cobra.Command, o wire.Options, file string, force, keys bool) error {
+	begin := time.Now()
+	info, err := wire.Backup(c.Context(), o, file, force, a.bytesSoFar())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "Saved revision %d, %d keys, %s to %s in %s.\nsha256 %s\n", info.Revision, info.Keys, size(info.Bytes), file, short(time.Since(begin)), info.SHA256)
+	if !keys {
+		fmt.Fprintln(a.stdout, "Not in it: certificates and signing keys (--with-keys), the configuration, encryption keys.")
+		return nil
+	}
+	archive := file + ".keys.tar.gz"
+	if err := wire.SaveKeys(o.Dir, archive, force); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "Saved certificates and signing keys to %s. Not in it: the configuration, encryption keys.\n", archive)
+	return nil
+}
+
+// bytesSoFar tells a person every second how much there is.
+func (a *app) bytesSoFar() func(int64) {
+	last := time.Now()
+	return func(n int64) {
+		if now := time.Now(); now.Sub(last) >= time.Second {
+			last = now
+			fmt.Fprintf(a.stderr, "  %s\n", size(n))
+		}
+	}
+}
+
+func (a *app) restore() *cobra.Command {
+	var s settings
+	var keys string
+	var force bool
+	var bump uint64
+	c := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a data directory's state out of a backup",
+		Long: `Make the state of a data directory out of FILE, which is an etcd snapshot of this
+cluster, of another one, or of an upstream Kubernetes. The cluster must not run.
+A state that is there is kept under another name, and only with --force.
+
+Resource versions move on by --bump, and everything before is marked as
+compacted: clients that have seen states after the backup list anew instead of
+going on in a past that did not happen.
+
+Without the keys of the old cluster (--keys, or a pki folder that is there), new
+ones are made: kubeconfigs and the tokens in running pods are then no longer
+accepted, and token secrets have to be made anew.`,
+		Example: `  wasmplane stop
+  wasmplane restore /backups/monday.db --force
+  wasmplane up`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if bump == 0 {
+				return errors.New("--bump: expected at least 1; clients would otherwise be left in a past that did not happen")
+			}
+			o, running, err := a.stored(c, &s)
+			if err != nil {
+				return err
+			}
+			if running {
+				pid, _ := o.Dir.Owner() //nolint:errcheck // only for the message
+				return &datadir.InUseError{Dir: o.Dir, PID: pid}
+			}
+			return a.runRestore(o, args[0], keys, bump, force)
+		},
+	}
+	a.addStored(c, &s)
+	c.Flags().StringVar(&keys, "keys", "", "also restore certificates and signing keys from this `FILE` of backup --with-keys")
+	c.Flags().BoolVar(&force, "force", false, "put a state (and, with --keys, keys) that is there aside")
+	c.Flags().Uint64Var(&bump, "bump", defaultBump, "how far resource versions move on, in `REVISIONS`")
+	return c
+}
+
+func (a *app) runRestore(o wire.Options, file, keys string, bump uint64, force bool) error {
+	begin := time.Now()
+	if err := os.MkdirAll(string(o.Dir), 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	if keys != "" {
+		aside, err := wire.RestoreKeys(o.Dir, keys, force)
+		if err != nil {
+			return err
+		}
+		a.tellAside("keys", aside)
+	}
+	fmt.Fprintln(a.stdout, "Reading", file, "through ...")
+	aside, info, err := wire.Restore(o, file, bump, force)
+	if err != nil {
+		return err
+	}
+	a.tellAside("state", aside)
+	fmt.Fprintf(a.stdout, "Restored revision %d, %d keys into %s in %s; resource versions go on at %d.\n", info.Revision, info.Keys, o.Dir, short(time.Since(begin)), uint64(info.Revision)+bump)
+	if _, err := os.Stat(filepath.Join(o.Dir.PKI(), "ca.key")); err != nil {
+		fmt.Fprintln(a.stdout, "There are no keys in the data directory: new ones will be made, and kubeconfigs and tokens from before will not be accepted.")
+	}
+	fmt.Fprintf(a.stdout, "Start it with: wasmplane up --data-dir %s\n", o.Dir)
+	return nil
+}
+
+func (a *app) tellAside(what, where string) {
+	if where != "" {
+		fmt.Fprintf(a.stdout, "The %s that was there is now in %s.\n", what, where)
+	}
+}
+
+func (a *app) addStored(c *cobra.Command, s *settings) {
+	a.addDataDir(c.Flags(), s)
+	c.Flags().StringVar(&s.file, "config", "", "configuration `FILE` of the cluster; needed where it names an external etcd")
+}
+
+// stored is the cluster whose state a command is about, and whether it runs.
+func (a *app) stored(c *cobra.Command, s *settings) (wire.Options, bool, error) {
+	cfg, err := a.load(c.Flags(), s)
+	if err != nil {
+		return wire.Options{}, false, err
+	}
+	dir, err := a.dir(c.Flags(), s)
+	if err != nil {
+		return wire.Options{}, false, err
+	}
+	pid, err := dir.Owner()
+	if err != nil {
+		return wire.Options{}, false, err
+	}
+	return wire.Options{Config: cfg, Dir: dir, Logger: slog.New(slog.DiscardHandler), Version: Version}, pid != 0, nil
+}
+
+// size writes bytes as people read them.
+func size(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}

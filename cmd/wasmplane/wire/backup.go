@@ -1,0 +1,287 @@
+package wire
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
+)
+
+// backupPath is where a running server gives out a snapshot of its store. It
+// holds every secret of the cluster: nobody but cluster-admin has a right to it.
+const backupPath = "/backup"
+
+// snapshotter is a store that can be saved; encryption at rest stays in what it writes.
+type snapshotter interface {
+	Backup(ctx context.Context, w io.Writer) (int64, error)
+}
+
+// backupHandler streams a snapshot. One that breaks off is noticed by its reader:
+// the digest at its end is missing.
+func (s *server) backupHandler(from snapshotter) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method != http.MethodGet {
+			http.Error(w, "a backup is read with GET", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Cache-Control", "no-store")
+		n, err := from.Backup(req.Context(), w)
+		if err != nil {
+			s.o.Logger.ErrorContext(req.Context(), "A backup broke off.", "bytes", n, "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		s.o.Logger.InfoContext(req.Context(), "A backup was taken.", "bytes", n)
+	})
+}
+
+// Backup saves the store to file, which must not exist unless force is set, and
+// reads what it has written through. With a kubeconfig it asks the server that runs;
+// without, the store is opened here. progress is told how many bytes there are.
+func Backup(ctx context.Context, o Options, file string, force bool, progress func(int64)) (etcd.SnapshotInfo, error) {
+	if _, err := os.Lstat(file); err == nil && !force {
+		return etcd.SnapshotInfo{}, fmt.Errorf("%s exists; choose another name, or overwrite it with --force", file)
+	}
+	part, err := os.OpenFile(file+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return etcd.SnapshotInfo{}, fmt.Errorf("write the backup: %w", err)
+	}
+	w := &counting{w: part, tell: progress}
+	if o.Kubeconfig != "" {
+		err = download(ctx, o.Kubeconfig, w)
+	} else {
+		err = snapshotHere(ctx, o, w)
+	}
+	err = errors.Join(err, part.Sync(), part.Close())
+	var info etcd.SnapshotInfo
+	if err == nil {
+		info, err = etcd.CheckSnapshot(part.Name())
+	}
+	if err == nil {
+		err = os.Rename(part.Name(), file)
+	}
+	if err != nil {
+		return info, errors.Join(fmt.Errorf("back up the store: %w", err), os.Remove(part.Name()))
+	}
+	return info, nil
+}
+
+type counting struct {
+	w    io.Writer
+	n    int64
+	tell func(int64)
+}
+
+// Write implements io.Writer.
+func (c *counting) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	if c.tell != nil {
+		c.tell(c.n)
+	}
+	return n, err
+}
+
+func download(ctx context.Context, kubeconfig string, w io.Writer) error {
+	cfg, err := client.FromKubeconfig(kubeconfig, "backup")
+	if err != nil {
+		return err
+	}
+	cfg.Timeout = 0 // a large store takes its time
+	set, err := client.New(cfg)
+	if err != nil {
+		return err
+	}
+	body, err := set.Kube.Discovery().RESTClient().Get().AbsPath(backupPath).Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	_, err = io.Copy(w, body)
+	return err
+}
+
+// snapshotHere opens the store of a cluster that does not run, or an external one.
+func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
+	c := o.Config.Store
+	if len(c.Endpoints) > 0 {
+		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: relative(o, c.CAFile), CertFile: relative(o, c.CertFile), KeyFile: relative(o, c.KeyFile)})
+		if err != nil {
+			return err
+		}
+		_, err = st.Backup(ctx, w)
+		return errors.Join(err, st.Close())
+	}
+	if !holdsStore(o.Dir) {
+		return fmt.Errorf("%s holds no store", o.Dir)
+	}
+	lock, err := o.Dir.Lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	server, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.QuotaBytes, Logger: o.Logger})
+	if err != nil {
+		return err
+	}
+	_, err = server.Store().Backup(ctx, w)
+	return errors.Join(err, server.Close())
+}
+
+func holdsStore(dir datadir.Dir) bool {
+	_, err := os.Stat(filepath.Join(dir.Etcd(), "member"))
+	return err == nil
+}
+
+// Restore makes the data directory's store out of a snapshot. A store that is
+// there stays, under another name, and only with force. It says where that is.
+func Restore(o Options, file string, bump uint64, force bool) (aside string, info etcd.SnapshotInfo, err error) {
+	if len(o.Config.Store.Endpoints) > 0 {
+		return "", info, fmt.Errorf("the configuration names an external etcd: restore it with `etcdutl snapshot restore %s --bump-revision %d --mark-compacted ...` on each of its machines", file, bump)
+	}
+	if info, err = etcd.CheckSnapshot(file); err != nil {
+		return "", info, err
+	}
+	lock, err := o.Dir.Lock()
+	if err != nil {
+		return "", info, err
+	}
+	defer lock.Release()
+	if holdsStore(o.Dir) && !force {
+		return "", info, fmt.Errorf("%s holds a store already; --force puts it aside", o.Dir)
+	}
+	next := o.Dir.Etcd() + ".restoring"
+	if err := os.RemoveAll(next); err != nil { // of a restore that was broken off
+		return "", info, err
+	}
+	if err := etcd.Restore(etcd.RestoreConfig{File: file, Dir: next, Bump: bump, Logger: o.Logger}); err != nil {
+		return "", info, errors.Join(err, os.RemoveAll(next))
+	}
+	if aside, err = putAside(o.Dir.Etcd()); err != nil {
+		return "", info, err
+	}
+	return aside, info, os.Rename(next, o.Dir.Etcd())
+}
+
+// putAside renames a directory; "" if there was none.
+func putAside(dir string) (string, error) {
+	aside := dir + ".before-" + time.Now().UTC().Format("20060102T150405.000")
+	err := os.Rename(dir, aside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return aside, err
+}
+
+// SaveKeys writes the cluster's certificates and keys to a tar.gz that only its
+// owner can read.
+func SaveKeys(dir datadir.Dir, file string, force bool) (err error) {
+	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
+	if force {
+		flags = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	}
+	f, err := os.OpenFile(file, flags, 0o600)
+	if err != nil {
+		return fmt.Errorf("save the keys: %w", err)
+	}
+	z := gzip.NewWriter(f)
+	t := tar.NewWriter(z)
+	err = addKeys(t, dir.PKI())
+	return errors.Join(err, t.Close(), z.Close(), f.Sync(), f.Close())
+}
+
+func addKeys(t *tar.Writer, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("save the keys: %w", err)
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return fmt.Errorf("save the keys: %w", err)
+		}
+		if err := t.WriteHeader(&tar.Header{Name: e.Name(), Mode: 0o600, Size: int64(len(data)), ModTime: time.Now()}); err != nil {
+			return err
+		}
+		if _, err := t.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxKeys bounds what an archive of keys may hold, in bytes.
+const maxKeys = 16 << 20
+
+// RestoreKeys unpacks what SaveKeys has packed. Keys that are there stay, under
+// another name, and only with force.
+func RestoreKeys(dir datadir.Dir, file string, force bool) (aside string, err error) {
+	if _, err := os.Stat(filepath.Join(dir.PKI(), "ca.key")); err == nil && !force {
+		return "", fmt.Errorf("%s holds keys already; --force puts them aside", dir.PKI())
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", fmt.Errorf("restore the keys: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	next := dir.PKI() + ".restoring"
+	if err := errors.Join(os.RemoveAll(next), os.Mkdir(next, 0o700)); err != nil {
+		return "", fmt.Errorf("restore the keys: %w", err)
+	}
+	if err := unpackKeys(f, next); err != nil {
+		return "", errors.Join(fmt.Errorf("restore the keys from %s: %w", file, err), os.RemoveAll(next))
+	}
+	if aside, err = putAside(dir.PKI()); err != nil {
+		return "", err
+	}
+	return aside, os.Rename(next, dir.PKI())
+}
+
+func unpackKeys(r io.Reader, dir string) error {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return err
+	}
+	t := tar.NewReader(io.LimitReader(z, maxKeys))
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		// Plain files in one folder: whatever else an archive holds was not packed by us.
+		if h.Typeflag != tar.TypeReg || h.Name != filepath.Base(h.Name) || strings.HasPrefix(h.Name, ".") {
+			return fmt.Errorf("unexpected entry %q: this is no archive of keys", h.Name)
+		}
+		data, err := io.ReadAll(t)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, h.Name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"ca.crt", "ca.key", "sa.key"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("it lacks %s", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
+)
+
+func dirOf(t *testing.T) datadir.Dir {
+	t.Helper()
+	d, err := datadir.Open(filepath.Join(t.TempDir(), "d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestKeysComeBackAsTheyWere(t *testing.T) {
+	from, to := dirOf(t), dirOf(t)
+	if _, err := pki.Open(pki.Config{Dir: from.PKI()}); err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(t.TempDir(), "keys.tar.gz")
+	if err := SaveKeys(from, archive, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := SaveKeys(from, archive, false); err == nil {
+		t.Error("an archive was overwritten")
+	}
+	if info, err := os.Stat(archive); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if _, err := RestoreKeys(to, archive, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ca.key", "ca.crt", "sa.key"} {
+		a, errA := os.ReadFile(filepath.Join(from.PKI(), name))
+		b, errB := os.ReadFile(filepath.Join(to.PKI(), name))
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s differs: %v, %v", name, errA, errB)
+		}
+	}
+	if _, err := RestoreKeys(to, archive, false); err == nil || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("keys that are there: %v", err)
+	}
+	aside, err := RestoreKeys(to, archive, true)
+	if err != nil || aside == "" {
+		t.Errorf("with force: %q, %v", aside, err)
+	}
+	if _, err := os.Stat(filepath.Join(aside, "ca.key")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestArchivesThatAreNoKeysAreRefused(t *testing.T) {
+	for name, h := range map[string]*tar.Header{
+		"climbs out":  {Name: "../ca.key", Typeflag: tar.TypeReg},
+		"is a link":   {Name: "ca.key", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"},
+		"is absolute": {Name: "/etc/passwd", Typeflag: tar.TypeReg},
+		"is hidden":   {Name: ".lock", Typeflag: tar.TypeReg},
+		"is not all":  {Name: "ca.key", Typeflag: tar.TypeReg},
+	} {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		w := tar.NewWriter(z)
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := unpackKeys(&b, filepath.Join(dir)); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(dir), "ca.key")); err == nil {
+			t.Errorf("%s: it climbed out", name)
+		}
+	}
+}
+
+func TestAStoreThatIsThereIsPutAsideOnlyWithForce(t *testing.T) {
+	o := Options{Config: config.Default(), Dir: dirOf(t)}
+	server, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: o.Dir.Etcd(), NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Store().Put(t.Context(), "/registry/x", []byte("v"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "b.db")
+	info, err := Backup(t.Context(), o, file, false, nil)
+	if err != nil || info.Keys != 1 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if _, err := Backup(t.Context(), o, file, false, nil); err == nil || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("a backup was overwritten: %v", err)
+	}
+	if _, _, err := Restore(o, file, 1000, false); err == nil || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("a store was overwritten: %v", err)
+	}
+	aside, _, err := Restore(o, file, 1000, true)
+	if err != nil || !strings.HasPrefix(aside, o.Dir.Etcd()+".before-") {
+		t.Fatalf("%q, %v", aside, err)
+	}
+	if server, err = etcd.Start(t.Context(), etcd.ServerConfig{Dir: o.Dir.Etcd(), NoFsync: true}); err != nil {
+		t.Fatal(err)
+	}
+	if kv, err := server.Store().Get(t.Context(), "/registry/x"); err != nil || string(kv.Value) != "v" {
+		t.Errorf("%q, %v", kv.Value, err)
+	}
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	external := Options{Config: config.Default(), Dir: o.Dir}
+	external.Config.Store.Endpoints = []string{"http://127.0.0.1:1"}
+	if _, _, err := Restore(external, file, 1000, true); err == nil || !strings.Contains(err.Error(), "etcdutl") {
+		t.Errorf("an external etcd: %v", err)
+	}
+}

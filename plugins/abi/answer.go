@@ -29,8 +29,13 @@ func (a *AdmissionAnswer) Denied() bool { return a.Allowed != nil && !*a.Allowed
 
 // Bounds of an admission answer.
 const (
-	maxPatch    = 1000
-	maxWarnings = 32
+	maxPatch       = 1000
+	maxWarnings    = 32
+	maxAnnotations = 32
+	// Longer texts are cut: they go into headers, statuses and the audit log.
+	maxWarning    = 1024
+	maxMessage    = 8192
+	maxAnnotation = 8192
 )
 
 // ParseAdmission reads an answer of a mutating or validating hook.
@@ -53,10 +58,27 @@ func ParseAdmission(data []byte, hook *Hook) (*AdmissionAnswer, error) {
 		return nil, errors.New("the hook sees some fields only: it may answer with a patch, not with the whole object")
 	case len(a.Object) > 0 && len(a.Patch) > 0:
 		return nil, errors.New("the answer has an object and a patch: one of them was expected")
+	case len(a.AuditAnnotations) > maxAnnotations:
+		return nil, fmt.Errorf("the answer has %d audit annotations: at most %d are allowed", len(a.AuditAnnotations), maxAnnotations)
 	case a.Code != 0 && (a.Code < 400 || a.Code > 599):
 		return nil, fmt.Errorf("code %d is no HTTP status of a refusal", a.Code)
 	}
+	a.Message = cut(a.Message, maxMessage)
+	for i := range a.Warnings {
+		a.Warnings[i] = cut(a.Warnings[i], maxWarning)
+	}
+	for k, v := range a.AuditAnnotations {
+		a.AuditAnnotations[k] = cut(v, maxAnnotation)
+	}
 	return a, nil
+}
+
+// cut shortens a text that is longer than n bytes, at the end of a character.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "..."
 }
 
 // AuthorizationAnswer is what authorization hooks answer; no answer is no opinion.

@@ -58,6 +58,9 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Namespaces answers the labels of namespaces, for namespaceSelector.
 	Namespaces pointadmission.Namespaces
+	// DisabledDir holds a file for each plugin that is not to be loaded, by its name;
+	// it is read at each Apply and followed by Run. It works on plugins that keep the process from coming up.
+	DisabledDir string
 	// Interpreter runs plugins without compiling them, for tests.
 	Interpreter bool
 }
@@ -71,9 +74,11 @@ type Loader struct {
 	changes chan struct{}
 	sources chan struct{} // tells Run that there may be other files to watch
 
-	apply sync.Mutex // one Apply at a time
-	mu    sync.Mutex // guards what follows
-	slots []*slot    // in the order in which they are asked
+	apply sync.Mutex                  // one Apply at a time
+	mu    sync.Mutex                  // guards what follows
+	slots []*slot                     // in the order in which they are asked
+	given map[Origin][]manifest.Entry // as they were applied last, the disabled ones too
+	off   map[string]bool             // what was disabled then
 
 	retiring sync.WaitGroup // old versions that are being closed
 }
@@ -131,7 +136,7 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	return &Loader{cfg: cfg, host: h, fetch: fetch, metrics: metrics, changes: make(chan struct{}, 1), sources: make(chan struct{}, 1)}, nil
+	return &Loader{cfg: cfg, host: h, fetch: fetch, metrics: metrics, changes: make(chan struct{}, 1), sources: make(chan struct{}, 1), given: map[Origin][]manifest.Entry{}}, nil
 }
 
 // Load loads the configured entries. A plugin that cannot be loaded does not keep
@@ -148,6 +153,10 @@ func (l *Loader) Changes() <-chan struct{} { return l.changes }
 func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entry) error {
 	l.apply.Lock()
 	defer l.apply.Unlock()
+	off := l.disabled()
+	l.mu.Lock()
+	l.given[from], l.off = entries, off
+	l.mu.Unlock()
 	before := map[string]*slot{}
 	var next []*slot
 	taken := map[string]bool{}
@@ -161,7 +170,7 @@ func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entr
 	var errs []error
 	changed := false
 	for i, e := range entries {
-		if e.Disabled {
+		if e.Disabled || off[e.Name] {
 			continue
 		}
 		if taken[e.Name] {

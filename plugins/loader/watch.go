@@ -2,7 +2,10 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,6 +63,9 @@ func (l *Loader) Run(ctx context.Context) error {
 	retry, look := time.NewTicker(retryEvery), time.NewTicker(lookEvery)
 	defer retry.Stop()
 	defer look.Stop()
+	if err := l.watchDisabled(ctx, w); err != nil {
+		return err
+	}
 	l.watchDirs(w)
 	l.reload(ctx, l.modified) // what happened between the load and the watch
 	for {
@@ -70,6 +76,10 @@ func (l *Loader) Run(ctx context.Context) error {
 		case err := <-w.Errors:
 			l.cfg.Logger.Warn("watching the plugins' files", "error", err)
 		case event := <-w.Events:
+			if l.cfg.DisabledDir != "" && filepath.Dir(event.Name) == filepath.Clean(l.cfg.DisabledDir) {
+				l.again(ctx, File)
+				l.again(ctx, API)
+			}
 			if l.isSource(event.Name) {
 				settle.Reset(settleTime)
 			}
@@ -82,6 +92,27 @@ func (l *Loader) Run(ctx context.Context) error {
 		case <-l.sources:
 		}
 	}
+}
+
+// watchDisabled follows the switches, and what happened to them before.
+func (l *Loader) watchDisabled(ctx context.Context, w *fsnotify.Watcher) error {
+	if l.cfg.DisabledDir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(l.cfg.DisabledDir, 0o700); err != nil {
+		return fmt.Errorf("make the directory of disabled plugins: %w", err)
+	}
+	if err := w.Add(l.cfg.DisabledDir); err != nil {
+		return fmt.Errorf("watch the directory of disabled plugins: %w", err)
+	}
+	l.mu.Lock()
+	off := l.off
+	l.mu.Unlock()
+	if !maps.Equal(off, l.disabled()) {
+		l.again(ctx, File)
+		l.again(ctx, API)
+	}
+	return nil
 }
 
 // failedElsewhere: the next attempt may find the registry up again.
@@ -125,18 +156,38 @@ func (l *Loader) isSource(name string) bool {
 // logged, and stands in the status.
 func (l *Loader) reload(ctx context.Context, due func(*slot) bool) {
 	for _, from := range []Origin{File, API} {
-		var entries []manifest.Entry
 		again := false
 		for _, s := range l.list() {
-			if s.origin == from {
-				entries = append(entries, s.entry)
-				again = again || due(s)
-			}
+			again = again || s.origin == from && due(s)
 		}
 		if again {
-			_ = l.Apply(ctx, from, entries)
+			l.again(ctx, from)
 		}
 	}
+}
+
+// again applies what was applied last.
+func (l *Loader) again(ctx context.Context, from Origin) {
+	l.mu.Lock()
+	entries := l.given[from]
+	l.mu.Unlock()
+	_ = l.Apply(ctx, from, entries)
+}
+
+// disabled are the plugins that somebody switched off, with the server up or down.
+func (l *Loader) disabled() map[string]bool {
+	if l.cfg.DisabledDir == "" {
+		return nil
+	}
+	files, err := os.ReadDir(l.cfg.DisabledDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		l.cfg.Logger.Error("it cannot be told which plugins are disabled", "directory", l.cfg.DisabledDir, "error", err)
+	}
+	off := map[string]bool{}
+	for _, f := range files {
+		off[f.Name()] = true
+	}
+	return off
 }
 
 // lookForMoved asks registries where the tags of pinned modules point.

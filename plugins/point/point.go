@@ -118,7 +118,11 @@ func (s *Stats) LastError() string {
 }
 
 // NewPlugin makes a plugin without a version.
-func NewPlugin(name string, m *Metrics) *Plugin { return &Plugin{name: name, metrics: m} }
+func NewPlugin(name string, m *Metrics) *Plugin {
+	p := &Plugin{name: name, metrics: m}
+	m.plugins.Store(name, p)
+	return p
+}
 
 // Name is the plugin's name.
 func (p *Plugin) Name() string { return p.name }
@@ -143,12 +147,20 @@ type Call struct {
 	Answer  []byte
 	Usage   host.Usage
 	Err     error // a *host.Fault, a *host.GuestError, or ErrNotLoaded
-	start   time.Time
+	// Remembered: the answer is one that was given to the same question before.
+	Remembered bool
+	start      time.Time
 }
 
 // Ask projects doc onto what the hook at pt declared, and calls it. kind chooses
 // among the alternatives of paths. It returns nil where the plugin takes no part at pt.
 func (p *Plugin) Ask(ctx context.Context, pt abi.Point, kind string, doc any) *Call {
+	return p.AskOnce(ctx, pt, kind, doc, nil)
+}
+
+// AskOnce is Ask with a cache: a hook that declares itself pure is called once for
+// what it reads, and not again while its answer is remembered. cache may be nil.
+func (p *Plugin) AskOnce(ctx context.Context, pt abi.Point, kind string, doc any, cache *Cache) *Call {
 	for {
 		v := p.current.Load()
 		if v == nil {
@@ -165,7 +177,12 @@ func (p *Plugin) Ask(ctx context.Context, pt abi.Point, kind string, doc any) *C
 		}
 		w := writers.Get().(*abi.Writer)
 		h.Projection.Write(w, doc, kind)
-		c.Answer, c.Usage, c.Err = v.Guest.Call(ctx, h.Op, w.Bytes())
+		if !h.Pure || !cache.find(c, w.Bytes()) {
+			c.Answer, c.Usage, c.Err = v.Guest.Call(ctx, h.Op, w.Bytes())
+			if h.Pure && c.Err == nil {
+				cache.keep(c, w.Bytes())
+			}
+		}
 		writers.Put(w)
 		if errors.Is(c.Err, host.ErrClosed) && p.current.Load() != v {
 			continue // swapped in between: the new version answers

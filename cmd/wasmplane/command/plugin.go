@@ -37,7 +37,8 @@ out, it is the current folder.`,
 		&cobra.Group{ID: "operate", Title: "For operators:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
-		"author": {a.pluginInit(), a.pluginBuild(), a.pluginTest(), a.pluginRun(), a.pluginBench(), a.pluginInspect()},
+		"author":  {a.pluginInit(), a.pluginBuild(), a.pluginTest(), a.pluginRun(), a.pluginBench(), a.pluginInspect()},
+		"operate": a.pluginSwitches(),
 	} {
 		for _, sub := range commands {
 			sub.GroupID = group

@@ -77,6 +77,9 @@ func (d Dir) PluginCache() string { return d.join("plugin-cache") }
 // PluginModules holds modules that were fetched from elsewhere.
 func (d Dir) PluginModules() string { return d.join("plugin-modules") }
 
+// DisabledPlugins holds a file for each plugin that is switched off, by its name.
+func (d Dir) DisabledPlugins() string { return d.join("disabled-plugins") }
+
 // Log is the log of a cluster that runs in the foreground.
 func (d Dir) Log() string { return d.join("wasmplane.log") }
 

@@ -49,7 +49,7 @@ func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, 
 	}
 	functions := hostfn.New(e.backend)
 	l, err := loader.New(ctx, loader.Config{
-		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(), Logger: o.Logger,
+		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(), DisabledDir: o.Dir.DisabledPlugins(), Logger: o.Logger,
 		Registerer: e.metrics, Namespaces: e.namespaces, Functions: functions, Secrets: secrets(e.kube), Points: e.points,
 	})
 	if err != nil {

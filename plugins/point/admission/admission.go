@@ -21,6 +21,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 
@@ -197,6 +198,12 @@ func (a *adapter) ask(ctx context.Context, pt abi.Point, r *admission.Request) e
 	if v := a.plugin.Current(); v != nil && v.Foreign() {
 		doc.RequestKind, doc.RequestResource, doc.RequestSubResource = &doc.Kind, &doc.Resource, doc.SubResource
 	}
+	if r.DryRun {
+		if v := a.plugin.Current(); v != nil && v.Hook(pt) != nil && v.Hook(pt).SideEffects == abi.SomeSideEffects {
+			return a.refuseDryRun(ctx, pt, r, v)
+		}
+		ctx = host.WithDryRun(ctx)
+	}
 	c := a.plugin.Ask(ctx, pt, r.Kind.Kind, doc)
 	if c == nil {
 		return nil
@@ -209,6 +216,17 @@ func (a *adapter) ask(ctx context.Context, pt abi.Point, r *admission.Request) e
 	}
 	t := turn{adapter: a, call: c, request: r, point: pt, answer: answer}
 	return t.finish(ctx)
+}
+
+// refuseDryRun: whoever asks for a dry run must be able to believe that nothing
+// happened, and that the answer is what the real request would get. The plugin can give neither.
+func (a *adapter) refuseDryRun(ctx context.Context, pt abi.Point, r *admission.Request, v *point.Version) error {
+	refusal := apierrors.NewBadRequest(fmt.Sprintf("plugin %q does not support dry run: it declares sideEffects: Some", a.Name()))
+	c := &point.Call{Plugin: a.plugin, Version: v, Hook: v.Hook(pt)}
+	o := point.Outcome{Decision: "deny", Message: refusal.Error()}
+	c.Record(ctx, pt, o)
+	t := turn{adapter: a, call: c, request: r, point: pt}
+	return t.byMode(refusal, o)
 }
 
 // skipped marks the plugin's span: the plugin was not asked.
@@ -263,7 +281,21 @@ func (t *turn) finish(ctx context.Context) error {
 		}
 	}
 	t.call.Record(ctx, t.point, outcome)
+	t.annotate(outcome)
 	return t.byMode(refusal, outcome)
+}
+
+// annotate leaves in the audit log what the plugin decided where that had an
+// effect, and by which version.
+func (t *turn) annotate(o point.Outcome) {
+	if t.call.Mode() != manifest.Enforce || t.call.Err != nil || o.Decision == "allow" {
+		return
+	}
+	digest := ""
+	if v := t.call.Version; v != nil {
+		digest = v.Digest
+	}
+	t.request.Annotate(t.adapter.Name()+"/decision", fmt.Sprintf("%s at %s by %s", o.Decision, t.point, digest))
 }
 
 // byMode turns a refusal into what the mode makes of it.

@@ -4,12 +4,15 @@
 // The hook sees the question under the names of a SubjectAccessReview's spec
 // (user, groups, resourceAttributes, nonResourceAttributes). Requests that keep the
 // cluster alive never reach it: the adapter stands behind authz.Guard. A plugin that fails denies, unless its
-// failure policy is Ignore.
+// failure policy is Ignore. What a pure hook answered is remembered, by the fields
+// that it reads.
 package authorization
 
 import (
 	"context"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/plugins/abi"
@@ -23,10 +26,13 @@ func New(p *point.Plugin) authz.Authorizer {
 	if v := p.Current(); v == nil || v.Hook(abi.Authorization) == nil {
 		return nil
 	}
-	return authz.Guard(&adapter{plugin: p})
+	return authz.Guard(&adapter{plugin: p, cache: point.NewCache()})
 }
 
-type adapter struct{ plugin *point.Plugin }
+type adapter struct {
+	plugin *point.Plugin
+	cache  *point.Cache
+}
 
 // Name implements authz.Authorizer.
 func (a *adapter) Name() string { return a.plugin.Name() }
@@ -49,6 +55,19 @@ type resource struct {
 	Resource    string `json:"resource,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
 	Name        string `json:"name,omitempty"`
+	// The selectors of a list, watch or deletecollection: what is asked for is no more than they select.
+	FieldSelector *selector `json:"fieldSelector,omitempty"`
+	LabelSelector *selector `json:"labelSelector,omitempty"`
+}
+
+type selector struct {
+	Requirements []requirement `json:"requirements"`
+}
+
+type requirement struct {
+	Key      string   `json:"key"`
+	Operator string   `json:"operator"`
+	Values   []string `json:"values,omitempty"`
 }
 
 type nonResource struct {
@@ -69,12 +88,51 @@ func newDocument(a authz.Attributes) *document {
 		Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
 		Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(),
 	}
+	d.Resource.FieldSelector, d.Resource.LabelSelector = fieldSelector(a), labelSelector(a)
 	return d
+}
+
+// fieldSelector has the requirements that could be read: each narrows the question.
+func fieldSelector(a authz.Attributes) *selector {
+	all, _ := a.GetFieldSelector()
+	if len(all) == 0 {
+		return nil
+	}
+	s := &selector{}
+	for _, r := range all {
+		op := "In"
+		if r.Operator == selection.NotEquals {
+			op = "NotIn"
+		}
+		s.Requirements = append(s.Requirements, requirement{r.Field, op, []string{r.Value}})
+	}
+	return s
+}
+
+func labelSelector(a authz.Attributes) *selector {
+	all, _ := a.GetLabelSelector()
+	if len(all) == 0 {
+		return nil
+	}
+	s := &selector{}
+	for _, r := range all {
+		op, ok := labelOperators[r.Operator()]
+		if !ok {
+			continue
+		}
+		s.Requirements = append(s.Requirements, requirement{r.Key(), op, r.Values().List()})
+	}
+	return s
+}
+
+var labelOperators = map[selection.Operator]string{
+	selection.In: "In", selection.Equals: "In", selection.DoubleEquals: "In", selection.NotIn: "NotIn", selection.NotEquals: "NotIn",
+	selection.Exists: "Exists", selection.DoesNotExist: "DoesNotExist",
 }
 
 // Authorize implements authz.Authorizer.
 func (a *adapter) Authorize(ctx context.Context, q authz.Attributes) (authz.Decision, string, error) {
-	c := a.plugin.Ask(ctx, abi.Authorization, "", newDocument(q))
+	c := a.plugin.AskOnce(ctx, abi.Authorization, "", newDocument(q), a.cache)
 	if c == nil {
 		return authz.NoOpinion, "", nil
 	}

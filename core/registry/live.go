@@ -125,6 +125,8 @@ func (r *Registry) onLive(ctx context.Context, key string, try attempt) (Result,
 		}
 		l = live{item: item, current: true}
 	}
+	release, waited, inTurn := func() {}, false, false
+	defer func() { release() }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return Result{}, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
@@ -134,6 +136,17 @@ func (r *Registry) onLive(ctx context.Context, key string, try attempt) (Result,
 		switch {
 		case err == nil:
 			return result, nil
+		case errors.As(err, &conflict) && !inTurn:
+			inTurn = true
+			if release, waited = r.set.turns.take(ctx, key); !waited {
+				l, err = r.found(conflict)
+			} else {
+				l.current = true
+				l.item, err = r.stored(ctx, key)
+			}
+			if err != nil {
+				return Result{}, err
+			}
 		case errors.As(err, &conflict):
 			if l, err = r.found(conflict); err != nil {
 				return Result{}, err

@@ -75,6 +75,7 @@ type Set struct {
 	cfg    Config
 	served atomic.Pointer[served]
 	alloc  *allocations
+	turns  *turns
 }
 
 // served is one state of the set, never changed once it is in place.
@@ -108,7 +109,7 @@ func New(cfg Config) (*Set, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Set{cfg: cfg}
+	s := &Set{cfg: cfg, turns: newTurns()}
 	var err error
 	if s.alloc, err = newAllocations(s); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)

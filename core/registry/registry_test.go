@@ -462,3 +462,31 @@ func TestNamesStayInTheirPlace(t *testing.T) {
 		t.Errorf("list: got %v", err)
 	}
 }
+
+// Many writers of one object do not lose each other's changes.
+func TestManyWritersOfOneObject(t *testing.T) {
+	w := newWorld(t)
+	maps := w.registry(t, "", "configmaps")
+	create(t, maps, "ns", `{"metadata":{"name":"cm"}}`)
+	const writers = 40
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			if _, err := maps.Patch(t.Context(), patch("ns", "cm", types.MergePatchType, fmt.Sprintf(`{"data":{"k%d":"v"}}`, i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	result, err := maps.Patch(t.Context(), patch("ns", "cm", types.MergePatchType, `{"data":{"last":"v"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := result.Object.Versioned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(v.(*corev1.ConfigMap).Data); got != writers+1 {
+		t.Errorf("%d changes are left of %d", got, writers+1)
+	}
+}

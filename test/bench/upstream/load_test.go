@@ -24,6 +24,7 @@ const (
 	clients   = 32
 	pods      = "/api/v1/namespaces/" + namespace + "/pods"
 	maps      = "/api/v1/namespaces/" + namespace + "/configmaps"
+	watched   = "/api/v1/namespaces/" + namespace + "-watched/configmaps"
 	protobuf  = "application/vnd.kubernetes.protobuf"
 	jsonType  = "application/json"
 	table     = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -117,6 +118,7 @@ func (s *side) prepare(tb testing.TB) {
 	c := s.client()
 	defer c.CloseIdleConnections()
 	s.must(tb.Context(), tb, c, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`)
+	s.must(tb.Context(), tb, c, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`-watched"}}`)
 	s.must(tb.Context(), tb, c, http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts", `{"metadata":{"name":"default"},"automountServiceAccountToken":false}`)
 }
 
@@ -188,17 +190,21 @@ func (s *side) page(ctx context.Context, c *http.Client, path, accept string, pa
 	return string(value), nil
 }
 
-// fanOut has watchers follow one namespace while one client updates at a rate,
-// and measures from the sending of an update to its arrival at each watcher.
+// fanOut has watchers follow a hundred objects while a client updates them in
+// turn at a rate, and measures from the sending of an update to its arrival at
+// each watcher.
 func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
-	const object = "fan-out"
+	const objects = 100
 	writer := s.client()
 	defer writer.CloseIdleConnections()
-	s.must(ctx, tb, writer, http.MethodPost, maps, fmt.Sprintf(`{"metadata":{"name":%q},"data":{"at":"0","pad":%q}}`, object, strings.Repeat("x", 1000)))
-	defer s.must(tb.Context(), tb, writer, http.MethodDelete, maps+"/"+object, "")
+	object := func(i int) string { return fmt.Sprintf("fan-out-%d", i%objects) }
+	for i := range objects {
+		s.must(ctx, tb, writer, http.MethodPost, watched, fmt.Sprintf(`{"metadata":{"name":%q},"data":{"at":"0","pad":%q}}`, object(i), strings.Repeat("x", 1000)))
+		defer s.must(tb.Context(), tb, writer, http.MethodDelete, watched+"/"+object(i), "")
+	}
 
 	idle := s.memory(tb)
 	var wg, begun sync.WaitGroup
@@ -211,7 +217,7 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 			c = s.client()
 			connections = append(connections, c)
 		}
-		wg.Go(func() { each[i] = s.follow(ctx, tb, c, object, updates, begun.Done) })
+		wg.Go(func() { each[i] = s.follow(ctx, tb, c, objects, updates, begun.Done) })
 	}
 	begun.Wait()
 	watching := s.memory(tb) - idle
@@ -220,11 +226,11 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
 	var writes sync.WaitGroup
-	for range updates {
+	for i := range updates {
 		<-tick.C
 		body := fmt.Sprintf(`{"data":{"at":"%d"}}`, time.Now().UnixNano())
 		writes.Go(func() {
-			if err := s.send(ctx, writer, http.MethodPatch, maps+"/"+object, "application/merge-patch+json", body); err != nil {
+			if err := s.send(ctx, writer, http.MethodPatch, watched+"/"+object(i), "application/merge-patch+json", body); err != nil {
 				tb.Error(err)
 			}
 		})
@@ -243,10 +249,10 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 	return out
 }
 
-// follow watches one object and takes the time that each update needed to arrive.
-// Updates are patches, and none of them is lost: each is an event.
-func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object string, updates int, begun func()) []time.Duration {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+maps+"?watch=1&fieldSelector=metadata.name%3D"+object, nil)
+// follow watches the objects and takes the time that each update needed to arrive.
+// None of them is lost: each is an event, behind those that tell what is there.
+func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, objects, updates int, begun func()) []time.Duration {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+watched+"?watch=1", nil)
 	if err != nil {
 		tb.Error(err)
 		begun()
@@ -260,7 +266,7 @@ func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object
 	}
 	defer resp.Body.Close()
 	took := make([]time.Duration, 0, updates)
-	first := true
+	initial := objects
 	buf := make([]byte, 0, 64<<10)
 	chunk := make([]byte, 16<<10)
 	for len(took) < updates {
@@ -272,9 +278,10 @@ func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object
 			if !whole {
 				break
 			}
-			if first {
-				first = false
-				begun()
+			if initial > 0 {
+				if initial--; initial == 0 {
+					begun()
+				}
 			} else if _, after, ok := bytes.Cut(line, []byte(`"at":"`)); ok {
 				at, _, _ := bytes.Cut(after, []byte{'"'})
 				if ns, err := strconv.ParseInt(string(at), 10, 64); err == nil {
@@ -287,7 +294,7 @@ func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object
 			break
 		}
 	}
-	if first {
+	if initial > 0 {
 		begun()
 	}
 	return took

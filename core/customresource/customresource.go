@@ -26,6 +26,7 @@
 package customresource
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -56,7 +57,10 @@ type environment struct {
 // definition is one CustomResourceDefinition as the registry serves it: it
 // implements api.Custom. It never changes; another spec makes another definition.
 type definition struct {
-	env      *environment
+	env *environment
+	// base is the context of conversions that are asked for through a codec,
+	// whose interface has none. It never ends: converters have a time limit.
+	base     context.Context                           //nolint:containedctx // see above
 	crd      *apiextensionsv1.CustomResourceDefinition // nobody changes it
 	gr       schema.GroupResource
 	kind     string
@@ -70,10 +74,10 @@ type definition struct {
 }
 
 // define makes a definition of an object whose names have been accepted.
-func define(env *environment, crd *apiextensionsv1.CustomResourceDefinition) (*definition, error) {
+func define(ctx context.Context, env *environment, crd *apiextensionsv1.CustomResourceDefinition) (*definition, error) {
 	names := crd.Status.AcceptedNames
 	d := &definition{
-		env: env, crd: crd, gr: schema.GroupResource{Group: crd.Spec.Group, Resource: names.Plural}, kind: names.Kind, listKind: names.ListKind,
+		base: context.WithoutCancel(ctx), env: env, crd: crd, gr: schema.GroupResource{Group: crd.Spec.Group, Resource: names.Plural}, kind: names.Kind, listKind: names.ListKind,
 		versions: map[string]*customVersion{},
 	}
 	for what, name := range map[string]string{"plural": names.Plural, "singular": names.Singular, "kind": names.Kind, "listKind": names.ListKind} {

@@ -201,13 +201,22 @@ func (c *codec) Default(o runtime.Object) {
 // Internal implements object.Codec: the version itself stands for it.
 func (c *codec) Internal(o runtime.Object) (runtime.Object, error) { return o, nil }
 
-// Versioned implements object.Codec. Other versions are api.Custom's to convert,
-// since a webhook may have to be waited for.
+// Versioned implements object.Codec. The registry converts by api.Custom's
+// Convert, which is given a context; admission webhooks that match another
+// version of a request's object come here.
 func (c *codec) Versioned(o runtime.Object) (runtime.Object, error) {
-	if got := o.GetObjectKind().GroupVersionKind(); got.Version != c.gvk.Version {
-		return nil, fmt.Errorf("a %s was taken for version %s", got, c.gvk.Version)
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no custom resource", o)
 	}
-	return o, nil
+	if u.GroupVersionKind().Version == c.gvk.Version {
+		return u, nil
+	}
+	converted, err := c.version.def.convertTrees(c.version.def.base, []*unstructured.Unstructured{u}, c.version)
+	if err != nil {
+		return nil, err
+	}
+	return converted[0], nil
 }
 
 // Encode implements object.Codec.

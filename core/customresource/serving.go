@@ -189,7 +189,7 @@ func (s *Serving) take(ctx context.Context, name string, item *watchcache.Item) 
 		}
 		return nil
 	}
-	if now.def, err = s.definition(crd, was); err != nil {
+	if now.def, err = s.definition(ctx, crd, was); err != nil {
 		if was != nil {
 			s.drop(was)
 		}
@@ -205,13 +205,13 @@ func (s *Serving) take(ctx context.Context, name string, item *watchcache.Item) 
 
 // definition is the one that is served already, where neither spec nor names
 // changed: what it has compiled, and the watches on it, go on.
-func (s *Serving) definition(crd *apiextensionsv1.CustomResourceDefinition, was *served) (*definition, error) {
+func (s *Serving) definition(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, was *served) (*definition, error) {
 	if was != nil && was.def != nil && was.def.crd.UID == crd.UID &&
 		apiequality.Semantic.DeepEqual(was.def.crd.Spec, crd.Spec) &&
 		apiequality.Semantic.DeepEqual(was.def.crd.Status.AcceptedNames, crd.Status.AcceptedNames) {
 		return was.def, nil
 	}
-	return define(s.env, crd)
+	return define(ctx, s.env, crd)
 }
 
 func (s *Serving) read(ctx context.Context, item *watchcache.Item) (*apiextensionsv1.CustomResourceDefinition, error) {

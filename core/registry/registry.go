@@ -241,7 +241,7 @@ func equivalent(res *api.Resource, version, subresource string) (admission.Equiv
 	if subresource == "" {
 		return e, e.Codec != nil
 	}
-	sub := res.Subresources[subresource]
+	sub := res.SubresourcesIn(version)[subresource]
 	if sub == nil {
 		return e, false
 	}
@@ -249,6 +249,16 @@ func equivalent(res *api.Resource, version, subresource string) (admission.Equiv
 		e.Kind, e.Codec = sub.Kind, nil
 	}
 	return e, true
+}
+
+// ResourceOf finds the resource that serves a kind, built in or not.
+func (s *Set) ResourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	for _, r := range s.served.Load().order {
+		if r.Group == gvk.Group && r.Kind == gvk.Kind && r.Serves(gvk.Version) {
+			return r.GroupResource.WithVersion(gvk.Version), nil
+		}
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("no resource serves kind %s", gvk)
 }
 
 // Registry is the behaviour of one resource. It is safe for concurrent use.

@@ -253,6 +253,9 @@ func (s *server) build(ctx context.Context) (err error) {
 		MutatingPolicy: func(ctx context.Context, name string) (*admissionregistrationv1.MutatingAdmissionPolicy, error) {
 			return policies.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
 		},
+		Resource: func(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+			return s.registries.ResourceOf(gvk)
+		},
 	})
 	admit, err := s.admission(chain)
 	if err != nil {
@@ -339,7 +342,13 @@ func (s *server) aggregation(contract *api.Contract) (*aggregator.Aggregator, er
 // customResources serves what definitions define, and leads definitions through
 // their lives.
 func (s *server) customResources(contract *api.Contract) (err error) {
-	if s.custom, err = customresource.New(customresource.Config{Registries: s.registries, Contract: contract, Logger: s.o.Logger}); err != nil {
+	services, err := newServiceResolver(s.informers)
+	if err != nil {
+		return err
+	}
+	if s.custom, err = customresource.New(customresource.Config{
+		Registries: s.registries, Contract: contract, Services: services, Logger: s.o.Logger,
+	}); err != nil {
 		return err
 	}
 	own, err := apiextensions.NewForConfig(s.internal.Config)

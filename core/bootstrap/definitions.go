@@ -80,16 +80,17 @@ const again = 100 * time.Millisecond
 
 // established waits until the definition is.
 func established(ctx context.Context, client typed.CustomResourceDefinitionInterface, now *apiextensionsv1.CustomResourceDefinition) error {
+	var failure error
 	for {
-		done, err := isEstablished(now)
-		if done || err != nil {
+		if done, err := isEstablished(now); done || err != nil {
 			return err
 		}
-		if done, err = watchDefinition(ctx, client, now.Name); done {
-			return nil
-		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("it was not established in time: %w", errors.Join(context.Cause(ctx), err))
+			return fmt.Errorf("it was not established in time: %w", errors.Join(context.Cause(ctx), failure))
+		}
+		now, failure = nextState(ctx, client, now)
+		if failure == nil {
+			continue
 		}
 		pause := time.NewTimer(again)
 		select {
@@ -100,26 +101,24 @@ func established(ctx context.Context, client typed.CustomResourceDefinitionInter
 	}
 }
 
-func watchDefinition(ctx context.Context, client typed.CustomResourceDefinitionInterface, name string) (bool, error) {
-	w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+// nextState waits for another state of the definition than now.
+func nextState(ctx context.Context, client typed.CustomResourceDefinitionInterface, now *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", now.Name).String()})
 	if err != nil {
-		return false, err
+		return now, err
 	}
 	defer w.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return false, nil
+			return now, nil
 		case event, ok := <-w.ResultChan():
-			if !ok {
-				return false, nil
+			crd, isOne := event.Object.(*apiextensionsv1.CustomResourceDefinition)
+			if !ok || !isOne || event.Type == watch.Deleted {
+				return now, errors.New("the watch of the definition ended")
 			}
-			crd, ok := event.Object.(*apiextensionsv1.CustomResourceDefinition)
-			if !ok || event.Type == watch.Deleted {
-				return false, nil
-			}
-			if done, err := isEstablished(crd); done || err != nil {
-				return done, err
+			if crd.ResourceVersion != now.ResourceVersion {
+				return crd, nil
 			}
 		}
 	}

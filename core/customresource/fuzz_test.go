@@ -49,7 +49,7 @@ func fuzzDefinition(t testing.TB) *definition {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := define(&environment{webhooks: hooks, extension: extension.None{}, log: slog.New(slog.DiscardHandler)}, crd)
+	d, err := define(t.Context(), &environment{webhooks: hooks, extension: extension.None{}, log: slog.New(slog.DiscardHandler)}, crd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 
 // Group, Version and Kind of the object.
 const (
-	Group   = manifest.Group
+	Group   = manifest.APIGroup
 	Version = "v1"
 	Kind    = "Plugin"
 )
@@ -41,7 +41,6 @@ func Resource() schema.GroupVersionResource {
 func Definition() *apiextensionsv1.CustomResourceDefinition {
 	spec := schemaOf(reflect.TypeFor[manifest.Entry](), "spec")
 	delete(spec.Properties, "name") // the object's own
-	spec.Required = []string{"source"}
 	spec.Description = "The entry by which a plugin is loaded."
 	column := func(name, kind, path, text string, priority int32) apiextensionsv1.CustomResourceColumnDefinition {
 		return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: kind, JSONPath: path, Description: text, Priority: priority}

@@ -73,6 +73,9 @@ func (r Rules) check(e *manifest.Entry) error {
 			return fmt.Errorf("spec.grants.http[%d].caFile: only entries of the configuration file may name files", i)
 		}
 	}
+	if e.Group != nil {
+		return r.members(e)
+	}
 	if c := e.Candidate; c != nil {
 		if err := r.file("spec.candidate.source", &c.Source); err != nil {
 			return err
@@ -82,6 +85,26 @@ func (r Rules) check(e *manifest.Entry) error {
 			fetch = &manifest.Fetch{}
 		}
 		return noFiles("spec.candidate", fetch, c.Signatures)
+	}
+	return nil
+}
+
+// members holds a group's members against the same rules.
+func (r Rules) members(e *manifest.Entry) error {
+	for name, m := range e.Group.Members {
+		at := "spec.group.members." + name
+		if err := r.file(at+".source", &m.Source); err != nil {
+			return err
+		}
+		if err := noFiles(at, &m.Fetch, m.Signatures); err != nil {
+			return err
+		}
+		for _, g := range m.Grants.HTTP {
+			if g.CAFile != "" {
+				return fmt.Errorf("%s.grants.http: only entries of the configuration file may name files", at)
+			}
+		}
+		e.Group.Members[name] = m
 	}
 	return nil
 }

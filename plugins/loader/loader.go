@@ -105,6 +105,8 @@ type slot struct {
 	since    time.Time // of the version in force
 	replaced string    // digest of the version before that
 
+	verdicts *pointadmission.Verdicts // of a group
+
 	candidate candidate
 	moved     atomic.Pointer[string] // digest at which the tag points now, instead of what is pinned
 	looked    atomic.Int64           // when that was looked for, in Unix seconds
@@ -169,8 +171,8 @@ func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entr
 	}
 	var errs []error
 	changed := false
-	for i, e := range entries {
-		if e.Disabled || off[e.Name] {
+	for i, e := range withMembers(entries) {
+		if e.Disabled || off[e.Name] || off[e.MemberOf] {
 			continue
 		}
 		if taken[e.Name] {
@@ -198,6 +200,7 @@ func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entr
 		next = append(next, fresh)
 	}
 	slices.SortStableFunc(next, inOrder)
+	l.join(next)
 	l.publish(next, changed || len(before) > 0)
 	for name, gone := range before {
 		old := gone.plugin.Swap(nil)
@@ -231,7 +234,7 @@ func inOrder(a, b *slot) int {
 func (s *slot) with(e manifest.Entry) *slot {
 	out := &slot{
 		entry: e, origin: s.origin, place: s.place, plugin: s.plugin, content: s.content, err: s.err, unused: s.unused, adapters: s.adapters,
-		since: s.since, replaced: s.replaced, candidate: s.candidate,
+		since: s.since, replaced: s.replaced, candidate: s.candidate, verdicts: s.verdicts,
 	}
 	out.looked.Store(s.looked.Load())
 	out.moved.Store(s.moved.Load())
@@ -249,7 +252,12 @@ func (l *Loader) replace(ctx context.Context, s *slot, e manifest.Entry) (*slot,
 	if !fresh.unused && fresh.err == nil {
 		err = errors.Join(err, l.replaceCandidate(ctx, s, fresh))
 	}
-	fresh.adapters = l.adapt(s.plugin, s.adapters)
+	switch {
+	case e.Group == nil && e.MemberOf == "":
+		fresh.adapters = l.adapt(s.plugin, s.adapters)
+	default:
+		fresh.adapters = adapters{} // join makes the group's; members have none of their own
+	}
 	return fresh, err
 }
 
@@ -263,17 +271,12 @@ func (l *Loader) replaceVersion(ctx context.Context, s, fresh *slot) error {
 		l.putAway(s)
 		return nil
 	}
+	if e.Group != nil {
+		return l.replaceGroup(s, fresh)
+	}
 	v, err := l.load(ctx, e)
 	if err != nil {
-		err = fmt.Errorf("load plugin %q: %w", e.Name, err)
-		fresh.err = err
-		if cur := s.plugin.Current(); cur == nil || cur.Err != nil {
-			s.plugin.Swap(point.NewBroken(e, err))
-			l.cfg.Logger.Error("plugin could not be loaded; its failure policy decides at its points", "plugin", e.Name, "error", err)
-		} else {
-			l.cfg.Logger.Error("new version of a plugin could not be loaded; the one before stays in force", "plugin", e.Name, "digest", cur.Digest, "error", err)
-		}
-		return err
+		return l.failed(s, fresh, err)
 	}
 	fresh.since = time.Now()
 	if l.elsewhere(pointsOf(v)) {
@@ -291,6 +294,20 @@ func (l *Loader) replaceVersion(ctx context.Context, s, fresh *slot) error {
 	l.cfg.Logger.Info("plugin loaded", "plugin", e.Name, "version", v.Manifest.Version, "digest", v.Digest,
 		"points", v.Manifest.Points(), "took", time.Since(start).Round(time.Microsecond))
 	return nil
+}
+
+// failed keeps what is in force, or has the failure policy decide where nothing is.
+func (l *Loader) failed(s, fresh *slot, err error) error {
+	e := fresh.entry
+	err = fmt.Errorf("load plugin %q: %w", e.Name, err)
+	fresh.err = err
+	if cur := s.plugin.Current(); cur == nil || cur.Err != nil {
+		s.plugin.Swap(point.NewBroken(e, err))
+		l.cfg.Logger.Error("plugin could not be loaded; its failure policy decides at its points", "plugin", e.Name, "error", err)
+	} else {
+		l.cfg.Logger.Error("new version of a plugin could not be loaded; the one before stays in force", "plugin", e.Name, "digest", cur.Digest, "error", err)
+	}
+	return err
 }
 
 // putAway unloads a plugin that has no part in this process any more.

@@ -11,13 +11,15 @@ import (
 
 // Status is what there is to know about one plugin.
 type Status struct {
-	Name    string        `json:"name"`
-	Origin  Origin        `json:"origin"`
-	Source  string        `json:"source"`
-	Digest  string        `json:"digest,omitempty"`
-	Version string        `json:"version,omitempty"`
-	Points  []abi.Point   `json:"points,omitempty"`
-	Mode    manifest.Mode `json:"mode"`
+	Name string `json:"name"`
+	// MemberOf is the group whose member this is.
+	MemberOf string        `json:"memberOf,omitempty"`
+	Origin   Origin        `json:"origin"`
+	Source   string        `json:"source"`
+	Digest   string        `json:"digest,omitempty"`
+	Version  string        `json:"version,omitempty"`
+	Points   []abi.Point   `json:"points,omitempty"`
+	Mode     manifest.Mode `json:"mode"`
 	// Ready: a version answers. Error is why the last load failed, also where an
 	// older version still answers.
 	Ready bool   `json:"ready"`
@@ -63,8 +65,13 @@ type CandidateStatus struct {
 // Status lists every plugin, in order.
 func (l *Loader) Status() []Status {
 	var out []Status
-	for _, s := range l.list() {
-		out = append(out, s.status())
+	all := l.list()
+	for _, s := range all {
+		st := s.status()
+		if s.entry.Group != nil {
+			st.join(s.verdicts != nil, all)
+		}
+		out = append(out, st)
 	}
 	return out
 }
@@ -87,7 +94,7 @@ func (l *Loader) Holds(from Origin, name string) bool {
 func (s *slot) status() Status {
 	stats := &s.plugin.Stats
 	st := Status{
-		Name: s.entry.Name, Origin: s.origin, Source: s.entry.Source, Mode: s.entry.Mode, Unused: s.unused, Since: s.since, Replaced: s.replaced,
+		Name: s.entry.Name, MemberOf: s.entry.MemberOf, Origin: s.origin, Source: s.entry.Source, Mode: s.entry.Mode, Unused: s.unused, Since: s.since, Replaced: s.replaced,
 		Calls: stats.Calls.Load(), Denials: stats.Denials.Load(), Failures: stats.Failures.Load(), LastFailure: stats.LastError(),
 		Candidate: s.candidateStatus(),
 	}

@@ -58,14 +58,19 @@ func (e *Entry) checkCandidate(n *yaml.Node, path string) error {
 		return fault(n, path, "candidate", "a candidate has another source or other settings")
 	}
 	if err := c.checkSource(n, path); err != nil {
-		var fe *config.FieldError
-		if errors.As(err, &fe) {
-			return fault(n, path, "candidate", fe.Problem)
-		}
-		return err
+		return fault(n, path, "candidate", problemOf(err))
 	}
 	if e.Candidate.Fetch != nil {
 		*e.Candidate.Fetch = c.Fetch // with its defaults
 	}
 	return nil
+}
+
+// problemOf is what is wrong, without the place, where another place is named.
+func problemOf(err error) string {
+	var fe *config.FieldError
+	if errors.As(err, &fe) {
+		return fe.Problem
+	}
+	return err.Error()
 }

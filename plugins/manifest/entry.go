@@ -24,8 +24,8 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
 
-// Group is the API group of plugins.
-const Group = "plugins.wasmplane.dev"
+// APIGroup is the API group of plugins.
+const APIGroup = "plugins.wasmplane.dev"
 
 // Entry is one plugin as an operator configures it.
 type Entry struct {
@@ -70,6 +70,8 @@ type Entry struct {
 	// Candidate is another version of the plugin, which runs beside it on live
 	// requests: where its decisions differ, that is counted and shown, and has no effect.
 	Candidate *Candidate `yaml:"candidate"`
+	// Group makes one verdict of several plugins', instead of a source.
+	Group *Group `yaml:"group"`
 	// Disabled keeps the entry and does not load it.
 	Disabled bool `yaml:"disabled"`
 
@@ -80,6 +82,8 @@ type Entry struct {
 	// Namespace confines a tenant's plugin: it sees requests of this namespace, and
 	// its grants reach no further. Set by who loads it, never by its writer; "" = the whole cluster.
 	Namespace string `yaml:"-"`
+	// MemberOf is the group whose member this is; "" = none.
+	MemberOf string `yaml:"-"`
 	// FromAPI: the entry is an object of the API. Such a plugin takes no part in
 	// writes of Plugins: none can keep itself from being taken away.
 	FromAPI bool `yaml:"-"`
@@ -146,6 +150,8 @@ type Match struct {
 	NamespaceSelector Selector    `yaml:"namespaceSelector"`
 	ObjectSelector    Selector    `yaml:"objectSelector"`
 	Conditions        []Condition `yaml:"conditions"`
+	// Exceptions are requests that the plugin does not see, although all the rest matches.
+	Exceptions []Exception `yaml:"exceptions"`
 }
 
 // Rule is abi.Rule with YAML names.
@@ -318,10 +324,7 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 			return fault(n, path, check.field, check.problem)
 		}
 	}
-	if err := e.checkSource(n, path); err != nil {
-		return err
-	}
-	if err := e.checkCandidate(n, path); err != nil {
+	if err := e.checkWhere(n, path); err != nil {
 		return err
 	}
 	if err := e.HostLimits().Validate(); err != nil {
@@ -334,6 +337,17 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 		return err
 	}
 	return e.checkMatch(n, path)
+}
+
+// checkWhere checks where the module comes from, or the modules of a group.
+func (e *Entry) checkWhere(n *yaml.Node, path string) error {
+	if e.Group != nil {
+		return e.checkGroup(n, path)
+	}
+	if err := e.checkSource(n, path); err != nil {
+		return err
+	}
+	return e.checkCandidate(n, path)
 }
 
 func (e *Entry) checkPoints(n *yaml.Node, path string) error {
@@ -372,7 +386,7 @@ func (e *Entry) checkMatch(n *yaml.Node, path string) error {
 			return fault(n, path, fmt.Sprintf("match.conditions[%d]", i), "a condition has a name and an expression")
 		}
 	}
-	return nil
+	return e.checkExceptions(n, path)
 }
 
 // fault points at a field, with the line where it stands or would stand.

@@ -86,6 +86,14 @@ func NewForeign(e manifest.Entry, digest string, m *abi.Manifest, mod *host.Modu
 	return v
 }
 
+// NewGroup makes the version of a group: it has no module of its own, its adapter
+// asks the members.
+func NewGroup(e manifest.Entry) *Version {
+	v := &Version{Entry: e, Manifest: &abi.Manifest{Name: e.Name}, hooks: map[abi.Point]*Hook{}}
+	v.hooks[abi.AdmissionValidate] = &Hook{Hook: &abi.Hook{Point: abi.AdmissionValidate}}
+	return v
+}
+
 // Hook returns the hook at a point, nil where the plugin takes no part.
 func (v *Version) Hook(p abi.Point) *Hook { return v.hooks[p] }
 

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func compileCEL(expression string) (cel.Program, error) {
 
 // handles looks at what the request is about, not at the object.
 func (m *matcher) handles(r *admission.Request) bool {
-	if m.version.Entry.FromAPI && r.Resource.Group == manifest.Group {
+	if m.version.Entry.FromAPI && r.Resource.Group == manifest.APIGroup {
 		return false // a plugin of the API must not keep itself from being taken away
 	}
 	if len(m.entry) > 0 && !anyRule(m.entry, r) {
@@ -166,6 +167,9 @@ func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Reques
 	if m.object != nil && !objectSelected(m.object, r) {
 		return false, nil
 	}
+	if excepted(m.version, r) {
+		return false, nil
+	}
 	if m.namespace != nil {
 		ok, err := namespaceSelected(ctx, m.namespace, r, namespaces)
 		if !ok || err != nil {
@@ -173,6 +177,26 @@ func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Reques
 		}
 	}
 	return m.conditionsHold(ctx, r)
+}
+
+// excepted says that one of the entry's exceptions lets the request through, and
+// leaves a record of it.
+func excepted(v *point.Version, r *admission.Request) bool {
+	for i := range v.Entry.Match.Exceptions {
+		x := &v.Entry.Match.Exceptions[i]
+		user, groups := "", []string(nil)
+		if r.User != nil {
+			user, groups = r.User.GetName(), r.User.GetGroups()
+		}
+		anyOf := func(wanted []string, have ...string) bool {
+			return len(wanted) == 0 || slices.ContainsFunc(have, func(h string) bool { return slices.Contains(wanted, h) })
+		}
+		if anyOf(x.Users, user) && anyOf(x.Groups, groups...) && anyOf(x.Namespaces, r.Namespace) && anyOf(x.Names, r.Name) {
+			r.Annotate(v.Entry.Name+"/exception", cmp.Or(x.Reason, fmt.Sprintf("match.exceptions[%d]", i)))
+			return true
+		}
+	}
+	return false
 }
 
 // objectSelected: the object's labels or the old object's, so that nobody gets

@@ -168,6 +168,7 @@ var descriptions = map[string]string{
 	"spec.isolation":     "shared: instances are used again. perCall: each call finds the memory as it was after start-up.",
 	"spec.order":         "Smaller ones are asked first; of the same order the configuration file's, then those of the API by name.",
 	"spec.candidate":     "Another version, which runs beside this one on live requests without an effect; where it decides differently, that is counted and shown in the status.",
+	"spec.previous":      "What was in force before a candidate was promoted; `wasmplane plugin rollback` puts it back.",
 	"spec.disabled":      "Keeps the object and does not load the plugin.",
 	"spec.authorization": "Where an authorizer stands in the chain.",
 	"spec.scheduling":    "The weight of scores.",

@@ -33,6 +33,7 @@ func (r Rules) Entry(o *unstructured.Unstructured) (manifest.Entry, error) {
 	for k, v := range spec {
 		tree[k] = v
 	}
+	delete(tree, "previous") // it is put back by who may write, and checked then
 	tree["name"] = o.GetName()
 	text, err := json.Marshal(tree)
 	if err != nil {

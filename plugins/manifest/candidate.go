@@ -26,7 +26,7 @@ func (e *Entry) CandidateEntry() *Entry {
 		return nil
 	}
 	out := *e
-	out.Candidate = nil
+	out.Candidate, out.Previous = nil, nil
 	if c.Source != "" {
 		out.Source, out.Digest = c.Source, c.Digest
 	}
@@ -42,10 +42,10 @@ func (e *Entry) CandidateEntry() *Entry {
 	return &out
 }
 
-// WithoutCandidate is the entry without its candidate.
+// WithoutCandidate is the entry without its candidate and its previous version.
 func (e *Entry) WithoutCandidate() Entry {
 	out := *e
-	out.Candidate = nil
+	out.Candidate, out.Previous = nil, nil
 	return out
 }
 

@@ -70,6 +70,9 @@ type Entry struct {
 	// Candidate is another version of the plugin, which runs beside it on live
 	// requests: where its decisions differ, that is counted and shown, and has no effect.
 	Candidate *Candidate `yaml:"candidate"`
+	// Previous is what was in force before a candidate was promoted; `wasmplane plugin
+	// rollback` puts it back. It has no effect by itself.
+	Previous *Candidate `yaml:"previous"`
 	// Group makes one verdict of several plugins', instead of a source.
 	Group *Group `yaml:"group"`
 	// Disabled keeps the entry and does not load it.

@@ -50,6 +50,7 @@ var mayImport = map[string]string{
 	"plugins/hostfn":          "plugins/abi plugins/host plugins/manifest",
 	"plugins/sign":            "",
 	"plugins/source":          "plugins/manifest plugins/sign",
+	"plugins/rollout":         "plugins/manifest",
 	"plugins/apiobject":       "core/admission core/config plugins/abi plugins/loader plugins/manifest plugins/point",
 	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/host/...",
 	"plugins/point/...":       "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",

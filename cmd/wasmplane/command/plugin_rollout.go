@@ -1,0 +1,89 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/plugins/rollout"
+)
+
+// pluginPromote puts a plugin's candidate in force.
+func (a *app) pluginPromote() *cobra.Command {
+	return a.pluginStep(rollout.Promote, &cobra.Command{
+		Use:   "promote NAME",
+		Short: "Put a plugin's candidate in force",
+		Long: `Put a plugin's candidate in force, and keep what was in force as its previous
+version. A candidate is another version that runs beside a plugin on live
+requests (the entry's candidate field); its differing decisions stand in the
+plugin's status: kubectl describe plugin NAME.
+
+The running cluster follows at once. A version that cannot be loaded leaves the
+one before it in force, and the status says why.`,
+		Example: `  wasmplane plugin promote no-latest
+  wasmplane plugin promote no-latest --config cluster.yaml    an entry of the configuration file`,
+	})
+}
+
+// pluginRollback takes a candidate back, or what was promoted.
+func (a *app) pluginRollback() *cobra.Command {
+	return a.pluginStep(rollout.Rollback, &cobra.Command{
+		Use:   "rollback NAME",
+		Short: "Drop a plugin's candidate, or put the version before it in force again",
+		Example: `  wasmplane plugin rollback no-latest
+  wasmplane plugin rollback no-latest --config cluster.yaml    an entry of the configuration file`,
+	})
+}
+
+func (a *app) pluginStep(step rollout.Step, c *cobra.Command) *cobra.Command {
+	var s settings
+	var kubeconfig, file string
+	c.Args = cobra.ExactArgs(1)
+	a.addDataDir(c.Flags(), &s)
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` whose entry is changed, instead of an object of the API")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var done rollout.Done
+		var err error
+		if file != "" {
+			done, err = rollout.File(file, args[0], step)
+		} else {
+			done, err = a.rolloutObject(c, &s, kubeconfig, args[0], step)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "plugin %q: %s\n", args[0], done)
+		return nil
+	}
+	return c
+}
+
+func (a *app) rolloutObject(c *cobra.Command, s *settings, kubeconfig, name string, step rollout.Step) (rollout.Done, error) {
+	if kubeconfig == "" {
+		kubeconfig = os.Getenv("KUBECONFIG")
+	}
+	if kubeconfig == "" {
+		dir, err := a.dir(c.Flags(), s)
+		if err != nil {
+			return "", err
+		}
+		kubeconfig = dir.Kubeconfig()
+	}
+	cfg, err := client.FromKubeconfig(kubeconfig, "plugin")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w; --config names the configuration file where the plugin stands in one", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	set, err := client.New(cfg)
+	if err != nil {
+		return "", err
+	}
+	return rollout.Object(c.Context(), set.Dynamic, name, step)
+}

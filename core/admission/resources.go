@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/object"
@@ -10,12 +12,13 @@ import (
 type Equivalent struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
-	// Codec of Kind, to convert to; nil: the object is the same in all of them, as
-	// a Scale is.
-	Codec object.Codec
+	// Convert makes an object of Kind of one of another version, in a carrier of its
+	// own; nil: the object is the same in all of them, as a Scale is.
+	Convert func(ctx context.Context, o *object.Object) (*object.Object, error)
 }
 
-// Resources tells which resources are one, in other versions or groups.
+// Resources tells which resources are one, in other versions or groups. The list
+// has the resource that was asked about as well.
 type Resources interface {
 	Equivalents(gvr schema.GroupVersionResource, subresource string) []Equivalent
 }

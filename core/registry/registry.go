@@ -30,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -228,7 +229,7 @@ func (s *Set) Equivalents(gvr schema.GroupVersionResource, subresource string) [
 			continue
 		}
 		for _, version := range res.Versions {
-			if e, ok := equivalent(res, version, subresource); ok {
+			if e, ok := equivalent(v.byName[res.GroupResource], version, subresource); ok {
 				out = append(out, e)
 			}
 		}
@@ -236,17 +237,20 @@ func (s *Set) Equivalents(gvr schema.GroupVersionResource, subresource string) [
 	return out
 }
 
-func equivalent(res *api.Resource, version, subresource string) (admission.Equivalent, bool) {
-	e := admission.Equivalent{Resource: res.WithVersion(version), Kind: res.GVK(version), Codec: res.Codec(version)}
-	if subresource == "" {
-		return e, e.Codec != nil
+func equivalent(r *Registry, version, subresource string) (admission.Equivalent, bool) {
+	e := admission.Equivalent{Resource: r.res.WithVersion(version), Kind: r.res.GVK(version)}
+	if subresource != "" {
+		sub := r.res.SubresourcesIn(version)[subresource]
+		if sub == nil {
+			return e, false
+		}
+		if !sub.WritesParent() { // a Scale, a Binding: the same in every version
+			e.Kind = sub.Kind
+			return e, true
+		}
 	}
-	sub := res.SubresourcesIn(version)[subresource]
-	if sub == nil {
-		return e, false
-	}
-	if sub.Kind.GroupKind() != e.Kind.GroupKind() { // a Scale, a Binding: the same in every version
-		e.Kind, e.Codec = sub.Kind, nil
+	e.Convert = func(ctx context.Context, o *object.Object) (*object.Object, error) {
+		return r.inVersion(ctx, o, version)
 	}
 	return e, true
 }

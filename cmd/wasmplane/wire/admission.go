@@ -1,18 +1,22 @@
 package wire
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/admission/quotaadmission"
 	"github.com/wasmplane/wasmplane/core/admission/webhook"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // admission is the chain. Its order is documented in docs/ADMISSION.md: the
-// built-in plugins in upstream's order, webhooks, then the Wasm plugins in the
-// order of the configuration.
+// built-in plugins in upstream's order, webhooks, the Wasm plugins in the order of
+// the configuration, and the quotas last, so that nothing is charged for what
+// somebody refuses.
 func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 	list, err := builtin.Default(builtin.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})
 	if err != nil {
@@ -35,8 +39,12 @@ func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 		return nil, err
 	}
 	list = append(list, s.plugins.guard(), hooks.Mutating(), hooks.Validating())
+	quotas, err := quotaadmission.New(quotaadmission.Config{Client: s.internal.Kube, Informers: s.informers, Log: s.o.Logger})
+	if err != nil {
+		return nil, err
+	}
 	order := func() []admission.Plugin {
-		return append(list[:len(list):len(list)], s.plugins.admission()...)
+		return slices.Concat(list, s.plugins.admission(), []admission.Plugin{quotas})
 	}
 	admit, err := admission.NewChain(order()...)
 	if err != nil {

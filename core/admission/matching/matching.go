@@ -118,7 +118,9 @@ func ForPolicy(m *admissionregistrationv1.MatchResources) Criteria {
 type Target struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
-	codec    object.Codec // nil: as the request has it
+	// convert makes the request's object this kind, back makes one of this kind the
+	// request's; nil: they are the same.
+	convert, back func(ctx context.Context, o *object.Object) (*object.Object, error)
 }
 
 // Match says whether the request is meant, and as what.
@@ -190,15 +192,25 @@ func find(rules []admissionregistrationv1.NamedRuleWithOperations, exact bool, r
 	for i := range rules {
 		for _, e := range equivalents {
 			if e.Resource != r.Resource && matches(&rules[i], r, e.Resource) {
-				t := Target{Resource: e.Resource, Kind: e.Kind, codec: e.Codec}
-				if e.Codec == nil {
-					t.Kind = r.Kind
-				}
-				return t, true
+				return target(e, equivalents, r), true
 			}
 		}
 	}
 	return Target{}, false
+}
+
+func target(e admission.Equivalent, all []admission.Equivalent, r *admission.Request) Target {
+	t := Target{Resource: e.Resource, Kind: e.Kind, convert: e.Convert}
+	if e.Convert == nil {
+		t.Kind = r.Kind
+		return t
+	}
+	for _, own := range all {
+		if own.Resource == r.Resource {
+			t.back = own.Convert
+		}
+	}
+	return t
 }
 
 func matches(rule *admissionregistrationv1.NamedRuleWithOperations, r *admission.Request, gvr schema.GroupVersionResource) bool {

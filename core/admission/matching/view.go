@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"context"
 	"reflect"
 	"sync"
 
@@ -16,7 +17,7 @@ import (
 type View struct {
 	Object, Old *object.Object
 	Kind        schema.GroupVersionKind
-	codec       object.Codec // nil: the request's own objects
+	back        func(ctx context.Context, o *object.Object) (*object.Object, error) // nil: they are the request's own
 	cel         *upstream.VersionedAttributes
 	changes     int
 }
@@ -38,7 +39,7 @@ func viewsOf(r *admission.Request) *views {
 
 // In is the request's objects as t names them, converted once for all who ask
 // while nobody changes the object.
-func (t Target) In(r *admission.Request) (*View, error) {
+func (t Target) In(ctx context.Context, r *admission.Request) (*View, error) {
 	all := viewsOf(r)
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -49,13 +50,13 @@ func (t Target) In(r *admission.Request) (*View, error) {
 	if v := all.made[t.Kind]; v != nil && v.changes == changes {
 		return v, nil
 	}
-	v := &View{Kind: t.Kind, codec: t.codec, changes: changes}
+	v := &View{Kind: t.Kind, back: t.back, changes: changes}
 	var err error
-	if v.Object, err = t.converted(r.Object); err != nil {
+	if v.Object, err = t.converted(ctx, r.Object); err != nil {
 		return nil, err
 	}
 	if v.Old = all.old[t.Kind]; v.Old == nil {
-		if v.Old, err = t.converted(r.OldObject); err != nil {
+		if v.Old, err = t.converted(ctx, r.OldObject); err != nil {
 			return nil, err
 		}
 		all.old[t.Kind] = v.Old
@@ -64,42 +65,25 @@ func (t Target) In(r *admission.Request) (*View, error) {
 	return v, nil
 }
 
-func (t Target) converted(o *object.Object) (*object.Object, error) {
-	if o == nil || t.codec == nil || o.Kind() == t.Kind {
+func (t Target) converted(ctx context.Context, o *object.Object) (*object.Object, error) {
+	if o == nil || t.convert == nil || o.Kind() == t.Kind {
 		return o, nil
-	}
-	given, err := o.Versioned()
-	if err != nil {
-		return nil, err
 	}
 	// A conversion may share memory with what it was given, and the view may be
 	// changed by nobody: patches are applied to copies.
-	out, err := t.codec.Versioned(given)
-	if err != nil {
-		return nil, err
-	}
-	return object.FromVersioned(t.codec, out), nil
-}
-
-// Codec of the view's objects.
-func (v *View) Codec() object.Codec {
-	switch {
-	case v.Object != nil:
-		return v.Object.Codec()
-	case v.Old != nil:
-		return v.Old.Codec()
-	}
-	return v.codec
+	return t.convert(ctx, o)
 }
 
 // Set replaces the request's object by next, which is of the view's version.
-func (v *View) Set(r *admission.Request, next runtime.Object) error {
-	if v.Kind != r.Kind && v.codec != nil {
-		back, err := r.Object.Codec().Versioned(next)
+func (v *View) Set(ctx context.Context, r *admission.Request, next runtime.Object) error {
+	if v.Object != r.Object && v.back != nil {
+		back, err := v.back(ctx, object.FromVersioned(v.Object.Codec(), next))
 		if err != nil {
 			return err
 		}
-		next = back
+		if next, err = back.Versioned(); err != nil {
+			return err
+		}
 	}
 	r.Object.SetVersioned(next)
 	return nil

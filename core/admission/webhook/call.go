@@ -56,7 +56,7 @@ func (w *Webhooks) choose(ctx context.Context, h *hook, r *admission.Request) (*
 	if err != nil || !ok {
 		return nil, err
 	}
-	view, err := target.In(r)
+	view, err := target.In(ctx, r)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -198,10 +198,8 @@ func (m mutating) mutate(ctx context.Context, k *invocation, r *admission.Reques
 	if apiequality.Semantic.DeepEqual(before, next) {
 		return false, a.patch, nil
 	}
-	if codec := k.view.Codec(); codec != nil {
-		codec.Default(next)
-	}
-	if err := k.view.Set(r, next); err != nil {
+	k.view.Object.Codec().Default(next)
+	if err := k.view.Set(ctx, r, next); err != nil {
 		return false, nil, apierrors.NewInternalError(err)
 	}
 	return true, a.patch, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/podgc"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
+	"github.com/wasmplane/wasmplane/core/controllers/resourcequota"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
@@ -111,6 +112,9 @@ func list() []entry {
 		}},
 		{name: "garbage-collector-controller", account: "generic-garbage-collector", workers: 20, build: func(b *builder, e built) (runner, error) {
 			return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformers()})
+		}},
+		{name: "resourcequota-controller", account: "resourcequota-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return resourcequota.New(e.Env, e.workers, e.clients.Metadata)
 		}},
 		{name: "replicationcontroller-controller", account: "replication-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return replicaset.NewReplication(e.Env, e.workers)

@@ -1,0 +1,366 @@
+// Package quotaadmission is the ResourceQuota plugin: it charges what a write is
+// going to use to the namespace's quotas, and refuses what does not fit.
+//
+// It guarantees that no two writes are admitted for the same room, whichever
+// server they came to: a charge is a compare-and-swap of the quota's status. The
+// writes of one namespace that wait are charged together, so a burst of creates
+// costs few of them. What was charged for a write that then failed, the quota
+// controller gives back.
+//
+// It stands last among the validators: nothing is charged for what another one
+// refuses.
+package quotaadmission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/lru"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/quota"
+)
+
+// Name of the plugin.
+const Name = "ResourceQuota"
+
+const (
+	// patience is how long a write waits for its charge.
+	patience = 10 * time.Second
+	// attempts at a quota that others write as well.
+	attempts = 20
+	// remembered is how many quotas are known better than the informer knows them.
+	remembered = 1000
+)
+
+// Config of the plugin.
+type Config struct {
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory // the caller starts them
+	// Warm bounds how long a request waits for quotas that are still being read; 0 = 10 s.
+	Warm time.Duration
+	Now  func() time.Time // nil = time.Now
+	Log  *slog.Logger     // nil = discard
+}
+
+// Plugin is the ResourceQuota plugin.
+type Plugin struct {
+	cfg    Config
+	lister listers.ResourceQuotaLister
+	synced cache.DoneChecker
+
+	mu      sync.Mutex
+	waiting map[string][]*waiter // by namespace; an entry, empty too: somebody works on it
+	written *lru.Cache           // quotas as they were last written, by namespace/name
+}
+
+// waiter is one write that waits for its charge.
+type waiter struct {
+	measure *quota.Measure
+	change  quota.Change
+	dryRun  bool
+	err     error
+	settled bool // err is final
+	done    chan struct{}
+}
+
+// New makes the plugin and registers the informer that it needs.
+func New(cfg Config) (*Plugin, error) {
+	if cfg.Client == nil || cfg.Informers == nil {
+		return nil, errors.New("the ResourceQuota plugin: Client and Informers are both needed")
+	}
+	if cfg.Warm <= 0 {
+		cfg.Warm = 10 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	quotas := cfg.Informers.Core().V1().ResourceQuotas()
+	return &Plugin{
+		cfg: cfg, lister: quotas.Lister(), synced: quotas.Informer().HasSyncedChecker(),
+		waiting: map[string][]*waiter{}, written: lru.New(remembered),
+	}, nil
+}
+
+// Name implements admission.Plugin.
+func (*Plugin) Name() string { return Name }
+
+// Handles implements admission.Plugin: most namespaces have no quota, and that is
+// known at once.
+func (p *Plugin) Handles(r *admission.Request) bool {
+	if r.Namespace == "" || r.Resource.Resource == "namespaces" && r.Resource.Group == "" || quota.Ignored(r.Resource.GroupResource()) {
+		return false
+	}
+	switch {
+	case r.Operation == admission.Create && r.Subresource == "":
+	case r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "resize" || r.Subresource == "status"):
+	default:
+		return false
+	}
+	select {
+	case <-p.synced.Done():
+		some, err := p.lister.ResourceQuotas(r.Namespace).List(labels.Everything())
+		return err != nil || len(some) > 0
+	default:
+		return true
+	}
+}
+
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	w, err := p.waiter(r)
+	if err != nil || w == nil {
+		return err
+	}
+	if err := p.ready(ctx, r); err != nil {
+		return err
+	}
+	p.enqueue(ctx, r.Namespace, w)
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-w.done:
+	case <-patient.Done():
+		return apierrors.NewInternalError(errors.New("resource quota evaluation timed out"))
+	}
+	if refused, ok := quota.AsRefused(w.err); ok {
+		return admission.Forbidden(r, refused)
+	}
+	return w.err
+}
+
+// waiter is what the request may charge; nil for nothing.
+func (p *Plugin) waiter(r *admission.Request) (*waiter, error) {
+	if r.Object == nil {
+		return nil, nil
+	}
+	w := &waiter{measure: quota.For(r.Resource.GroupResource()), dryRun: r.DryRun, done: make(chan struct{})}
+	var err error
+	if w.change.Object, err = r.Object.Versioned(); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if r.Operation == admission.Update {
+		if r.OldObject == nil {
+			return nil, admission.Forbidden(r, errors.New("unable to get previous usage since prior version of object was not found"))
+		}
+		if w.change.Old, err = r.OldObject.Versioned(); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		if !w.measure.Charges(r.Subresource, w.change.Object, w.change.Old) {
+			return nil, nil
+		}
+	}
+	// The goroutine that charges outlives a request that gives up; the strategy's
+	// next attempt may write into what this one shows.
+	if w.measure.Typed() {
+		w.change.Object = w.change.Object.DeepCopyObject()
+	} else {
+		w.change.Object = &metav1.PartialObjectMetadata{}
+	}
+	w.change.Subresource, w.change.Now = r.Subresource, p.cfg.Now()
+	return w, nil
+}
+
+func (p *Plugin) ready(ctx context.Context, r *admission.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Warm)
+	defer cancel()
+	select {
+	case <-p.synced.Done():
+		return nil
+	case <-ctx.Done():
+		return admission.Forbidden(r, errors.New("not yet ready to handle request"))
+	}
+}
+
+// enqueue hands the waiter to whoever works on the namespace. Nobody: a goroutine
+// does, until nothing waits any more.
+func (p *Plugin) enqueue(ctx context.Context, namespace string, w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list, busy := p.waiting[namespace]
+	p.waiting[namespace] = append(list, w)
+	if !busy {
+		go p.work(context.WithoutCancel(ctx), namespace)
+	}
+}
+
+// work charges what waits, together, until nothing does. Its ctx is the first
+// waiter's without its end: the others' charges must not fall with it.
+func (p *Plugin) work(ctx context.Context, namespace string) {
+	for {
+		p.mu.Lock()
+		batch := p.waiting[namespace]
+		if len(batch) == 0 {
+			delete(p.waiting, namespace)
+			p.mu.Unlock()
+			return
+		}
+		p.waiting[namespace] = []*waiter{}
+		p.mu.Unlock()
+		p.charge(ctx, namespace, batch)
+	}
+}
+
+// charge settles every waiter of the batch.
+func (p *Plugin) charge(ctx context.Context, namespace string, batch []*waiter) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	defer func() {
+		failed := recover()
+		for _, w := range batch {
+			if !w.settled {
+				w.err = apierrors.NewInternalError(fmt.Errorf("resource quota evaluation failed: %v", failed))
+			}
+			close(w.done)
+		}
+	}()
+	quotas, err := p.quotas(namespace)
+	for n := 0; err == nil; n++ {
+		var missed map[string]bool
+		if missed, err = p.attempt(ctx, quotas, batch); err != nil || len(missed) == 0 {
+			break
+		}
+		if n == attempts {
+			err = apierrors.NewConflict(corev1.Resource("resourcequotas"), anyOf(missed), errors.New("the quota is written too often by others; please try again"))
+			break
+		}
+		// Those that were written stay charged; only the others are tried again.
+		quotas, err = p.fresh(ctx, namespace, missed)
+	}
+	for _, w := range batch {
+		if !w.settled {
+			w.settle(err)
+		}
+	}
+}
+
+func anyOf(names map[string]bool) string {
+	for n := range names {
+		return n
+	}
+	return ""
+}
+
+func (w *waiter) settle(err error) { w.err, w.settled = err, true }
+
+// attempt holds the waiters that are not settled against the quotas, one after
+// the other, and writes what changed. missed are the quotas that somebody else
+// wrote in between.
+func (p *Plugin) attempt(ctx context.Context, quotas []*corev1.ResourceQuota, batch []*waiter) (missed map[string]bool, err error) {
+	running := quotas
+	for _, w := range batch {
+		if w.settled {
+			continue
+		}
+		next, err := w.measure.Charge(running, w.change)
+		switch {
+		case err != nil:
+			w.settle(err)
+		case w.dryRun || same(running, next):
+			w.settle(nil)
+		default:
+			running = next
+		}
+	}
+	for i, q := range running {
+		if q == quotas[i] || quotav1.Equals(q.Status.Used, quotas[i].Status.Used) {
+			continue
+		}
+		updated, err := p.cfg.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			p.written.Add(q.Namespace+"/"+q.Name, updated)
+		case apierrors.IsConflict(err):
+			if missed == nil {
+				missed = map[string]bool{}
+			}
+			missed[q.Name] = true
+		case apierrors.IsNotFound(err): // a quota that is gone limits nothing
+		default:
+			return nil, err
+		}
+	}
+	return missed, nil
+}
+
+func same(a, b []*corev1.ResourceQuota) bool {
+	for i := range a {
+		if a[i] != b[i] && !quotav1.Equals(a[i].Status.Used, b[i].Status.Used) {
+			return false
+		}
+	}
+	return true
+}
+
+// quotas of a namespace, each as new as it is known here.
+func (p *Plugin) quotas(namespace string) ([]*corev1.ResourceQuota, error) {
+	list, err := p.lister.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("error resolving quota: %w", err)
+	}
+	out := make([]*corev1.ResourceQuota, len(list))
+	for i, q := range list {
+		out[i] = p.newer(q)
+	}
+	return out, nil
+}
+
+// newer is the quota as this server wrote it, where the informer has not seen that yet.
+func (p *Plugin) newer(q *corev1.ResourceQuota) *corev1.ResourceQuota {
+	key := q.Namespace + "/" + q.Name
+	known, ok := p.written.Get(key)
+	if !ok {
+		return q
+	}
+	written := known.(*corev1.ResourceQuota)
+	if written.UID != q.UID || revision(q) >= revision(written) {
+		p.written.Remove(key)
+		return q
+	}
+	return written
+}
+
+func revision(o runtime.Object) int64 {
+	q, ok := o.(*corev1.ResourceQuota)
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseInt(q.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// fresh asks the server itself for the quotas of those names.
+func (p *Plugin) fresh(ctx context.Context, namespace string, names map[string]bool) ([]*corev1.ResourceQuota, error) {
+	list, err := p.cfg.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var out []*corev1.ResourceQuota
+	for i := range list.Items {
+		if names[list.Items[i].Name] {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out, nil
+}

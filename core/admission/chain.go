@@ -56,6 +56,19 @@ func (c *Chain) Replace(plugins ...Plugin) error {
 // Plugins is the list in force. The caller must not change it.
 func (c *Chain) Plugins() []Plugin { return *c.plugins.Load() }
 
+// Order names who is asked, in the order in which they are.
+func (c *Chain) Order() (mutators, validators []string) {
+	for _, p := range c.Plugins() {
+		if _, ok := p.(Mutator); ok {
+			mutators = append(mutators, p.Name())
+		}
+		if _, ok := p.(Validator); ok {
+			validators = append(validators, p.Name())
+		}
+	}
+	return mutators, validators
+}
+
 // Handles says whether any plugin wants to see the request, so that a server can
 // spare itself reading an old object that nobody looks at.
 func (c *Chain) Handles(r *Request) bool {

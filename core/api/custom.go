@@ -41,6 +41,8 @@ type Custom interface {
 	EncodeStorage(ctx context.Context, o runtime.Object) ([]byte, error)
 	// FieldManager of one version, "" or a subresource. Conversions that it does are bounded by ctx.
 	FieldManager(ctx context.Context, version, subresource string) (*managedfields.FieldManager, error)
+	// Types knows the schemas of all versions.
+	Types() (managedfields.TypeConverter, error)
 	// OpenAPIV3 and OpenAPIV2 describe one version. Fingerprint changes whenever they do.
 	OpenAPIV3(version string) (*spec3.OpenAPI, error)
 	OpenAPIV2(version string) (*spec.Swagger, error)

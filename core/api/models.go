@@ -74,6 +74,9 @@ func (c *Contract) FieldManager(r *Resource, version, subresource string) (*mana
 
 // TypeConverter knows the schemas of all kinds of r's group.
 func (c *Contract) TypeConverter(r *Resource) (managedfields.TypeConverter, error) {
+	if r.Custom != nil {
+		return r.Custom.Types()
+	}
 	c.models.mu.Lock()
 	defer c.models.mu.Unlock()
 	return c.models.converter(r.Group)

@@ -129,6 +129,11 @@ type APIServer struct {
 	ServiceAccountMaxTokenLifetime Duration `yaml:"serviceAccountMaxTokenLifetime"`
 	// APIAudiences are the names by which tokens mean this apiserver; empty: the issuers.
 	APIAudiences []string `yaml:"apiAudiences"`
+	// StaticAdmissionDir is a folder of manifests: webhook configurations and
+	// admission policies with their bindings, named NAME.static.k8s.io. They are in
+	// force before the first request, cannot be touched through the API, and are
+	// read again when they change. Empty: none.
+	StaticAdmissionDir string `yaml:"staticAdmissionDir"`
 	// AuditLogFile and AuditPolicyFile turn on the audit log; the policy is an
 	// audit.k8s.io/v1 Policy.
 	AuditLogFile    string `yaml:"auditLogFile"`

@@ -213,6 +213,9 @@ func (d *definition) EncodeStorage(ctx context.Context, o runtime.Object) ([]byt
 	return api.EncodeCustom(converted[0].Object)
 }
 
+// Types implements api.Custom.
+func (d *definition) Types() (managedfields.TypeConverter, error) { return d.types() }
+
 // FieldManager implements api.Custom. It is made for each write: what is
 // expensive, the schema, is made once.
 func (d *definition) FieldManager(ctx context.Context, v, subresource string) (*managedfields.FieldManager, error) {

@@ -1,23 +1,42 @@
 package wire
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/admission/policy"
 	"github.com/wasmplane/wasmplane/core/admission/quotaadmission"
+	"github.com/wasmplane/wasmplane/core/admission/staticfiles"
 	"github.com/wasmplane/wasmplane/core/admission/webhook"
+	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry"
 )
 
 // admission is the chain. Its order is documented in docs/ADMISSION.md: the
-// built-in plugins in upstream's order, webhooks, the Wasm plugins in the order of
-// the configuration, and the quotas last, so that nothing is charged for what
-// somebody refuses.
-func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
+// built-in plugins in upstream's order, CEL policies, webhooks, the Wasm plugins in
+// the order of the configuration, and the quotas last, so that nothing is charged
+// for what somebody refuses.
+func (s *server) admission(ctx context.Context, contract *api.Contract, chain *authz.Chain) (*admission.Chain, error) {
 	list, err := builtin.Default(builtin.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})
 	if err != nil {
 		return nil, err
@@ -28,17 +47,29 @@ func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 			return nil, err
 		}
 	}
+	late := lateRegistries{s, contract}
+	files, err := s.staticAdmission(ctx, late)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := policy.New(policy.Config{
+		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: late, Objects: late, Types: late.types,
+		Static: files, Conditions: conditions, Log: s.o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
 	hooks, err := webhook.New(webhook.Config{
-		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: lateResources{s},
+		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: late, Static: files,
 		Conditions: conditions, Log: s.o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := hooks.Register(s.metrics); err != nil {
+	if err := errors.Join(policies.Register(s.metrics), hooks.Register(s.metrics)); err != nil {
 		return nil, err
 	}
-	list = append(list, s.plugins.guard(), hooks.Mutating(), hooks.Validating())
+	list = append(list, s.plugins.guard(), policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())
 	quotas, err := quotaadmission.New(quotaadmission.Config{Client: s.internal.Kube, Informers: s.informers, Log: s.o.Logger})
 	if err != nil {
 		return nil, err
@@ -50,21 +81,199 @@ func (s *server) admission(chain *authz.Chain) (*admission.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.tellOrder(admit)
 	s.plugins.onChange(func() {
 		if err := admit.Replace(order()...); err != nil {
 			s.o.Logger.Error("the admission plugins stay as they were", "error", err)
+			return
 		}
+		s.tellOrder(admit)
 	})
 	return admit, admit.Register(s.metrics)
 }
 
-// lateResources is the set of registries, which is made after admission.
-type lateResources struct{ s *server }
+// tellOrder logs the running order, at the start and whenever it changes.
+func (s *server) tellOrder(c *admission.Chain) {
+	mutators, validators := c.Order()
+	s.o.Logger.Info("admission asks in this order", "mutating", mutators, "validating", validators)
+}
+
+// noFiles is the folder of static admission manifests where there is none.
+type noFiles struct{}
+
+func (noFiles) Mutating() []*admissionregistrationv1.MutatingWebhookConfiguration { return nil }
+
+func (noFiles) Validating() []*admissionregistrationv1.ValidatingWebhookConfiguration { return nil }
+
+func (noFiles) ValidatingPolicies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+	return nil, nil
+}
+
+func (noFiles) MutatingPolicies() ([]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding) {
+	return nil, nil
+}
+
+// staticFiles are what files bring to admission.
+type staticFiles interface {
+	webhook.Static
+	policy.Static
+}
+
+// staticAdmission opens the folder of manifests that the configuration names.
+func (s *server) staticAdmission(ctx context.Context, late lateRegistries) (staticFiles, error) {
+	if s.o.Config.APIServer.StaticAdmissionDir == "" {
+		return noFiles{}, nil
+	}
+	f, err := staticfiles.Open(ctx, staticfiles.Config{
+		Dir: s.relative(s.o.Config.APIServer.StaticAdmissionDir), Decode: late.decodeStatic, Note: s.o.note, Log: s.o.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)
+	}
+	s.staticFolder = f
+	return f, nil
+}
+
+// decodeStatic reads one manifest as the API would: strictly, with its defaults,
+// validated. Only its name is of a kind that the API refuses.
+func (l lateRegistries) decodeStatic(ctx context.Context, doc []byte) (runtime.Object, error) {
+	data, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return nil, err
+	}
+	var meta metav1.TypeMeta
+	if err := json.Unmarshal(data, &meta); err != nil {
+		return nil, err
+	}
+	gvk := meta.GroupVersionKind()
+	res, ok := l.contract.ByKind(gvk.GroupKind())
+	if !ok || gvk.Group != admissionregistrationv1.GroupName || !res.Serves(gvk.Version) {
+		return nil, fmt.Errorf("expected a webhook configuration or an admission policy of admissionregistration.k8s.io/v1, found apiVersion %q, kind %q", meta.APIVersion, meta.Kind)
+	}
+	codec := res.Codec(gvk.Version)
+	o, strict, err := l.contract.DecodeStrict(res, gvk.Version, data, object.JSON)
+	if err == nil && len(strict) > 0 {
+		err = errors.Join(strict...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	codec.Default(o)
+	named, err := codec.Internal(o.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	m, err := apimeta.Accessor(named)
+	if err != nil {
+		return nil, err
+	}
+	m.SetName(strings.TrimSuffix(m.GetName(), staticfiles.Suffix) + ".example.com")
+	rest.FillObjectMetaSystemFields(m)
+	if err := rest.BeforeCreate(res.Strategy, api.StrategyContext(ctx, api.StrategyInfo{User: serverUser}), named); err != nil {
+		return nil, err
+	}
+	return codec.Versioned(o)
+}
+
+// lateRegistries is the set of registries, which is made after admission.
+type lateRegistries struct {
+	s        *server
+	contract *api.Contract
+}
 
 // Equivalents implements admission.Resources.
-func (l lateResources) Equivalents(gvr schema.GroupVersionResource, subresource string) []admission.Equivalent {
+func (l lateRegistries) Equivalents(gvr schema.GroupVersionResource, subresource string) []admission.Equivalent {
 	if l.s.registries == nil {
 		return nil
 	}
 	return l.s.registries.Equivalents(gvr, subresource)
+}
+
+// row is the resource of a kind, whoever defined it.
+func (l lateRegistries) row(kind schema.GroupVersionKind) (*api.Resource, bool) {
+	if l.s.registries == nil {
+		return nil, false
+	}
+	all, _ := l.s.registries.Resources()
+	for _, r := range all {
+		if r.Kind == kind.Kind && r.Group == kind.Group && r.Serves(kind.Version) && !r.Virtual {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+// Namespaced implements policy.Objects.
+func (l lateRegistries) Namespaced(kind schema.GroupVersionKind) (namespaced, known bool) {
+	r, ok := l.row(kind)
+	return ok && r.Namespaced, ok
+}
+
+// Get implements policy.Objects: from the watch cache, and from the store where the
+// cache has not seen the object yet.
+func (l lateRegistries) Get(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	res, ok := l.row(kind)
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name)
+	}
+	r, ok := l.s.registries.For(res.GroupResource)
+	if !ok {
+		return nil, apierrors.NewNotFound(res.GroupResource, name)
+	}
+	req := &registry.Request{Version: kind.Version, Namespace: namespace, Name: name, User: serverUser}
+	o, err := r.Get(ctx, req, "0")
+	if apierrors.IsNotFound(err) {
+		o, err = r.Get(ctx, req, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return matching.Typed(o)
+}
+
+// List implements policy.Objects.
+func (l lateRegistries) List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error) {
+	res, ok := l.row(kind)
+	if !ok {
+		return nil, nil
+	}
+	r, ok := l.s.registries.For(res.GroupResource)
+	if !ok {
+		return nil, nil
+	}
+	list, err := r.List(ctx, &registry.Request{Version: kind.Version, Namespace: namespace, User: serverUser}, registry.ListOptions{Labels: selector, ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	objects, err := r.AllInVersion(ctx, list.Items, kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]runtime.Object, len(objects))
+	for i, o := range objects {
+		if out[i], err = matching.Typed(o); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// types knows the schema of a kind, for apply configurations.
+func (l lateRegistries) types(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+	res, ok := l.row(kind)
+	if !ok {
+		if res, ok = l.contract.ByKind(kind.GroupKind()); !ok {
+			return nil, fmt.Errorf("the server does not serve %v", kind)
+		}
+	}
+	return l.contract.TypeConverter(res)
+}
+
+// followStatic follows the folder of manifests, where there is one.
+func (s *server) followStatic(ctx context.Context) error {
+	if s.staticFolder == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return s.staticFolder.Run(ctx)
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/wasmplane/wasmplane/core/admission/staticfiles"
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/nodeauth"
@@ -71,18 +72,19 @@ type server struct {
 	boot        *bootstrap.Bootstrap
 	local       *lateHandler
 
-	audit     *audit.Log  // nil = none
-	internal  *client.Set // the server's own identity
-	informers informers.SharedInformerFactory
-	node      *nodeauth.Authorizer
-	roles     *rbac.Authorizer
-	rolesRead chan struct{} // closed when roles and bindings have been read
-	remotes   *aggregator.Aggregator
-	minter    *satoken.Signer
-	metrics   *prometheus.Registry
-	spans     *tracing
-	plugins   *plugins
-	objects   *apiobject.Controller
+	staticFolder *staticfiles.Folder // nil = none
+	audit        *audit.Log          // nil = none
+	internal     *client.Set         // the server's own identity
+	informers    informers.SharedInformerFactory
+	node         *nodeauth.Authorizer
+	roles        *rbac.Authorizer
+	rolesRead    chan struct{} // closed when roles and bindings have been read
+	remotes      *aggregator.Aggregator
+	minter       *satoken.Signer
+	metrics      *prometheus.Registry
+	spans        *tracing
+	plugins      *plugins
+	objects      *apiobject.Controller
 
 	follows    []*follow         // files that are read again when they change
 	structured *authn.Structured // nil = no file
@@ -257,7 +259,7 @@ func (s *server) build(ctx context.Context) (err error) {
 			return s.registries.ResourceOf(gvk)
 		},
 	})
-	admit, err := s.admission(chain)
+	admit, err := s.admission(ctx, contract, chain)
 	if err != nil {
 		return err
 	}
@@ -427,7 +429,7 @@ func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]s
 func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
-		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.custom.Run), Ready: s.cache.Ready()},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.followStatic, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},

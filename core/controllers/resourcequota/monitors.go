@@ -140,13 +140,17 @@ func (w *monitors) update(ctx context.Context, ends *sync.WaitGroup) {
 	}
 }
 
-// served lists the namespaced resources that can be watched. Nil: the server could
-// not be asked.
+// served lists the namespaced resources that can be watched, in the version that
+// the server prefers. Nil: the server could not be asked.
 func (w *monitors) served() map[schema.GroupResource]schema.GroupVersionResource {
-	lists, err := w.reader.Discovery().ServerPreferredNamespacedResources()
+	groups, lists, err := w.reader.Discovery().ServerGroupsAndResources()
 	if err != nil && len(lists) == 0 {
 		w.log.Warn("what the server serves could not be discovered; quotas of it wait", "error", err)
 		return nil
+	}
+	preferred := map[string]string{}
+	for _, g := range groups {
+		preferred[g.Name] = g.PreferredVersion.Version
 	}
 	out := map[schema.GroupResource]schema.GroupVersionResource{}
 	for _, l := range lists {
@@ -155,8 +159,9 @@ func (w *monitors) served() map[schema.GroupResource]schema.GroupVersionResource
 			continue
 		}
 		for _, r := range l.APIResources {
-			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
-				gvr := gv.WithResource(r.Name)
+			gvr := gv.WithResource(r.Name)
+			_, known := out[gvr.GroupResource()]
+			if r.Namespaced && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && (!known || preferred[gv.Group] == gv.Version) {
 				out[gvr.GroupResource()] = gvr
 			}
 		}

@@ -1,0 +1,215 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/matching"
+)
+
+// binding is a binding of either kind.
+type binding struct {
+	name     string
+	policy   string
+	criteria *matching.Criteria // nil: what the policy takes
+	params   *admissionregistrationv1.ParamRef
+	actions  []admissionregistrationv1.ValidationAction
+}
+
+// rule is what policies of both kinds have in common.
+type rule struct {
+	name     string
+	criteria matching.Criteria
+	params   *admissionregistrationv1.ParamKind
+	ignore   bool  // failurePolicy: Ignore
+	broken   error // it cannot be evaluated
+	bindings []*binding
+}
+
+func newRule(name string, match *admissionregistrationv1.MatchResources, params *admissionregistrationv1.ParamKind, failure *admissionregistrationv1.FailurePolicyType) rule {
+	r := rule{name: name, params: params, ignore: failure != nil && *failure == admissionregistrationv1.Ignore}
+	if match == nil {
+		r.criteria, r.broken = matching.ForPolicy(nil), errors.New("policy contained no match constraints, a required field")
+		return r
+	}
+	r.criteria = matching.ForPolicy(match)
+	return r
+}
+
+func newBinding(name, policy string, match *admissionregistrationv1.MatchResources, params *admissionregistrationv1.ParamRef, actions []admissionregistrationv1.ValidationAction) *binding {
+	b := &binding{name: name, policy: policy, params: params, actions: actions}
+	if match != nil {
+		c := matching.ForPolicy(match)
+		b.criteria = &c
+	}
+	return b
+}
+
+func bindingOf(o any) *binding {
+	switch b := o.(type) {
+	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+		return newBinding(b.Name, b.Spec.PolicyName, b.Spec.MatchResources, b.Spec.ParamRef, b.Spec.ValidationActions)
+	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
+		return newBinding(b.Name, b.Spec.PolicyName, b.Spec.MatchResources, b.Spec.ParamRef, nil)
+	}
+	return nil
+}
+
+// compiled is a policy that is ready to be asked; with gives it its bindings.
+type compiled[P any] interface {
+	with(bindings []*binding) P
+}
+
+// source holds the policies of the API that are bound, by name. A policy without
+// a binding judges nothing.
+type source[P compiled[P]] struct {
+	policies, bindings cache.SharedIndexInformer
+	synced             []cache.DoneChecker
+	compile            func(policy any) P
+
+	mu       sync.Mutex
+	outdated bool
+	list     []P
+	known    map[string]version[P]
+}
+
+type version[P any] struct {
+	of     string // uid and resource version
+	policy P
+}
+
+func newSource[P compiled[P]](policies, bindings cache.SharedIndexInformer, compile func(any) P) (*source[P], error) {
+	s := &source[P]{policies: policies, bindings: bindings, compile: compile, outdated: true}
+	outdate := func() {
+		s.mu.Lock()
+		s.outdated = true
+		s.mu.Unlock()
+	}
+	for _, informer := range []cache.SharedIndexInformer{policies, bindings} {
+		r, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { outdate() }, UpdateFunc: func(any, any) { outdate() }, DeleteFunc: func(any) { outdate() },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("follow the policies: %w", err)
+		}
+		s.synced = append(s.synced, r.HasSyncedChecker())
+	}
+	return s, nil
+}
+
+// empty says cheaply that there is nothing to ask; a source that is still being
+// filled is not empty.
+func (s *source[P]) empty() bool {
+	for _, c := range s.synced {
+		select {
+		case <-c.Done():
+		default:
+			return false
+		}
+	}
+	return len(s.current()) == 0
+}
+
+func (s *source[P]) ready(ctx context.Context, r *admission.Request, within time.Duration) error {
+	for _, c := range s.synced {
+		select {
+		case <-c.Done():
+			continue
+		default:
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		select {
+		case <-c.Done():
+			cancel()
+		case <-ctx.Done():
+			cancel()
+			return admission.Forbidden(r, errors.New("not yet ready to handle request"))
+		}
+	}
+	return nil
+}
+
+func (s *source[P]) current() []P {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.outdated {
+		return s.list
+	}
+	s.outdated = false
+	s.list, s.known = bind(s.policies.GetStore().List(), s.bindings.GetStore().List(), s.known, s.compile)
+	return s.list
+}
+
+// bind compiles the policies that have bindings; those that have not changed are
+// taken from known.
+func bind[P compiled[P]](policies, bindings []any, known map[string]version[P], compile func(any) P) ([]P, map[string]version[P]) {
+	byPolicy := map[string][]*binding{}
+	slices.SortFunc(bindings, byName)
+	for _, o := range bindings {
+		if b := bindingOf(o); b != nil {
+			byPolicy[b.policy] = append(byPolicy[b.policy], b)
+		}
+	}
+	slices.SortFunc(policies, byName)
+	var list []P
+	kept := map[string]version[P]{}
+	for _, o := range policies {
+		m, ok := o.(metav1.Object)
+		if !ok || len(byPolicy[m.GetName()]) == 0 {
+			continue
+		}
+		of := string(m.GetUID()) + "/" + m.GetResourceVersion()
+		v, ok := known[m.GetName()]
+		if !ok || v.of != of {
+			v = version[P]{of, compile(o)}
+		}
+		kept[m.GetName()] = v
+		list = append(list, v.policy.with(byPolicy[m.GetName()]))
+	}
+	return list, kept
+}
+
+func byName(a, b any) int {
+	x, ok1 := a.(metav1.Object)
+	y, ok2 := b.(metav1.Object)
+	if !ok1 || !ok2 {
+		return 0
+	}
+	return cmp.Compare(x.GetName(), y.GetName())
+}
+
+// files compiles the policies of files, once per state of them.
+type files[P compiled[P]] struct {
+	mu   sync.Mutex
+	from []any
+	list []P
+}
+
+func (f *files[P]) current(policies, bindings []any, compile func(any) P) []P {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := slices.Concat(policies, bindings)
+	if !slices.Equal(f.from, all) {
+		f.from = all
+		f.list, _ = bind(slices.Clone(policies), slices.Clone(bindings), nil, compile)
+	}
+	return f.list
+}
+
+func anys[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, o := range list {
+		out[i] = o
+	}
+	return out
+}

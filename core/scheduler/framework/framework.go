@@ -93,6 +93,9 @@ type NodeInfo struct {
 	Allocatable Resources
 	Requested   Resources
 	NonZero     Resources // sum of the pods' NonZero
+	// Affinity counts the pods that ask to be near to or away from others,
+	// AntiAffinity those that must be away.
+	Affinity, AntiAffinity int
 	// Generation grows whenever anything in this NodeInfo changes; a plugin that
 	// keeps a copy of its own (a node table in a guest's memory) compares it.
 	Generation int64

@@ -118,6 +118,7 @@ func NewNodeInfo(n *corev1.Node) *NodeInfo {
 func (n *NodeInfo) WithNode(node *corev1.Node) *NodeInfo {
 	c := NewNodeInfo(node)
 	c.Pods, c.Requested, c.NonZero = n.Pods, n.Requested, n.NonZero
+	c.Affinity, c.AntiAffinity = n.Affinity, n.AntiAffinity
 	return c
 }
 
@@ -126,6 +127,7 @@ func (n *NodeInfo) WithPod(p *PodInfo) *NodeInfo {
 	c := *n
 	c.Pods = append(slices.Clip(n.Pods), p)
 	c.Requested, c.NonZero = n.Requested.Plus(p.Requests, 1), n.NonZero.Plus(p.NonZero, 1)
+	c.countAffinity(p.Pod, 1)
 	return &c
 }
 
@@ -139,5 +141,17 @@ func (n *NodeInfo) WithoutPod(p *PodInfo) *NodeInfo {
 	gone := n.Pods[i]
 	c.Pods = slices.Delete(slices.Clone(n.Pods), i, i+1)
 	c.Requested, c.NonZero = n.Requested.Plus(gone.Requests, -1), n.NonZero.Plus(gone.NonZero, -1)
+	c.countAffinity(gone.Pod, -1)
 	return &c
+}
+
+func (n *NodeInfo) countAffinity(p *corev1.Pod, by int) {
+	a := p.Spec.Affinity
+	if a == nil || a.PodAffinity == nil && a.PodAntiAffinity == nil {
+		return
+	}
+	n.Affinity += by
+	if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		n.AntiAffinity += by
+	}
 }

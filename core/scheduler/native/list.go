@@ -22,6 +22,8 @@ func Default(inf informers.SharedInformerFactory) []scheduler.Weighted {
 			Volumes: core.PersistentVolumes().Lister(),
 			Classes: storage.StorageClasses().Lister(),
 		}},
+		{Plugin: Spread{}, Weight: 2},
+		{Plugin: PodAffinity{Namespaces: core.Namespaces().Lister()}, Weight: 2},
 		{Plugin: Balance{}, Weight: 1},
 		{Plugin: ImageLocality{}, Weight: 1},
 		{Plugin: Preemption{Budgets: inf.Policy().V1().PodDisruptionBudgets().Lister()}},

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		"writers":   writeMany,
 		"beside":    besideHostiles,
 		"extension": serveExtension,
+		"converter": serveConverter,
 	})
 }
 

@@ -463,6 +463,11 @@ func (s *server) compact(ctx context.Context) error {
 
 // runAPI serves, and fills the server's own informers from itself.
 func (s *server) runAPI(ctx context.Context) error {
+	select {
+	case <-s.custom.Ready(): // who lists all kinds of objects shall not miss those of definitions
+	case <-ctx.Done():
+		return nil
+	}
 	return run.Parallel(s.api.Run, func(ctx context.Context) error {
 		select {
 		case <-s.api.Ready():

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 
@@ -28,12 +29,13 @@ func newServiceResolver(f informers.SharedInformerFactory) (*serviceResolver, er
 
 // ResolveEndpoint implements webhook.ServiceResolver.
 func (r *serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	service, err := r.services.Services(namespace).Get(name)
-	if err != nil {
-		return nil, fmt.Errorf("find the Service of a webhook: %w", err)
+	endpoint, err := proxy.ResolveEndpoint(r.services, r.slices, namespace, name, port)
+	if err == nil {
+		return endpoint, nil
 	}
-	if service.Spec.Type == "ExternalName" || len(service.Spec.Selector) == 0 {
-		return proxy.ResolveCluster(r.services, namespace, name, port)
+	address, clusterErr := proxy.ResolveCluster(r.services, namespace, name, port)
+	if clusterErr != nil {
+		return nil, fmt.Errorf("find the Service %s/%s of a webhook: %w", namespace, name, errors.Join(err, clusterErr))
 	}
-	return proxy.ResolveEndpoint(r.services, r.slices, namespace, name, port)
+	return address, nil
 }

@@ -2,10 +2,17 @@ package foreign_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -17,6 +24,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/sign"
 )
 
 // cluster answers what policies ask: one namespace, one image, one user.
@@ -65,6 +73,35 @@ func (registry) Manifest(context.Context, string, hostfn.ImageAccess) (hostfn.Im
 
 func (registry) Config(context.Context, string, hostfn.ImageAccess) (hostfn.ImageConfigFile, error) {
 	return hostfn.ImageConfigFile{Digest: "sha256:1", Config: json.RawMessage(`{"os":"linux"}`)}, nil
+}
+
+// signer has signed the one image.
+var signer = sync.OnceValue(func() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
+func publicKey(tb testing.TB, key *ecdsa.PrivateKey) string {
+	tb.Helper()
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+const imageDigest = "sha256:1"
+
+func (registry) Signatures(context.Context, string, hostfn.ImageAccess) (string, []sign.Signature, error) {
+	payload, err := sign.NewPayload(imageDigest, "example.com/a", nil)
+	if err != nil {
+		return "", nil, err
+	}
+	s, err := sign.SignBytes(signer(), payload)
+	return imageDigest, []sign.Signature{{Payload: payload, Signature: s}}, err
 }
 
 func functions(tb testing.TB) *hostfn.Functions {
@@ -186,6 +223,9 @@ var hostCalls = []struct{ name, call, grant, want, refused string }{
 	{"digest", `{namespace: oci, operation: v1/manifest_digest, payload: "example.com/a:1"}`, "capabilities: [oci/v1/*]", `{"digest":"sha256:1"}`, "the capability oci/v1/manifest_digest is missing"},
 	{"manifest", `{namespace: oci, operation: v1/oci_manifest, payload: "example.com/a:1"}`, "images: {registries: [example.com]}", `{"schemaVersion":2}`, "the capability oci/v1/oci_manifest is missing"},
 	{"config", `{namespace: oci, operation: v1/oci_manifest_config, payload: "example.com/a:1"}`, "capabilities: [oci/*]", `{"config":{"os":"linux"},"digest":"sha256:1","manifest":{"schemaVersion":2}}`, "the capability oci/v1/oci_manifest_config is missing"},
+	{"signature", `{namespace: oci, operation: v2/verify, payload: {type: SigstorePubKeyVerify, image: "example.com/a:1", pub_keys: [KEY]}}`, "capabilities: [oci/v2/verify]", `{"digest":"sha256:1","is_trusted":true}`, "the capability oci/v2/verify is missing"},
+	{"signature by another key", `{namespace: oci, operation: v1/verify, payload: {image: "example.com/a:1", pub_keys: [OTHER]}}`, "capabilities: ['*']", `error: signature of example.com/a:1: none counts`, "the capability oci/v1/verify is missing"},
+	{"signature without a key", `{namespace: oci, operation: v2/verify, payload: {type: SigstoreKeylessVerify, image: "example.com/a:1"}}`, "capabilities: ['*']", `cannot be checked here: only those by public keys`, "the capability oci/v2/verify is missing"},
 	{"another registry", `{namespace: oci, operation: v1/oci_manifest, payload: "example.org/a:1"}`, "images: {registries: [example.com]}", "error: the capability oci/v1/oci_manifest is missing: plugin \"policy\" may not", "is missing"},
 	{"unknown", `{namespace: foo, operation: bar, payload: {}}`, "capabilities: ['*']", "error: unknown operation: foo/bar", "unknown operation"},
 	{"nonsense", `{namespace: kubernetes, operation: get_resource, payload: [1]}`, "read: [{resources: [namespaces]}]", "error: the payload cannot be read", "cannot be read"},
@@ -195,9 +235,14 @@ func TestHostCalls(t *testing.T) {
 	for abi, wasm := range map[string][]byte{"wapc": wapcGuest(t), "wasi": guest(t, "wasi")} {
 		for _, c := range hostCalls {
 			t.Run(abi+"/"+c.name, func(t *testing.T) {
+				other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				call := strings.NewReplacer("KEY", strconv.Quote(publicKey(t, signer())), "OTHER", strconv.Quote(publicKey(t, other))).Replace(c.call)
 				ask := func(grants string) string {
 					r := creating()
-					if err := apply(t, load(t, wasm, functions(t), "grants: {"+grants+"}\nsettings: {calls: ["+c.call+"]}"), r); err != nil {
+					if err := apply(t, load(t, wasm, functions(t), "grants: {"+grants+"}\nsettings: {calls: ["+call+"]}"), r); err != nil {
 						t.Fatal(err)
 					}
 					return strings.Join(r.Warnings(), "\n")

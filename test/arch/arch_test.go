@@ -47,7 +47,7 @@ var mayImport = map[string]string{
 	"plugins/abi":             "sdk/...",
 	"plugins/manifest":        "core/config plugins/abi plugins/host",
 	"plugins/fuel/...":        "plugins/fuel/...",
-	"plugins/hostfn":          "plugins/abi plugins/host plugins/manifest",
+	"plugins/hostfn":          "plugins/abi plugins/host plugins/manifest plugins/sign",
 	"plugins/sign":            "",
 	"plugins/source":          "plugins/manifest plugins/sign",
 	"plugins/rollout":         "plugins/manifest",

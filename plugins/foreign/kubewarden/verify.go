@@ -3,7 +3,6 @@ package kubewarden
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -33,8 +32,6 @@ func (c *Calls) verify(ctx context.Context, payload []byte) (any, error) {
 	if len(q.PubKeys) == 0 {
 		return nil, fmt.Errorf("a signature of kind %q cannot be checked here: only those by public keys (pub_keys) can", short(q.Type))
 	}
-	if _, err := c.caller.ImageDigest(ctx, q.Image); err != nil {
-		return nil, err
-	}
-	return nil, errors.New("signatures of images cannot be checked here")
+	digest, err := c.caller.VerifyImage(ctx, q.Image, q.PubKeys, q.Annotations)
+	return map[string]any{"is_trusted": err == nil, "digest": digest}, err
 }

@@ -1,4 +1,4 @@
-// Package webhook serves admission and authorization plugins to a cluster whose
+// Package reviewserver serves admission and authorization plugins to a cluster whose
 // API server is not ours: the same plugins, with the same entries.
 //
 // Admission comes as AdmissionReview, at a path for each plugin; Registration keeps
@@ -7,7 +7,7 @@
 // the file for the API server (AuthorizationFiles).
 //
 // A request that cannot be read is an error of the review, never an approval.
-package webhook
+package reviewserver
 
 import (
 	"context"
@@ -35,7 +35,9 @@ type Config struct {
 	Admission func() []admission.Plugin
 	// Authorizers are those that stand before the cluster's own, and those behind it.
 	Authorizers func() (before, after []authz.Authorizer)
-	Logger      *slog.Logger
+	// MayAuthorize says whether a request comes from the API server.
+	MayAuthorize func(*http.Request) bool
+	Logger       *slog.Logger
 }
 
 // bodyLimit bounds a review: an API server's own objects are at most 3 MiB, and there may be two.
@@ -154,7 +156,7 @@ func statusOf(err error) *metav1.Status {
 
 // authorize answers a SubjectAccessReview.
 func (s *server) authorize(w http.ResponseWriter, r *http.Request) {
-	if r.TLS != nil && len(r.TLS.VerifiedChains) == 0 {
+	if !s.cfg.MayAuthorize(r) {
 		http.Error(w, "who may do what is told only to the API server, which shows the client certificate in its kubeconfig", http.StatusUnauthorized)
 		return
 	}

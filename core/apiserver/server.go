@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
@@ -85,7 +86,11 @@ type Config struct {
 	OpenIDConfiguration, JWKS http.Handler
 	Mounts                    []Mount
 
-	// MaxReads and MaxWrites bound requests in flight; 0 = 400 and 200.
+	// Fairness gives requests their seats; nil = MaxReads and MaxWrites are all that
+	// bounds them. The caller runs it.
+	Fairness flowcontrol.Interface
+	// MaxReads and MaxWrites bound requests in flight; 0 = 400 and 200. With Fairness
+	// their sum is the number of seats that it was made with.
 	MaxReads, MaxWrites int
 	// RequestTimeout bounds requests that are not watches or streams; 0 = 1 minute.
 	RequestTimeout time.Duration
@@ -146,6 +151,7 @@ type Server struct {
 	router     *mux.Router
 	info       genericrequest.RequestInfoResolver
 	metrics    *metrics
+	fairness   *fairness // nil = two plain limits
 	reads      limit
 	writes     limit
 	gzips      gzipPool
@@ -183,6 +189,7 @@ func New(cfg Config) (*Server, error) {
 	if s.metrics, err = newMetrics(cfg.Metrics, &s.reads, &s.writes); err != nil {
 		return nil, err
 	}
+	s.fairness = newFairness(s, cfg.Fairness)
 	s.discovery.server = s
 	s.router = s.routes()
 	return s, nil

@@ -72,24 +72,21 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	}
 	defer func() { s.complete(ctx, w, audited, recover()) }()
 
-	release, ok := s.admit(info, asker)
-	if !ok {
-		s.metrics.dropped(info)
-		s.fail(w, req, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
-		return
-	}
-	defer release()
-
 	if asker, err = s.impersonate(ctx, req, asker); err != nil {
 		s.fail(w, req, err)
 		return
 	}
 	ctx = genericrequest.WithUser(ctx, asker) // from here on the request is somebody else's
-	if err := s.authorize(ctx, info, asker); err != nil {
+	s.seated(w, req.WithContext(ctx), info, asker, func(req *http.Request) { s.answer(w, req, info, asker) })
+}
+
+// answer is the rest of the story, once the request has its turn.
+func (s *Server) answer(w *recorder, req *http.Request, info *genericrequest.RequestInfo, asker user.Info) {
+	if err := s.authorize(req.Context(), info, asker); err != nil {
 		s.fail(w, req, err)
 		return
 	}
-	ctx, cancel := s.deadline(ctx, w, req, info)
+	ctx, cancel := s.deadline(req.Context(), w, req, info)
 	defer cancel()
 	s.router.ServeHTTP(w, req.WithContext(ctx))
 }

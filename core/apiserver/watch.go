@@ -74,6 +74,7 @@ func (c *call) watch() error {
 	if err := sink.begin(); err != nil {
 		return nil // the client has gone
 	}
+	watchBegun(ctx)
 	audit.From(ctx).Started(http.StatusOK)
 	defer sink.end()
 	c.pump(ctx, w, sink, encoder)

@@ -118,7 +118,10 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 		return err
 	}
 	close(b.ready)
-	return b.masters.run(ctx)
+	var g errgroup.Group
+	g.Go(func() error { return b.masters.run(ctx) })
+	g.Go(func() error { b.keepFairness(ctx); return nil })
+	return g.Wait()
 }
 
 // errMisconfigured does not go away by trying again.

@@ -205,9 +205,8 @@ func TestTheKubernetesServiceFollowsTheApiservers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dying.masters.reconcile(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	// The others write the same objects meanwhile.
+	eventually(t, "the third is there", func() bool { return dying.masters.reconcile(t.Context()) == nil })
 	eventually(t, "all three serve", func() bool { return len(endpoints(t, c)) == 3 })
 	stopFirst()
 	if got := endpoints(t, c); slices.Contains(got, "192.0.2.1") {
@@ -257,5 +256,60 @@ func TestNoComponentBreaksGlass(t *testing.T) {
 				t.Errorf("%s may do everything", c.Name)
 			}
 		}
+	}
+}
+
+// Upstream's flow schemas and levels are there; a suggested one that an operator
+// changed stays changed, a mandatory one does not.
+func TestFlowSchemasAreKept(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := client(t, s)
+	b, err := New(config(c, "192.0.2.1:6443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func() {
+		t.Helper()
+		if err := b.fairness(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again()
+	schemas := c.FlowcontrolV1().FlowSchemas()
+	list, err := schemas.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) < 10 {
+		t.Fatalf("%d flow schemas, %v", len(list.Items), err)
+	}
+	again()
+	after, err := schemas.List(t.Context(), metav1.ListOptions{})
+	if err != nil || after.ResourceVersion == "" {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if i < len(after.Items) && after.Items[i].Generation != list.Items[i].Generation {
+			t.Errorf("%s was written again for nothing", after.Items[i].Name)
+		}
+	}
+	for name, want := range map[string]int32{"global-default": 1234, "catch-all": 10000} {
+		fs, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fs.Spec.MatchingPrecedence = 1234
+		fs.Annotations = nil
+		if _, err := schemas.Update(t.Context(), fs, metav1.UpdateOptions{}); err != nil && name != "catch-all" {
+			t.Fatal(err) // a mandatory one cannot even be changed
+		}
+		again()
+		if fs, err = schemas.Get(t.Context(), name, metav1.GetOptions{}); err != nil || fs.Spec.MatchingPrecedence != want {
+			t.Errorf("%s: %d, %v", name, fs.Spec.MatchingPrecedence, err)
+		}
+	}
+	if err := schemas.Delete(t.Context(), "probes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if _, err := schemas.Get(t.Context(), "probes", metav1.GetOptions{}); err != nil {
+		t.Errorf("a deleted one: %v", err)
 	}
 }

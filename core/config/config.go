@@ -140,7 +140,11 @@ type APIServer struct {
 	AuditPolicyFile string `yaml:"auditPolicyFile"`
 	// Audit says how audit events are written, and who else gets them.
 	Audit Audit `yaml:"audit"`
-	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound what is worked on at once.
+	// Fairness shares out what is worked on at once by API priority and fairness
+	// (FlowSchema, PriorityLevelConfiguration); false: the two bounds below are all.
+	Fairness bool `yaml:"fairness"`
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound what is worked on at
+	// once: reads and writes apart without fairness, their sum with it.
 	MaxRequestsInFlight         int `yaml:"maxRequestsInFlight"`
 	MaxMutatingRequestsInFlight int `yaml:"maxMutatingRequestsInFlight"`
 	// EventTTL: how long Events are kept.
@@ -304,6 +308,7 @@ func Default() *Configuration {
 			Listen:                      "127.0.0.1:6443",
 			ServiceAccountIssuer:        "https://kubernetes.default.svc.cluster.local",
 			BootstrapTokens:             true,
+			Fairness:                    true,
 			MaxRequestsInFlight:         400,
 			MaxMutatingRequestsInFlight: 200,
 			EventTTL:                    Duration(time.Hour),
@@ -381,6 +386,9 @@ func (c *Configuration) Complete() error {
 	}
 	if a := c.APIServer; a.AuditPolicyFile != "" && a.AuditLogFile == "" && a.Audit.WebhookConfigFile == "" {
 		return field("apiserver.auditPolicyFile", "a policy alone writes nothing: give auditLogFile or audit.webhookConfigFile too")
+	}
+	if a := c.APIServer; a.MaxRequestsInFlight < 1 || a.MaxMutatingRequestsInFlight < 1 {
+		return field("apiserver.maxRequestsInFlight", "expected at least 1 here and in maxMutatingRequestsInFlight, found %d and %d", a.MaxRequestsInFlight, a.MaxMutatingRequestsInFlight)
 	}
 	if h := c.APIServer.RequestHeader; h.ClientCAFile != "" && len(h.AllowedNames) == 0 {
 		return field("apiserver.requestHeader.allowedNames", "name the proxies' common names: without, every certificate of %s could claim to be anyone", h.ClientCAFile)

@@ -162,6 +162,16 @@ func (s *Set) Add(res *api.Resource) error {
 	}
 }
 
+// Count is how many objects a resource has, as far as the watch cache has seen;
+// false: it is not served, or not stored.
+func (s *Set) Count(gr schema.GroupResource) (int, bool) {
+	r, ok := s.served.Load().byName[gr]
+	if !ok || r.cached == nil {
+		return 0, false
+	}
+	return r.cached.Count(), true
+}
+
 // Remove stops serving a row and ends its watches.
 func (s *Set) Remove(gr schema.GroupResource) {
 	for {

@@ -327,6 +327,13 @@ func (r *Resource) viewLocked() *tree {
 	return r.shared
 }
 
+// Count is how many items there are.
+func (r *Resource) Count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Len()
+}
+
 // Get returns one item and the revision at which it (or its absence) was seen.
 func (r *Resource) Get(key string) (*Item, int64, bool) {
 	seen := r.cache.Revision()

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -86,8 +88,9 @@ type server struct {
 	plugins      *plugins
 	objects      *apiobject.Controller
 
-	follows    []*follow         // files that are read again when they change
-	structured *authn.Structured // nil = no file
+	fairness   flowcontrol.Interface // nil = off
+	follows    []*follow             // files that are read again when they change
+	structured *authn.Structured     // nil = no file
 	chain      *authz.Chain
 	order      atomic.Pointer[[]authz.Entry]
 }
@@ -300,6 +303,7 @@ func (s *server) build(ctx context.Context) (err error) {
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
 		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}, {Prefix: backupPath, Handler: s.backupHandler(s.etcd), Long: true}},
 		CatchUp:  s.custom.CatchUp,
+		Fairness: s.openFairness(),
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
 		Checks:  []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}},
 		Metrics: s.metrics, Gatherer: prometheus.Gatherers{s.metrics, legacyregistry.DefaultGatherer}, Logger: s.o.Logger, Tracer: tracer,
@@ -389,6 +393,35 @@ func (s *server) openAudit() (apiserver.Audit, error) {
 	return s.audit, nil
 }
 
+// openFairness makes the controller of priority and fairness, which the server's
+// own informers feed; nil where the configuration turns it off.
+func (s *server) openFairness() flowcontrol.Interface {
+	c := s.o.Config.APIServer
+	if !c.Fairness {
+		return nil
+	}
+	fcmetrics.Register()
+	s.fairness = flowcontrol.New(s.informers, s.internal.Kube.FlowcontrolV1(), c.MaxRequestsInFlight+c.MaxMutatingRequestsInFlight)
+	return s.fairness
+}
+
+// runFairness follows FlowSchemas and priority levels until ctx ends.
+func (s *server) runFairness(ctx context.Context) error {
+	select {
+	case <-s.api.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	if s.fairness == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if err := s.fairness.Run(ctx.Done()); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("priority and fairness: %w", err)
+	}
+	return nil
+}
+
 // keepEvents makes Events expire as configured; both groups' rows store the same objects.
 func (s *server) keepEvents(contract *api.Contract) {
 	ttl := time.Duration(s.o.Config.APIServer.EventTTL)
@@ -468,7 +501,7 @@ func (s *server) runAPI(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	return run.Parallel(s.api.Run, func(ctx context.Context) error {
+	return run.Parallel(s.api.Run, s.runFairness, func(ctx context.Context) error {
 		select {
 		case <-s.api.Ready():
 		case <-ctx.Done():

@@ -1,0 +1,130 @@
+package apiserver_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
+)
+
+// fair is a control of some seats, with one schema for the user "slow" and
+// upstream's mandatory ones for all others.
+func fair(t *testing.T, seats int) flowcontrol.Interface {
+	t.Helper()
+	one := int32(1)
+	zero := int32(0)
+	client := fake.NewClientset(
+		&flowcontrolv1.PriorityLevelConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "narrow", UID: "narrow-uid"},
+			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: &one, LendablePercent: &zero, BorrowingLimitPercent: &zero, LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			}},
+		},
+		&flowcontrolv1.FlowSchema{
+			ObjectMeta: metav1.ObjectMeta{Name: "slow", UID: "slow-uid"},
+			Spec: flowcontrolv1.FlowSchemaSpec{
+				PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"}, MatchingPrecedence: 100,
+				Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+					Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "slow"}}},
+					ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true}},
+				}},
+			},
+		},
+	)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	control := flowcontrol.New(factory, client.FlowcontrolV1(), seats)
+	ctx, stop := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- control.Run(ctx.Done()) }()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		factory.Shutdown()
+	})
+	return control
+}
+
+func TestAFlowThatHasNoSeatLeftIsRefusedAndOthersAreNot(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := apiservertest.Start(t, apiservertest.Options{
+		Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+			if a.GetUser().GetName() == "slow" && a.GetResource() == "configmaps" && a.GetVerb() == "list" {
+				entered <- struct{}{}
+				<-leave
+			}
+			return authorizer.DecisionAllow, "", nil
+		}),
+		Server: func(c *apiserver.Config) { c.Fairness = fair(t, 6) }, // of 6 seats, one is narrow's
+	})
+	ask := func(who, path string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		req.Header.Set("Authorization", "Bearer "+who)
+		response, err := httpClient(t, s).Do(req)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		return response
+	}
+	get := func(who, path string) *http.Response {
+		response := ask(who, path)
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		return response
+	}
+	// The control learns of its configuration a moment after the start.
+	for deadline := time.Now().Add(time.Minute); get("slow", "/api/v1/secrets").Header.Get("X-Kubernetes-Pf-Flowschema-Uid") != "slow-uid"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the flow schema does not take effect")
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		get("slow", "/api/v1/configmaps")
+	}()
+	<-entered
+	r := get("slow", "/api/v1/secrets")
+	if r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") == "" || r.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") != "narrow-uid" {
+		t.Errorf("answered %d, %v", r.StatusCode, r.Header)
+	}
+	for _, other := range []string{"fast", "admin|system:masters"} {
+		if r := get(other, "/api/v1/secrets"); r.StatusCode != http.StatusOK {
+			t.Errorf("%s was answered %d", other, r.StatusCode)
+		}
+	}
+	close(leave)
+	<-done
+	// Watches have their seat only until they have begun.
+	var open []io.Closer
+	for range 3 {
+		w := ask("slow", "/api/v1/secrets?watch=true")
+		if w.StatusCode != http.StatusOK {
+			t.Fatalf("a watch was answered %d", w.StatusCode)
+		}
+		open = append(open, w.Body)
+	}
+	if r := get("slow", "/api/v1/secrets"); r.StatusCode != http.StatusOK {
+		t.Errorf("beside watches: %d", r.StatusCode)
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+}

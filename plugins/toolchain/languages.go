@@ -25,13 +25,15 @@ var errNoRust = errors.New("no rustc with the target wasm32-unknown-unknown was 
 // flags for its linker: rustup's toolchains bring rust-lld, a distribution's take that of lld.
 func rustc(ctx context.Context) (compiler, flags string, err error) {
 	home, _ := os.UserHomeDir() // without one there is no rustup there
+	err = errNoRust
 	for _, name := range []string{"rustc", "/usr/bin/rustc", filepath.Join(home, ".cargo", "bin", "rustc")} {
-		path, err := exec.LookPath(name)
-		if err != nil {
+		path, missing := exec.LookPath(name)
+		if missing != nil {
 			continue
 		}
-		out, err := exec.CommandContext(ctx, path, "--print", "sysroot").Output()
-		if err != nil {
+		out, failed := exec.CommandContext(ctx, path, "--print", "sysroot").Output()
+		if failed != nil {
+			err = fmt.Errorf("%w (%s --print sysroot: %w)", err, path, failed)
 			continue
 		}
 		lib := filepath.Join(strings.TrimSpace(string(out)), "lib", "rustlib")
@@ -46,7 +48,7 @@ func rustc(ctx context.Context) (compiler, flags string, err error) {
 		}
 		return "", "", fmt.Errorf("%s has no linker for WebAssembly: apt install lld", path)
 	}
-	return "", "", errNoRust
+	return "", "", err
 }
 
 // firstOf is the first of some commands that there is.

@@ -91,7 +91,7 @@ type Plugin struct {
 // Open loads a plugin.
 func Open(ctx context.Context, cfg Config) (*Plugin, error) {
 	e := cfg.Entry
-	e.Mode, e.Disabled = manifest.Enforce, false // what it decides is asked, not what that means
+	e.Mode, e.Disabled, e.Candidate = manifest.Enforce, false, nil // what it decides is asked, not what that means
 	if cfg.Namespaces == nil {
 		cfg.Namespaces = func(context.Context, string) (map[string]string, bool) { return nil, true }
 	}

@@ -27,6 +27,9 @@ import (
 // APIGroup is the API group of plugins.
 const APIGroup = "plugins.wasmplane.dev"
 
+// StatePrefix begins the names of the ConfigMaps that hold what plugins keep.
+const StatePrefix = "plugin-state."
+
 // Entry is one plugin as an operator configures it.
 type Entry struct {
 	// Name is unique, and what the plugin is called everywhere.

@@ -67,6 +67,7 @@ var mayImport = map[string]string{
 	"cmd/wasmplane-hello/...": "",
 	"cmd/wasmplane/...":       "core/... plugins/... cmd/wasmplane/... configs",
 	"configs":                 "core/config plugins/manifest",
+	"docs/...":                "core/... plugins/...",
 	"test/...":                "core/... plugins/... sdk/... cmd/... configs test/...",
 }
 

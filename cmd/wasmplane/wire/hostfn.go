@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
 // hostBackend is what this server offers to its plugins.
@@ -255,7 +256,7 @@ type configMapState struct{ kube kubernetes.Interface }
 const stateLabel = "plugins.wasmplane.dev/state"
 
 func stateName(plugin string) string {
-	return "plugin-state." + strings.ReplaceAll(plugin, "_", "..")
+	return manifest.StatePrefix + strings.ReplaceAll(plugin, "_", "..")
 }
 
 // Sync implements hostfn.StateStore.

@@ -101,7 +101,12 @@ func (n node) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func startNode(t *testing.T, c kubernetes.Interface, pods ...string) {
 	t.Helper()
-	kubelet := httptest.NewTLSServer(node{})
+	startNodeWith(t, c, node{}, pods...)
+}
+
+func startNodeWith(t *testing.T, c kubernetes.Interface, answers http.Handler, pods ...string) {
+	t.Helper()
+	kubelet := httptest.NewTLSServer(answers)
 	t.Cleanup(kubelet.Close)
 	at, err := url.Parse(kubelet.URL)
 	if err != nil {

@@ -77,7 +77,8 @@ func (c *Chain) Handles(r *Request) bool {
 
 // Mutate asks every mutator, in order, then asks again, once, those that have
 // not seen the last change. After each change the object's defaults are filled in.
-func (c *Chain) Mutate(ctx context.Context, r *Request) error {
+func (c *Chain) Mutate(ctx context.Context, r *Request) (err error) {
+	defer func(began time.Time) { c.metrics.observeStep("admit", r.Operation, err, began) }(time.Now())
 	plugins := c.Plugins()
 	seen := make([]int, len(plugins)) // the object's changes when the plugin last looked; -1: it did not
 	for again := range 2 {
@@ -135,7 +136,8 @@ func applyDefaults(r *Request) error {
 }
 
 // Validate asks every validator, in order, until one refuses.
-func (c *Chain) Validate(ctx context.Context, r *Request) error {
+func (c *Chain) Validate(ctx context.Context, r *Request) (err error) {
+	defer func(began time.Time) { c.metrics.observeStep("validate", r.Operation, err, began) }(time.Now())
 	for _, p := range c.Plugins() {
 		v, ok := p.(Validator)
 		if !ok || !p.Handles(r) {

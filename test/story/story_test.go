@@ -25,6 +25,8 @@ func TestMain(m *testing.M) {
 		"beside":    besideHostiles,
 		"extension": serveExtension,
 		"converter": serveConverter,
+		"hooks":     serveHooks,
+		"race":      raceCreates,
 	})
 }
 

@@ -77,9 +77,11 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		newRuntimeClass(d),
 		certificateApproval{d.Authorizer},
 		certificateSigning{d.Authorizer},
+		trustBundleAttest{d.Authorizer},
 		certificateSubjectRestriction{},
 		newDefaultIngressClass(d),
 		newPodTopologyLabels(d),
+		newPodResize(d),
 	}
 	return choose(all, []string{ownerReferencesName}, d)
 }

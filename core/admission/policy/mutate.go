@@ -88,7 +88,7 @@ type mutating struct{ *Policies }
 func (mutating) Name() string { return MutatingName }
 
 func (m mutating) Handles(r *admission.Request) bool {
-	return r.Object != nil && (len(m.files()) > 0 || !matching.IsConfiguration(r) && !m.mutating.empty())
+	return r.Object != nil && !matching.IsReview(r) && (len(m.files()) > 0 || !matching.IsConfiguration(r) && !m.mutating.empty())
 }
 
 func (m mutating) files() []*mutatingPolicy {

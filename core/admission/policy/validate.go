@@ -102,7 +102,7 @@ type validating struct{ *Policies }
 func (validating) Name() string { return ValidatingName }
 
 func (v validating) Handles(r *admission.Request) bool {
-	return len(v.files()) > 0 || !matching.IsConfiguration(r) && !v.validating.empty()
+	return !matching.IsReview(r) && (len(v.files()) > 0 || !matching.IsConfiguration(r) && !v.validating.empty())
 }
 
 func (v validating) files() []*validatingPolicy {

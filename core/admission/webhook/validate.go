@@ -22,10 +22,12 @@ func (v validating) Handles(r *admission.Request) bool { return v.handles(r, fal
 
 // handles says cheaply whether there is any webhook to ask.
 func (w *Webhooks) handles(r *admission.Request, mutates bool) bool {
-	if len(w.static(mutates)) > 0 {
+	switch {
+	case matching.IsReview(r):
+		return false
+	case len(w.static(mutates)) > 0:
 		return true
-	}
-	if matching.IsConfiguration(r) {
+	case matching.IsConfiguration(r):
 		return false
 	}
 	s := w.source(mutates)

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/podgc"
+	"github.com/wasmplane/wasmplane/core/controllers/policystatus"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
 	"github.com/wasmplane/wasmplane/core/controllers/resourcequota"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
@@ -112,6 +113,9 @@ func list() []entry {
 		}},
 		{name: "garbage-collector-controller", account: "generic-garbage-collector", workers: 20, build: func(b *builder, e built) (runner, error) {
 			return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformers()})
+		}},
+		{name: "validatingadmissionpolicy-status-controller", account: "validatingadmissionpolicy-status-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return policystatus.New(e.Env, e.workers)
 		}},
 		{name: "resourcequota-controller", account: "resourcequota-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return resourcequota.New(e.Env, e.workers, e.clients.Metadata)

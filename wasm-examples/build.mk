@@ -6,11 +6,13 @@
 # It is included by the Makefile, and used by tests. Go plugins need nothing but
 # Go. Rust plugins need a toolchain with the target wasm32-unknown-unknown: one of rustup's
 # (rustup target add wasm32-unknown-unknown), or Debian's rustc, libstd-rust-dev-wasm32 and lld-14.
+# Zig and AssemblyScript come from npm, into the user's cache folder; C is built by clang, else by zig.
 
 WASM_DIR       ?= build/wasm
 WASM_EXAMPLES  := $(patsubst wasm-examples/%/plugin.yaml,%,$(wildcard wasm-examples/*/plugin.yaml))
 WASM_GO        := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/main.go),$(e)))
 WASM_WAT       := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.wat),$(e)))
+WASM_TOOL      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.c wasm-examples/$(e)/plugin.zig wasm-examples/$(e)/plugin.ts),$(e)))
 WASM_RUST      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/lib.rs),$(e)))
 
 .PHONY: examples
@@ -39,6 +41,14 @@ $(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/plugin.wat $(wildcard plugins/pluginte
 	@mv $$@.new $$@
 endef
 $(foreach e,$(WASM_WAT),$(eval $(call wat_example,$(e))))
+
+# C, Zig and AssemblyScript, by the compilers that plugins/toolchain finds or installs.
+define tool_example
+$(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/plugin.*) $(wildcard sdk/c/*.h sdk/zig/*.zig sdk/assemblyscript/*.ts plugins/toolchain/*.go)
+	@mkdir -p $(WASM_DIR)
+	CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild wasm-examples/$(1) $$@
+endef
+$(foreach e,$(WASM_TOOL),$(eval $(call tool_example,$(e))))
 
 define rust_example
 $(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/lib.rs $(WASM_DIR)/rust/libwasmplane.rlib

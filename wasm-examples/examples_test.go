@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 )
@@ -34,11 +35,19 @@ func TestExamples(t *testing.T) {
 			if err != nil || !strings.HasPrefix(string(readme), "# "+name+"\n") {
 				t.Errorf("the README does not begin with the name: %v", err)
 			}
-			cases, err := plugintest.ReadCases(filepath.Join(name, "cases.yaml"))
+			cases, err := author.ReadCases(name, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			plugintest.Run(t, plugintest.Module(t, name), e, cases)
+			plugintest.Example(t, name)
+			_, err = author.Test(t.Context(), author.Config{Entry: e, Dir: plugintest.Root(t)}, cases, author.Both, func(r author.Result) {
+				if !r.Passed {
+					t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		})
 	}
 }

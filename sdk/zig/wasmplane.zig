@@ -669,7 +669,8 @@ pub const Judgement = enum(u8) {
     _,
     /// The pod may run there, with a score from 0 to 100.
     pub inline fn fits(score: i64) Judgement {
-        return @enumFromInt(@as(u8, @intCast(1 + @min(@max(score, 0), 100))));
+        const clipped: i64 = @min(@max(score, 0), 100);
+        return @enumFromInt(@as(u8, @intCast(clipped + 1)));
     }
     /// Not now, for a reason by its index.
     pub inline fn unfit(reason: u6) Judgement {

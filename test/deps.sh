@@ -38,6 +38,12 @@ need npm npm "installs the compilers of the Zig and AssemblyScript example plugi
 compilers() { # they go into the user's cache folder, once
   (cd "$(dirname "$0")/.." && CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript)
 }
+# The stories of other people's clients have the Python client in a folder of its own.
+need python3 python3 "runs the Python client's story"
+if ! python3 -c 'import ensurepip' 2>/dev/null; then
+  echo "missing: Python's venv module (installs the Python client for its story); it comes with the package python3-venv"
+  missing+=(python3-venv)
+fi
 packages=("${missing[@]}")
 [ ${#packages[@]} -gt 0 ] || { compilers; exit 0; }
 if ! command -v apt-get >/dev/null; then

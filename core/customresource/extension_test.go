@@ -87,7 +87,16 @@ func TestAnExtensionConvertsAndValidates(t *testing.T) {
 	if _, err := v2.Get(t.Context(), "c", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "conversion plugin for stable.example.com/v1, Kind=Endpoint returned invalid object: must have the same name: c != other") {
 		t.Errorf("%v", err)
 	}
+	// A plugin that goes away leaves what it converted; Renew has it converted again.
+	p.broken.Store(false)
+	if _, err := v2.Get(t.Context(), "c", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
 	p.off.Store(true) // the definition's own strategy takes over
+	if _, err := v2.Get(t.Context(), "c", metav1.GetOptions{}); err != nil || h.calls.Load() != 0 {
+		t.Errorf("what was converted is not remembered: %v", err)
+	}
+	must(t, c.serving.Renew(t.Context(), func(gr schema.GroupResource) bool { return gr.Resource == "endpoints" }))
 	if got, err = v2.Get(t.Context(), "c", metav1.GetOptions{}); err != nil || at(got, "port") != "2" || h.calls.Load() == 0 {
 		t.Errorf("%s %v", text(got), err)
 	}

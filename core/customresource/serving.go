@@ -53,6 +53,8 @@ type served struct {
 	def      *definition // nil = it is not served: its names are not accepted
 	resource schema.GroupResource
 	builtin  bool
+	// state of the row that is served.
+	established, terminating bool
 }
 
 // definitions is the resource that everything here follows.
@@ -199,8 +201,35 @@ func (s *Serving) take(ctx context.Context, name string, item *watchcache.Item) 
 	if _, now.builtin = s.cfg.Contract.Resource(now.resource); now.builtin {
 		return nil // what is built in is served as such, whatever anybody defines
 	}
-	terminating := crd.DeletionTimestamp != nil || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)
-	return s.cfg.Registries.Add(now.def.row(established, terminating))
+	now.established = established
+	now.terminating = crd.DeletionTimestamp != nil || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)
+	if was != nil && was.def == now.def && was.established == now.established && was.terminating == now.terminating {
+		return nil // a label, or a condition that nobody here reads: discovery need not be made anew
+	}
+	return s.cfg.Registries.Add(now.def.row(now.established, now.terminating))
+}
+
+// Renew has objects read anew, for an Extension that converts them in another
+// way than before: what was converted is remembered otherwise. affected picks
+// the resources; their watches end, and clients list again.
+func (s *Serving) Renew(ctx context.Context, affected func(schema.GroupResource) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var failures []error
+	for name, is := range s.served {
+		if is.def == nil || is.builtin || !affected(is.resource) {
+			continue
+		}
+		def, err := define(ctx, s.env, is.def.crd)
+		if err == nil {
+			is.def = def
+			err = s.cfg.Registries.Add(def.row(is.established, is.terminating))
+		}
+		if err != nil {
+			failures = append(failures, fmt.Errorf("renew %s: %w", name, err))
+		}
+	}
+	return errors.Join(failures...)
 }
 
 // definition is the one that is served already, where neither spec nor names

@@ -22,6 +22,8 @@ import (
 // asked at each conversion and each write: answers must be quick.
 type Extension interface {
 	// Converter of a resource; nil leaves conversion to the definition's own strategy.
+	// What was converted is remembered: an extension that begins to convert in
+	// another way has the server forget it (customresource.Serving.Renew).
 	Converter(schema.GroupResource) Converter
 	// Validators of a resource, in the order in which they are asked.
 	Validators(schema.GroupResource) []Validator

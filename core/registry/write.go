@@ -13,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
@@ -281,12 +283,30 @@ func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
 		return badObject(err)
 	}
 	if after != before {
+		kept := keepManagers(ctx, before, after)
 		// The chain has defaulted what plugins added.
-		if dedupOwners(after) {
+		if dedupOwners(after) || kept {
 			asked.Object.SetVersioned(after)
 		}
 	}
 	return nil
+}
+
+// keepManagers puts the managed fields back that a plugin has made unreadable: an
+// old webhook that doesn't know them must not make the object unwritable.
+func keepManagers(ctx context.Context, before, after runtime.Object) bool {
+	was, err1 := meta.Accessor(before)
+	now, err2 := meta.Accessor(after)
+	if errors.Join(err1, err2) != nil {
+		return false // what has no metadata has no managers
+	}
+	invalid := managedfields.ValidateManagedFields(now.GetManagedFields())
+	if invalid == nil {
+		return false
+	}
+	now.SetManagedFields(was.GetManagedFields())
+	warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", invalid))
+	return true
 }
 
 func (w *write) validate(ctx context.Context, asked *admission.Request) error {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/yaml"
 
@@ -169,7 +170,10 @@ func (l lateRegistries) decodeStatic(ctx context.Context, doc []byte) (runtime.O
 	}
 	m.SetName(strings.TrimSuffix(m.GetName(), staticfiles.Suffix) + ".example.com")
 	rest.FillObjectMetaSystemFields(m)
-	if err := rest.BeforeCreate(res.Strategy, api.StrategyContext(ctx, api.StrategyInfo{User: serverUser}), named); err != nil {
+	info := api.StrategyInfo{User: serverUser, Request: &genericrequest.RequestInfo{
+		IsResourceRequest: true, Verb: "create", APIGroup: gvk.Group, APIVersion: gvk.Version, Resource: res.GroupResource.Resource, Name: m.GetName(),
+	}}
+	if err := rest.BeforeCreate(res.Strategy, api.StrategyContext(ctx, info), named); err != nil {
 		return nil, err
 	}
 	return codec.Versioned(o)

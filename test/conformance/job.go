@@ -180,7 +180,7 @@ func (j *job) report() error {
 	}
 	lines := j.book.Summary(sigs)
 	fmt.Fprint(j.out, result.Text(lines))
-	if err := os.WriteFile(j.o.out, []byte(result.Markdown(lines)), 0o644); err != nil {
+	if err := os.WriteFile(j.o.out, []byte(intro+result.Markdown(lines)), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintln(j.out, "report:", j.o.out)
@@ -189,3 +189,24 @@ func (j *job) report() error {
 	}
 	return nil
 }
+
+// intro begins the report as a document.
+const intro = `# Conformance
+
+The upstream conformance suite of Kubernetes ` + kubernetesVersion + `, run against wasmplane with real nodes. This file is the last whole run's report.
+
+` + "```" + `
+make conformance                                   # all of it; what has passed with this build is not run again
+make conformance FOCUS='sig-cli|sig-auth'          # a part, by regular expression on the tests' names
+make conformance EXCEPT='\[Slow\]' LIMIT=30m        # without some, for a while; the next run carries on
+` + "```" + `
+
+The first time builds the suite (half an hour on two cores) and makes its images. Everything lies in the user's cache directory (~/.cache/wasmplane/conformance),
+with each run's log and JUnit report in runs/. It needs root, as a real node does, and Debian's apt for the images: programs that
+the suite brings (agnhost, sample-apiserver and so on) are built from the published modules, the rest (shells, dig, nginx) comes from Debian's packages, under the names
+that the suite asks for. The disk under the cache should be less than 80 % full, since the node removes unused images when it fills up.
+
+The cluster has two nodes: this machine, and this machine once more in a network namespace of its own, with its own kubelet, containerd, pod network and
+service proxy. Tests that must run alone ([Serial], [Disruptive]) do. A skip counts as a failure.
+
+`

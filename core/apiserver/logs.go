@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // log serves a container's log. It reads, so that admission has no say.
@@ -61,6 +62,11 @@ func (c *call) logs(o *corev1.PodLogOptions) error {
 	defer response.Body.Close() //nolint:errcheck // read to its end or given up
 	if response.StatusCode != http.StatusOK {
 		return c.kubeletError(response)
+	}
+	if wsstream.IsWebSocketRequest(c.req) {
+		// Browsers cannot read streams in another way.
+		_ = wsstream.NewReader(response.Body, true, wsstream.NewDefaultReaderProtocols()).Copy(c.w, c.req) // whoever has gone, there is nobody to tell
+		return nil
 	}
 	c.w.WriteHeader(http.StatusOK)
 	var to io.Writer = c.w

@@ -40,6 +40,9 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// PodCIDRs are the networks of pods. What comes from them is inside the cluster.
 	PodCIDRs []netip.Prefix
+	// ServiceCIDRs are the networks of Services: what goes to an address or port
+	// there that no Service has is refused, and does not leave the node.
+	ServiceCIDRs []netip.Prefix
 	// IPv6 adds a table for IPv6; IPv4 is always served.
 	IPv6 bool
 	// Check is how often the table is looked at for what others did to it; default 30 s.
@@ -101,7 +104,7 @@ func New(cfg Config) (*Proxy, error) {
 		dirty:    map[types.NamespacedName]bool{},
 	}
 	for _, f := range families(cfg) {
-		t, err := openTable(f, cfg.Table)
+		t, err := openTable(f, cfg.Table, cfg.ServiceCIDRs)
 		if err != nil {
 			return nil, err
 		}
@@ -320,7 +323,7 @@ func (s *side) write(ctx context.Context, difference *change) error {
 func Cleanup(ctx context.Context, tableName string) error {
 	var errs []error
 	for _, f := range []family{{word: "ip"}, {ip6: true, word: "ip6"}} {
-		t, err := openTable(f, tableName)
+		t, err := openTable(f, tableName, nil)
 		if err != nil {
 			errs = append(errs, err)
 			continue

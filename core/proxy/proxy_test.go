@@ -51,7 +51,8 @@ func startChecking(t *testing.T, l *lab, check time.Duration, objects ...runtime
 	go func() {
 		done <- l.in("node", func() error {
 			p, err := New(Config{
-				Table: testTable, Node: "n1", Informers: factory, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Check: check,
+				Table: testTable, Node: "n1", Informers: factory, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+				ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Check: check,
 			})
 			made <- p
 			if err != nil {
@@ -212,9 +213,10 @@ func TestServicesAreReachedFromEverywhere(t *testing.T) {
 		eventually(t, "the new endpoint answers", func() bool { _, err := r.get(two, "10.96.0.14:80"); return err == nil })
 		r.want("client", nodeIP+":30083", one)
 	})
-	t.Run("a port that is not the Service's is not taken", func(t *testing.T) {
-		if got, err := r.get(one, vip+":81"); err == nil {
-			t.Errorf("answered %q", got)
+	t.Run("what no Service has is refused, and does not leave the node", func(*testing.T) {
+		for _, from := range []string{one, "node"} {
+			r.refused(from, vip+":81")
+			r.refused(from, "10.96.99.99:80")
 		}
 	})
 }
@@ -385,7 +387,7 @@ func TestIPv6TablesAreTaken(t *testing.T) {
 	sticky := func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
 	pl := planner{family: family{ip6: true, word: "ip6"}, node: "n1", pods: []netip.Prefix{netip.MustParsePrefix("fd00:244::/64")}}
 	err := l.in("node", func() error {
-		tab, err := openTable(pl.family, testTable)
+		tab, err := openTable(pl.family, testTable, nil)
 		if err != nil {
 			return err
 		}

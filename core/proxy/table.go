@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -11,12 +12,13 @@ import (
 
 // table is our table of one family, in the kernel.
 type table struct {
-	family family
-	name   string
-	nft    knftables.Interface
+	family   family
+	name     string
+	services []netip.Prefix // the Services' networks of this family
+	nft      knftables.Interface
 }
 
-func openTable(f family, name string) (*table, error) {
+func openTable(f family, name string, services []netip.Prefix) (*table, error) {
 	fam := knftables.IPv4Family
 	if f.ip6 {
 		fam = knftables.IPv6Family
@@ -25,7 +27,13 @@ func openTable(f family, name string) (*table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the service proxy needs nftables: install the package nftables (nft 1.0.1 or later) and run as root: %w", err)
 	}
-	return &table{f, name, nft}, nil
+	var own []netip.Prefix
+	for _, p := range services {
+		if f.fits(p.Addr()) {
+			own = append(own, p)
+		}
+	}
+	return &table{f, name, own, nft}, nil
 }
 
 // rewrite replaces the whole table at once: no packet sees half of it.
@@ -69,7 +77,7 @@ func (t *table) intact(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, want := range []string{"nat-prerouting", "nat-output", "nat-postrouting", "filter-forward", "filter-output", "filter-input", "services"} {
+	for _, want := range []string{"nat-prerouting", "nat-output", "nat-postrouting", "filter-forward", "filter-output", "filter-input", "strays-forward", "strays-output", "services"} {
 		if !slices.Contains(chains, want) {
 			return false, nil
 		}
@@ -133,6 +141,15 @@ func (t *table) hooks(tx *knftables.Transaction, ip string) {
 		"filter-input": knftables.InputHook, "filter-forward": knftables.ForwardHook, "filter-output": knftables.OutputHook,
 	} {
 		hook(knftables.FilterType, name, at, "-110", "ct state new jump no-endpoints")
+	}
+	// What still goes to a Service's network behind nat went to no port of any
+	// Service: without an answer here it would leave by the default route.
+	var strays []string
+	for _, p := range t.services {
+		strays = append(strays, fmt.Sprintf("%s daddr %s goto %s", ip, p, chainReject))
+	}
+	for name, at := range map[string]knftables.BaseChainHook{"strays-forward": knftables.ForwardHook, "strays-output": knftables.OutputHook} {
+		hook(knftables.FilterType, name, at, "0", strays...)
 	}
 	hook(knftables.NATType, "nat-prerouting", knftables.PreroutingHook, "-100", "jump services")
 	hook(knftables.NATType, "nat-output", knftables.OutputHook, "-100", "jump services")

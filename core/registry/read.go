@@ -313,7 +313,7 @@ func (r *Registry) listOn(ctx context.Context, where selection, o ListOptions) (
 		}
 		return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, From: from, Limit: int(o.Limit), Match: where.match}), r)
 	}
-	result, err := r.listAt(ctx, where, o, revision, from)
+	result, err := r.continued(ctx, where, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
 		token, tokenErr := storage.EncodeContinue(from, where.root(), -1)
 		if tokenErr != nil {
@@ -324,6 +324,16 @@ func (r *Registry) listOn(ctx context.Context, where selection, o ListOptions) (
 		return ListResult{}, expired
 	}
 	return result, err
+}
+
+// continued is the next page of a consistent list. It ends with the store's
+// history, also where the cache still knows the state: a client that is turned away
+// by one server and not by another would see neither a list nor its end.
+func (r *Registry) continued(ctx context.Context, where selection, o ListOptions, revision int64, from string) (ListResult, error) {
+	if _, err := r.cfg.Store.List(ctx, store.CompactKey, store.ListOptions{Revision: revision, Limit: 1}); errors.Is(err, store.ErrCompacted) {
+		return ListResult{}, r.storeError(err, "list", "")
+	}
+	return r.listAt(ctx, where, o, revision, from)
 }
 
 // listAt lists the state at exactly revision, from the cache where it still

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -31,8 +32,12 @@ func (c *cluster) answers(ctx context.Context) bool {
 }
 
 // start starts the control plane and a real node, and waits until it is ready.
-func (c *cluster) start(ctx context.Context) error {
+func (c *cluster) start(ctx context.Context, images string) error {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
+	config := filepath.Join(filepath.Dir(c.dir), "conformance.yaml")
+	if err := os.WriteFile(config, []byte(configuration("cluster: {name: conformance}\nnode:\n", images)), 0o600); err != nil {
 		return err
 	}
 	listen, err := freePort()
@@ -44,7 +49,7 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	c.cmd = exec.Command(c.wasmplane, "up", "--data-dir", c.dir, "--cluster-name", "conformance", "--listen", listen)
+	c.cmd = exec.Command(c.wasmplane, "up", "--data-dir", c.dir, "--config", config, "--listen", listen)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives us where it is kept
 	if err := c.cmd.Start(); err != nil {
@@ -56,6 +61,12 @@ func (c *cluster) start(ctx context.Context) error {
 		_ = c.cmd.Wait()
 	}()
 	return c.await(ctx, log.Name())
+}
+
+// configuration of a node: begin ends within the section node.
+func configuration(begin, images string) string {
+	return "apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n" + begin +
+		fmt.Sprintf("  mode: real\n  registries:\n  - {host: %s, mirrors: [%q]}\n", upstreamRegistry, images)
 }
 
 func (c *cluster) await(ctx context.Context, log string) error {
@@ -116,3 +127,5 @@ func freePort() (string, error) {
 	}
 	return l.Addr().String(), errors.Join(l.Close())
 }
+
+func openFile(name string) (io.ReadCloser, error) { return os.Open(name) }

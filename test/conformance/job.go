@@ -75,19 +75,24 @@ func (j *job) withCluster(ctx context.Context, pending []suite.Test) (err error)
 			err = errors.Join(err, c.stop(ctx))
 		}()
 	}
+	archive, err := (builder{cache: j.o.cache, out: j.out}).images(ctx)
+	if err != nil {
+		return err
+	}
+	images, err := startMirror(ctx, j.o.cache, archive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, images.stop()) }()
 	if !j.o.keep || !c.answers(ctx) {
-		archive, err := (builder{cache: j.o.cache, out: j.out}).images(ctx)
-		if err != nil {
-			return err
-		}
 		fmt.Fprintln(j.out, "starting a cluster")
-		if err := c.start(ctx); err != nil {
+		if err := c.start(ctx, images.url); err != nil {
 			return err
 		}
 		if err := c.load(ctx, archive); err != nil {
 			return err
 		}
-		if second, err = c.addNode(ctx); err != nil {
+		if second, err = c.addNode(ctx, images.url); err != nil {
 			return err
 		}
 		if err := second.load(ctx, archive); err != nil {

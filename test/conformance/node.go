@@ -60,7 +60,7 @@ func (s state) text(key string) string {
 }
 
 // addNode starts the second node and waits until it is ready.
-func (c *cluster) addNode(ctx context.Context) (*secondNode, error) {
+func (c *cluster) addNode(ctx context.Context, images string) (*secondNode, error) {
 	n := &secondNode{cluster: c, dir: c.dir + "-" + secondName}
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (c *cluster) addNode(ctx context.Context) (*secondNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.files(server); err != nil {
+	if err := n.files(server, images); err != nil {
 		return nil, err
 	}
 	if err := n.connect(ctx); err != nil {
@@ -112,14 +112,13 @@ func (n *secondNode) server(ctx context.Context) (string, error) {
 }
 
 // files writes configuration, state and kubeconfigs of the node.
-func (n *secondNode) files(server string) error {
+func (n *secondNode) files(server, images string) error {
 	s, err := n.state()
 	if err != nil {
 		return err
 	}
-	config := fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\ncluster: {name: %s, podCIDR: %s, serviceCIDR: %s}\n"+
-		"node: {mode: real, name: %s, address: %s, kubeletListen: \"%s:10250\"}\n",
-		s.text("cluster")+"-2", s.text("podCIDR"), s.text("serviceCIDR"), secondName, nodeEnd, nodeEnd)
+	config := configuration(fmt.Sprintf("cluster: {name: %s, podCIDR: %s, serviceCIDR: %s}\nnode:\n  name: %s\n  address: %s\n  kubeletListen: \"%s:10250\"\n",
+		s.text("cluster")+"-2", s.text("podCIDR"), s.text("serviceCIDR"), secondName, nodeEnd, nodeEnd), images)
 	s["cluster"], s["nodeName"], s["nodes"] = s.text("cluster")+"-2", secondName, "node "+secondName
 	data, err := json.Marshal(s)
 	if err != nil {

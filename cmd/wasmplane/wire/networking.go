@@ -44,6 +44,10 @@ func newNetworking(c *component, dnsConfig *rest.Config) (*networking, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster.podCIDR: %w", err)
 	}
+	services, err := netip.ParsePrefix(c.o.Config.Cluster.ServiceCIDR)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.serviceCIDR: %w", err)
+	}
 	n := &networking{
 		component: c, set: set, dnsConfig: dnsConfig, informers: informers.NewSharedInformerFactory(set.Kube, 0),
 		proxyReady: make(chan struct{}), dnsReady: make(chan struct{}),
@@ -54,7 +58,7 @@ func newNetworking(c *component, dnsConfig *rest.Config) (*networking, error) {
 	}
 	n.service, err = proxy.New(proxy.Config{
 		Table: machine.NamesOf(c.o.Config.Cluster.Name).Table("services"), Node: c.o.Config.Node.Name,
-		Informers: n.informers, PodCIDRs: []netip.Prefix{pods}, Log: c.o.Logger,
+		Informers: n.informers, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services}, Log: c.o.Logger,
 	})
 	return n, err
 }

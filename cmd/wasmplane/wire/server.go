@@ -273,6 +273,9 @@ func (s *server) build(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
+	if s.remotes, err = s.aggregation(contract); err != nil {
+		return err
+	}
 	if err := s.customResources(contract); err != nil {
 		return err
 	}
@@ -287,9 +290,6 @@ func (s *server) build(ctx context.Context) (err error) {
 	c := s.o.Config.APIServer
 	listener, err := s.listenAPI(ctx, s.o.Config.Node.Mode == "real")
 	if err != nil {
-		return err
-	}
-	if s.remotes, err = s.aggregation(contract); err != nil {
 		return err
 	}
 	record, err := s.openAudit()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -44,9 +45,9 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 		return names
 	}
 	agnhost := agnhostFiles(p)
-	small := append(system(), applets(p.Applets)...)
+	small := append(system(), applets(p.Applets, "busybox")...)
 	large := append(system(), File{Path: "/bin/nc", Link: "nc.openbsd"}, File{Path: "/usr/local/bin/iperf", Link: "/usr/bin/iperf"})
-	large = append(large, applets(p.Applets)...)
+	large = append(large, applets(p.Applets, "busybox", "ip")...)
 	specs := []Spec{
 		{Names: named(e2e + "agnhost"), Packages: tools, Base: large, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},
 		{Names: named(e2e + "nonroot"), Packages: tools, Base: large, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, User: "1234"}},
@@ -107,14 +108,14 @@ func system() []File {
 	}
 }
 
-// applets are busybox under the names of whatever no package brings.
-func applets(names []string) []File {
+// applets are busybox under the names of its programs, without those that
+// packages bring.
+func applets(names []string, without ...string) []File {
 	var files []File
 	for _, a := range names {
-		if a == "ip" || a == "busybox" {
-			continue
+		if !slices.Contains(without, a) {
+			files = append(files, File{Path: "/bin/" + a, Link: "busybox"})
 		}
-		files = append(files, File{Path: "/bin/" + a, Link: "busybox"})
 	}
 	return files
 }

@@ -159,6 +159,9 @@ func list() []entry {
 		{name: "persistentvolume-protection-controller", account: "pv-protection-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
 			return volumeprotection.NewVolumes(e.Env, e.workers)
 		}},
+		{name: "volumeattributesclass-protection-controller", account: "volumeattributesclass-protection-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return volumeprotection.NewClasses(e.Env, e.workers)
+		}},
 		{name: "disruption-controller", account: "disruption-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return disruption.New(e.Env, e.workers, e.clients.Dynamic)
 		}},

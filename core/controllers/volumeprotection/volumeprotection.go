@@ -1,5 +1,6 @@
-// Package volumeprotection lets claims and volumes go only when nobody uses them: a
-// claim when no pod that may run mounts it, a volume when no claim is bound to it.
+// Package volumeprotection lets claims, volumes and volume attributes classes go
+// only when nobody uses them: a claim when no pod that may run mounts it, a volume
+// when no claim is bound to it, a class when no claim and no volume names it.
 // Until then a finalizer, put on by admission, holds up their deletion.
 package volumeprotection
 

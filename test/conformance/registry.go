@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -36,6 +37,10 @@ func startMirror(ctx context.Context, cache, archive string) (*mirror, error) {
 	if err != nil {
 		return nil, err
 	}
+	blobs := filepath.Join(cache, "blobs")
+	if err := os.MkdirAll(blobs, 0o755); err != nil {
+		return nil, err
+	}
 	address := net.JoinHostPort(host, mirrorPort)
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address)
@@ -44,7 +49,7 @@ func startMirror(ctx context.Context, cache, archive string) (*mirror, error) {
 	}
 	quiet := log.New(io.Discard, "", 0)
 	m := &mirror{url: "http://" + address, server: &http.Server{
-		Handler:           registry.New(registry.Logger(quiet), registry.WithBlobHandler(registry.NewDiskBlobHandler(filepath.Join(cache, "blobs")))),
+		Handler:           registry.New(registry.Logger(quiet), registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs))),
 		ReadHeaderTimeout: 30 * time.Second, ErrorLog: quiet,
 	}}
 	go func() { _ = m.server.Serve(l) }() // ends with stop

@@ -66,6 +66,11 @@ func (l Limits) Validate() error {
 	positive("stack", l.Stack)
 	positive("output", l.Output)
 	positive("hostCalls", l.HostCalls)
+	positive("hostReply", l.HostReply)
+	positive("input", l.Input)
+	positive("log", l.Log)
+	positive("startFuel", l.StartFuel)
+	positive("startDeadline", int64(l.StartDeadline))
 	positive("instances", int64(l.Instances))
 	if l.Memory > 0 && l.Memory < 64<<10 {
 		errs = append(errs, fmt.Errorf("limits.memory: %d bytes are less than one page of 64Ki", l.Memory))

@@ -195,6 +195,8 @@ type Limits struct {
 	Stack         Bytes    `yaml:"stack"`
 	Output        Bytes    `yaml:"output"`
 	HostCalls     int64    `yaml:"hostCalls"`
+	HostReply     Bytes    `yaml:"hostReply"`
+	Input         Bytes    `yaml:"input"`
 	Log           Bytes    `yaml:"log"`
 	Instances     int      `yaml:"instances"`
 	StartFuel     int64    `yaml:"startFuel"`
@@ -433,7 +435,7 @@ func (e *Entry) HostLimits() host.Limits {
 	l := e.Limits
 	return host.Limits{
 		Fuel: l.Fuel, Deadline: time.Duration(l.Deadline), Memory: int64(l.Memory), Stack: int64(l.Stack),
-		Output: int64(l.Output), HostCalls: l.HostCalls, Log: int64(l.Log), Instances: l.Instances,
+		Output: int64(l.Output), HostCalls: l.HostCalls, HostReply: int64(l.HostReply), Input: int64(l.Input), Log: int64(l.Log), Instances: l.Instances,
 		StartFuel: l.StartFuel, StartDeadline: time.Duration(l.StartDeadline),
 	}
 }

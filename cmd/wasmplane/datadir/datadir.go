@@ -54,6 +54,9 @@ func (d Dir) join(parts ...string) string {
 // Kubeconfig of the cluster's administrator; it exists once the cluster is ready.
 func (d Dir) Kubeconfig() string { return d.join("kubeconfig") }
 
+// BreakGlassKubeconfig is the way in that stands above every authorizer.
+func (d Dir) BreakGlassKubeconfig() string { return d.join("break-glass.kubeconfig") }
+
 // ComponentKubeconfig is where a component that runs as a process of its own finds its credentials.
 func (d Dir) ComponentKubeconfig(component string) string {
 	return d.join("components", component+".kubeconfig")

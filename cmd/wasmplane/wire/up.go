@@ -109,12 +109,26 @@ func (s *server) publish(nodes string) error {
 	if err := pki.WriteKubeconfig(s.o.Dir.Kubeconfig(), k); err != nil {
 		return err
 	}
+	if err := s.publishBreakGlass(); err != nil {
+		return err
+	}
 	if s.o.MergeKubeconfig != "" {
 		if err := pki.MergeKubeconfig(s.o.MergeKubeconfig, k); err != nil {
 			return err
 		}
 	}
 	return s.writeState(nodes)
+}
+
+// publishBreakGlass writes the way in that no authorizer can close. It is for the
+// operator of this directory alone, and nothing uses it by default.
+func (s *server) publishBreakGlass() error {
+	k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), pki.BreakGlass())
+	if err != nil {
+		return err
+	}
+	k.Embed = true
+	return pki.WriteKubeconfig(s.o.Dir.BreakGlassKubeconfig(), k)
 }
 
 func (s *server) writeState(nodes string) error {

@@ -117,8 +117,22 @@ func TestAFileThatChangesIsLoadedWithoutARestart(t *testing.T) {
 	}
 }
 
-func TestAThousandReloadsUnderLoadLeakNothing(t *testing.T) {
+func TestReloadsUnderLoadLeakNothing(t *testing.T) {
 	defer goleak.VerifyNone(t)
+	reloadUnderLoad(t, 100, 200)
+}
+
+// BenchmarkAThousandReloads is the same at full size: the first ones warm up, the
+// others must not cost anything that stays.
+func BenchmarkAThousandReloads(b *testing.B) {
+	for b.Loop() {
+		reloadUnderLoad(b, 200, 800)
+	}
+}
+
+// reloadUnderLoad reloads a plugin again and again while it is asked without a pause.
+func reloadUnderLoad(t testing.TB, warm, more int) {
+	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tiny.wasm")
 	replaceFile(t, path, tiny(t, "version 0", ""))
@@ -150,24 +164,24 @@ plugins:
 			t.Error(err)
 		}
 	}
-	for n := range 200 {
+	for n := range warm {
 		reload(n)
 	}
 	before, fds := resident(t), descriptors(t)
-	for n := range 800 {
-		reload(200 + n)
+	for n := range more {
+		reload(warm + n)
 	}
 	stop.Store(true)
 	wg.Wait()
 	after := resident(t)
-	t.Logf("%d calls beside 1000 reloads; resident %d -> %d KiB, descriptors %d -> %d", calls.Load(), before>>10, after>>10, fds, descriptors(t))
+	t.Logf("%d calls beside %d reloads; resident %d -> %d KiB, descriptors %d -> %d", calls.Load(), warm+more, before>>10, after>>10, fds, descriptors(t))
 	if after > before+24<<20 {
 		t.Errorf("resident memory grew from %d to %d KiB", before>>10, after>>10)
 	}
 	if n := descriptors(t); n > fds+2 {
 		t.Errorf("open descriptors grew from %d to %d", fds, n)
 	}
-	if err := validate(t, p); err == nil || !strings.Contains(err.Error(), "version 999") {
+	if err := validate(t, p); err == nil || !strings.Contains(err.Error(), "version "+strconv.Itoa(warm+more-1)) {
 		t.Errorf("the last version does not answer: %v", err)
 	}
 	if err := l.Close(t.Context()); err != nil {

@@ -75,7 +75,7 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		// tell the cluster that its policies are in force.
 		ObjectMeta: standard(pluginReaderRole, aggregateToView),
 		Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins"}},
+			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins", "tenantplugins"}},
 		},
 	}, {
 		// One watch on all pods for a hundred nodes, where each alone would need its own.

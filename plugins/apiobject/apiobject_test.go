@@ -110,3 +110,32 @@ func TestTheDefinitionHasEveryFieldOfAnEntry(t *testing.T) {
 		t.Errorf("%d points", n)
 	}
 }
+
+func TestAPluginOfANamespaceStaysWithinIt(t *testing.T) {
+	const good = "source: oci://a.example/b:1\ndigest: " + digest + "\npoints: [admission.validate]\n"
+	for spec, problem := range map[string]string{
+		good: "",
+		good + "grants: {read: [{resources: [pods]}], state: {size: 1Ki}, log: true}": "",
+		good + "fetch: {secret: team/registry}":                                       "",
+		good + "fetch: {secret: kube-system/registry}":                                "expected a Secret of namespace team",
+		good + "fetch: {plainHTTP: true}":                                             "fetched over TLS",
+		good + "grants: {http: [{hosts: [a.example]}]}":                               "has no network",
+		good + "grants: {images: {registries: ['*']}}":                                "has no network",
+		good + "limits: {fuel: 500000000}":                                            "spec.limits.fuel: a plugin of a namespace has at most",
+		good + "limits: {fuel: 500000, deadline: 10ms}":                               "",
+		strings.Replace(good, "admission.validate", "authorization", 1):               "takes part in admission only, not in authorization",
+		strings.Replace(good, "points: [admission.validate]", "", 1):                  "spec.points: name the points",
+		"source: file:a.wasm\npoints: [admission.validate]":                           "objects may not name files of the server",
+		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', grants: {dns: ['*']}}}}": "has no network",
+	} {
+		o := plugin(t, "p", spec)
+		o.SetNamespace("team")
+		e, err := apiobject.Rules{Files: "/srv/modules"}.Entry(o)
+		if (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+			t.Errorf("%s: %v, want %q", spec, err, problem)
+		}
+		if err == nil && (e.Namespace != "team" || e.Name != "team:p" || !e.FromAPI) {
+			t.Errorf("%+v", e)
+		}
+	}
+}

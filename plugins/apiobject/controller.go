@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -36,6 +37,8 @@ type Config struct {
 	Client dynamic.Interface
 	Loader Loader
 	Rules  Rules
+	// Tenants: the controller follows the plugins of namespaces instead of the cluster's.
+	Tenants bool
 	// Identity names the process in the status.
 	Identity string
 	// Reports: the process may write the status. Kubelets may not.
@@ -45,6 +48,28 @@ type Config struct {
 	// Event records an event about a Plugin; nil = none are.
 	Event  func(about corev1.ObjectReference, kind, reason, message string)
 	Logger *slog.Logger
+}
+
+func (c *Config) resource() schema.GroupVersionResource {
+	if c.Tenants {
+		return TenantResource()
+	}
+	return Resource()
+}
+
+func (c *Config) origin() loader.Origin {
+	if c.Tenants {
+		return loader.Tenant
+	}
+	return loader.API
+}
+
+// nameOf is what the loader calls an object's plugin.
+func nameOf(o *unstructured.Unstructured) string {
+	if o.GetNamespace() != "" {
+		return TenantName(o.GetNamespace(), o.GetName())
+	}
+	return o.GetName()
 }
 
 // How often counters are written, and how often a process says that it is still there.
@@ -73,7 +98,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{
 		cfg: cfg, changed: make(chan struct{}, 1), ready: make(chan struct{}), told: map[string]Instance{}, written: map[string]time.Time{},
-		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, Resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, cfg.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 	}
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { c.tell() },
@@ -142,7 +167,7 @@ func (c *Controller) objects() []*unstructured.Unstructured {
 	byName := map[string]*unstructured.Unstructured{}
 	for _, o := range c.informer.GetStore().List() {
 		if u := object(o); u != nil {
-			byName[u.GetName()] = u
+			byName[nameOf(u)] = u
 		}
 	}
 	var out []*unstructured.Unstructured
@@ -158,41 +183,42 @@ func (c *Controller) apply(ctx context.Context) {
 	c.refused = map[string]error{}
 	last := map[string]bool{}
 	for _, s := range c.cfg.Loader.Status() {
-		last[s.Name] = s.Origin == loader.API
+		last[s.Name] = s.Origin == c.cfg.origin()
 	}
 	var entries []manifest.Entry
 	for _, o := range c.objects() {
 		if o.GetDeletionTimestamp() != nil {
 			continue
 		}
+		name := nameOf(o)
 		e, err := c.cfg.Rules.Entry(o)
 		if err != nil {
-			c.refused[o.GetName()] = err
-			if !last[o.GetName()] {
+			c.refused[name] = err
+			if !last[name] {
 				continue
 			}
-			e, _ = c.cfg.Loader.Entry(o.GetName())
+			e, _ = c.cfg.Loader.Entry(name)
 		}
 		entries = append(entries, e)
 	}
 	// What cannot be loaded is logged by the loader, and stands in the status.
-	_ = c.cfg.Loader.Apply(ctx, loader.API, entries)
+	_ = c.cfg.Loader.Apply(ctx, c.cfg.origin(), entries)
 }
 
 // report writes the status of every object for which there is something new.
 func (c *Controller) report(ctx context.Context, counters bool) {
 	byName := map[string]loader.Status{}
 	for _, s := range c.cfg.Loader.Status() {
-		if s.Origin == loader.API {
+		if s.Origin == c.cfg.origin() {
 			byName[s.Name] = s
 		}
 	}
 	now := time.Now()
 	seen := map[string]bool{}
 	for _, o := range c.objects() {
-		seen[o.GetName()] = true
+		seen[nameOf(o)] = true
 		if err := c.reportOne(ctx, o, byName, counters, now); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			c.cfg.Logger.Warn("could not write the status of a plugin", "plugin", o.GetName(), "error", err)
+			c.cfg.Logger.Warn("could not write the status of a plugin", "plugin", nameOf(o), "error", err)
 		}
 	}
 	for name := range c.told {
@@ -204,7 +230,7 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 }
 
 func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured, byName map[string]loader.Status, counters bool, now time.Time) error {
-	name := o.GetName()
+	name := nameOf(o)
 	before := readStatus(o)
 	var after Status
 	if why := c.refused[name]; why != nil {
@@ -231,7 +257,7 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 	}
 	fresh := o.DeepCopy()
 	fresh.Object["status"] = status
-	if _, err := c.cfg.Client.Resource(Resource()).UpdateStatus(ctx, fresh, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.cfg.Client.Resource(c.cfg.resource()).Namespace(o.GetNamespace()).UpdateStatus(ctx, fresh, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	c.written[name] = now
@@ -250,12 +276,12 @@ func (c *Controller) due(name string, before, after Status, counters bool, now t
 
 // events tells of what has changed in this process since the last report.
 func (c *Controller) events(o *unstructured.Unstructured, now Instance) {
-	was, known := c.told[o.GetName()]
-	c.told[o.GetName()] = now
+	was, known := c.told[nameOf(o)]
+	c.told[nameOf(o)] = now
 	if c.cfg.Event == nil {
 		return
 	}
-	about := corev1.ObjectReference{APIVersion: Group + "/" + Version, Kind: Kind, Name: o.GetName(), UID: o.GetUID()}
+	about := corev1.ObjectReference{APIVersion: Group + "/" + Version, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
 	if now.Digest != "" && (was.Digest != now.Digest || known && !was.Since.Equal(&now.Since)) {
 		text := fmt.Sprintf("version %s (%s) is in force", now.Version, now.Digest)
 		if now.Replaced != "" {

@@ -37,6 +37,27 @@ func Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: "plugins"}
 }
 
+// TenantResource is the form that belongs to a namespace: a plugin of the people who
+// may write there, which sees that namespace only.
+func TenantResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: "tenantplugins"}
+}
+
+// TenantKind is its kind.
+const TenantKind = "TenantPlugin"
+
+// TenantDefinition is its definition: the same entry.
+func TenantDefinition() *apiextensionsv1.CustomResourceDefinition {
+	d := Definition()
+	d.Name = TenantResource().GroupResource().String()
+	d.Spec.Scope = apiextensionsv1.NamespaceScoped
+	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{
+		Plural: TenantResource().Resource, Singular: "tenantplugin", Kind: TenantKind, ListKind: TenantKind + "List", Categories: []string{"wasmplane"},
+	}
+	d.Spec.Versions[0].Schema.OpenAPIV3Schema.Description = "TenantPlugin is an admission plugin of one namespace: it sees requests of that namespace only, and reads nothing else."
+	return d
+}
+
 // Definition is the definition of the custom resource.
 func Definition() *apiextensionsv1.CustomResourceDefinition {
 	spec := schemaOf(reflect.TypeFor[manifest.Entry](), "spec")

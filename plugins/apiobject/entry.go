@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
@@ -52,11 +54,70 @@ func (r Rules) Entry(o *unstructured.Unstructured) (manifest.Entry, error) {
 		return e, err
 	}
 	e.Line, e.FromAPI = 0, true
+	if o.GetNamespace() != "" {
+		return r.tenant(e, o.GetNamespace())
+	}
 	if err := r.check(&e); err != nil {
 		return e, err
 	}
 	return e, nil
 }
+
+// tenant confines an entry to its namespace. What reaches beyond it is refused: other
+// points than admission, the network, and more than the limits that every plugin has by default.
+func (r Rules) tenant(e manifest.Entry, namespace string) (manifest.Entry, error) {
+	r.Files, r.Taken = "", nil
+	if err := r.check(&e); err != nil {
+		return e, err
+	}
+	e.Namespace, e.Name = namespace, TenantName(namespace, e.Name)
+	for _, p := range e.Points {
+		if p != string(abi.AdmissionMutate) && p != string(abi.AdmissionValidate) {
+			return e, fmt.Errorf("spec.points: a plugin of a namespace takes part in admission only, not in %s", p)
+		}
+	}
+	if len(e.Points) == 0 {
+		return e, errors.New("spec.points: name the points, admission.validate or admission.mutate or both")
+	}
+	grants := []manifest.Grants{e.Grants}
+	if e.Group != nil {
+		grants = nil
+		for _, m := range e.Group.Members {
+			grants = append(grants, m.Grants)
+		}
+	}
+	for _, g := range grants {
+		if len(g.HTTP)+len(g.DNS)+len(g.Images.Registries)+len(g.Images.PlainHTTP)+len(g.Capabilities) > 0 {
+			return e, errors.New("spec.grants: a plugin of a namespace has no network; ask for a Plugin of the cluster")
+		}
+	}
+	if s := e.Fetch.Secret; s != "" && !strings.HasPrefix(s, namespace+"/") {
+		return e, fmt.Errorf("spec.fetch.secret: expected a Secret of namespace %s, found %s", namespace, s)
+	}
+	if e.Fetch.PlainHTTP || e.Fetch.MaxSize > 32<<20 {
+		return e, errors.New("spec.fetch: a plugin of a namespace is fetched over TLS, and has at most 32Mi")
+	}
+	return e, withinDefaults(e.HostLimits())
+}
+
+// withinDefaults refuses more than a plugin has by default.
+func withinDefaults(l host.Limits) error {
+	most := host.Limits{}.WithDefaults()
+	for field, over := range map[string]bool{
+		"fuel": l.Fuel > most.Fuel, "deadline": l.Deadline > most.Deadline, "memory": l.Memory > most.Memory, "output": l.Output > most.Output,
+		"hostCalls": l.HostCalls > most.HostCalls, "instances": l.Instances > most.Instances, "startFuel": l.StartFuel > most.StartFuel,
+		"startDeadline": l.StartDeadline > most.StartDeadline, "stack": l.Stack > most.Stack, "log": l.Log > most.Log,
+	} {
+		if over {
+			return fmt.Errorf("spec.limits.%s: a plugin of a namespace has at most what every plugin has by default", field)
+		}
+	}
+	return nil
+}
+
+// TenantName is what a namespace's plugin is called in logs and metrics. No other
+// plugin's name has a colon.
+func TenantName(namespace, name string) string { return namespace + ":" + name }
 
 // check refuses what would reach into the machines of the control plane.
 func (r Rules) check(e *manifest.Entry) error {

@@ -24,7 +24,7 @@ func (Guard) Name() string { return "PluginObject" }
 
 // Handles implements admission.Plugin.
 func (Guard) Handles(r *admission.Request) bool {
-	return r.Resource.Group == Group && r.Resource.Resource == Resource().Resource && r.Subresource == "" &&
+	return r.Resource.Group == Group && (r.Resource.Resource == Resource().Resource || r.Resource.Resource == TenantResource().Resource) && r.Subresource == "" &&
 		(r.Operation == admission.Create || r.Operation == admission.Update)
 }
 
@@ -39,8 +39,8 @@ func (g Guard) Validate(_ context.Context, r *admission.Request) error {
 		return nil // what is on its way out may be as wrong as it likes
 	}
 	if _, err := g.Rules.Entry(o); err != nil {
-		status := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: Kind}, o.GetName(), field.ErrorList{})
-		status.ErrStatus.Message = fmt.Sprintf("Plugin.%s %q is invalid: %s", Group, o.GetName(), err)
+		status := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: r.Kind.Kind}, o.GetName(), field.ErrorList{})
+		status.ErrStatus.Message = fmt.Sprintf("%s.%s %q is invalid: %s", r.Kind.Kind, Group, o.GetName(), err)
 		cause := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec", Message: err.Error()}
 		if at, problem, ok := strings.Cut(err.Error(), ": "); ok && (strings.HasPrefix(at, "spec.") || strings.HasPrefix(at, "metadata.")) {
 			cause.Field, cause.Message = at, problem

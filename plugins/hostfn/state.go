@@ -165,7 +165,7 @@ func (c *Caller) stateName() string {
 	if c.e.Namespace == "" {
 		return c.e.Name
 	}
-	return c.e.Namespace + "_" + c.e.Name
+	return c.e.Namespace + "_" + strings.TrimPrefix(c.e.Name, c.e.Namespace+":")
 }
 
 type stateKey struct {

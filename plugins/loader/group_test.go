@@ -114,3 +114,35 @@ plugins:
 		}
 	}
 }
+
+func TestAPluginOfANamespaceSeesThatNamespaceOnly(t *testing.T) {
+	dir := t.TempDir()
+	replaceFile(t, filepath.Join(dir, "tiny.wasm"), tiny(t, "no", ""))
+	mine := entries(t, "plugins: [{name: mine, source: 'file:tiny.wasm', points: [admission.validate]}]")
+	mine[0].Namespace, mine[0].FromAPI = "default", true
+	l := newLoader(t, loader.Config{Dir: dir})
+	if err := l.Apply(t.Context(), loader.Tenant, mine); err != nil {
+		t.Fatal(err)
+	}
+	v := l.AdmissionPlugins()[0].(admission.Validator)
+	for _, c := range []struct {
+		namespace, who string
+		groups         []string
+		refused        bool
+	}{
+		{"default", "jane", nil, true},
+		{"other", "jane", nil, false},
+		{"default", "system:kube-scheduler", nil, false},
+		{"default", "system:node:n1", []string{"system:nodes"}, false},
+		{"default", "system:serviceaccount:kube-system:replicaset-controller", []string{"system:serviceaccounts:kube-system"}, false},
+		{"default", "system:serviceaccount:default:builder", []string{"system:serviceaccounts:default"}, true},
+	} {
+		p := pod("a:1", nil)
+		p.Namespace = c.namespace
+		r := admissiontest.Creating("pods", p)
+		r.Namespace, r.User = c.namespace, &user.DefaultInfo{Name: c.who, Groups: c.groups}
+		if err := v.Validate(t.Context(), r); (err != nil) != c.refused {
+			t.Errorf("%s in %s: %v", c.who, c.namespace, err)
+		}
+	}
+}

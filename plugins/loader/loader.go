@@ -88,9 +88,13 @@ type Origin string
 
 // The origins. A plugin of the file is never touched through the API.
 const (
-	File Origin = "file"
-	API  Origin = "api"
+	File   Origin = "file"
+	API    Origin = "api"
+	Tenant Origin = "tenant" // of one namespace
 )
+
+// origins in the order in which their plugins are asked.
+func origins() []Origin { return []Origin{File, API, Tenant} }
 
 // slot is one entry with its plugin.
 type slot struct {
@@ -222,9 +226,9 @@ func inOrder(a, b *slot) int {
 		return c
 	}
 	if a.origin != b.origin {
-		return -cmp.Compare(a.origin, b.origin) // "file" before "api"
+		return cmp.Compare(slices.Index(origins(), a.origin), slices.Index(origins(), b.origin))
 	}
-	if a.origin == API {
+	if a.origin != File {
 		return cmp.Compare(a.entry.Name, b.entry.Name)
 	}
 	return cmp.Compare(a.place, b.place)
@@ -548,7 +552,7 @@ func checkManifest(e *manifest.Entry, m *abi.Manifest) error {
 
 // Close unloads everything, when the last calls have ended.
 func (l *Loader) Close(ctx context.Context) error {
-	err := errors.Join(l.Apply(ctx, API, nil), l.Apply(ctx, File, nil))
+	err := errors.Join(l.Apply(ctx, Tenant, nil), l.Apply(ctx, API, nil), l.Apply(ctx, File, nil))
 	l.retiring.Wait()
 	return errors.Join(err, l.host.Close())
 }

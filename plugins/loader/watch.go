@@ -155,7 +155,7 @@ func (l *Loader) isSource(name string) bool {
 // reload loads again where that is called for. What cannot be loaded has been
 // logged, and stands in the status.
 func (l *Loader) reload(ctx context.Context, due func(*slot) bool) {
-	for _, from := range []Origin{File, API} {
+	for _, from := range origins() {
 		again := false
 		for _, s := range l.list() {
 			again = again || s.origin == from && due(s)

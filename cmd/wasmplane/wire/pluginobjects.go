@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 )
@@ -31,10 +32,10 @@ func (p *plugins) rules() apiobject.Rules {
 // guard refuses Plugins that could never be loaded.
 func (p *plugins) guard() apiobject.Guard { return apiobject.Guard{Rules: p.rules()} }
 
-// objects loads the Plugins of the API into this process.
-func (p *plugins) objects(c dynamic.Interface, identity string, reports, answers bool) (*apiobject.Controller, error) {
+// objects loads the Plugins of the API into this process, or those of namespaces.
+func (p *plugins) objects(c dynamic.Interface, identity string, tenants, reports, answers bool) (*apiobject.Controller, error) {
 	return apiobject.New(apiobject.Config{
-		Client: c, Loader: p.loader, Rules: p.rules(), Identity: identity, Reports: reports, Answers: answers, Logger: p.o.Logger,
+		Client: c, Loader: p.loader, Rules: p.rules(), Tenants: tenants, Identity: identity, Reports: reports, Answers: answers, Logger: p.o.Logger,
 		Event: func(about corev1.ObjectReference, kind, reason, message string) {
 			p.events.record("wasmplane", about, kind, reason, message)
 		},
@@ -52,13 +53,13 @@ func (s *server) pluginObjects(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("client of the definition of plugins: %w", err)
 	}
-	if err := bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), apiobject.Definition()); err != nil {
+	if err := bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), apiobject.Definition(), apiobject.TenantDefinition()); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	return s.objects.Run(ctx)
+	return run.Parallel(s.objects.Run, s.tenants.Run)(ctx)
 }
 
 // process names this server among those that share a cluster.

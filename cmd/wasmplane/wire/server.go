@@ -87,6 +87,7 @@ type server struct {
 	spans        *tracing
 	plugins      *plugins
 	objects      *apiobject.Controller
+	tenants      *apiobject.Controller // of namespaces
 
 	fairness   flowcontrol.Interface // nil = off
 	follows    []*follow             // files that are read again when they change
@@ -143,7 +144,10 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	}); err != nil {
 		return nil, err
 	}
-	if s.objects, err = s.plugins.objects(s.internal.Dynamic, s.process("apiserver"), true, true); err != nil {
+	if s.objects, err = s.plugins.objects(s.internal.Dynamic, s.process("apiserver"), false, true, true); err != nil {
+		return nil, err
+	}
+	if s.tenants, err = s.plugins.objects(s.internal.Dynamic, s.process("apiserver"), true, true, true); err != nil {
 		return nil, err
 	}
 	return s, s.build(ctx)

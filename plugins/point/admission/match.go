@@ -160,7 +160,7 @@ func resourceMatches(list []string, resource, subresource string) bool {
 
 // matches looks at labels and conditions too.
 func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Request, namespaces Namespaces) (bool, error) {
-	if m.version.Entry.Namespace != "" && r.Namespace != m.version.Entry.Namespace {
+	if own := m.version.Entry.Namespace; own != "" && (r.Namespace != own || ofTheSystem(r)) {
 		return false, nil // a tenant's plugin
 	}
 	if !anyRule(m.module[pt], r) || len(m.entry) > 0 && !anyRule(m.entry, r) {
@@ -182,6 +182,17 @@ func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Reques
 		}
 	}
 	return m.conditionsHold(ctx, r)
+}
+
+// ofTheSystem: what the cluster itself does in a namespace is no business of a
+// tenant's plugin, or pods would not start, nor namespaces end.
+func ofTheSystem(r *admission.Request) bool {
+	if r.User == nil {
+		return true
+	}
+	return strings.HasPrefix(r.User.GetName(), "system:kube-") || slices.ContainsFunc(r.User.GetGroups(), func(g string) bool {
+		return g == user.SystemPrivilegedGroup || g == user.NodesGroup || g == "system:serviceaccounts:"+metav1.NamespaceSystem
+	})
 }
 
 // excepted says that one of the entry's exceptions lets the request through, and

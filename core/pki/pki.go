@@ -177,6 +177,12 @@ func (a *Authority) KubeletServing(node string, hosts ...string) (*Pair, error) 
 	}, a.cluster)
 }
 
+// Serving is the certificate of a server of ours that is none of the cluster's own
+// components. hosts are its names and addresses.
+func (a *Authority) Serving(name string, hosts ...string) (*Pair, error) {
+	return a.pair(name, request{user: name, hosts: hosts, usage: x509.ExtKeyUsageServerAuth}, a.cluster)
+}
+
 // pair finds or makes the pair called name and keeps it for renewal.
 func (a *Authority) pair(name string, r request, authority *ca) (*Pair, error) {
 	a.mu.Lock()

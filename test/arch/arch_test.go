@@ -57,7 +57,7 @@ var mayImport = map[string]string{
 	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/author/...":      "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
 	"plugins/toolchain/...":   "plugins/toolchain/... sdk/...",
-	"plugins/reviewserver":    "plugins/... core/object core/admission core/auth/authz",
+	"plugins/reviewserver":    "plugins/... core/config core/object core/admission core/auth/authz",
 	"plugins/foreign/...":     "plugins/... core/object core/trace core/admission core/scheduler/framework",
 	"plugins/...":             "plugins/... core/object core/trace",
 	"sdk/...":                 "sdk/...",

@@ -15,13 +15,18 @@ import (
 func (a *app) components() []*cobra.Command {
 	return []*cobra.Command{
 		a.apiserver(),
-		a.component("scheduler", "Give each pod its node", wire.Scheduler, nil),
-		a.component("controllers", "Run the control loops", wire.Controllers, nil),
-		a.component("kubelet", "Run this machine as a node", wire.Kubelet, func(c *cobra.Command) {
+		a.component("scheduler", "Give each pod its node", wire.Scheduler, func(c *cobra.Command, o *wire.Options) {
+			c.Flags().StringVar(&o.Lease, "lease", "", "`NAME` of the lease to compete for; another than the default beside a scheduler that stays (default kube-scheduler)")
+		}),
+		a.component("controllers", "Run the control loops", wire.Controllers, func(c *cobra.Command, o *wire.Options) {
+			c.Flags().Var((*only)(o), "only", "which `LOOPS` to run: plugins (those of Wasm plugins; the cluster's own are left to others)")
+		}),
+		a.component("kubelet", "Run this machine as a node", wire.Kubelet, func(c *cobra.Command, _ *wire.Options) {
 			c.Flags().String("nodes", "", "`NODES` to run: real (this machine) or simulated:N (default real)")
 			c.Flags().String("node-name", "", "`NAME` of the real node (default: the host's name)")
 		}),
 		a.component("proxy", "Route Services on this machine, and answer the cluster's DNS", wire.Proxy, nil),
+		a.webhook(),
 	}
 }
 
@@ -42,8 +47,9 @@ component in DATA_DIR/components.`,
 	return c
 }
 
-func (a *app) component(name, what string, run func(context.Context, wire.Options, func(wire.Info)) error, more func(*cobra.Command)) *cobra.Command {
+func (a *app) component(name, what string, run func(context.Context, wire.Options, func(wire.Info)) error, more func(*cobra.Command, *wire.Options)) *cobra.Command {
 	var s settings
+	var o wire.Options
 	var kubeconfig string
 	c := &cobra.Command{
 		Use:   name,
@@ -56,19 +62,38 @@ func (a *app) component(name, what string, run func(context.Context, wire.Option
 			if kubeconfig == "" {
 				return errNoKubeconfig
 			}
-			return a.run(c, &s, kubeconfig, run)
+			return a.runWith(c, &s, kubeconfig, run, func(w *wire.Options) { w.Lease, w.OnlyPlugins = o.Lease, o.OnlyPlugins })
 		},
 	}
 	a.addSettings(c.Flags(), &s)
 	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` with the component's identity (required)")
 	if more != nil {
-		more(c)
+		more(c, &o)
 	}
 	return c
 }
 
+// only is the flag of that name: it can be set to "plugins".
+type only wire.Options
+
+func (o *only) String() string { return "" }
+func (*only) Type() string     { return "LOOPS" }
+
+func (o *only) Set(v string) error {
+	if v != "plugins" {
+		return fmt.Errorf("expected plugins, found %q", v)
+	}
+	o.OnlyPlugins = true
+	return nil
+}
+
 // run runs one component in the foreground; it logs to stderr.
 func (a *app) run(c *cobra.Command, s *settings, kubeconfig string, component func(context.Context, wire.Options, func(wire.Info)) error) error {
+	return a.runWith(c, s, kubeconfig, component, func(*wire.Options) {})
+}
+
+// runWith is run with further options.
+func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string, component func(context.Context, wire.Options, func(wire.Info)) error, more func(*wire.Options)) error {
 	cfg, err := a.load(c.Flags(), s)
 	if err != nil {
 		return err
@@ -90,7 +115,9 @@ func (a *app) run(c *cobra.Command, s *settings, kubeconfig string, component fu
 	} else if _, err := os.Stat(kubeconfig); err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
-	return component(c.Context(), wire.Options{
+	options := wire.Options{
 		Config: cfg, Dir: dir, Logger: logger, Version: Version, Kubeconfig: kubeconfig,
-	}, func(wire.Info) { logger.Info("ready", "component", c.Name()) })
+	}
+	more(&options)
+	return component(c.Context(), options, func(wire.Info) { logger.Info("ready", "component", c.Name()) })
 }

@@ -83,6 +83,9 @@ func (d Dir) PluginModules() string { return d.join("plugin-modules") }
 // DisabledPlugins holds a file for each plugin that is switched off, by its name.
 func (d Dir) DisabledPlugins() string { return d.join("disabled-plugins") }
 
+// Webhook holds the certificates of webhooks that are served to another cluster.
+func (d Dir) Webhook() string { return d.join("webhook") }
+
 // Log is the log of a cluster that runs in the foreground.
 func (d Dir) Log() string { return d.join("wasmplane.log") }
 

@@ -60,6 +60,9 @@ func (c *component) holder() string {
 
 // lead runs work while this process leads the component's election.
 func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name string, work func(context.Context) error) error {
+	if c.o.Lease != "" {
+		name = c.o.Lease
+	}
 	return run.Election{
 		Client: kube, Namespace: "kube-system", Name: name, Identity: c.holder(), Logger: c.o.Logger,
 	}.Lead(ctx, work)
@@ -77,6 +80,9 @@ func (c *component) controllers(ctx context.Context, with controlling) error {
 	set, err := client.New(c.config)
 	if err != nil {
 		return err
+	}
+	if c.o.OnlyPlugins {
+		return c.lead(ctx, set.Kube, "wasmplane-plugin-controllers", func(ctx context.Context) error { return c.reconcilers(ctx, set) })
 	}
 	manager, err := all.New(all.Config{
 		Controllers: c.o.Config.Controllers.Enabled,

@@ -76,6 +76,7 @@ type pluginEnvironment struct {
 func pointsOf(component string) []abi.Point {
 	prefixes := map[string][]string{
 		"apiserver": {"admission.", "authorization"}, "scheduler": {"scheduling."}, "controllers": {"reconcile"}, "kubelet": {"nodeadmission"},
+		"webhook": {"admission.", "authorization"},
 	}
 	out := []abi.Point{}
 	for _, p := range abi.Points() {

@@ -21,6 +21,13 @@ type Options struct {
 	Version string
 	// Kubeconfig is the identity of a component that runs by itself.
 	Kubeconfig string
+	// Lease is the name of the lease that a scheduler or control loops by themselves
+	// compete for; "" = the one of the cluster's own.
+	Lease string
+	// OnlyPlugins leaves the cluster's own control loops to others.
+	OnlyPlugins bool
+	// Webhook is for Webhook.
+	Webhook WebhookOptions
 	// MergeKubeconfig is a kubeconfig that gets a context for the cluster; "" = none.
 	MergeKubeconfig string
 	// Progress is told of parts that become ready, Note of what else a person

@@ -236,6 +236,9 @@ func (s *server) build(ctx context.Context) (err error) {
 		return err
 	}
 	s.keepEvents(contract)
+	if err := s.measure(contract); err != nil {
+		return err
+	}
 	if err := s.encrypt(contract); err != nil {
 		return err
 	}
@@ -276,6 +279,9 @@ func (s *server) build(ctx context.Context) (err error) {
 		Tokens: issuer, Reviewer: tokenReviewer{authenticator}, Logger: s.o.Logger, Tracer: tracer,
 	}); err != nil {
 		return err
+	}
+	if err := s.metrics.Register(objectCounts{s.registries}); err != nil {
+		return fmt.Errorf("register the count of objects: %w", err)
 	}
 	if s.remotes, err = s.aggregation(contract); err != nil {
 		return err

@@ -74,7 +74,8 @@ type Loader struct {
 	changes chan struct{}
 	sources chan struct{} // tells Run that there may be other files to watch
 
-	apply sync.Mutex                  // one Apply at a time
+	apply sync.Mutex // one Apply at a time; guards ahead too
+	ahead map[string]fetchedAhead
 	mu    sync.Mutex                  // guards what follows
 	slots []*slot                     // in the order in which they are asked
 	given map[Origin][]manifest.Entry // as they were applied last, the disabled ones too
@@ -175,7 +176,9 @@ func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entr
 	}
 	var errs []error
 	changed := false
-	for i, e := range withMembers(entries) {
+	entries = withMembers(entries)
+	l.fetchAhead(ctx, entries, before)
+	for i, e := range entries {
 		if e.Disabled || off[e.Name] || off[e.MemberOf] {
 			continue
 		}
@@ -420,7 +423,7 @@ func same(a, b manifest.Entry) bool {
 
 // load reads, checks, compiles and starts a module, without touching what is in force.
 func (l *Loader) load(ctx context.Context, e manifest.Entry) (*point.Version, error) {
-	fetched, err := l.fetch.Fetch(ctx, &e)
+	fetched, err := l.module(ctx, &e)
 	if err != nil {
 		return nil, err
 	}

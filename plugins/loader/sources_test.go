@@ -4,10 +4,12 @@ import (
 	"errors"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,4 +197,29 @@ func TestAModuleComesFromARegistryAndARestartNeedsNone(t *testing.T) {
 	load("from afar")
 	modules = filepath.Join(t.TempDir(), "empty")
 	load("")
+}
+
+func TestRegistriesThatDoNotAnswerAreWaitedForSideBySide(t *testing.T) {
+	var asked atomic.Int32
+	all := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/v2/") && asked.Add(1) == 3 { // later ones try again
+			close(all)
+		}
+		<-all // nobody is answered before all have been asked
+		panic(http.ErrAbortHandler)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer s.Close()
+	text := "plugins:\n"
+	for _, name := range []string{"a", "b", "c"} {
+		text += "  - {name: " + name + ", points: [admission.validate], source: 'oci://" + strings.TrimPrefix(s.URL, "http://") + "/x/" + name + ":1', digest: 'sha256:" + strings.Repeat("0", 64) + "', fetch: {plainHTTP: true, timeout: 60s}}\n"
+	}
+	l := newLoader(t, loader.Config{Entries: entries(t, text)})
+	done := make(chan error, 1)
+	go func() { done <- l.Load(t.Context()) }()
+	<-all
+	if err := <-done; err == nil {
+		t.Error("modules were loaded from nowhere")
+	}
 }

@@ -185,7 +185,11 @@ func (j *job) report() error {
 	}
 	lines := j.book.Summary(sigs)
 	fmt.Fprint(j.out, result.Text(lines))
-	if err := os.WriteFile(j.o.out, []byte(intro+result.Markdown(lines)), 0o644); err != nil {
+	how := intro
+	if j.o.anyBuild || j.o.reportOnly {
+		how += "The figures are of several builds: a test that had passed with one was not run again with the next.\n\n"
+	}
+	if err := os.WriteFile(j.o.out, []byte(how+result.Markdown(lines)), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintln(j.out, "report:", j.o.out)
@@ -198,7 +202,7 @@ func (j *job) report() error {
 // intro begins the report as a document.
 const intro = `# Conformance
 
-The upstream conformance suite of Kubernetes ` + kubernetesVersion + `, run against wasmplane with real nodes. This file is the last whole run's report.
+The upstream conformance suite of Kubernetes ` + kubernetesVersion + `, run against wasmplane with real nodes. This file is the report.
 
 ` + "```" + `
 make conformance                                   # all of it; what has passed with this build is not run again

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -266,7 +267,7 @@ func (readers) Authorize(_ context.Context, a authz.Attributes) (authz.Decision,
 }
 
 func TestLogs(t *testing.T) {
-	_, _, c := connectServer(t, apiservertest.Options{})
+	_, cfg, c := connectServer(t, apiservertest.Options{})
 	startNode(t, c, "pod", "silent")
 	lines := int64(5)
 	data, err := c.CoreV1().Pods("connect").GetLogs("pod", &corev1.PodLogOptions{TailLines: &lines, Timestamps: true}).DoRaw(t.Context())
@@ -279,6 +280,33 @@ func TestLogs(t *testing.T) {
 	bad := int64(0)
 	if _, err := c.CoreV1().Pods("connect").GetLogs("pod", &corev1.PodLogOptions{LimitBytes: &bad}).DoRaw(t.Context()); !apierrors.IsInvalid(err) {
 		t.Errorf("no bytes at all: got %v", err)
+	}
+	if got := logOverWebSocket(t, cfg, "/api/v1/namespaces/connect/pods/pod/log"); got != "log of pod main?stream=All\n" {
+		t.Errorf("over a WebSocket: %q", got)
+	}
+}
+
+// logOverWebSocket reads a log as a browser does.
+func logOverWebSocket(t *testing.T, cfg *rest.Config, path string) string {
+	t.Helper()
+	trust, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialer := websocket.Dialer{TLSClientConfig: trust, Subprotocols: []string{"binary.k8s.io"}}
+	conn, answer, err := dialer.DialContext(t.Context(), strings.Replace(cfg.Host, "https:", "wss:", 1)+path, http.Header{"Authorization": {"Bearer " + cfg.BearerToken}})
+	if err != nil {
+		t.Fatalf("%v, answer %+v", err, answer)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = answer.Body.Close()
+	var all strings.Builder
+	for {
+		_, message, err := conn.ReadMessage()
+		if err != nil {
+			return all.String() // the end of the log ends the connection
+		}
+		all.Write(message)
 	}
 }
 

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -64,8 +65,9 @@ func (c *call) logs(o *corev1.PodLogOptions) error {
 		return c.kubeletError(response)
 	}
 	if wsstream.IsWebSocketRequest(c.req) {
-		// Browsers cannot read streams in another way.
-		_ = wsstream.NewReader(response.Body, true, wsstream.NewDefaultReaderProtocols()).Copy(c.w, c.req) // whoever has gone, there is nobody to tell
+		// Browsers cannot read streams in another way. The buffer tells of the end
+		// in a read of its own: what came together with it would get lost.
+		_ = wsstream.NewReader(bufio.NewReader(response.Body), true, wsstream.NewDefaultReaderProtocols()).Copy(c.w, c.req) // whoever has gone, there is nobody to tell
 		return nil
 	}
 	c.w.WriteHeader(http.StatusOK)

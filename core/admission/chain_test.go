@@ -90,6 +90,50 @@ func TestMutatorsAreAskedAgainOnceAfterALaterChange(t *testing.T) {
 	}
 }
 
+// several stands for webhooks, one of which wants to see what a later one did.
+type several struct {
+	admission.Mutator
+	again bool
+}
+
+func (s *several) Again(*admission.Request) bool { return s.again }
+
+func TestWhoStandsForSeveralMayAskForASecondRound(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		var log []string
+		p := &several{label("hooks", "1", &log), again}
+		if err := chain(t, p).Mutate(t.Context(), admissiontest.Creating("pods", pod())); err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]int{false: 1, true: 2}[again]; len(log) != want {
+			t.Errorf("asked %d times, want %d", len(log), want)
+		}
+	}
+}
+
+func TestAMemoIsMadeOnceForARequest(t *testing.T) {
+	type key struct{}
+	r := admissiontest.Creating("pods", pod())
+	made := 0
+	for range 3 {
+		if got := r.Memo(key{}, func() any { made++; return made }); got != 1 {
+			t.Errorf("memo %v", got)
+		}
+	}
+	if r.AnnotateBodies("a/b", "c"); r.BodyAnnotations()["a/b"] != "c" || r.Annotations()["a/b"] != "" {
+		t.Error("an annotation that quotes bodies is among the others")
+	}
+}
+
+func TestTheOrderIsTold(t *testing.T) {
+	var log []string
+	no := admissiontest.Validating("judge", func(context.Context, *admission.Request) error { return nil })
+	mutators, validators := chain(t, look("first", &log), no, look("second", &log)).Order()
+	if !slices.Equal(mutators, []string{"first", "second"}) || !slices.Equal(validators, []string{"judge"}) {
+		t.Errorf("%q, %q", mutators, validators)
+	}
+}
+
 func replaceAlways(log *[]string, name string) func(context.Context, *admission.Request) error {
 	return func(_ context.Context, r *admission.Request) error {
 		*log = append(*log, name)

@@ -98,7 +98,7 @@ func (d *definition) prepared(o *object.Object) (*object.Object, error) {
 		next = u
 	}
 	view := object.FromVersioned(v.codec, next)
-	o.KeepView(v.codec, view)
+	o.KeepView(d, v.codec, view)
 	return view, nil
 }
 
@@ -163,7 +163,7 @@ func (d *definition) convertAll(ctx context.Context, objects []*object.Object, t
 	out := make([]*object.Object, len(converted))
 	for i, u := range converted {
 		out[i] = object.FromVersioned(target.codec, u)
-		objects[i].KeepView(target.codec, out[i])
+		objects[i].KeepView(d, target.codec, out[i])
 	}
 	return out, nil
 }

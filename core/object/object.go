@@ -74,8 +74,8 @@ type Object struct {
 
 // view is what somebody else made of an object and wants to find again with it.
 type view struct {
-	key any
-	of  *Object
+	owner, key any
+	of         *Object
 }
 
 // maxViews bounds how many views an object keeps; the oldest goes first. A
@@ -301,24 +301,25 @@ func (o *Object) View(key any) *Object {
 
 // KeepView keeps another form of the same object beside it, for as long as it
 // lives itself: an object of the watch cache in another version, which a webhook
-// may have made. key is compared by ==. Bytes that the view encodes are charged
+// may have made. key is compared by ==. Views of another owner, who made them by
+// rules that hold no more, are forgotten. Bytes that the view encodes are charged
 // to o's holder.
-func (o *Object) KeepView(key any, v *Object) {
+func (o *Object) KeepView(owner, key any, v *Object) {
 	if v != o {
 		v.SetHolder(o.holder)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i := range o.views {
-		if o.views[i].key == key {
-			o.views[i].of = v
-			return
+	kept := make([]view, 0, len(o.views)+1)
+	for _, old := range o.views {
+		if old.owner == owner && old.key != key {
+			kept = append(kept, old)
 		}
 	}
-	if len(o.views) == maxViews {
-		o.views = append(o.views[:0:0], o.views[1:]...)
+	if len(kept) == maxViews {
+		kept = kept[1:]
 	}
-	o.views = append(o.views, view{key, v})
+	o.views = append(kept, view{owner, key, v})
 }
 
 // Copy returns a carrier of a deep copy, for an owner who is going to change it.

@@ -118,3 +118,27 @@ func TestNothingHasNoForm(t *testing.T) {
 		t.Error("protobuf was decoded by a codec of JSON")
 	}
 }
+
+func TestViewsAreKeptBesideAnObjectForOneOwner(t *testing.T) {
+	o := FromTree(newCounting(), map[string]any{"a": "b"})
+	other := FromTree(newCounting(), map[string]any{"c": "d"})
+	o.KeepView("one", 1, other)
+	o.KeepView("one", 2, o)
+	if o.View(1) != other || o.View(2) != o || o.View(3) != nil {
+		t.Error("a view was not found")
+	}
+	o.KeepView("two", 2, other)
+	if o.View(1) != nil || o.View(2) != other {
+		t.Error("views of an owner who was replaced are still there")
+	}
+	for i := range 3 * maxViews {
+		o.KeepView("two", i, other)
+	}
+	if o.View(0) != nil || o.View(3*maxViews-1) != other || len(o.views) != maxViews {
+		t.Errorf("%d views are kept", len(o.views))
+	}
+	o.SetTree(map[string]any{})
+	if o.View(3*maxViews-1) != nil {
+		t.Error("a view outlived the object that it was made of")
+	}
+}

@@ -38,20 +38,20 @@ spec:
           status: {type: object, properties: {replicas: {type: integer}}}
 `
 
-func fuzzDefinition(t testing.TB) *definition {
-	t.Helper()
+func fuzzDefinition(tb testing.TB) *definition {
+	tb.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict([]byte(fuzzed), crd); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	crd.Status.AcceptedNames = crd.Spec.Names
 	hooks, err := conversion.NewWebhooks(nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	d, err := define(t.Context(), &environment{webhooks: hooks, extension: extension.None{}, log: slog.New(slog.DiscardHandler)}, crd)
+	d, err := define(tb.Context(), &environment{webhooks: hooks, extension: extension.None{}, log: slog.New(slog.DiscardHandler)}, crd)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return d
 }

@@ -98,10 +98,10 @@ const retry = time.Second
 
 // Run follows the definitions until ctx ends.
 func (s *Serving) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for {
 		err := s.follow(ctx)
 		if ctx.Err() != nil {
-			break
+			return nil //nolint:nilerr // whatever it was, the end was asked for
 		}
 		s.cfg.Logger.WarnContext(ctx, "The watch of the definitions of custom resources broke off; beginning again.", "error", err)
 		pause := time.NewTimer(retry)
@@ -111,7 +111,6 @@ func (s *Serving) Run(ctx context.Context) error {
 		}
 		pause.Stop()
 	}
-	return nil
 }
 
 func (s *Serving) request() *registry.Request {

@@ -19,18 +19,18 @@ var (
 	v2 = schema.GroupVersion{Group: "example.com", Version: "v2"}
 )
 
-func tree(t testing.TB, text string) *unstructured.Unstructured {
-	t.Helper()
+func tree(tb testing.TB, text string) *unstructured.Unstructured {
+	tb.Helper()
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(text), &u.Object); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return u
 }
 
-func given(t testing.TB) *unstructured.Unstructured {
-	t.Helper()
-	return tree(t, `{"apiVersion":"example.com/v1","kind":"Tab","metadata":{"name":"a","namespace":"n","uid":"u","labels":{"a":"b"},"finalizers":["f"]},"spec":{"x":1}}`)
+func given(tb testing.TB) *unstructured.Unstructured {
+	tb.Helper()
+	return tree(tb, `{"apiVersion":"example.com/v1","kind":"Tab","metadata":{"name":"a","namespace":"n","uid":"u","labels":{"a":"b"},"finalizers":["f"]},"spec":{"x":1}}`)
 }
 
 func TestNoneChangesTheVersionOnly(t *testing.T) {

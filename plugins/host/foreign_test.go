@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
@@ -117,7 +118,7 @@ func TestHostileForeignModule(t *testing.T) {
 		"exit":                      {`(func (export "run") (result i32) (call $exit (i32.const 3)) (i32.const 0))`, host.Exit},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, _, err := runEcho(t, head+c.source+")", host.Limits{Fuel: 1_000_000})
+			_, _, _, err := runEcho(t, head+c.source+")", host.Limits{Fuel: 1_000_000, Deadline: time.Minute})
 			var f *host.Fault
 			if !errors.As(err, &f) || f.Kind != c.want {
 				t.Errorf("error %v, want %s", err, c.want)

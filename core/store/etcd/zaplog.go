@@ -17,6 +17,10 @@ func zapToSlog(l *slog.Logger) *zap.Logger {
 
 type slogCore struct{ log *slog.Logger }
 
+// notYet is what etcd says of an empty database that has not seen its first term;
+// it tries again by itself.
+const notYet = "failed to update storage version"
+
 // Enabled implements zapcore.LevelEnabler.
 func (c *slogCore) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 
@@ -35,7 +39,7 @@ func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 
 // Write implements zapcore.Core.
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	if e.Level == zapcore.WarnLevel {
+	if e.Level == zapcore.WarnLevel || e.Message == notYet {
 		// What etcd warns of (a slow disk, a slow request) matters to who
 		// looks for the reason of slowness, and to nobody else.
 		c.log.Debug("etcd: "+e.Message, toArgs(fields)...)

@@ -30,7 +30,7 @@ for r in rustc /usr/bin/rustc; do
 done
 if [ $rust = no ]; then
   echo "missing: a Rust compiler with the wasm32-unknown-unknown target (builds the Rust example plugins)"
-  missing+=(rustc libstd-rust-dev-wasm32 lld)
+  missing+=(rustc cargo libstd-rust-dev-wasm32 lld)
 fi
 # Zig and AssemblyScript plugins are built by compilers that come from npm, in
 # versions that plugins/toolchain pins; C plugins by clang where it is there, else by zig.

@@ -25,7 +25,7 @@ func TestPatchesOfTypedObjectsLeadFromOneToTheOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(scheme))
-	for range 300 {
+	for range 60 {
 		from, other := &corev1.Pod{}, &corev1.Pod{}
 		f.Fill(from)
 		f.Fill(other)

@@ -30,7 +30,7 @@ var built sync.Map // name -> func() ([]byte, error)
 func guest(tb testing.TB, name string, flags ...string) []byte {
 	tb.Helper()
 	build, _ := built.LoadOrStore(name, sync.OnceValues(func() ([]byte, error) {
-		dir, err := os.MkdirTemp("", "foreign")
+		dir, err := os.MkdirTemp("", "foreign") //nolint:usetesting // it is for all tests of the process
 		if err != nil {
 			return nil, err
 		}

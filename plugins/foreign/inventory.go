@@ -23,8 +23,8 @@ type inventory struct {
 	kinds  []hostfn.Target
 
 	mu      sync.Mutex
-	age     time.Time
-	states  string // resourceVersions of what text was made from
+	seen    time.Time // when it was read
+	states  string    // resourceVersions of what text was made from
 	text    []byte
 	targets []hostfn.Target // kinds, found out
 }
@@ -62,14 +62,14 @@ func newInventory(f *hostfn.Functions, e *manifest.Entry, m *kubewarden.Metadata
 func (v *inventory) read(ctx context.Context) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.text != nil && time.Since(v.age) < inventoryAge {
+	if v.text != nil && time.Since(v.seen) < inventoryAge {
 		return v.text, nil
 	}
 	lists, states, err := v.lists(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if v.age = time.Now(); v.text != nil && states == v.states {
+	if v.seen = time.Now(); v.text != nil && states == v.states {
 		return v.text, nil
 	}
 	text, err := assembleInventory(v.targets, lists)

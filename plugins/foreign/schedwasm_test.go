@@ -20,7 +20,7 @@ import (
 func schedGuest(tb testing.TB) []byte { tb.Helper(); return guest(tb, "sched", "-buildmode=c-shared") }
 
 // scheduler is everything that the adapter can be asked.
-type scheduler interface {
+type scheduler interface { //nolint:interfacebloat // every point of scheduling
 	framework.Selective
 	framework.Hints
 	framework.PreFilter

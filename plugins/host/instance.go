@@ -132,7 +132,7 @@ func (in *Instance) startUp(ctx context.Context, start time.Time) error {
 	m := in.module
 	limits := m.opts.Limits
 	in.begin(limits.StartFuel-in.used(), start, start.Add(limits.StartDeadline))
-	in.ctx.request = ctx
+	in.ctx.request = ctx //nolint:fatcontext // the call's context, taken off when it ends
 	defer func() { in.ctx.request = nil }()
 	if err := in.initialize(ctx); err != nil {
 		return err

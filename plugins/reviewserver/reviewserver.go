@@ -190,6 +190,7 @@ func decide(ctx context.Context, list []authz.Authorizer, a authz.Attributes) au
 		case authz.Deny:
 			out.Denied, out.Reason = true, reason
 			return out
+		case authz.NoOpinion: // the next one
 		}
 	}
 	return out

@@ -93,6 +93,7 @@ func (a *Plugin) Takes(at framework.Point) bool {
 		return g.has["prebind"]
 	case framework.AtBind:
 		return g.has["bind"]
+	case framework.AtPreEnqueue, framework.AtQueueSort, framework.AtJudge: // such guests know nothing of them
 	}
 	return false
 }

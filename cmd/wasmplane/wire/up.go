@@ -196,7 +196,10 @@ func componentRun(ctx context.Context, o Options, name string, work func(ctx con
 	}
 	follow := objects.Run
 	if len(pointsOf(name)) == 0 {
-		follow = func(context.Context) error { return nil } // it asks none
+		follow = func(ctx context.Context) error { // it asks none; to end would end the component
+			<-ctx.Done()
+			return nil
+		}
 	}
 	return run.Parallel(c.spans.run, c.plugins.run, follow, func(ctx context.Context) error {
 		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) }))

@@ -252,13 +252,7 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 // follow watches the objects and takes the time that each update needed to arrive.
 // None of them is lost: each is an event, behind those that tell what is there.
 func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, objects, updates int, begun func()) []time.Duration {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+watched+"?watch=1", nil)
-	if err != nil {
-		tb.Error(err)
-		begun()
-		return nil
-	}
-	resp, err := c.Do(req)
+	resp, err := s.watch(ctx, c)
 	if err != nil {
 		tb.Error(err)
 		begun()
@@ -298,6 +292,33 @@ func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object
 		begun()
 	}
 	return took
+}
+
+// watch begins a watch, and comes again where the server is busy: hundreds that
+// one user begins at once are more than fairness lets in, on both sides.
+func (s *side) watch(ctx context.Context, c *http.Client) (*http.Response, error) {
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+watched+"?watch=1", nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := c.Do(req)
+		if err != nil || resp.StatusCode == http.StatusOK {
+			return resp, err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusTooManyRequests {
+			return nil, fmt.Errorf("%s: a watch was answered %s", s.name, resp.Status)
+		}
+		timer := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // comparison is the table that is printed.

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
@@ -52,11 +53,11 @@ func (w *world) eventually(what string, ok func() bool) {
 
 func (w *world) within(limit time.Duration, what string, ok func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(limit); !ok(); {
-		if time.Now().After(end) {
-			w.t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
+	err := wait.PollUntilContextTimeout(w.t.Context(), 5*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+		return ok(), nil
+	})
+	if err != nil {
+		w.t.Fatalf("never: %s", what)
 	}
 }
 

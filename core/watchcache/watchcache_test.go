@@ -243,7 +243,7 @@ func TestListSelectsAndPages(t *testing.T) {
 	for i := range 10 {
 		w.thing(fmt.Sprintf("ns%d/a%d", i%2, i), []string{"red", "blue"}[i/5])
 	}
-	_, r := w.cache(watchcache.Config{})
+	c, r := w.cache(watchcache.Config{})
 	wantText(t, names(r.List(watchcache.ListOptions{Prefix: "/registry/things/ns0/"})), "ns0/a0 ns0/a2 ns0/a4 ns0/a6 ns0/a8")
 	wantText(t, names(r.List(watchcache.ListOptions{Match: red})), "ns0/a0 ns0/a2 ns0/a4 ns1/a1 ns1/a3")
 	wantText(t, names(r.List(watchcache.ListOptions{Prefix: "/registry/things/ns0/a2"})), "ns0/a2")
@@ -259,8 +259,8 @@ func TestListSelectsAndPages(t *testing.T) {
 	if err := r.WaitReady(w.ctx()); err != nil {
 		t.Fatal(err)
 	}
-	for w.t.Context().Err() == nil && len(r.List(watchcache.ListOptions{Match: func(it *watchcache.Item) bool { return it.Revision == last }}).Items) == 0 {
-		time.Sleep(time.Millisecond)
+	if err := c.WaitFor(w.ctx(), last); err != nil {
+		t.Fatal(err)
 	}
 	second, err := r.ListAt(first.Revision, watchcache.ListOptions{Limit: 4, From: first.Next})
 	if err != nil {

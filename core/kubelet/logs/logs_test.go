@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 )
 
@@ -99,10 +101,11 @@ func (s *safe) String() string {
 
 func until(t *testing.T, s *safe, want string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); s.String() != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("read %q, want %q", s.String(), want)
-		}
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		return s.String() == want, nil
+	})
+	if err != nil {
+		t.Fatalf("read %q, want %q", s.String(), want)
 	}
 }
 

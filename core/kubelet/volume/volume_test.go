@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -213,11 +215,11 @@ func TestContentsFollowTheAPI(t *testing.T) {
 	}
 	o.set("conf", map[string]string{"a": "2", "b": "3"})
 	m.Changed(p.UID)
-	for end := time.Now().Add(5 * time.Second); files(t, mounts[0].HostPath) != "a=2:644 b=3:644 "; {
-		if time.Now().After(end) {
-			t.Fatalf("files %q", files(t, mounts[0].HostPath))
-		}
-		time.Sleep(time.Millisecond)
+	err = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 5*time.Second, true, func(context.Context) (bool, error) {
+		return files(t, mounts[0].HostPath) == "a=2:644 b=3:644 ", nil
+	})
+	if err != nil {
+		t.Fatalf("files %q", files(t, mounts[0].HostPath))
 	}
 	// Another Manager, as after a restart, takes down what it did not set up.
 	again, err := volume.New(volume.Config{RootDir: root, Client: fake.NewClientset(), Objects: o})
@@ -311,41 +313,43 @@ func TestSubPathsStayInside(t *testing.T) {
 }
 
 func TestTokensAreRenewedInTime(t *testing.T) {
-	client := fake.NewClientset()
-	var mu sync.Mutex
-	asked := 0
-	client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		asked++
-		req := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest)
-		if b := req.Spec.BoundObjectRef; b == nil || b.Kind != "Pod" || b.Name != "p" || b.UID != "uid" {
-			t.Errorf("the token is not bound to its pod: %+v", b)
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var mu sync.Mutex
+		asked := 0
+		client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			req := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest)
+			if b := req.Spec.BoundObjectRef; b == nil || b.Kind != "Pod" || b.Name != "p" || b.UID != "uid" {
+				t.Errorf("the token is not bound to its pod: %+v", b)
+			}
+			life := time.Hour
+			if asked == 1 {
+				life = 100 * time.Millisecond
+			}
+			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint("token-", asked), ExpirationTimestamp: metav1.NewTime(time.Now().Add(life))}}, nil
+		})
+		tok := volume.TokensForTest(client)
+		p := aPod(corev1.Volume{})
+		src := &corev1.ServiceAccountTokenProjection{Path: "token"}
+		get := func() string {
+			s, err := tok(t.Context(), p, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
 		}
-		life := time.Hour
-		if asked == 1 {
-			life = 100 * time.Millisecond
+		if got := get(); got != "token-1" {
+			t.Errorf("first %s", got)
 		}
-		return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint("token-", asked), ExpirationTimestamp: metav1.NewTime(time.Now().Add(life))}}, nil
+		time.Sleep(90 * time.Millisecond) // four fifths of its life
+		if got := get(); got != "token-2" {
+			t.Errorf("then %s", got)
+		}
+		if got := get(); got != "token-2" {
+			t.Errorf("then %s", got)
+		}
 	})
-	tok := volume.TokensForTest(client)
-	p := aPod(corev1.Volume{})
-	src := &corev1.ServiceAccountTokenProjection{Path: "token"}
-	get := func() string {
-		s, err := tok(t.Context(), p, src)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	if got := get(); got != "token-1" {
-		t.Errorf("first %s", got)
-	}
-	time.Sleep(90 * time.Millisecond) // four fifths of its life
-	if got := get(); got != "token-2" {
-		t.Errorf("then %s", got)
-	}
-	if got := get(); got != "token-2" {
-		t.Errorf("then %s", got)
-	}
 }

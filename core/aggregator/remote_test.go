@@ -95,7 +95,7 @@ func newStage(t *testing.T, backend http.HandlerFunc) *stage {
 		ctx = genericrequest.WithRequestInfo(ctx, &genericrequest.RequestInfo{Path: r.URL.Path})
 		if err := s.remote.Serve(w, r.WithContext(ctx)); err != nil {
 			code := http.StatusInternalServerError
-			if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // exactly what Serve returned
+			if status, ok := err.(apierrors.APIStatus); ok { // exactly what Serve returned
 				code = int(status.Status().Code)
 			}
 			http.Error(w, err.Error(), code)

@@ -160,13 +160,6 @@ func (e *watchEncoder) row(ctx context.Context, o *object.Object) ([]byte, error
 	return bytes.Join(pieces, nil), nil
 }
 
-func (e *watchEncoder) meta(o protoMessage) ([]byte, error) {
-	if e.mediaType() == object.Protobuf {
-		return protoEnvelope(o)
-	}
-	return json.Marshal(o)
-}
-
 // bookmark is an object of the watched kind that has nothing but a
 // resourceVersion, and says so where it ends the initial events.
 func (e *watchEncoder) bookmark(ctx context.Context, event watchcache.Event) ([]byte, error) {

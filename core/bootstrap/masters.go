@@ -177,12 +177,12 @@ func (m *masters) publish(ctx context.Context, leaving bool) error {
 }
 
 func (m *masters) endpoints(ctx context.Context, addrs []netip.Addr) error {
-	api := m.cfg.Client.CoreV1().Endpoints(metav1.NamespaceDefault) //nolint:staticcheck // clients still read it
+	api := m.cfg.Client.CoreV1().Endpoints(metav1.NamespaceDefault) // clients still read it
 	var subsets []corev1.EndpointSubset                             //nolint:staticcheck // see above
 	if len(addrs) > 0 {
 		s := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(m.cfg.Endpoint.Port()), Protocol: corev1.ProtocolTCP}}} //nolint:staticcheck // see above
 		for _, a := range addrs {
-			s.Addresses = append(s.Addresses, corev1.EndpointAddress{IP: a.String()}) //nolint:staticcheck // see above
+			s.Addresses = append(s.Addresses, corev1.EndpointAddress{IP: a.String()})
 		}
 		subsets = append(subsets, s)
 	}

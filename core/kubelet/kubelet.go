@@ -243,7 +243,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer cancel()
 	k.recorder(ctx)
 	if err := k.known(ctx); err != nil {
-		return nil //nolint:nilerr // ctx ended
+		return nil // ctx ended
 	}
 	if err := k.node.Register(ctx); err != nil {
 		if ctx.Err() != nil {

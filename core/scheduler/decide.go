@@ -94,12 +94,6 @@ type observer interface {
 	begin(ctx context.Context, part string) (context.Context, func(*Decision))
 }
 
-type silent struct{}
-
-func (silent) begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
-	return ctx, func(*Decision) {}
-}
-
 // promises are what nominations mean for one cycle.
 type promises struct {
 	node  string                          // that the pod itself was promised; "" = none

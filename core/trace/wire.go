@@ -202,7 +202,7 @@ func decodeOTLP(mediaType string, body []byte) (*tracepb.TracesData, error) {
 			return nil, fmt.Errorf("decode spans: %w", err)
 		}
 	default:
-		return nil, fmt.Errorf("Content-Type %q: %w", mediaType, errMediaType) //nolint:staticcheck // a header's name
+		return nil, fmt.Errorf("Content-Type %q: %w", mediaType, errMediaType) // a header's name
 	}
 	return data, nil
 }

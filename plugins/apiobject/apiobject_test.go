@@ -83,7 +83,7 @@ func TestTheGuardAnswersTheWriter(t *testing.T) {
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `Plugin.plugins.wasmplane.dev "p" is invalid: spec.digest: expected sha256:`) {
 		t.Errorf("%v", err)
 	}
-	if cause := err.(apierrors.APIStatus).Status().Details.Causes[0]; cause.Field != "spec.digest" { //nolint:errorlint // it is one
+	if cause := err.(apierrors.APIStatus).Status().Details.Causes[0]; cause.Field != "spec.digest" { // it is one
 		t.Errorf("%+v", cause)
 	}
 	deleted := request(plugin(t, "p", "source: x"))

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -298,30 +296,4 @@ func request(doc, object0, old map[string]any) (*admission.Request, error) {
 		r.OldObject = object.FromVersioned(codec, &unstructured.Unstructured{Object: old})
 	}
 	return r, nil
-}
-
-// summary is a decision in a line.
-func (d *Decision) summary() string {
-	switch {
-	case d.Decision == Failed:
-		return "failed: " + firstLine(d.Error)
-	case d.Score != nil:
-		return fmt.Sprintf("score %d", *d.Score)
-	case len(d.Verdicts) > 0:
-		var parts []string
-		for _, n := range slices.Sorted(maps.Keys(d.Verdicts)) {
-			parts = append(parts, fmt.Sprintf("%s: %v", n, d.Verdicts[n]))
-		}
-		return strings.Join(parts, ", ")
-	case d.Decision == Patched:
-		return fmt.Sprintf("patch (%d operations)", len(d.Patch))
-	case d.Message != "":
-		return d.Decision + ": " + d.Message
-	}
-	return d.Decision
-}
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
 }

@@ -37,7 +37,6 @@ type component struct {
 	o          Options
 	config     *rest.Config // the component's own identity
 	identities client.Identities
-	informers  informers.SharedInformerFactory // nil = its own
 	tracer     oteltrace.Tracer
 	plugins    *plugins
 	dynamic    dynamic.Interface // of a process of its own

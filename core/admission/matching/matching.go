@@ -172,7 +172,7 @@ func (c *Criteria) matchesNamespace(ctx context.Context, r *admission.Request, n
 }
 
 func asStatus(err error, status *apierrors.APIStatus) bool {
-	s, ok := err.(apierrors.APIStatus) //nolint:errorlint // clients return it unwrapped
+	s, ok := err.(apierrors.APIStatus) // clients return it unwrapped
 	*status = s
 	return ok
 }

@@ -30,7 +30,6 @@ type hook struct {
 	id            string // unique among all webhooks
 	configuration string
 	name          string
-	index         int // among the webhooks that are asked in a round
 	criteria      matching.Criteria
 	conditions    *matching.Conditions // nil: none
 	client        admissionregistrationv1.WebhookClientConfig

@@ -18,7 +18,7 @@ import (
 func TestLeasesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 100
-		client := fake.NewSimpleClientset() //nolint:staticcheck // managed fields are of no interest here
+		client := fake.NewSimpleClientset() // managed fields are of no interest here
 		k := lease.NewKeeper(lease.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -57,7 +57,7 @@ func TestLeasesAreKept(t *testing.T) {
 
 func TestALeaseThatWasTakenAwayComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewSimpleClientset() //nolint:staticcheck // as above
+		client := fake.NewSimpleClientset()
 		k := lease.NewKeeper(lease.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

@@ -80,7 +80,7 @@ func condition(t *testing.T, c *fake.Clientset, kind corev1.NodeConditionType) c
 
 func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewSimpleClientset() //nolint:staticcheck // managed fields are of no interest here
+		client := fake.NewSimpleClientset() // managed fields are of no interest here
 		m := &machine{facts: node.Facts{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
 			Info: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}, Pressure: map[corev1.NodeConditionType]string{}}}
 		r := registrar(t, client, m)

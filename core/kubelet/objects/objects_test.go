@@ -42,7 +42,7 @@ func TestReferences(t *testing.T) {
 }
 
 func TestObjectsAreWatchedWhileAPodNeedsThem(t *testing.T) {
-	client := fake.NewSimpleClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "envfrom", ResourceVersion: "1"}, Data: map[string]string{"a": "1"}}) //nolint:staticcheck // managed fields are of no interest here
+	client := fake.NewSimpleClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "envfrom", ResourceVersion: "1"}, Data: map[string]string{"a": "1"}}) // managed fields are of no interest here
 	s := objects.New(client, nil)
 	changed := make(chan types.UID, 16)
 	s.Changed(func(uid types.UID) { changed <- uid })

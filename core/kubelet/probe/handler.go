@@ -153,13 +153,13 @@ func httpProbe(ctx context.Context, c Check) (Result, error) {
 	}
 	resp, done, err := do(req, sameHost)
 	if err != nil {
-		return Result{Output: err.Error()}, nil //nolint:nilerr // an answer, though not a good one
+		return Result{Output: err.Error()}, nil // an answer, though not a good one
 	}
 	defer done()
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
 	if err != nil {
-		return Result{Output: err.Error()}, nil //nolint:nilerr // as above
+		return Result{Output: err.Error()}, nil
 	}
 	switch {
 	case resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest:

@@ -26,7 +26,7 @@ import (
 func TestWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
-		client := fake.NewSimpleClientset(p) //nolint:staticcheck // the other one knows managed fields, which are of no interest here
+		client := fake.NewSimpleClientset(p) // the other one knows managed fields, which are of no interest here
 		var mu sync.Mutex
 		var story []string
 		client.PrependReactor("*", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -77,7 +77,7 @@ func TestWriter(t *testing.T) {
 // While the API is away nobody waits for it, and pods that can be written are.
 func TestNobodyWaitsForTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewSimpleClientset() //nolint:staticcheck // as above
+		client := fake.NewSimpleClientset()
 		var mu sync.Mutex
 		written := map[string]int{}
 		client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -118,7 +118,7 @@ func TestNobodyWaitsForTheAPI(t *testing.T) {
 func TestAStatusThatSomebodyElseChangedIsPutRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"}}
-		client := fake.NewSimpleClientset(p) //nolint:staticcheck // as above
+		client := fake.NewSimpleClientset(p)
 		w := status.NewWriter(client, slog.New(slog.DiscardHandler), 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

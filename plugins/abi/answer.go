@@ -443,3 +443,39 @@ func (h *Hook) reason(i int) (string, error) {
 func clip(b []byte) string {
 	return strings.ToValidUTF8(string(b[:min(len(b), 64)]), "\uFFFD")
 }
+
+// CheckAnswer reads an answer in the form of its hook's point, and says what is
+// wrong with it. nodes is how many nodes a scheduling question was about.
+func CheckAnswer(h *Hook, answer []byte, nodes int) error {
+	var err error
+	switch h.Point {
+	case AdmissionMutate, AdmissionValidate:
+		_, err = ParseAdmission(answer, h)
+	case Authorization:
+		_, err = ParseAuthorization(answer)
+	case Reconcile:
+		_, err = ParsePlan(answer)
+	case NodeAdmission:
+		_, err = ParseNodeAdmission(answer)
+	case SchedulingFilter:
+		_, err = ParseFilter(answer)
+	case SchedulingScore:
+		_, err = ParseScore(answer)
+	case SchedulingNormalize:
+		_, err = ParseScores(answer, nodes)
+	case SchedulingQueueSort:
+		_, err = ParseRank(answer)
+	case SchedulingPreFilter, SchedulingPreScore:
+		_, err = ParsePreFilter(answer)
+	case SchedulingPostFilter:
+		_, err = ParsePostFilter(answer)
+	case SchedulingPermit:
+		_, err = ParsePermit(answer)
+	case SchedulingBind:
+		_, err = ParseBind(answer)
+	case SchedulingPreEnqueue, SchedulingReserve, SchedulingPreBind:
+		_, err = ParseGate(answer)
+	case SchedulingUnreserve, SchedulingPostBind, SchedulingTable:
+	}
+	return err
+}

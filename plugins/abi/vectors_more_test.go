@@ -33,44 +33,11 @@ func TestAnswerVectors(t *testing.T) {
 	covered := map[abi.Point]bool{}
 	for _, v := range vectors {
 		covered[v.Point] = true
-		refusedAs(t, string(v.Point)+" "+v.Answer, parseAnswer(v.Point, []byte(v.Answer)), v.Error)
+		refusedAs(t, string(v.Point)+" "+v.Answer, abi.CheckAnswer(&abi.Hook{Point: v.Point}, []byte(v.Answer), 2), v.Error)
 	}
 	if len(covered) < 13 {
 		t.Errorf("only %d points have answers", len(covered))
 	}
-}
-
-// parseAnswer reads an answer in its point's form.
-func parseAnswer(p abi.Point, answer []byte) (err error) {
-	switch p {
-	case abi.AdmissionMutate, abi.AdmissionValidate:
-		_, err = abi.ParseAdmission(answer, &abi.Hook{Point: p})
-	case abi.Authorization:
-		_, err = abi.ParseAuthorization(answer)
-	case abi.NodeAdmission:
-		_, err = abi.ParseNodeAdmission(answer)
-	case abi.Reconcile:
-		_, err = abi.ParsePlan(answer)
-	case abi.SchedulingQueueSort:
-		_, err = abi.ParseRank(answer)
-	case abi.SchedulingPreFilter, abi.SchedulingPreScore:
-		_, err = abi.ParsePreFilter(answer)
-	case abi.SchedulingFilter:
-		_, err = abi.ParseFilter(answer)
-	case abi.SchedulingScore:
-		_, err = abi.ParseScore(answer)
-	case abi.SchedulingNormalize:
-		_, err = abi.ParseScores(answer, 2)
-	case abi.SchedulingPostFilter:
-		_, err = abi.ParsePostFilter(answer)
-	case abi.SchedulingPermit:
-		_, err = abi.ParsePermit(answer)
-	case abi.SchedulingBind:
-		_, err = abi.ParseBind(answer)
-	default:
-		_, err = abi.ParseGate(answer)
-	}
-	return err
 }
 
 func TestCellVectors(t *testing.T) {

@@ -130,44 +130,9 @@ func checkAnswer(t *testing.T, h *abi.Hook, name string, answer []byte, err erro
 		t.Errorf("%s: %v", name, err)
 		return
 	}
-	if err := CheckAnswer(h, answer); err != nil {
+	if err := abi.CheckAnswer(h, answer, sampleNodes); err != nil {
 		t.Errorf("%s: it answers %q: %v", name, answer, err)
 	}
-}
-
-// CheckAnswer reads an answer in the form of its hook's point.
-func CheckAnswer(h *abi.Hook, answer []byte) error {
-	var err error
-	switch h.Point {
-	case abi.AdmissionMutate, abi.AdmissionValidate:
-		_, err = abi.ParseAdmission(answer, h)
-	case abi.Authorization:
-		_, err = abi.ParseAuthorization(answer)
-	case abi.Reconcile:
-		_, err = abi.ParsePlan(answer)
-	case abi.NodeAdmission:
-		_, err = abi.ParseNodeAdmission(answer)
-	case abi.SchedulingFilter:
-		_, err = abi.ParseFilter(answer)
-	case abi.SchedulingScore:
-		_, err = abi.ParseScore(answer)
-	case abi.SchedulingNormalize:
-		_, err = abi.ParseScores(answer, sampleNodes)
-	case abi.SchedulingQueueSort:
-		_, err = abi.ParseRank(answer)
-	case abi.SchedulingPreFilter, abi.SchedulingPreScore:
-		_, err = abi.ParsePreFilter(answer)
-	case abi.SchedulingPostFilter:
-		_, err = abi.ParsePostFilter(answer)
-	case abi.SchedulingPermit:
-		_, err = abi.ParsePermit(answer)
-	case abi.SchedulingBind:
-		_, err = abi.ParseBind(answer)
-	case abi.SchedulingPreEnqueue, abi.SchedulingReserve, abi.SchedulingPreBind:
-		_, err = abi.ParseGate(answer)
-	case abi.SchedulingUnreserve, abi.SchedulingPostBind, abi.SchedulingTable:
-	}
-	return err
 }
 
 // describesAlike asks for the manifest often, and of several instances.

@@ -179,7 +179,7 @@ func (l *load) wapc(ctx context.Context) (*point.Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := wapc.New(ctx, mod, wapc.Config{Settings: l.settings, Points: pointsOf(m)})
+	g, err := wapc.New(ctx, mod, kubewarden.Config{Settings: l.settings, Points: pointsOf(m)})
 	return l.version(m, mod, g, err)
 }
 
@@ -192,7 +192,7 @@ func (l *load) wasi(ctx context.Context) (*point.Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := wasicmd.New(ctx, mod, wasicmd.Config{Settings: l.settings, Points: pointsOf(m)})
+	g, err := wasicmd.New(ctx, mod, kubewarden.Config{Settings: l.settings, Points: pointsOf(m)})
 	return l.version(m, mod, g, err)
 }
 

@@ -11,24 +11,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
-
-// Config is what a policy runs with.
-type Config struct {
-	// Settings as JSON.
-	Settings []byte
-	// Points at which the hooks stand, by their number.
-	Points map[int32]abi.Point
-}
-
-// Guest is a loaded policy.
-type Guest struct {
-	cfg    Config
-	module *host.Module
-}
 
 // ABI is how such modules are run.
 func ABI(calls *kubewarden.Calls) *host.ABI {
@@ -82,47 +67,23 @@ func state(in *host.Instance) *call {
 }
 
 // New checks the policy's protocol and its settings.
-func New(ctx context.Context, m *host.Module, cfg Config) (*Guest, error) {
-	g := &Guest{cfg: cfg, module: m}
-	return g, m.With(ctx, func(in *host.Instance) error {
-		_, err := in.StartAccount(ctx, func() error {
-			protocol, err := g.ask(in, "protocol_version", nil)
-			if err != nil {
-				return fmt.Errorf("ask for the protocol: %w", err)
-			}
-			if v := bytes.Trim(bytes.TrimSpace(protocol), `"`); string(v) != "v1" {
-				return fmt.Errorf("the policy speaks protocol %q: only v1 is spoken here", v)
-			}
-			answer, err := g.ask(in, "validate_settings", cfg.Settings)
-			if err != nil {
-				return fmt.Errorf("have the settings checked: %w", err)
-			}
-			return kubewarden.CheckSettings(answer)
-		})
-		return err
-	})
+func New(ctx context.Context, m *host.Module, cfg kubewarden.Config) (*kubewarden.Guest, error) {
+	return kubewarden.NewGuest(ctx, m, cfg, kubewarden.Protocol{Ask: ask, Greet: greet, Settings: "validate_settings"})
 }
 
-// Call implements point.Guest: input is the admission request.
-func (g *Guest) Call(ctx context.Context, op int32, input []byte) (out []byte, u host.Usage, err error) {
-	var answer []byte
-	err = g.module.With(ctx, func(in *host.Instance) error {
-		var err error
-		u, err = in.Account(ctx, func() error {
-			answer, err = g.ask(in, "validate", kubewarden.ValidationRequest(input, g.cfg.Settings))
-			return err
-		})
-		return err
-	})
+func greet(in *host.Instance) error {
+	protocol, err := ask(in, "protocol_version", nil)
 	if err != nil {
-		return nil, u, err
+		return fmt.Errorf("ask for the protocol: %w", err)
 	}
-	out, err = kubewarden.Reply(g.module.Name(), answer, input, g.cfg.Points[op])
-	return out, u, err
+	if v := bytes.Trim(bytes.TrimSpace(protocol), `"`); string(v) != "v1" {
+		return fmt.Errorf("the policy speaks protocol %q: only v1 is spoken here", v)
+	}
+	return nil
 }
 
 // ask makes one call of the guest.
-func (g *Guest) ask(in *host.Instance, operation string, payload []byte) ([]byte, error) {
+func ask(in *host.Instance, operation string, payload []byte) ([]byte, error) {
 	if err := in.Input(len(payload)); err != nil {
 		return nil, err
 	}

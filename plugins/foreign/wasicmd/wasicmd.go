@@ -8,26 +8,10 @@ package wasicmd
 import (
 	"context"
 	"errors"
-	"fmt"
 
-	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
-
-// Config is what a policy runs with.
-type Config struct {
-	// Settings as JSON.
-	Settings []byte
-	// Points at which the hooks stand, by their number.
-	Points map[int32]abi.Point
-}
-
-// Guest is a loaded policy.
-type Guest struct {
-	cfg    Config
-	module *host.Module
-}
 
 // Modules are the names under which guests import the host's one function.
 var modules = [...]string{"host", "kubewarden:javy/host"}
@@ -51,36 +35,8 @@ func ABI(calls *kubewarden.Calls) *host.ABI {
 }
 
 // New has the settings checked.
-func New(ctx context.Context, m *host.Module, cfg Config) (*Guest, error) {
-	g := &Guest{cfg: cfg, module: m}
-	return g, m.With(ctx, func(in *host.Instance) error {
-		_, err := in.StartAccount(ctx, func() error {
-			answer, err := run(in, "validate-settings", cfg.Settings)
-			if err != nil {
-				return fmt.Errorf("have the settings checked: %w", err)
-			}
-			return kubewarden.CheckSettings(answer)
-		})
-		return err
-	})
-}
-
-// Call implements point.Guest: input is the admission request.
-func (g *Guest) Call(ctx context.Context, op int32, input []byte) (out []byte, u host.Usage, err error) {
-	var answer []byte
-	err = g.module.With(ctx, func(in *host.Instance) error {
-		var err error
-		u, err = in.Account(ctx, func() error {
-			answer, err = run(in, "validate", kubewarden.ValidationRequest(input, g.cfg.Settings))
-			return err
-		})
-		return err
-	})
-	if err != nil {
-		return nil, u, err
-	}
-	out, err = kubewarden.Reply(g.module.Name(), answer, input, g.cfg.Points[op])
-	return out, u, err
+func New(ctx context.Context, m *host.Module, cfg kubewarden.Config) (*kubewarden.Guest, error) {
+	return kubewarden.NewGuest(ctx, m, cfg, kubewarden.Protocol{Ask: run, Settings: "validate-settings"})
 }
 
 func run(in *host.Instance, verb string, stdin []byte) ([]byte, error) {

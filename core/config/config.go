@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
 // APIVersion and Kind of the document.
@@ -237,6 +239,15 @@ type Node struct {
 	CNIBinDir    string `yaml:"cniBinDir"`
 	// MaxPods of one node.
 	MaxPods int64 `yaml:"maxPods"`
+	// EvictionHard says below what the node is under pressure, takes no more pods,
+	// and evicts some: upstream's signals memory.available, nodefs.available,
+	// nodefs.inodesFree and pid.available, each a percentage, an amount, or several
+	// of which the smallest counts. Signals that are not named keep their default.
+	EvictionHard map[string]string `yaml:"evictionHard"`
+	// ImageGCHighThresholdPercent is how full the disk may be before images that
+	// nothing uses are removed, ImageGCLowThresholdPercent how full it is then to be.
+	ImageGCHighThresholdPercent uint64 `yaml:"imageGCHighThresholdPercent"`
+	ImageGCLowThresholdPercent  uint64 `yaml:"imageGCLowThresholdPercent"`
 	// Labels of the node.
 	Labels map[string]string `yaml:"labels"`
 	// LogDir and LogLinkDir are where container logs go and where log tools look
@@ -315,8 +326,13 @@ func Default() *Configuration {
 		},
 		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
 		Node: Node{
-			Mode:          "real",
-			MaxPods:       110,
+			Mode:         "real",
+			MaxPods:      110,
+			EvictionHard: threshold.Defaults(),
+
+			ImageGCHighThresholdPercent: 85,
+			ImageGCLowThresholdPercent:  80,
+
 			LogDir:        "/var/log/pods",
 			LogLinkDir:    "/var/log/containers",
 			KubeletListen: ":0",
@@ -401,6 +417,12 @@ func (c *Configuration) Complete() error {
 	}
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)
+	}
+	if _, err := threshold.Parse(c.Node.EvictionHard); err != nil {
+		return field("node.evictionHard", "%v", err)
+	}
+	if n := c.Node; n.ImageGCHighThresholdPercent > 100 || n.ImageGCLowThresholdPercent >= n.ImageGCHighThresholdPercent {
+		return field("node.imageGCHighThresholdPercent", "expected at most 100 and more than imageGCLowThresholdPercent, found %d and %d", n.ImageGCHighThresholdPercent, n.ImageGCLowThresholdPercent)
 	}
 	seen := map[string]bool{}
 	for i, p := range c.Scheduler.Profiles {

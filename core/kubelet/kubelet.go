@@ -92,6 +92,9 @@ type Config struct {
 	Upkeep time.Duration
 	// LogRotation bounds what containers' logs take.
 	LogRotation logs.Rotation
+	// ImagesHigh and ImagesLow are how full the disk may be, in percent, before images
+	// that nothing uses go, and how full it is then to be (85 and 80 if zero).
+	ImagesHigh, ImagesLow uint64
 	// ParallelPulls bounds pulls of images (5 if zero).
 	ParallelPulls int
 	Logger        *slog.Logger

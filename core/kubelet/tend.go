@@ -51,7 +51,7 @@ func (k *Kubelet) collector() *pull.Collector {
 	if !ok {
 		return nil
 	}
-	return &pull.Collector{Images: k.cfg.Engine, Disk: d.Disk, InUse: func(ctx context.Context) (map[string]bool, error) {
+	return &pull.Collector{Images: k.cfg.Engine, Disk: d.Disk, High: k.cfg.ImagesHigh, Low: k.cfg.ImagesLow, InUse: func(ctx context.Context) (map[string]bool, error) {
 		list, err := k.cfg.Engine.ListContainers(ctx)
 		if err != nil {
 			return nil, err

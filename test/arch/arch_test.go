@@ -35,7 +35,7 @@ var mayImport = map[string]string{
 	"core/customresource/extension": "",
 	"core/bootstrap/...":            "core/client core/api/... core/auth/authz core/pki core/bootstrap/...",
 	"core/client":                   "",
-	"core/config":                   "",
+	"core/config":                   "core/kubelet/threshold",
 	"core/run":                      "",
 	"core/trace/...":                "core/trace/...",
 	"core/controllers/...":          "core/controllers/... core/client core/trace core/quota",

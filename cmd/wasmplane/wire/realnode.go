@@ -130,7 +130,7 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 	c := n.o.Config
 	g, err := ground.New(ground.Config{
 		NodeName: c.Node.Name, RootDir: kubeletRoot(n.o), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
-		CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods,
+		CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
 		Version: version.Get().GitVersion, Logger: n.o.Logger,
 	})
 	if err != nil {
@@ -153,7 +153,8 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 		Handler: probe.NewHandler(eng), Admitters: n.plugins.nodeAdmitters(), Objects: held,
 		Node:       node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ClusterDNS: []string{dnsAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
-		SeccompRoot: filepath.Join(kubeletRoot(n.o), "seccomp"), Logger: n.o.Logger, Tracer: n.tracer,
+		SeccompRoot: filepath.Join(kubeletRoot(n.o), "seccomp"),
+		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.o.Logger, Tracer: n.tracer,
 	})
 	if err != nil {
 		return err

@@ -17,14 +17,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
-)
-
-// Below these the node is under pressure, as upstream has it.
-const (
-	evictMemory    = 100 << 20
-	evictDiskShare = 10 // percent of the file system
-	evictInodes    = 5  // percent
-	evictPIDs      = 5  // percent
+	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
 // Facts of the machine, read afresh.
@@ -37,7 +30,10 @@ func (g *Ground) Facts(context.Context) (*node.Facts, error) {
 	if err := unix.Statfs(g.cfg.RootDir, &disk); err != nil {
 		return nil, fmt.Errorf("look at the file system of %s: %w", g.cfg.RootDir, err)
 	}
-	size := int64(disk.Blocks) * disk.Bsize
+	size := int64(usable(&disk)) * disk.Bsize
+	limit := func(signal string, capacity int64) int64 { return g.evict[signal].Of(capacity) }
+	evictMemory := limit(threshold.MemoryAvailable, mem["MemTotal"])
+	evictDisk := limit(threshold.DiskAvailable, size)
 	f := &node.Facts{Pressure: map[corev1.NodeConditionType]string{}}
 	f.Capacity = corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
@@ -62,21 +58,25 @@ func (g *Ground) Facts(context.Context) (*node.Facts, error) {
 		less(name, q)
 	}
 	less(corev1.ResourceMemory, *resource.NewQuantity(evictMemory, resource.BinarySI))
-	less(corev1.ResourceEphemeralStorage, *resource.NewQuantity(size/100*evictDiskShare, resource.BinarySI))
+	less(corev1.ResourceEphemeralStorage, *resource.NewQuantity(evictDisk, resource.BinarySI))
 	if avail, ok := mem["MemAvailable"]; ok && avail < evictMemory {
 		f.Pressure[corev1.NodeMemoryPressure] = "kubelet has insufficient memory available"
 		f.Short = append(f.Short, node.Short{Resource: corev1.ResourceMemory, Threshold: *resource.NewQuantity(evictMemory, resource.BinarySI), Available: *resource.NewQuantity(avail, resource.BinarySI)})
 	}
-	if disk.Blocks > 0 && disk.Bavail*100/disk.Blocks < evictDiskShare || disk.Files > 0 && disk.Ffree*100/disk.Files < evictInodes {
+	if int64(disk.Bavail)*disk.Bsize < evictDisk || int64(disk.Ffree) < limit(threshold.InodesFree, int64(disk.Files)) { //nolint:gosec // counts of a file system
 		f.Pressure[corev1.NodeDiskPressure] = "kubelet has disk pressure"
 	}
-	if pidsLow() {
+	if pidsLow(g.evict[threshold.PIDsAvailable]) {
 		f.Pressure[corev1.NodePIDPressure] = "kubelet has insufficient PID available"
 	}
 	f.Addresses = g.addresses()
 	f.Info = g.info()
 	return f, nil
 }
+
+// usable blocks of a file system, in use or not: without those kept for root, which
+// no pod gets, as df has it.
+func usable(st *unix.Statfs_t) uint64 { return st.Blocks - (st.Bfree - st.Bavail) }
 
 // meminfo in bytes.
 func meminfo() (map[string]int64, error) {
@@ -115,7 +115,7 @@ func hugePages(list corev1.ResourceList) {
 	}
 }
 
-func pidsLow() bool {
+func pidsLow(threshold threshold.Limit) bool {
 	// 0.52 0.58 0.59 3/467 12345: the fourth has the number of threads.
 	fields := strings.Fields(read("/proc/loadavg"))
 	if len(fields) < 4 {
@@ -124,7 +124,7 @@ func pidsLow() bool {
 	_, total, _ := strings.Cut(fields[3], "/")
 	used, err1 := strconv.ParseInt(total, 10, 64)
 	limit, err2 := strconv.ParseInt(read("/proc/sys/kernel/pid_max"), 10, 64)
-	return err1 == nil && err2 == nil && limit > 0 && (limit-used)*100/limit < evictPIDs
+	return err1 == nil && err2 == nil && limit > 0 && limit-used < threshold.Of(limit)
 }
 
 func read(file string) string {
@@ -179,5 +179,5 @@ func (g *Ground) Disk(context.Context) (used, total uint64, err error) {
 		return 0, 0, fmt.Errorf("look at the file system of %s: %w", g.cfg.RootDir, err)
 	}
 	size := uint64(st.Bsize) //nolint:gosec // never negative
-	return (st.Blocks - st.Bavail) * size, st.Blocks * size, nil
+	return (st.Blocks - st.Bfree) * size, usable(&st) * size, nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
+	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
 // Config of a Ground.
@@ -49,6 +50,9 @@ type Config struct {
 	Reserved corev1.ResourceList
 	// MaxPods on the node (110 if zero).
 	MaxPods int64
+	// Evict says below what the node is under pressure, in the notation of package
+	// threshold; signals that are not named have their default.
+	Evict map[string]string
 	// Version of the kubelet to report ("v1.37.1" if empty).
 	Version string
 	Logger  *slog.Logger
@@ -56,8 +60,9 @@ type Config struct {
 
 // Ground of one node.
 type Ground struct {
-	cfg Config
-	v2  bool
+	cfg   Config
+	evict threshold.Set
+	v2    bool
 }
 
 // New checks the configuration and makes the directories.
@@ -77,7 +82,11 @@ func New(cfg Config) (*Ground, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	g := &Ground{cfg: cfg, v2: machine.CgroupV2()}
+	limits, err := threshold.Parse(cfg.Evict)
+	if err != nil {
+		return nil, fmt.Errorf("when the node is under pressure: %w", err)
+	}
+	g := &Ground{cfg: cfg, evict: limits, v2: machine.CgroupV2()}
 	for _, dir := range []string{g.podsDir(), cfg.LogRoot, cfg.LinkRoot} {
 		if dir == "" {
 			continue

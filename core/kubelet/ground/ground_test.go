@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/ground"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
 func newGround(t *testing.T) (*ground.Ground, string) {
@@ -147,5 +148,25 @@ func TestWeights(t *testing.T) {
 		if got := ground.Weight(shares); got != want {
 			t.Errorf("%d shares weigh %d, want %d", shares, got, want)
 		}
+	}
+}
+
+func TestDiskPressure(t *testing.T) {
+	for limit, want := range map[string]bool{"0": false, "99.9999%": true} {
+		g, err := ground.New(ground.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"},
+			Evict: map[string]string{threshold.DiskAvailable: limit, threshold.InodesFree: "0"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := g.Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := f.Pressure[corev1.NodeDiskPressure]; got != want {
+			t.Errorf("with less than %s left: pressure %t", limit, got)
+		}
+	}
+	if _, err := ground.New(ground.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), Evict: map[string]string{"disk": "1"}}); err == nil {
+		t.Error("an unknown signal was taken")
 	}
 }

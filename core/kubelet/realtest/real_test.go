@@ -44,6 +44,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
+	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
 func TestMain(m *testing.M) { os.Exit(nodetest.Main(m)) }
@@ -125,8 +126,9 @@ func (w *world) kubeletOn(e engine.Engine) (stop func()) {
 	w.t.Helper()
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: "n1", Client: w.client, Engine: e, Server: w.server,
-		Machine: ground.Config{RootDir: w.root(), LogRoot: w.logs, LinkRoot: filepath.Join(w.logs, "containers"), CgroupRoot: w.node.Names().PodsCgroup(), NodeIPs: []string{"127.0.0.1"}},
-		Node:    node.Config{}, ClusterDNS: []string{"10.96.0.10"},
+		Machine: ground.Config{RootDir: w.root(), LogRoot: w.logs, LinkRoot: filepath.Join(w.logs, "containers"), CgroupRoot: w.node.Names().PodsCgroup(), NodeIPs: []string{"127.0.0.1"},
+			Evict: map[string]string{threshold.DiskAvailable: "0"}}, // what the machine has is not what is tested
+		Node: node.Config{}, ClusterDNS: []string{"10.96.0.10"},
 		Delays: pod.Options{CrashInitial: 100 * time.Millisecond, CrashMax: time.Second, RetryInitial: 50 * time.Millisecond},
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	})

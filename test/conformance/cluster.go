@@ -10,15 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
 // cluster is a wasmplane of our own.
 type cluster struct {
 	wasmplane, dir string
-	cmd            *exec.Cmd
-	done           chan struct{}
+	server         *part // nil where it was left running by another run
 }
 
 func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
@@ -44,23 +42,12 @@ func (c *cluster) start(ctx context.Context, images string) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(filepath.Dir(c.dir), "wasmplane.out"))
+	log := filepath.Join(filepath.Dir(c.dir), "wasmplane.out")
+	c.server, err = startPart("wasmplane up", log, exec.Command(c.wasmplane, "up", "--data-dir", c.dir, "--config", config, "--listen", listen))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }()
-	c.cmd = exec.Command(c.wasmplane, "up", "--data-dir", c.dir, "--config", config, "--listen", listen)
-	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives us where it is kept
-	if err := c.cmd.Start(); err != nil {
-		return err
-	}
-	c.done = make(chan struct{})
-	go func() { // ends with the process
-		defer close(c.done)
-		_ = c.cmd.Wait()
-	}()
-	return c.await(ctx, log.Name())
+	return c.await(ctx)
 }
 
 // configuration of a node: begin ends within the section node.
@@ -69,20 +56,19 @@ func configuration(begin, images string) string {
 		fmt.Sprintf("  mode: real\n  registries:\n  - {host: %s, mirrors: [%q]}\n", upstreamRegistry, images)
 }
 
-func (c *cluster) await(ctx context.Context, log string) error {
+func (c *cluster) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
-		case <-c.done:
-			said, _ := os.ReadFile(log)
-			return fmt.Errorf("wasmplane up ended:\n%s", said)
+		case <-c.server.done:
+			return c.server.ended()
 		case <-ctx.Done():
-			return fmt.Errorf("wasmplane is not ready; %s has what it says: %w", log, ctx.Err())
+			return fmt.Errorf("wasmplane is not ready; %s has what it says: %w", c.server.log, ctx.Err())
 		case <-tick.C:
-			if said, _ := os.ReadFile(log); strings.Contains(string(said), "Ready in") {
+			if said, _ := os.ReadFile(c.server.log); strings.Contains(string(said), "Ready in") {
 				return nil
 			}
 		}
@@ -96,13 +82,8 @@ func (c *cluster) load(ctx context.Context, archive string) error {
 
 // stop ends the cluster and takes everything of it off this machine.
 func (c *cluster) stop(ctx context.Context) error {
-	if c.cmd != nil {
-		_ = c.cmd.Process.Signal(os.Interrupt)
-		select {
-		case <-c.done:
-		case <-time.After(time.Minute):
-			_ = c.cmd.Process.Kill()
-		}
+	if c.server != nil {
+		c.server.interrupt(time.Minute)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,9 +20,11 @@ type job struct {
 	o     options
 	out   io.Writer
 	build string
-	tests []suite.Test
-	book  *result.Book
-	suite suite.Suite
+	// version is what the program calls itself.
+	version string
+	tests   []suite.Test
+	book    *result.Book
+	suite   suite.Suite
 }
 
 // conformance is in the name of every test that counts.
@@ -37,8 +40,13 @@ func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
 	if j.build, err = buildOf(o.wasmplane); err != nil {
 		return nil, err
 	}
+	version, err := command(ctx, o.wasmplane, "version")
+	if err != nil {
+		return nil, err
+	}
+	j.version = strings.TrimSpace(version)
 	build := j.build
-	if o.anyBuild || o.reportOnly {
+	if o.anyBuild {
 		build = ""
 	}
 	if j.book, err = result.Open(filepath.Join(o.cache, "results.jsonl"), build); err != nil {
@@ -103,7 +111,14 @@ func (j *job) withCluster(ctx context.Context, pending []suite.Test) (err error)
 	if j.suite.Kubectl, err = c.kubectl(j.o.cache); err != nil {
 		return err
 	}
-	return j.runAll(ctx, pending)
+	h := health{ready: c.nodesReady, every: 15 * time.Second, patience: 3 * time.Minute}
+	if c.server != nil {
+		h.parts = append(h.parts, c.server)
+	}
+	if second != nil {
+		h.parts = append(h.parts, second.parts...)
+	}
+	return h.guard(ctx, func(ctx context.Context) error { return j.runAll(ctx, pending) })
 }
 
 // runAll runs what may run side by side, then the rest, one after the other.
@@ -185,11 +200,12 @@ func (j *job) report() error {
 	}
 	lines := j.book.Summary(sigs)
 	fmt.Fprint(j.out, result.Text(lines))
-	how := intro
-	if j.o.anyBuild || j.o.reportOnly {
-		how += "The figures are of several builds: a test that had passed with one was not run again with the next.\n\n"
+	how := intro + "All figures are of one build: " + j.version + ".\n\n"
+	if j.o.anyBuild {
+		how = intro + "The figures are of several builds: a test that had passed with one was not run again with the next.\n\n"
 	}
-	if err := os.WriteFile(j.o.out, []byte(how+result.Markdown(lines)), 0o644); err != nil {
+	again := j.book.Again(sigs)
+	if err := os.WriteFile(j.o.out, []byte(how+result.Markdown(lines)+secondTry(again)), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintln(j.out, "report:", j.o.out)
@@ -197,6 +213,19 @@ func (j *job) report() error {
 		return fmt.Errorf("%d tests failed, %d did not run", t.Failed, t.NotRun)
 	}
 	return nil
+}
+
+// secondTry names the tests that passed only when they ran again.
+func secondTry(names []string) string {
+	if len(names) == 0 {
+		return "\nNo test had to be run again to pass.\n"
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "\n## Passed only when run again: %d\n\n", len(names))
+	for _, n := range names {
+		fmt.Fprintf(&out, "- %s\n", n)
+	}
+	return out.String()
 }
 
 // intro begins the report as a document.

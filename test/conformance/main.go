@@ -52,7 +52,7 @@ func parseOptions(args []string) (options, error) {
 	f.BoolVar(&o.anyBuild, "any-build", false, "what has passed with another build need not run again")
 	f.BoolVar(&o.keep, "keep", false, "leave the cluster running, and use one that was left")
 	f.BoolVar(&o.listOnly, "list", false, "only list the tests")
-	f.BoolVar(&o.reportOnly, "report-only", false, "run nothing; report what is known")
+	f.BoolVar(&o.reportOnly, "report-only", false, "run nothing; report what is known of this build, or with --any-build of all")
 	f.DurationVar(&o.patience, "patience", 15*time.Minute, "how long one test may take")
 	f.DurationVar(&o.limit, "limit", 0, "how long the whole run may take; the next one carries on; 0 = as long as it takes")
 	if err := f.Parse(args); err != nil {

@@ -18,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -38,8 +37,8 @@ const (
 // secondNode has its data beside the cluster's.
 type secondNode struct {
 	*cluster
-	dir       string
-	processes []*exec.Cmd
+	dir   string
+	parts []*part
 }
 
 // state is what wasmplane keeps of a cluster for later commands.
@@ -59,29 +58,30 @@ func (s state) text(key string) string {
 	return v
 }
 
-// addNode starts the second node and waits until it is ready.
+// addNode starts the second node and waits until it is ready. What it answers has
+// to be stopped, after an error too.
 func (c *cluster) addNode(ctx context.Context, images string) (*secondNode, error) {
 	n := &secondNode{cluster: c, dir: c.dir + "-" + secondName}
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
-		return nil, err
+		return n, err
 	}
 	server, err := n.server(ctx)
 	if err != nil {
-		return nil, err
+		return n, err
 	}
 	if err := n.files(server, images); err != nil {
-		return nil, err
+		return n, err
 	}
 	if err := n.connect(ctx); err != nil {
-		return nil, err
+		return n, err
 	}
-	for _, part := range []string{"kubelet", "proxy"} {
-		if err := n.start(part); err != nil {
-			return nil, err
+	for _, name := range []string{"kubelet", "proxy"} {
+		if err := n.start(name); err != nil {
+			return n, err
 		}
 	}
 	if err := n.awaitReady(ctx); err != nil {
-		return nil, err
+		return n, err
 	}
 	return n, n.routes(ctx)
 }
@@ -222,20 +222,13 @@ func (n *secondNode) disconnect(ctx context.Context) {
 
 // start runs a component in the network namespace, and in no other: mounts and
 // cgroups are this machine's.
-func (n *secondNode) start(part string) error {
-	log, err := os.Create(filepath.Join(n.dir, part+".log"))
+func (n *secondNode) start(name string) error {
+	p, err := startPart("the second node's "+name, filepath.Join(n.dir, name+".log"), exec.Command("nsenter", "--net=/run/netns/"+secondNet, n.wasmplane, name,
+		"--data-dir", n.dir, "--config", filepath.Join(n.dir, "config.yaml"), "--kubeconfig", filepath.Join(n.dir, name+".kubeconfig")))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.Command("nsenter", "--net=/run/netns/"+secondNet, n.wasmplane, part, "--data-dir", n.dir,
-		"--config", filepath.Join(n.dir, "config.yaml"), "--kubeconfig", filepath.Join(n.dir, part+".kubeconfig"))
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	n.processes = append(n.processes, cmd)
+	n.parts = append(n.parts, p)
 	return nil
 }
 
@@ -251,6 +244,8 @@ func (n *secondNode) awaitReady(ctx context.Context) error {
 		timer := time.NewTimer(500 * time.Millisecond)
 		select {
 		case <-timer.C:
+		case <-n.parts[0].done:
+			return n.parts[0].ended()
 		case <-ctx.Done():
 			timer.Stop()
 		}
@@ -277,9 +272,8 @@ func (n *secondNode) load(ctx context.Context, archive string) error {
 func (n *secondNode) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
-	for _, p := range n.processes {
-		_ = p.Process.Signal(os.Interrupt)
-		_ = p.Wait() // however it ended
+	for _, p := range n.parts {
+		p.interrupt(30 * time.Second)
 	}
 	_, err := command(ctx, "nsenter", "--net=/run/netns/"+secondNet, n.wasmplane, "down", "--data-dir", n.dir)
 	n.disconnect(ctx)

@@ -34,11 +34,13 @@ type Book struct {
 
 	mu  sync.Mutex
 	all map[string]Result
+	// failures counts how often each test did not pass.
+	failures map[string]int
 }
 
 // Open reads the results of build; those of other builds count where build is "".
 func Open(file, build string) (*Book, error) {
-	b := &Book{file: file, all: map[string]Result{}}
+	b := &Book{file: file, all: map[string]Result{}, failures: map[string]int{}}
 	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return b, nil
@@ -52,7 +54,7 @@ func Open(file, build string) (*Book, error) {
 		var r Result
 		// The last line may be half of one, after a crash: the test runs again.
 		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Test != "" && (build == "" || r.Build == build) {
-			b.all[r.Test] = r
+			b.note(r)
 		}
 	}
 	return b, lines.Err()
@@ -66,7 +68,7 @@ func (b *Book) Add(r Result) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.all[r.Test] = r
+	b.note(r)
 	if err := os.MkdirAll(filepath.Dir(b.file), 0o755); err != nil {
 		return err
 	}
@@ -78,12 +80,33 @@ func (b *Book) Add(r Result) error {
 	return errors.Join(err, f.Close())
 }
 
+func (b *Book) note(r Result) {
+	b.all[r.Test] = r
+	if !r.Passed {
+		b.failures[r.Test]++
+	}
+}
+
 // Of is the result of a test.
 func (b *Book) Of(test string) (Result, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, ok := b.all[test]
 	return r, ok
+}
+
+// Again are those of the tests that passed, but had failed before.
+func (b *Book) Again(tests map[string]string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	for t := range tests {
+		if b.all[t].Passed && b.failures[t] > 0 {
+			names = append(names, t)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Line is one SIG's count.

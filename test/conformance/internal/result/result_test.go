@@ -45,6 +45,9 @@ func TestARunIsCarriedOn(t *testing.T) {
 	if _, ok := b.Of("c"); ok {
 		t.Error("c passed with another build, which does not count")
 	}
+	if again := b.Again(map[string]string{"a": "sig-x", "b": "sig-x", "c": "sig-y"}); len(again) != 1 || again[0] != "a" {
+		t.Errorf("passed after a failure: %v, expected a", again)
+	}
 	lines := b.Summary(map[string]string{"a": "sig-x", "b": "sig-x", "c": "sig-y"})
 	if len(lines) != 2 || lines[0].Passed != 1 || lines[0].Failed != 1 || lines[1].NotRun != 1 {
 		t.Errorf("summary: %+v", lines)

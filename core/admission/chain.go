@@ -21,6 +21,7 @@ import (
 type Chain struct {
 	plugins atomic.Pointer[[]Plugin]
 	metrics *metrics
+	differ  differ
 }
 
 // NewChain makes a chain of plugins. Two plugins of one name would be told apart
@@ -201,7 +202,7 @@ func (k *call) patched(r *Request) {
 	if err != nil {
 		return
 	}
-	k.span.SetAttributes(trace.PatchKey.String(patchText(changes(k.before, after))))
+	k.span.SetAttributes(trace.PatchKey.String(patchText(k.chain.differ.changes(k.before, after))))
 }
 
 // end records the outcome and words the refusal.

@@ -6,4 +6,4 @@ import "k8s.io/apimachinery/pkg/runtime"
 func PatchText(from, to map[string]any) string { return patchText(diff(nil, "", from, to)) }
 
 // ChangesText is the patch between two objects, for the tests outside.
-func ChangesText(from, to runtime.Object) string { return patchText(changes(from, to)) }
+func ChangesText(from, to runtime.Object) string { return patchText((&differ{}).changes(from, to)) }

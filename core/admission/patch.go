@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // patchLimit bounds the patch that a span carries, in bytes.
@@ -28,19 +26,6 @@ func (o patchOp) MarshalJSON() ([]byte, error) {
 	}
 	type plain patchOp
 	return json.Marshal(plain(o))
-}
-
-// changes are the operations that lead from one versioned object to the other.
-func changes(from, to runtime.Object) []patchOp {
-	a, ok := from.(runtime.Unstructured)
-	if !ok {
-		return typedDiff(nil, "", reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem())
-	}
-	b, ok := to.(runtime.Unstructured)
-	if !ok {
-		return []patchOp{{"replace", "", to}}
-	}
-	return diff(nil, "", a.UnstructuredContent(), b.UnstructuredContent())
 }
 
 // patchText is a JSON patch as a span carries it.

@@ -6,106 +6,253 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// typedDiff appends the operations that lead from one object to another of the
+// differ finds what differs between objects of the same Go type. Every write
+// asks it, for each step that changed something, so what it has to know of a
+// type it finds out once. The zero value is ready for use.
+type differ struct{ shapes sync.Map } // reflect.Type to *shape
+
+// shape is what is known of a type.
+type shape struct {
+	// own: the type encodes itself, so that it has no members of JSON.
+	own    bool
+	kind   reflect.Kind
+	fields []member // of a struct
+	elem   *shape   // of a pointer, slice, array or map
+}
+
+// member is an exported field of a struct.
+type member struct {
+	index     int
+	token     string // of its JSON pointer; "" for a struct that is inlined
+	omitEmpty bool
+	omitZero  bool
+	of        *shape
+}
+
+var selfEncoding = reflect.TypeFor[json.Marshaler]()
+
+func (d *differ) shapeOf(t reflect.Type) *shape {
+	if s, ok := d.shapes.Load(t); ok {
+		return s.(*shape)
+	}
+	return d.learn(t, map[reflect.Type]*shape{})
+}
+
+// learn describes t and what it consists of. begun breaks the circles of types
+// that contain themselves; only whole descriptions are shared.
+func (d *differ) learn(t reflect.Type, begun map[reflect.Type]*shape) *shape {
+	top := len(begun) == 0
+	if s := begun[t]; s != nil {
+		return s
+	}
+	s := &shape{kind: t.Kind(), own: reflect.PointerTo(t).Implements(selfEncoding)}
+	begun[t] = s
+	switch {
+	case s.own && s.kind == reflect.Struct: // compared as a whole
+	case s.kind == reflect.Struct:
+		for i := range t.NumField() {
+			if m, ok := memberOf(t.Field(i)); ok {
+				m.index, m.of = i, d.learn(t.Field(i).Type, begun)
+				s.fields = append(s.fields, m)
+			}
+		}
+	case s.kind == reflect.Pointer, s.kind == reflect.Slice, s.kind == reflect.Array, s.kind == reflect.Map:
+		s.elem = d.learn(t.Elem(), begun)
+	}
+	if top {
+		for t, s := range begun {
+			d.shapes.Store(t, s)
+		}
+	}
+	return s
+}
+
+func memberOf(f reflect.StructField) (m member, ok bool) {
+	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	switch {
+	case !f.IsExported() || name == "-":
+		return m, false
+	case name == "" && !f.Anonymous:
+		name = f.Name
+	}
+	m.token = escape(name)
+	for option := range strings.SplitSeq(options, ",") {
+		m.omitEmpty = m.omitEmpty || option == "omitempty"
+		m.omitZero = m.omitZero || option == "omitzero"
+	}
+	return m, true
+}
+
+// same says whether two values are the same in all that is exported. What one
+// has from the other (a copy's strings, a map that was not touched) is compared
+// by its address.
+func (d *differ) same(s *shape, a, b reflect.Value) bool {
+	switch s.kind {
+	case reflect.Bool:
+		return a.Bool() == b.Bool()
+	case reflect.String:
+		return a.String() == b.String()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return a.Int() == b.Int()
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return a.Uint() == b.Uint()
+	case reflect.Pointer:
+		if a.UnsafePointer() == b.UnsafePointer() || a.IsNil() || b.IsNil() {
+			return a.UnsafePointer() == b.UnsafePointer()
+		}
+		return d.same(s.elem, a.Elem(), b.Elem())
+	case reflect.Struct:
+		if s.own {
+			return reflect.DeepEqual(a.Interface(), b.Interface())
+		}
+		for i := range s.fields {
+			f := &s.fields[i]
+			if !d.same(f.of, a.Field(f.index), b.Field(f.index)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Slice:
+		if a.Len() != b.Len() || a.IsNil() != b.IsNil() {
+			return false
+		}
+		if a.UnsafePointer() == b.UnsafePointer() {
+			return true
+		}
+		for i := range a.Len() {
+			if !d.same(s.elem, a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map:
+		return d.sameMap(s, a, b)
+	default:
+		return reflect.DeepEqual(a.Interface(), b.Interface())
+	}
+}
+
+func (d *differ) sameMap(s *shape, a, b reflect.Value) bool {
+	if a.Len() != b.Len() || a.IsNil() != b.IsNil() {
+		return false
+	}
+	if a.UnsafePointer() == b.UnsafePointer() {
+		return true
+	}
+	if x, ok := a.Interface().(map[string]string); ok { // labels and annotations: without reflection
+		y := b.Interface().(map[string]string)
+		for k, v := range x {
+			if w, ok := y[k]; !ok || v != w {
+				return false
+			}
+		}
+		return true
+	}
+	for i := a.MapRange(); i.Next(); {
+		other := b.MapIndex(i.Key())
+		if !other.IsValid() || !d.same(s.elem, i.Value(), other) {
+			return false
+		}
+	}
+	return true
+}
+
+// changes are the operations that lead from one versioned object to the other.
+func (d *differ) changes(from, to runtime.Object) []patchOp {
+	if a, ok := from.(runtime.Unstructured); ok {
+		b, ok := to.(runtime.Unstructured)
+		if !ok {
+			return []patchOp{{"replace", "", to}}
+		}
+		return diff(nil, "", a.UnstructuredContent(), b.UnstructuredContent())
+	}
+	a, b := reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem()
+	s := d.shapeOf(a.Type())
+	if d.same(s, a, b) {
+		return nil
+	}
+	return d.diff(nil, "", s, a, b)
+}
+
+// diff appends the operations that lead from one value to a different one of the
 // same Go type, as diff does for their JSON trees. Only what differs becomes
 // JSON: making trees of a whole pod before and after each step would cost more
-// than all the steps. Both values are addressable.
-func typedDiff(ops []patchOp, path string, from, to reflect.Value) []patchOp {
-	if same(from, to) {
-		return ops
-	}
-	if _, own := to.Addr().Interface().(json.Marshaler); own {
-		return append(ops, patchOp{"replace", path, to.Interface()})
-	}
-	switch from.Kind() {
-	case reflect.Pointer:
-		if !from.IsNil() && !to.IsNil() {
-			return typedDiff(ops, path, from.Elem(), to.Elem())
-		}
-	case reflect.Struct:
-		return structDiff(ops, path, from, to)
-	case reflect.Map:
-		if from.Type().Key().Kind() == reflect.String {
-			return mapDiff(ops, path, from, to)
-		}
-	case reflect.Slice:
-		if from.Type().Elem().Kind() != reflect.Uint8 {
-			return sliceDiff(ops, path, from, to)
-		}
+// than all the steps.
+func (d *differ) diff(ops []patchOp, path string, s *shape, from, to reflect.Value) []patchOp {
+	switch {
+	case s.own:
+	case s.kind == reflect.Pointer && !from.IsNil() && !to.IsNil():
+		return d.diff(ops, path, s.elem, from.Elem(), to.Elem())
+	case s.kind == reflect.Struct:
+		return d.structDiff(ops, path, s, from, to)
+	case s.kind == reflect.Map && from.Type().Key().Kind() == reflect.String:
+		return d.mapDiff(ops, path, s, from, to)
+	case s.kind == reflect.Slice && s.elem.kind != reflect.Uint8:
+		return d.sliceDiff(ops, path, s, from, to)
 	}
 	return append(ops, patchOp{"replace", path, to.Interface()})
 }
 
-func same(a, b reflect.Value) bool {
-	return reflect.DeepEqual(a.Addr().Interface(), b.Addr().Interface())
-}
-
-func structDiff(ops []patchOp, path string, from, to reflect.Value) []patchOp {
-	for i := range from.NumField() {
-		a, b := from.Field(i), to.Field(i)
-		field := from.Type().Field(i)
-		if !field.IsExported() || same(a, b) {
+func (d *differ) structDiff(ops []patchOp, path string, s *shape, from, to reflect.Value) []patchOp {
+	for i := range s.fields {
+		f := &s.fields[i]
+		a, b := from.Field(f.index), to.Field(f.index)
+		if d.same(f.of, a, b) {
 			continue
 		}
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		switch {
-		case name == "-":
+		if f.token == "" {
+			ops = d.diff(ops, path, f.of, a, b)
 			continue
-		case name == "" && field.Anonymous:
-			ops = typedDiff(ops, path, a, b)
-			continue
-		case name == "":
-			name = field.Name
 		}
-		ops = memberDiff(ops, path+"/"+escape(name), a, b, leftOut(options, a), leftOut(options, b))
+		at := path + "/" + f.token
+		switch noA, noB := f.leftOut(a), f.leftOut(b); {
+		case noA && noB:
+		case noA:
+			ops = append(ops, patchOp{"add", at, b.Interface()})
+		case noB:
+			ops = append(ops, patchOp{Op: "remove", Path: at})
+		default:
+			ops = d.diff(ops, at, f.of, a, b)
+		}
 	}
 	return ops
 }
 
-// memberDiff is of a member that JSON may leave out on either side.
-func memberDiff(ops []patchOp, path string, a, b reflect.Value, noA, noB bool) []patchOp {
-	switch {
-	case noA && noB:
-		return ops
-	case noA:
-		return append(ops, patchOp{"add", path, b.Interface()})
-	case noB:
-		return append(ops, patchOp{Op: "remove", Path: path})
-	}
-	return typedDiff(ops, path, a, b)
-}
-
-// leftOut says whether encoding/json leaves a field with these options out.
-func leftOut(options string, v reflect.Value) bool {
-	for option := range strings.SplitSeq(options, ",") {
-		switch option {
-		case "omitempty":
-			switch v.Kind() {
-			case reflect.Array, reflect.Map, reflect.Slice, reflect.String:
-				if v.Len() == 0 {
-					return true
-				}
-			case reflect.Struct: // never empty
-			default:
-				if v.IsZero() {
-					return true
-				}
+// leftOut says whether encoding/json leaves the member out.
+func (m *member) leftOut(v reflect.Value) bool {
+	if m.omitEmpty {
+		switch v.Kind() {
+		case reflect.Array, reflect.Map, reflect.Slice, reflect.String:
+			if v.Len() == 0 {
+				return true
 			}
-		case "omitzero":
-			if z, ok := v.Addr().Interface().(interface{ IsZero() bool }); ok && v.Kind() != reflect.Pointer {
-				return z.IsZero()
-			}
+		case reflect.Struct: // never empty
+		default:
 			if v.IsZero() {
 				return true
 			}
 		}
 	}
-	return false
+	if !m.omitZero {
+		return false
+	}
+	if z, ok := v.Interface().(interface{ IsZero() bool }); ok && v.Kind() != reflect.Pointer {
+		return z.IsZero()
+	}
+	if v.CanAddr() && v.Kind() != reflect.Pointer {
+		if z, ok := v.Addr().Interface().(interface{ IsZero() bool }); ok {
+			return z.IsZero()
+		}
+	}
+	return v.IsZero()
 }
 
-func mapDiff(ops []patchOp, path string, from, to reflect.Value) []patchOp {
+func (d *differ) mapDiff(ops []patchOp, path string, s *shape, from, to reflect.Value) []patchOp {
 	if from.IsNil() != to.IsNil() { // null is no object
 		return append(ops, patchOp{"replace", path, to.Interface()})
 	}
@@ -115,11 +262,12 @@ func mapDiff(ops []patchOp, path string, from, to reflect.Value) []patchOp {
 		}
 	}
 	for _, k := range mapKeys(to) {
-		key := path + "/" + escape(k.String())
-		if was := from.MapIndex(k); was.IsValid() {
-			ops = typedDiff(ops, key, addressable(was), addressable(to.MapIndex(k)))
-		} else {
-			ops = append(ops, patchOp{"add", key, to.MapIndex(k).Interface()})
+		key, was, is := path+"/"+escape(k.String()), from.MapIndex(k), to.MapIndex(k)
+		switch {
+		case !was.IsValid():
+			ops = append(ops, patchOp{"add", key, is.Interface()})
+		case !d.same(s.elem, was, is):
+			ops = d.diff(ops, key, s.elem, addressable(was), addressable(is))
 		}
 	}
 	return ops
@@ -138,21 +286,23 @@ func addressable(v reflect.Value) reflect.Value {
 }
 
 // sliceDiff leaves equal items at both ends alone, as diffArray does.
-func sliceDiff(ops []patchOp, path string, from, to reflect.Value) []patchOp {
+func (d *differ) sliceDiff(ops []patchOp, path string, s *shape, from, to reflect.Value) []patchOp {
 	if from.IsNil() != to.IsNil() {
 		return append(ops, patchOp{"replace", path, to.Interface()})
 	}
 	n, m := from.Len(), to.Len()
 	head := 0
-	for head < n && head < m && same(from.Index(head), to.Index(head)) {
+	for head < n && head < m && d.same(s.elem, from.Index(head), to.Index(head)) {
 		head++
 	}
 	tail := 0
-	for tail < n-head && tail < m-head && same(from.Index(n-1-tail), to.Index(m-1-tail)) {
+	for tail < n-head && tail < m-head && d.same(s.elem, from.Index(n-1-tail), to.Index(m-1-tail)) {
 		tail++
 	}
 	for i := range min(n, m) - head - tail {
-		ops = typedDiff(ops, path+"/"+strconv.Itoa(head+i), from.Index(head+i), to.Index(head+i))
+		if a, b := from.Index(head+i), to.Index(head+i); !d.same(s.elem, a, b) {
+			ops = d.diff(ops, path+"/"+strconv.Itoa(head+i), s.elem, a, b)
+		}
 	}
 	for i := n - tail - 1; i >= m-tail; i-- {
 		ops = append(ops, patchOp{Op: "remove", Path: path + "/" + strconv.Itoa(i)})

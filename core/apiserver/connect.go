@@ -96,9 +96,9 @@ func (c *call) mayCreate() error {
 	who, _ := genericrequest.UserFrom(c.req.Context())
 	question := attributes(c.info, who)
 	question.Verb = "create"
-	decision, reason, _ := c.s.cfg.Authorizer.Authorize(c.req.Context(), question)
+	decision, reason, err := c.s.cfg.Authorizer.Authorize(c.req.Context(), question)
 	if decision != authorizer.DecisionAllow {
-		return authz.Forbidden(question, reason)
+		return authz.Refused(question, reason, err)
 	}
 	return nil
 }

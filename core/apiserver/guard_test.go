@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -164,3 +166,40 @@ func TestTroubleInOneRequest(t *testing.T) {
 type warner func(string)
 
 func (w warner) HandleWarningHeader(_ int, _, text string) { w(text) }
+
+// Nobody has said that the user may not: it is the server that failed, and a
+// client that tries again is right.
+func TestAFailingAuthorizerIsTheServersFault(t *testing.T) {
+	var s *apiservertest.Server
+	away := errors.New("the policy server is away")
+	s = apiservertest.Start(t, apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+		switch {
+		case a.GetName() == "allowed": // in part, and allowed all the same
+			return authz.Allow, "", away
+		case a.GetName() == "denied":
+			return authz.Deny, "closed", away
+		case a.GetName() == "unknown":
+			return authz.NoOpinion, "", away
+		case a.GetVerb() == "create":
+			return authz.NoOpinion, "", away
+		}
+		return authz.Allow, "", nil
+	})})
+	c := kubernetes.NewForConfigOrDie(s.Config("jane"))
+	get := func(name string) error {
+		_, err := c.CoreV1().ConfigMaps("ns").Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	}
+	if err := get("allowed"); !apierrors.IsNotFound(err) {
+		t.Errorf("allowed in spite of an error: %v", err)
+	}
+	for _, name := range []string{"denied", "unknown"} {
+		if err := get(name); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), away.Error()) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := c.CoreV1().ConfigMaps("ns").Patch(t.Context(), "new", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}`), metav1.PatchOptions{FieldManager: "t"})
+	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), away.Error()) {
+		t.Errorf("an apply that turns out to create: %v", err)
+	}
+}

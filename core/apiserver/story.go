@@ -159,16 +159,24 @@ func (s *Server) authorize(ctx context.Context, info *genericrequest.RequestInfo
 		annotate(ctx, "allow", reason)
 		return nil
 	}
-	annotate(ctx, "forbid", reason)
+	// An authorizer may fail in part and allow all the same, so the decision comes first.
 	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "An authorizer failed.", "path", info.Path, "user", who.GetName(), "error", err)
+		upstreamaudit.AddAuditAnnotation(ctx, reasonAnnotation, "internal error")
+	} else {
+		annotate(ctx, "forbid", reason)
 	}
-	return authz.Forbidden(a, reason)
+	return authz.Refused(a, reason, err)
 }
 
-// annotate records a decision, under upstream's keys.
+// Keys of the audit log, as upstream has them.
+const (
+	decisionAnnotation = "authorization.k8s.io/decision"
+	reasonAnnotation   = "authorization.k8s.io/reason"
+)
+
+// annotate records a decision.
 func annotate(ctx context.Context, decision, reason string) {
-	upstreamaudit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", decision, "authorization.k8s.io/reason", reason)
+	upstreamaudit.AddAuditAnnotations(ctx, decisionAnnotation, decision, reasonAnnotation, reason)
 }
 
 // attributes is the question that authorizers are asked about a request.

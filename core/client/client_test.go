@@ -10,7 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -119,5 +122,26 @@ func TestTheEndOfTheContextEndsTheRequest(t *testing.T) {
 	_ = resp.Body.Close()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
+	}
+}
+
+// A handler that asks the server while it answers somebody must not write into
+// that request's records.
+func TestValuesOfTheCallersRequestStayWithIt(t *testing.T) {
+	outer := audit.WithAuditContext(t.Context())
+	audit.AddAuditAnnotation(outer, "a/b", "of the caller")
+	outer, span := sdktrace.NewTracerProvider().Tracer("test").Start(outer, "outer")
+	defer span.End()
+	resp := get(t, outer, func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if audit.AuditContextFrom(ctx) != nil {
+			t.Error("the caller's audit record has come along")
+		}
+		if oteltrace.SpanFromContext(ctx) != span {
+			t.Error("the caller's span has not come along")
+		}
+	})
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
@@ -40,11 +41,30 @@ type transport struct {
 	user    user.Info
 }
 
+// crossing is the context of a request on the server's side: it ends with the
+// client's, and hands on the client's span, as headers would. Other values stay
+// behind: a client that is called while the server answers somebody has the
+// context of that request, whose audit record, warnings and user are not this one's.
+type crossing struct{ context.Context }
+
+// Value implements context.Context.
+func (crossing) Value(any) any { return nil }
+
+// AfterFunc spares package context the goroutine that it would watch a foreign
+// context with.
+func (c crossing) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(c.Context, f) }
+
+func (t *transport) context(client context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(crossing{client})
+	ctx = oteltrace.ContextWithSpan(ctx, oteltrace.SpanFromContext(client))
+	return genericrequest.WithUser(ctx, t.user), cancel
+}
+
 // RoundTrip implements http.RoundTripper. The handler runs on its own goroutine,
 // which ends with the request: when the handler returns, when the request's
 // context ends, or when the response body is closed.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(genericrequest.WithUser(req.Context(), t.user))
+	ctx, cancel := t.context(req.Context())
 	w := &response{header: http.Header{}, started: make(chan struct{}), cancel: cancel}
 	w.cond = sync.NewCond(&w.mu)
 	stop := context.AfterFunc(ctx, w.abort)

@@ -129,10 +129,7 @@ func (w *write) mayCreate(ctx context.Context) error {
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	if err != nil {
-		w.r.cfg.Logger.WarnContext(ctx, "An authorizer failed.", "user", w.req.User.GetName(), "error", err)
-	}
-	return authz.Forbidden(question, reason)
+	return authz.Refused(question, reason, err)
 }
 
 // create is apply where nothing exists yet.

@@ -173,6 +173,19 @@ func Forbidden(a Attributes, reason string) *apierrors.StatusError {
 	return apierrors.NewForbidden(gr, a.GetName(), fmt.Errorf("%s", message))
 }
 
+// Refused is the error of a request that nobody allowed: Forbidden, or an
+// internal error where an authorizer failed. Whether the user may is not known
+// then, and a client that is told "forbidden" would not try again.
+func Refused(a Attributes, reason string, err error) *apierrors.StatusError {
+	if err == nil {
+		return Forbidden(a, reason)
+	}
+	if reason != "" {
+		err = fmt.Errorf("%s: %w", reason, err)
+	}
+	return apierrors.NewInternalError(err)
+}
+
 func forbidden(a Attributes) string {
 	name := ""
 	if u := a.GetUser(); u != nil {

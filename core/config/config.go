@@ -131,6 +131,16 @@ type APIServer struct {
 	ServiceAccountMaxTokenLifetime Duration `yaml:"serviceAccountMaxTokenLifetime"`
 	// APIAudiences are the names by which tokens mean this apiserver; empty: the issuers.
 	APIAudiences []string `yaml:"apiAudiences"`
+	// AdmissionConfigFile is an AdmissionConfiguration of apiserver.config.k8s.io/v1:
+	// what PodSecurity, ResourceQuota, EventRateLimit, PodNodeSelector,
+	// PodTolerationRestriction, ImagePolicyWebhook and the two webhook plugins let
+	// their operators configure. It is read at the start.
+	AdmissionConfigFile string `yaml:"admissionConfigFile"`
+	// EnableAdmissionPlugins are built-in admission plugins that are off by default
+	// and DisableAdmissionPlugins such that are on; docs/ADMISSION.md lists both, and
+	// those that cannot be disabled.
+	EnableAdmissionPlugins  []string `yaml:"enableAdmissionPlugins"`
+	DisableAdmissionPlugins []string `yaml:"disableAdmissionPlugins"`
 	// StaticAdmissionDir is a folder of manifests: webhook configurations and
 	// admission policies with their bindings, named NAME.static.k8s.io. They are in
 	// force before the first request, cannot be touched through the API, and are

@@ -170,9 +170,9 @@ func podScope(s corev1.ScopedResourceSelectorRequirement, o runtime.Object) (boo
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return !limitedInTime(p), nil
 	case corev1.ResourceQuotaScopeBestEffort:
-		return bestEffort(p), nil
+		return BestEffort(p), nil
 	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !bestEffort(p), nil
+		return !BestEffort(p), nil
 	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		return crossesNamespaces(p.Spec.Affinity), nil
 	case corev1.ResourceQuotaScopePriorityClass:
@@ -189,8 +189,8 @@ func podScope(s corev1.ScopedResourceSelectorRequirement, o runtime.Object) (boo
 	return false, nil
 }
 
-// bestEffort is the pod's quality of service: it asks for nothing.
-func bestEffort(p *corev1.Pod) bool {
+// BestEffort is a quality of service: the pod asks for nothing.
+func BestEffort(p *corev1.Pod) bool {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass == corev1.PodQOSBestEffort
 	}

@@ -223,10 +223,11 @@ type Change struct {
 
 // Charge holds a change against the quotas of its namespace. It returns them with
 // what they would have used, sharing those that the change does not touch; an
-// error refuses the change.
-func (m *Measure) Charge(quotas []*corev1.ResourceQuota, c Change) ([]*corev1.ResourceQuota, error) {
+// error refuses the change. What is limited may be used only where a quota covers it.
+func (m *Measure) Charge(quotas []*corev1.ResourceQuota, limited []Limited, c Change) ([]*corev1.ResourceQuota, error) {
+	limited = m.limited(limited)
 	interested, err := m.interested(quotas, c)
-	if err != nil || len(interested) == 0 {
+	if err != nil || len(interested) == 0 && len(limited) == 0 {
 		return quotas, err
 	}
 	usage, err := m.Usage(c.Object, c.Now)
@@ -235,6 +236,9 @@ func (m *Measure) Charge(quotas []*corev1.ResourceQuota, c Change) ([]*corev1.Re
 	}
 	if negative := quotav1.IsNegative(usage); len(negative) > 0 {
 		return nil, refuse("quota usage is negative for resource(s): %s", namesText(negative))
+	}
+	if err := m.covered(quotas, interested, limited, usage, c); err != nil {
+		return nil, err
 	}
 	out := slices.Clone(quotas)
 	for _, i := range interested {

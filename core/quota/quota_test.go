@@ -153,7 +153,7 @@ func TestCharges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.change.Now = time.Now()
 			before := c.q.DeepCopy()
-			got, err := quota.For(podResource).Charge([]*corev1.ResourceQuota{c.q}, c.change)
+			got, err := quota.For(podResource).Charge([]*corev1.ResourceQuota{c.q}, nil, c.change)
 			if c.err != "" {
 				if _, refused := quota.AsRefused(err); !refused || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("error %v, want %s", err, c.err)

@@ -118,6 +118,13 @@ func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
 	f.String("listen", "", "`HOST:PORT` of the API (default 127.0.0.1:6443)")
 }
 
+// addServer adds the flags of what serves the API.
+func (a *app) addServer(f *pflag.FlagSet) {
+	f.String("etcd-endpoints", "", "comma-separated `URLS` of an external etcd (default: etcd in this process)")
+	f.String("enable-admission-plugins", "", "comma-separated `NAMES` of built-in admission plugins that are off by default, such as AlwaysPullImages")
+	f.String("disable-admission-plugins", "", "comma-separated `NAMES` of built-in admission plugins to leave out")
+}
+
 // overrides are the scalars of the configuration that a flag or a variable sets.
 var overrides = []struct {
 	flag string
@@ -128,6 +135,8 @@ var overrides = []struct {
 	{"nodes", func(c *config.Configuration, v string) { c.Node.Mode = v }},
 	{"node-name", func(c *config.Configuration, v string) { c.Node.Name = v }},
 	{"etcd-endpoints", func(c *config.Configuration, v string) { c.Store.Endpoints = splitList(v) }},
+	{"enable-admission-plugins", func(c *config.Configuration, v string) { c.APIServer.EnableAdmissionPlugins = splitList(v) }},
+	{"disable-admission-plugins", func(c *config.Configuration, v string) { c.APIServer.DisableAdmissionPlugins = splitList(v) }},
 }
 
 // load makes the configuration: defaults, then the file, then variables, then flags.

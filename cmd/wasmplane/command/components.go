@@ -43,7 +43,7 @@ component in DATA_DIR/components.`,
 		},
 	}
 	a.addSettings(c.Flags(), &s)
-	c.Flags().String("etcd-endpoints", "", "comma-separated `URLS` of an external etcd (default: etcd in this process)")
+	a.addServer(c.Flags())
 	return c
 }
 

@@ -43,7 +43,7 @@ pods running, and the next up carries on with them.`,
 	a.addSettings(c.Flags(), &s)
 	c.Flags().String("nodes", "", "`NODES` to run: real (this machine), simulated:N or none (default real)")
 	c.Flags().String("node-name", "", "`NAME` of the real node (default: the host's name)")
-	c.Flags().String("etcd-endpoints", "", "comma-separated `URLS` of an external etcd (default: etcd in this process)")
+	a.addServer(c.Flags())
 	c.Flags().BoolVar(&merge, "merge-kubeconfig", false, "put a context named after the cluster into your own kubeconfig")
 	return c
 }

@@ -18,11 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/admission/policy"
 	"github.com/wasmplane/wasmplane/core/admission/quotaadmission"
 	"github.com/wasmplane/wasmplane/core/admission/staticfiles"
@@ -30,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/quota"
 	"github.com/wasmplane/wasmplane/core/registry"
 )
 
@@ -38,7 +42,8 @@ import (
 // the order of the configuration, and the quotas last, so that nothing is charged
 // for what somebody refuses.
 func (s *server) admission(ctx context.Context, contract *api.Contract, chain *authz.Chain) (*admission.Chain, error) {
-	list, err := builtin.Default(builtin.Deps{Client: s.internal.Kube, Informers: s.informers, Authorizer: chain})
+	late := lateRegistries{s, contract}
+	list, settings, err := s.builtinAdmission(chain)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +53,6 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 			return nil, err
 		}
 	}
-	late := lateRegistries{s, contract}
 	files, err := s.staticAdmission(ctx, late)
 	if err != nil {
 		return nil, err
@@ -62,6 +66,7 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 	}
 	hooks, err := webhook.New(webhook.Config{
 		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: late, Static: files,
+		MutatingCredentials: settings.MutatingCredentials, ValidatingCredentials: settings.ValidatingCredentials,
 		Conditions: conditions, Log: s.o.Logger,
 	})
 	if err != nil {
@@ -70,13 +75,14 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 	if err := errors.Join(policies.Register(s.metrics), hooks.Register(s.metrics)); err != nil {
 		return nil, err
 	}
-	list = append(list, s.plugins.guard(), policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())
-	quotas, err := quotaadmission.New(quotaadmission.Config{Client: s.internal.Kube, Informers: s.informers, Log: s.o.Logger})
+	list = append(list, s.plugins.guard())
+	list = append(list, s.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
+	quotas, err := quotaadmission.New(quotaadmission.Config{Client: s.internal.Kube, Informers: s.informers, Limited: limitedResources(settings), Log: s.o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	order := func() []admission.Plugin {
-		return slices.Concat(list, s.plugins.admission(), []admission.Plugin{quotas})
+		return slices.Concat(list, s.plugins.admission(), s.enabled(quotas))
 	}
 	admit, err := admission.NewChain(order()...)
 	if err != nil {
@@ -91,6 +97,45 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 		s.tellOrder(admit)
 	})
 	return admit, admit.Register(s.metrics)
+}
+
+// builtinAdmission are the built-in plugins as the configuration wants them, and
+// what the file says of those that stand elsewhere in the chain.
+func (s *server) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *pluginconfig.Settings, error) {
+	c, settings := s.o.Config.APIServer, &pluginconfig.Settings{}
+	if c.AdmissionConfigFile != "" {
+		var err error
+		if settings, err = pluginconfig.Load(s.relative(c.AdmissionConfigFile)); err != nil {
+			return nil, nil, fmt.Errorf("apiserver.admissionConfigFile: %w", err)
+		}
+	}
+	list, err := builtin.Default(builtin.Deps{
+		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Settings: settings,
+		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.internal.Kube.Discovery())),
+		On:     c.EnableAdmissionPlugins, Off: c.DisableAdmissionPlugins,
+		Others: []string{policy.MutatingName, webhook.MutatingName, policy.ValidatingName, webhook.ValidatingName, quotaadmission.Name},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("apiserver.enableAdmissionPlugins and disableAdmissionPlugins: %w", err)
+	}
+	return list, settings, nil
+}
+
+// enabled leaves out what the configuration disables.
+func (s *server) enabled(list ...admission.Plugin) []admission.Plugin {
+	return slices.DeleteFunc(list, func(p admission.Plugin) bool {
+		return slices.Contains(s.o.Config.APIServer.DisableAdmissionPlugins, p.Name())
+	})
+}
+
+// limitedResources are what the file lets be used only under a quota.
+func limitedResources(s *pluginconfig.Settings) (out []quota.Limited) {
+	for _, l := range s.LimitedResources {
+		out = append(out, quota.Limited{
+			Resource: schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}, Contains: l.MatchContains, Scopes: l.MatchScopes,
+		})
+	}
+	return out
 }
 
 // tellOrder logs the running order, at the start and whenever it changes.

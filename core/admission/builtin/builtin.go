@@ -1,5 +1,6 @@
 // Package builtin holds the built-in admission plugins: those that upstream
-// switches on by default, and NodeRestriction. Each behaves and words its
+// switches on by default, NodeRestriction, and, for who asks for them, those that
+// are off by default. Each behaves and words its
 // refusals as its upstream namesake does; Default lists them in upstream's order.
 //
 // Plugins read through shared informers. Where an informer has not seen an
@@ -22,8 +23,10 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -44,6 +47,11 @@ type Deps struct {
 	Warm time.Duration
 	// Off switches plugins off by name, On adds those that are off by default.
 	Off, On []string
+	// Others are names that On and Off may have besides: of plugins that stand
+	// elsewhere in the chain.
+	Others []string
+	// Settings of the plugins that have any; nil: the defaults.
+	Settings *pluginconfig.Settings
 }
 
 // Default is the list, in the order in which they are asked.
@@ -57,19 +65,35 @@ func Default(d Deps) ([]admission.Plugin, error) {
 	if d.Warm <= 0 {
 		d.Warm = 10 * time.Second
 	}
+	if d.Settings == nil {
+		d.Settings = &pluginconfig.Settings{}
+	}
 	security, err := newPodSecurity(d)
 	if err != nil {
 		return nil, err
 	}
+	images, events, err := configured(d)
+	if err != nil {
+		return nil, err
+	}
 	all := []admission.Plugin{
+		autoProvision{newNamespaces(d)}, // off by default
 		newNamespaceLifecycle(d),
+		namespaceExists{newNamespaces(d)}, // off by default
+		antiAffinity{},                    // off by default
 		newLimitRanger(d),
 		newServiceAccount(d),
 		newNodeRestriction(d),
 		taintNodesByCondition{},
+		alwaysPullImages{}, // off by default
+		images,             // off by default
 		security,
+		podNodeSelector{newNamespaces(d), d.Settings.NodeSelectors}, // off by default
 		newPriority(d),
 		defaultTolerationSeconds{},
+		podTolerations{newNamespaces(d), d.Settings.Tolerations}, // off by default
+		events,               // off by default
+		extendedToleration{}, // off by default
 		newDefaultStorageClass(d),
 		storageObjectInUseProtection{},
 		newOwnerReferences(d), // off by default
@@ -80,25 +104,51 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		trustBundleAttest{d.Authorizer},
 		certificateSubjectRestriction{},
 		newDefaultIngressClass(d),
+		denyServiceExternals{}, // off by default
 		newPodTopologyLabels(d),
 		newPodResize(d),
 	}
-	return choose(all, []string{ownerReferencesName}, d)
+	return choose(all, d)
+}
+
+// configured are the plugins that cannot do without settings; where they are off
+// they need none.
+func configured(d Deps) (images *imagePolicy, events *eventRateLimit, err error) {
+	images, events = &imagePolicy{}, &eventRateLimit{}
+	if slices.Contains(d.On, imagePolicyName) {
+		if images, err = newImagePolicy(d.Settings.ImagePolicy); err != nil {
+			return nil, nil, err
+		}
+	}
+	if slices.Contains(d.On, eventRateLimitName) {
+		events, err = newEventRateLimit(d.Settings.EventLimits, clock.RealClock{})
+	}
+	return images, events, err
 }
 
 // choose applies On and Off; a name that no plugin has is a mistake to tell about.
-func choose(all []admission.Plugin, offByDefault []string, d Deps) ([]admission.Plugin, error) {
+func choose(all []admission.Plugin, d Deps) ([]admission.Plugin, error) {
 	names := make([]string, len(all))
 	for i, p := range all {
 		names[i] = p.Name()
 	}
+	names = append(names, d.Others...)
 	for _, n := range slices.Concat(d.On, d.Off) {
 		if !slices.Contains(names, n) {
 			return nil, fmt.Errorf("admission plugin %q does not exist; there are %q", n, names)
 		}
 	}
+	for _, n := range d.Off {
+		if why, must := needed()[n]; must {
+			return nil, fmt.Errorf("admission plugin %s cannot be disabled: %s", n, why)
+		}
+		if slices.Contains(d.On, n) {
+			return nil, fmt.Errorf("admission plugin %s is both enabled and disabled; take it out of one list", n)
+		}
+	}
+	optional := offByDefault()
 	return slices.DeleteFunc(all, func(p admission.Plugin) bool {
-		return slices.Contains(d.Off, p.Name()) || slices.Contains(offByDefault, p.Name()) && !slices.Contains(d.On, p.Name())
+		return slices.Contains(d.Off, p.Name()) || slices.Contains(optional, p.Name()) && !slices.Contains(d.On, p.Name())
 	}), nil
 }
 

@@ -53,9 +53,16 @@ type world struct {
 
 func newWorld(t *testing.T, allowed may, objects ...runtime.Object) *world {
 	t.Helper()
+	return newWorldOf(t, Deps{Authorizer: allowed}, objects...)
+}
+
+// newWorldOf is newWorld with plugins switched and configured.
+func newWorldOf(t *testing.T, d Deps, objects ...runtime.Object) *world {
+	t.Helper()
 	w := &world{client: fake.NewClientset(objects...), plugins: map[string]admission.Plugin{}}
 	factory := informers.NewSharedInformerFactory(w.client, 0)
-	list, err := Default(Deps{Client: w.client, Informers: factory, Authorizer: allowed, Warm: 100 * time.Millisecond})
+	d.Client, d.Informers, d.Warm = w.client, factory, 100*time.Millisecond
+	list, err := Default(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,9 +431,25 @@ func TestPluginsAreSwitchedByName(t *testing.T) {
 			t.Errorf("%s is on", p.Name())
 		}
 	}
-	deps.Off = []string{"LimitRangr"}
-	if _, err := Default(deps); err == nil || !strings.Contains(err.Error(), `"LimitRangr" does not exist`) {
+	for want, off := range map[string]string{
+		`"LimitRangr" does not exist`:                         "LimitRangr",
+		"NodeRestriction cannot be disabled: a kubelet could": "NodeRestriction",
+	} {
+		deps.Off = []string{off}
+		if _, err := Default(deps); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	deps.Off, deps.On = []string{"AlwaysPullImages"}, []string{"AlwaysPullImages"}
+	if _, err := Default(deps); err == nil || !strings.Contains(err.Error(), "both enabled and disabled") {
 		t.Errorf("error %v", err)
+	}
+	deps.Off = nil
+	for _, name := range []string{eventRateLimitName, imagePolicyName} {
+		deps.On = []string{name}
+		if _, err := Default(deps); err == nil || !strings.Contains(err.Error(), "apiserver.admissionConfigFile") {
+			t.Errorf("%s without settings: error %v", name, err)
+		}
 	}
 }
 

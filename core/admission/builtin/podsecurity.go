@@ -26,9 +26,12 @@ type podSecurity struct {
 }
 
 func newPodSecurity(d Deps) (*podSecurity, error) {
-	config, err := load.LoadFromData(nil)
-	if err != nil {
-		return nil, fmt.Errorf("pod security: load the default configuration: %w", err)
+	config := d.Settings.PodSecurity
+	if config == nil {
+		var err error
+		if config, err = load.LoadFromData(nil); err != nil {
+			return nil, fmt.Errorf("pod security: load the default configuration: %w", err)
+		}
 	}
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {

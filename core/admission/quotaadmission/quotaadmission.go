@@ -52,6 +52,8 @@ const (
 type Config struct {
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory // the caller starts them
+	// Limited may be used only where a quota covers it.
+	Limited []quota.Limited
 	// Warm bounds how long a request waits for quotas that are still being read; 0 = 10 s.
 	Warm time.Duration
 	Now  func() time.Time // nil = time.Now
@@ -117,6 +119,9 @@ func (p *Plugin) Handles(r *admission.Request) bool {
 	}
 	select {
 	case <-p.synced.Done():
+		if quota.Limits(p.cfg.Limited, r.Resource.GroupResource()) {
+			return true
+		}
 		some, err := p.lister.ResourceQuotas(r.Namespace).List(labels.Everything())
 		return err != nil || len(some) > 0
 	default:
@@ -270,7 +275,7 @@ func (p *Plugin) attempt(ctx context.Context, quotas []*corev1.ResourceQuota, ba
 		if w.settled {
 			continue
 		}
-		next, err := w.measure.Charge(running, w.change)
+		next, err := w.measure.Charge(running, p.cfg.Limited, w.change)
 		switch {
 		case err != nil:
 			w.settle(err)

@@ -93,7 +93,11 @@ func (w *Webhooks) ask(ctx context.Context, k *invocation, r *admission.Request,
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	c, err := w.clients.of(&h.client)
+	asker := ValidatingName
+	if mutates {
+		asker = MutatingName
+	}
+	c, err := w.clients[asker].of(&h.client)
 	if err != nil {
 		return nil, &callError{h.name, fmt.Errorf("could not get REST client: %w", err), apierrors.NewInternalError(err)}
 	}

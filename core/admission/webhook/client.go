@@ -21,7 +21,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/lru"
 )
 
@@ -36,19 +38,22 @@ const (
 // clients holds one HTTP client, with its connections, per place and trust.
 type clients struct {
 	services resolver
-	mu       sync.Mutex
-	byConfig *lru.Cache
+	// credentials say as whom a place is asked; nil: as nobody.
+	credentials webhookutil.AuthenticationInfoResolver
+	mu          sync.Mutex
+	byConfig    *lru.Cache
 }
 
 // client of one webhook.
 type client struct {
-	url  string // without a query
-	http *http.Client
+	url       string // without a query
+	http      *http.Client
+	transport *http.Transport // below what adds credentials
 }
 
-func newClients(kube kubernetes.Interface) *clients {
-	return &clients{services: resolver{kube}, byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
-		c.(*client).http.CloseIdleConnections()
+func newClients(kube kubernetes.Interface, credentials webhookutil.AuthenticationInfoResolver) *clients {
+	return &clients{services: resolver{kube}, credentials: credentials, byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
+		c.(*client).transport.CloseIdleConnections()
 	})}
 }
 
@@ -85,7 +90,7 @@ func (c *clients) make(cc *admissionregistrationv1.WebhookClientConfig) (*client
 		MaxIdleConnsPerHost: 32, IdleConnTimeout: idleFor, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true, // a small answer must not unfold into a large one
 	}
-	out := &client{http: &http.Client{
+	out := &client{transport: transport, http: &http.Client{
 		Transport: transport,
 		// A webhook's place is what its configuration says. It must not send the
 		// server, which may reach more than it does, anywhere else.
@@ -106,16 +111,54 @@ func (c *clients) make(cc *admissionregistrationv1.WebhookClientConfig) (*client
 	default:
 		return nil, errors.New("webhook configuration must have either service or URL")
 	}
-	return out, nil
+	return out, c.identify(cc, out)
+}
+
+// identify lets the client show the credentials that its place is to get. A
+// redirect, which would carry them elsewhere, is never followed.
+func (c *clients) identify(cc *admissionregistrationv1.WebhookClientConfig, to *client) error {
+	if c.credentials == nil {
+		return nil
+	}
+	u, err := url.Parse(to.url)
+	if err != nil {
+		return err
+	}
+	var config *rest.Config
+	if s := cc.Service; s != nil {
+		config, err = c.credentials.ClientConfigForService(s.Name, s.Namespace, int(servicePort(s)))
+	} else {
+		config, err = c.credentials.ClientConfigFor(u.Host)
+	}
+	if err != nil {
+		return fmt.Errorf("find the credentials for %s: %w", u.Host, err)
+	}
+	trust, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return fmt.Errorf("read the credentials for %s: %w", u.Host, err)
+	}
+	if trust != nil {
+		to.transport.TLSClientConfig.Certificates = trust.Certificates
+		to.transport.TLSClientConfig.GetClientCertificate = trust.GetClientCertificate
+	}
+	if to.http.Transport, err = rest.HTTPWrappersForConfig(config, to.transport); err != nil {
+		return fmt.Errorf("read the credentials for %s: %w", u.Host, err)
+	}
+	return nil
+}
+
+// servicePort is where a Service's webhook is served.
+func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
+	if s.Port != nil {
+		return *s.Port
+	}
+	return 443
 }
 
 // service makes the client speak to a Service by its name, over connections to
 // one of its endpoints.
 func (c *clients) service(s *admissionregistrationv1.ServiceReference, out *client, transport *http.Transport, dialer *net.Dialer) {
-	port := int32(443)
-	if s.Port != nil {
-		port = *s.Port
-	}
+	port := servicePort(s)
 	name := s.Name + "." + s.Namespace + ".svc"
 	transport.TLSClientConfig.ServerName = name
 	host := net.JoinHostPort(name, strconv.Itoa(int(port)))

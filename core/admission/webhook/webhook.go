@@ -24,6 +24,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
@@ -48,6 +49,9 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Resources tells which resources are one; nil: none are.
 	Resources admission.Resources
+	// MutatingCredentials and ValidatingCredentials say as whom webhooks are asked;
+	// nil: as nobody.
+	MutatingCredentials, ValidatingCredentials webhookutil.AuthenticationInfoResolver
 	// Static are the configurations of files; nil: there are none.
 	Static Static
 	// Conditions are the metrics of match conditions, shared with the policies; nil = discard.
@@ -63,7 +67,7 @@ type Webhooks struct {
 	cfg        Config
 	compiler   matching.Compiler
 	namespaces matching.Namespaces
-	clients    *clients
+	clients    map[string]*clients // by the plugin that asks
 	metrics    *metrics
 	mutating   *source
 	validating *source
@@ -90,8 +94,11 @@ func New(cfg Config) (*Webhooks, error) {
 		cfg:        cfg,
 		compiler:   cel.NewConditionCompiler(matching.NewEnvironment()),
 		namespaces: matching.Namespaces{Lister: cfg.Informers.Core().V1().Namespaces().Lister(), Client: cfg.Client},
-		clients:    newClients(cfg.Client),
-		metrics:    newMetrics(),
+		clients: map[string]*clients{
+			MutatingName:   newClients(cfg.Client, cfg.MutatingCredentials),
+			ValidatingName: newClients(cfg.Client, cfg.ValidatingCredentials),
+		},
+		metrics: newMetrics(),
 	}
 	// Asking for the informer registers it; whoever asks only for the lister later
 	// than the start would find it empty.

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	upstreamaudit "k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
@@ -348,6 +352,7 @@ func (c *call) patchTypes() []string {
 	return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
 }
 
+// delete removes an object, or begins to.
 func (c *call) delete() error {
 	f, err := c.negotiate()
 	if err != nil {
@@ -359,7 +364,14 @@ func (c *call) delete() error {
 		return err
 	}
 	r.Options = options
-	result, err := c.reg.Delete(c.req.Context(), r)
+	remove := c.reg.Delete
+	if registry.Unsafe(options) {
+		if err := c.mayDeleteUnread(); err != nil {
+			return err
+		}
+		remove = c.reg.DeleteUnread
+	}
+	result, err := remove(c.req.Context(), r)
 	if err != nil {
 		return err
 	}
@@ -375,6 +387,26 @@ func (c *call) delete() error {
 	}
 	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
 	return nil
+}
+
+// mayDeleteUnread: who may delete an object may not yet delete what nobody can
+// read, with whatever it was holding back. The attempt is in the audit log.
+func (c *call) mayDeleteUnread() error {
+	ctx := c.req.Context()
+	upstreamaudit.AddAuditAnnotation(ctx, "apiserver.k8s.io/unsafe-delete-ignore-read-error", "")
+	who, _ := genericrequest.UserFrom(ctx)
+	question := attributes(c.info, who)
+	question.Verb = "unsafe-delete-ignore-read-errors"
+	decision, reason, err := c.s.cfg.Authorizer.Authorize(ctx, question)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("error while checking permission for %q, %w", question.Verb, err)
+	case decision != authorizer.DecisionAllow:
+		err = fmt.Errorf("not permitted to do %q, reason: %s", question.Verb, reason)
+	default:
+		return nil
+	}
+	return apierrors.NewForbidden(c.res.GroupResource, c.info.Name, err)
 }
 
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
@@ -404,9 +436,16 @@ func (c *call) deleteCollection() error {
 		return err
 	}
 	r := c.request()
-	if r.Options, err = c.deleteOptions(); err != nil {
+	options, err := c.deleteOptions()
+	if err != nil {
 		return err
 	}
+	if registry.Unsafe(options) {
+		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", field.ErrorList{
+			field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not allowed with DELETECOLLECTION, try again after removing the option"),
+		})
+	}
+	r.Options = options
 	l, err := c.reg.DeleteCollection(c.req.Context(), r, list)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func (c *call) pump(ctx context.Context, w *registry.Watch, sink sink, encoder *
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
-			if apierrors.IsResourceExpired(err) {
+			if apierrors.IsResourceExpired(err) || apierrors.IsInternalError(err) {
 				_ = sink.event(watch.Error, encoder.status(err))
 				_ = sink.flush()
 			}

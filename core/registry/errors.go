@@ -24,10 +24,13 @@ func (r *Registry) conflict(name, message string) error {
 // Conflicts are not among them: onLive tries again.
 func (r *Registry) storeError(err error, verb, name string) error {
 	var conflict *store.ConflictError
+	var unreadable *store.CorruptError
 	var status apierrors.APIStatus
 	switch {
 	case err == nil, errors.As(err, &conflict), errors.As(err, &status):
 		return err
+	case errors.As(err, &unreadable):
+		return corrupt(unreadable)
 	case errors.Is(err, store.ErrNotFound):
 		return apierrors.NewNotFound(r.res.GroupResource, name)
 	case errors.Is(err, store.ErrCompacted), errors.Is(err, watchcache.ErrTooOld):

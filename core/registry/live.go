@@ -60,11 +60,11 @@ func pathSegment(what, s string) error {
 // item decodes a stored key.
 func (r *Registry) item(kv store.KV) (*watchcache.Item, error) {
 	if kv.Unreadable != nil {
-		return nil, apierrors.NewInternalError(kv.Unreadable)
+		return nil, r.storeError(kv.Unreadable, "read", lastSegment(kv.Key))
 	}
 	obj, lbl, fld, err := r.decode(kv.Key, kv.Value, kv.ModRevision)
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s: %w", kv.Key, err))
+		return nil, corrupt(&store.CorruptError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err})
 	}
 	return &watchcache.Item{Key: kv.Key, Revision: kv.ModRevision, Object: obj, Labels: lbl, Fields: fld}, nil
 }

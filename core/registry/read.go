@@ -79,12 +79,13 @@ func (r *Registry) read(ctx context.Context, key, resourceVersion string) (*watc
 	if err := r.notOlderThan(ctx, revision); err != nil {
 		return nil, err
 	}
-	item, _, ok := r.cached.Get(key)
-	if !ok {
-		if err := r.cached.Unreadable(key); err != nil {
-			return nil, apierrors.NewInternalError(err)
+	for _, err := range r.cached.Unreadable(key) {
+		var unreadable *store.CorruptError
+		if errors.As(err, &unreadable) && unreadable.Key == key {
+			return nil, corrupt(unreadable) // what the cache may still have is not the newest
 		}
 	}
+	item, _, _ := r.cached.Get(key)
 	return item, nil
 }
 
@@ -256,12 +257,13 @@ func (r *Registry) List(ctx context.Context, req *Request, o ListOptions) (ListR
 	return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, Limit: int(limit), Match: where.match}), r)
 }
 
-// unreadable fails an answer that would be without an object that cannot be decrypted.
+// unreadable fails an answer that would be without objects that cannot be read.
 func (r *Registry) unreadable(where selection) error {
-	if err := r.cached.Unreadable(where.prefix); err != nil {
-		return apierrors.NewInternalError(err)
+	errs := r.cached.Unreadable(where.prefix)
+	if len(errs) == 0 {
+		return nil
 	}
-	return nil
+	return r.unlistable(errs)
 }
 
 // page makes a page of what the cache found, with the token that leads on.

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
@@ -46,10 +47,8 @@ func (r *Registry) Watch(ctx context.Context, req *Request, o ListOptions) (*Wat
 	} else if err := r.notOlderThan(ctx, 0); err != nil {
 		return nil, err
 	}
-	if options.SendInitial {
-		if err := r.unreadable(where); err != nil {
-			return nil, err
-		}
+	if err := r.unreadable(where); err != nil {
+		return nil, err
 	}
 	w, err := r.cached.Watch(ctx, options)
 	if errors.Is(err, watchcache.ErrTooOld) {
@@ -72,6 +71,10 @@ func (w *Watch) Next(ctx context.Context) ([]watchcache.Event, error) {
 	events, err := w.watcher.Next(ctx)
 	if errors.Is(err, watchcache.ErrTooOld) {
 		return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.watcher.Bookmark().Revision, w.r.cfg.Cache.Revision()))
+	}
+	var unreadable *store.CorruptError
+	if errors.As(err, &unreadable) {
+		return nil, corrupt(unreadable)
 	}
 	if err != nil {
 		return nil, err

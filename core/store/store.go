@@ -21,8 +21,8 @@ type KV struct {
 	ModRevision int64 // revision of the last write of this key
 	CreateRev   int64 // revision at which the key came to be
 	LeaseID     int64 // 0 = the key does not expire
-	// Unreadable says why Value is missing where it cannot be decrypted. Only lists
-	// and watches have it; Get fails instead.
+	// Unreadable says why Value is missing where it cannot be decrypted: a
+	// *CorruptError. Only lists and watches have it; Get fails with it instead.
 	Unreadable error
 }
 
@@ -147,6 +147,28 @@ var ErrFull = errors.New("store is full")
 
 // ErrTooLarge: the value is larger than the store takes.
 var ErrTooLarge = errors.New("value is too large for the store")
+
+// CorruptError: there is a value, and nobody can read it. Its key is what tells an
+// operator which object it was, and its revision what may be deleted unread.
+type CorruptError struct {
+	Key      string
+	Revision int64
+	// Undecodable: it is no object, or none that is known; false: it cannot be decrypted.
+	Undecodable bool
+	Err         error
+}
+
+// Error implements error, in upstream's words.
+func (e *CorruptError) Error() string {
+	what := "data from the storage is not transformable"
+	if e.Undecodable {
+		what = "object not decodable"
+	}
+	return fmt.Sprintf("key %s: %s revision=%d: %v", e.Key, what, e.Revision, e.Err)
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *CorruptError) Unwrap() error { return e.Err }
 
 // ConflictError: the key was not at the expected revision. Current is what was
 // found instead, in the same transaction; its ModRevision is 0 where the key does not exist.

@@ -112,9 +112,9 @@ func (c *Cache) Unregister(r *Resource) {
 }
 
 // errReread: see Reread.
-var errReread = errors.New("values that could not be decrypted may be readable now")
+var errReread = errors.New("values that could not be read may be readable now")
 
-// Reread loads everything anew if there is a value that could not be decrypted:
+// Reread loads everything anew if there is a value that could not be read:
 // the store may have got the key for it.
 func (c *Cache) Reread() {
 	for _, r := range c.resources.Load().list {

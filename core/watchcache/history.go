@@ -17,6 +17,8 @@ type change struct {
 	item *Item // nil for a deletion
 	prev *Item // nil for a creation
 	at   time.Time
+	// broken: the key has a new value, and it cannot be read. item and prev are nil then.
+	broken error
 
 	once sync.Once
 	last *Item

@@ -16,7 +16,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, c *Cache) (*metrics, error) {
 	m := &metrics{
 		undecodable: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wasmplane_watchcache_undecodable_total", Help: "Stored values that could not be decoded and were left out, by key prefix.",
+			Name: "wasmplane_watchcache_undecodable_total", Help: "Stored values that could not be read, by key prefix. Lists and watches that would have them fail.",
 		}, []string{"prefix"}),
 		reloads: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "wasmplane_watchcache_reloads_total", Help: "How often the whole state was loaded anew because the store had forgotten the cache's revision.",

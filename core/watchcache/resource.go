@@ -3,6 +3,7 @@ package watchcache
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +13,10 @@ import (
 	"time"
 
 	"github.com/google/btree"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/store"
 )
 
@@ -107,19 +111,23 @@ func (r *Resource) end() {
 // item decodes one value; nil where that fails, which is told and counted.
 func (r *Resource) item(kv store.KV) *Item {
 	if kv.Unreadable == nil && bytes.HasPrefix(kv.Value, encrypted) {
-		kv.Unreadable = fmt.Errorf("unable to transform key %q: the value is encrypted, and no encryption configuration says how", kv.Key)
+		kv.Unreadable = &store.CorruptError{Key: kv.Key, Revision: kv.ModRevision,
+			Err: fmt.Errorf("unable to transform key %q: the value is encrypted, and no encryption configuration says how", kv.Key)}
+	}
+	var o *object.Object
+	var l labels.Set
+	var f fields.Set
+	if kv.Unreadable == nil {
+		var err error
+		if o, l, f, err = r.decode(kv.Key, kv.Value, kv.ModRevision); err != nil {
+			kv.Unreadable = &store.CorruptError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
+		}
 	}
 	r.unreadable.note(kv.Key, kv.Unreadable)
 	if kv.Unreadable != nil {
 		r.cache.metrics.undecodable.WithLabelValues(r.prefix).Inc()
-		r.cache.log.Error("a stored object cannot be decrypted; lists of its resource fail until it can be", "key", kv.Key, "revision", kv.ModRevision, "error", kv.Unreadable)
-		return nil
-	}
-	o, l, f, err := r.decode(kv.Key, kv.Value, kv.ModRevision)
-	if err != nil {
-		r.cache.metrics.undecodable.WithLabelValues(r.prefix).Inc()
-		r.cache.log.Error("a stored object cannot be decoded and is left out; repair or delete its key in the store",
-			"key", kv.Key, "revision", kv.ModRevision, "error", err)
+		r.cache.log.Error("a stored object cannot be read; lists and watches of its resource fail until it can be, or is deleted with the option ignoreStoreReadErrorWithClusterBreakingPotential",
+			"key", kv.Key, "revision", kv.ModRevision, "error", kv.Unreadable)
 		return nil
 	}
 	o.SetHolder(&r.cache.encoded)
@@ -129,11 +137,14 @@ func (r *Resource) item(kv store.KV) *Item {
 // encrypted begins every value that upstream's encryption at rest wrote.
 var encrypted = []byte("k8s:enc:")
 
-// Unreadable is the error of some stored object below prefix that cannot be
-// decrypted, or nil. An answer without it would look whole and not be.
-func (r *Resource) Unreadable(prefix string) error { return r.unreadable.below(prefix) }
+// Unreadable are the errors of the stored objects below prefix that cannot be
+// decrypted or decoded, by key; each is a *store.CorruptError. An answer without
+// them would look whole and not be. At most 100 are told.
+func (r *Resource) Unreadable(prefix string) []error { return r.unreadable.below(prefix) }
 
-// unreadable are the keys whose newest value cannot be decrypted.
+const maxUnreadable = 100
+
+// unreadable are the keys whose newest value cannot be read.
 type unreadable struct {
 	any   atomic.Bool // keys is not empty; spares the lock, as nearly always
 	mu    sync.Mutex
@@ -178,19 +189,31 @@ func (u *unreadable) end() {
 	u.any.Store(len(u.keys) > 0)
 }
 
-func (u *unreadable) below(prefix string) error {
+func (u *unreadable) below(prefix string) []error {
 	if !u.any.Load() {
 		return nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	first := ""
+	var keys []string
 	for key := range u.keys {
-		if strings.HasPrefix(key, prefix) && (first == "" || key < first) {
-			first = key
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
 		}
 	}
-	return u.keys[first].why
+	slices.Sort(keys)
+	var errs []error
+	for _, key := range keys[:min(len(keys), maxUnreadable)] {
+		errs = append(errs, u.keys[key].why)
+	}
+	return errs
+}
+
+// of is the error of one key.
+func (u *unreadable) of(key string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.keys[key].why
 }
 
 // replace makes items, a list as of rev, the whole state. The history begins
@@ -301,7 +324,15 @@ func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 		}
 		prev = old
 	case item == nil:
-		return // the last state that could be decoded stays
+		// The last state that could be read stays, and whoever watches is told that
+		// it is not the newest.
+		broken := r.unreadable.of(e.KV.Key)
+		if broken == nil { // it has been written again meanwhile
+			broken = &store.CorruptError{Key: e.KV.Key, Revision: e.KV.ModRevision, Undecodable: true, Err: errors.New("the value is not there any more")}
+		}
+		c := &change{rev: e.KV.ModRevision, key: e.KV.Key, broken: broken, at: now}
+		r.watchers.wake(c, r.history.add(c))
+		return
 	default:
 		prev, _ = r.state.ReplaceOrInsert(item)
 	}
@@ -395,9 +426,11 @@ func (r *Resource) at(rev int64) (*tree, error) {
 	t = t.Clone() // writes to the clone copy; r.shared stays as its readers know it
 	r.mu.Unlock()
 	for i := len(undo) - 1; i >= 0; i-- {
-		if c := undo[i]; c.prev != nil {
+		switch c := undo[i]; {
+		case c.broken != nil: // it has changed nothing
+		case c.prev != nil:
 			t.ReplaceOrInsert(c.prev)
-		} else {
+		default:
 			t.Delete(c.item)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -395,22 +396,60 @@ func TestWatchOfTheFuture(t *testing.T) {
 	}
 }
 
-func TestUndecodableValueIsLeftOut(t *testing.T) {
+func TestAValueThatCannotBeDecodedEndsWatchesAndIsTold(t *testing.T) {
 	w := newWorld(t)
 	w.put("/registry/things/ns/bad", []byte("not json"))
 	w.thing("ns/good", "red")
 	c, r := w.cache(watchcache.Config{})
-	x := w.watch(r, watchcache.WatchOptions{})
+	from := w.fresh(c)
 	wantText(t, names(r.List(watchcache.ListOptions{})), "ns/good")
+	unreadable := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, err := range r.Unreadable(r.Prefix()) {
+			var e *store.CorruptError
+			if !errors.As(err, &e) || !e.Undecodable {
+				t.Fatalf("error %v", err)
+			}
+			got = append(got, strings.TrimPrefix(e.Key, r.Prefix()))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("unreadable: %q, want %q", got, want)
+		}
+	}
+	unreadable("ns/bad")
+	x := w.watch(r, watchcache.WatchOptions{From: from})
+	elsewhere := w.watch(r, watchcache.WatchOptions{From: from, Prefix: r.Prefix() + "other/"})
+	byField := w.watch(r, watchcache.WatchOptions{From: from, Field: "spec.node", Value: "violet"})
+	w.thing("ns/good", "blue")
 	w.put("/registry/things/ns/good", []byte("broken now"))
 	w.fresh(c)
+	unreadable("ns/bad", "ns/good")
 	// What could be read last stays: a deletion would make controllers act on it.
 	wantText(t, names(r.List(watchcache.ListOptions{})), "ns/good")
-	w.thing("ns/bad", "blue")
+	wantText(t, fmt.Sprint(w.next(x, 1)), "[modified ns/good blue]")
+	for _, ended := range []*watchcache.Watcher{x, byField} {
+		var e *store.CorruptError
+		if _, err := ended.Next(w.ctx()); !errors.As(err, &e) || e.Key != "/registry/things/ns/good" {
+			t.Errorf("error %v", err)
+		}
+	}
+	// Who comes from a revision before it reads the same.
+	again := w.watch(r, watchcache.WatchOptions{From: from})
+	wantText(t, fmt.Sprint(w.next(again, 1)), "[modified ns/good blue]")
+	if _, err := again.Next(w.ctx()); err == nil {
+		t.Error("the broken change was passed over")
+	}
 	w.thing("ns/good", "green")
-	w.put("/registry/things/ns/bad", []byte("worse"))
 	w.delete("/registry/things/ns/bad")
-	wantText(t, fmt.Sprint(w.next(x, 3)), "[added ns/bad blue modified ns/good green deleted ns/bad blue]")
+	w.thing("other/one", "red")
+	w.fresh(c)
+	unreadable()
+	wantText(t, fmt.Sprint(w.next(elsewhere, 1)), "[added other/one red]")
+	// A state before the broken change is found by undoing what came behind it.
+	if l, err := r.ListAt(from, watchcache.ListOptions{}); err != nil || names(l) != "ns/good" {
+		t.Errorf("%s, %v", names(l), err)
+	}
 }
 
 func TestResourcesComeAndGoWhileTheCacheRuns(t *testing.T) {

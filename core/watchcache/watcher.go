@@ -44,6 +44,7 @@ type Watcher struct {
 	bookmark  time.Time // when the next is due
 	changes   []*change
 	out       []Event
+	broken    error // a change that could not be read ended the watch
 }
 
 // Watch starts a watcher. ErrTooOld when o.From is older than the history. It
@@ -106,7 +107,8 @@ func (w *Watcher) Bookmark() Event { return Event{Type: Bookmark, Revision: w.at
 // Next waits for at least one event and returns all that are there (a bounded
 // number), in order. The slice is valid until the next call. It fails with
 // ctx's error, ErrTooOld (the watcher was too slow, or the store lost the
-// history: the client has to list again) or ErrStopped.
+// history: the client has to list again), a *store.CorruptError (an object has
+// got a value that cannot be read) or ErrStopped.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	clear(w.out)
 	w.out = w.out[:0]
@@ -178,6 +180,9 @@ func (w *Watcher) due() <-chan time.Time {
 
 // collect fills out with what there is.
 func (w *Watcher) collect() error {
+	if w.broken != nil {
+		return w.broken
+	}
 	if w.initial != nil {
 		w.collectInitial()
 		return nil
@@ -187,10 +192,16 @@ func (w *Watcher) collect() error {
 		return err
 	}
 	for i, c := range w.changes {
-		if c.rev > w.after && w.scope.has(c.key) {
+		if c.rev > w.after && w.scope.has(c.key) && w.broken == nil {
 			w.see(c)
 		}
 		w.changes[i] = nil
+	}
+	if w.broken != nil {
+		if len(w.out) > 0 {
+			return nil // what came before is returned first
+		}
+		return w.broken
 	}
 	w.at = max(w.at, seen)
 	if w.opts.Bookmarks && !rest && !time.Now().Before(w.bookmark) {
@@ -233,6 +244,9 @@ func (w *Watcher) read() (seen int64, rest bool, err error) {
 
 // see adds what the watcher's selector makes of a change.
 func (w *Watcher) see(c *change) {
+	if w.broken = c.broken; w.broken != nil {
+		return
+	}
 	is := c.item != nil && w.matches(c.item)
 	was := c.prev != nil && w.matches(c.prev)
 	switch {
@@ -346,6 +360,14 @@ func (s *scopeWatchers) wake(c *change, seq uint64) {
 		w.wake(seq)
 	}
 	for field, values := range s.byField {
+		if c.broken != nil { // it may have any fields
+			for _, set := range values {
+				for w := range set {
+					w.wake(seq)
+				}
+			}
+			continue
+		}
 		var is, was string
 		if c.item != nil {
 			is = c.item.Fields[field]

@@ -98,7 +98,8 @@ func (s *Store) open(ctx context.Context, kv *store.KV) (stale bool, err error) 
 	clear, stale, err := t.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
 	if err != nil {
 		// Upstream's words, and what to do.
-		return false, fmt.Errorf("unable to transform key %q: %w; the encryption configuration %s lacks the key that it was written with", kv.Key, err, s.cfg.File)
+		err = fmt.Errorf("unable to transform key %q: %w; the encryption configuration %s lacks the key that it was written with", kv.Key, err, s.cfg.File)
+		return false, &store.CorruptError{Key: kv.Key, Revision: kv.ModRevision, Err: err}
 	}
 	kv.Value = clear
 	return stale, nil

@@ -114,9 +114,9 @@ func (r *Request) changes() int {
 }
 
 func (c *Chain) mutate(ctx context.Context, m Mutator, r *Request) error {
-	call := c.begin(ctx, trace.AdmissionMutate, m, r)
+	ctx, call := c.begin(ctx, trace.AdmissionMutate, m, r)
 	before := r.changes()
-	err := m.Mutate(call.ctx, r)
+	err := m.Mutate(ctx, r)
 	if err == nil && r.changes() != before {
 		err = applyDefaults(r)
 		call.patched(r)
@@ -152,9 +152,9 @@ func (c *Chain) Validate(ctx context.Context, r *Request) (err error) {
 }
 
 func (c *Chain) validate(ctx context.Context, v Validator, r *Request) error {
-	call := c.begin(ctx, trace.AdmissionValidate, v, r)
+	ctx, call := c.begin(ctx, trace.AdmissionValidate, v, r)
 	before := r.changes()
-	err := v.Validate(call.ctx, r)
+	err := v.Validate(ctx, r)
 	if err == nil && r.changes() != before {
 		// What was validated before would not be what is stored.
 		err = apierrors.NewInternalError(fmt.Errorf("admission plugin %q changed the object while validating it", v.Name()))
@@ -164,7 +164,6 @@ func (c *Chain) validate(ctx context.Context, v Validator, r *Request) error {
 
 // call is one plugin's turn, with what is recorded of it.
 type call struct {
-	ctx     context.Context
 	chain   *Chain
 	span    oteltrace.Span
 	point   string
@@ -177,20 +176,20 @@ type call struct {
 
 // begin starts a span if the request is recorded. Spans come from the tracer of
 // the request's own span.
-func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request) *call {
-	k := &call{ctx: ctx, chain: c, point: point, plugin: p, request: r, began: time.Now()}
+func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request) (context.Context, *call) {
+	k := &call{chain: c, point: point, plugin: p, request: r, began: time.Now()}
 	parent := oteltrace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
-		return k
+		return ctx, k
 	}
-	k.ctx, k.span = parent.TracerProvider().Tracer("admission").Start(ctx, point,
+	ctx, k.span = parent.TracerProvider().Tracer("admission").Start(ctx, point,
 		oteltrace.WithAttributes(trace.PluginKey.String(p.Name()), trace.PointKey.String(point)))
 	if point == trace.AdmissionMutate && r.Object != nil {
 		if o, err := r.Object.Versioned(); err == nil {
 			k.before = o
 		}
 	}
-	return k
+	return ctx, k
 }
 
 func (k *call) patched(r *Request) {

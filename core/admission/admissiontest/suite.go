@@ -40,7 +40,7 @@ func Run(t *testing.T, p admission.Plugin, cases ...Case) {
 }
 
 func hasDuty(t *testing.T, p admission.Plugin) {
-	if p.Name() == "" || p.Name() != p.Name() {
+	if name := p.Name(); name == "" || p.Name() != name {
 		t.Error("the name is empty or changes")
 	}
 	if _, err := admission.NewChain(p); err != nil {

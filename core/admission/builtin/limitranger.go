@@ -196,6 +196,7 @@ func podBounds(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error) {
 			// The pod's sum is what its spec says: overhead is the runtime's, not the user's.
 			o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 			errs = append(errs, bounds(l, resourcehelper.PodRequests(pod, o), resourcehelper.PodLimits(pod, o))...)
+		default: // a bound on something else
 		}
 	}
 	return errs

@@ -288,7 +288,7 @@ func (p *nodeRestriction) node(node string, r *admission.Request) error {
 		if err != nil {
 			return err
 		}
-		if n.Spec.ConfigSource != nil {
+		if n.Spec.ConfigSource != nil { //nolint:staticcheck // that the field is dead makes it no less forbidden: upstream refuses it too
 			return fmt.Errorf("node %q is not allowed to create pods with a non-nil configSource", node)
 		}
 		if bad := forbiddenLabels(n.Labels, nil); len(bad) > 0 {
@@ -296,6 +296,7 @@ func (p *nodeRestriction) node(node string, r *admission.Request) error {
 		}
 	case admission.Update:
 		return updateNode(node, r)
+	default: // a node may delete itself
 	}
 	return nil
 }
@@ -310,7 +311,7 @@ func updateNode(node string, r *admission.Request) error {
 		return err
 	}
 	switch {
-	case n.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(n.Spec.ConfigSource, old.Spec.ConfigSource):
+	case n.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(n.Spec.ConfigSource, old.Spec.ConfigSource): //nolint:staticcheck // as above
 		return fmt.Errorf("node %q is not allowed to update configSource to a new non-nil configSource", node)
 	case !equality.Semantic.DeepEqual(n.Spec.Taints, old.Spec.Taints):
 		return fmt.Errorf("node %q is not allowed to modify taints", node)

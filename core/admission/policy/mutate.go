@@ -245,7 +245,7 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 		switch result := p.conditions.Match(p.compiler.CreateContext(ctx), attributes, param, t.authz); {
 		case result.Error != nil:
 			t.failed(p, b, result.Error, metav1.StatusReasonInvalid)
-			return nil
+			return nil //nolint:nilerr // failed keeps it, for the failure policy
 		case !result.Matches:
 			return nil
 		}
@@ -254,11 +254,11 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	span := startSpan(ctx, trace.AdmissionMutate, p.name, b.name)
+	ctx, span := startSpan(ctx, trace.AdmissionMutate, p.name, b.name)
 	changed, failed := false, error(nil)
 	for _, patcher := range p.patchers {
 		began := time.Now()
-		err := t.patch(span.ctx, p, patcher, target, patch.Request{OptionalVariables: cel.OptionalVariableBindings{VersionedParams: param, Authorizer: t.authz}, Namespace: ns})
+		err := t.patch(ctx, p, patcher, target, patch.Request{OptionalVariables: cel.OptionalVariableBindings{VersionedParams: param, Authorizer: t.authz}, Namespace: ns})
 		if err != nil {
 			t.metrics.mutating.observe(time.Since(began), p.name, b.name, string(mutatinglib.ErrorType(err)))
 			var status *apierrors.StatusError

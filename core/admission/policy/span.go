@@ -11,18 +11,17 @@ import (
 
 // span is one policy's evaluation under one binding in the trace of the request.
 type span struct {
-	ctx context.Context //nolint:containedctx // the evaluation's own, for the length of it
 	oteltrace.Span
 }
 
-func startSpan(ctx context.Context, point, policy, binding string) span {
+func startSpan(ctx context.Context, point, policy, binding string) (context.Context, span) {
 	parent := oteltrace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
-		return span{ctx: ctx}
+		return ctx, span{}
 	}
 	inner, s := parent.TracerProvider().Tracer("admission").Start(ctx, point,
 		oteltrace.WithAttributes(trace.PluginKey.String("policy "+policy+" by "+binding), trace.PointKey.String(point)))
-	return span{inner, s}
+	return inner, span{s}
 }
 
 func (s span) allow(decision string) {

@@ -241,10 +241,10 @@ func (v *verdict) under(ctx context.Context, p *validatingPolicy, b *binding, ta
 	if err != nil {
 		return err
 	}
-	span := startSpan(ctx, trace.AdmissionValidate, p.name, b.name)
+	ctx, span := startSpan(ctx, trace.AdmissionValidate, p.name, b.name)
 	before := len(v.denied)
 	for _, param := range params {
-		v.take(p, b, p.validator.Validate(span.ctx, target.Resource, attributes, param, ns, celconfig.RuntimeCELCostBudget, v.authz), said)
+		v.take(p, b, p.validator.Validate(ctx, target.Resource, attributes, param, ns, celconfig.RuntimeCELCostBudget, v.authz), said)
 	}
 	if len(v.denied) > before {
 		span.deny(v.denied[before].message)
@@ -348,6 +348,7 @@ func codeOf(reason metav1.StatusReason) int32 {
 		return http.StatusUnauthorized
 	case metav1.StatusReasonRequestEntityTooLarge:
 		return http.StatusRequestEntityTooLarge
+	default:
+		return http.StatusUnprocessableEntity
 	}
-	return http.StatusUnprocessableEntity
 }

@@ -104,8 +104,8 @@ func changes(r *admission.Request) int {
 func (m mutating) turn(ctx context.Context, k *invocation, r *admission.Request, state *rounds, round, index int) error {
 	h := k.hook
 	began := time.Now()
-	span := m.span(ctx, trace.AdmissionMutate, h)
-	changed, patch, err := m.mutate(span.ctx, k, r)
+	ctx, span := m.span(ctx, trace.AdmissionMutate, h)
+	changed, patch, err := m.mutate(ctx, k, r)
 	m.metrics.observe(h, "admit", r.Operation, time.Since(began), err)
 	span.end(patch, changed, err, h.ignore)
 	at := fmt.Sprintf("round_%d_index_%d", round, index)

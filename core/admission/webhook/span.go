@@ -12,21 +12,20 @@ import (
 
 // span is one webhook's call in the trace of the request.
 type span struct {
-	ctx context.Context //nolint:containedctx // the call's own, for the length of it
 	oteltrace.Span
 }
 
 // maxPatch bounds the patch that a span carries, in bytes.
 const maxPatch = 16 << 10
 
-func (w *Webhooks) span(ctx context.Context, point string, h *hook) span {
+func (w *Webhooks) span(ctx context.Context, point string, h *hook) (context.Context, span) {
 	parent := oteltrace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
-		return span{ctx: ctx}
+		return ctx, span{}
 	}
 	inner, s := parent.TracerProvider().Tracer("admission").Start(ctx, point,
 		oteltrace.WithAttributes(trace.PluginKey.String("webhook "+h.configuration+"/"+h.name), trace.PointKey.String(point)))
-	return span{inner, s}
+	return inner, span{s}
 }
 
 func (s span) end(patch []byte, changed bool, err error, ignored bool) {

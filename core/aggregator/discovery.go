@@ -64,7 +64,7 @@ func (r *Remote) OpenAPIV3() string { return r.known.v3 }
 func (a *Aggregator) fetch(ctx context.Context, name string) error {
 	r, ok := a.Remote(helper.APIServiceNameToGroupVersion(name))
 	if !ok || r.broken != nil {
-		return nil
+		return nil //nolint:nilerr // nothing to ask: the condition of the APIService says what is wrong with it
 	}
 	what := r.known
 	err := a.fetchDiscovery(ctx, r, &what)
@@ -90,16 +90,16 @@ func (a *Aggregator) fetchDiscovery(ctx context.Context, r *Remote, what *known)
 	if what.etag != "" {
 		header.Set("If-None-Match", what.etag)
 	}
-	resp, data, err := a.document(ctx, r, "/apis", header)
+	got, err := a.document(ctx, r, "/apis", header)
 	switch {
 	case err != nil:
 		return err
-	case resp.StatusCode == http.StatusNotModified:
+	case got.status == http.StatusNotModified:
 		return nil
-	case resp.StatusCode == http.StatusOK && strings.Contains(resp.Header.Get("Content-Type"), "as=APIGroupDiscoveryList"):
-		return what.read(r.gv, data, resp.Header.Get("ETag"))
-	case resp.StatusCode == http.StatusServiceUnavailable:
-		return fmt.Errorf("%s answers with status %d", resp.Request.URL, resp.StatusCode)
+	case got.status == http.StatusOK && strings.Contains(got.header.Get("Content-Type"), "as=APIGroupDiscoveryList"):
+		return what.read(r.gv, got.data, got.header.Get("ETag"))
+	case got.status == http.StatusServiceUnavailable:
+		return got.unexpected()
 	}
 	return a.fetchPlain(ctx, r, what)
 }
@@ -137,15 +137,15 @@ func completeKinds(r *discoveryv2.APIResourceDiscovery) {
 
 // fetchPlain is for servers that know no aggregated discovery.
 func (a *Aggregator) fetchPlain(ctx context.Context, r *Remote, what *known) error {
-	resp, data, err := a.document(ctx, r, r.root(), http.Header{"Accept": {"application/json"}})
+	got, err := a.document(ctx, r, r.root(), http.Header{"Accept": {"application/json"}})
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers with status %d", resp.Request.URL, resp.StatusCode)
+	if got.status != http.StatusOK {
+		return got.unexpected()
 	}
 	var list metav1.APIResourceList
-	if err := json.Unmarshal(data, &list); err != nil {
+	if err := json.Unmarshal(got.data, &list); err != nil {
 		return fmt.Errorf("read a discovery document: %w", err)
 	}
 	what.version, what.etag = discoveryv2.APIVersionDiscovery{Version: r.gv.Version, Resources: aggregateResources(r.gv, list.APIResources)}, ""
@@ -184,21 +184,33 @@ func aggregateResources(gv schema.GroupVersion, list []metav1.APIResource) []dis
 	return slices.Clip(out)
 }
 
+// answer is what another server said, read to its end.
+type answer struct {
+	url    string
+	status int
+	header http.Header
+	data   []byte
+}
+
+func (a *answer) unexpected() error {
+	return fmt.Errorf("%s answers with status %d", a.url, a.status)
+}
+
 // document fetches what is small enough to be kept.
-func (a *Aggregator) document(ctx context.Context, r *Remote, path string, header http.Header) (*http.Response, []byte, error) {
+func (a *Aggregator) document(ctx context.Context, r *Remote, path string, header http.Header) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	resp, err := a.ask(ctx, r, path, header)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the answer of %s: %w", resp.Request.URL, err)
+		return nil, fmt.Errorf("read the answer of %s: %w", resp.Request.URL, err)
 	}
 	if len(data) > maxDocument {
-		return nil, nil, fmt.Errorf("the answer of %s is larger than %d bytes", resp.Request.URL, maxDocument)
+		return nil, fmt.Errorf("the answer of %s is larger than %d bytes", resp.Request.URL, maxDocument)
 	}
-	return resp, data, nil
+	return &answer{url: resp.Request.URL.String(), status: resp.StatusCode, header: resp.Header, data: data}, nil
 }

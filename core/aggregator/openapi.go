@@ -18,22 +18,22 @@ func (a *Aggregator) fetchSpec(ctx context.Context, r *Remote, what *known) erro
 	if what.specETag != "" {
 		header.Set("If-None-Match", what.specETag)
 	}
-	resp, data, err := a.document(ctx, r, "/openapi/v2", header)
+	got, err := a.document(ctx, r, "/openapi/v2", header)
 	switch {
 	case err != nil:
 		return err
-	case resp.StatusCode == http.StatusNotModified:
+	case got.status == http.StatusNotModified:
 		return nil
-	case resp.StatusCode != http.StatusOK:
+	case got.status != http.StatusOK:
 		what.spec, what.specETag = nil, ""
-		return fmt.Errorf("%s answers with status %d", resp.Request.URL, resp.StatusCode)
+		return got.unexpected()
 	}
-	etag := resp.Header.Get("ETag")
+	etag := got.header.Get("ETag")
 	if etag != "" && etag == what.specETag {
 		return nil
 	}
 	var s spec.Swagger
-	if err := json.Unmarshal(data, &s); err != nil {
+	if err := json.Unmarshal(got.data, &s); err != nil {
 		return fmt.Errorf("read an OpenAPI v2 document: %w", err)
 	}
 	what.spec, what.specETag = aggregator.FilterSpecByPathsWithoutSideEffects(&s, []string{r.root() + "/"}), etag
@@ -42,11 +42,11 @@ func (a *Aggregator) fetchSpec(ctx context.Context, r *Remote, what *known) erro
 
 // fetchIndex learns whether the server has an OpenAPI v3 document of the group version.
 func (a *Aggregator) fetchIndex(ctx context.Context, r *Remote, what *known) error {
-	resp, data, err := a.document(ctx, r, "/openapi/v3", http.Header{"Accept": {"application/json"}})
+	got, err := a.document(ctx, r, "/openapi/v3", http.Header{"Accept": {"application/json"}})
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode != http.StatusOK {
+	if got.status != http.StatusOK {
 		what.v3 = ""
 		return nil // servers before 1.24 have none
 	}
@@ -55,7 +55,7 @@ func (a *Aggregator) fetchIndex(ctx context.Context, r *Remote, what *known) err
 			URL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	if err := json.Unmarshal(data, &index); err != nil {
+	if err := json.Unmarshal(got.data, &index); err != nil {
 		return fmt.Errorf("read the index of OpenAPI v3: %w", err)
 	}
 	what.v3 = ""

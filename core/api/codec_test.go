@@ -15,11 +15,11 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-func rowOf(t testing.TB, c *Contract, group, name string) *Resource {
-	t.Helper()
+func rowOf(tb testing.TB, c *Contract, group, name string) *Resource {
+	tb.Helper()
 	r, ok := c.Resource(schema.GroupResource{Group: group, Resource: name})
 	if !ok {
-		t.Fatalf("no row %s in group %q", name, group)
+		tb.Fatalf("no row %s in group %q", name, group)
 	}
 	return r
 }

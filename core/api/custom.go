@@ -27,7 +27,7 @@ import (
 // Custom is the behaviour of a row whose kind is not built in. Its objects are
 // *unstructured.Unstructured in every form: the version that a request names
 // stands in for the internal one. core/customresource implements it.
-type Custom interface {
+type Custom interface { //nolint:interfacebloat // what a version looks like in OpenAPI is one question in three parts
 	// Codec of one version, whether it is served or not; nil where there is no such version.
 	Codec(version string) object.Codec
 	// Version is everything that a write or a Table needs of one version. It is

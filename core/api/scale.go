@@ -98,7 +98,7 @@ func (c *Contract) ApplyScale(r *Resource, version string, internal runtime.Obje
 		}
 		if scale.UID != "" && scale.UID != u.GetUID() {
 			return nil, apierrors.NewConflict(r.GroupResource, u.GetName(),
-				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, u.GetUID()))
+				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, u.GetUID())) //nolint:staticcheck // upstream's words
 		}
 		return own.Apply(u, scale)
 	}
@@ -116,7 +116,7 @@ func (c *Contract) ApplyScale(r *Resource, version string, internal runtime.Obje
 	}
 	if scale.UID != "" && scale.UID != s.meta.UID {
 		return nil, apierrors.NewConflict(r.GroupResource, s.meta.Name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, s.meta.UID))
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, s.meta.UID)) //nolint:staticcheck // upstream's words
 	}
 	entries, err := c.scaleFields(r, s.meta.ManagedFields).ToParent(scale.ManagedFields)
 	if err != nil {

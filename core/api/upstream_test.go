@@ -30,11 +30,11 @@ func upstreamFile(t *testing.T, path string) []byte {
 	return b
 }
 
-func newContract(t testing.TB) *Contract {
-	t.Helper()
+func newContract(tb testing.TB) *Contract {
+	tb.Helper()
 	c, err := New()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c
 }

@@ -261,8 +261,9 @@ func allocatesNodePorts(svc *core.Service) bool {
 		return true
 	case core.ServiceTypeLoadBalancer:
 		return svc.Spec.AllocateLoadBalancerNodePorts == nil || *svc.Spec.AllocateLoadBalancerNodePorts
+	default:
+		return false
 	}
-	return false
 }
 
 func usedNodePorts(svc *core.Service) []int32 {

@@ -512,7 +512,7 @@ func TestScaleIsOwned(t *testing.T) {
 	}
 	owners := map[string]bool{}
 	for _, e := range d.ManagedFields {
-		if strings.Contains(string(e.FieldsV1.Raw), "f:replicas") {
+		if strings.Contains(e.FieldsV1.GetRawString(), "f:replicas") {
 			owners[e.Manager+" "+e.APIVersion+" "+e.Subresource] = true
 		}
 	}

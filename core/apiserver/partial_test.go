@@ -40,7 +40,7 @@ func TestMetadataIsCutOutOfEveryKind(t *testing.T) {
 			m.SetName("a")
 			m.SetLabels(map[string]string{"quote": `"}]\`, "metadata": "}{"})
 			m.SetCreationTimestamp(metav1.NewTime(time.Unix(1700000000, 0)))
-			m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{}}`)}}})
+			m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`)}})
 			want, err := api.Partial(versioned)
 			if err != nil {
 				t.Fatal(err)

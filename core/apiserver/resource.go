@@ -59,7 +59,7 @@ func (s *Server) resource(w http.ResponseWriter, req *http.Request) {
 	for _, text := range s.warningsOf(c.res, info.APIVersion) {
 		warning.AddWarning(req.Context(), "", text)
 	}
-	if err := c.serve(); err != nil {
+	if err := c.serve(); err != nil { //nolint:contextcheck // the call carries its request, and so its context
 		s.fail(w, req, err)
 	}
 }

@@ -139,11 +139,11 @@ func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequ
 
 // complete ends the record of a request; what panicked goes on to do so.
 func (s *Server) complete(ctx context.Context, w *recorder, audited func(int), panicked any) {
-	switch {
-	case panicked == nil:
+	switch panicked {
+	case nil:
 		audited(w.status())
 		return
-	case panicked == http.ErrAbortHandler: //nolint:errorlint // a value of net/http's, not an error of anyone's
+	case http.ErrAbortHandler:
 		audited(w.status())
 	default:
 		audit.From(ctx).Panicked(panicked)

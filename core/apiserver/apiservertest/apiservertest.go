@@ -66,13 +66,13 @@ type Options struct {
 }
 
 // Start starts a server that lives as long as the test.
-func Start(t testing.TB, o Options) *Server {
-	t.Helper()
-	s, err := Run(t.Context(), t.TempDir(), o)
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
+	s, err := Run(tb.Context(), tb.TempDir(), o)
 	if err != nil {
-		t.Fatalf("start the server: %v", err)
+		tb.Fatalf("start the server: %v", err)
 	}
-	t.Cleanup(s.Stop)
+	tb.Cleanup(s.Stop)
 	return s
 }
 
@@ -161,16 +161,16 @@ func (s *Server) Config(name string, groups ...string) *rest.Config {
 }
 
 // Kubeconfig writes a kubeconfig for a user and returns its path.
-func (s *Server) Kubeconfig(t testing.TB, name string, groups ...string) string {
-	t.Helper()
+func (s *Server) Kubeconfig(tb testing.TB, name string, groups ...string) string {
+	tb.Helper()
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters["test"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.CA}
 	cfg.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: strings.Join(append([]string{name}, groups...), "|")}
 	cfg.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
 	cfg.CurrentContext = "test"
-	file := filepath.Join(t.TempDir(), "kubeconfig")
+	file := filepath.Join(tb.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
-		t.Fatalf("write the kubeconfig: %v", err)
+		tb.Fatalf("write the kubeconfig: %v", err)
 	}
 	return file
 }

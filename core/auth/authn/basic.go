@@ -145,7 +145,7 @@ func parseAccount(line string) (credentials, error) {
 	}
 	name := fields[1]
 	if name == "" || strings.ContainsRune(name, ':') || strings.HasPrefix(name, "system:") {
-		return credentials{}, fmt.Errorf("%q cannot be a user's name here: it must not be empty, contain a colon or begin with system:", name)
+		return credentials{}, fmt.Errorf("%q cannot be a user's name here: it must not be empty, contain a colon or begin with \"system:\"", name)
 	}
 	info := &user.DefaultInfo{Name: name, UID: fields[2]}
 	if len(fields) == 4 {

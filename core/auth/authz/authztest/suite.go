@@ -28,7 +28,7 @@ type Case struct {
 func Run(t *testing.T, a authz.Authorizer, cases ...Case) {
 	t.Helper()
 	t.Run("has a name", func(t *testing.T) {
-		if a.Name() == "" || a.Name() != a.Name() {
+		if name := a.Name(); name == "" || a.Name() != name {
 			t.Error("the name is empty or changes")
 		}
 	})

@@ -111,10 +111,11 @@ func (b *Bootstrap) Ready() <-chan struct{} { return b.ready }
 // Run brings the cluster up to date, and then keeps this apiserver's address in
 // the `kubernetes` Service until ctx ends, when it takes the address out again.
 func (b *Bootstrap) Run(ctx context.Context) error {
-	if err := b.persist(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	err := b.persist(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was stopped: what it did not get done is no failure
+	}
+	if err != nil {
 		return err
 	}
 	close(b.ready)

@@ -34,6 +34,14 @@ type Claim struct {
 	checkErr error
 }
 
+// Selector is what a workload selects; false where that cannot be said, or would
+// be everything: such a workload would adopt the whole namespace. Validation lets
+// none through, but an object may be older than the rule.
+func Selector(s *metav1.LabelSelector) (labels.Selector, bool) {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return selector, err == nil && !selector.Empty()
+}
+
 // ClaimAll returns those of the objects that belong to the owner, after adopting
 // and releasing. Objects that it was right about are returned also with an error.
 func ClaimAll[T metav1.Object](ctx context.Context, c *Claim, objects []T) ([]T, error) {

@@ -59,11 +59,11 @@ func New(objects ...runtime.Object) *Cluster {
 }
 
 // Env is what controllers are built with.
-func (c *Cluster) Env(t testing.TB) controllers.Env {
+func (c *Cluster) Env(tb testing.TB) controllers.Env {
 	return controllers.Env{
 		Client: c.Client, Reader: c.Client, Informers: c.Informers,
 		Recorder: func(string) record.EventRecorder { return c.Events },
-		Log:      slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log:      slog.New(slog.NewTextHandler(logWriter{tb}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Tracer:   trace.Discard(),
 	}
 }
@@ -81,19 +81,19 @@ type Runner interface {
 }
 
 // Start starts the informers and the controllers; both end with the test.
-func (c *Cluster) Start(t testing.TB, runners ...Runner) {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
+func (c *Cluster) Start(tb testing.TB, runners ...Runner) {
+	tb.Helper()
+	ctx, stop := context.WithCancel(tb.Context())
 	c.Informers.Start(ctx.Done())
 	var running sync.WaitGroup
 	for _, r := range runners {
 		running.Go(func() {
 			if err := r.Run(ctx); err != nil {
-				t.Errorf("a controller ended with an error: %v", err)
+				tb.Errorf("a controller ended with an error: %v", err)
 			}
 		})
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		stop()
 		running.Wait()
 		c.Informers.Shutdown()
@@ -101,8 +101,8 @@ func (c *Cluster) Start(t testing.TB, runners ...Runner) {
 }
 
 // Eventually fails the test unless ok becomes nil within 10 seconds.
-func Eventually(t testing.TB, ok func() error) {
-	t.Helper()
+func Eventually(tb testing.TB, ok func() error) {
+	tb.Helper()
 	deadline := time.After(10 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -113,7 +113,7 @@ func Eventually(t testing.TB, ok func() error) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("did not come about: %v", err)
+			tb.Fatalf("did not come about: %v", err)
 		case <-tick.C:
 		}
 	}
@@ -159,7 +159,7 @@ func (c *Cluster) onUpdate(action clienttesting.Action) (bool, runtime.Object, e
 	}
 	m, err := meta.Accessor(update.GetObject())
 	if err != nil {
-		return false, nil, nil
+		return true, nil, err
 	}
 	stored, err := c.Client.Tracker().Get(action.GetResource(), m.GetNamespace(), m.GetName())
 	if err != nil {

@@ -155,8 +155,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 		return
 	}
 	for _, set := range sets {
-		selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+		if selector, ok := controllers.Selector(set.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) {
 			c.loop.Add(cache.MetaObjectToName(set))
 		}
 	}
@@ -192,8 +191,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 		return nil
 	}
 	controllers.About(ctx, daemonSetKind.Kind, set)
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil || selector.Empty() {
+	selector, ok := controllers.Selector(set.Spec.Selector)
+	if !ok {
 		c.recorder.Event(set, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
 		return nil
 	}

@@ -110,8 +110,7 @@ func (c *Controller) queueAdopters(rs metav1.Object) {
 		return
 	}
 	for _, d := range all {
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(rs.GetLabels())) {
+		if selector, ok := controllers.Selector(d.Spec.Selector); ok && selector.Matches(labels.Set(rs.GetLabels())) {
 			c.loop.Add(cache.MetaObjectToName(d))
 		}
 	}

@@ -165,6 +165,7 @@ func (s *server) delete(m *metav1.PartialObjectMetadata, policy metav1.DeletionP
 		}
 	case metav1.DeletePropagationOrphan:
 		m.Finalizers = append(m.Finalizers, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationBackground: // nothing holds it back
 	}
 	s.store(m)
 }

@@ -167,8 +167,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 		return
 	}
 	for _, job := range jobs {
-		selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+		if selector, ok := controllers.Selector(job.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) {
 			c.loop.Add(cache.MetaObjectToName(job))
 		}
 	}

@@ -44,6 +44,7 @@ func ours(t corev1.Taint) bool {
 		}
 	case corev1.TaintEffectNoExecute:
 		return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
+	default: // somebody else's
 	}
 	return false
 }

@@ -251,7 +251,7 @@ func planIsCarriedOut(t *testing.T) {
 	}
 	controllertest.Eventually(t, func() error {
 		if _, err := service(t, w, "web"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Service is still there: %v", err)
+			return errors.Join(errors.New("the Service is still there"), err)
 		}
 		return nil
 	})

@@ -76,8 +76,9 @@ func phaseRank(pod *corev1.Pod) int {
 		return 1
 	case corev1.PodRunning:
 		return 2
+	default: // it does not run
+		return 0
 	}
-	return 0
 }
 
 func deletionCost(pod *corev1.Pod) int32 {

@@ -130,8 +130,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 		return
 	}
 	for _, rs := range sets {
-		selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+		if selector, ok := controllers.Selector(rs.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) {
 			c.loop.Add(cache.MetaObjectToName(rs))
 		}
 	}
@@ -150,9 +149,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	// Asked before the pods are read: an event that satisfies it in between
 	// belongs to pods that this reconcile then sees.
 	settled := c.expected.Satisfied(key)
-	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-	if err != nil || selector.Empty() {
-		return nil // validation lets none through; selecting everything would adopt the namespace
+	selector, ok := controllers.Selector(rs.Spec.Selector)
+	if !ok {
+		return nil
 	}
 	pods, err := controllers.Controlled[*corev1.Pod](c.pods, rs, true)
 	if err != nil {

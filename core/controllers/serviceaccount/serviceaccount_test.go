@@ -2,6 +2,7 @@ package serviceaccount
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestTokens(t *testing.T) {
 	gone := func(name string) func() error {
 		return func() error {
 			if _, err := c.Client.CoreV1().Secrets("a").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%s: %v", name, err)
+				return errors.Join(fmt.Errorf("secret %s is still there", name), err)
 			}
 			return nil
 		}

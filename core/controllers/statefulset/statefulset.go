@@ -116,8 +116,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 		return
 	}
 	for _, set := range sets {
-		selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) && ordinal(set, pod) >= 0 {
+		if selector, ok := controllers.Selector(set.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) && ordinal(set, pod) >= 0 {
 			c.loop.Add(cache.MetaObjectToName(set))
 		}
 	}
@@ -135,9 +134,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 		return controllers.ErrStale
 	}
 	controllers.About(ctx, setKind.Kind, set)
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil || selector.Empty() {
-		return nil // validation lets none through
+	selector, ok := controllers.Selector(set.Spec.Selector)
+	if !ok {
+		return nil
 	}
 	fresh := func(ctx context.Context) (metav1.Object, error) {
 		return c.client.AppsV1().StatefulSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})

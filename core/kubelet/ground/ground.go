@@ -142,6 +142,7 @@ func qosDir(q corev1.PodQOSClass) string {
 		return "burstable"
 	case corev1.PodQOSBestEffort:
 		return "besteffort"
+	case corev1.PodQOSGuaranteed: // at the top
 	}
 	return ""
 }

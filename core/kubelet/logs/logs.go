@@ -320,7 +320,7 @@ func nudge(ch chan struct{}) {
 
 // drain copies what is there.
 func (c *copier) drain(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		b, err := c.r.ReadSlice('\n')
 		if len(c.part)+len(b) <= maxLine {
 			c.part = append(c.part, b...)
@@ -337,10 +337,8 @@ func (c *copier) drain(ctx context.Context) error {
 		default:
 			return fmt.Errorf("read log %s: %w", c.path, err)
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
 	}
+	return nil
 }
 
 // rotated tells whether another file has the log's name now.

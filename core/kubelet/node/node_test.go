@@ -129,7 +129,7 @@ func TestANodeThatWasThereKeepsWhatOthersSet(t *testing.T) {
 	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", Labels: map[string]string{"theirs": "yes", "mine": "old"}}}
 	old.Spec = corev1.NodeSpec{PodCIDR: "10.1.0.0/24", Unschedulable: true}
 	old.Status.Conditions = []corev1.NodeCondition{{Type: "TheirCondition", Status: corev1.ConditionTrue}}
-	client := fake.NewSimpleClientset(old) //nolint:staticcheck // as above
+	client := fake.NewSimpleClientset(old)
 	r := registrar(t, client, &machine{facts: node.Facts{Info: corev1.NodeSystemInfo{OperatingSystem: "linux"}}})
 	if err := r.Register(t.Context()); err != nil {
 		t.Fatal(err)

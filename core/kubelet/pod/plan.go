@@ -17,6 +17,7 @@ func (m *Machine) plan() {
 		m.do(Admit{})
 	case Syncing:
 		m.sync()
+	default: // its time is over: see below, in the order of the stages
 	}
 	if m.stage == Terminating {
 		m.terminate()
@@ -189,6 +190,7 @@ func (m *Machine) initialized(sb *Sandbox) bool {
 			if !past && s.begun != sb.ID {
 				return false
 			}
+		case Regular, Ephemeral: // they come after
 		}
 	}
 	return true

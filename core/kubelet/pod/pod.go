@@ -192,11 +192,12 @@ func HostNetwork(p *corev1.Pod) bool { return p.Spec.HostNetwork }
 // ShouldRestart tells whether a container that exited with code is to run again,
 // by its own rules, its own policy, or its pod's.
 func ShouldRestart(c *corev1.Container, kind Kind, policy corev1.RestartPolicy, code int32) bool {
-	switch {
-	case kind == Ephemeral:
+	switch kind {
+	case Ephemeral:
 		return false
-	case kind == Sidecar:
+	case Sidecar:
 		return true
+	case Regular, Init: // as follows
 	}
 	if c.RestartPolicy != nil {
 		for i := range c.RestartPolicyRules {

@@ -57,7 +57,7 @@ func (h *handler) execProbe(ctx context.Context, c Check) (Result, error) {
 	out := clip(string(stdout) + string(stderr))
 	switch {
 	case ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded:
-		return Result{Output: fmt.Sprintf("command timed out: %q timed out after %ds", strings.Join(c.Probe.Exec.Command, " "), limit)}, nil
+		return Result{Output: fmt.Sprintf("command timed out: %q timed out after %ds", strings.Join(c.Probe.Exec.Command, " "), limit)}, nil //nolint:nilerr // time that has run out is a result: the probe failed
 	case err != nil:
 		return Result{}, err
 	}

@@ -48,8 +48,9 @@ func (k *Keyring) AddSecret(s *corev1.Secret) error {
 			return fmt.Errorf("read %s of secret %s/%s: %w", corev1.DockerConfigKey, s.Namespace, s.Name, err)
 		}
 		return k.add(entries)
+	default:
+		return fmt.Errorf("secret %s/%s has type %q: an image pull secret is of type %s", s.Namespace, s.Name, s.Type, corev1.SecretTypeDockerConfigJson)
 	}
-	return fmt.Errorf("secret %s/%s has type %q: an image pull secret is of type %s", s.Namespace, s.Name, s.Type, corev1.SecretTypeDockerConfigJson)
 }
 
 func (k *Keyring) add(entries map[string]dockerEntry) error {

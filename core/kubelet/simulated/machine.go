@@ -49,7 +49,7 @@ func NewGround(cfg GroundConfig) *Ground {
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: cfg.Address}, {Type: corev1.NodeHostName, Address: cfg.Name}},
 		Info: corev1.NodeSystemInfo{
 			MachineID: cfg.Name, SystemUUID: cfg.Name, BootID: cfg.Name, KernelVersion: "simulated", OSImage: "simulated",
-			KubeletVersion: cfg.Version, KubeProxyVersion: "", OperatingSystem: "linux", Architecture: runtime.GOARCH,
+			KubeletVersion: cfg.Version, OperatingSystem: "linux", Architecture: runtime.GOARCH,
 		},
 	}}
 }

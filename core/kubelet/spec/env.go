@@ -198,10 +198,7 @@ func (r *EnvRequest) fileKey(ref *corev1.FileKeySelector) (string, bool, error) 
 }
 
 func (r *EnvRequest) field(p string) (string, error) {
-	var ips []string
-	for _, ip := range r.Cluster.HostIPs {
-		ips = append(ips, ip)
-	}
+	ips := r.Cluster.HostIPs
 	first := func(list []string) string {
 		if len(list) == 0 {
 			return ""

@@ -304,6 +304,7 @@ func oomScore(p *corev1.Pod, c *corev1.Container, nodeMemory int64) int64 {
 		return guaranteed
 	case corev1.PodQOSBestEffort:
 		return bestEffort
+	case corev1.PodQOSBurstable: // between the two, by what it asks for
 	}
 	if nodeMemory <= 0 {
 		return bestEffort - 1

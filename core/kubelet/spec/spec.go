@@ -114,8 +114,9 @@ func protocol(p corev1.Protocol) cri.Protocol {
 		return cri.Protocol_UDP
 	case corev1.ProtocolSCTP:
 		return cri.Protocol_SCTP
+	default: // an empty one is TCP
+		return cri.Protocol_TCP
 	}
-	return cri.Protocol_TCP
 }
 
 // ContainerRequest is what a container's configuration is made of.

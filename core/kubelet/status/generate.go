@@ -314,6 +314,7 @@ func phase(v pod.View, st *corev1.PodStatus, ended bool) corev1.PodPhase {
 			default:
 				waiting++
 			}
+		case pod.Ephemeral: // no part of the verdict
 		}
 	}
 	switch {
@@ -402,8 +403,9 @@ func owned(t corev1.PodConditionType) bool {
 	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
 		corev1.PodResizePending, corev1.PodResizeInProgress:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func find(list []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
@@ -445,6 +447,7 @@ func initialized(v pod.View, st *corev1.PodStatus) corev1.PodCondition {
 			if cv.Current != nil && cv.Current.State != pod.Created {
 				return c
 			}
+		case pod.Ephemeral: // it comes when somebody looks in, and tells nothing
 		}
 	}
 	if len(incomplete) > 0 {
@@ -463,6 +466,7 @@ func containersReady(v pod.View, st *corev1.PodStatus) corev1.PodCondition {
 	case corev1.PodSucceeded:
 		c.Reason = "PodCompleted"
 		return c
+	default: // its containers tell
 	}
 	var unready []string
 	for i := range v.Containers {

@@ -56,12 +56,12 @@ func (*emptyDir) Supports(v *corev1.Volume) bool { return v.EmptyDir != nil }
 
 func (*emptyDir) Mount(_ context.Context, r Request) (Mounted, error) {
 	e := r.Volume.EmptyDir
-	switch {
-	case e.Medium == corev1.StorageMediumMemory:
+	switch e.Medium {
+	case corev1.StorageMediumMemory:
 		if err := mountTmpfs(r.Dir, memorySize(r.Pod, e)); err != nil {
 			return Mounted{}, err
 		}
-	case e.Medium == corev1.StorageMediumDefault:
+	case corev1.StorageMediumDefault:
 	default:
 		if err := mountHugePages(r.Dir, e); err != nil {
 			return Mounted{}, err

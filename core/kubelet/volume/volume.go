@@ -415,6 +415,7 @@ func propagation(vm *corev1.VolumeMount) cri.MountPropagation {
 			return cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
 		case corev1.MountPropagationBidirectional:
 			return cri.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		case corev1.MountPropagationNone:
 		}
 	}
 	return cri.MountPropagation_PROPAGATION_PRIVATE

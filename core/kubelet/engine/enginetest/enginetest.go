@@ -5,6 +5,7 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -167,7 +168,7 @@ func (s *scene) says(path, word string) string {
 	s.t.Helper()
 	for {
 		text, err := s.o.Read(path)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			s.must(err, "read log")
 		}
 		if strings.Contains(text, word) {

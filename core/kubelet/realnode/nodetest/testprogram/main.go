@@ -19,7 +19,7 @@ import (
 const usage = `testprogram serve ADDRESS | fetch URL | echo WORD... | fail CODE | cat | env NAME | sleep DURATION | stubborn | memory MiB | sh SCRIPT | stat FILE | write FILE WORD...`
 
 func main() {
-	if err := run(context.Background(), os.Args[1:]); err != nil { //nolint:forbidigo // this is a main
+	if err := run(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

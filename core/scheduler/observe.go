@@ -18,19 +18,18 @@ import (
 
 // observation records one cycle as spans. Where nobody records it does nothing.
 type observation struct {
-	ctx    context.Context
 	tracer oteltrace.Tracer
 	span   oteltrace.Span
 }
 
-func (s *Scheduler) observe(ctx context.Context, it *queue.Item) *observation {
+func (s *Scheduler) observe(ctx context.Context, it *queue.Item) (context.Context, *observation) {
 	p := it.Info.Pod
 	ctx, span := s.cfg.Tracer.Start(ctx, "schedule", trace.Object("Pod", p.Namespace, p.Name, p.UID),
 		oteltrace.WithAttributes(attribute.Int("wasmplane.scheduling.attempt", it.Attempts)))
 	if owner := metav1.GetControllerOf(p); owner != nil && span.IsRecording() {
 		span.SetAttributes(trace.OwnerUIDKey.String(string(owner.UID)))
 	}
-	return &observation{ctx: ctx, tracer: s.cfg.Tracer, span: span}
+	return ctx, &observation{tracer: s.cfg.Tracer, span: span}
 }
 
 func (o *observation) begin(ctx context.Context, part string) (context.Context, func(*Decision)) {
@@ -75,10 +74,10 @@ func (d *Decision) nodesLeftOut() string {
 	}
 	slices.Sort(names)
 	for i, name := range names {
-		switch {
-		case i == 0:
+		switch i {
+		case 0:
 			text += "; left out: "
-		case i == shown:
+		case shown:
 			return text + fmt.Sprintf(" and %d more", len(names)-shown)
 		default:
 			text += "; "

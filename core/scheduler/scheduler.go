@@ -177,10 +177,10 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
 		s.gate(ctx, prof, it, st)
 		return
 	}
-	o := s.observe(ctx, it)
+	traced, o := s.observe(ctx, it)
 	snap := s.cache.Snapshot()
 	with := promises{s.nominated.of(pod.UID), s.nominated.ahead(pod)}
-	d := prof.decide(o.ctx, it.Info, snap, with, s.start, s.cfg.Workers, o)
+	d := prof.decide(traced, it.Info, snap, with, s.start, s.cfg.Workers, o)
 	if d.Total > 0 {
 		s.start = (s.start + d.Evaluated) % d.Total
 	}
@@ -195,14 +195,14 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
 		o.finish(d)
 		return
 	}
-	if st := prof.reserve(o.ctx, d, it.Info); !st.IsSuccess() {
+	if st := prof.reserve(traced, d, it.Info); !st.IsSuccess() {
 		s.undo(ctx, prof, it, d, st)
 		o.finish(d)
 		return
 	}
 	s.nominated.drop(pod.UID)
 	s.bindings.Go(func() {
-		s.bind(ctx, prof, it, d, o)
+		s.bind(traced, prof, it, d, o)
 		o.finish(d)
 	})
 	if len(prof.permits) == 0 {
@@ -259,15 +259,15 @@ func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo
 // bind carries a decision out. Waiting for permission ends when the scheduler
 // stops; a binding that has begun is finished.
 func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) {
-	_, end := o.begin(o.ctx, "bind")
+	_, end := o.begin(ctx, "bind")
 	st := s.permit(ctx, prof, it, d)
 	if st.IsSuccess() {
-		st = s.bindNow(ctx, prof, it, d, o)
+		st = s.bindNow(ctx, prof, it, d)
 	}
 	end(d)
 	if !st.IsSuccess() {
 		for i := len(prof.reserves) - 1; i >= 0; i-- {
-			prof.reserves[i].Unreserve(context.WithoutCancel(o.ctx), d.State, it.Info, d.Node)
+			prof.reserves[i].Unreserve(context.WithoutCancel(ctx), d.State, it.Info, d.Node)
 		}
 		s.undo(ctx, prof, it, d, st)
 		return
@@ -277,14 +277,14 @@ func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *
 		fmt.Sprintf("Successfully assigned %s/%s to %s", it.Info.Pod.Namespace, it.Info.Pod.Name, d.Node))
 }
 
-func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) *framework.Status {
+func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, d *Decision) *framework.Status {
 	select {
 	case s.binding <- struct{}{}:
 		defer func() { <-s.binding }()
 	case <-ctx.Done():
 		return framework.AsStatus(ctx.Err())
 	}
-	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(o.ctx), 30*time.Second)
+	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if st := prof.prepare(bindCtx, d, it.Info); !st.IsSuccess() {
 		return st

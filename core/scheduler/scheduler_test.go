@@ -3,7 +3,6 @@ package scheduler_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -48,7 +47,7 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 	})
 	inf := informers.NewSharedInformerFactory(client, 0)
 	s, err := scheduler.New(scheduler.Config{
-		Client: client, Informers: inf, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler),
 		Profiles: []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: append(native.Default(inf), extra...)}},
 	})
 	if err != nil {

@@ -76,8 +76,9 @@ func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
 	case corev1.TolerationOpEqual, "":
 		// A key is what Equal compares under; without one only Exists tolerates.
 		return t.Key != "" && t.Value == taint.Value
+	default: // Lt and Gt are behind a feature gate that is off: validation lets none through
+		return false
 	}
-	return false
 }
 
 // Taints refuses nodes with taints that the pod does not tolerate, and prefers

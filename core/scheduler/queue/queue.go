@@ -309,6 +309,7 @@ func (q *Queue) Len() (ready, backoff, unschedulable int) {
 			backoff++
 		case stuck:
 			unschedulable++
+		case trying: // it is in no queue now
 		}
 	}
 	return ready, backoff, unschedulable

@@ -247,37 +247,38 @@ func (s *Store) failure(ctx context.Context, err error, verb, what string) error
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s %s: %w", verb, what, context.Cause(ctx))
 	}
-	class, hint := classify(err)
+	hint, class := classify(err)
 	if class == nil {
 		return fmt.Errorf("%s %s in %s: %w", verb, what, s.where, err)
 	}
 	return fmt.Errorf("%s %s in %s: %w: %s%s", verb, what, s.where, class, plain(err), hint)
 }
 
-func classify(err error) (class error, hint string) {
+func classify(err error) (hint string, class error) {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
-		return store.ErrCompacted, ""
+		return "", store.ErrCompacted
 	case errors.Is(err, rpctypes.ErrFutureRev):
-		return store.ErrFuture, ""
+		return "", store.ErrFuture
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return store.ErrFull, "; delete objects or raise the quota, then start the store again (an external etcd: defragment it and disarm the alarm)"
+		return "; delete objects or raise the quota, then start the store again (an external etcd: defragment it and disarm the alarm)", store.ErrFull
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		return store.ErrTooLarge, ""
+		return "", store.ErrTooLarge
 	case errors.Is(err, rpctypes.ErrTooManyRequests):
-		return store.ErrUnavailable, "; etcd falls behind with applying writes"
+		return "; etcd falls behind with applying writes", store.ErrUnavailable
 	case strings.HasSuffix(plain(err), "raft: stopped"): // the embedded server, after Close
-		return store.ErrUnavailable, ""
+		return "", store.ErrUnavailable
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, clientv3.ErrNoAvailableEndpoints), errors.Is(err, context.Canceled):
-		return store.ErrUnavailable, ""
+		return "", store.ErrUnavailable
 	}
 	switch code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.DataLoss:
-		return store.ErrUnavailable, ""
+		return "", store.ErrUnavailable
 	case codes.ResourceExhausted:
-		return store.ErrTooLarge, "" // gRPC's own bound on a message
+		return "", store.ErrTooLarge // gRPC's own bound on a message
+	default:
+		return "", nil
 	}
-	return nil, ""
 }
 
 func code(err error) codes.Code {

@@ -19,7 +19,8 @@ import (
 type watcher struct {
 	store   *Store
 	lean    bool            // events without Prev
-	stream  context.Context // names the watch's own gRPC stream; see Watch
+	stream  metadata.MD     // names the watch's own gRPC stream; see watch
+	ended   <-chan struct{} // closed when whoever watches ends it
 	batches chan store.Batch
 
 	mu  sync.Mutex
@@ -43,20 +44,20 @@ func (s *Store) watch(ctx context.Context, prefix string, from int64, lean bool)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
 	}
-	w := &watcher{store: s, lean: lean, batches: make(chan store.Batch, 16)}
 	// etcd's client puts watches with equal metadata on one stream, where a
 	// request for progress waits for the slowest of them. Each of ours has its own.
 	// hasleader makes the server end the stream rather than keep silent when it is cut off from its peers.
 	ctx, cancel := context.WithCancel(ctx)
-	w.stream = metadata.NewOutgoingContext(ctx, metadata.Pairs(
+	stream := metadata.Pairs(
 		rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader,
-		"wasmplane-watch", strconv.FormatInt(s.watches.n.Add(1), 10)))
+		"wasmplane-watch", strconv.FormatInt(s.watches.n.Add(1), 10))
+	w := &watcher{store: s, lean: lean, stream: stream, ended: ctx.Done(), batches: make(chan store.Batch, 16)}
 	// No WithFragment: etcd then never splits a revision over two responses.
 	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from + 1), clientv3.WithProgressNotify()}
 	if !lean {
 		opts = append(opts, clientv3.WithPrevKV())
 	}
-	responses := s.client.Watcher.Watch(w.stream, prefix, opts...)
+	responses := s.client.Watcher.Watch(metadata.NewOutgoingContext(ctx, stream), prefix, opts...)
 	go func() {
 		defer cancel()
 		defer close(w.batches)
@@ -124,13 +125,12 @@ func (w *watcher) Batches() <-chan store.Batch { return w.batches }
 
 // Progress implements store.Watcher.
 func (w *watcher) Progress(ctx context.Context) error {
-	if err := w.stream.Err(); err != nil {
-		return fmt.Errorf("ask for the progress of a watch that has ended: %w", err)
+	select {
+	case <-w.ended:
+		return fmt.Errorf("ask for the progress of a watch that has ended: %w", context.Canceled)
+	default:
 	}
-	if md, ok := metadata.FromOutgoingContext(w.stream); ok {
-		ctx = metadata.NewOutgoingContext(ctx, md)
-	}
-	if err := w.store.client.Watcher.RequestProgress(ctx); err != nil {
+	if err := w.store.client.Watcher.RequestProgress(metadata.NewOutgoingContext(ctx, w.stream)); err != nil {
 		return w.store.failure(ctx, err, "ask for", "the progress of a watch")
 	}
 	return nil

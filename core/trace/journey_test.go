@@ -29,7 +29,7 @@ func (r *recorder) span(parent, component, name string, from, to float64, attrs 
 		Attrs: map[string]string{string(trace.ComponentKey): component},
 	}
 	for _, a := range attrs {
-		s.Attrs[string(a.Key)] = a.Value.Emit()
+		s.Attrs[string(a.Key)] = a.Value.String()
 	}
 	if s.Attrs["error"] != "" {
 		s.Error = s.Attrs["error"]

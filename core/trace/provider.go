@@ -138,9 +138,9 @@ func (q *queue) run(ctx context.Context) {
 			batch = q.deliver(ctx, q.drain(batch))
 			close(answer)
 		case stopping := <-q.stop:
-			left := q.deliver(stopping, q.drain(batch))
+			left := q.deliver(stopping, q.drain(batch)) //nolint:contextcheck // whoever stops it says how long the last batch may take
 			q.lost.Add(int64(len(left)))
-			q.result = q.exporter.Shutdown(stopping)
+			q.result = q.exporter.Shutdown(stopping) //nolint:contextcheck // as above
 			return
 		}
 		if batch = q.deliver(ctx, batch); len(batch) == 0 {

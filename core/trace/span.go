@@ -83,7 +83,7 @@ func fromSDK(s sdktrace.ReadOnlySpan) Span {
 	if out.Get(ComponentKey) == "" {
 		for _, kv := range s.Resource().Attributes() {
 			if kv.Key == serviceName {
-				out.Attrs[string(ComponentKey)] = kv.Value.Emit()
+				out.Attrs[string(ComponentKey)] = kv.Value.String()
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func sdkAttrs(kvs []attribute.KeyValue) map[string]string {
 	m := make(map[string]string, len(kvs)+1)
 	for _, kv := range kvs {
 		if len(m) < maxAttrs {
-			m[string(kv.Key)] = cut(kv.Value.Emit())
+			m[string(kv.Key)] = cut(kv.Value.String())
 		}
 	}
 	return m

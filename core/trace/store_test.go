@@ -27,20 +27,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newStore(t testing.TB, cfg trace.StoreConfig) *trace.Store {
-	t.Helper()
+func newStore(tb testing.TB, cfg trace.StoreConfig) *trace.Store {
+	tb.Helper()
 	s, err := trace.NewStore(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
-func journey(t testing.TB, s *trace.Store, q trace.Query) *trace.Journey {
-	t.Helper()
+func journey(tb testing.TB, s *trace.Store, q trace.Query) *trace.Journey {
+	tb.Helper()
 	j, err := s.Journey(q)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return j
 }

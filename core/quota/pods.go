@@ -151,8 +151,9 @@ func wanted(n corev1.ResourceName) bool {
 	switch n {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func limitedInTime(p *corev1.Pod) bool {
@@ -185,8 +186,9 @@ func podScope(s corev1.ScopedResourceSelectorRequirement, o runtime.Object) (boo
 			set[string(corev1.ResourceQuotaScopePriorityClass)] = p.Spec.PriorityClassName
 		}
 		return selector.Matches(set), nil
+	default: // a scope of other objects
+		return false, nil
 	}
-	return false, nil
 }
 
 // BestEffort is a quality of service: the pod asks for nothing.

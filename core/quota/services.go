@@ -56,8 +56,9 @@ func nodePorts(s *corev1.Service) int {
 			}
 		}
 		return n
+	default:
+		return 0
 	}
-	return 0
 }
 
 func loadBalancers(s *corev1.Service) int {

@@ -237,8 +237,8 @@ func TestAdmissionOnCreate(t *testing.T) {
 		t.Errorf("validators saw %+v", judged)
 	}
 	for _, e := range pod.ManagedFields {
-		if strings.Contains(string(e.FieldsV1.Raw), "f:by") {
-			t.Errorf("%s owns what the plugin set: %s", e.Manager, e.FieldsV1.Raw)
+		if strings.Contains(e.FieldsV1.GetRawString(), "f:by") {
+			t.Errorf("%s owns what the plugin set: %s", e.Manager, e.FieldsV1.GetRawString())
 		}
 	}
 	w.plugins.validate = func(r *admission.Request) error { return admission.Forbidden(r, errors.New("not today")) }

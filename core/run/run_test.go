@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -94,7 +93,7 @@ func TestTwoProcessesNeverWorkAtOnce(t *testing.T) {
 	client := fake.NewClientset()
 	election := func(id string) Election {
 		return Election{
-			Client: client, Namespace: "kube-system", Name: "test", Identity: id, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Client: client, Namespace: "kube-system", Name: "test", Identity: id, Logger: slog.New(slog.DiscardHandler),
 			LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
 		}
 	}

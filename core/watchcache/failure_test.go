@@ -179,7 +179,7 @@ func TestStoreThatWentBackInTimeIsLoadedAnew(t *testing.T) {
 // An etcd outside this process stops and starts again; the cache carries on
 // where it was, and says meanwhile that the store cannot be reached.
 func TestExternalStoreRestarts(t *testing.T) {
-	dir, err := os.MkdirTemp("", "wp") // short, for the socket
+	dir, err := os.MkdirTemp("", "wp") //nolint:usetesting // the path of a socket has 107 bytes at most
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,18 +62,18 @@ type world struct {
 	revs  map[string]int64
 }
 
-func newWorld(t testing.TB) *world {
-	t.Helper()
-	srv, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: filepath.Join(t.TempDir(), "etcd"), NoFsync: true})
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	srv, err := etcd.Start(tb.Context(), etcd.ServerConfig{Dir: filepath.Join(tb.TempDir(), "etcd"), NoFsync: true})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := srv.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
-	return &world{t: t, store: srv.Store(), revs: map[string]int64{}}
+	return &world{t: tb, store: srv.Store(), revs: map[string]int64{}}
 }
 
 func (w *world) ctx() context.Context {
@@ -202,10 +202,10 @@ func names(l watchcache.List) string {
 	return strings.Join(got, " ")
 }
 
-func wantText(t testing.TB, got, want string) {
-	t.Helper()
+func wantText(tb testing.TB, got, want string) {
+	tb.Helper()
 	if got != want {
-		t.Fatalf("got  %s\nwant %s", got, want)
+		tb.Fatalf("got  %s\nwant %s", got, want)
 	}
 }
 

@@ -167,6 +167,7 @@ func schemaOf(t reflect.Type, path string) apiextensionsv1.JSONSchemaProps {
 				s.Properties[name] = schemaOf(t.Field(i).Type, path+"."+name)
 			}
 		}
+	default: // no entry has such a field; a schema without a type lets everything through
 	}
 	return s
 }

@@ -169,12 +169,13 @@ func (d *Decision) understand(c *point.Call, kind string, document map[string]an
 			d.Plan = map[string]any{}
 		}
 		return err
+	default: // shown as it is
+		d.Decision = Answered
+		if d.Answer == nil {
+			d.Decision = NoOpinion
+		}
+		return nil
 	}
-	d.Decision = Answered
-	if d.Answer == nil {
-		d.Decision = NoOpinion
-	}
-	return nil
 }
 
 func (d *Decision) admission(c *point.Call, kind string, document map[string]any) error {

@@ -85,13 +85,13 @@ func Inspect(ctx context.Context, cfg Config) (*About, error) {
 	}
 	if a.ABI, err = foreign.Recognise(wasm, &cfg.Entry); err != nil {
 		a.Problem = err.Error()
-		return a, nil
+		return a, nil //nolint:nilerr // what is wrong with a module is part of what there is to tell
 	}
 	start := time.Now()
 	p, err := Open(ctx, cfg)
 	if err != nil {
 		a.Problem = err.Error()
-		return a, nil
+		return a, nil //nolint:nilerr // as above
 	}
 	a.StartUp = time.Since(start)
 	a.describe(p.Manifest(), &cfg.Entry)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
@@ -162,8 +163,8 @@ func (p *Plugin) recordsOf(ctx context.Context, e *auditv1.Event) (out []Record,
 	if e.Verb == "patch" { // the request holds the patch only
 		raw = e.ResponseObject
 	}
-	var tree map[string]any
-	if raw == nil || json.Unmarshal(raw.Raw, &tree) != nil || tree["kind"] == nil {
+	tree := treeOf(raw)
+	if tree["kind"] == nil {
 		return out, false, nil
 	}
 	for _, pt := range []abi.Point{abi.AdmissionMutate, abi.AdmissionValidate} {
@@ -175,6 +176,14 @@ func (p *Plugin) recordsOf(ctx context.Context, e *auditv1.Event) (out []Record,
 		}
 	}
 	return out, true, nil
+}
+
+// treeOf is nil where an event holds no object, or one that was cut off.
+func treeOf(raw *runtime.Unknown) (tree map[string]any) {
+	if raw == nil || json.Unmarshal(raw.Raw, &tree) != nil {
+		return nil
+	}
+	return tree
 }
 
 func aboutOf(e *auditv1.Event) string {

@@ -131,14 +131,14 @@ func BenchmarkAThousandReloads(b *testing.B) {
 }
 
 // reloadUnderLoad reloads a plugin again and again while it is asked without a pause.
-func reloadUnderLoad(t testing.TB, warm, more int) {
-	t.Helper()
-	dir := t.TempDir()
+func reloadUnderLoad(tb testing.TB, warm, more int) {
+	tb.Helper()
+	dir := tb.TempDir()
 	path := filepath.Join(dir, "tiny.wasm")
-	replaceFile(t, path, tiny(t, "version 0", ""))
-	l := tinyLoader(t, dir)
-	if err := l.Load(t.Context()); err != nil {
-		t.Fatal(err)
+	replaceFile(tb, path, tiny(tb, "version 0", ""))
+	l := tinyLoader(tb, dir)
+	if err := l.Load(tb.Context()); err != nil {
+		tb.Fatal(err)
 	}
 	p := l.AdmissionPlugins()[0]
 	var stop atomic.Bool
@@ -147,8 +147,8 @@ func reloadUnderLoad(t testing.TB, warm, more int) {
 	for range 3 {
 		wg.Go(func() {
 			for !stop.Load() {
-				if err := validate(t, p); err == nil || !strings.Contains(err.Error(), `denied the request: version `) {
-					t.Errorf("a call in the middle of a reload: %v", err)
+				if err := validate(tb, p); err == nil || !strings.Contains(err.Error(), `denied the request: version `) {
+					tb.Errorf("a call in the middle of a reload: %v", err)
 					return
 				}
 				calls.Add(1)
@@ -156,36 +156,36 @@ func reloadUnderLoad(t testing.TB, warm, more int) {
 		})
 	}
 	reload := func(n int) {
-		replaceFile(t, path, tiny(t, "version "+strconv.Itoa(n), ""))
-		if err := l.Apply(t.Context(), loader.File, entries(t, `
+		replaceFile(tb, path, tiny(tb, "version "+strconv.Itoa(n), ""))
+		if err := l.Apply(tb.Context(), loader.File, entries(tb, `
 plugins:
   - {name: tiny, source: "file:tiny.wasm", points: [admission.validate], limits: {fuel: `+strconv.Itoa(1000000+n)+`}}
 `)); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	}
 	for n := range warm {
 		reload(n)
 	}
-	before, fds := resident(t), descriptors(t)
+	before, fds := resident(tb), descriptors(tb)
 	for n := range more {
 		reload(warm + n)
 	}
 	stop.Store(true)
 	wg.Wait()
-	after := resident(t)
-	t.Logf("%d calls beside %d reloads; resident %d -> %d KiB, descriptors %d -> %d", calls.Load(), warm+more, before>>10, after>>10, fds, descriptors(t))
+	after := resident(tb)
+	tb.Logf("%d calls beside %d reloads; resident %d -> %d KiB, descriptors %d -> %d", calls.Load(), warm+more, before>>10, after>>10, fds, descriptors(tb))
 	if after > before+24<<20 {
-		t.Errorf("resident memory grew from %d to %d KiB", before>>10, after>>10)
+		tb.Errorf("resident memory grew from %d to %d KiB", before>>10, after>>10)
 	}
-	if n := descriptors(t); n > fds+2 {
-		t.Errorf("open descriptors grew from %d to %d", fds, n)
+	if n := descriptors(tb); n > fds+2 {
+		tb.Errorf("open descriptors grew from %d to %d", fds, n)
 	}
-	if err := validate(t, p); err == nil || !strings.Contains(err.Error(), "version "+strconv.Itoa(warm+more-1)) {
-		t.Errorf("the last version does not answer: %v", err)
+	if err := validate(tb, p); err == nil || !strings.Contains(err.Error(), "version "+strconv.Itoa(warm+more-1)) {
+		tb.Errorf("the last version does not answer: %v", err)
 	}
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
+	if err := l.Close(tb.Context()); err != nil {
+		tb.Error(err)
 	}
 }
 

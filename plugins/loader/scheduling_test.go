@@ -21,7 +21,7 @@ func scheduling(t *testing.T, point, answer string, more ...string) schedulingPl
 }
 
 // schedulingPlugin is everything that an adapter can be asked.
-type schedulingPlugin interface {
+type schedulingPlugin interface { //nolint:interfacebloat // the union of the points, which are interfaces of one or two methods each
 	framework.Selective
 	framework.Hints
 	framework.PreEnqueue

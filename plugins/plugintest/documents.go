@@ -58,6 +58,7 @@ func usualDocument(p abi.Point) (kind string, doc map[string]any) {
 		}
 	case abi.NodeAdmission:
 		return "Pod", map[string]any{"pod": samplePod(), "node": sampleNode()}
+	default: // all points of scheduling
 	}
 	amounts := map[string]any{"milliCPU": int64(4000), "memory": int64(8 << 30), "ephemeralStorage": int64(1 << 30), "pods": int64(110)}
 	return "Pod", map[string]any{

@@ -24,9 +24,10 @@ import (
 
 // What cosign calls its parts.
 const (
-	payloadMedia  types.MediaType = "application/vnd.dev.cosign.simplesigning.v1+json"
-	artifactMedia                 = "application/vnd.dev.cosign.artifact.sig.v1+json"
-	signatureNote                 = "dev.cosignproject.cosign/signature"
+	payloadMedia types.MediaType = "application/vnd.dev.cosign.simplesigning.v1+json"
+
+	artifactMedia = "application/vnd.dev.cosign.artifact.sig.v1+json"
+	signatureNote = "dev.cosignproject.cosign/signature"
 )
 
 // payloadLimit bounds one payload.

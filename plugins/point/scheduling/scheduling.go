@@ -217,8 +217,9 @@ func fallback(pt abi.Point) manifest.FailurePolicy {
 	case abi.SchedulingPreEnqueue, abi.SchedulingPreFilter, abi.SchedulingFilter, abi.SchedulingTable,
 		abi.SchedulingReserve, abi.SchedulingPermit, abi.SchedulingPreBind, abi.SchedulingBind:
 		return manifest.Fail
+	default:
+		return manifest.Ignore
 	}
-	return manifest.Ignore
 }
 
 // failed is a plugin failure, by the failure policy: an Error has the pod tried again.

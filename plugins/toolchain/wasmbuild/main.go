@@ -39,5 +39,5 @@ func run(ctx context.Context, args []string) error {
 	case len(args) == 2:
 		return b.Build(ctx, args[0], args[1])
 	}
-	return errors.New("usage: wasmbuild DIR OUT, or wasmbuild -install LANGUAGE,...")
+	return errors.New("usage: wasmbuild DIR OUT, or wasmbuild -install LANGUAGE[,LANGUAGE]")
 }

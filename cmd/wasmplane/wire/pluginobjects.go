@@ -53,10 +53,11 @@ func (s *server) pluginObjects(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("client of the definition of plugins: %w", err)
 	}
-	if err := bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), apiobject.Definition(), apiobject.TenantDefinition()); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), apiobject.Definition(), apiobject.TenantDefinition())
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was stopped: what it did not get done is no failure
+	}
+	if err != nil {
 		return err
 	}
 	return run.Parallel(s.objects.Run, s.tenants.Run)(ctx)

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -71,9 +73,12 @@ func Controllers(ctx context.Context, o Options, ready func(Info)) error {
 // another process.
 func (c *component) keys() (controlling, error) {
 	with := controlling{rootCA: c.config.CAData}
-	if _, err := os.Stat(filepath.Join(c.o.Dir.PKI(), "ca.key")); err != nil {
+	switch _, err := os.Stat(filepath.Join(c.o.Dir.PKI(), "ca.key")); {
+	case errors.Is(err, fs.ErrNotExist):
 		c.o.Logger.Info("this process has no keys of the cluster: it signs neither certificate requests nor token secrets", "directory", c.o.Dir.PKI())
 		return with, nil
+	case err != nil:
+		return with, fmt.Errorf("look for the cluster's keys: %w", err)
 	}
 	authority, err := pki.Open(pki.Config{Dir: c.o.Dir.PKI(), ClusterDomain: c.o.Config.Cluster.Domain, Log: c.o.Logger})
 	if err != nil {

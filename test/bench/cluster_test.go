@@ -112,24 +112,24 @@ type cluster struct {
 
 // newCluster gives a cluster its name, directory and port, and removes it from the
 // host when the measurement ends. It does not start it.
-func newCluster(t testing.TB, flags ...string) *cluster {
-	t.Helper()
-	c := &cluster{t: t, flags: flags}
+func newCluster(tb testing.TB, flags ...string) *cluster {
+	tb.Helper()
+	c := &cluster{t: tb, flags: flags}
 	var err error
 	if c.dir, err = os.MkdirTemp(built.dir, "c"); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.Chmod(c.dir, 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c.data = filepath.Join(c.dir, "data")
 	if c.listen, err = freeAddress(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if c.name, err = clusterName(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(c.purge)
+	tb.Cleanup(c.purge)
 	return c
 }
 
@@ -335,11 +335,11 @@ func (c *cluster) writeConfig(text string) {
 type plugins struct{ what, config string }
 
 // demoPlugins are those of `make run`.
-func demoPlugins(t testing.TB) plugins {
-	t.Helper()
+func demoPlugins(tb testing.TB) plugins {
+	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(built.root, "configs", "demo", "config.yaml"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return plugins{"the demo's 4 plugins", strings.ReplaceAll(string(text), "../../build/wasm", "$WASM")}
 }

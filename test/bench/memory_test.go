@@ -14,7 +14,7 @@ func BenchmarkIdle(b *testing.B) {
 
 // measureIdle starts clusters, leaves them alone for a while, and looks at their
 // processes. containerd is a process of its own, and not counted.
-func measureIdle(t testing.TB, with plugins, settle time.Duration) *report {
+func measureIdle(tb testing.TB, with plugins, settle time.Duration) *report {
 	r := newReport("Memory of the idle process, containerd apart", "", "RSS", "anonymous", "file", "peak RSS", "CPU while idle", "aim (RSS)")
 	for _, way := range []struct{ name, unit, nodes, config string }{
 		{"real node", "real", "real", ""},
@@ -22,25 +22,25 @@ func measureIdle(t testing.TB, with plugins, settle time.Duration) *report {
 		{"3 simulated nodes", "simulated-3", "simulated:3", ""},
 	} {
 		func() {
-			c := newCluster(t, "--nodes", way.nodes)
+			c := newCluster(tb, "--nodes", way.nodes)
 			defer c.purge()
 			if way.config != "" {
 				c.writeConfig(way.config)
 			}
 			c.start()
-			awaitNodeReady(t, c.kube())
-			pause(t.Context(), settle/3)
+			awaitNodeReady(tb, c.kube())
+			pause(tb.Context(), settle/3)
 			c.profile(func() {
 				before, _ := cpuOf(c.cmd.Process.Pid)
 				began := time.Now()
-				pause(t.Context(), settle*2/3)
+				pause(tb.Context(), settle*2/3)
 				m, err := memoryOf(c.cmd.Process.Pid)
 				if err != nil {
-					t.Fatal(err)
+					tb.Fatal(err)
 				}
 				after, err := cpuOf(c.cmd.Process.Pid)
 				if err != nil {
-					t.Fatal(err)
+					tb.Fatal(err)
 				}
 				r.row(way.name, mib(m.rss), mib(m.anon), mib(m.file), mib(m.peak), percent(after-before, time.Since(began)), "150 MiB")
 				r.metric("MiB/rss-"+way.unit, float64(m.rss)/(1<<20))

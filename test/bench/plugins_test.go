@@ -71,17 +71,17 @@ func pluginConfig(ways []way) string {
 
 // measurePlugins creates pods, dry run, in each namespace by turns.
 // A dry run takes the whole road but for the write to the disk.
-func measurePlugins(t testing.TB, ways []way, rounds int) *report {
-	c := newCluster(t, "--nodes", "none")
+func measurePlugins(tb testing.TB, ways []way, rounds int) *report {
+	c := newCluster(tb, "--nodes", "none")
 	c.writeConfig(pluginConfig(ways))
 	c.start()
 	kube := c.kube()
 	for _, w := range ways {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
-		if _, err := kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
+		if _, err := kube.CoreV1().Namespaces().Create(tb.Context(), ns, metav1.CreateOptions{}); err != nil {
+			tb.Fatal(err)
 		}
-		awaitAccount(t, kube, w.namespace)
+		awaitAccount(tb, kube, w.namespace)
 	}
 	r := newReport("A pod's create (dry run, over TLS) with and without Wasm plugins, by turns", "", "p50", "p99", "more at p50", "more at p99", "ratio p50")
 	took := make([]times, len(ways))
@@ -89,10 +89,10 @@ func measurePlugins(t testing.TB, ways []way, rounds int) *report {
 		for n := range ways {
 			n = (n + i) % len(ways)
 			began := time.Now()
-			pod, err := kube.CoreV1().Pods(ways[n].namespace).Create(t.Context(), labelless(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			pod, err := kube.CoreV1().Pods(ways[n].namespace).Create(tb.Context(), labelless(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			spent := time.Since(began)
 			if err := checkLabel(pod, ways[n], err); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			if i >= rounds/10 { // the first ones warm up
 				took[n] = append(took[n], spent)
@@ -128,19 +128,19 @@ func checkLabel(pod *corev1.Pod, w way, err error) error {
 
 // measureTrace records the spans of one create, as the apiserver does, into the
 // store that it uses, by turns with recording nothing.
-func measureTrace(t testing.TB, rounds int) *report {
+func measureTrace(tb testing.TB, rounds int) *report {
 	store, err := trace.NewStore(trace.StoreConfig{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	on, shutdown := trace.NewProvider(t.Context(), "apiserver", store.Exporter())
-	defer func() { _ = shutdown(t.Context()) }()
+	on, shutdown := trace.NewProvider(tb.Context(), "apiserver", store.Exporter())
+	defer func() { _ = shutdown(tb.Context()) }()
 	var with, without times
 	for i := range rounds {
 		began := time.Now()
-		tracedCreate(t, trace.Discard(), i)
+		tracedCreate(tb, trace.Discard(), i)
 		middle := time.Now()
-		tracedCreate(t, on, i)
+		tracedCreate(tb, on, i)
 		without, with = append(without, middle.Sub(began)), append(with, time.Since(middle))
 	}
 	r := newReport("The trace of one create: a request with its 11 steps", "", "p50", "p99")
@@ -150,8 +150,8 @@ func measureTrace(t testing.TB, rounds int) *report {
 	return r
 }
 
-func tracedCreate(t testing.TB, tracer oteltrace.Tracer, i int) {
-	ctx, request := tracer.Start(t.Context(), trace.Request, oteltrace.WithAttributes(
+func tracedCreate(tb testing.TB, tracer oteltrace.Tracer, i int) {
+	ctx, request := tracer.Start(tb.Context(), trace.Request, oteltrace.WithAttributes(
 		trace.KindKey.String("Pod"), trace.NamespaceKey.String("default"), trace.NameKey.String(fmt.Sprint("pod-", i%500)),
 		trace.UserKey.String("system:admin"), trace.VerbKey.String("create"), trace.ResourceKey.String("pods")))
 	step := func(name string, attributes ...attribute.KeyValue) {

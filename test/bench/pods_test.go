@@ -27,18 +27,18 @@ func BenchmarkPods(b *testing.B) {
 
 // measurePods runs rounds of one pod through the API and one by raw CRI calls, and
 // then rounds of atOnce of each.
-func measurePods(t testing.TB, one, many, atOnce int) *report {
-	c := newCluster(t, "--nodes", "real")
+func measurePods(tb testing.TB, one, many, atOnce int) *report {
+	c := newCluster(tb, "--nodes", "real")
 	c.start()
 	c.importHello()
 	kube := c.kube()
 	eng, err := cri.New(cri.Config{Endpoint: c.socket()})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() { _ = eng.Close() }()
-	f := &floor{t: t, engine: eng, cgroup: machine.NamesOf(c.name).PodsCgroup(), logs: filepath.Join(c.dir, "floor-logs")}
-	p := newPodTimer(t, kube, "default")
+	f := &floor{t: tb, engine: eng, cgroup: machine.NamesOf(c.name).PodsCgroup(), logs: filepath.Join(c.dir, "floor-logs")}
+	p := newPodTimer(tb, kube, "default")
 	// Once for nothing: first use of the image, the bridge, the code.
 	p.run(1)
 	f.run(1)
@@ -99,23 +99,23 @@ type podTimer struct {
 }
 
 // newPodTimer waits until pods can be made in the namespace.
-func newPodTimer(t testing.TB, kube kubernetes.Interface, namespace string) *podTimer {
-	awaitAccount(t, kube, namespace)
-	return &podTimer{t: t, kube: kube, namespace: namespace}
+func newPodTimer(tb testing.TB, kube kubernetes.Interface, namespace string) *podTimer {
+	awaitAccount(tb, kube, namespace)
+	return &podTimer{t: tb, kube: kube, namespace: namespace}
 }
 
 // awaitAccount waits for the namespace's service account, without which no pod is admitted.
-func awaitAccount(t testing.TB, kube kubernetes.Interface, namespace string) {
-	t.Helper()
+func awaitAccount(tb testing.TB, kube kubernetes.Interface, namespace string) {
+	tb.Helper()
 	for end := time.Now().Add(patience); ; {
-		_, err := kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
+		_, err := kube.CoreV1().ServiceAccounts(namespace).Get(tb.Context(), "default", metav1.GetOptions{})
 		if err == nil {
 			return
 		}
 		if !apierrors.IsNotFound(err) || time.Now().After(end) {
-			t.Fatalf("wait for the service account of namespace %s: %v", namespace, err)
+			tb.Fatalf("wait for the service account of namespace %s: %v", namespace, err)
 		}
-		pause(t.Context(), 10*time.Millisecond)
+		pause(tb.Context(), 10*time.Millisecond)
 	}
 }
 

@@ -20,20 +20,20 @@ func BenchmarkSimulated(b *testing.B) {
 	}
 }
 
-func measureSimulated(t testing.TB, nodes, pods int, settle time.Duration) *report {
+func measureSimulated(tb testing.TB, nodes, pods int, settle time.Duration) *report {
 	r := newReport(fmt.Sprintf("%d simulated nodes, %d pods, without root", nodes, pods),
 		"", "took", "CPU", "RSS", "anonymous", "peak RSS")
-	c := newCluster(t, "--nodes", fmt.Sprintf("simulated:%d", nodes))
+	c := newCluster(tb, "--nodes", fmt.Sprintf("simulated:%d", nodes))
 	c.asNobody = true
 	took := c.start()
 	state := func(what string, took, cpuBefore time.Duration) time.Duration {
 		cpu, err := cpuOf(c.cmd.Process.Pid)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		m, err := memoryOf(c.cmd.Process.Pid)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		r.row(what, short(took), short(cpu-cpuBefore), mib(m.rss), mib(m.anon), mib(m.peak))
 		r.metric("MiB/peak-rss", float64(m.peak)/(1<<20))
@@ -42,15 +42,15 @@ func measureSimulated(t testing.TB, nodes, pods int, settle time.Duration) *repo
 	cpu := state("start to ready", took, 0)
 	r.duration("start", took)
 	kube := c.kube()
-	awaitAccount(t, kube, "default")
+	awaitAccount(tb, kube, "default")
 	c.profile(func() {
-		took = runPods(t, kube, pods)
+		took = runPods(tb, kube, pods)
 		cpu = state("10 Deployments, to all Running", took, cpu)
 		r.duration("all-running", took)
 		r.metric("pods/s", float64(pods)/took.Seconds())
 	})
 	began := time.Now()
-	pause(t.Context(), settle)
+	pause(tb.Context(), settle)
 	idle := time.Since(began)
 	after := state("then idle", idle, cpu)
 	r.note("idle, the process uses %s of a processor.", percent(after-cpu, idle))
@@ -59,26 +59,26 @@ func measureSimulated(t testing.TB, nodes, pods int, settle time.Duration) *repo
 
 // runPods has ten Deployments make n pods, and answers how long it took until the
 // API had told of all that they run.
-func runPods(t testing.TB, kube kubernetes.Interface, n int) time.Duration {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func runPods(tb testing.TB, kube kubernetes.Interface, n int) time.Duration {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	w, err := kube.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: "bench=many"})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer w.Stop()
 	began := time.Now()
 	for i := range 10 {
 		if _, err := kube.AppsV1().Deployments("default").Create(ctx, manyPods(fmt.Sprintf("many-%d", i), n/10), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	running := map[string]bool{}
 	for len(running) < n/10*10 {
 		e, ok := <-w.ResultChan()
 		if !ok || e.Type == watch.Error {
-			t.Fatalf("the watch of pods ended when %d of %d ran: %v", len(running), n, e.Object)
+			tb.Fatalf("the watch of pods ended when %d of %d ran: %v", len(running), n, e.Object)
 		}
 		if pod := e.Object.(*corev1.Pod); pod.Status.Phase == corev1.PodRunning {
 			running[pod.Name] = true

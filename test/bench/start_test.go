@@ -41,7 +41,7 @@ func (s *starts) take(c *cluster) {
 	s.parts = c.parts()
 }
 
-func measureStart(t testing.TB, with plugins, rounds, objects int) *report {
+func measureStart(tb testing.TB, with plugins, rounds, objects int) *report {
 	r := newReport("Start to ready, a real node with its containerd", "", "starts", "ready: median", "worst", "node Ready", "CPU", "aim")
 	row := func(what, unit, aim string, s starts) {
 		r.row(what, fmt.Sprint(len(s.ready)), short(s.ready.median()), short(s.ready.quantile(1)), short(s.node.median()), short(s.cpu.median()), aim)
@@ -52,37 +52,37 @@ func measureStart(t testing.TB, with plugins, rounds, objects int) *report {
 	var empty, compiled, cached, warm starts
 	for range rounds { // turn by turn
 		func() {
-			c := newCluster(t, "--nodes", "real")
+			c := newCluster(tb, "--nodes", "real")
 			defer c.purge()
 			empty.take(c)
 		}()
 		cache := filepath.Join(built.dir, "plugin-cache")
 		func() {
-			c := newCluster(t, "--nodes", "real")
+			c := newCluster(tb, "--nodes", "real")
 			defer c.purge()
 			c.writeConfig(with.config)
 			compiled.take(c)
 			c.stop()
 			if err := execute("cp", "-a", filepath.Join(c.data, "plugin-cache"), cache); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 		}()
 		func() {
-			c := newCluster(t, "--nodes", "real")
+			c := newCluster(tb, "--nodes", "real")
 			defer c.purge()
 			c.writeConfig(with.config)
 			if err := os.MkdirAll(c.data, 0o700); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			if err := os.Rename(cache, filepath.Join(c.data, "plugin-cache")); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			cached.take(c)
 		}()
 	}
-	c := newCluster(t, "--nodes", "real")
+	c := newCluster(tb, "--nodes", "real")
 	c.start()
-	fill(t, c.kube(), objects)
+	fill(tb, c.kube(), objects)
 	for range rounds {
 		c.stop()
 		warm.take(c)
@@ -96,14 +96,14 @@ func measureStart(t testing.TB, with plugins, rounds, objects int) *report {
 
 // awaitNodeReady waits until the API says that the node is ready, which may be a
 // moment after the process says so of itself.
-func awaitNodeReady(t testing.TB, kube kubernetes.Interface) time.Duration {
-	t.Helper()
+func awaitNodeReady(tb testing.TB, kube kubernetes.Interface) time.Duration {
+	tb.Helper()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	w, err := kube.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer w.Stop()
 	for e := range w.ResultChan() {
@@ -117,22 +117,22 @@ func awaitNodeReady(t testing.TB, kube kubernetes.Interface) time.Duration {
 			}
 		}
 	}
-	t.Fatalf("no node was ready within %s", patience)
+	tb.Fatalf("no node was ready within %s", patience)
 	return 0
 }
 
 // fill makes n objects, of the sizes and kinds that a cluster has many of: mostly
 // ConfigMaps and Secrets, and a tenth pods that wait for a node that there is not.
-func fill(t testing.TB, kube kubernetes.Interface, n int) {
-	t.Helper()
-	awaitAccount(t, kube, "default")
+func fill(tb testing.TB, kube kubernetes.Interface, n int) {
+	tb.Helper()
+	awaitAccount(tb, kube, "default")
 	work := make(chan int)
 	errs := make(chan error, 1)
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
 			for i := range work {
-				if err := fillOne(t.Context(), kube, i); err != nil {
+				if err := fillOne(tb.Context(), kube, i); err != nil {
 					select {
 					case errs <- err:
 					default:
@@ -148,7 +148,7 @@ func fill(t testing.TB, kube kubernetes.Interface, n int) {
 	wg.Wait()
 	select {
 	case err := <-errs:
-		t.Fatal(err)
+		tb.Fatal(err)
 	default:
 	}
 }

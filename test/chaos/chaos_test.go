@@ -250,11 +250,11 @@ func (s *server) work(ctx context.Context, h *history, me int) {
 				return &l.Items[0], nil
 			})
 		})
-		switch {
-		case found.outcome == unknown:
+		switch found.outcome {
+		case unknown:
 			wait(s.t, 20*time.Millisecond) // it is being killed
 			continue
-		case found.outcome == missing:
+		case missing:
 			in = input{object: name, verb: create, value: value}
 		default:
 			in = input{object: name, verb: []verb{update, update, patch, remove}[rand.N(4)], value: value, expected: found.revision}
@@ -270,9 +270,12 @@ func (s *server) work(ctx context.Context, h *history, me int) {
 					return c.Update(ctx, o, metav1.UpdateOptions{})
 				case patch:
 					return c.Patch(ctx, name, "application/merge-patch+json", fmt.Appendf(nil, `{"data":{"value":%q}}`, value), metav1.PatchOptions{})
+				case remove:
+					version := strconv.FormatInt(in.expected, 10)
+					return &corev1.ConfigMap{}, c.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
+				default:
+					return nil, fmt.Errorf("%v writes nothing", in.verb)
 				}
-				version := strconv.FormatInt(in.expected, 10)
-				return &corev1.ConfigMap{}, c.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
 			})
 		})
 	}

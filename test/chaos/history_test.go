@@ -92,6 +92,7 @@ func step(s state, in input, out output) []any {
 		return write(s, in, out, !s.exists, conflict)
 	case patch:
 		return write(s, in, out, s.exists, missing)
+	case update, remove: // they insist on a version
 	}
 	if !s.exists {
 		return refusal(s, out, missing)
@@ -141,8 +142,9 @@ func write(s state, in input, out output, may bool, refused outcome) []any {
 		return []any{next}
 	case unknown:
 		return []any{s, next}
+	default: // a refusal that nothing explains
+		return nil
 	}
-	return nil
 }
 
 func refusal(s state, out output, want outcome) []any {
@@ -194,6 +196,7 @@ func (h *history) judge(t *testing.T) {
 		return
 	case porcupine.Unknown:
 		t.Fatal("the history was not judged within 3 minutes: use fewer clients on an object")
+	case porcupine.Illegal:
 	}
 	file := filepath.Join(os.TempDir(), "wasmplane-chaos-history.html")
 	if err := porcupine.VisualizePath(model(), info, file); err != nil {

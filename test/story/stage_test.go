@@ -132,7 +132,7 @@ func freeAddress() (string, error) {
 
 // leave ends what the script left running, and checks that the host is clean.
 func (s *stage) leave(t testscript.T) {
-	failed := t.(testscript.TFailed).Failed()
+	failed := t.(interface{ Failed() bool }).Failed()
 	s.mu.Lock()
 	running := s.processes
 	s.mu.Unlock()
@@ -256,7 +256,7 @@ func (p *process) awaitLine(pattern *regexp.Regexp, within time.Duration) ([]str
 			if found := pattern.FindStringSubmatch(p.out.String()); found != nil {
 				return found, nil
 			}
-			return nil, fmt.Errorf("it ended (%v) and had printed:\n%s", p.err, p.out.String())
+			return nil, errors.Join(fmt.Errorf("it ended and had printed:\n%s", p.out.String()), p.err)
 		case <-deadline.C:
 			return nil, fmt.Errorf("no line matches %s within %s; it printed:\n%s", pattern, within, text)
 		}

@@ -15,6 +15,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -144,7 +145,7 @@ func serve(args []string) error {
 	if port == "" {
 		port = "80"
 	}
-	l, err := net.Listen("tcp", ":"+port)
+	l, err := new(net.ListenConfig).Listen(ended(), "tcp", ":"+port)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func serve(args []string) error {
 }
 
 func fetch(url string, client *http.Client, token string) error {
-	req, err := http.NewRequest(http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ended(), http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func pods() error {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 	url := "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")) +
 		"/api/v1/namespaces/" + read("namespace") + "/pods"
-	req, err := http.NewRequest(http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ended(), http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
@@ -279,7 +280,7 @@ func unpack(dir string) error {
 	r := tar.NewReader(os.Stdin)
 	for {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

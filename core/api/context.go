@@ -22,6 +22,8 @@ type StrategyInfo struct {
 	User user.Info
 	// Namespace of the object; "" for cluster-wide ones.
 	Namespace string
+	// DryRun: nothing is going to be written.
+	DryRun bool
 	// Warn receives what the client is to be warned of; nil drops it.
 	Warn func(text string)
 }
@@ -38,10 +40,21 @@ func StrategyContext(ctx context.Context, info StrategyInfo) context.Context {
 	if info.User != nil {
 		ctx = request.WithUser(ctx, info.User)
 	}
+	if info.DryRun {
+		ctx = context.WithValue(ctx, dryRunKey{}, true)
+	}
 	if info.Warn != nil {
 		ctx = warning.WithWarningRecorder(ctx, warner(info.Warn))
 	}
 	return ctx
+}
+
+type dryRunKey struct{}
+
+// DryRun says whether a strategy is called for a write that is only tried.
+func DryRun(ctx context.Context) bool {
+	dry, _ := ctx.Value(dryRunKey{}).(bool)
+	return dry
 }
 
 func (i StrategyInfo) request() *request.RequestInfo {

@@ -101,11 +101,15 @@ func define(ctx context.Context, env *environment, crd *apiextensionsv1.CustomRe
 }
 
 func (d *definition) makeConverter() (extension.Converter, error) {
-	own, err := d.env.webhooks.For(d.crd)
-	if err != nil {
-		return nil, err
+	if name := converterOfCRD(d.crd); name != "" {
+		return conversion.Named{Extension: d.env.extension, Name: name, Resource: d.gr}, nil
 	}
-	return conversion.Extended{Extension: d.env.extension, Resource: d.gr, Own: own}, nil
+	return d.env.webhooks.For(d.crd)
+}
+
+// converterOfCRD is the extension's converter that a definition names; "" = its own strategy.
+func converterOfCRD(crd *apiextensionsv1.CustomResourceDefinition) string {
+	return crd.Annotations[extension.ConverterAnnotation]
 }
 
 func (d *definition) namespaced() bool { return d.crd.Spec.Scope == apiextensionsv1.NamespaceScoped }

@@ -209,14 +209,18 @@ func (s *Serving) take(ctx context.Context, name string, item *watchcache.Item) 
 }
 
 // Renew has objects read anew, for an Extension that converts them in another
-// way than before: what was converted is remembered otherwise. affected picks
-// the resources; their watches end, and clients list again.
-func (s *Serving) Renew(ctx context.Context, affected func(schema.GroupResource) bool) error {
+// way than before: what was converted is remembered otherwise. affected picks the
+// converters by the name that definitions give them; the watches of their
+// resources end, and clients list again.
+func (s *Serving) Renew(ctx context.Context, affected func(converter string) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var failures []error
 	for name, is := range s.served {
-		if is.def == nil || is.builtin || !affected(is.resource) {
+		if is.def == nil || is.builtin {
+			continue
+		}
+		if converter := converterOfCRD(is.def.crd); converter == "" || !affected(converter) {
 			continue
 		}
 		def, err := define(ctx, s.env, is.def.crd)
@@ -231,10 +235,10 @@ func (s *Serving) Renew(ctx context.Context, affected func(schema.GroupResource)
 	return errors.Join(failures...)
 }
 
-// definition is the one that is served already, where neither spec nor names
-// changed: what it has compiled, and the watches on it, go on.
+// definition is the one that is served already, where neither spec nor names nor
+// converter changed: what it has compiled, and the watches on it, go on.
 func (s *Serving) definition(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, was *served) (*definition, error) {
-	if was != nil && was.def != nil && was.def.crd.UID == crd.UID &&
+	if was != nil && was.def != nil && was.def.crd.UID == crd.UID && converterOfCRD(was.def.crd) == converterOfCRD(crd) &&
 		apiequality.Semantic.DeepEqual(was.def.crd.Spec, crd.Spec) &&
 		apiequality.Semantic.DeepEqual(was.def.crd.Status.AcceptedNames, crd.Status.AcceptedNames) {
 		return was.def, nil

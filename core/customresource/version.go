@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/audit"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
@@ -171,16 +172,20 @@ func (j judged) ask(ctx context.Context, o, old runtime.Object) field.ErrorList 
 	if len(validators) == 0 {
 		return nil
 	}
-	change := extension.Change{Resource: d.gr.WithVersion(j.version.spec.Name), Subresource: j.subresource}
+	change := extension.Change{Resource: d.gr.WithVersion(j.version.spec.Name), Subresource: j.subresource, DryRun: api.DryRun(ctx)}
 	change.User, _ = genericrequest.UserFrom(ctx)
 	change.Object, _ = o.(*unstructured.Unstructured)
 	change.Old, _ = old.(*unstructured.Unstructured)
 	var all field.ErrorList
 	for _, v := range validators {
-		wrong, warnings, err := v.Validate(ctx, change)
-		for _, text := range warnings {
+		judged, err := v.Validate(ctx, change)
+		for _, text := range judged.Warnings {
 			warning.AddWarning(ctx, "", text)
 		}
+		for key, value := range judged.Annotations {
+			audit.AddAuditAnnotation(ctx, key, value)
+		}
+		wrong := judged.Wrong
 		if err != nil {
 			wrong = append(wrong, field.InternalError(nil, errors.Join(errors.New("a validation plugin could not judge the object"), err)))
 		}

@@ -112,7 +112,9 @@ func (r *Registry) context(ctx context.Context, req *Request) context.Context {
 			Name:              req.Name,
 		}
 	}
-	return api.StrategyContext(ctx, api.StrategyInfo{Request: info, User: req.User, Namespace: req.Namespace})
+	return api.StrategyContext(ctx, api.StrategyInfo{
+		Request: info, User: req.User, Namespace: req.Namespace, DryRun: optionsOf(req.Options).dryRun,
+	})
 }
 
 // gvr is the resource as the request names it.

@@ -10,18 +10,28 @@ import (
 // maxReasons bounds the reasons of a node table: a verdict has six bits for one.
 const maxReasons = 64
 
-// AdmissionAnswer is what admission hooks answer; no answer lets the request through.
+// AdmissionAnswer is what hooks at admission and at custom resources answer; no
+// answer lets the request through, and converts by naming the other version.
 type AdmissionAnswer struct {
 	Allowed *bool  `json:"allowed"` // absent = true
 	Message string `json:"message"`
 	Reason  string `json:"reason"` // "Forbidden", "Invalid", ...: a metav1.StatusReason
 	Code    int32  `json:"code"`   // HTTP status of a refusal; 0 = 403
 	Field   string `json:"field"`  // what the message is about: "spec.containers[0].image"
+	// Causes are more that is wrong, each with a field of its own.
+	Causes []Cause `json:"causes"`
 
 	Patch            []PatchOp         `json:"patch"`
 	Object           json.RawMessage   `json:"object"`
 	Warnings         []string          `json:"warnings"`
 	AuditAnnotations map[string]string `json:"auditAnnotations"`
+}
+
+// Cause is one thing that is wrong with an object.
+type Cause struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+	Reason  string `json:"reason"` // a metav1.CauseType; empty = FieldValueInvalid
 }
 
 // Denied says whether the answer refuses the request.
@@ -31,6 +41,7 @@ func (a *AdmissionAnswer) Denied() bool { return a.Allowed != nil && !*a.Allowed
 const (
 	maxPatch       = 1000
 	maxWarnings    = 32
+	maxCauses      = 64
 	maxAnnotations = 32
 	// Longer texts are cut: they go into headers, statuses and the audit log.
 	maxWarning    = 1024
@@ -52,8 +63,12 @@ func ParseAdmission(data []byte, hook *Hook) (*AdmissionAnswer, error) {
 		return nil, fmt.Errorf("the answer has %d patch operations: at most %d are allowed", len(a.Patch), maxPatch)
 	case len(a.Warnings) > maxWarnings:
 		return nil, fmt.Errorf("the answer has %d warnings: at most %d are allowed", len(a.Warnings), maxWarnings)
-	case hook.Point == AdmissionValidate && (len(a.Patch) > 0 || len(a.Object) > 0):
+	case (hook.Point == AdmissionValidate || hook.Point == CustomResourceValidate) && (len(a.Patch) > 0 || len(a.Object) > 0):
 		return nil, errors.New("a validating hook answered with a change: only admission.mutate may change an object")
+	case len(a.Causes) > maxCauses:
+		return nil, fmt.Errorf("the answer has %d causes: at most %d are allowed", len(a.Causes), maxCauses)
+	case len(a.Causes) > 0 && !a.Denied():
+		return nil, errors.New("the answer has causes for a refusal, and no refusal: allowed has to be false")
 	case len(a.Object) > 0 && len(hook.Fields) > 0:
 		return nil, errors.New("the hook sees some fields only: it may answer with a patch, not with the whole object")
 	case len(a.Object) > 0 && len(a.Patch) > 0:
@@ -64,6 +79,9 @@ func ParseAdmission(data []byte, hook *Hook) (*AdmissionAnswer, error) {
 		return nil, fmt.Errorf("code %d is no HTTP status of a refusal", a.Code)
 	}
 	a.Message = cut(a.Message, maxMessage)
+	for i := range a.Causes {
+		a.Causes[i].Message = cut(a.Causes[i].Message, maxWarning)
+	}
 	for i := range a.Warnings {
 		a.Warnings[i] = cut(a.Warnings[i], maxWarning)
 	}
@@ -449,7 +467,7 @@ func clip(b []byte) string {
 func CheckAnswer(h *Hook, answer []byte, nodes int) error {
 	var err error
 	switch h.Point {
-	case AdmissionMutate, AdmissionValidate:
+	case AdmissionMutate, AdmissionValidate, CustomResourceConvert, CustomResourceValidate:
 		_, err = ParseAdmission(answer, h)
 	case Authorization:
 		_, err = ParseAuthorization(answer)

@@ -25,6 +25,10 @@ const (
 	Reconcile         Point = "reconcile"
 	NodeAdmission     Point = "nodeadmission"
 
+	// Custom resources: from one version to another, and checks behind the schema's.
+	CustomResourceConvert  Point = "customresource.convert"
+	CustomResourceValidate Point = "customresource.validate"
+
 	// Scheduling, in the order of a cycle. The table takes the place of filter and score.
 	SchedulingPreEnqueue Point = "scheduling.preEnqueue"
 	SchedulingQueueSort  Point = "scheduling.queueSort"
@@ -46,7 +50,7 @@ const (
 // Points lists all of them, in the order of an object's journey.
 func Points() []Point {
 	return []Point{
-		Authorization, AdmissionMutate, AdmissionValidate, Reconcile,
+		Authorization, CustomResourceConvert, AdmissionMutate, CustomResourceValidate, AdmissionValidate, Reconcile,
 		SchedulingPreEnqueue, SchedulingQueueSort, SchedulingPreFilter, SchedulingFilter, SchedulingTable,
 		SchedulingPostFilter, SchedulingPreScore, SchedulingScore, SchedulingNormalize,
 		SchedulingReserve, SchedulingUnreserve, SchedulingPermit, SchedulingPreBind, SchedulingBind, SchedulingPostBind,
@@ -94,7 +98,7 @@ type Manifest struct {
 type Hook struct {
 	Op    int32 `json:"op"`
 	Point Point `json:"point"`
-	// Match narrows admission hooks; an entry may narrow further.
+	// Match narrows hooks at admission and at custom resources; an entry may narrow further.
 	Match []Rule `json:"match"`
 	// Fields that the input holds; none = the whole document.
 	Fields       []string                `json:"fields"`

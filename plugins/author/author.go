@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
+	"github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
 // ReadEntry finds the entry of a plugin: in a folder it is plugin.yaml; a .wasm file
@@ -86,6 +87,7 @@ type Plugin struct {
 	loader *loader.Loader
 	plugin *point.Plugin
 	admits admission.Plugin
+	custom *customresource.Plugin // nil = it takes no part at custom resources
 }
 
 // Open loads a plugin.
@@ -111,6 +113,9 @@ func Open(ctx context.Context, cfg Config) (*Plugin, error) {
 	}
 	if list := l.AdmissionPlugins(); len(list) > 0 {
 		p.admits = list[0]
+	}
+	if list := l.CustomResources(); len(list) > 0 {
+		p.custom = list[0]
 	}
 	return p, nil
 }

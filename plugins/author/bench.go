@@ -50,13 +50,9 @@ func Measure(ctx context.Context, p *Plugin, c *Case, d time.Duration) (*Bench, 
 		return out, nil
 	}
 	doc := c.document()
-	kind := "Pod"
-	if pt == abi.AdmissionMutate || pt == abi.AdmissionValidate {
-		r, err := complete(doc)
-		if err != nil {
-			return nil, err
-		}
-		kind = r.Kind.Kind
+	kind, _, err := p.prepare(ctx, pt, doc)
+	if err != nil {
+		return nil, err
 	}
 	m := newMeter(d)
 	for !m.over() && ctx.Err() == nil {

@@ -43,6 +43,8 @@ type Case struct {
 	User        string         `yaml:"user"`
 	Groups      []string       `yaml:"groups"`
 	DryRun      bool           `yaml:"dryRun"`
+	// For customresource.convert: the apiVersion into which the object is converted.
+	To string `yaml:"to"`
 	// For scheduling.table: the nodes, the pods on them, and the pod that is to be placed.
 	Nodes   []map[string]any `yaml:"nodes"`
 	Running []map[string]any `yaml:"running"`
@@ -62,14 +64,17 @@ type Case struct {
 
 // Expect is an expected decision.
 type Expect struct {
-	// Decision: allow, deny, patch, no opinion, not asked, failed, score, plan, judge.
+	// Decision: allow, deny, patch, convert, no opinion, not asked, failed, score, plan, judge.
 	Decision string `yaml:"decision"`
 	// Message; between slashes, a regular expression.
 	Message string `yaml:"message"`
 	Field   string `yaml:"field"`
 	Reason  string `yaml:"reason"`
 	Code    int32  `yaml:"code"`
+	// Causes: all of them, in order.
+	Causes []map[string]any `yaml:"causes"`
 	// Patch, exactly; Object: these values have to be in what the object becomes.
+	// A null in it: nothing is there.
 	Patch            []map[string]any  `yaml:"patch"`
 	Object           map[string]any    `yaml:"object"`
 	Warnings         []string          `yaml:"warnings"`
@@ -289,8 +294,13 @@ func (c *Case) point(p *Plugin) (abi.Point, error) {
 	if len(c.Nodes) > 0 && slices.Contains(points, abi.SchedulingTable) {
 		return abi.SchedulingTable, nil
 	}
-	if c.Object != nil || c.OldObject != nil {
-		points = slices.DeleteFunc(points, func(pt abi.Point) bool { return !strings.HasPrefix(string(pt), "admission.") })
+	switch {
+	case c.To != "":
+		return abi.CustomResourceConvert, nil
+	case c.Object != nil || c.OldObject != nil:
+		points = slices.DeleteFunc(points, func(pt abi.Point) bool {
+			return !strings.HasPrefix(string(pt), "admission.") && pt != abi.CustomResourceValidate
+		})
 	}
 	if len(points) != 1 {
 		return "", fmt.Errorf("the plugin takes part at %s: say point: in the case", joined(p.Points()))
@@ -319,6 +329,7 @@ func (c *Case) document() map[string]any {
 	set("operation", c.Operation, c.Operation != "")
 	set("subResource", c.Subresource, c.Subresource != "")
 	set("dryRun", true, c.DryRun)
+	set("desiredAPIVersion", c.To, c.To != "")
 	if c.User != "" || len(c.Groups) > 0 {
 		var groups []any
 		for _, g := range c.Groups {
@@ -395,6 +406,9 @@ func (c *Case) check(d *Decision) []string {
 	}
 	if e.Code != 0 {
 		differ("code", e.Code, d.Code)
+	}
+	if e.Causes != nil {
+		differ("causes", e.Causes, d.Causes)
 	}
 	if e.Patch != nil {
 		differ("patch", e.Patch, d.Patch)
@@ -482,8 +496,11 @@ func only(want, got any) any {
 		}
 		out := map[string]any{}
 		for k := range w {
-			if v, there := g[k]; there {
+			switch v, there := g[k]; {
+			case there:
 				out[k] = only(w[k], v)
+			case w[k] == nil:
+				out[k] = nil // nothing is expected, and nothing is there
 			}
 		}
 		return out

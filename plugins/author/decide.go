@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/point"
+	"github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
 // The words for what a plugin decided.
@@ -32,6 +33,7 @@ const (
 	Scored    = "score"
 	Planned   = "plan"
 	Judged    = "judge"
+	Converted = "convert"
 	Answered  = "answer" // at points whose answer is shown as it is
 )
 
@@ -43,6 +45,8 @@ type Decision struct {
 	Field    string    `json:"field,omitempty"`
 	Code     int32     `json:"code,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
+	// Causes are further things that are wrong, with their fields.
+	Causes []map[string]any `json:"causes,omitempty"`
 
 	Patch            []map[string]any  `json:"patch,omitempty"`
 	Object           map[string]any    `json:"object,omitempty"` // what the object becomes
@@ -77,24 +81,12 @@ func (p *Plugin) Ask(ctx context.Context, pt abi.Point, document map[string]any)
 	if p.plugin.Current().Hook(pt) == nil {
 		return nil, fmt.Errorf("plugin %q takes no part at %s; it does at %s", p.plugin.Name(), pt, joined(p.Points()))
 	}
-	kind := "Pod"
-	if pt == abi.AdmissionMutate || pt == abi.AdmissionValidate {
-		r, err := complete(document)
-		if err != nil {
-			return nil, err
-		}
-		if m, ok := p.admits.(interface {
-			Matches(context.Context, abi.Point, *admission.Request) (bool, error)
-		}); ok {
-			matches, err := m.Matches(ctx, pt, r)
-			if err != nil {
-				return nil, fmt.Errorf("match: %w", err)
-			}
-			if !matches {
-				return &Decision{Point: pt, Decision: NotAsked}, nil
-			}
-		}
-		kind = r.Kind.Kind
+	kind, asked, err := p.prepare(ctx, pt, document)
+	if err != nil {
+		return nil, err
+	}
+	if !asked {
+		return &Decision{Point: pt, Decision: NotAsked}, nil
 	}
 	if primary, ok := document["primary"].(map[string]any); pt == abi.Reconcile && ok {
 		kind, _ = primary["kind"].(string)
@@ -113,6 +105,66 @@ func (p *Plugin) Ask(ctx context.Context, pt abi.Point, document map[string]any)
 		*d = Decision{Point: pt, Decision: Failed, Error: failure(c.Err), Usage: d.Usage, stack: c.Stack()}
 	}
 	return d, nil
+}
+
+// prepare completes a document with what goes without saying, and says of what kind
+// it is and whether the plugin would be asked.
+func (p *Plugin) prepare(ctx context.Context, pt abi.Point, document map[string]any) (kind string, asked bool, err error) {
+	switch pt {
+	case abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceValidate:
+		r, err := complete(document)
+		if err != nil {
+			return "", false, err
+		}
+		asked := true
+		if m := p.matcher(pt); m != nil {
+			if asked, err = m.Matches(ctx, pt, r); err != nil {
+				return "", false, fmt.Errorf("match: %w", err)
+			}
+		}
+		return r.Kind.Kind, asked, nil
+	case abi.CustomResourceConvert:
+		kind, err := completeConversion(document)
+		return kind, err == nil, err
+	}
+	return "Pod", true, nil
+}
+
+// matcher decides whether the plugin is asked about a request.
+type matcher interface {
+	Matches(context.Context, abi.Point, *admission.Request) (bool, error)
+}
+
+func (p *Plugin) matcher(pt abi.Point) matcher {
+	if pt == abi.CustomResourceValidate {
+		if p.custom != nil {
+			return p.custom
+		}
+		return nil
+	}
+	m, _ := p.admits.(matcher)
+	return m
+}
+
+// completeConversion fills in what the object says of itself.
+func completeConversion(doc map[string]any) (kind string, err error) {
+	object, _ := doc["object"].(map[string]any)
+	if object == nil {
+		return "", fmt.Errorf("%s: an object was expected, to be converted", abi.CustomResourceConvert)
+	}
+	if to, _ := doc["desiredAPIVersion"].(string); to == "" {
+		return "", fmt.Errorf("%s: into what? A case says to: example.com/v2, a document desiredAPIVersion, the command line --to", abi.CustomResourceConvert)
+	}
+	u := &unstructured.Unstructured{Object: object}
+	gvk := u.GroupVersionKind()
+	for key, value := range map[string]any{
+		"kind": map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}, "name": u.GetName(), "namespace": u.GetNamespace(),
+	} {
+		if _, there := doc[key]; !there && value != "" {
+			doc[key] = value
+		}
+	}
+	return gvk.Kind, nil
 }
 
 func usage(u host.Usage, total time.Duration) Usage {
@@ -135,8 +187,10 @@ func (d *Decision) understand(c *point.Call, kind string, document map[string]an
 		return fmt.Errorf("the answer is no JSON: %.80q", c.Answer)
 	}
 	switch d.Point {
-	case abi.AdmissionMutate, abi.AdmissionValidate:
+	case abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceValidate:
 		return d.admission(c, kind, document)
+	case abi.CustomResourceConvert:
+		return d.conversion(c, document)
 	case abi.Authorization:
 		a, err := abi.ParseAuthorization(c.Answer)
 		d.Decision, d.Message = a.Decision, a.Reason
@@ -186,7 +240,7 @@ func (d *Decision) admission(c *point.Call, kind string, document map[string]any
 	d.Decision, d.Warnings, d.AuditAnnotations = Allow, a.Warnings, a.AuditAnnotations
 	switch {
 	case a.Denied():
-		d.Decision, d.Message, d.Field, d.Code, d.Reason = Deny, a.Message, a.Field, a.Code, a.Reason
+		d.refused(a)
 	case len(a.Patch) > 0:
 		d.Decision = Patched
 		for _, op := range a.Patch {
@@ -207,6 +261,44 @@ func (d *Decision) admission(c *point.Call, kind string, document map[string]any
 		d.Decision = Patched
 		return json.Unmarshal(a.Object, &d.Object)
 	}
+	return nil
+}
+
+func (d *Decision) refused(a *abi.AdmissionAnswer) {
+	d.Decision, d.Message, d.Field, d.Code, d.Reason = Deny, a.Message, a.Field, a.Code, a.Reason
+	for _, c := range a.Causes {
+		cause := map[string]any{"field": c.Field, "message": c.Message}
+		if c.Reason != "" {
+			cause["reason"] = c.Reason
+		}
+		d.Causes = append(d.Causes, cause)
+	}
+}
+
+// conversion shows the object as it is in the other version.
+func (d *Decision) conversion(c *point.Call, document map[string]any) error {
+	a, err := abi.ParseAdmission(c.Answer, c.Hook.Hook)
+	if err != nil {
+		return err
+	}
+	if a.Denied() {
+		d.refused(a)
+		return nil
+	}
+	before, _ := document["object"].(map[string]any)
+	to, _ := document["desiredAPIVersion"].(string)
+	gv, err := schema.ParseGroupVersion(to)
+	if err != nil {
+		return fmt.Errorf("desiredAPIVersion: %w", err)
+	}
+	after, err := customresource.Converted(c.Hook.Hook, a, &unstructured.Unstructured{Object: before}, gv)
+	if err != nil {
+		return err
+	}
+	if after.GroupVersionKind().GroupVersion() != gv {
+		return fmt.Errorf("it answered with an object in %s, where %s was asked for", after.GetAPIVersion(), gv)
+	}
+	d.Decision, d.Object = Converted, after.Object
 	return nil
 }
 

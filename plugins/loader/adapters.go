@@ -9,6 +9,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/point/authorization"
+	"github.com/wasmplane/wasmplane/plugins/point/customresource"
 	"github.com/wasmplane/wasmplane/plugins/point/nodeadmission"
 	"github.com/wasmplane/wasmplane/plugins/point/reconcile"
 	"github.com/wasmplane/wasmplane/plugins/point/scheduling"
@@ -21,6 +22,7 @@ type adapters struct {
 	scheduling framework.Plugin
 	reconciler controllers.Reconciler
 	node       nodeadmission.Admitter
+	custom     *customresource.Plugin
 }
 
 // adapt makes the adapters that the version in force calls for. Those that keep
@@ -32,6 +34,7 @@ func (l *Loader) adapt(p *point.Plugin, before adapters) adapters {
 		scheduling: newScheduling(p, before.scheduling),
 		reconciler: reconcile.New(p, before.reconciler),
 		node:       nodeadmission.New(p),
+		custom:     customresource.New(p, l.cfg.Namespaces),
 	}
 }
 
@@ -96,6 +99,11 @@ func (l *Loader) Reconcilers() []controllers.Reconciler {
 // NodeAdmitters are the node admission plugins, in order.
 func (l *Loader) NodeAdmitters() []nodeadmission.Admitter {
 	return collect(l, func(s *slot) nodeadmission.Admitter { return s.adapters.node })
+}
+
+// CustomResources are the plugins that convert or validate custom resources, in order.
+func (l *Loader) CustomResources() []*customresource.Plugin {
+	return collect(l, func(s *slot) *customresource.Plugin { return s.adapters.custom })
 }
 
 func collect[T comparable](l *Loader, of func(*slot) T) []T {

@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/point/customresource"
 	"github.com/wasmplane/wasmplane/plugins/source"
 )
 
@@ -453,7 +454,7 @@ func (l *Loader) load(ctx context.Context, e manifest.Entry) (*point.Version, er
 		return nil, errors.Join(err, mod.Close())
 	}
 	v := point.NewVersion(e, digest, m, mod)
-	if err := pointadmission.Check(v); err != nil {
+	if err := errors.Join(pointadmission.Check(v), customresource.Check(v)); err != nil {
 		return nil, errors.Join(err, mod.Close())
 	}
 	return v, nil

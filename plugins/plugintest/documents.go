@@ -46,6 +46,19 @@ func usualDocument(p abi.Point) (kind string, doc map[string]any) {
 			"userInfo": map[string]any{"username": "jane", "groups": []any{"devs", "system:authenticated"}},
 			"object":   samplePod(), "oldObject": samplePod(), "options": map[string]any{"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"},
 		}
+	case abi.CustomResourceConvert:
+		return "CronTab", map[string]any{
+			"kind": map[string]any{"group": "example.com", "version": "v1", "kind": "CronTab"}, "name": "nightly", "namespace": "default",
+			"object": sampleCustom(), "desiredAPIVersion": "example.com/v2",
+		}
+	case abi.CustomResourceValidate:
+		return "CronTab", map[string]any{
+			"operation": "UPDATE", "name": "nightly", "namespace": "default", "dryRun": false,
+			"kind":     map[string]any{"group": "example.com", "version": "v1", "kind": "CronTab"},
+			"resource": map[string]any{"group": "example.com", "version": "v1", "resource": "crontabs"},
+			"userInfo": map[string]any{"username": "jane", "groups": []any{"devs", "system:authenticated"}},
+			"object":   sampleCustom(), "oldObject": sampleCustom(),
+		}
 	case abi.Authorization:
 		return "", map[string]any{
 			"user": "jane", "groups": []any{"devs", "system:authenticated"},
@@ -84,6 +97,15 @@ func samplePod() map[string]any {
 			"nodeSelector": map[string]any{"disk": "ssd"},
 		},
 		"status": map[string]any{"phase": "Pending"},
+	}
+}
+
+func sampleCustom() map[string]any {
+	return map[string]any{
+		"apiVersion": "example.com/v1", "kind": "CronTab",
+		"metadata": map[string]any{"name": "nightly", "namespace": "default", "uid": "u-2", "labels": map[string]any{"app": "web"}},
+		"spec":     map[string]any{"schedule": "0 3 * * *", "image": "example.com/job:1", "replicas": int64(2), "factor": 0.5},
+		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
 	}
 }
 

@@ -174,7 +174,7 @@ func verdict(pt abi.Point, h *abi.Hook, answer []byte, err error) decision {
 	}
 	what, message := "", ""
 	switch pt {
-	case abi.AdmissionMutate, abi.AdmissionValidate:
+	case abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceConvert, abi.CustomResourceValidate:
 		var a *abi.AdmissionAnswer
 		if a, err = abi.ParseAdmission(answer, h); err != nil {
 			break

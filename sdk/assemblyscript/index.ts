@@ -355,6 +355,7 @@ export class Decision {
   private field: string = "";
   private status: i32 = 0;
   private failure: string | null = null;
+  private causes: string[] = [];
   private patch: string[] = [];
   private warnings: string[] = [];
   private annotations: string[] = [];
@@ -363,6 +364,11 @@ export class Decision {
   deny(message: string): void { this.denied = true; this.message = message; }
   /** Refuses the request because of a field, such as "spec.containers[0].image". */
   denyField(field: string, message: string): void { this.deny(message); this.field = field; }
+  /** Refuses the request because of a field, beside what else is wrong: a user learns of everything at once. */
+  cause(field: string, message: string): void {
+    this.denied = true;
+    this.causes.push('{"field":' + quote(field) + ',"message":' + quote(message) + "}");
+  }
   /** Sets the HTTP status of a refusal; 403 otherwise. */
   code(status: i32): void { this.status = status; }
   /** Fails: the entry's failure policy decides. */
@@ -378,6 +384,8 @@ export class Decision {
   replace<T>(path: string, value: T): void { this.patch.push('{"op":"replace","path":' + quote(path) + ',"value":' + json<T>(value) + "}"); }
   /** Removes a value that is there. */
   remove(path: string): void { this.patch.push('{"op":"remove","path":' + quote(path) + "}"); }
+  /** Takes a value from one path to another. */
+  move(from: string, path: string): void { this.patch.push('{"op":"move","from":' + quote(from) + ',"path":' + quote(path) + "}"); }
 
   /** @internal */
   give(): u64 {
@@ -387,6 +395,7 @@ export class Decision {
     let out = this.denied ? '{"allowed":false,"message":' + quote(this.message) : '{"allowed":true';
     if (this.denied && this.field.length) out += ',"field":' + quote(this.field);
     if (this.denied && this.status) out += ',"code":' + this.status.toString();
+    if (this.denied && this.causes.length) out += ',"causes":[' + this.causes.join(",") + "]";
     if (!this.denied && this.patch.length) out += ',"patch":[' + this.patch.join(",") + "]";
     if (this.warnings.length) out += ',"warnings":[' + this.warnings.join(",") + "]";
     if (this.annotations.length) out += ',"auditAnnotations":{' + this.annotations.join(",") + "}";
@@ -544,6 +553,8 @@ export class Plugin {
   /** @internal */ configure: ((settings: Value) => string | null) | null = null;
   /** @internal */ onMutate: Admission | null = null;
   /** @internal */ onValidate: Admission | null = null;
+  /** @internal */ onConvert: Admission | null = null;
+  /** @internal */ onValidateCustom: Admission | null = null;
   /** @internal */ onAuthorize: ((input: Input) => Verdict) | null = null;
   /** @internal */ onFilter: ((input: Input) => string) | null = null;
   /** @internal */ onScore: ((input: Input) => i64) | null = null;
@@ -580,6 +591,19 @@ export class Plugin {
   validate(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
     this.onValidate = f;
     this.hook(2, "admission.validate", fields).set("match", match);
+    return this;
+  }
+  /** The hook at customresource.convert: it brings a custom resource (object) into the version that desiredAPIVersion
+   * names, by changes; the object has that apiVersion already. deny fails the conversion. */
+  convert(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
+    this.onConvert = f;
+    this.hook(9, "customresource.convert", fields).set("match", match);
+    return this;
+  }
+  /** The hook at customresource.validate: writes of custom resources that their schema has nothing against. */
+  validateCustom(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
+    this.onValidateCustom = f;
+    this.hook(10, "customresource.validate", fields).set("match", match);
     return this;
   }
   /** The hook at authorization. The input has the names of a SubjectAccessReview's spec. */
@@ -691,8 +715,8 @@ export function call(op: i32, at: i32, n: i32): u64 {
   }
   if (!p.fields.has(op)) return error("the plugin has no such operation");
   const input = new Input(n >= 8 ? new Value(data, load<u64>(data)) : nothing, p.fields.get(op));
-  if (op == 1 || op == 2) {
-    const f = op == 1 ? p.onMutate : p.onValidate, out = new Decision();
+  if (op == 1 || op == 2 || op == 9 || op == 10) {
+    const f = op == 1 ? p.onMutate : op == 2 ? p.onValidate : op == 9 ? p.onConvert : p.onValidateCustom, out = new Decision();
     if (f) f(input, out);
     return out.give();
   }

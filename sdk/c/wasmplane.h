@@ -98,7 +98,7 @@ typedef struct {
     int denied, failed;
     int code;
     const char *message, *field, *reason;
-    wp_text patch, warnings, audit;             /* admission */
+    wp_text patch, warnings, audit, causes;     /* admission and custom resources */
     wp_text apply, remove, conditions, events, status; /* reconcile */
     int64_t requeue;
 } wp_answer;
@@ -107,6 +107,8 @@ typedef struct {
 void wp_deny(wp_answer *out, const char *format, ...);
 /* Refuses because of a field, such as "spec.containers[0].image". */
 void wp_deny_field(wp_answer *out, const char *field, const char *format, ...);
+/* Refuses because of a field, beside what else is wrong: a user learns of everything at once. */
+void wp_cause(wp_answer *out, const char *field, const char *format, ...);
 /* Sets the HTTP status of a refusal; 403 otherwise. */
 void wp_code(wp_answer *out, int code);
 /* Fails: the entry's failure policy decides. */
@@ -121,6 +123,7 @@ void wp_audit(wp_answer *out, const char *key, const char *format, ...);
 void wp_add(wp_answer *out, const char *path, const char *json, ...);
 void wp_replace(wp_answer *out, const char *path, const char *json, ...);
 void wp_remove(wp_answer *out, const char *path);
+void wp_move(wp_answer *out, const char *from, const char *path);
 
 /* A reconciler's plan says what there should be, not what to change: it is carried
  * out again and again. Objects belong to the primary, and go with it. */
@@ -235,6 +238,10 @@ typedef struct {
     wp_table table;
     wp_reconciler reconcile;
     wp_hook node_admission; /* wp_deny_field(out, "HostNetworkForbidden", ...): the field is the reason, a word in CamelCase */
+    /* customresource.convert: brings a custom resource (object) into the version that desiredAPIVersion
+     * names, by changes; the object has that apiVersion already. wp_deny fails the conversion. */
+    wp_hook convert;
+    wp_hook validate_custom; /* customresource.validate: writes that the schema has nothing against */
     wp_other others[WP_OTHERS];
 } wp_plugin;
 
@@ -592,6 +599,14 @@ void wp_deny_field(wp_answer *out, const char *field, const char *format, ...) {
     out->message = message;
 }
 
+void wp_cause(wp_answer *out, const char *field, const char *format, ...) {
+    WP__FORMATTED(message);
+    out->denied = 1;
+    if (!out->message) out->message = "";
+    wp__more(&out->causes);
+    wp__print(&out->causes, "{\"field\":%q,\"message\":%q}", field, message);
+}
+
 void wp_code(wp_answer *out, int code) { out->code = code; }
 
 void wp_fail(wp_answer *out, const char *format, ...) {
@@ -627,6 +642,11 @@ void wp_replace(wp_answer *out, const char *path, const char *format, ...) {
 void wp_remove(wp_answer *out, const char *path) {
     wp__more(&out->patch);
     wp__print(&out->patch, "{\"op\":\"remove\",\"path\":%q}", path);
+}
+
+void wp_move(wp_answer *out, const char *from, const char *path) {
+    wp__more(&out->patch);
+    wp__print(&out->patch, "{\"op\":\"move\",\"from\":%q,\"path\":%q}", from, path);
 }
 
 void wp_apply(wp_answer *out, const char *format, ...) {
@@ -915,7 +935,7 @@ void wp_log(const char *format, ...) {
 
 /* ---- The module's exports ---- */
 
-enum { WP__SETTINGS, WP__MUTATE, WP__VALIDATE, WP__AUTHORIZE, WP__FILTER, WP__SCORE, WP__TABLE, WP__RECONCILE, WP__NODE_ADMISSION };
+enum { WP__SETTINGS, WP__MUTATE, WP__VALIDATE, WP__AUTHORIZE, WP__FILTER, WP__SCORE, WP__TABLE, WP__RECONCILE, WP__NODE_ADMISSION, WP__CONVERT, WP__VALIDATE_CUSTOM };
 
 static int64_t *wp__rows;
 static size_t wp__row_capacity;
@@ -989,6 +1009,8 @@ __attribute__((export_name("describe"))) int64_t wp__describe(void) {
     wp__str(&t, ",\"hooks\":[");
     wp__admission(&t, WP__MUTATE, "admission.mutate", &p->mutate);
     wp__admission(&t, WP__VALIDATE, "admission.validate", &p->validate);
+    wp__admission(&t, WP__CONVERT, "customresource.convert", &p->convert);
+    wp__admission(&t, WP__VALIDATE_CUSTOM, "customresource.validate", &p->validate_custom);
     wp__simple(&t, p->authorize.decide != 0, WP__AUTHORIZE, "authorization", p->authorize.fields);
     wp__simple(&t, p->filter.decide != 0, WP__FILTER, "scheduling.filter", p->filter.fields);
     wp__simple(&t, p->score.rate != 0, WP__SCORE, "scheduling.score", p->score.fields);
@@ -1057,6 +1079,11 @@ static int64_t wp__encode(const wp_answer *a) {
         wp__print(&t, ",\"message\":%q", a->message);
         if (a->field) wp__print(&t, ",\"field\":%q", a->field);
         if (a->code) wp__print(&t, ",\"code\":%d", a->code);
+        if (a->causes.length) {
+            wp__str(&t, ",\"causes\":[");
+            wp__put(&t, a->causes.at, a->causes.length);
+            wp__char(&t, ']');
+        }
     } else if (a->patch.length) {
         wp__str(&t, ",\"patch\":[");
         wp__put(&t, a->patch.at, a->patch.length);
@@ -1137,12 +1164,13 @@ __attribute__((export_name("call"))) int64_t wp__call(int32_t op, int32_t at, in
     if (n >= 8) in = (wp_value){data, *(const uint64_t *)(const void *)data};
     if (op == WP__SETTINGS && p->settings) return wp__settle((const char *)data, (size_t)n);
     if (op == WP__TABLE && p->table.judge_all && n >= 8) return wp__judge(data);
-    if (op == WP__MUTATE && p->mutate.decide) {
-        p->mutate.decide(in, &a);
-        return wp__encode(&a);
-    }
-    if (op == WP__VALIDATE && p->validate.decide) {
-        p->validate.decide(in, &a);
+    const wp_hook *decides = op == WP__MUTATE            ? &p->mutate
+                             : op == WP__VALIDATE        ? &p->validate
+                             : op == WP__CONVERT         ? &p->convert
+                             : op == WP__VALIDATE_CUSTOM ? &p->validate_custom
+                                                         : 0;
+    if (decides && decides->decide) {
+        decides->decide(in, &a);
         return wp__encode(&a);
     }
     if (op == WP__AUTHORIZE && p->authorize.decide) {

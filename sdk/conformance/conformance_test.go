@@ -217,7 +217,7 @@ func (g *guest) conform(t *testing.T, calls int) {
 func (g *guest) describes(t *testing.T) {
 	t.Helper()
 	m := g.manifest
-	if m.Name != "conformance" || m.Version != "1.2.3" || !m.Settings || len(m.Needs) != 0 || len(m.Hooks) != 8 {
+	if m.Name != "conformance" || m.Version != "1.2.3" || !m.Settings || len(m.Needs) != 0 || len(m.Hooks) != 10 {
 		t.Errorf("manifest %+v", m)
 	}
 	rule := abi.Rule{Operations: []string{"CREATE"}, Groups: []string{""}, Versions: []string{"v1"}, Resources: []string{"pods"}}
@@ -226,6 +226,9 @@ func (g *guest) describes(t *testing.T) {
 	}
 	if got := m.Hook(abi.AdmissionValidate).Fields; !reflect.DeepEqual(got, []string{"object.metadata.name", "object.metadata.labels", "operation"}) {
 		t.Errorf("fields %q", got)
+	}
+	if got := m.Hook(abi.CustomResourceConvert); len(got.Match) != 1 || !reflect.DeepEqual(got.Match[0].Groups, []string{"example.com"}) || !reflect.DeepEqual(got.Match[0].Resources, []string{"endpoints"}) {
+		t.Errorf("match %+v", got)
 	}
 	h := m.Hook(abi.Reconcile)
 	if want := (abi.Watch{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Selector: "app=web"}); *h.Primary != want || len(h.Owned) != 1 || h.Owned[0].Kind != "Service" {
@@ -321,6 +324,16 @@ func (g *guest) answers(t *testing.T) {
 	}{
 		{abi.AdmissionValidate, `{"operation":"UPDATE"}`, ``, ""},
 		{abi.AdmissionValidate, `{"operation":"CREATE","object":{"metadata":{"name":"a \"b\""}}}`, `{"allowed":false,"message":"not a \"b\"","field":"metadata.name","code":422}`, ""},
+		{
+			abi.CustomResourceConvert, `{"desiredAPIVersion":"example.com/v2","object":{"spec":{"hostPort":"a:1"}}}`,
+			`{"allowed":true,"patch":[{"op":"move","from":"/spec/hostPort","path":"/spec/address"},{"op":"add","path":"/spec/as","value":"example.com/v2"}]}`, "",
+		},
+		{abi.CustomResourceConvert, `{"desiredAPIVersion":"example.com/v2","object":{}}`, `{"allowed":false,"message":"no hostPort"}`, ""},
+		{abi.CustomResourceValidate, `{"object":{"spec":{"port":9}}}`, ``, ""},
+		{
+			abi.CustomResourceValidate, `{"object":{"spec":{"port":10}}}`,
+			`{"allowed":false,"message":"","causes":[{"field":"spec.port","message":"too \"high\""},{"field":"spec.name","message":"missing"}]}`, "",
+		},
 		{abi.Authorization, `{"user":"root"}`, `{"decision":"allow","reason":"root may"}`, ""},
 		{abi.Authorization, `{"user":"jane","resourceAttributes":{"namespace":"closed"}}`, `{"decision":"deny","reason":"closed to jane"}`, ""},
 		{abi.Authorization, `{"user":"jane"}`, ``, ""},

@@ -36,6 +36,12 @@ func describe() []byte {
 	if p.NodeAdmission != nil {
 		add(opNodeAdmission, "nodeadmission", p.NodeAdmission.Fields)
 	}
+	if p.Convert != nil {
+		add(opConvert, "customresource.convert", p.Convert.fields())["match"] = rules(p.Convert.Match)
+	}
+	if p.ValidateCustom != nil {
+		add(opValidateCustom, "customresource.validate", p.ValidateCustom.fields())["match"] = rules(p.ValidateCustom.Match)
+	}
 	return Object{
 		"abi": 1, "name": p.Name, "version": p.Version,
 		"settings": p.Settings != nil, "hooks": hooks, "needs": p.Needs,

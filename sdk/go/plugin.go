@@ -48,9 +48,16 @@ type Plugin struct {
 	Table         *Table
 	Reconcile     *Reconciler
 	NodeAdmission *NodeAdmission
+	// Convert is the hook at customresource.convert: it brings a custom resource (object)
+	// into the version that the input's desiredAPIVersion names, by changes (Move, Add,
+	// Remove...); the object has that apiVersion already. Deny fails the conversion.
+	Convert *Admission
+	// ValidateCustom is the hook at customresource.validate: it is asked about writes of
+	// custom resources that their schema has nothing against.
+	ValidateCustom *Admission
 }
 
-// Rule says which requests an admission hook wants to see. What is empty matches everything.
+// Rule says which requests a hook at admission or custom resources wants to see. What is empty matches everything.
 type Rule struct {
 	Operations []string
 	Groups     []string
@@ -67,7 +74,8 @@ func (r Rule) In(groups ...string) Rule { r.Groups = groups; return r }
 // On narrows a rule to operations: CREATE, UPDATE, DELETE, CONNECT.
 func (r Rule) On(operations ...string) Rule { r.Operations = operations; return r }
 
-// Admission is a hook at admission.mutate or admission.validate.
+// Admission is a hook at admission.mutate, admission.validate, customresource.convert
+// or customresource.validate.
 type Admission struct {
 	Match []Rule
 	// Fields that Decide reads; none = the whole request.
@@ -140,6 +148,8 @@ const (
 	opTable
 	opReconcile
 	opNodeAdmission
+	opConvert
+	opValidateCustom
 )
 
 var errNoPlugin = errors.New("the module registers no plugin")
@@ -173,6 +183,10 @@ func dispatch(op int32, input []byte) ([]byte, error) {
 		return p.Reconcile.run(input)
 	case op == opNodeAdmission && p.NodeAdmission != nil:
 		return p.NodeAdmission.run(input)
+	case op == opConvert && p.Convert != nil:
+		return p.Convert.run(input)
+	case op == opValidateCustom && p.ValidateCustom != nil:
+		return p.ValidateCustom.run(input)
 	}
 	return nil, errors.New("the plugin has no such operation")
 }
@@ -220,6 +234,7 @@ type Decision struct {
 	message  string
 	field    string
 	code     int
+	causes   []Object
 	patch    []byte
 	warnings []string
 	audit    Object
@@ -231,6 +246,13 @@ func (d *Decision) Deny(message string) { d.denied, d.message = true, message }
 // DenyField refuses the request because of a field.
 func (d *Decision) DenyField(field, message string) {
 	d.denied, d.field, d.message = true, field, message
+}
+
+// Cause refuses the request because of a field, beside what else is wrong: a user
+// learns of everything at once.
+func (d *Decision) Cause(field, message string) {
+	d.denied = true
+	d.causes = append(d.causes, Object{"field": field, "message": message})
 }
 
 // Code sets the HTTP status of a refusal; 403 otherwise.
@@ -257,13 +279,19 @@ func (d *Decision) Replace(path string, value any) { d.change("replace", path, v
 // Remove removes a value that is there.
 func (d *Decision) Remove(path string) { d.change("remove", path, nil) }
 
+// Move takes a value from one path to another.
+func (d *Decision) Move(from, path string) {
+	d.change("move", path, nil)
+	d.patch = append(appendString(append(d.patch[:len(d.patch)-1], `,"from":`...), from), '}')
+}
+
 func (d *Decision) change(op, path string, value any) {
 	if len(d.patch) > 0 {
 		d.patch = append(d.patch, ',')
 	}
 	d.patch = append(append(d.patch, `{"op":"`...), op...)
 	d.patch = appendString(append(d.patch, `","path":`...), path)
-	if op != "remove" {
+	if op == "add" || op == "replace" {
 		d.patch = appendValue(append(d.patch, `,"value":`...), value)
 	}
 	d.patch = append(d.patch, '}')
@@ -298,6 +326,9 @@ func (d *Decision) encode() []byte {
 		}
 		if d.code != 0 {
 			out = appendInt(append(out, `,"code":`...), int64(d.code))
+		}
+		if len(d.causes) > 0 {
+			out = appendValue(append(out, `,"causes":`...), d.causes)
 		}
 	}
 	if len(d.patch) > 0 && !d.denied {

@@ -570,6 +570,7 @@ pub const Decision = struct {
     field: []const u8 = "",
     status: u16 = 0,
     failure: ?[]const u8 = null,
+    causes: Text = .empty,
     patch: Text = .empty,
     warnings: Text = .empty,
     annotations: Text = .empty,
@@ -582,6 +583,11 @@ pub const Decision = struct {
     pub fn denyField(d: *Decision, field: []const u8, comptime fmt: []const u8, args: anytype) void {
         d.deny(fmt, args);
         d.field = field;
+    }
+    /// Refuses the request because of a field, beside what else is wrong: a user learns of everything at once.
+    pub fn cause(d: *Decision, field: []const u8, comptime fmt: []const u8, args: anytype) void {
+        if (d.message == null) d.message = "";
+        append(&d.causes, .{ .field = field, .message = print(fmt, args) });
     }
     /// Sets the HTTP status of a refusal; 403 otherwise.
     pub fn code(d: *Decision, status: u16) void {
@@ -614,6 +620,10 @@ pub const Decision = struct {
     pub fn remove(d: *Decision, path: []const u8) void {
         append(&d.patch, .{ .op = "remove", .path = path });
     }
+    /// Takes a value from one path to another.
+    pub fn move(d: *Decision, from: []const u8, path: []const u8) void {
+        append(&d.patch, .{ .op = "move", .from = from, .path = path });
+    }
 
     fn encode(d: *Decision) i64 {
         if (d.failure) |message| return give(message, true);
@@ -624,6 +634,7 @@ pub const Decision = struct {
             part(&t, "message", message);
             if (d.field.len > 0) part(&t, "field", d.field);
             if (d.status != 0) part(&t, "code", d.status);
+            if (d.causes.items.len > 0) within(&t, "causes", "[", d.causes.items, "]");
         } else if (d.patch.items.len > 0) within(&t, "patch", "[", d.patch.items, "]");
         if (d.warnings.items.len > 0) within(&t, "warnings", "[", d.warnings.items, "]");
         if (d.annotations.items.len > 0) within(&t, "auditAnnotations", "{", d.annotations.items, "}");
@@ -811,8 +822,8 @@ fn Param(comptime f: anytype, comptime i: usize) type {
     return @typeInfo(@TypeOf(f)).@"fn".params[i].type.?;
 }
 
-/// A hook at admission: a function of an input and a *Decision, and the requests
-/// that it wants to see.
+/// A hook at admission or at custom resources: a function of an input and a *Decision,
+/// and the requests that it wants to see.
 pub fn admission(comptime decide: anytype, comptime match: []const Rule) type {
     return struct {
         pub const run = decide;
@@ -874,11 +885,13 @@ fn writeColumns(t: *Text, comptime Row: type) void {
 /// Makes the functions of a plugin the exports of the module. See the head of this
 /// file; what may be named: name, version, settings (the address of a variable whose type says what is
 /// expected), configure (a function that checks it and answers what is wrong, or null),
-/// needs, mutate, validate, authorize, filter, score, table, reconcile, node_admission, others.
+/// needs, mutate, validate, authorize, filter, score, table, reconcile, node_admission, convert
+/// (customresource.convert: brings `object` into the version `desiredAPIVersion` by changes; it has that
+/// apiVersion already, and a refusal fails the conversion), validate_custom (customresource.validate), others.
 pub fn plugin(comptime p: anytype) void {
     const P = @TypeOf(p);
     inline for (@typeInfo(P).@"struct".fields) |f| {
-        const known = [_][]const u8{ "name", "version", "settings", "configure", "needs", "mutate", "validate", "authorize", "filter", "score", "table", "reconcile", "node_admission", "others" };
+        const known = [_][]const u8{ "name", "version", "settings", "configure", "needs", "mutate", "validate", "authorize", "filter", "score", "table", "reconcile", "node_admission", "convert", "validate_custom", "others" };
         comptime for (known) |k| {
             if (std.mem.eql(u8, k, f.name)) break;
         } else @compileError("a plugin has no " ++ f.name);
@@ -919,6 +932,8 @@ pub fn plugin(comptime p: anytype) void {
             put(&t, ",\"hooks\":[");
             if (has("mutate")) simple(&t, 1, "admission.mutate", p.mutate.run, p.mutate.rules);
             if (has("validate")) simple(&t, 2, "admission.validate", p.validate.run, p.validate.rules);
+            if (has("convert")) simple(&t, 9, "customresource.convert", p.convert.run, p.convert.rules);
+            if (has("validate_custom")) simple(&t, 10, "customresource.validate", p.validate_custom.run, p.validate_custom.rules);
             if (has("authorize")) simple(&t, 3, "authorization", p.authorize, &.{});
             if (has("filter")) simple(&t, 4, "scheduling.filter", p.filter, &.{});
             if (has("score")) simple(&t, 5, "scheduling.score", p.score, &.{});
@@ -997,6 +1012,16 @@ pub fn plugin(comptime p: anytype) void {
             if (has("validate")) if (op == 2) {
                 var d: Decision = .{};
                 p.validate.run(.{ .root = root }, &d);
+                return d.encode();
+            };
+            if (has("convert")) if (op == 9) {
+                var d: Decision = .{};
+                p.convert.run(.{ .root = root }, &d);
+                return d.encode();
+            };
+            if (has("validate_custom")) if (op == 10) {
+                var d: Decision = .{};
+                p.validate_custom.run(.{ .root = root }, &d);
                 return d.encode();
             };
             if (has("authorize")) if (op == 3) {

@@ -53,7 +53,7 @@ var mayImport = map[string]string{
 	"plugins/rollout":         "plugins/manifest",
 	"plugins/apiobject":       "core/admission core/config plugins/abi plugins/host plugins/loader plugins/manifest plugins/point",
 	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/host/...",
-	"plugins/point/...":       "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
+	"plugins/point/...":       "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/author/...":      "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
 	"plugins/toolchain/...":   "plugins/toolchain/... sdk/...",
@@ -201,8 +201,9 @@ func TestCoreNeverImportsPlugins(t *testing.T) {
 // namesakes are the packages whose names are not their folders', or not theirs
 // alone, with the reason.
 var namesakes = map[string]string{
-	"plugins/point/admission": "the adapter of core/admission's contract, named by its point as its siblings are",
-	"sdk/go":                  "authors of plugins import it as wasmplane",
+	"plugins/point/admission":      "the adapter of core/admission's contract, named by its point as its siblings are",
+	"plugins/point/customresource": "the adapter of core/customresource's contract, named by its point as its siblings are",
+	"sdk/go":                       "authors of plugins import it as wasmplane",
 }
 
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {

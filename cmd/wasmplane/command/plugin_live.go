@@ -68,5 +68,5 @@ func (l *liveObject) question(q *question) *author.Case {
 	if l.object == nil {
 		return nil
 	}
-	return &author.Case{Name: l.ref, Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups, Object: l.object}
+	return &author.Case{Name: l.ref, Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups, Object: l.object, To: q.to}
 }

@@ -37,12 +37,13 @@ Cases stand in cases.yaml, cases.json or cases/*.yaml beside the plugin, as a li
 
 The question is one of
   object, oldObject, operation, subresource, user, groups, dryRun   for admission
+  object, to (the other version's apiVersion)                       for customresource.convert
   pod, nodes, running (the pods on them)                            for scheduling.table
   input                                  the whole document, for every point (sdk/spec)
 with settings (instead of the entry's) and objects (what host functions read).
-Expected are any of decision (allow, deny, patch, no opinion, not asked, failed,
+Expected are any of decision (allow, deny, patch, convert, no opinion, not asked, failed,
 score, plan, judge), message (/between slashes/ a regular expression), field,
-reason, code, patch, object (what has to be in it), warnings, auditAnnotations,
+reason, code, causes, patch, object (what has to be in it), warnings, auditAnnotations,
 reasons, score, verdicts (by node), plan (what has to be in it), error.
 
 Exit code: 0 all passed, 1 some failed, 2 they could not be run.`,
@@ -106,9 +107,9 @@ func (a *app) showResult(r author.Result) {
 
 // question are the flags by which a command is given one question.
 type question struct {
-	object, old, input, caseName, point, operation, user string
-	groups                                               []string
-	live                                                 liveObject
+	object, old, input, caseName, point, operation, user, to string
+	groups                                                   []string
+	live                                                     liveObject
 }
 
 func (q *question) flags(c *cobra.Command) {
@@ -119,6 +120,7 @@ func (q *question) flags(c *cobra.Command) {
 	f.StringVar(&q.caseName, "case", "", "`NAME` of one of the plugin's cases")
 	f.StringVar(&q.point, "point", "", "`POINT` to ask at, where the plugin takes part at several")
 	f.StringVar(&q.operation, "operation", "", "`OPERATION` of the request (default: by what is given)")
+	f.StringVar(&q.to, "to", "", "`APIVERSION` into which the object is to be converted (customresource.convert)")
 	f.StringVar(&q.user, "as", "", "`USER` who asks")
 	f.StringArrayVar(&q.groups, "as-group", nil, "`GROUP` of the user, may be given several times")
 }
@@ -137,7 +139,7 @@ func (q *question) read(cfg *author.Config) (*author.Case, error) {
 		}
 		return nil, fmt.Errorf("no case is named %q", q.caseName)
 	}
-	k := &author.Case{Name: "request", Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups}
+	k := &author.Case{Name: "request", Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups, To: q.to}
 	for _, f := range []struct {
 		path string
 		into *map[string]any
@@ -180,6 +182,7 @@ func (a *app) pluginRun() *cobra.Command {
 		Example: `  wasmplane plugin run -f pod.yaml
   kubectl create deployment web --image=nginx --dry-run=client -o yaml | wasmplane plugin run -f -
   wasmplane plugin run --live deployment/web -n shop
+  wasmplane plugin run -f crontab-v1.yaml --to example.com/v2
   wasmplane plugin run --case "a pod without an owner is refused"`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	pointcustom "github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
 // plugins are the Wasm plugins of this process.
@@ -75,7 +76,7 @@ type pluginEnvironment struct {
 // pointsOf are the points that a component asks plugins at.
 func pointsOf(component string) []abi.Point {
 	prefixes := map[string][]string{
-		"apiserver": {"admission.", "authorization"}, "scheduler": {"scheduling."}, "controllers": {"reconcile"}, "kubelet": {"nodeadmission"},
+		"apiserver": {"admission.", "authorization", "customresource."}, "scheduler": {"scheduling."}, "controllers": {"reconcile"}, "kubelet": {"nodeadmission"},
 		"webhook": {"admission.", "authorization"},
 	}
 	out := []abi.Point{}
@@ -97,6 +98,7 @@ func inFile(err error, file string) error {
 
 func (p *plugins) authorizers() (before, after []authz.Authorizer) { return p.loader.Authorizers() }
 func (p *plugins) admission() []admission.Plugin                   { return p.loader.AdmissionPlugins() }
+func (p *plugins) customResources() []*pointcustom.Plugin          { return p.loader.CustomResources() }
 func (p *plugins) reconcilers() []controllers.Reconciler           { return p.loader.Reconcilers() }
 
 func (p *plugins) scheduling() []scheduler.Weighted {

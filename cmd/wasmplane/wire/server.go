@@ -52,6 +52,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/watchcache"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	pointcustom "github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
 // server is the API with everything behind it.
@@ -286,7 +287,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	if s.remotes, err = s.aggregation(contract); err != nil {
 		return err
 	}
-	if err := s.customResources(contract); err != nil {
+	if err := s.customResources(ctx, contract); err != nil {
 		return err
 	}
 	serving, err := s.authority.APIServer()
@@ -357,16 +358,27 @@ func (s *server) aggregation(contract *api.Contract) (*aggregator.Aggregator, er
 
 // customResources serves what definitions define, and leads definitions through
 // their lives.
-func (s *server) customResources(contract *api.Contract) (err error) {
+func (s *server) customResources(ctx context.Context, contract *api.Contract) (err error) {
 	services, err := newServiceResolver(s.informers)
 	if err != nil {
 		return err
 	}
+	converters := pointcustom.NewSet(s.plugins.customResources)
 	if s.custom, err = customresource.New(customresource.Config{
-		Registries: s.registries, Contract: contract, Services: services, Logger: s.o.Logger,
+		Registries: s.registries, Contract: contract, Services: services, Extension: converters, Logger: s.o.Logger,
 	}); err != nil {
 		return err
 	}
+	converters.Changed() // nothing has been converted by those that are there already
+	s.plugins.onChange(func() {
+		changed := converters.Changed()
+		if len(changed) == 0 {
+			return
+		}
+		if err := s.custom.Renew(ctx, func(converter string) bool { return changed[converter] }); err != nil {
+			s.o.Logger.Error("custom resources may be shown as an older version of their plugin converted them", "error", err)
+		}
+	})
 	own, err := apiextensions.NewForConfig(s.internal.Config)
 	if err != nil {
 		return fmt.Errorf("client of the definitions of custom resources: %w", err)

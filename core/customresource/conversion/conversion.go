@@ -34,19 +34,23 @@ func (None) Convert(_ context.Context, objects []*unstructured.Unstructured, to 
 	return out, nil
 }
 
-// Extended asks whoever Extension names for a resource at the moment of each
-// call, and else Own.
-type Extended struct {
+// Named asks whom a definition names, as the extension knows it at the moment of
+// each call.
+type Named struct {
 	Extension extension.Extension
+	Name      string
 	Resource  schema.GroupResource
-	Own       extension.Converter
 }
 
 // Convert implements extension.Converter.
-func (e Extended) Convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
-	c := e.Extension.Converter(e.Resource)
+func (e Named) Convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
+	if len(objects) == 1 && bare(objects[0]) {
+		return None{}.Convert(ctx, objects, to)
+	}
+	c := e.Extension.Converter(e.Name, e.Resource)
 	if c == nil {
-		return e.Own.Convert(ctx, objects, to)
+		return nil, fmt.Errorf("conversion plugin for %v failed: no plugin %q is loaded, which the definition names in its annotation %s",
+			objects[0].GroupVersionKind(), e.Name, extension.ConverterAnnotation)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -88,8 +88,6 @@ type hook struct {
 // Convert implements extension.Converter.
 func (h *hook) Convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
 	if len(objects) == 1 && bare(objects[0]) {
-		// An empty object stands for "nothing": it is what field management
-		// compares a new object with. There is nothing to ask the webhook.
 		return None{}.Convert(ctx, objects, to)
 	}
 	uid := uuid.NewUUID()
@@ -119,7 +117,9 @@ func (h *hook) Convert(ctx context.Context, objects []*unstructured.Unstructured
 	return same("webhook", objects, out, to)
 }
 
-// bare says that an object has nothing but its kind.
+// bare says that an object has nothing but its kind. Such a one stands for
+// "nothing": it is what field management compares a new object with. There is
+// nothing to ask a webhook or a plugin about it.
 func bare(u *unstructured.Unstructured) bool {
 	_, kind := u.Object["kind"]
 	_, version := u.Object["apiVersion"]

@@ -8,11 +8,13 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -334,14 +336,7 @@ func (t *turn) failed() error {
 // refusal words the plugin's refusal as an API status.
 func (t *turn) refusal() error {
 	a := t.answer
-	message := a.Message
-	if message == "" {
-		message = "no reason was given"
-	}
-	if a.Field != "" {
-		message = a.Field + ": " + message
-	}
-	err := admission.Forbidden(t.request, fmt.Errorf("plugin %q denied the request: %s", t.adapter.Name(), message))
+	err := admission.Forbidden(t.request, fmt.Errorf("plugin %q denied the request: %s", t.adapter.Name(), worded(a)))
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
 		return err
@@ -358,7 +353,33 @@ func (t *turn) refusal() error {
 			Type: metav1.CauseTypeFieldValueInvalid, Field: a.Field, Message: a.Message,
 		})
 	}
+	for _, c := range a.Causes {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: metav1.CauseType(cmp.Or(c.Reason, string(metav1.CauseTypeFieldValueInvalid))), Field: c.Field, Message: c.Message,
+		})
+	}
 	return status
+}
+
+// worded is the answer's message, with the fields and messages of its causes where
+// there are any: not every client shows causes.
+func worded(a *abi.AdmissionAnswer) string {
+	var parts []string
+	if a.Message != "" || a.Field != "" {
+		parts = append(parts, about(a.Field, a.Message))
+	}
+	for _, c := range a.Causes {
+		parts = append(parts, about(c.Field, c.Message))
+	}
+	return cmp.Or(strings.Join(parts, "; "), "no reason was given")
+}
+
+func about(field, message string) string {
+	message = cmp.Or(message, "no reason was given")
+	if field == "" {
+		return message
+	}
+	return field + ": " + message
 }
 
 // reasonOf is the status reason that goes with a code.

@@ -56,7 +56,7 @@ func Check(v *point.Version) error { return compile(v).err }
 
 func compile(v *point.Version) *matcher {
 	m := &matcher{version: v, module: map[abi.Point][]abi.Rule{}}
-	for _, p := range []abi.Point{abi.AdmissionMutate, abi.AdmissionValidate} {
+	for _, p := range []abi.Point{abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceConvert, abi.CustomResourceValidate} {
 		switch h := v.Hook(p); {
 		case h == nil:
 		case len(h.Match) == 0: // a hook without rules sees everything
@@ -126,12 +126,7 @@ func (m *matcher) handles(r *admission.Request) bool {
 	if len(m.entry) > 0 && !anyRule(m.entry, r) {
 		return false
 	}
-	for _, rules := range m.module {
-		if anyRule(rules, r) {
-			return true
-		}
-	}
-	return false
+	return anyRule(m.module[abi.AdmissionMutate], r) || anyRule(m.module[abi.AdmissionValidate], r)
 }
 
 func anyRule(rules []abi.Rule, r *admission.Request) bool {
@@ -139,11 +134,19 @@ func anyRule(rules []abi.Rule, r *admission.Request) bool {
 }
 
 func ruleMatches(rule *abi.Rule, r *admission.Request) bool {
-	has := func(list []string, v string) bool {
-		return len(list) == 0 || slices.Contains(list, v) || slices.Contains(list, "*")
-	}
-	return has(rule.Operations, string(r.Operation)) && has(rule.Groups, r.Resource.Group) &&
-		has(rule.Versions, r.Resource.Version) && resourceMatches(rule.Resources, r.Resource.Resource, r.Subresource)
+	return named(rule.Operations, string(r.Operation)) && named(rule.Groups, r.Resource.Group) &&
+		named(rule.Versions, r.Resource.Version) && resourceMatches(rule.Resources, r.Resource.Resource, r.Subresource)
+}
+
+// named: an empty list names everything, as "*" does.
+func named(list []string, v string) bool {
+	return len(list) == 0 || slices.Contains(list, v) || slices.Contains(list, "*")
+}
+
+// resourceOf is a rule's resource without its subresource.
+func resourceOf(rule string) string {
+	resource, _, _ := strings.Cut(rule, "/")
+	return resource
 }
 
 // resourceMatches reads "pods", "pods/status", "pods/*", "*/scale", "*" (no

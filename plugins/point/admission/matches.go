@@ -2,9 +2,13 @@ package admission
 
 import (
 	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/point"
 )
 
 // Matches says whether the plugin would be asked about a request at a point, by
@@ -16,3 +20,36 @@ func (a *adapter) Matches(ctx context.Context, pt abi.Point, r *admission.Reques
 	}
 	return a.matchers.of(v).matches(ctx, pt, r, a.namespaces)
 }
+
+// Matcher decides as admission does which requests a plugin sees, for the adapters
+// of points that are asked about requests too.
+type Matcher struct{ adapter }
+
+// NewMatcher makes the matcher of a plugin, of whatever version is in force.
+func NewMatcher(p *point.Plugin, namespaces Namespaces) *Matcher {
+	return &Matcher{adapter{plugin: p, namespaces: namespaces}}
+}
+
+// Covers says whether the rules of a hook and of its entry name a resource, in
+// some version and for some operation.
+func (m *Matcher) Covers(pt abi.Point, gr schema.GroupResource) bool {
+	v := m.plugin.Current()
+	if v == nil || v.Hook(pt) == nil {
+		return false
+	}
+	rules := m.matchers.of(v)
+	names := func(list []abi.Rule) bool {
+		return slices.ContainsFunc(list, func(rule abi.Rule) bool {
+			return named(rule.Groups, gr.Group) && (len(rule.Resources) == 0 || slices.ContainsFunc(rule.Resources, func(r string) bool {
+				return resourceOf(r) == "*" || resourceOf(r) == gr.Resource
+			}))
+		})
+	}
+	return names(rules.module[pt]) && (len(rules.entry) == 0 || names(rules.entry))
+}
+
+// Document is a request as hooks see it.
+func Document(r *admission.Request) (any, error) { return newDocument(r) }
+
+// Worded is what an answer says of a refusal, its causes included.
+func Worded(a *abi.AdmissionAnswer) string { return worded(a) }

@@ -28,6 +28,18 @@ function validate(input: Input, out: Decision): void {
   out.code(422);
 }
 
+function convert(input: Input, out: Decision): void {
+  if (!input.at(0).exists) return out.deny("no hostPort");
+  out.move("/spec/hostPort", "/spec/address");
+  out.add("/spec/as", input.get("desiredAPIVersion"));
+}
+
+function validateCustom(input: Input, out: Decision): void {
+  if (input.at(0).int <= 9) return;
+  out.cause("spec.port", 'too "high"');
+  out.cause("spec.name", "missing");
+}
+
 function authorize(input: Input): Verdict {
   if (input.get("user").is("root")) return allow("root may");
   if (input.get("resourceAttributes.namespace").is("closed")) return deny("closed to " + input.get("user").text);
@@ -70,6 +82,8 @@ new Plugin("conformance", "1.2.3")
   .settings(configure)
   .mutate(mutate, [], [rule(["CREATE"], [""], ["pods"], ["v1"])])
   .validate(validate, ["object.metadata.name", "object.metadata.labels", "operation"])
+  .convert(convert, ["object.spec.hostPort", "desiredAPIVersion"], [rule([], ["example.com"], ["endpoints"])])
+  .validateCustom(validateCustom, ["object.spec.port"])
   .authorize(authorize, ["user", "resourceAttributes.namespace"])
   .filter(filter, ["node.metadata.name"])
   .score(rate, ["pods"])

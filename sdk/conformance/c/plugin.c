@@ -25,6 +25,21 @@ static void validate(wp_input in, wp_answer *out) {
     wp_code(out, 422);
 }
 
+static void convert(wp_input in, wp_answer *out) {
+    if (!wp_exists(wp_field(in, 0))) {
+        wp_deny(out, "no hostPort");
+        return;
+    }
+    wp_move(out, "/spec/hostPort", "/spec/address");
+    wp_add(out, "/spec/as", "%v", wp_field(in, 1));
+}
+
+static void validate_custom(wp_input in, wp_answer *out) {
+    if (wp_int(wp_field(in, 0)) <= 9) return;
+    wp_cause(out, "spec.port", "too \"%s\"", "high");
+    wp_cause(out, "spec.name", "missing");
+}
+
 static wp_verdict authorize(wp_input in) {
     if (wp_eq(wp_field(in, 0), "root")) return wp_allow("root may");
     if (wp_eq(wp_field(in, 1), "closed")) return wp_refuse("closed to %t", wp_field(in, 0));
@@ -74,6 +89,8 @@ WP_PLUGIN = {
     .name = "conformance", .version = "1.2.3", .settings = configure,
     .mutate = {.decide = mutate, .match = {{.operations = {"CREATE"}, .groups = {""}, .versions = {"v1"}, .resources = {"pods"}}}},
     .validate = {.decide = validate, .fields = {"object.metadata.name", "object.metadata.labels", "operation"}},
+    .convert = {.decide = convert, .match = {{.groups = {"example.com"}, .resources = {"endpoints"}}}, .fields = {"object.spec.hostPort", "desiredAPIVersion"}},
+    .validate_custom = {.decide = validate_custom, .fields = {"object.spec.port"}},
     .authorize = {.decide = authorize, .fields = {"user", "resourceAttributes.namespace"}},
     .filter = {.decide = filter, .fields = {"node.metadata.name"}},
     .score = {.rate = rate, .fields = {"pods"}},

@@ -41,6 +41,27 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 			}
 		},
 	},
+	Convert: &wasmplane.Admission{
+		Match:  []wasmplane.Rule{wasmplane.Resources("endpoints").In("example.com")},
+		Fields: []string{"object.spec.hostPort", "desiredAPIVersion"},
+		Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
+			if !in.Get("object.spec.hostPort").Exists() {
+				out.Deny("no hostPort")
+				return
+			}
+			out.Move("/spec/hostPort", "/spec/address")
+			out.Add("/spec/as", in.Get("desiredAPIVersion").String())
+		},
+	},
+	ValidateCustom: &wasmplane.Admission{
+		Fields: []string{"object.spec.port"},
+		Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
+			if in.Get("object.spec.port").Int() > 9 {
+				out.Cause("spec.port", "too \"high\"")
+				out.Cause("spec.name", "missing")
+			}
+		},
+	},
 	Authorize: &wasmplane.Authorizer{
 		Fields: []string{"user", "resourceAttributes.namespace"},
 		Decide: func(in wasmplane.Input) wasmplane.Verdict {

@@ -27,6 +27,18 @@ fn validate(in: Named, out: *wp.Decision) void {
     out.code(422);
 }
 
+fn convert(in: wp.Input(&.{ "object.spec.hostPort", "desiredAPIVersion" }), out: *wp.Decision) void {
+    if (!in.get("object.spec.hostPort").exists()) return out.deny("no hostPort", .{});
+    out.move("/spec/hostPort", "/spec/address");
+    out.add("/spec/as", in.get("desiredAPIVersion"));
+}
+
+fn validateCustom(in: wp.Input(&.{"object.spec.port"}), out: *wp.Decision) void {
+    if (in.get("object.spec.port").int() <= 9) return;
+    out.cause("spec.port", "too \"{s}\"", .{"high"});
+    out.cause("spec.name", "missing", .{});
+}
+
 fn authorize(in: wp.Input(&.{ "user", "resourceAttributes.namespace" })) wp.Verdict {
     const user = in.get("user");
     if (user.eql("root")) return wp.allow("root may", .{});
@@ -91,6 +103,8 @@ comptime {
         .configure = configure,
         .mutate = wp.admission(mutate, &.{.{ .operations = &.{"CREATE"}, .groups = &.{""}, .versions = &.{"v1"}, .resources = &.{"pods"} }}),
         .validate = wp.admission(validate, &.{}),
+        .convert = wp.admission(convert, &.{.{ .groups = &.{"example.com"}, .resources = &.{"endpoints"} }}),
+        .validate_custom = wp.admission(validateCustom, &.{}),
         .authorize = authorize,
         .filter = filter,
         .score = rate,

@@ -10,6 +10,7 @@ pub struct Decision {
     message: String,
     field: String,
     code: i64,
+    causes: Vec<Json>,
     patch: Vec<u8>,
     warnings: Vec<String>,
     audit: Vec<(String, String)>,
@@ -26,6 +27,13 @@ impl Decision {
     pub fn deny_field(&mut self, field: &str, message: &str) {
         self.deny(message);
         self.field = String::from(field);
+    }
+
+    /// Refuses the request because of a field, beside what else is wrong: a user
+    /// learns of everything at once.
+    pub fn cause(&mut self, field: &str, message: &str) {
+        self.denied = true;
+        self.causes.push(Json::object([("field", field.into()), ("message", message.into())]));
     }
 
     /// Sets the HTTP status of a refusal; 403 otherwise.
@@ -47,20 +55,25 @@ impl Decision {
     /// missing on the way is made; `/spec/containers/[name=web]` finds an item by key. Slashes
     /// in keys are written `~1`.
     pub fn add(&mut self, path: &str, value: impl Into<Json>) {
-        self.change("add", path, Some(value.into()));
+        self.change("add", path, None, Some(value.into()));
     }
 
     /// Replaces a value that is there.
     pub fn replace(&mut self, path: &str, value: impl Into<Json>) {
-        self.change("replace", path, Some(value.into()));
+        self.change("replace", path, None, Some(value.into()));
     }
 
     /// Removes a value that is there.
     pub fn remove(&mut self, path: &str) {
-        self.change("remove", path, None);
+        self.change("remove", path, None, None);
     }
 
-    fn change(&mut self, op: &str, path: &str, value: Option<Json>) {
+    /// Takes a value from one path to another.
+    pub fn move_to(&mut self, from: &str, path: &str) {
+        self.change("move", path, Some(from), None);
+    }
+
+    fn change(&mut self, op: &str, path: &str, from: Option<&str>, value: Option<Json>) {
         let out = &mut self.patch;
         if !out.is_empty() {
             out.push(b',');
@@ -69,6 +82,10 @@ impl Decision {
         string(out, op);
         out.extend_from_slice(b",\"path\":");
         string(out, path);
+        if let Some(f) = from {
+            out.extend_from_slice(b",\"from\":");
+            string(out, f);
+        }
         if let Some(v) = value {
             out.extend_from_slice(b",\"value\":");
             v.write(out);
@@ -92,6 +109,10 @@ impl Decision {
             if self.code != 0 {
                 out.extend_from_slice(b",\"code\":");
                 int(&mut out, self.code);
+            }
+            if !self.causes.is_empty() {
+                out.extend_from_slice(b",\"causes\":");
+                Json::Array(self.causes).write(&mut out);
             }
         } else if !self.patch.is_empty() {
             out.extend_from_slice(b",\"patch\":[");

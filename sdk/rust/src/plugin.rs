@@ -15,6 +15,8 @@ const SCORE: i32 = 5;
 const TABLE: i32 = 6;
 const RECONCILE: i32 = 7;
 const NODE_ADMISSION: i32 = 8;
+const CONVERT: i32 = 9;
+const VALIDATE_CUSTOM: i32 = 10;
 
 /// A hook: a function and the fields that it reads. `F` is the function's type.
 pub struct Hook<F> {
@@ -191,6 +193,8 @@ pub struct Plugin {
     pub(crate) table: Option<Table>,
     reconcile: Option<(Watch, Vec<Watch>, Hook<Reconciler>)>,
     node_admission: Option<Hook<NodeAdmission>>,
+    convert: Option<Hook<Admission>>,
+    validate_custom: Option<Hook<Admission>>,
 }
 
 impl Plugin {
@@ -209,6 +213,8 @@ impl Plugin {
             table: None,
             reconcile: None,
             node_admission: None,
+            convert: None,
+            validate_custom: None,
         }
     }
 
@@ -263,6 +269,17 @@ impl Plugin {
         self.node_admission = Some(h.with(|f| Box::new(f) as NodeAdmission));
         self
     }
+    /// The hook at customresource.convert: it brings a custom resource (`object`) into the version that
+    /// `desiredAPIVersion` names, by changes; the object has that apiVersion already. `deny` fails the conversion.
+    pub fn convert(mut self, h: Hook<impl Fn(&Input, &mut Decision) + 'static>) -> Plugin {
+        self.convert = Some(h.with(|f| Box::new(f) as Admission));
+        self
+    }
+    /// The hook at customresource.validate: writes of custom resources that their schema has nothing against.
+    pub fn validate_custom(mut self, h: Hook<impl Fn(&Input, &mut Decision) + 'static>) -> Plugin {
+        self.validate_custom = Some(h.with(|f| Box::new(f) as Admission));
+        self
+    }
 
     pub(crate) fn describe(&self) -> Vec<u8> {
         let mut hooks = Vec::new();
@@ -299,6 +316,12 @@ impl Plugin {
         if let Some(h) = &self.node_admission {
             hooks.push(hook(NODE_ADMISSION, "nodeadmission", h, Vec::new()));
         }
+        if let Some(h) = &self.convert {
+            hooks.push(hook(CONVERT, "customresource.convert", h, Vec::new()));
+        }
+        if let Some(h) = &self.validate_custom {
+            hooks.push(hook(VALIDATE_CUSTOM, "customresource.validate", h, Vec::new()));
+        }
         let mut out = Vec::new();
         Json::object([
             ("abi", Json::Int(1)),
@@ -318,7 +341,14 @@ impl Plugin {
                 return f(&crate::json::parse(data)?).map(|_| Vec::new());
             }
         }
-        if let (MUTATE, Some(h)) | (VALIDATE, Some(h)) = (op, if op == MUTATE { &self.mutate } else { &self.validate }) {
+        let decides = match op {
+            MUTATE => &self.mutate,
+            VALIDATE => &self.validate,
+            CONVERT => &self.convert,
+            VALIDATE_CUSTOM => &self.validate_custom,
+            _ => &None,
+        };
+        if let Some(h) = decides {
             let mut d = Decision::default();
             (h.run)(&Input::new(data, &h.fields), &mut d);
             return Ok(d.encode());

@@ -32,6 +32,21 @@ fn validate(input: &Input, out: &mut Decision) {
     }
 }
 
+fn convert(input: &Input, out: &mut Decision) {
+    if !input.at(0).exists() {
+        return out.deny("no hostPort");
+    }
+    out.move_to("/spec/hostPort", "/spec/address");
+    out.add("/spec/as", input.get("desiredAPIVersion").str());
+}
+
+fn validate_custom(input: &Input, out: &mut Decision) {
+    if input.at(0).int() > 9 {
+        out.cause("spec.port", "too \"high\"");
+        out.cause("spec.name", "missing");
+    }
+}
+
 fn authorize(input: &Input) -> Verdict {
     match (input.at(0).str(), input.at(1).str()) {
         ("root", _) => Verdict::Allow("root may".into()),
@@ -99,6 +114,8 @@ fn plugin() -> Plugin {
         .settings(configure)
         .mutate(Hook::new(mutate).rule_of(&["CREATE"], &[""], &["v1"], &["pods"]))
         .validate(Hook::new(validate).fields(&["object.metadata.name", "object.metadata.labels", "operation"]))
+        .convert(Hook::new(convert).rule(&[], &["example.com"], &["endpoints"]).fields(&["object.spec.hostPort", "desiredAPIVersion"]))
+        .validate_custom(Hook::new(validate_custom).fields(&["object.spec.port"]))
         .authorize(Hook::new(authorize).fields(&["user", "resourceAttributes.namespace"]))
         .filter(Hook::new(filter).fields(&["node.metadata.name"]))
         .score(Hook::new(rate).fields(&["pods"]))

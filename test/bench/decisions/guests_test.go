@@ -1,0 +1,115 @@
+package decisions
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/plugintest"
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
+	"github.com/wasmplane/wasmplane/sdk"
+)
+
+// guest is a plugin of testdata.
+type guest struct {
+	set, name string // the folder: testdata/SET/NAME
+	language  toolchain.Language
+	label     string
+}
+
+// policies are the guests of the one table, in its order.
+var policies = []guest{
+	{"policy", "c", toolchain.C, "C SDK"},
+	{"policy", "rust", toolchain.Rust, "Rust SDK"},
+	{"policy", "assemblyscript", toolchain.AssemblyScript, "AssemblyScript SDK"},
+	{"policy", "zig", toolchain.Zig, "Zig SDK"},
+	{"policy", "go", toolchain.Go, "Go SDK"},
+	{"policy", "gojson", toolchain.Go, "Go, whole object, encoding/json"},
+	{"policy", "wapc", toolchain.Rust, "waPC (Rust, whole object)"},
+}
+
+// builds makes that each guest is built once in a process.
+var builds sync.Map
+
+// build builds a guest as its author would: in a folder that `wasmplane plugin init`
+// has made, outside of the sources, with the toolchain that `wasmplane plugin build` finds.
+func (g guest) build(tb testing.TB) ([]byte, error) {
+	tb.Helper()
+	once, _ := builds.LoadOrStore(g, sync.OnceValues(func() ([]byte, error) {
+		builder, err := toolchain.New(toolchain.Config{Progress: func(s string) { tb.Logf("%s: %s", g.label, s) }})
+		if err != nil {
+			return nil, err
+		}
+		dir := filepath.Join(plugintest.Root(tb), "build", "bench", g.set+"-"+g.name)
+		if err := g.prepare(dir); err != nil {
+			return nil, err
+		}
+		out := filepath.Join(dir, "out", "plugin.wasm")
+		if err := builder.Build(tb.Context(), dir, out); err != nil {
+			return nil, err
+		}
+		return os.ReadFile(out)
+	}))
+	return once.(func() ([]byte, error))()
+}
+
+// prepare makes the folder, with this guest's source in the place of the template's.
+func (g guest) prepare(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, author.EntryFile)); errors.Is(err, os.ErrNotExist) {
+		if _, err := author.Init(dir, "image-policy", g.language, "admission.validate"); err != nil {
+			return err
+		}
+	}
+	if err := sdk.Vendor(string(g.language), filepath.Join(dir, "wasmplane")); err != nil {
+		return err
+	}
+	main := g.language.Main()
+	source, err := os.ReadFile(filepath.Join("testdata", g.set, g.name, filepath.Base(main)))
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(filepath.Join(dir, main)); err == nil && string(old) == string(source) {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, main), source, 0o644)
+}
+
+// loaded loads a module with the entry's more lines, which begin with a comma.
+func loaded(tb testing.TB, wasm []byte, more string) *loader.Loader {
+	tb.Helper()
+	dir := tb.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "p.wasm"), wasm, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	var doc struct {
+		Plugins []yaml.Node `yaml:"plugins"`
+	}
+	if err := yaml.Unmarshal(fmt.Appendf(nil, "plugins: [{name: policy, source: \"file:p.wasm\"%s}]", more), &doc); err != nil {
+		tb.Fatal(err)
+	}
+	entries, err := manifest.ParseAll(doc.Plugins)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l, err := loader.New(tb.Context(), loader.Config{Dir: dir, Entries: entries, CacheDir: filepath.Join(plugintest.Root(tb), "build", "plugin-cache")})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := l.Close(tb.Context()); err != nil {
+			tb.Error(err)
+		}
+	})
+	if err := l.Load(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,8 +39,74 @@ type Projection struct {
 }
 
 type resolved struct {
-	tree  *branch
-	steps [][]step // by field; nil = leads nowhere for this kind
+	tree   *branch
+	fields []*selector // nil = leads nowhere for this kind
+}
+
+// selector is the way to one field of a flat table. The first shared steps are those
+// of the field before it, which have been taken already.
+type selector struct {
+	steps  []*walk
+	shared int
+}
+
+// walk is a step that remembers where its name was in the type that it met last:
+// documents of one kind are of the same types.
+type walk struct {
+	step
+	last atomic.Pointer[spot]
+}
+
+// spot is where a name is in a struct.
+type spot struct {
+	of      reflect.Type
+	special bool       // it is seen as what it encodes to
+	field   *fieldInfo // nil = it has no such field
+}
+
+// sharedSteps bounds the steps that are kept from one field to the next.
+const sharedSteps = 6
+
+// newSelector makes the way of a field behind another's.
+func newSelector(steps []step, before *selector) *selector {
+	s := &selector{steps: make([]*walk, len(steps))}
+	for before != nil && s.shared < min(len(steps), len(before.steps), sharedSteps) && steps[s.shared].kind != stepEach && steps[s.shared] == before.steps[s.shared].step {
+		s.steps[s.shared] = before.steps[s.shared]
+		s.shared++
+	}
+	for i := s.shared; i < len(steps); i++ {
+		s.steps[i] = &walk{step: steps[i]}
+	}
+	return s
+}
+
+// get is the function get, for this step.
+func (s *walk) get(v reflect.Value) (reflect.Value, bool) {
+	v, gvk := open(v)
+	if !v.IsValid() || v.Kind() != reflect.Struct {
+		return get(v, s.name)
+	}
+	at := s.last.Load()
+	if t := v.Type(); at == nil || at.of != t {
+		at = newSpot(t, s.name)
+		s.last.Store(at)
+	}
+	switch {
+	case at.special:
+		return get(container(v), s.name)
+	case at.field == nil:
+		return v, false
+	}
+	return at.field.read(v, gvk)
+}
+
+func newSpot(t reflect.Type, name string) *spot {
+	info := infoOf(t)
+	at := &spot{of: t, special: info.special != specialNone}
+	if i, ok := info.byName[name]; ok {
+		at.field = &info.fields[i]
+	}
+	return at
 }
 
 // branch is a node of the tree that the fields of a hook make together.
@@ -69,14 +136,8 @@ func (p *Projection) Write(w *Writer, doc any, kind string) {
 		w.prune(v, r.tree)
 		return
 	}
-	w.BeginArray(len(r.steps))
-	for _, steps := range r.steps {
-		if steps == nil {
-			w.Absent()
-			continue
-		}
-		w.field(v, steps)
-	}
+	w.BeginArray(len(r.fields))
+	w.fields(v, r.fields)
 	w.EndArray()
 }
 
@@ -85,6 +146,7 @@ func (p *Projection) resolve(kind string) *resolved {
 		return r.(*resolved)
 	}
 	r := &resolved{tree: &branch{}}
+	var before *selector
 	for _, path := range p.paths {
 		flat := make([]step, 0, len(path.steps)+4)
 		at, lost := r.tree, false
@@ -111,11 +173,12 @@ func (p *Projection) resolve(kind string) *resolved {
 			}
 		}
 		if lost {
-			r.steps = append(r.steps, nil)
+			r.fields, before = append(r.fields, nil), nil
 			continue
 		}
 		at.leaf = true
-		r.steps = append(r.steps, flat)
+		before = newSelector(flat, before)
+		r.fields = append(r.fields, before)
 	}
 	actual, _ := p.kinds.LoadOrStore(kind, r)
 	return actual.(*resolved)
@@ -192,8 +255,39 @@ func (b *branch) fits(v reflect.Value) bool {
 	return b.items != nil && isArray(v) || len(b.keys) > 0 && isObject(v)
 }
 
-// field writes the value of one path into a flat table.
-func (w *Writer) field(v reflect.Value, steps []step) {
+// fields writes the values of all fields into a flat table.
+func (w *Writer) fields(root reflect.Value, fields []*selector) {
+	var way [sharedSteps + 1]reflect.Value // the values behind the first steps
+	way[0] = root
+	reached := 0 // how many steps of the field before led somewhere
+	for _, f := range fields {
+		if f == nil {
+			w.Absent()
+			reached = 0
+			continue
+		}
+		n := min(f.shared, reached)
+		if n < f.shared { // what this field shares with the one before led nowhere
+			w.Absent()
+			continue
+		}
+		v, ok := way[n], true
+		for ; n < len(f.steps) && n < sharedSteps && f.steps[n].kind != stepEach; n++ {
+			if v, ok = f.steps[n].get(v); !ok {
+				break
+			}
+			way[n+1] = v
+		}
+		if reached = n; !ok {
+			w.Absent()
+			continue
+		}
+		w.field(v, f.steps[n:])
+	}
+}
+
+// field writes the value of one path.
+func (w *Writer) field(v reflect.Value, steps []*walk) {
 	for i, s := range steps {
 		if s.kind == stepEach {
 			v = container(v)
@@ -201,15 +295,16 @@ func (w *Writer) field(v reflect.Value, steps []step) {
 				w.Absent()
 				return
 			}
-			w.BeginArray(v.Len())
-			for j := range v.Len() {
+			n := v.Len()
+			w.BeginArray(n)
+			for j := range n {
 				w.field(v.Index(j), steps[i+1:])
 			}
 			w.EndArray()
 			return
 		}
 		var ok bool
-		if v, ok = get(v, s.name); !ok {
+		if v, ok = s.get(v); !ok {
 			w.Absent()
 			return
 		}
@@ -261,29 +356,31 @@ func open(v reflect.Value) (reflect.Value, *schema.GroupVersionKind) {
 	var gvk *schema.GroupVersionKind
 	for v.IsValid() {
 		switch v.Kind() {
-		case reflect.Pointer, reflect.Interface:
-			if v.IsNil() {
-				return reflect.Value{}, nil
-			}
-			if u, ok := v.Interface().(*unstructured.Unstructured); ok {
-				return reflect.ValueOf(u.Object), nil
-			}
+		case reflect.Interface:
 			v = v.Elem()
+		case reflect.Pointer:
+			switch {
+			case v.IsNil():
+				return reflect.Value{}, nil
+			case v.Type() == unstructuredType:
+				return reflect.ValueOf(v.Interface().(*unstructured.Unstructured).Object), nil
+			case v.Type() == objectPointer:
+				o := v.Interface().(*Object)
+				gvk, v = &o.GVK, reflect.ValueOf(o.Object)
+			default:
+				v = v.Elem()
+			}
 		case reflect.Struct:
 			if v.Type() != objectType {
 				return v, gvk
 			}
 			o := v.Interface().(Object)
-			if o.Object == nil {
-				return reflect.Value{}, nil
-			}
-			gvk = &o.GVK
-			v = reflect.ValueOf(o.Object)
+			gvk, v = &o.GVK, reflect.ValueOf(o.Object)
 		default:
 			return v, gvk
 		}
 	}
-	return v, nil
+	return reflect.Value{}, nil
 }
 
 // container is open for values that paths go through: a struct with an encoding
@@ -334,11 +431,14 @@ const (
 
 var (
 	objectType    = reflect.TypeFor[Object]()
+	objectPointer = reflect.TypeFor[*Object]()
 	quantityType  = reflect.TypeFor[resource.Quantity]()
 	timeType      = reflect.TypeFor[metav1.Time]()
 	intOrStrType  = reflect.TypeFor[intstr.IntOrString]()
 	marshalerType = reflect.TypeFor[json.Marshaler]()
 	stringMapType = reflect.TypeFor[map[string]string]()
+
+	unstructuredType = reflect.TypeFor[*unstructured.Unstructured]()
 )
 
 // typeInfo is how a struct is encoded, by the rules of encoding/json.

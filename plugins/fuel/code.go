@@ -1,5 +1,7 @@
 package fuel
 
+import "slices"
+
 // Functions that the rewriter adds where the module needs them.
 const (
 	helperCopy = iota
@@ -26,6 +28,21 @@ func (m *module) stack() uint32   { return m.globals + 1 }
 func (m *module) helper(h int) uint32 {
 	m.helpers[helperCopy], m.helpers[helperFill], m.helpers[helperGrow] = true, true, true
 	return m.imported + 1 + uint32(len(m.funcTypes)) + uint32(h)
+}
+
+// large says whether a data segment is copied in chunks.
+func (m *module) large(segment uint32) bool {
+	return int(segment) < len(m.data) && m.data[segment] > chunk
+}
+
+// initHelper returns the index of the helper that copies from a data segment.
+func (m *module) initHelper(segment uint32) uint32 {
+	at := slices.Index(m.inits, segment)
+	if at < 0 {
+		at = len(m.inits)
+		m.inits = append(m.inits, segment)
+	}
+	return m.helper(helperCount) + uint32(at)
 }
 
 func (m *module) helperType(h int) uint32 {
@@ -169,6 +186,11 @@ func (m *module) rewriteCode() error {
 			n++
 		}
 	}
+	for _, segment := range m.inits {
+		body := m.initBody(segment)
+		code = append(appendU32(code, uint32(len(body))), body...)
+		n++
+	}
 	count := appendU32(nil, n)
 	for i := range m.moves {
 		m.moves[i].to += len(count)
@@ -287,6 +309,24 @@ func (m *module) copyBody() []byte {
 		outOfBounds(0, 2), outOfBounds(1, 2), 0x72 /* i32.or */, opIf, typeEmpty, whole, opReturn, opEnd,
 		opLocalGet, 0, opLocalGet, 1, opI32LtU, opIf, typeEmpty, forward, opEnd,
 		backward, opEnd)
+}
+
+// initBody: dst 0, src 1, length 2. The last chunk goes first: where it is within
+// the memory and the segment, so are all others, and else nothing has been written yet.
+func (m *module) initBody(segment uint32) []byte {
+	instruction := asm(opPrefixFC, fcMemoryInit, appendU32(nil, segment), 0)
+	whole := asm(opLocalGet, 0, opLocalGet, 1, opLocalGet, 2, instruction)
+	return asm(0,
+		m.chunkCharge(),
+		outOfBounds(0, 2),
+		opLocalGet, 1, opExtendI32U, opLocalGet, 2, opExtendI32U, opI64Add, i64c(int64(m.data[segment])), opI64GtU,
+		0x72 /* i32.or */, opIf, typeEmpty, whole, opReturn, opEnd,
+		opLoop, typeEmpty,
+		opLocalGet, 2, i32c(chunk), opI32GtU, opIf, typeEmpty,
+		m.nextChunk(),
+		opLocalGet, 0, opLocalGet, 2, opI32Add, opLocalGet, 1, opLocalGet, 2, opI32Add, i32c(chunk), instruction,
+		opBr, 1, opEnd, opEnd,
+		whole, opEnd)
 }
 
 // chunkCharge pays for the first chunk, or for all where it is no more than that.

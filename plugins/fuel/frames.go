@@ -58,6 +58,14 @@ func (m *module) measureFrames() error {
 	if err := m.eachElementFunction(take); err != nil {
 		return err
 	}
+	err := m.eachEntry(func(index uint32) {
+		if d := int(index) - int(m.imported); d >= 0 && d < n {
+			m.leaves[d] = 0
+		}
+	})
+	if err != nil {
+		return err
+	}
 	for i := range m.leaves {
 		if taken[i] { // may be called through a table, by a caller that does not know it
 			m.leaves[i] = 0
@@ -85,6 +93,24 @@ func localBytes(body []byte) int64 {
 		n += 8 * count
 	}
 	return n
+}
+
+// eachEntry visits the functions that the host calls, which pays for nothing ahead:
+// exports, and the start function.
+func (m *module) eachEntry(visit func(uint32)) error {
+	r := m.section(secExport)
+	for n := r.u32(); n > 0 && r.err == nil; n-- {
+		r.name()
+		if kind, index := r.byte(), r.u32(); kind == 0 {
+			visit(index)
+		}
+	}
+	if r.err != nil || m.sections[secStart] == nil {
+		return r.err
+	}
+	r = m.section(secStart)
+	visit(r.u32())
+	return r.err
 }
 
 // eachElementFunction visits the functions that element segments and global

@@ -191,7 +191,7 @@ func (s *scanner) instruction() {
 		s.close()
 		s.open(at, 0, -1, checked)
 	}
-	calls := op == opCall || op == opCallIndirect || op == opMemoryGrow || op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill)
+	calls := op == opCall || op == opCallIndirect || op == opMemoryGrow || op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill || sub == fcMemoryInit && s.m.large(segment(s.r.b, imm)))
 	if op == opCall {
 		if leaf := s.leaf(imm); leaf > 0 {
 			weight += leaf
@@ -231,8 +231,14 @@ func (s *scanner) instruction() {
 	case opMemoryGrow:
 		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperGrow)))
 	case opPrefixFC:
-		s.bulk(sub, at)
+		s.bulk(sub, at, imm)
 	}
+}
+
+// segment is the data segment that a memory.init with its immediates at imm names.
+func segment(b []byte, imm int) uint32 {
+	t := reader{b: b, pos: imm}
+	return t.u32()
 }
 
 // loop puts a loop around a loop. The outer one calls the host; the inner one goes
@@ -357,14 +363,18 @@ func (s *scanner) function(op byte, at, imm int) {
 	}
 }
 
-func (s *scanner) bulk(sub uint32, at int) {
+func (s *scanner) bulk(sub uint32, at, imm int) {
 	switch sub {
 	case fcMemoryCopy:
 		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperCopy)))
 	case fcMemoryFill:
 		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperFill)))
 	case fcMemoryInit:
-		s.size(at, 4)
+		if from := segment(s.r.b, imm); s.m.large(from) {
+			s.replace(at, appendU32([]byte{opCall}, s.m.initHelper(from)))
+			return
+		}
+		s.size(at, bytesPerUnit)
 	case fcTableInit, fcTableCopy, fcTableGrow, fcTableFill:
 		s.size(at, 0)
 	}

@@ -8,7 +8,7 @@ import (
 
 // Version is part of every key under which rewritten modules are cached: it
 // grows with any change of what Rewrite puts out.
-const Version = 4
+const Version = 5
 
 // Names that a rewritten module and its host share. A module that already uses
 // one of them is refused.
@@ -129,6 +129,8 @@ type module struct {
 	loops   []bool  // functions with a loop: they hold the counter in a local
 	leaves  []int64 // weight of functions that their callers pay for; 0 = pays itself
 	helpers [helperCount]bool
+	data    []uint32 // length of each data segment
+	inits   []uint32 // segments that memory.init copies in chunks, by a helper each
 
 	moves   []move // where instructions went, for the line table
 	tracing bool
@@ -323,7 +325,7 @@ func (m *module) readData() error {
 		if flags != 1 {
 			skipConstExpr(r)
 		}
-		r.bytes(r.u32())
+		m.data = append(m.data, uint32(len(r.bytes(r.u32()))))
 	}
 	return r.err
 }
@@ -526,6 +528,10 @@ func (m *module) finishDeclarations() {
 			added = appendU32(added, m.helperType(h))
 			n++
 		}
+	}
+	for range m.inits {
+		added = appendU32(added, m.helperType(helperCopy))
+		n++
 	}
 	if n > 0 {
 		m.sections[secFunction] = append(append(appendU32(nil, n), r.b[r.pos:]...), added...)

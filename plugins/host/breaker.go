@@ -2,6 +2,7 @@ package host
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,6 +10,9 @@ import (
 // time. After threshold faults in a row it opens; while it is open, calls fail at
 // once; then one call at a time is let through, and a success closes it.
 type breaker struct {
+	// failed says that the call before failed. Where it did not, nothing else is
+	// looked at: neither lock nor clock, which take as long as a small policy.
+	failed   atomic.Bool
 	mu       sync.Mutex
 	failures int
 	openFor  time.Duration
@@ -24,7 +28,11 @@ const (
 )
 
 // allow says whether a call may run, and else when to come back.
-func (b *breaker) allow(now time.Time) (ok bool, wait time.Duration) {
+func (b *breaker) allow() (ok bool, wait time.Duration) {
+	if !b.failed.Load() {
+		return true, 0
+	}
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.failures < breakerThreshold {
@@ -38,10 +46,15 @@ func (b *breaker) allow(now time.Time) (ok bool, wait time.Duration) {
 }
 
 // done reports how a call ended.
-func (b *breaker) done(failed bool, now time.Time) {
+func (b *breaker) done(failed bool) {
+	if !failed && !b.failed.Load() {
+		return
+	}
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.probing = false
+	b.failed.Store(failed)
 	if !failed {
 		b.failures, b.openFor = 0, 0
 		return

@@ -65,7 +65,7 @@ func (p *program) expr(depth int) string {
 func (p *program) stmt(depth int) string {
 	switch p.pick(15) {
 	case 10:
-		return fmt.Sprintf("(memory.init $d (i32.and %s (i32.const 65535)) (i32.and %s (i32.const 15)) (i32.and %s (i32.const 15)))", p.expr(1), p.expr(1), p.expr(1))
+		return fmt.Sprintf("(memory.init $d (i32.and %s (i32.const 65535)) (i32.and %s (i32.const 1023)) (i32.and %s (i32.const 131071)))", p.expr(1), p.expr(1), p.expr(1))
 	case 11: // the functions are at 0 to 7, where nothing but call_indirect looks
 		return fmt.Sprintf("(table.fill (i32.add (i32.const 8) (i32.and %s (i32.const 31))) (ref.null func) (i32.and %s (i32.const 31)))", p.expr(1), p.expr(1))
 	case 12:
@@ -132,11 +132,11 @@ func (p *program) module() string {
 	fmt.Fprintf(&p.b, `(func $down (param $a i32) (result i32)
 		(if (result i32) (i32.eqz (local.get $a)) (then (i32.const 1)) (else (i32.add (call $down (i32.sub (local.get $a) (i32.const 1))) (call $f%d (local.get $a) (i32.const 3))))))`, p.funcs-1)
 	return fmt.Sprintf(`(module (type $t (func (param i32 i32) (result i32)))
-		(memory (export "memory") 2 20) (table 64 funcref) (elem (i32.const 0) func %s) (elem $e func $f0 $f0) (data $d "0123456789abcdef") (global $g (mut i32) (i32.const 5))
+		(memory (export "memory") 2 20) (table 64 funcref) (elem (i32.const 0) func %s) (elem $e func $f0 $f0) (data $d "%s") (global $g (mut i32) (i32.const 5))
 		%s
 		(func (export "run") (param $a i32) (param $b i32) (result i32)
 			(global.set $g (i32.add (global.get $g) (call $down (i32.const 5))))
-			(i32.add (global.get $g) (call $f%d (local.get $a) (local.get $b)))))`, strings.Join(names, " "), p.b.String(), p.funcs-1)
+			(i32.add (global.get $g) (call $f%d (local.get $a) (local.get $b)))))`, strings.Join(names, " "), strings.Repeat("0123456789abcdef", 5000), p.b.String(), p.funcs-1)
 }
 
 // outcome is everything that can be seen of a run.

@@ -247,7 +247,7 @@ func (in *Instance) account(ctx context.Context, budget int64, allowed time.Dura
 	in.open(ctx, budget, allowed)
 	start := in.meter.lastPoint
 	defer func() {
-		in.ctx.request = nil
+		in.finish()
 		in.out.flush()
 		u = Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: in.memory.Size(), Duration: time.Since(start)}
 	}()
@@ -400,6 +400,7 @@ func (in *Instance) Ask(f Func, input []byte) ([]byte, error) {
 	ctx, cancel := context.WithDeadline(in.ctx.request, m.deadline)
 	defer cancel()
 	done := &work{left: m.budget - in.used()}
+	in.giveTurn()
 	out, err := f(context.WithValue(ctx, workKey{}, done), input)
 	in.charge(done.units)
 	if err == nil && int64(len(out)) > limits.HostReply {

@@ -47,6 +47,7 @@ type Host struct {
 	runtime   wazero.Runtime
 	compiling chan struct{} // one at a time: the compiler takes all it can get
 	jobs      sync.WaitGroup
+	turns     *turns
 	base      context.Context // carries the memory allocator's key and compiler settings only
 
 	mu      sync.Mutex
@@ -68,7 +69,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	if cfg.CompileTimeout == 0 {
 		cfg.CompileTimeout = 2 * time.Minute
 	}
-	h := &Host{cfg: cfg, compiling: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, compiling: make(chan struct{}, 1), turns: newTurns()}
 	rc := wazero.NewRuntimeConfigCompiler()
 	if cfg.Interpreter {
 		rc = wazero.NewRuntimeConfigInterpreter()

@@ -56,6 +56,7 @@ func (in *Instance) runHostFunc(op string, input []byte) (code int64, reply []by
 	ctx, cancel := context.WithDeadline(in.ctx.request, in.meter.deadline)
 	defer cancel()
 	done := &work{left: in.meter.budget - in.used()}
+	in.giveTurn()
 	out, err := f(context.WithValue(ctx, workKey{}, done), input)
 	in.charge(done.units)
 	if err == nil && int64(len(out)) > in.module.opts.Limits.HostReply {

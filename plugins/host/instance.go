@@ -25,6 +25,7 @@ type Instance struct {
 
 	ctx     callContext
 	meter   meter
+	turn    turn
 	allowed time.Duration // of the call that runs, for messages
 	stack   [8]uint64
 	out     outputLog
@@ -103,7 +104,7 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.StartDeadline}
 	in.out = outputLog{logger: m.host.cfg.Logger, plugin: m.name}
 	in.ctx.in = in
-	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
+	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), start: start, lastPoint: start}
 	allocator := &mmapAllocator{}
 	within := experimental.WithMemoryAllocator(in.ctx.over(ctx), allocator)
 	if m.opts.ABI != nil {
@@ -112,6 +113,7 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	mod, err := m.host.runtime.InstantiateModule(within, m.code,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
+		in.giveTurn()
 		return nil, m.startFault(err)
 	}
 	if in.mod == nil {
@@ -133,7 +135,7 @@ func (in *Instance) startUp(ctx context.Context, start time.Time) error {
 	limits := m.opts.Limits
 	in.begin(limits.StartFuel-in.used(), start, start.Add(limits.StartDeadline))
 	in.ctx.request = ctx //nolint:fatcontext // the call's context, taken off when it ends
-	defer func() { in.ctx.request = nil }()
+	defer in.finish()
 	if err := in.initialize(ctx); err != nil {
 		return err
 	}
@@ -205,7 +207,7 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budg
 	in.open(ctx, budget, allowed)
 	start := in.meter.lastPoint
 	defer func() {
-		in.ctx.request = nil
+		in.finish()
 		in.out.flush()
 		u = Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: in.memory.Size(), Duration: time.Since(start)}
 	}()
@@ -225,7 +227,7 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budg
 func (in *Instance) Describe(ctx context.Context) ([]byte, error) {
 	limits := &in.module.opts.Limits
 	in.open(ctx, limits.StartFuel, limits.StartDeadline)
-	defer func() { in.ctx.request = nil }()
+	defer in.finish()
 	if err := in.enter(ctx, in.mod.ExportedFunction("describe"), in.stack[:1]); err != nil {
 		return nil, in.module.fault(err)
 	}
@@ -247,7 +249,7 @@ func (in *Instance) Invoke(ctx context.Context, name string, args ...uint64) (ui
 	}
 	limits := &in.module.opts.Limits
 	in.open(ctx, limits.Fuel, limits.Deadline)
-	defer func() { in.ctx.request = nil }()
+	defer in.finish()
 	copy(in.stack[:], args)
 	if err := in.enter(ctx, f, in.stack[:max(1, len(args))]); err != nil {
 		return 0, in.module.fault(err)
@@ -268,6 +270,12 @@ func (in *Instance) open(ctx context.Context, budget int64, allowed time.Duratio
 	}
 	in.allowed, in.ctx.request = allowed, ctx
 	in.begin(budget, now, deadline)
+}
+
+// finish closes the account of a call.
+func (in *Instance) finish() {
+	in.giveTurn()
+	in.ctx.request = nil //nolint:fatcontext // it is taken off, not put on
 }
 
 // write puts the input where the guest wants it.

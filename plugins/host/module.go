@@ -71,13 +71,13 @@ func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
 // Guard runs f unless the breaker is open, and counts its faults. It is for
 // holders of leased instances; With does it by itself.
 func (m *Module) Guard(f func() error) error {
-	if ok, wait := m.breaker.allow(time.Now()); !ok {
+	if ok, wait := m.breaker.allow(); !ok {
 		return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s", breakerThreshold, wait.Round(10*time.Millisecond))}
 	}
 	err := f()
 	var fault *Fault
 	failed := errors.As(err, &fault) && fault.Kind != Canceled && fault.Kind != Busy
-	m.breaker.done(failed, time.Now())
+	m.breaker.done(failed)
 	return err
 }
 

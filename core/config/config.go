@@ -77,8 +77,8 @@ type Store struct {
 	CertFile string `yaml:"certFile"`
 	KeyFile  string `yaml:"keyFile"`
 	// EncryptionConfigFile is an EncryptionConfiguration of apiserver.config.k8s.io/v1:
-	// which resources are encrypted at rest, and with which keys (aesgcm, aescbc,
-	// secretbox). It is read again when it changes. Empty: nothing is.
+	// which resources are encrypted at rest, and with which keys (a KMS v2 plugin's,
+	// aesgcm, aescbc, secretbox). It is read again when it changes. Empty: nothing is.
 	EncryptionConfigFile string `yaml:"encryptionConfigFile"`
 	// QuotaBytes bounds the embedded etcd's database, in bytes.
 	QuotaBytes int64 `yaml:"quotaBytes"`

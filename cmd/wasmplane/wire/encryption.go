@@ -8,29 +8,55 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/store/encryption"
 )
 
 // encrypt puts encryption at rest before the store, where the configuration asks for it.
-func (s *server) encrypt(contract *api.Contract) error {
+func (s *server) encrypt(ctx context.Context, contract *api.Contract) error {
 	if s.o.Config.Store.EncryptionConfigFile == "" {
 		return nil
 	}
 	file := s.relative(s.o.Config.Store.EncryptionConfigFile)
-	var sealed *encryption.Store
 	s.following("the encryption configuration", func(ctx context.Context) error {
-		if err := sealed.Reload(ctx); err != nil {
+		if err := s.sealed.Reload(ctx); err != nil {
 			return err
 		}
 		s.cache.Reread()
 		return nil
 	}, file)
 	var err error
-	if sealed, err = encryption.New(encryption.Config{Store: s.store, File: file, Resource: resourceOfKey(contract), Log: s.o.Logger}); err != nil {
+	if s.sealed, err = encryption.New(ctx, encryption.Config{
+		Store: s.store, File: file, Resource: resourceOfKey(contract), Log: s.o.Logger,
+		Changed: func() { s.cache.Reread() },
+	}); err != nil {
 		return fmt.Errorf("store.encryptionConfigFile: %w", err)
 	}
-	s.store = sealed
+	s.store = s.sealed
+	inner := s.closeStore
+	s.closeStore = func() error {
+		s.sealed.Close()
+		return inner()
+	}
 	return nil
+}
+
+// followPlugins keeps in touch with the KMS plugins of encryption at rest.
+func (s *server) followPlugins(ctx context.Context) error {
+	if s.sealed == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return s.sealed.Run(ctx)
+}
+
+// readiness is what /readyz asks.
+func (s *server) readiness() []apiserver.Check {
+	checks := []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}}
+	if s.sealed != nil {
+		checks = append(checks, apiserver.Check{Name: "kms-providers", Check: s.sealed.Check})
+	}
+	return checks
 }
 
 // resourceOfKey names the resource of a key of the store, as upstream's

@@ -47,6 +47,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/encryption"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -65,6 +66,7 @@ type server struct {
 
 	etcd        *etcd.Store // the store as it lies on disk; for backups
 	store       store.Store
+	sealed      *encryption.Store // nil = nothing is encrypted at rest
 	closeStore  func() error
 	storeDone   <-chan struct{} // nil = the store has no end of its own
 	cache       *watchcache.Cache
@@ -240,7 +242,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	if err := s.measure(contract); err != nil {
 		return err
 	}
-	if err := s.encrypt(contract); err != nil {
+	if err := s.encrypt(ctx, contract); err != nil {
 		return err
 	}
 	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: s.o.Logger, Metrics: s.metrics}); err != nil {
@@ -316,7 +318,7 @@ func (s *server) build(ctx context.Context) (err error) {
 		CatchUp:  s.custom.CatchUp,
 		Fairness: s.openFairness(),
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
-		Checks:  []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}},
+		Checks:  s.readiness(),
 		Metrics: s.metrics, Gatherer: prometheus.Gatherers{s.metrics, legacyregistry.DefaultGatherer}, Logger: s.o.Logger, Tracer: tracer,
 	})
 	if err != nil {
@@ -484,7 +486,7 @@ func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]s
 func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
-		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.followStatic, s.custom.Run), Ready: s.cache.Ready()},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.followStatic, s.followPlugins, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},

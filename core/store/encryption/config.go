@@ -18,6 +18,8 @@ import (
 	encryptaes "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/secretbox"
+
+	"github.com/wasmplane/wasmplane/core/store/encryption/kms"
 )
 
 // Prefixes of stored values; a key's name follows. They are upstream's, and part
@@ -46,19 +48,22 @@ func (t transformers) of(gr schema.GroupResource) value.Transformer {
 	return nil
 }
 
-func load(file string) (transformers, error) {
+// plugins finds the provider of a KMS plugin.
+type plugins func(kms.Config) (*kms.Provider, error)
+
+func load(file string, plugins plugins) (transformers, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the encryption configuration: %w", err)
 	}
-	t, err := parse(data)
+	t, err := parse(data, plugins)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return t, nil
 }
 
-func parse(data []byte) (transformers, error) {
+func parse(data []byte, plugins plugins) (transformers, error) {
 	if len(data) == 0 {
 		return nil, errors.New("the file is empty: it begins with apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration")
 	}
@@ -74,16 +79,16 @@ func parse(data []byte) (transformers, error) {
 	if !ok {
 		return nil, fmt.Errorf("expected kind EncryptionConfiguration, found %T", decoded)
 	}
-	if errs := validation.ValidateEncryptionConfiguration(config, false); len(errs) > 0 {
+	if errs := validation.ValidateEncryptionConfiguration(config, true); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	return build(config)
+	return build(config, plugins)
 }
 
-func build(config *apiserver.EncryptionConfiguration) (transformers, error) {
+func build(config *apiserver.EncryptionConfiguration, plugins plugins) (transformers, error) {
 	lists := map[schema.GroupResource][]value.PrefixTransformer{}
 	for i, rule := range config.Resources {
-		providers, err := providersOf(rule)
+		providers, err := providersOf(rule, plugins)
 		if err != nil {
 			return nil, fmt.Errorf("resources[%d].%w", i, err)
 		}
@@ -104,7 +109,7 @@ func build(config *apiserver.EncryptionConfiguration) (transformers, error) {
 	return out, nil
 }
 
-func providersOf(rule apiserver.ResourceConfiguration) ([]value.PrefixTransformer, error) {
+func providersOf(rule apiserver.ResourceConfiguration, plugins plugins) ([]value.PrefixTransformer, error) {
 	var list []value.PrefixTransformer
 	for i, p := range rule.Providers {
 		var t value.PrefixTransformer
@@ -119,9 +124,9 @@ func providersOf(rule apiserver.ResourceConfiguration) ([]value.PrefixTransforme
 		case p.Identity != nil:
 			t = value.PrefixTransformer{Transformer: identity.NewEncryptCheckTransformer()}
 		case p.KMS != nil:
-			err = errors.New("kms providers are not supported; use aesgcm, secretbox or aescbc")
+			t, err = withPlugin(p.KMS, plugins)
 		default:
-			err = errors.New("expected one of aesgcm, aescbc, secretbox and identity")
+			err = errors.New("expected one of kms, aesgcm, aescbc, secretbox and identity")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("providers[%d]: %w", i, err)
@@ -129,6 +134,17 @@ func providersOf(rule apiserver.ResourceConfiguration) ([]value.PrefixTransforme
 		list = append(list, t)
 	}
 	return list, nil
+}
+
+func withPlugin(c *apiserver.KMSConfiguration, plugins plugins) (value.PrefixTransformer, error) {
+	if c.APIVersion != "v2" {
+		return value.PrefixTransformer{}, fmt.Errorf("kms.apiVersion: %s is not supported: write v2, which the plugin has to speak", c.APIVersion)
+	}
+	p, err := plugins(kms.Config{Name: c.Name, Endpoint: c.Endpoint, Timeout: c.Timeout.Duration})
+	if err != nil {
+		return value.PrefixTransformer{}, err
+	}
+	return p.Transformer(), nil
 }
 
 // withKeys writes with the first key and reads with all of them, by their names.

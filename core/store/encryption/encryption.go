@@ -13,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/encryption/kms"
 )
 
 // Config of a store.
@@ -31,13 +34,25 @@ type Config struct {
 	File string
 	// Resource names the resource of a key; false: its value is never encrypted.
 	Resource func(key string) (schema.GroupResource, bool)
-	Log      *slog.Logger
+	// Changed is called when values can be read that could not be before, because a
+	// KMS plugin answers at last; nil: nobody wants to know.
+	Changed func()
+	Log     *slog.Logger
 }
 
 // Store implements store.Store, store.LeanStore and store.Rewriter.
 type Store struct {
 	cfg     Config
-	current atomic.Pointer[transformers]
+	current atomic.Pointer[generation]
+
+	loading sync.Mutex // held while a file is taken on
+	retired []*kms.Provider
+}
+
+// generation is one version of the file.
+type generation struct {
+	transformers transformers
+	providers    []*kms.Provider // of KMS plugins
 }
 
 var (
@@ -46,8 +61,10 @@ var (
 )
 
 // New reads the file. One that is wrong is an error: starting without would write
-// secrets in the clear.
-func New(cfg Config) (*Store, error) {
+// secrets in the clear. A KMS plugin that does not answer yet is none: it may be a
+// pod of this very cluster. Until it does, Check fails, and so do reads and writes
+// of what it is for.
+func New(ctx context.Context, cfg Config) (*Store, error) {
 	switch {
 	case cfg.Store == nil:
 		return nil, errors.New("encryption: Config.Store is missing")
@@ -58,20 +75,130 @@ func New(cfg Config) (*Store, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{cfg: cfg}
-	return s, s.load()
+	next, err := s.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.poll(ctx, next.providers)
+	s.current.Store(next)
+	return s, nil
 }
 
 // Reload takes the file on as it is now. What is written from then on is written
 // with its first keys; what was written before is read with the keys that it has.
-func (s *Store) Reload(context.Context) error { return s.load() }
-
-func (s *Store) load() error {
-	t, err := load(s.cfg.File)
+// KMS plugins that are new have to answer, or nothing changes.
+func (s *Store) Reload(ctx context.Context) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	before := s.current.Load()
+	next, err := s.load(ctx)
 	if err != nil {
 		return err
 	}
-	s.current.Store(&t)
+	for _, p := range next.providers {
+		if slices.Contains(before.providers, p) {
+			continue
+		}
+		if err := p.Poll(ctx); err != nil {
+			closeAll(next.providers, before.providers)
+			return fmt.Errorf("%s: %w", s.cfg.File, err)
+		}
+	}
+	s.current.Store(next)
+	// Requests that are under way still read by the old plugins: those end with
+	// the reload after this one.
+	closeAll(s.retired, next.providers)
+	s.retired = slices.DeleteFunc(slices.Clone(before.providers), func(p *kms.Provider) bool { return slices.Contains(next.providers, p) })
 	return nil
+}
+
+// load reads the file. Plugins that it names as before keep their connections and seeds.
+func (s *Store) load(ctx context.Context) (*generation, error) {
+	var known []*kms.Provider
+	if before := s.current.Load(); before != nil {
+		known = before.providers
+	}
+	next := &generation{}
+	var err error
+	next.transformers, err = load(s.cfg.File, func(c kms.Config) (*kms.Provider, error) {
+		for _, p := range slices.Concat(known, next.providers) {
+			if p.Same(c) {
+				if !slices.Contains(next.providers, p) {
+					next.providers = append(next.providers, p)
+				}
+				return p, nil
+			}
+		}
+		c.Log = s.cfg.Log
+		p, err := kms.Open(ctx, c)
+		if err == nil {
+			next.providers = append(next.providers, p)
+		}
+		return p, err
+	})
+	if err != nil {
+		closeAll(next.providers, known)
+		return nil, err
+	}
+	return next, nil
+}
+
+func closeAll(list, but []*kms.Provider) {
+	for _, p := range list {
+		if !slices.Contains(but, p) {
+			p.Close()
+		}
+	}
+}
+
+// poll asks plugins for their status; true: one became usable by that.
+func (s *Store) poll(ctx context.Context, providers []*kms.Provider) (news bool) {
+	for _, p := range providers {
+		was, usable := p.Check(), p.Usable()
+		err := p.Poll(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil && (was == nil || was.Error() != err.Error()):
+			s.cfg.Log.ErrorContext(ctx, "a KMS plugin does not answer as it should: what it encrypts can soon no longer be written", "error", err)
+		case err == nil && was != nil:
+			s.cfg.Log.InfoContext(ctx, "a KMS plugin answers", "plugin", string(p.Transformer().Prefix))
+		}
+		news = news || !usable && p.Usable()
+	}
+	return news
+}
+
+// Run asks KMS plugins for their status until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		due := slices.DeleteFunc(slices.Clone(s.current.Load().providers), func(p *kms.Provider) bool { return time.Now().Before(p.Due()) })
+		if s.poll(ctx, due) && s.cfg.Changed != nil {
+			s.cfg.Changed()
+		}
+	}
+}
+
+// Check is nil while every KMS plugin answers as it should.
+func (s *Store) Check(context.Context) error {
+	var errs []error
+	for _, p := range s.current.Load().providers {
+		errs = append(errs, p.Check())
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends the connections to KMS plugins. The store below stays open.
+func (s *Store) Close() {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	closeAll(s.retired, nil)
+	closeAll(s.current.Load().providers, nil)
 }
 
 // of is the transformer of a key; nil where the value is as it is.
@@ -80,7 +207,7 @@ func (s *Store) of(key string) value.Transformer {
 	if !ok {
 		return nil
 	}
-	if t := s.current.Load().of(gr); t != nil {
+	if t := s.current.Load().transformers.of(gr); t != nil {
 		return t
 	}
 	return plain
@@ -98,7 +225,7 @@ func (s *Store) open(ctx context.Context, kv *store.KV) (stale bool, err error) 
 	clear, stale, err := t.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
 	if err != nil {
 		// Upstream's words, and what to do.
-		err = fmt.Errorf("unable to transform key %q: %w; the encryption configuration %s lacks the key that it was written with", kv.Key, err, s.cfg.File)
+		err = fmt.Errorf("unable to transform key %q: %w; the encryption configuration %s lacks the key that it was written with, or the KMS plugin that has it does not answer", kv.Key, err, s.cfg.File)
 		return false, &store.CorruptError{Key: kv.Key, Revision: kv.ModRevision, Err: err}
 	}
 	kv.Value = clear

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/encryption/kms"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/store/storetest"
 )
@@ -61,7 +62,7 @@ func newWorld(t *testing.T, rules string) *world {
 	})
 	w := &world{raw: server.Store(), file: filepath.Join(t.TempDir(), "encryption.yaml")}
 	w.write(t, rules)
-	w.Store, err = New(Config{Store: w.raw, File: w.file, Resource: resource})
+	w.Store, err = New(t.Context(), Config{Store: w.raw, File: w.file, Resource: resource})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"kind: x": "kind",
 		header + rule("secrets", "aesgcm: {keys: [{name: k, secret: c2hvcnQ=}]}"):                      "secret is not of the expected length",
 		header + rule("secrets", "aesgcm: {keys: [{name: k, secret: '!'}]}"):                           "secrets must be base64 encoded",
-		header + rule("secrets", "kms: {apiVersion: v2, name: x, endpoint: 'unix:///x', timeout: 3s}"): "kms providers are not supported",
+		header + rule("secrets", "kms: {apiVersion: v1, name: x, endpoint: 'unix:///x', timeout: 3s}"): "resources[0].providers[0]: kms.apiVersion: v1 is not supported",
+		header + rule("secrets", "kms: {apiVersion: v2, name: x, endpoint: 'tcp://x', timeout: 3s}"):   "unsupported scheme",
 		header + rule(`"*.*"`, "identity: {}") + rule("secrets", "identity: {}"):                       "masked",
 		header + rule("secrets", "identity: {}", "rot13: {}"):                                          "unknown field",
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []\n":  "AuthorizationConfiguration",
@@ -278,12 +280,12 @@ func TestFilesThatAreRefused(t *testing.T) {
 		if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := New(Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})
+		_, err := New(t.Context(), Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%q: %v", doc, err)
 		}
 	}
-	if _, err := New(Config{Store: (*etcd.Store)(nil), File: "/does/not/exist", Resource: resource}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := New(t.Context(), Config{Store: (*etcd.Store)(nil), File: "/does/not/exist", Resource: resource}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -300,10 +302,13 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 	}
 }
 
+// nobody has a KMS plugin.
+func nobody(c kms.Config) (*kms.Provider, error) { return nil, errors.New("no plugin " + c.Name) }
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(header + rule("secrets", provider("aesgcm", "k=1"))))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if found, err := parse(data); (err == nil) == (found == nil) {
+		if found, err := parse(data, nobody); (err == nil) == (found == nil) {
 			t.Errorf("%v and %v", found, err)
 		}
 	})
@@ -315,7 +320,7 @@ func FuzzOpen(f *testing.F) {
 	if err := os.WriteFile(file, []byte(header+rule("secrets", provider("aesgcm", "k=1"), provider("aescbc", "k=1"), provider("secretbox", "k=1"))), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	s, err := New(Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})
+	s, err := New(f.Context(), Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})
 	if err != nil {
 		f.Fatal(err)
 	}

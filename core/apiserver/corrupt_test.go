@@ -156,7 +156,7 @@ func TestSecretsOfALostKey(t *testing.T) {
 		}
 	}
 	use("one", "1")
-	sealed, err := encryption.New(encryption.Config{Store: e.Store(), File: file, Resource: func(key string) (schema.GroupResource, bool) {
+	sealed, err := encryption.New(t.Context(), encryption.Config{Store: e.Store(), File: file, Resource: func(key string) (schema.GroupResource, bool) {
 		return schema.GroupResource{Resource: "secrets"}, strings.HasPrefix(key, "/registry/secrets/")
 	}})
 	if err != nil {

@@ -144,16 +144,18 @@ func (f *fairness) refuse(w http.ResponseWriter, req *http.Request, info *generi
 
 type watchBegunKey struct{}
 
-// watchBegun tells that a watch has begun: from now on it costs next to nothing,
-// and gives its seats back.
+// watchBegun tells that a watch has sent what was there when it began: from now on
+// it costs next to nothing, and gives its seats back.
 func watchBegun(ctx context.Context) {
 	if begun, ok := ctx.Value(watchBegunKey{}).(func()); ok {
 		begun()
 	}
 }
 
-// watch has seats until the watch has begun. They are held by a goroutine that
-// ends then, because a watch lives for longer than it may hold them.
+// watch has seats until it has sent what was there when it began, as a list has,
+// and no longer than any other request may take: a client that does not read keeps
+// no seat for ever. They are held by a goroutine that ends then, because a watch
+// lives for longer than it may hold them.
 func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info, answer func(*http.Request)) {
 	var c class
 	seated, begun := make(chan struct{}), make(chan struct{})
@@ -165,7 +167,12 @@ func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *generic
 		f.handle(req, info, who, &c, func() {
 			forget = f.control.RegisterWatch(req)
 			close(seated)
-			<-begun
+			most := time.NewTimer(f.server.cfg.RequestTimeout)
+			defer most.Stop()
+			select {
+			case <-begun:
+			case <-most.C:
+			}
 		})
 	}()
 	defer func() {

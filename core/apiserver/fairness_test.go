@@ -2,16 +2,21 @@ package apiserver_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
@@ -112,7 +117,7 @@ func TestAFlowThatHasNoSeatLeftIsRefusedAndOthersAreNot(t *testing.T) {
 	}
 	close(leave)
 	<-done
-	// Watches have their seat only until they have begun.
+	// Watches have their seat only until they have sent what there was.
 	var open []io.Closer
 	for range 3 {
 		w := ask("slow", "/api/v1/secrets?watch=true")
@@ -126,5 +131,62 @@ func TestAFlowThatHasNoSeatLeftIsRefusedAndOthersAreNot(t *testing.T) {
 	}
 	for _, c := range open {
 		_ = c.Close()
+	}
+}
+
+// A watch that sends much at its beginning costs what a list does: it keeps its
+// seat until all of that has been sent, and not until the first byte.
+func TestAWatchKeepsItsSeatUntilItHasSentWhatThereWas(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{Server: func(c *apiserver.Config) { c.Fairness = fair(t, 6) }})
+	admin := kubernetes.NewForConfigOrDie(s.Config("admin|system:masters"))
+	const objects, size = 12, 1 << 20 // more than any buffer on the way holds
+	for i := range objects {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"d": strings.Repeat("x", size)}}
+		if _, err := admin.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := httpClient(t, s)
+	ask := func(path string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer slow")
+		response, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	get := func() *http.Response {
+		response := ask("/api/v1/namespaces/default/configmaps/c0")
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		return response
+	}
+	for deadline := time.Now().Add(time.Minute); get().Header.Get("X-Kubernetes-Pf-Flowschema-Uid") != "slow-uid"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the flow schema does not take effect")
+		}
+	}
+	w := ask("/api/v1/configmaps?watch=true")
+	defer func() { _ = w.Body.Close() }()
+	if w.StatusCode != http.StatusOK {
+		t.Fatalf("the watch was answered %d", w.StatusCode)
+	}
+	if r := get(); r.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("beside a watch that has not sent what there was: %d", r.StatusCode)
+	}
+	events := json.NewDecoder(w.Body)
+	for range objects {
+		if err := events.Decode(&metav1.WatchEvent{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); get().StatusCode != http.StatusOK; {
+		if time.Now().After(deadline) {
+			t.Fatal("the watch keeps its seat although it has sent everything")
+		}
 	}
 }

@@ -74,7 +74,6 @@ func (c *call) watch() error {
 	if err := sink.begin(); err != nil {
 		return nil // the client has gone
 	}
-	watchBegun(ctx)
 	audit.From(ctx).Started(http.StatusOK)
 	defer sink.end()
 	c.pump(ctx, w, sink, encoder)
@@ -84,7 +83,12 @@ func (c *call) watch() error {
 // pump hands events on as they come. What comes together is flushed together.
 func (c *call) pump(ctx context.Context, w *registry.Watch, sink sink, encoder *watchEncoder) {
 	sent := c.s.metrics.events.WithLabelValues(c.info.APIGroup, c.info.APIVersion, c.info.Resource)
+	begun := false
 	for {
+		if !begun && w.CaughtUp() {
+			begun = true
+			watchBegun(ctx)
+		}
 		events, err := w.Next(ctx)
 		if err != nil {
 			if apierrors.IsResourceExpired(err) || apierrors.IsInternalError(err) {

@@ -92,5 +92,8 @@ func (w *Watch) Next(ctx context.Context) ([]watchcache.Event, error) {
 // Bookmark is how far the watch has got.
 func (w *Watch) Bookmark() watchcache.Event { return w.watcher.Bookmark() }
 
+// CaughtUp says whether all that was there when the watch began has been returned.
+func (w *Watch) CaughtUp() bool { return w.watcher.CaughtUp() }
+
 // Stop ends the watch.
 func (w *Watch) Stop() { w.watcher.Stop() }

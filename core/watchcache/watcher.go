@@ -32,11 +32,13 @@ type Watcher struct {
 	// objects rest never becomes too old.
 	pending bool
 	next    uint64
+	replay  uint64 // the number up to which there was history when the watcher was made
 
 	// Of the goroutine that calls Next.
 	initial   *tree  // state still to be sent, from key initialAt on
 	initialAt string // "" = from the beginning
 	initialAs int64  // its revision
+	caughtUp  bool   // see CaughtUp
 	after     int64  // changes up to this revision are not for us
 	at        int64  // everything up to this revision has been returned by Next
 	timer     *time.Timer
@@ -80,9 +82,10 @@ func (r *Resource) Watch(ctx context.Context, o WatchOptions) (*Watcher, error) 
 		if !ok {
 			return nil, fmt.Errorf("watch %s from revision %d: %w: the history begins at %d", r.prefix, o.From, ErrTooOld, r.history.start)
 		}
-		w.after, w.next = o.From, next
-		w.pending = next < r.history.end()
+		w.after, w.next, w.replay = o.From, next, r.history.end()
+		w.pending = next < w.replay
 	}
+	w.caughtUp = !o.SendInitial && !w.pending
 	if !o.SendInitial {
 		w.at = w.after
 	}
@@ -104,8 +107,13 @@ func (w *Watcher) Stop() {
 // watch. Call it where Next is called. Its Revision is 0 before the initial events have been sent.
 func (w *Watcher) Bookmark() Event { return Event{Type: Bookmark, Revision: w.at} }
 
+// CaughtUp says whether everything has been returned that was there when the
+// watcher was made: the initial state, or the history from its revision on. What
+// comes now comes as it happens. Call it where Next is called.
+func (w *Watcher) CaughtUp() bool { return w.caughtUp }
+
 // Next waits for at least one event and returns all that are there (a bounded
-// number), in order. The slice is valid until the next call. It fails with
+// number), in order; it returns none, once, where it catches up with nothing to tell. The slice is valid until the next call. It fails with
 // ctx's error, ErrTooOld (the watcher was too slow, or the store lost the
 // history: the client has to list again), a *store.CorruptError (an object has
 // got a value that cannot be read) or ErrStopped.
@@ -116,10 +124,11 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 		if err := w.over(ctx); err != nil {
 			return nil, err
 		}
+		before := w.caughtUp
 		if err := w.collect(); err != nil {
 			return nil, err
 		}
-		if len(w.out) > 0 {
+		if len(w.out) > 0 || w.caughtUp != before {
 			return w.out, nil
 		}
 		if cap(w.out) > idleRoom || cap(w.changes) > idleRoom {
@@ -233,6 +242,7 @@ func (w *Watcher) read() (seen int64, rest bool, err error) {
 	to := min(from+maxEvents, len(r.history.log))
 	w.changes = append(w.changes, r.history.log[from:to]...)
 	w.next += uint64(to - from)
+	w.caughtUp = w.caughtUp || w.next >= w.replay
 	if to < len(r.history.log) {
 		// A transaction may have changed several keys at one revision: what is
 		// certainly complete ends before the next change's.
@@ -279,7 +289,7 @@ func (w *Watcher) collectInitial() {
 		return true
 	})
 	if done {
-		w.at, w.initial = w.initialAs, nil
+		w.at, w.initial, w.caughtUp = w.initialAs, nil, true
 		w.out = append(w.out, Event{Type: Bookmark, Revision: w.initialAs, InitialEnd: true})
 	}
 }

@@ -39,7 +39,7 @@ func (c *Contract) DecodeStorage(r *Resource, data []byte) (*object.Object, erro
 	if err != nil {
 		return nil, err
 	}
-	return object.FromVersioned(r.storage, o), nil
+	return object.FromStored(r.storage, o, r.storageMedia), nil
 }
 
 func (r *Resource) decodeStored(data []byte) (runtime.Object, error) {
@@ -101,6 +101,6 @@ func (c *Contract) WatchDecoder(r *Resource) func(key string, value []byte, revi
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("key %s: labels and fields: %w", key, err)
 		}
-		return object.FromVersioned(r.storage, o), l, f, nil
+		return object.FromStored(r.storage, o, r.storageMedia), l, f, nil
 	}
 }

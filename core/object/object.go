@@ -63,13 +63,21 @@ type Object struct {
 	versioned runtime.Object
 	internal  runtime.Object
 	tree      map[string]any
-	encoded   map[string][]byte
-	used      bool   // encoded bytes were asked for again
+	encoded   []form
 	holder    Holder // nil = nobody
-	source    []byte // undecoded bytes in sourceType, nil once decoded
+	source    []byte // encoded in sourceType: what the object was made of, nil once decoded, or what it is packed into
 	sourceTyp string
+	owed      int // bytes of decoded forms that the holder has not been told of
 	changes   int
 	views     []view
+	used      bool // encoded bytes were asked for again
+	packed    bool // source stays; the other forms can be made of it again
+}
+
+// form is the object in one media type.
+type form struct {
+	mediaType string
+	data      []byte
 }
 
 // view is what somebody else made of an object and wants to find again with it.
@@ -99,6 +107,12 @@ func FromBytes(c Codec, data []byte, mediaType string) *Object {
 	return &Object{codec: c, source: data, sourceTyp: mediaType}
 }
 
+// FromStored makes a carrier of a versioned object that came from, or is bound
+// for, a store that keeps it in mediaType: what Pack packs it into.
+func FromStored(c Codec, o runtime.Object, mediaType string) *Object {
+	return &Object{codec: c, versioned: o, sourceTyp: mediaType}
+}
+
 // Codec returns the codec that the object was made with.
 func (o *Object) Codec() Codec { return o.codec }
 
@@ -108,8 +122,18 @@ func (o *Object) Kind() schema.GroupVersionKind { return o.codec.Kind() }
 // Versioned returns the object as the struct of its served version.
 func (o *Object) Versioned() (runtime.Object, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	return o.versionedLocked()
+}
+
+// unlock tells the holder, not under the lock, what was decoded under it.
+func (o *Object) unlock() {
+	owed := o.owed
+	o.owed = 0
+	o.mu.Unlock()
+	if owed > 0 && o.holder != nil {
+		o.holder.Decoded(o, owed)
+	}
 }
 
 func (o *Object) versionedLocked() (runtime.Object, error) {
@@ -122,6 +146,10 @@ func (o *Object) versionedLocked() (runtime.Object, error) {
 		o.versioned, err = o.codec.Versioned(o.internal)
 	case o.tree != nil:
 		o.versioned, err = o.codec.FromTree(o.tree)
+	case o.packed:
+		if o.versioned, err = o.unpack(); err == nil {
+			o.owed += decodedSize(o.source)
+		}
 	case o.source != nil:
 		if o.versioned, err = o.codec.Decode(o.source, o.sourceTyp); err == nil {
 			o.source = nil
@@ -136,10 +164,24 @@ func (o *Object) versionedLocked() (runtime.Object, error) {
 	return o.versioned, nil
 }
 
+// unpack decodes a packed object. What it was when it was packed had its
+// defaults; those that are empty lists or maps are not in its bytes.
+func (o *Object) unpack() (runtime.Object, error) {
+	v, err := o.codec.Decode(o.source, o.sourceTyp)
+	if err != nil {
+		return nil, fmt.Errorf("decode a packed %s: %w", o.codec.Kind().Kind, err)
+	}
+	o.codec.Default(v)
+	return v, nil
+}
+
+// decodedSize is what a decoded object is taken to cost in memory.
+func decodedSize(packed []byte) int { return 2*len(packed) + 4<<10 }
+
 // Internal returns the object as the internal struct.
 func (o *Object) Internal() (runtime.Object, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	if o.internal != nil {
 		return o.internal, nil
 	}
@@ -169,9 +211,10 @@ func (o *Object) Tree() (map[string]any, error) {
 // as much as making it. A pod's is about that large.
 const treeBytes = 16 << 10
 
+// makeTree says in made whether the holder has to be told of the tree as of encoded bytes.
 func (o *Object) makeTree() (tree map[string]any, made bool, err error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	if o.tree != nil {
 		return o.tree, false, nil
 	}
@@ -183,7 +226,10 @@ func (o *Object) makeTree() (tree map[string]any, made bool, err error) {
 		return nil, false, fmt.Errorf("convert %s to a tree: %w", o.codec.Kind().Kind, err)
 	}
 	o.tree = tree
-	return tree, true, nil
+	if o.packed {
+		o.owed += treeBytes
+	}
+	return tree, !o.packed, nil
 }
 
 // Encoded returns the object in mediaType. Callers must not change the bytes.
@@ -198,27 +244,106 @@ func (o *Object) Encoded(mediaType string) ([]byte, error) {
 func (o *Object) encode(mediaType string) (b []byte, made bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if b, ok := o.encoded[mediaType]; ok {
-		o.used = true
-		return b, false, nil
+	if o.packed && o.sourceTyp == mediaType {
+		return o.source, false, nil
 	}
-	v, err := o.versionedLocked()
+	for _, f := range o.encoded {
+		if f.mediaType == mediaType {
+			o.used = true
+			return f.data, false, nil
+		}
+	}
+	v := o.versioned
+	if v == nil && o.packed {
+		// Encoding is all that most readers want: what is decoded for it is not kept.
+		v, err = o.unpack()
+	} else {
+		v, err = o.versionedLocked()
+	}
 	if err != nil {
 		return nil, false, err
 	}
 	if b, err = o.codec.Encode(v, mediaType); err != nil {
 		return nil, false, fmt.Errorf("encode %s: %w", o.codec.Kind().Kind, err)
 	}
-	if o.encoded == nil {
-		o.encoded = map[string][]byte{}
-	}
-	o.encoded[mediaType] = b
+	o.encoded = append(o.encoded, form{mediaType, b})
 	return b, true, nil
+}
+
+// Kept returns what make makes of the object, and keeps it under name with the
+// object's encoded bytes, so that make is asked once, and again after these were
+// dropped. name is nobody's media type. Callers must not change the bytes.
+func (o *Object) Kept(name string, make func() ([]byte, error)) ([]byte, error) {
+	if b := o.kept(name); b != nil {
+		return b, nil
+	}
+	b, err := make() // not under the lock: it reads the object
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	o.encoded = append(o.encoded, form{name, b})
+	o.mu.Unlock()
+	if o.holder != nil {
+		o.holder.Made(o, len(b))
+	}
+	return b, nil
+}
+
+func (o *Object) kept(name string) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range o.encoded {
+		if f.mediaType == name {
+			o.used = true
+			return f.data
+		}
+	}
+	return nil
+}
+
+// Pack encodes a FromStored object as its store keeps it. From then on these
+// bytes are the object: they answer Encoded without being made, and every other
+// form is made of them when somebody asks, and dropped again when the holder says so. It is
+// called before the object is shared, and by nobody who is going to change it.
+func (o *Object) Pack() error {
+	o.mu.Lock()
+	defer o.unlock()
+	if o.packed || o.sourceTyp == "" {
+		return nil
+	}
+	v, err := o.versionedLocked()
+	if err != nil {
+		return err
+	}
+	b, err := o.codec.Encode(v, o.sourceTyp)
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", o.codec.Kind().Kind, err)
+	}
+	o.source, o.packed = b, true
+	o.owed += decodedSize(b)
+	return nil
+}
+
+// Packed returns the bytes that the object is packed into, where they are in
+// mediaType; else nil. Callers must not change them.
+func (o *Object) Packed(mediaType string) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.packed || o.sourceTyp != mediaType {
+		return nil
+	}
+	return o.source
 }
 
 // Holder is told when an object that it holds makes a form that takes memory.
 // It is called without the object's lock, maybe by several goroutines at once.
-type Holder interface{ Made(o *Object, bytes int) }
+type Holder interface {
+	// Made: bytes were encoded; DropEncoded forgets them.
+	Made(o *Object, bytes int)
+	// Decoded: a packed object was decoded; DropDecoded forgets that.
+	Decoded(o *Object, bytes int)
+}
 
 // SetHolder names the holder. It is called before the object is shared.
 func (o *Object) SetHolder(h Holder) { o.holder = h }
@@ -238,8 +363,18 @@ func (o *Object) DropEncoded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.encoded = nil
-	if o.versioned != nil {
+	if o.versioned != nil && !o.packed {
 		o.internal, o.tree = nil, nil
+	}
+}
+
+// DropDecoded forgets the decoded forms of a packed object. What has been handed
+// out stays valid.
+func (o *Object) DropDecoded() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.packed {
+		o.versioned, o.internal, o.tree = nil, nil, nil
 	}
 }
 
@@ -248,7 +383,9 @@ func (o *Object) DropEncoded() {
 func (o *Object) DropDerived() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.versioned != nil {
+	if o.packed {
+		o.versioned, o.internal, o.tree, o.encoded = nil, nil, nil, nil
+	} else if o.versioned != nil {
 		o.internal, o.tree, o.encoded, o.source = nil, nil, nil, nil
 	}
 }
@@ -283,7 +420,7 @@ func (o *Object) reset(set func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changes++
-	o.versioned, o.internal, o.tree, o.encoded, o.source, o.views = nil, nil, nil, nil, nil, nil
+	o.versioned, o.internal, o.tree, o.encoded, o.source, o.packed, o.views = nil, nil, nil, nil, nil, false, nil
 	set()
 }
 
@@ -324,11 +461,24 @@ func (o *Object) KeepView(owner, key any, v *Object) {
 
 // Copy returns a carrier of a deep copy, for an owner who is going to change it.
 func (o *Object) Copy() (*Object, error) {
-	v, err := o.Versioned()
+	o.mu.Lock()
+	defer o.unlock()
+	if o.packed && o.versioned == nil {
+		v, err := o.unpack() // for the copy alone
+		if err != nil {
+			return nil, err
+		}
+		return FromStored(o.codec, v, o.sourceTyp), nil
+	}
+	v, err := o.versionedLocked()
 	if err != nil {
 		return nil, err
 	}
-	return FromVersioned(o.codec, v.DeepCopyObject()), nil
+	c := FromVersioned(o.codec, v.DeepCopyObject())
+	if o.packed {
+		c.sourceTyp = o.sourceTyp
+	}
+	return c, nil
 }
 
 // Unstructured is the Codec of objects that nobody has a Go type for.

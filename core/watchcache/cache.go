@@ -21,7 +21,8 @@ type Cache struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	encoded encodedBudget
+	forms   forms
+	stored  atomic.Int64 // bytes that the items of all resources are packed into
 
 	revision atomic.Int64 // everything up to it has been applied
 	waiting  waiting
@@ -55,12 +56,13 @@ func New(cfg Config) (*Cache, error) {
 	defaultTo(&cfg.HistoryAge, 5*time.Minute)
 	defaultTo(&cfg.Snapshots, 16)
 	defaultTo(&cfg.EncodedBytes, 64<<20)
+	defaultTo(&cfg.DecodedBytes, 16<<20)
 	defaultTo(&cfg.BookmarkInterval, time.Minute)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Cache{cfg: cfg, log: cfg.Logger, ready: make(chan struct{}), loadSoon: make(chan struct{}, 1), reread: make(chan struct{}, 1)}
-	c.encoded.limit = cfg.EncodedBytes
+	c.forms.limit, c.forms.decodedLimit, c.forms.stored, c.forms.now = cfg.EncodedBytes, cfg.DecodedBytes, c.stored.Load, time.Now
 	c.waiting.ask = make(chan struct{}, 1)
 	c.fresh.ask, c.fresh.back = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.resources.Store(&routes{})
@@ -140,6 +142,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	wg.Go(func() { c.answerFresh(ctx) })
 	wg.Go(func() { c.askProgress(ctx) })
 	wg.Go(func() { c.loadLate(ctx) })
+	wg.Go(func() { c.forms.sweep(ctx) })
 	defer func() {
 		cancel()
 		wg.Wait()

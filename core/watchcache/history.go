@@ -34,8 +34,9 @@ func (c *change) gone(cache *Cache) *Item {
 			m, merr := o.Meta()
 			if err = merr; err == nil {
 				m.SetResourceVersion(strconv.FormatInt(c.rev, 10))
-				o.SetHolder(&cache.encoded)
+				o.SetHolder(&cache.forms)
 				c.last.Object = o
+				err = o.Pack()
 			}
 		}
 		if err != nil {

@@ -103,6 +103,7 @@ func (r *Resource) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended {
+		r.account(-sizeOf(r.state))
 		r.ended = true
 		close(r.over)
 	}
@@ -130,7 +131,10 @@ func (r *Resource) item(kv store.KV) *Item {
 			"key", kv.Key, "revision", kv.ModRevision, "error", kv.Unreadable)
 		return nil
 	}
-	o.SetHolder(&r.cache.encoded)
+	o.SetHolder(&r.cache.forms)
+	if err := o.Pack(); err != nil {
+		r.cache.log.Warn("an object cannot be packed and takes more memory", "key", kv.Key, "revision", kv.ModRevision, "error", err)
+	}
 	return &Item{Key: kv.Key, Revision: kv.ModRevision, Object: o, Labels: l, Fields: f, size: len(kv.Value)}
 }
 
@@ -256,11 +260,29 @@ func treeOf(items []*Item) *tree {
 }
 
 func (r *Resource) reset(state *tree, rev int64) {
+	r.account(sizeOf(state) - sizeOf(r.state))
 	r.state, r.shared, r.revision, r.early, r.snapshots = state, nil, rev, nil, nil
 	r.history = history{start: rev}
 	r.epoch++
 	r.watchers.wakeAll()
 	r.open()
+}
+
+// account tells the cache how much more the items take as they are stored.
+func (r *Resource) account(bytes int64) {
+	if !r.ended { // end has taken everything away
+		r.cache.stored.Add(bytes)
+	}
+}
+
+// sizeOf is the sum of what items take as they are stored.
+func sizeOf(t *tree) int64 {
+	sum := int64(0)
+	t.Ascend(func(it *Item) bool {
+		sum += int64(it.size)
+		return true
+	})
+	return sum
 }
 
 func (r *Resource) open() {
@@ -335,11 +357,15 @@ func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 		return
 	default:
 		prev, _ = r.state.ReplaceOrInsert(item)
+		r.account(int64(item.size))
+	}
+	if prev != nil {
+		r.account(-int64(prev.size))
 	}
 	r.shared = nil
 	c := &change{rev: e.KV.ModRevision, key: e.KV.Key, item: item, prev: prev, at: now}
 	seq := r.history.add(c)
-	r.watchers.wake(c, seq)
+	r.watchers.wake(&r.mu, c, seq)
 }
 
 // view is a snapshot of the newest state, with the revision it is known to be of.

@@ -64,9 +64,13 @@ type Config struct {
 	// Snapshots is how many old states each resource keeps for clients that
 	// page through a list; 0 = 16.
 	Snapshots int
-	// EncodedBytes bounds the memory of encoded forms (object.Object's Encoded)
-	// and trees of all items together; 0 = 64 MiB.
+	// EncodedBytes bounds the memory of encoded forms (object.Object's Encoded) of
+	// all items together; 0 = 64 MiB. Where what is stored is larger than two
+	// thirds of it the bound grows with that, so that a list finds itself in the cache.
 	EncodedBytes int64
+	// DecodedBytes bounds the memory of items that are decoded, which those are
+	// that were written or worked with last; 0 = 16 MiB.
+	DecodedBytes int64
 	// BookmarkInterval is the time between two bookmarks of a watch; 0 = 1 minute.
 	BookmarkInterval time.Duration
 	Logger           *slog.Logger          // nil = discard

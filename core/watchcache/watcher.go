@@ -301,7 +301,21 @@ type watcherIndex struct{ scopes map[string]*scopeWatchers }
 type scopeWatchers struct {
 	plain   map[*Watcher]struct{}
 	byField map[string]map[string]map[*Watcher]struct{} // field, value
+
+	crowdWoken time.Time   // when all of a crowd were woken last
+	crowdTimer *time.Timer // set to wake them again; nil = it is not
 }
+
+// Waking a watcher, and writing what it then sees to its client, costs tens of
+// microseconds, most of which it costs only once for several changes. A crowd of
+// watchers that see all of a scope's changes is therefore woken at once by the
+// first change, and then not again before perWatcher times their number has
+// passed: one busy resource with many watchers does not take every processor.
+const (
+	crowd      = 50
+	perWatcher = 40 * time.Microsecond
+	crowdPause = 25 * time.Millisecond // at most
+)
 
 func (x *watcherIndex) add(w *Watcher) {
 	if x.scopes == nil {
@@ -349,25 +363,54 @@ func (x *watcherIndex) remove(w *Watcher) {
 
 // wake marks and wakes whoever the change, numbered seq, may be for. Scopes end
 // at a slash or are a whole key, so there are only a few to look at.
-func (x *watcherIndex) wake(c *change, seq uint64) {
+func (x *watcherIndex) wake(mu *sync.Mutex, c *change, seq uint64) {
 	if len(x.scopes) == 0 {
 		return
 	}
 	for i := 0; i < len(c.key); i++ {
 		if c.key[i] == '/' {
 			if s := x.scopes[c.key[:i+1]]; s != nil {
-				s.wake(c, seq)
+				s.wake(mu, c, seq)
 			}
 		}
 	}
 	if s := x.scopes[c.key]; s != nil && !strings.HasSuffix(c.key, "/") {
-		s.wake(c, seq)
+		s.wake(mu, c, seq)
 	}
 }
 
-func (s *scopeWatchers) wake(c *change, seq uint64) {
+// wakePlain wakes those who see every change, a crowd of them not too often. mu
+// is the resource's mutex, which the caller holds.
+func (s *scopeWatchers) wakePlain(mu *sync.Mutex, c *change, seq uint64) {
+	pause := min(time.Duration(len(s.plain))*perWatcher, crowdPause)
+	if len(s.plain) < crowd || s.crowdTimer == nil && c.at.Sub(s.crowdWoken) >= pause {
+		for w := range s.plain {
+			w.wake(seq)
+		}
+		s.crowdWoken = c.at
+		return
+	}
 	for w := range s.plain {
-		w.wake(seq)
+		w.mark(seq)
+	}
+	if s.crowdTimer != nil {
+		return
+	}
+	s.crowdTimer = time.AfterFunc(s.crowdWoken.Add(pause).Sub(c.at), func() {
+		mu.Lock()
+		defer mu.Unlock()
+		s.crowdTimer, s.crowdWoken = nil, time.Now()
+		for w := range s.plain {
+			if w.pending {
+				notify(w.wakes)
+			}
+		}
+	})
+}
+
+func (s *scopeWatchers) wake(mu *sync.Mutex, c *change, seq uint64) {
+	if len(s.plain) > 0 {
+		s.wakePlain(mu, c, seq)
 	}
 	for field, values := range s.byField {
 		if c.broken != nil { // it may have any fields
@@ -396,10 +439,15 @@ func (s *scopeWatchers) wake(c *change, seq uint64) {
 }
 
 func (w *Watcher) wake(seq uint64) {
+	w.mark(seq)
+	notify(w.wakes)
+}
+
+// mark has the watcher read from number seq on when it looks next.
+func (w *Watcher) mark(seq uint64) {
 	if !w.pending {
 		w.pending, w.next = true, seq
 	}
-	notify(w.wakes)
 }
 
 // each visits every watcher.

@@ -306,7 +306,7 @@ func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*obj
 		return nil, err
 	}
 	apiVersion, name := kind.ToAPIVersionAndKind()
-	pieces := make([][]byte, 0, 2*len(items)+2)
+	pieces, comma := make([][]byte, 0, 2*len(items)+2), []byte{','}
 	pieces = append(pieces, fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, name, apiVersion, listMeta))
 	for i, o := range items {
 		data, err := encode(o)
@@ -314,7 +314,7 @@ func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*obj
 			return nil, err
 		}
 		if i > 0 {
-			pieces = append(pieces, []byte{','})
+			pieces = append(pieces, comma)
 		}
 		pieces = append(pieces, bytes.TrimSuffix(data, []byte{'\n'}))
 	}
@@ -344,16 +344,19 @@ func protoPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*ob
 	if err != nil {
 		return nil, err
 	}
-	body := [][]byte{append(protoHeader(1, len(listMeta)), listMeta...)}
-	size := len(body[0])
+	body := make([][]byte, 0, 2*len(items)+3)
+	body = append(body, nil, append(protoHeader(1, len(listMeta)), listMeta...))
+	size := len(body[1])
+	headers := make([]byte, 0, 6*len(items)) // of the items; it may move, what points into it stays
 	for _, o := range items {
 		raw, err := encode(o)
 		if err != nil {
 			return nil, err
 		}
-		h := protoHeader(2, len(raw))
-		body = append(body, h, raw)
-		size += len(h) + len(raw)
+		begin := len(headers)
+		headers = appendProtoHeader(headers, 2, len(raw))
+		body = append(body, headers[begin:len(headers):len(headers)], raw)
+		size += len(headers) - begin + len(raw)
 	}
 	apiVersion, name := kind.ToAPIVersionAndKind()
 	typeMeta, err := (&runtime.TypeMeta{APIVersion: apiVersion, Kind: name}).Marshal()
@@ -364,13 +367,15 @@ func protoPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*ob
 	head = append(head, typeMeta...)
 	head = append(head, protoHeader(2, size)...)
 	// Empty contentEncoding and contentType, as upstream writes them.
-	tail := append(protoHeader(3, 0), protoHeader(4, 0)...)
-	return append(append([][]byte{head}, body...), tail), nil
+	body[0] = head
+	return append(body, append(protoHeader(3, 0), protoHeader(4, 0)...)), nil
 }
 
 // protoHeader begins a length-delimited field.
-func protoHeader(field, size int) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(make([]byte, 0, 12), uint64(field<<3|2)), uint64(size))
+func protoHeader(field, size int) []byte { return appendProtoHeader(make([]byte, 0, 12), field, size) }
+
+func appendProtoHeader(b []byte, field, size int) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(field<<3|2)), uint64(size))
 }
 
 var errEnvelope = errors.New("not in the protobuf envelope of Kubernetes")

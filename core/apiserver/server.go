@@ -155,6 +155,7 @@ type Server struct {
 	reads      limit
 	writes     limit
 	gzips      gzipPool
+	frames     sync.Pool // of *bytes.Buffer, for the events of watches
 	discovery  discovery
 	specs      specs
 	merged     mergedSpec
@@ -226,9 +227,13 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.TLS == nil {
 		return errors.New("apiserver: Config.TLS is missing: the API is not served in the clear")
 	}
+	tlsConfig := s.cfg.TLS.Clone()
+	// Small records at first would show the beginning of a page sooner. Our clients
+	// read answers whole, and each record costs a call of the kernel.
+	tlsConfig.DynamicRecordSizingDisabled = true
 	server := &http.Server{
 		Handler:           s.Handler(),
-		TLSConfig:         s.cfg.TLS,
+		TLSConfig:         tlsConfig,
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    1 << 20,

@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -133,8 +133,18 @@ func (e *watchEncoder) encode(ctx context.Context, event watchcache.Event) (watc
 		return "", nil, err
 	}
 	data, err := e.object(ctx, o)
-	kind := map[watchcache.EventType]watch.EventType{watchcache.Added: watch.Added, watchcache.Modified: watch.Modified, watchcache.Deleted: watch.Deleted}[event.Type]
-	return kind, data, err
+	return kindOf(event.Type), data, err
+}
+
+func kindOf(t watchcache.EventType) watch.EventType {
+	switch t {
+	case watchcache.Added:
+		return watch.Added
+	case watchcache.Deleted:
+		return watch.Deleted
+	case watchcache.Modified, watchcache.Bookmark:
+	}
+	return watch.Modified
 }
 
 func (e *watchEncoder) object(ctx context.Context, o *object.Object) ([]byte, error) {
@@ -223,14 +233,16 @@ func (c *call) sink(f format, cancel context.CancelFunc) (sink, error) {
 	if f.mediaType == object.YAML {
 		return nil, notAcceptable([]string{object.JSON, object.Protobuf})
 	}
-	return &streamSink{w: c.w, flusher: http.NewResponseController(c.w), frame: frame, mediaType: mediaType}, nil
+	return &streamSink{w: c.w, flusher: http.NewResponseController(c.w), frame: frame, mediaType: mediaType, buffers: &c.s.frames}, nil
 }
 
 // framing appends one event to b.
 type framing func(b *bytes.Buffer, kind watch.EventType, object []byte)
 
 func jsonFrame(b *bytes.Buffer, kind watch.EventType, o []byte) {
-	fmt.Fprintf(b, `{"type":%q,"object":`, kind)
+	b.WriteString(`{"type":"`)
+	b.WriteString(string(kind))
+	b.WriteString(`","object":`)
 	b.Write(bytes.TrimSuffix(o, []byte{'\n'}))
 	b.WriteString("}\n")
 }
@@ -253,7 +265,8 @@ type streamSink struct {
 	flusher   *http.ResponseController
 	frame     framing
 	mediaType string
-	buf       bytes.Buffer
+	buffers   *sync.Pool    // of *bytes.Buffer: most watches rest most of the time
+	buf       *bytes.Buffer // nil while there is nothing to write
 }
 
 func (k *streamSink) begin() error {
@@ -268,7 +281,13 @@ func (k *streamSink) begin() error {
 const streamBuffer = 64 << 10
 
 func (k *streamSink) event(kind watch.EventType, o []byte) error {
-	k.frame(&k.buf, kind, o)
+	if k.buf == nil {
+		var ok bool
+		if k.buf, ok = k.buffers.Get().(*bytes.Buffer); !ok {
+			k.buf = &bytes.Buffer{}
+		}
+	}
+	k.frame(k.buf, kind, o)
 	if k.buf.Len() < streamBuffer {
 		return nil
 	}
@@ -276,12 +295,15 @@ func (k *streamSink) event(kind watch.EventType, o []byte) error {
 }
 
 func (k *streamSink) write() error {
-	_, err := k.w.Write(k.buf.Bytes())
-	if k.buf.Cap() > 2*streamBuffer {
-		k.buf = bytes.Buffer{} // one large event shall not be remembered for ever
-	} else {
-		k.buf.Reset()
+	if k.buf == nil {
+		return nil
 	}
+	_, err := k.w.Write(k.buf.Bytes())
+	if k.buf.Cap() <= 2*streamBuffer { // one large event shall not be remembered for ever
+		k.buf.Reset()
+		k.buffers.Put(k.buf)
+	}
+	k.buf = nil
 	return err
 }
 

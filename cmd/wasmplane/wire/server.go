@@ -140,7 +140,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if s.internal, err = client.New(client.InMemory(s.local, serverUser, "apiserver")); err != nil {
 		return nil, err
 	}
-	s.informers = informers.NewSharedInformerFactory(s.internal.Kube, 0)
+	s.informers = informers.NewSharedInformerFactoryWithOptions(s.internal.Kube, 0, informers.WithTransform(trim))
 	events := newPluginEvents(s.internal.Kube)
 	if s.plugins, err = newPlugins(ctx, o, pluginEnvironment{
 		kube: s.internal.Kube, backend: s.hostBackend(events), events: events, namespaces: s.namespaceLabels, metrics: s.metrics, points: points,

@@ -353,7 +353,7 @@ func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 			broken = &store.CorruptError{Key: e.KV.Key, Revision: e.KV.ModRevision, Undecodable: true, Err: errors.New("the value is not there any more")}
 		}
 		c := &change{rev: e.KV.ModRevision, key: e.KV.Key, broken: broken, at: now}
-		r.watchers.wake(c, r.history.add(c))
+		r.watchers.wake(&r.mu, c, r.history.add(c))
 		return
 	default:
 		prev, _ = r.state.ReplaceOrInsert(item)

@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,6 +76,43 @@ func (c *Contract) print(ctx context.Context, r *Resource, version string, o run
 		return rest.NewDefaultTableConvertor(r.GroupResource).ConvertToTable(ctx, o, options)
 	}
 	return c.printer().GenerateTable(o, printers.GenerateOptions{Wide: true, NoHeaders: noHeaders})
+}
+
+// Row is one printed object that can be kept, although the time goes on.
+type Row struct {
+	Cells      []any
+	Conditions []metav1.TableRowCondition
+	// Age is the index of the cell that tells the time since the object's creation; -1 = there is none.
+	Age int
+}
+
+// timely are the kinds whose printers tell other times than the object's age.
+func timely() []string {
+	return []string{"CronJob", "DeviceTaintRule", "Event", "Eviction", "Job", "ResourcePoolStatusRequest"}
+}
+
+// Row prints an internal object. ok = false: its row goes with the time, or is
+// printed by somebody of whom that is not known; Table prints it.
+func (c *Contract) Row(ctx context.Context, r *Resource, internal runtime.Object) (row Row, ok bool, err error) {
+	if r.Custom != nil || r.printer != nil || slices.Contains(timely(), r.Kind) {
+		return Row{}, false, nil
+	}
+	table, err := c.print(ctx, r, "", internal, false)
+	if err != nil || len(table.Rows) != 1 {
+		return Row{}, false, err
+	}
+	row = Row{Cells: table.Rows[0].Cells, Conditions: table.Rows[0].Conditions, Age: -1}
+	for i, column := range table.ColumnDefinitions {
+		if column.Name == "Age" {
+			row.Age = i
+		}
+	}
+	for _, cell := range row.Cells {
+		if text, is := cell.(string); is && r.Kind == "Pod" && strings.HasSuffix(text, " ago)") {
+			return Row{}, false, nil // when it restarted last
+		}
+	}
+	return row, row.Age < len(row.Cells), nil
 }
 
 // headers are the columns of an empty list.

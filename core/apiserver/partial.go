@@ -18,6 +18,23 @@ import (
 // cut out of the object's own encoding, which is made once for everybody:
 // encoding a pod's metadata again costs ten times as much as finding its end.
 func partialJSON(o *object.Object, kind schema.GroupVersionKind) ([]byte, error) {
+	metadata, err := jsonMetadata(o)
+	if err != nil {
+		return nil, err
+	}
+	prefix := partialPrefix(kind)
+	out := make([]byte, 0, len(prefix)+len(metadata)+1)
+	return append(append(append(out, prefix...), metadata...), '}'), nil
+}
+
+// partialPrefix is what stands before the metadata of a PartialObjectMetadata.
+func partialPrefix(kind schema.GroupVersionKind) []byte {
+	apiVersion, name := kind.ToAPIVersionAndKind()
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":`, name, apiVersion)
+}
+
+// jsonMetadata is an object's metadata, not copied.
+func jsonMetadata(o *object.Object) ([]byte, error) {
 	data, err := o.Encoded(object.JSON)
 	if err != nil {
 		return nil, err
@@ -29,30 +46,29 @@ func partialJSON(o *object.Object, kind schema.GroupVersionKind) ([]byte, error)
 	if metadata == nil {
 		metadata = []byte("{}")
 	}
-	apiVersion, name := kind.ToAPIVersionAndKind()
-	out := make([]byte, 0, len(metadata)+len(apiVersion)+len(name)+48)
-	out = append(append(append(append(out, `{"kind":"`...), name...), `","apiVersion":"`...), apiVersion...)
-	return append(append(append(out, `","metadata":`...), metadata...), '}'), nil
+	return metadata, nil
 }
 
 // partialProto is the message of an object's PartialObjectMetadata, without an
 // envelope. Every kind of the API that has a protobuf form has its metadata as
 // field 1, as has PartialObjectMetadata.
 func partialProto(o *object.Object) ([]byte, error) {
-	versioned, err := o.Versioned()
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := versioned.(interface{ Marshal() ([]byte, error) }); !ok { // a custom resource
-		partial, err := api.Partial(versioned)
+	data := o.Packed(object.Protobuf)
+	if data == nil {
+		versioned, err := o.Versioned()
 		if err != nil {
 			return nil, err
 		}
-		return partial.Marshal()
-	}
-	data, err := o.Encoded(object.Protobuf)
-	if err != nil {
-		return nil, err
+		if _, ok := versioned.(interface{ Marshal() ([]byte, error) }); !ok { // a custom resource
+			partial, err := api.Partial(versioned)
+			if err != nil {
+				return nil, err
+			}
+			return partial.Marshal()
+		}
+		if data, err = o.Encoded(object.Protobuf); err != nil {
+			return nil, err
+		}
 	}
 	raw, err := protoRaw(data)
 	if err != nil {

@@ -45,21 +45,6 @@ const (
 // Get returns an attribute, "" where it is not set.
 func (s *Span) Get(k attribute.Key) string { return s.Attrs[string(k)] }
 
-// size is about what the span takes in memory.
-func (s *Span) size() int {
-	n := 256 + len(s.Name) + len(s.Error)
-	for k, v := range s.Attrs {
-		n += 32 + len(k) + len(v)
-	}
-	for _, e := range s.Events {
-		n += 96 + len(e.Name)
-		for k, v := range e.Attrs {
-			n += 32 + len(k) + len(v)
-		}
-	}
-	return n
-}
-
 func cut(text string) string {
 	if len(text) <= maxText {
 		return text

@@ -35,7 +35,8 @@ type Store struct {
 	live    int
 	bytes   int
 	byID    map[spanID]*entry
-	indexes map[string][]*entry // by the keys that keysOf gives
+	indexes map[string]*index // by the keys that keysOf gives
+	packer  *packer
 
 	forgotten time.Time        // the latest start of a span that is forgotten
 	dropped   int64            // how many are
@@ -44,11 +45,38 @@ type Store struct {
 
 type spanID struct{ trace, id string }
 
+// entry is a span as it is remembered.
 type entry struct {
-	span Span
-	keys []string
-	size int
-	gone bool
+	spanID
+	parent string
+	start  time.Time
+	packed []byte // the rest
+	in     []*index
+	size   int
+	gone   bool
+}
+
+// index is what is found under a key, oldest first.
+type index struct {
+	key     string
+	entries []*entry
+}
+
+// entryBytes is what an entry takes beside what it packs.
+const entryBytes = 350
+
+func (s *Store) spanOf(e *entry) Span {
+	out := Span{Trace: e.trace, ID: e.id, Parent: e.parent, Start: e.start}
+	s.packer.unpack(e.packed, &out)
+	return out
+}
+
+// under are the entries with a key.
+func (s *Store) under(key string) []*entry {
+	if x := s.indexes[key]; x != nil {
+		return x.entries
+	}
+	return nil
 }
 
 // NewStore makes an empty store.
@@ -67,7 +95,7 @@ func NewStore(cfg StoreConfig) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{cfg: cfg, began: cfg.Now(), byID: map[spanID]*entry{}, indexes: map[string][]*entry{}, lost: map[string]int64{}}, nil
+	return &Store{cfg: cfg, began: cfg.Now(), byID: map[spanID]*entry{}, indexes: map[string]*index{}, packer: newPacker(), lost: map[string]int64{}}, nil
 }
 
 // Add remembers spans. One that is known already is ignored, for exporters repeat themselves.
@@ -79,15 +107,16 @@ func (s *Store) Add(spans ...Span) {
 		if s.byID[id] != nil {
 			continue
 		}
-		e := &entry{span: x, keys: keysOf(&x), size: x.size()}
+		keys := keysOf(&x)
+		e := &entry{spanID: id, parent: x.Parent, start: x.Start, packed: s.packer.pack(&x), in: make([]*index, 0, len(keys))}
+		e.size = len(e.packed) + entryBytes
 		s.byID[id] = e
 		s.queue = append(s.queue, e)
 		s.live++
 		s.bytes += e.size
-		for _, k := range e.keys {
-			s.indexes[k] = append(s.indexes[k], e)
-			if bound := s.boundOf(k); bound > 0 && len(s.indexes[k]) > bound {
-				s.forgetTree(s.indexes[k][0])
+		for _, k := range keys {
+			if !e.gone { // as a step below one that had to make room for it
+				s.put(e, k)
 			}
 		}
 	}
@@ -95,6 +124,20 @@ func (s *Store) Add(spans ...Span) {
 		s.forget(s.queue[0])
 	}
 	s.compact()
+}
+
+// put adds an entry to an index; where that has too many, the oldest with the steps below it goes.
+func (s *Store) put(e *entry, key string) {
+	x := s.indexes[key]
+	if x == nil {
+		x = &index{key: key}
+		s.indexes[key] = x
+	}
+	x.entries = append(x.entries, e)
+	e.in = append(e.in, x)
+	if bound := s.boundOf(key); bound > 0 && len(x.entries) > bound {
+		s.forgetTree(x.entries[0])
+	}
 }
 
 // forget takes a span out of everything but the queue, where it is only marked
@@ -105,23 +148,23 @@ func (s *Store) forget(e *entry) {
 		s.live--
 		s.bytes -= e.size
 		s.dropped++
-		if e.span.Start.After(s.forgotten) {
-			s.forgotten = e.span.Start
+		if e.start.After(s.forgotten) {
+			s.forgotten = e.start
 		}
-		delete(s.byID, spanID{e.span.Trace, e.span.ID})
-		for _, k := range e.keys {
-			list := s.indexes[k]
-			i := slices.Index(list, e)
+		delete(s.byID, e.spanID)
+		for _, x := range e.in {
+			i := slices.Index(x.entries, e)
 			switch {
-			case len(list) == 1:
-				delete(s.indexes, k)
+			case len(x.entries) == 1:
+				delete(s.indexes, x.key)
 			case i == 0: // the usual case: what is oldest goes first
-				list[0] = nil
-				s.indexes[k] = list[1:]
+				x.entries[0] = nil
+				x.entries = x.entries[1:]
 			default:
-				s.indexes[k] = slices.Delete(list, i, i+1)
+				x.entries = slices.Delete(x.entries, i, i+1)
 			}
 		}
+		e.packed, e.in = nil, nil
 	}
 	for len(s.queue) > 0 && s.queue[0].gone {
 		s.queue[0] = nil
@@ -153,8 +196,8 @@ func (s *Store) boundOf(key string) int {
 // forgetTree forgets a span with the steps below it.
 func (s *Store) forgetTree(e *entry) {
 	below := []*entry{e}
-	for _, x := range s.indexes["trace "+e.span.Trace] {
-		if x.span.Parent == e.span.ID {
+	for _, x := range s.under("trace " + e.trace) {
+		if x.parent == e.id {
 			below = append(below, x)
 		}
 	}
@@ -294,7 +337,8 @@ func (s *Store) collect(q Query) ([]Span, Known) {
 	take := func(entries []*entry, meant func(m map[string]string) bool) {
 		for _, e := range entries {
 			found[e] = true
-			for _, m := range attrSets(&e.span) {
+			span := s.spanOf(e)
+			for _, m := range attrSets(&span) {
 				if uid := m[string(UIDKey)]; uid != "" && !uids[uid] && meant(m) && len(uids) < maxObjects {
 					uids[uid] = true
 					toVisit = append(toVisit, uid)
@@ -303,16 +347,16 @@ func (s *Store) collect(q Query) ([]Span, Known) {
 		}
 	}
 	for _, key := range q.names() {
-		take(s.indexes[key], func(m map[string]string) bool { return slices.Contains(namesOf(m), key) })
+		take(s.under(key), func(m map[string]string) bool { return slices.Contains(namesOf(m), key) })
 	}
 	if q.UID != "" {
-		take(s.indexes["uid "+q.UID], func(m map[string]string) bool { return m[string(UIDKey)] == q.UID })
+		take(s.under("uid "+q.UID), func(m map[string]string) bool { return m[string(UIDKey)] == q.UID })
 	}
 	for len(toVisit) > 0 {
 		uid := toVisit[0]
 		toVisit = toVisit[1:]
-		take(s.indexes["uid "+uid], func(map[string]string) bool { return false })
-		take(s.indexes["owner "+uid], func(m map[string]string) bool { return m[string(OwnerUIDKey)] == uid })
+		take(s.under("uid "+uid), func(map[string]string) bool { return false })
+		take(s.under("owner "+uid), func(m map[string]string) bool { return m[string(OwnerUIDKey)] == uid })
 	}
 	return s.withTraces(found), s.known()
 }
@@ -321,14 +365,14 @@ func (s *Store) collect(q Query) ([]Span, Known) {
 func (s *Store) withTraces(found map[*entry]bool) []Span {
 	traces := map[string]bool{}
 	for e := range found {
-		traces[e.span.Trace] = true
+		traces[e.trace] = true
 	}
 	var out []Span
 	for t := range traces {
 		children := map[string][]*entry{}
 		var todo []*entry
-		for _, e := range s.indexes["trace "+t] {
-			children[e.span.Parent] = append(children[e.span.Parent], e)
+		for _, e := range s.under("trace " + t) {
+			children[e.parent] = append(children[e.parent], e)
 			if found[e] {
 				todo = append(todo, e)
 			}
@@ -339,8 +383,8 @@ func (s *Store) withTraces(found map[*entry]bool) []Span {
 			todo = todo[1:]
 			if !seen[e] {
 				seen[e] = true
-				out = append(out, e.span)
-				todo = append(todo, children[e.span.ID]...)
+				out = append(out, s.spanOf(e))
+				todo = append(todo, children[e.id]...)
 			}
 		}
 	}

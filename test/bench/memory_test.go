@@ -31,14 +31,14 @@ func measureIdle(tb testing.TB, with plugins, settle time.Duration) *report {
 			awaitNodeReady(tb, c.kube())
 			pause(tb.Context(), settle/3)
 			c.profile(func() {
-				before, _ := cpuOf(c.cmd.Process.Pid)
+				before, _ := cpuOf(c.pid())
 				began := time.Now()
 				pause(tb.Context(), settle*2/3)
-				m, err := memoryOf(c.cmd.Process.Pid)
+				m, err := memoryOf(c.pid())
 				if err != nil {
 					tb.Fatal(err)
 				}
-				after, err := cpuOf(c.cmd.Process.Pid)
+				after, err := cpuOf(c.pid())
 				if err != nil {
 					tb.Fatal(err)
 				}

@@ -37,7 +37,7 @@ func measurePods(tb testing.TB, one, many, atOnce int) *report {
 		tb.Fatal(err)
 	}
 	defer func() { _ = eng.Close() }()
-	f := &floor{t: tb, engine: eng, cgroup: machine.NamesOf(c.name).PodsCgroup(), logs: filepath.Join(c.dir, "floor-logs")}
+	f := &floor{t: tb, engine: eng, cgroup: machine.NamesOf(c.Name).PodsCgroup(), logs: filepath.Join(c.Dir, "floor-logs")}
 	p := newPodTimer(tb, kube, "default")
 	// Once for nothing: first use of the image, the bridge, the code.
 	p.run(1)

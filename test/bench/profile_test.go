@@ -14,7 +14,7 @@ func (c *cluster) profile(work func()) {
 		return
 	}
 	c.t.Helper()
-	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGUSR1); err != nil {
+	if err := syscall.Kill(c.pid(), syscall.SIGUSR1); err != nil {
 		c.t.Fatal(err)
 	}
 	work()
@@ -27,7 +27,7 @@ func (c *cluster) endProfile() {
 		return
 	}
 	c.t.Helper()
-	if err := syscall.Kill(c.cmd.Process.Pid, syscall.SIGUSR2); err != nil {
+	if err := syscall.Kill(c.pid(), syscall.SIGUSR2); err != nil {
 		c.t.Fatal(err)
 	}
 	done := filepath.Join(c.profiles, "done")

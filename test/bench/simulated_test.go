@@ -24,14 +24,14 @@ func measureSimulated(tb testing.TB, nodes, pods int, settle time.Duration) *rep
 	r := newReport(fmt.Sprintf("%d simulated nodes, %d pods, without root", nodes, pods),
 		"", "took", "CPU", "RSS", "anonymous", "peak RSS")
 	c := newCluster(tb, "--nodes", fmt.Sprintf("simulated:%d", nodes))
-	c.asNobody = true
+	c.AsNobody = true
 	took := c.start()
 	state := func(what string, took, cpuBefore time.Duration) time.Duration {
-		cpu, err := cpuOf(c.cmd.Process.Pid)
+		cpu, err := cpuOf(c.pid())
 		if err != nil {
 			tb.Fatal(err)
 		}
-		m, err := memoryOf(c.cmd.Process.Pid)
+		m, err := memoryOf(c.pid())
 		if err != nil {
 			tb.Fatal(err)
 		}

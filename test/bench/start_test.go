@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,7 +32,7 @@ type starts struct {
 
 func (s *starts) take(c *cluster) {
 	took := c.start()
-	cpu, err := cpuOf(c.cmd.Process.Pid)
+	cpu, err := cpuOf(c.pid())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -56,14 +57,14 @@ func measureStart(tb testing.TB, with plugins, rounds, objects int) *report {
 			defer c.purge()
 			empty.take(c)
 		}()
-		cache := filepath.Join(built.dir, "plugin-cache")
+		cache := filepath.Join(built.Dir, "plugin-cache")
 		func() {
 			c := newCluster(tb, "--nodes", "real")
 			defer c.purge()
 			c.writeConfig(with.config)
 			compiled.take(c)
 			c.stop()
-			if err := execute("cp", "-a", filepath.Join(c.data, "plugin-cache"), cache); err != nil {
+			if err := harness.Execute("cp", "-a", filepath.Join(c.Data, "plugin-cache"), cache); err != nil {
 				tb.Fatal(err)
 			}
 		}()
@@ -71,10 +72,10 @@ func measureStart(tb testing.TB, with plugins, rounds, objects int) *report {
 			c := newCluster(tb, "--nodes", "real")
 			defer c.purge()
 			c.writeConfig(with.config)
-			if err := os.MkdirAll(c.data, 0o700); err != nil {
+			if err := os.MkdirAll(c.Data, 0o700); err != nil {
 				tb.Fatal(err)
 			}
-			if err := os.Rename(cache, filepath.Join(c.data, "plugin-cache")); err != nil {
+			if err := os.Rename(cache, filepath.Join(c.Data, "plugin-cache")); err != nil {
 				tb.Fatal(err)
 			}
 			cached.take(c)

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 const (
@@ -96,99 +94,62 @@ func wait(t *testing.T, d time.Duration) {
 
 // server is the process that is killed.
 type server struct {
+	*harness.Cluster
 	t    *testing.T
-	dir  string
-	bin  string
-	addr string
 	kube *kubernetes.Clientset
 	cfg  *rest.Config
 
-	cmd  *exec.Cmd
-	log  *os.File
-	done chan struct{}
+	process *harness.Process
 }
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	bin, err := filepath.Abs("../../bin/wasmplane")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(bin); err != nil {
-		t.Fatalf("%v: run `make build` first", err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, dir: t.TempDir(), bin: bin, addr: l.Addr().String()}
-	_ = l.Close()
-	if s.log, err = os.Create(filepath.Join(s.dir, "log")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.crash()
-		_ = s.log.Close()
-		if text, err := os.ReadFile(s.log.Name()); t.Failed() && err == nil {
-			t.Logf("the server logged last:\n%s", text[max(0, len(text)-8<<10):])
-		}
-	})
-	return s
+	return &server{Cluster: harness.NewFor(t, harness.Binary(t), t.TempDir()), t: t}
 }
 
 // start runs the server until it says that it is ready.
 func (s *server) start() {
 	s.t.Helper()
-	data := filepath.Join(s.dir, "data")
-	s.cmd = exec.Command(s.bin, "apiserver", "--data-dir", data, "--listen", s.addr, "--log-level", "warn")
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
+	var err error
+	s.process, err = s.Start("apiserver", exec.Command(s.Binary, "apiserver", "--data-dir", s.Data, "--listen", s.Listen, "--log-level", "warn"))
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func(cmd *exec.Cmd) { defer close(done); _ = cmd.Wait() }(s.cmd) // ends with the process
-	s.done = done
-	limit := time.NewTimer(2 * time.Minute)
-	defer limit.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !s.ready(filepath.Join(data, "kubeconfig")) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), harness.Patience)
+	defer cancel()
+	err = harness.Poll(ctx, 20*time.Millisecond, func() error {
 		select {
-		case <-tick.C:
-		case <-s.done:
+		case <-s.process.Done():
 			s.t.Fatal("the server ended by itself")
-		case <-limit.C:
-			s.t.Fatal("the server was not ready within 2 minutes")
+		default:
 		}
+		return s.ready()
+	})
+	if err != nil {
+		s.t.Fatalf("the server was not ready within %s: %v", harness.Patience, err)
 	}
 }
 
-func (s *server) ready(kubeconfig string) bool {
+func (s *server) ready() (err error) {
 	if s.cfg == nil {
-		cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-		if err != nil {
-			return false
+		if s.cfg, err = s.Config(); err != nil {
+			return err
 		}
-		cfg.QPS, cfg.Timeout = -1, 0
-		s.cfg = cfg
-		if s.kube, err = kubernetes.NewForConfig(cfg); err != nil {
+		if s.kube, err = kubernetes.NewForConfig(s.cfg); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 	defer cancel()
-	return s.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil
+	return s.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
 // crash kills the process, and waits for its end.
 func (s *server) crash() {
-	if s.cmd == nil {
-		return
+	s.t.Helper()
+	if err := s.process.End(os.Kill); err != nil {
+		s.t.Fatal(err)
 	}
-	_ = s.cmd.Process.Kill()
-	<-s.done
-	s.cmd = nil
 }
 
 // client has connections of its own.

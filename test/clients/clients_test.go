@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // pythonClient is the version that the package index serves.
@@ -98,12 +100,12 @@ func TestOperators(t *testing.T) {
 	built := operators(t)
 	c := start(t)
 	t.Run("webhooks and a controller of built-in kinds", func(t *testing.T) {
-		temporary := filepath.Join(c.dir, "tmp")
+		temporary := filepath.Join(c.Dir, "tmp")
 		bundle := base64.StdEncoding.EncodeToString(certificate(t, filepath.Join(temporary, "k8s-webhook-server", "serving-certs")))
 		stop := c.run([]string{"TMPDIR=" + temporary}, "builtins", filepath.Join(built, "builtins"))
 		c.apply(fmt.Sprintf(webhooks, "Mutating", "mutate", bundle) + "---" + fmt.Sprintf(webhooks, "Validating", "validate", bundle))
 		c.apply(deployment)
-		c.kubectl("-n", "watched", "rollout", "status", "deployment/web", "--timeout", patience.String())
+		c.kubectl("-n", "watched", "rollout", "status", "deployment/web", "--timeout", harness.Patience.String())
 		c.prints("foo foo", "-n", "watched", "get", "pods", "-o", `jsonpath={.items[*].metadata.annotations.example-mutating-admission-webhook}`)
 		c.prints("world", "-n", "watched", "get", "replicasets", "-o", `jsonpath={.items[*].metadata.labels.hello}`)
 		if _, err := c.try("-n", "watched", "annotate", "pod", "-l", "app=web", "--overwrite", "example-mutating-admission-webhook=bar"); err != nil {
@@ -117,15 +119,15 @@ func TestOperators(t *testing.T) {
 	})
 	t.Run("a controller of its own kind", func(t *testing.T) {
 		c.apply(chaosPods)
-		c.kubectl("wait", "--for=condition=Established", "crd/chaospods.chaosapps.metamagical.io", "--timeout", patience.String())
+		c.kubectl("wait", "--for=condition=Established", "crd/chaospods.chaosapps.metamagical.io", "--timeout", harness.Patience.String())
 		defer c.run(nil, "crd", filepath.Join(built, "crd"))()
 		c.apply(chaosPod)
 		c.prints("ChaosPod/monkey", "get", "pod", "monkey", "-o", `jsonpath={.metadata.ownerReferences[0].kind}/{.metadata.ownerReferences[0].name}`)
-		c.kubectl("wait", "--for=condition=Ready", "pod/monkey", "--timeout", patience.String())
+		c.kubectl("wait", "--for=condition=Ready", "pod/monkey", "--timeout", harness.Patience.String())
 		if out := c.kubectl("get", "chaospods"); !strings.Contains(out, "NEXT STOP") {
 			t.Errorf("columns:\n%s", out)
 		}
-		c.kubectl("delete", "chaospod", "monkey", "--cascade=foreground", "--timeout", patience.String())
+		c.kubectl("delete", "chaospod", "monkey", "--cascade=foreground", "--timeout", harness.Patience.String())
 		c.prints("", "get", "pods", "-o", "name")
 	})
 }
@@ -133,15 +135,15 @@ func TestOperators(t *testing.T) {
 // The Python client does what its users do with it.
 func TestPython(t *testing.T) {
 	c := start(t)
-	venv := filepath.Join(c.dir, "venv")
-	file := filepath.Join(c.dir, "client.py")
+	venv := filepath.Join(c.Dir, "venv")
+	file := filepath.Join(c.Dir, "client.py")
 	if err := os.WriteFile(file, script, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
 		{"python3", "-m", "venv", venv},
 		{filepath.Join(venv, "bin", "pip"), "install", "-q", "--disable-pip-version-check", pythonClient},
-		{filepath.Join(venv, "bin", "python"), file, c.admin},
+		{filepath.Join(venv, "bin", "python"), file, c.Kubeconfig()},
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
 		out, err := cmd.CombinedOutput()

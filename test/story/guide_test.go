@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // shellBlocks are the commands of a page, in order.
@@ -54,18 +55,18 @@ func shell(t *testing.T, script string, env ...string) (output, dir string) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(built.wasmplane, filepath.Join(bin, "wasmplane")); err != nil {
+	if err := os.Symlink(built.Binary, filepath.Join(bin, "wasmplane")); err != nil {
 		t.Fatal(err)
 	}
 	cache, err := toolchain.Cache()
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen, err := freeAddress()
+	listen, err := harness.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := clusterName()
+	cluster, err := harness.ClusterName()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func shell(t *testing.T, script string, env ...string) (output, dir string) {
 	cmd.WaitDelay = 5 * time.Second
 	err = cmd.Run()
 	// Whatever the script left: the control plane that it started in the background.
-	if said, downErr := exec.Command(built.wasmplane, "down", "--purge", "--data-dir", data).CombinedOutput(); downErr != nil {
+	if said, downErr := exec.Command(built.Binary, "down", "--purge", "--data-dir", data).CombinedOutput(); downErr != nil {
 		if _, gone := os.Stat(data); gone == nil {
 			t.Errorf("wasmplane down --purge: %v\n%s", downErr, said)
 		}
@@ -98,7 +99,7 @@ func shell(t *testing.T, script string, env ...string) (output, dir string) {
 func TestTheAuthorsGuide(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
-	script := shellBlocks(t, filepath.Join(built.root, "docs", "plugins", "AUTHORS.md"))
+	script := shellBlocks(t, filepath.Join(built.Root, "docs", "plugins", "AUTHORS.md"))
 	if n := strings.Count(script, "wasmplane plugin"); n < 15 {
 		t.Fatalf("the guide has %d commands", n)
 	}

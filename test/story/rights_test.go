@@ -4,15 +4,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,10 +26,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wasmplane/wasmplane/core/api/rbac"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // right is what a request needs.
@@ -48,96 +47,31 @@ func (r right) attributes(u user.Info) authorizer.Attributes {
 
 // watched is a cluster whose every request is recorded.
 type watched struct {
+	*harness.Cluster
 	t      *testing.T
-	stage  *stage
 	client kubernetes.Interface
 	audit  string
 	flags  []string
-	proc   *exec.Cmd
-	ended  chan error
-	out    output
 }
 
 func newWatched(t *testing.T, nodes ...string) *watched {
 	t.Helper()
-	dir, err := os.MkdirTemp(built.dir, "r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	name, err := clusterName()
-	if err != nil {
-		t.Fatal(err)
-	}
-	listen, err := freeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &watched{t: t, stage: &stage{cluster: name, dir: dir, data: filepath.Join(dir, "data"), listen: listen}, audit: filepath.Join(dir, "audit.log")}
-	configuration := filepath.Join(dir, "wasmplane.yaml")
+	c := harness.NewFor(t, built.Binary, built.Dir)
+	w := &watched{Cluster: c, t: t, audit: filepath.Join(c.Dir, "audit.log")}
+	configuration := filepath.Join(c.Dir, "wasmplane.yaml")
 	text := "apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\napiserver: {auditLogFile: " + w.audit + "}\n"
 	if err := os.WriteFile(configuration, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.flags = append([]string{"up", "--config", configuration, "--data-dir", w.stage.data, "--cluster-name", name, "--listen", listen}, nodes...)
-	t.Cleanup(w.remove)
-	w.up()
+	w.flags = append([]string{"--config", configuration}, nodes...)
+	if _, err := c.Up(w.flags...); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if w.client, err = c.Client(); err != nil {
+		t.Fatal(err)
+	}
 	return w
-}
-
-// launch starts `up`, without waiting until it is ready.
-func (w *watched) launch() {
-	w.t.Helper()
-	w.proc = exec.Command(built.wasmplane, w.flags...)
-	w.out = output{}
-	w.proc.Stdout, w.proc.Stderr = &w.out, &w.out
-	w.proc.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := w.proc.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	w.ended = make(chan error, 1)
-	proc, ended := w.proc, w.ended
-	go func() { ended <- proc.Wait() }() // ends with the process
-}
-
-func (w *watched) up() {
-	w.t.Helper()
-	w.launch()
-	ready := regexp.MustCompile(`(?m)^Ready in`)
-	if last, ok := until(func() (bool, string) { s := w.out.String(); return ready.MatchString(s), s }); !ok {
-		w.t.Fatalf("not ready:\n%s", last)
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(w.stage.data, "kubeconfig"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	cfg.QPS = -1
-	if w.client, err = kubernetes.NewForConfig(cfg); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func (w *watched) stop() {
-	_ = w.proc.Process.Signal(os.Interrupt)
-	timer := time.NewTimer(30 * time.Second)
-	defer timer.Stop()
-	select {
-	case <-w.ended:
-	case <-timer.C:
-		_ = w.proc.Process.Kill()
-		w.t.Error("up did not end after Ctrl-C")
-	}
-}
-
-func (w *watched) remove() {
-	w.stop()
-	if out, err := exec.Command(built.wasmplane, "down", "--purge", "--data-dir", w.stage.data).CombinedOutput(); err != nil {
-		w.t.Errorf("down: %v\n%s", err, out)
-	}
-	if err := leftovers(w.stage.cluster, w.stage.dir); err != nil {
-		w.t.Error(err)
-		sweep(w.stage.cluster, w.stage.dir)
-	}
-	_ = os.RemoveAll(w.stage.dir)
 }
 
 // requests reads the audit log.
@@ -268,16 +202,12 @@ func (w *watched) available(ctx context.Context, namespace string, replicas int3
 }
 
 func (w *watched) eventually(ctx context.Context, is func() bool) error {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("it did not come so far: %w", context.Cause(ctx))
+	return harness.Poll(ctx, 200*time.Millisecond, func() error {
+		if !is() {
+			return errors.New("it did not come so far")
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Each component works under an identity of its own, with the rights of its roles
@@ -285,19 +215,19 @@ func (w *watched) eventually(ctx context.Context, is func() bool) error {
 func TestComponentsWorkWithTheirOwnRights(t *testing.T) {
 	t.Parallel()
 	simulated := newWatched(t, "--nodes", "simulated:2")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	if err := simulated.story(ctx, "day"); err != nil {
 		t.Fatal(err)
 	}
 	real := newWatched(t, "--nodes", "real", "--node-name", "here")
-	if out, err := exec.Command(built.wasmplane, "image", "import", built.toolbox, "--data-dir", real.stage.data).CombinedOutput(); err != nil {
+	if out, err := exec.Command(built.Binary, "image", "import", built.toolbox, "--data-dir", real.Data).CombinedOutput(); err != nil {
 		t.Fatalf("import the image: %v\n%s", err, out)
 	}
 	// A fresh deadline; a namespace of the cluster's name, by which leftovers are told.
-	ctx, cancel = context.WithTimeout(t.Context(), patience)
+	ctx, cancel = context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	if err := real.story(ctx, real.stage.cluster); err != nil {
+	if err := real.story(ctx, real.Name); err != nil {
 		t.Fatal(err)
 	}
 	events := append(simulated.requests(), real.requests()...)
@@ -436,7 +366,7 @@ func TestOneRightTooFew(t *testing.T) {
 		{account("generic-garbage-collector"), "system:controller:generic-garbage-collector", right{"delete", "apps", "replicasets"}},
 	} {
 		t.Run(strings.TrimPrefix(c.user, "system:serviceaccount:kube-system:"), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+			ctx, cancel := context.WithTimeout(t.Context(), harness.Patience/2)
 			defer cancel()
 			giveBack := w.takeAway(ctx, t, c.role, c.user, c.without)
 			defer giveBack()
@@ -454,13 +384,17 @@ func TestOneRightTooFew(t *testing.T) {
 	}
 	// Those that only read notice at the next start.
 	t.Run("readers", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+		ctx, cancel := context.WithTimeout(t.Context(), harness.Patience/2)
 		defer cancel()
 		r := right{"watch", "", "pods"}
 		name := bootstrap.SimulatedNodes().GetName()
 		w.takeAway(ctx, t, bootstrap.SimulatedNodesRole, name, r)
-		w.stop()
-		w.launch()
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.Launch(w.flags...); err != nil {
+			t.Fatal(err)
+		}
 		if err := w.eventually(ctx, func() bool { return w.refused(name, r) }); err != nil {
 			t.Errorf("%s never missed %q: %v", name, r, err)
 		}

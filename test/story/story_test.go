@@ -3,18 +3,18 @@ package story
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // built is what TestMain prepares for all stories.
 var built struct {
-	dir, wasmplane, root string
-	toolbox, hello       string // image archives
+	*harness.Build
+	toolbox string // an image's archive
 }
 
 func TestMain(m *testing.M) {
@@ -40,49 +40,16 @@ func (p prepared) Run() int {
 		fmt.Fprintln(os.Stderr, "prepare the stories:", err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(built.dir) }()
+	defer func() { _ = os.RemoveAll(built.Dir) }()
 	return p.m.Run()
 }
 
 func prepare() (err error) {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("the stories have real nodes and need root; `make test` asks for it")
-	}
-	if built.root, err = filepath.Abs("../.."); err != nil {
+	if built.Build, err = harness.Prepare("wpstory"); err != nil {
 		return err
 	}
-	// Closed to others is each data directory; the binary is for nobody too.
-	if built.dir, err = os.MkdirTemp("", "wpstory"); err != nil {
-		return err
-	}
-	if err := os.Chmod(built.dir, 0o755); err != nil {
-		return err
-	}
-	source := os.Getenv("WASMPLANE_BIN")
-	if source == "" {
-		if err := execute("make", "-s", "-C", built.root, "build"); err != nil {
-			return err
-		}
-		source = filepath.Join(built.root, "bin", "wasmplane")
-	}
-	built.wasmplane = filepath.Join(built.dir, "wasmplane")
-	// A copy: whoever builds meanwhile doesn't change what the stories run on.
-	if err := execute("cp", source, built.wasmplane); err != nil {
-		return err
-	}
-	if err := execute("make", "-s", "-C", built.root, "examples", "hello-image"); err != nil {
-		return err
-	}
-	built.hello = filepath.Join(built.root, "bin", "images", "hello.tar")
-	built.toolbox = filepath.Join(built.dir, "toolbox.tar")
-	return buildToolbox(built.dir, built.toolbox)
-}
-
-func execute(name string, args ...string) error {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
+	built.toolbox = filepath.Join(built.Dir, "toolbox.tar")
+	return buildToolbox(built.Dir, built.toolbox)
 }
 
 func TestStories(t *testing.T) {

@@ -7,21 +7,19 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // side is one of the two that are compared.
@@ -34,69 +32,21 @@ type side struct {
 	ready time.Duration
 }
 
-// process runs a command until the benchmark ends, in a process group of its own.
+// process runs a command until the benchmark ends.
 func process(tb testing.TB, dir, name string, args ...string) int {
 	tb.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
-	log := &tail{}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = 2 * time.Second
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = cmd.Wait() }() // ends with the process
-	tb.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.NewTimer(30 * time.Second)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
-			_ = cmd.Process.Kill()
-			<-done
-		}
-		if tb.Failed() {
-			tb.Logf("%s printed last:\n%s", filepath.Base(name), log)
-		}
-	})
-	return cmd.Process.Pid
-}
-
-// tail keeps the end of what a process prints.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if cut := len(t.buf) - 8<<10; cut > 0 {
-		t.buf = t.buf[cut:]
-	}
-	return len(p), nil
-}
-
-// String is what is kept.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.buf)
+	return harness.Run(tb, cmd).PID()
 }
 
 func freePort(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := harness.FreeAddress()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return address[strings.LastIndexByte(address, ':')+1:]
 }
 
 func binary(tb testing.TB, variable string) string {
@@ -189,36 +139,33 @@ func clientTLS(tb testing.TB, ca, cert, key []byte) *tls.Config {
 
 func awaitFile(tb testing.TB, file string) {
 	tb.Helper()
-	until(tb, file+" to be written", func() bool { _, err := os.Stat(file); return err == nil })
+	until(tb, file+" to be written", func() error { _, err := os.Stat(file); return err })
 }
 
 // until polls, closely, for the start of another process is what is measured.
-func until(tb testing.TB, what string, ok func() bool) {
+func until(tb testing.TB, what string, check func() error) {
 	tb.Helper()
-	limit := time.NewTimer(3 * time.Minute)
-	defer limit.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			tb.Fatalf("gave up waiting for %s", what)
-		}
+	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
+	defer cancel()
+	if err := harness.Poll(ctx, 5*time.Millisecond, check); err != nil {
+		tb.Fatalf("gave up waiting for %s: %v", what, err)
 	}
 }
 
 func (s *side) awaitReady(tb testing.TB, began time.Time) {
 	tb.Helper()
 	c := s.client()
-	until(tb, s.name+" to be ready", func() bool {
+	until(tb, s.name+" to be ready", func() error {
 		resp, err := c.Get(s.url + "/readyz")
 		if err != nil {
-			return false
+			return err
 		}
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, resp.Body)
-		return resp.StatusCode == http.StatusOK
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("it answers %s", resp.Status)
+		}
+		return nil
 	})
 	s.ready = time.Since(began)
 }

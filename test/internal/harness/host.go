@@ -1,4 +1,4 @@
-package story
+package harness
 
 import (
 	"bytes"
@@ -15,19 +15,19 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 )
 
-// leftovers names what a cluster has left on the host: links, nftables tables,
+// Leftovers names what a cluster has left on the host: links, nftables tables,
 // cgroups, mounts, processes, logs. Processes and mounts are told by dir.
-func leftovers(cluster, dir string) error {
+func Leftovers(cluster, dir string) error {
 	id := machine.NamesOf(cluster).ID
 	var errs []error
 	for what, found := range map[string][]string{
 		"links":     matching("/sys/class/net/" + id + "*"),
 		"cgroups":   cgroups(id),
 		"sockets":   matching("/run/" + id + "*"),
-		"tables":    lines(id+"-", "nft", "list", "tables"),
+		"tables":    tables(id),
 		"mounts":    mounts(dir),
 		"processes": processes(dir),
-		// Stories with a real node have their pods in a namespace of the cluster's name.
+		// Tests with a real node have their pods in a namespace of the cluster's name.
 		"logs": append(matching("/var/log/pods/"+cluster+"_*"), matching("/var/log/containers/*_"+cluster+"_*")...),
 	} {
 		if len(found) > 0 {
@@ -46,14 +46,18 @@ func cgroups(id string) []string {
 	return append(matching("/sys/fs/cgroup/"+id), matching("/sys/fs/cgroup/*/"+id)...)
 }
 
-func lines(with, program string, args ...string) []string {
-	out, err := exec.Command(program, args...).Output()
+// tables are those of nftables, which only root may look at, and only root makes.
+func tables(id string) []string {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	out, err := exec.Command("nft", "list", "tables").Output()
 	if err != nil {
-		return []string{fmt.Sprintf("%s: %v", program, err)}
+		return []string{fmt.Sprintf("nft list tables: %v", err)}
 	}
 	var found []string
 	for l := range strings.Lines(string(out)) {
-		if strings.Contains(l, with) {
+		if strings.Contains(l, id+"-") {
 			found = append(found, strings.TrimSpace(l))
 		}
 	}
@@ -94,8 +98,8 @@ func processes(dir string) []string {
 	return found
 }
 
-// sweep removes by hand what a failed story has left, so that the next one is told
-// on a clean host. It ends only processes of the story.
+// sweep removes by hand what a failed test has left, so that the next one runs on a
+// clean host. It ends only processes of the test.
 func sweep(cluster, dir string) {
 	for _, p := range processes(dir) {
 		word, _, _ := strings.Cut(p, " ")
@@ -106,7 +110,7 @@ func sweep(cluster, dir string) {
 	names := machine.NamesOf(cluster)
 	_ = machine.UnmountBelow(dir)
 	_ = machine.RemoveLinks(names)
-	for _, t := range lines(names.ID+"-", "nft", "list", "tables") {
+	for _, t := range tables(names.ID) {
 		if f := strings.Fields(t); len(f) == 3 {
 			_ = exec.Command("nft", "delete", "table", f[1], f[2]).Run()
 		}
@@ -119,9 +123,9 @@ func sweep(cluster, dir string) {
 	}
 }
 
-// containersOf lists the pods whose containers run on a node, by the processes of
+// Containers lists the pods whose containers run on a node, by the processes of
 // its shims' children: the kernel's view, not containerd's.
-func containersOf(data string) []string {
+func Containers(data string) []string {
 	shims := map[string]bool{}
 	for _, pid := range machine.ProgramsBelow(data) {
 		shims[strconv.Itoa(pid)] = true

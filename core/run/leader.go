@@ -58,8 +58,8 @@ func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error
 		defer stop()
 		defer context.AfterFunc(leading, stop)()
 		err := work(working)
-		if err == nil && ctx.Err() == nil && leading.Err() != nil {
-			err = ErrLeadershipLost
+		if ctx.Err() == nil && leading.Err() != nil {
+			err = ErrLeadershipLost // whatever work says of its context's end
 		}
 		worked <- err
 	}
@@ -94,6 +94,19 @@ func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error
 		return nil
 	}
 	return ErrLeadershipLost
+}
+
+// Stand leads whenever it may, until ctx ends or work fails: work that lost the
+// leadership is begun afresh when it is won again. A process that was held up, by
+// a laptop's sleep or a machine out of breath, so goes on where it would end.
+func (e Election) Stand(ctx context.Context, work func(ctx context.Context) error) error {
+	for {
+		err := e.Lead(ctx, work)
+		if !errors.Is(err, ErrLeadershipLost) || ctx.Err() != nil {
+			return err
+		}
+		e.Logger.Warn("this process could not renew its lease in time and stopped leading; it stands for it again", "lease", e.Namespace+"/"+e.Name)
+	}
 }
 
 func or(d, otherwise time.Duration) time.Duration {

@@ -7,11 +7,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // journal records what happens in which order.
@@ -128,5 +131,43 @@ func TestTwoProcessesNeverWorkAtOnce(t *testing.T) {
 	wg.Wait()
 	if want := []string{"begin one", "end one", "begin two", "end two"}; !slices.Equal(j.lines, want) {
 		t.Fatalf("journal %v, want %v", j.lines, want)
+	}
+}
+
+// TestWorkBeginsAfreshAfterLeadershipIsLost: while the API takes no renewals the
+// work ends, and it begins once more when the lease can be had again.
+func TestWorkBeginsAfreshAfterLeadershipIsLost(t *testing.T) {
+	client := fake.NewClientset()
+	var down atomic.Bool
+	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return down.Load(), nil, errors.New("no answer")
+	})
+	e := Election{
+		Client: client, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
+		LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := make(chan struct{})
+	stood := make(chan error, 1)
+	go func() {
+		stood <- e.Stand(ctx, func(ctx context.Context) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			down.Store(false)
+			return ctx.Err()
+		})
+	}()
+	for range 3 {
+		<-begun
+		down.Store(true)
+	}
+	down.Store(false)
+	cancel()
+	if err := <-stood; err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	bad := errors.New("work failed")
+	if err := e.Stand(t.Context(), func(context.Context) error { return bad }); !errors.Is(err, bad) {
+		t.Fatalf("a failure of the work itself ends it, not %v", err)
 	}
 }

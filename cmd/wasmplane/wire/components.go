@@ -64,7 +64,7 @@ func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name st
 	}
 	return run.Election{
 		Client: kube, Namespace: "kube-system", Name: name, Identity: c.holder(), Logger: c.o.Logger,
-	}.Lead(ctx, work)
+	}.Stand(ctx, work)
 }
 
 // controlling is what only the owner of the cluster's keys can give to the control loops.

@@ -70,10 +70,15 @@ func (c *codec) empty() runtime.Object { return reflect.New(c.goType).Interface(
 
 // Decode implements object.Codec. Unknown fields are ignored.
 func (c *codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
-	if mediaType == object.JSON {
-		if o := c.quick(data); o != nil {
-			return o, nil
-		}
+	var quick runtime.Object
+	switch mediaType {
+	case object.JSON:
+		quick = c.quick(data)
+	case object.Protobuf:
+		quick = c.quickProto(data)
+	}
+	if quick != nil {
+		return quick, nil
 	}
 	s, err := c.serializer(mediaType, false)
 	if err != nil {
@@ -93,6 +98,22 @@ func (c *codec) quick(data []byte) runtime.Object {
 	if !c.accepts(o) {
 		return nil
 	}
+	return o
+}
+
+// quickProto reads protobuf of exactly the expected kind without copying the
+// message out of its envelope first; nil as quick.
+func (c *codec) quickProto(data []byte) runtime.Object {
+	e, ok := openEnvelope(data)
+	if !ok || string(e.apiVersion) != c.gvk.GroupVersion().String() || string(e.kind) != c.gvk.Kind {
+		return nil
+	}
+	o := c.empty()
+	m, ok := o.(interface{ Unmarshal(data []byte) error })
+	if !ok || m.Unmarshal(e.raw) != nil {
+		return nil
+	}
+	o.GetObjectKind().SetGroupVersionKind(c.gvk)
 	return o
 }
 

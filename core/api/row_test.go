@@ -52,7 +52,7 @@ func TestKeptRowsAreThePrintedOnes(t *testing.T) {
 				if created := m.GetCreationTimestamp(); row.Age >= 0 && !created.IsZero() {
 					row.Cells[row.Age] = duration.HumanDuration(time.Since(created.Time))
 				}
-				if diff := cmp.Diff(text2(t, table.Rows[0].Cells), text2(t, row.Cells)); diff != "" {
+				if diff := cmp.Diff(jsonOf(t, table.Rows[0].Cells), jsonOf(t, row.Cells)); diff != "" {
 					t.Errorf("cells (-printed +kept):\n%s", diff)
 				}
 				if diff := cmp.Diff(table.Rows[0].Conditions, row.Conditions); diff != "" {
@@ -66,7 +66,7 @@ func TestKeptRowsAreThePrintedOnes(t *testing.T) {
 	}
 }
 
-func text2(t *testing.T, v any) string {
+func jsonOf(t *testing.T, v any) string {
 	t.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {

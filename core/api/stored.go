@@ -46,6 +46,10 @@ func (r *Resource) decodeStored(data []byte) (runtime.Object, error) {
 	media := object.JSON
 	if bytes.HasPrefix(data, []byte(protobufPrefix)) {
 		media = object.Protobuf
+		if o := r.storage.quickProto(data); o != nil {
+			r.scheme.Default(o)
+			return o, nil
+		}
 	}
 	s, err := r.storage.serializer(media, false)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestRowsOfAListAreThoseOfItsObjects(t *testing.T) {
 	h := apiservertest.Start(t, apiservertest.Options{}).LocalHandler()
 	do(t, h, "POST", "/api/v1/namespaces", "application/json", `{"metadata":{"name":"rows"}}`, 201)
 	for i := range 3 {
-		do(t, h, "POST", "/api/v1/namespaces/rows/pods", "application/json", fmt.Sprintf(`{"metadata":{"name":"p%d","labels":{"a":"<b>"}},"spec":{"containers":[{"name":"c","image":"i"}]}}`, i), 201)
+		do(t, h, "POST", "/api/v1/namespaces/rows/pods", "application/json", fmt.Sprintf(`{"metadata":{"name":"p%d","annotations":{"a":"<b>"}},"spec":{"containers":[{"name":"c","image":"i"}]}}`, i), 201)
 		do(t, h, "POST", "/api/v1/namespaces/rows/configmaps", "application/json", fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"metadata":"{"}}`, i), 201)
 		do(t, h, "POST", "/apis/batch/v1/namespaces/rows/cronjobs", "application/json", fmt.Sprintf(`{"metadata":{"name":"j%d"},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`, i), 201)
 	}

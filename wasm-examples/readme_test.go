@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
 
 // block is the first block of a language in a README.
@@ -42,6 +44,61 @@ func run(t *testing.T, dir string, env []string, command ...string) {
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", command, err, out)
+	}
+}
+
+// TestEveryPluginInTheREADMEs builds each block of source in the SDKs' pages with
+// the tool, in a folder outside of the repository, and asks it what the page says that it decides.
+func TestEveryPluginInTheREADMEs(t *testing.T) {
+	root := plugintest.Root(t)
+	builder, err := toolchain.New(toolchain.Config{Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fences := map[toolchain.Language]string{
+		toolchain.Go: "go", toolchain.Rust: "rust", toolchain.C: "c", toolchain.Zig: "zig", toolchain.AssemblyScript: "ts",
+	}
+	for _, l := range toolchain.Languages() {
+		t.Run(string(l), func(t *testing.T) {
+			page, err := os.ReadFile(filepath.Join(root, "sdk", string(l), "README.md"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks := strings.Split(string(page), "```"+fences[l]+"\n")[1:]
+			if len(blocks) != 2 {
+				t.Fatalf("the page has %d plugins", len(blocks))
+			}
+			for i, name := range []string{"my-plugin", "gated"} {
+				source, _, closed := strings.Cut(blocks[i], "```")
+				if !closed {
+					t.Fatal("a block is not closed")
+				}
+				dir := filepath.Join(t.TempDir(), name)
+				if _, err := author.Init(dir, name, l, "admission.validate"); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, l.Main()), []byte(source), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				out := filepath.Join(dir, name+".wasm")
+				if err := builder.Build(t.Context(), dir, out); err != nil {
+					t.Fatal(err)
+				}
+				wasm, err := os.ReadFile(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := manifest.ParseBytes([]byte("name: " + name + "\nsource: file:" + name + ".wasm"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cases, err := plugintest.ReadCases("testdata/" + name + ".yaml")
+				if err != nil {
+					t.Fatal(err)
+				}
+				plugintest.Run(t, wasm, e, cases)
+			}
+		})
 	}
 }
 

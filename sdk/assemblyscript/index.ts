@@ -171,6 +171,8 @@ export class Obj {
     this.parts.push(quote(key) + ":" + json<T>(value));
     return this;
   }
+  /** Whether nothing was set. */
+  get empty(): bool { return !this.parts.length; }
   toString(): string { return "{" + this.parts.join(",") + "}"; }
 }
 
@@ -348,15 +350,45 @@ export function parse(text: string): Value {
 
 // ---- Answers ----
 
-/** What an admission hook decides: nothing, so far, lets the request through. */
-export class Decision {
+/** Why the call that runs fails, once it is known. */
+let failure: string | null = null;
+
+/** Makes the call that runs fail, whatever its hook answers: the failure policy of the plugin's
+ * entry decides then. It is for what a hook cannot go on without, an object that the host does not give for example. */
+export function fail(message: string): void { failure = message; }
+
+/** Changes to an object, in their order, in a plan: a JSON patch of RFC 6902, which the API server applies. */
+export class Patch {
+  protected ops: string[] = [];
+  protected change(op: string, path: string, value: string): void {
+    this.ops.push('{"op":"' + op + '","path":' + quote(path) + (value.length ? ',"value":' + value : "") + "}");
+  }
+  /** Puts a value at a path. */
+  add<T>(path: string, value: T): Patch { this.change("add", path, json<T>(value)); return this; }
+  /** Replaces a value that is there. */
+  replace<T>(path: string, value: T): Patch { this.change("replace", path, json<T>(value)); return this; }
+  /** Removes a value that is there. */
+  remove(path: string): Patch { this.change("remove", path, ""); return this; }
+  /** Takes a value from one path to another. */
+  move(from: string, path: string): Patch {
+    this.ops.push('{"op":"move","from":' + quote(from) + ',"path":' + quote(path) + "}");
+    return this;
+  }
+  /** Makes the whole patch fail where another value is there. */
+  test<T>(path: string, value: T): Patch { this.change("test", path, json<T>(value)); return this; }
+  toString(): string { return "[" + this.ops.join(",") + "]"; }
+}
+
+/** What an admission hook decides: nothing, so far, lets the request through. It is a patch of the object, too:
+ * add makes what is missing on the way, and "/spec/containers/[name=web]" finds an item by key. */
+export class Decision extends Patch {
   private denied: bool = false;
   private message: string = "";
   private field: string = "";
   private status: i32 = 0;
-  private failure: string | null = null;
+  private kind: string = "";
   private causes: string[] = [];
-  private patch: string[] = [];
+  private whole: string = "";
   private warnings: string[] = [];
   private annotations: string[] = [];
 
@@ -371,32 +403,27 @@ export class Decision {
   }
   /** Sets the HTTP status of a refusal; 403 otherwise. */
   code(status: i32): void { this.status = status; }
+  /** Sets the refusal's metav1.StatusReason: "Invalid", "Conflict", ... */
+  reason(word: string): void { this.kind = word; }
   /** Fails: the entry's failure policy decides. */
-  fail(message: string): void { this.failure = message; }
+  fail(message: string): void { failure = message; }
   /** Shows a warning to the user. */
   warn(text: string): void { this.warnings.push(quote(text)); }
   /** Adds an annotation to the audit record. */
   audit(key: string, value: string): void { this.annotations.push(quote(key) + ":" + quote(value)); }
-  /** Puts a value at a path of the object ("/metadata/labels/team"). What is missing on
-   * the way is made; "/spec/containers/[name=web]" finds an item by key. */
-  add<T>(path: string, value: T): void { this.patch.push('{"op":"add","path":' + quote(path) + ',"value":' + json<T>(value) + "}"); }
-  /** Replaces a value that is there. */
-  replace<T>(path: string, value: T): void { this.patch.push('{"op":"replace","path":' + quote(path) + ',"value":' + json<T>(value) + "}"); }
-  /** Removes a value that is there. */
-  remove(path: string): void { this.patch.push('{"op":"remove","path":' + quote(path) + "}"); }
-  /** Takes a value from one path to another. */
-  move(from: string, path: string): void { this.patch.push('{"op":"move","from":' + quote(from) + ',"path":' + quote(path) + "}"); }
+  /** Makes the object be as given, in the place of a patch; only a mutating hook that named no fields may. */
+  setObject<T>(object: T): void { this.whole = json<T>(object); }
 
   /** @internal */
   give(): u64 {
-    const failure = this.failure;
-    if (failure) return error(failure);
-    if (!this.denied && !this.patch.length && !this.warnings.length && !this.annotations.length) return 0;
+    if (!this.denied && !this.ops.length && !this.whole.length && !this.warnings.length && !this.annotations.length) return 0;
     let out = this.denied ? '{"allowed":false,"message":' + quote(this.message) : '{"allowed":true';
     if (this.denied && this.field.length) out += ',"field":' + quote(this.field);
     if (this.denied && this.status) out += ',"code":' + this.status.toString();
     if (this.denied && this.causes.length) out += ',"causes":[' + this.causes.join(",") + "]";
-    if (!this.denied && this.patch.length) out += ',"patch":[' + this.patch.join(",") + "]";
+    if (this.denied && this.kind.length) out += ',"reason":' + quote(this.kind);
+    if (!this.denied && this.ops.length) out += ',"patch":' + super.toString();
+    if (!this.denied && this.whole.length) out += ',"object":' + this.whole;
     if (this.warnings.length) out += ',"warnings":[' + this.warnings.join(",") + "]";
     if (this.annotations.length) out += ',"auditAnnotations":{' + this.annotations.join(",") + "}";
     return give(out + "}");
@@ -456,23 +483,150 @@ export function flag(path: string): Column { return new Column(path, "bool"); }
 /** 1 where the value is this string. */
 export function equals(path: string, text: string): Column { return new Column(path, "bool", text); }
 
+// ---- Answers of the steps of scheduling ----
+
+let lasting: bool = false;
+
+/** Marks a filter's reason as one that holds whatever pods leave the node, so that nobody is evicted for it:
+ * return forGood("node(s) have no GPU"). */
+export function forGood(reason: string): string { lasting = true; return reason; }
+
+/** What a hook works out for the later ones of the same cycle. */
+export class Preparation {
+  protected skipped: bool = false;
+  protected state: string = "";
+  /** Leaves the plugin's filter (after preFilter) or score (after preScore) out of this cycle. */
+  skip(): void { this.skipped = true; }
+  /** Hands a value to the plugin's later hooks of this cycle, which read it as "state". What an
+   * instance keeps in its own memory another does not see. */
+  keep<T>(state: T): void { this.state = json<T>(state); }
+
+  /** @internal */
+  answer(): Obj {
+    const o = new Obj();
+    if (this.skipped) o.set("skip", true);
+    if (this.state.length) o.set("state", new Raw(this.state));
+    return o;
+  }
+}
+
+/** What preFilter answers: nothing, so far, leaves all nodes in. */
+export class Selection extends Preparation {
+  private nodes: string[] = [];
+  private narrowed: bool = false;
+  private reasons: string[] = [];
+  private forever: bool = false;
+  /** Narrows the search to the nodes that are named, one call for each. */
+  only(node: string): void {
+    this.narrowed = true;
+    if (node.length) this.nodes.push(node);
+  }
+  /** Keeps the pod off every node, for now. */
+  refuse(reason: string): void { this.reasons.push(reason); }
+  /** Keeps the pod off every node, whatever pods leave them. */
+  never(reason: string): void { this.forever = true; this.refuse(reason); }
+
+  /** @internal */
+  answer(): Obj {
+    if (this.reasons.length) {
+      const o = new Obj().set("fits", false).set("reasons", this.reasons);
+      return this.forever ? o.set("unresolvable", true) : o;
+    }
+    const o = super.answer();
+    return this.narrowed ? o.set("nodes", this.nodes) : o;
+  }
+}
+
+/** What postFilter proposes: nothing, so far. */
+export class Nomination {
+  private node: string = "";
+  private victims: Obj[] = [];
+  private reasons: string[] = [];
+  /** Names the node on which the pod will fit. */
+  nominate(node: string): void { this.node = node; }
+  /** Removes a pod of that node, of lower priority, to make room. */
+  evict(namespace: string, name: string, uid: string = ""): void {
+    this.victims.push(new Obj().set("namespace", namespace).set("name", name).set("uid", uid));
+  }
+  /** Says why nothing is proposed. */
+  explain(reason: string): void { this.reasons.push(reason); }
+
+  /** @internal */
+  answer(): Obj {
+    const o = new Obj();
+    if (this.node.length) o.set("nominated", this.node).set("evict", this.victims);
+    if (this.reasons.length) o.set("reasons", this.reasons);
+    return o;
+  }
+}
+
+/** What permit answers. */
+export class Permission {
+  /** @internal */
+  constructor(public decision: string, public seconds: f64, public reason: string) {}
+}
+/** Lets the pod be bound. */
+export function proceed(): Permission { return new Permission("", 0, ""); }
+/** Holds the pod and its place; the hook is asked again within so many seconds, for 15 minutes at most. */
+export function wait(seconds: f64, reason: string): Permission { return new Permission("wait", seconds, reason); }
+/** Gives the place up; the pod is tried again later. */
+export function reject(reason: string): Permission { return new Permission("deny", 0, reason); }
+
+/** What bind answers: nothing, so far, leaves the binding to others. */
+export class Binding {
+  private bound: bool = false;
+  private annotations: Obj = new Obj();
+  private reasons: string[] = [];
+  /** Has the pod bound to the node. */
+  bind(): void { this.bound = true; }
+  /** Has the pod bound, with an annotation. */
+  annotate(key: string, value: string): void { this.bound = true; this.annotations.set(key, value); }
+  /** Gives the place up. */
+  refuse(reason: string): void { this.reasons.push(reason); }
+
+  /** @internal */
+  answer(): Obj {
+    const o = new Obj();
+    if (this.reasons.length) return o.set("allowed", false).set("reasons", this.reasons);
+    return this.bound ? o.set("annotations", this.annotations) : o;
+  }
+}
+
+/** Names an object of a plan. Without a namespace it is in the primary's; with a uid, an object of the same name
+ * that is another one is left alone. subresource ("scale") is for patches. */
+export class Target {
+  constructor(public apiVersion: string, public kind: string, public name: string, public namespace: string = "", public uid: string = "", public subresource: string = "") {}
+  /** @internal */
+  object(): Obj {
+    const o = new Obj().set("apiVersion", this.apiVersion).set("kind", this.kind).set("name", this.name);
+    if (this.namespace.length) o.set("namespace", this.namespace);
+    if (this.uid.length) o.set("uid", this.uid);
+    if (this.subresource.length) o.set("subresource", this.subresource);
+    return o;
+  }
+}
+
 /** What a reconciler wants. It says what there should be, not what to change: it is
  * carried out again and again. */
 export class Plan {
   private applied: string[] = [];
+  private patched: string[] = [];
   private deleted: string[] = [];
   private conditions: string[] = [];
   private events: string[] = [];
   private state: string = "";
   private seconds: i64 = 0;
-  private failure: string | null = null;
 
   /** Makes an object be as given (server-side apply). It belongs to the primary, and goes with it. */
   apply(object: Obj): void { this.applied.push(object.toString()); }
   /** Removes an object. */
   delete(apiVersion: string, kind: string, namespace: string, name: string): void {
-    this.deleted.push(new Obj().set("apiVersion", apiVersion).set("kind", kind).set("namespace", namespace).set("name", name).toString());
+    this.deleteTarget(new Target(apiVersion, kind, name, namespace));
   }
+  /** Removes an object, with the uid where one is given. */
+  deleteTarget(target: Target): void { this.deleted.push(target.object().toString()); }
+  /** Changes an object that is not the plugin's to apply as a whole. */
+  patch(target: Target, patch: Patch): void { this.patched.push(target.object().set("patch", patch).toString()); }
   /** Sets fields of the primary's status. */
   status(status: Obj): void { this.state = status.toString(); }
   /** Sets a condition of the primary: "True", "False" or "Unknown". */
@@ -486,13 +640,11 @@ export class Plan {
   /** Asks to be called again after some seconds, though nothing changed. */
   requeue(seconds: i64): void { this.seconds = seconds; }
   /** Fails: the host tries again later. */
-  fail(message: string): void { this.failure = message; }
+  fail(message: string): void { failure = message; }
 
   /** @internal */
   give(): u64 {
-    const failure = this.failure;
-    if (failure) return error(failure);
-    let out = '{"apply":[' + this.applied.join(",") + '],"delete":[' + this.deleted.join(",") + '],"conditions":[' + this.conditions.join(",") +
+    let out = '{"apply":[' + this.applied.join(",") + '],"patch":[' + this.patched.join(",") + '],"delete":[' + this.deleted.join(",") + '],"conditions":[' + this.conditions.join(",") +
       '],"events":[' + this.events.join(",") + '],"requeueSeconds":' + this.seconds.toString();
     if (this.state.length) out += ',"status":' + this.state;
     return give(out + "}");
@@ -556,8 +708,15 @@ export class Plugin {
   /** @internal */ onConvert: Admission | null = null;
   /** @internal */ onValidateCustom: Admission | null = null;
   /** @internal */ onAuthorize: ((input: Input) => Verdict) | null = null;
-  /** @internal */ onFilter: ((input: Input) => string) | null = null;
-  /** @internal */ onScore: ((input: Input) => i64) | null = null;
+  /** @internal */ gates: Map<i32, (input: Input) => string> = new Map();
+  /** @internal */ ranks: Map<i32, (input: Input) => i64> = new Map();
+  /** @internal */ notices: Map<i32, (input: Input) => void> = new Map();
+  /** @internal */ onPreFilter: ((input: Input, out: Selection) => void) | null = null;
+  /** @internal */ onPostFilter: ((input: Input, out: Nomination) => void) | null = null;
+  /** @internal */ onPreScore: ((input: Input, out: Preparation) => void) | null = null;
+  /** @internal */ onNormalize: ((input: Input, scores: i64[]) => void) | null = null;
+  /** @internal */ onPermit: ((input: Input) => Permission) | null = null;
+  /** @internal */ onBind: ((input: Input, out: Binding) => void) | null = null;
   /** @internal */ onTable: ((pod: Row, node: Row) => Judgement) | null = null;
   /** @internal */ onReconcile: ((input: Input, out: Plan) => void) | null = null;
   /** @internal */ onNodeAdmission: ((input: Input) => Refusal | null) | null = null;
@@ -566,6 +725,7 @@ export class Plugin {
   /** @internal */ hooks: Map<i32, Obj> = new Map();
   /** @internal */ needed: string[] = [];
   /** @internal */ width: i32 = 0;
+  private last: Obj = new Obj();
 
   constructor(public name: string, public version: string) { plugin = this; }
 
@@ -573,8 +733,41 @@ export class Plugin {
     const h = new Obj().set("op", op).set("point", point).set("encoding", "flat").set("fields", fields);
     this.fields.set(op, fields);
     this.hooks.set(op, h);
+    this.last = h;
     return h;
   }
+
+  private gate(op: i32, point: string, f: (input: Input) => string, fields: string[]): Plugin {
+    this.gates.set(op, f);
+    this.hook(op, point, fields);
+    return this;
+  }
+
+  private rank(op: i32, point: string, f: (input: Input) => i64, fields: string[]): Plugin {
+    this.ranks.set(op, f);
+    this.hook(op, point, fields);
+    return this;
+  }
+
+  private notice(op: i32, point: string, f: (input: Input) => void, fields: string[]): Plugin {
+    this.notices.set(op, f);
+    this.hook(op, point, fields);
+    return this;
+  }
+
+  // What the hook named last says of itself besides its fields:
+
+  /** Its answer depends on the fields and the settings only, so that the host may remember it; for authorize. */
+  pure(): Plugin { this.last.set("pure", true); return this; }
+  /** What its call changes besides answering, by host functions: "None", "NoneOnDryRun" (it looks at
+   * dryRun, too) or "Some"; for mutate and validate. */
+  sideEffects(word: string): Plugin { this.last.set("sideEffects", word); return this; }
+  /** What may change its mind about a pod that it refused: "nodeAdded", "nodeAllocatableGrew", "nodeLabelsChanged",
+   * "nodeTaintsChanged", "podRemoved", "podBound", "volumesChanged", "podChanged"; for scheduling. None: any. */
+  events(names: string[]): Plugin { this.last.set("events", names); return this; }
+  /** Names for places that depend on the kind of object: new Obj().set("@replicas",
+   * new Obj().set("Deployment", "spec.replicas").set("*", "spec.size")) makes object.@replicas a field; for mutate and validate. */
+  alternatives(aliases: Obj): Plugin { this.last.set("alternatives", aliases); return this; }
 
   /** Takes settings: the function is called with the entry's before anything else, and
    * answers why they are refused, or null. It may name hooks anew, whose fields depend on the settings. */
@@ -612,18 +805,60 @@ export class Plugin {
     this.hook(3, "authorization", fields);
     return this;
   }
-  /** The hook at scheduling.filter: "" where the pod fits, else the reason. */
-  filter(f: (input: Input) => string, fields: string[] = []): Plugin {
-    this.onFilter = f;
-    this.hook(4, "scheduling.filter", fields);
+  /** The hook at scheduling.preEnqueue, before a pod is tried: what it waits for, or "". */
+  preEnqueue(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(11, "scheduling.preEnqueue", f, fields); }
+  /** The hook at scheduling.queueSort: the highest goes first. */
+  queueSort(f: (input: Input) => i64, fields: string[] = []): Plugin { return this.rank(12, "scheduling.queueSort", f, fields); }
+  /** The hook at scheduling.preFilter, once a cycle before all nodes. */
+  preFilter(f: (input: Input, out: Selection) => void, fields: string[] = []): Plugin {
+    this.onPreFilter = f;
+    this.hook(13, "scheduling.preFilter", fields);
+    return this;
+  }
+  /** The hook at scheduling.filter: "" where the pod fits, else the reason; see forGood. */
+  filter(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(4, "scheduling.filter", f, fields); }
+  /** The hook at scheduling.postFilter: no node was left. */
+  postFilter(f: (input: Input, out: Nomination) => void, fields: string[] = []): Plugin {
+    this.onPostFilter = f;
+    this.hook(14, "scheduling.postFilter", fields);
+    return this;
+  }
+  /** The hook at scheduling.preScore, once a cycle with the nodes that are left. */
+  preScore(f: (input: Input, out: Preparation) => void, fields: string[] = []): Plugin {
+    this.onPreScore = f;
+    this.hook(15, "scheduling.preScore", fields);
     return this;
   }
   /** The hook at scheduling.score: 0 to 100. */
-  score(f: (input: Input) => i64, fields: string[] = []): Plugin {
-    this.onScore = f;
-    this.hook(5, "scheduling.score", fields);
+  score(f: (input: Input) => i64, fields: string[] = []): Plugin { return this.rank(5, "scheduling.score", f, fields); }
+  /** The hook at scheduling.normalize: it changes the plugin's scores of all nodes, in the order of the field
+   * "nodes", to what they are to be among each other, 0 to 100. */
+  normalize(f: (input: Input, scores: i64[]) => void, fields: string[] = []): Plugin {
+    if (fields.length && !fields.includes("scores")) fields.push("scores");
+    this.onNormalize = f;
+    this.hook(16, "scheduling.normalize", fields);
     return this;
   }
+  /** The hook at scheduling.reserve: a node was chosen (nodeName); why it is given up, or "". */
+  reserve(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(17, "scheduling.reserve", f, fields); }
+  /** The hook at scheduling.unreserve: the choice came to nothing. */
+  unreserve(f: (input: Input) => void, fields: string[] = []): Plugin { return this.notice(18, "scheduling.unreserve", f, fields); }
+  /** The hook at scheduling.permit, before binding. */
+  permit(f: (input: Input) => Permission, fields: string[] = []): Plugin {
+    this.onPermit = f;
+    this.hook(19, "scheduling.permit", fields);
+    return this;
+  }
+  /** The hook at scheduling.preBind, just before binding: why the place is given up, or "". */
+  preBind(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(20, "scheduling.preBind", f, fields); }
+  /** The hook at scheduling.bind. */
+  bind(f: (input: Input, out: Binding) => void, fields: string[] = []): Plugin {
+    this.onBind = f;
+    this.hook(21, "scheduling.bind", fields);
+    return this;
+  }
+  /** The hook at scheduling.postBind: the pod is bound. */
+  postBind(f: (input: Input) => void, fields: string[] = []): Plugin { return this.notice(22, "scheduling.postBind", f, fields); }
   /** The hook at scheduling.table: all nodes are judged in one call. */
   table(judge: (pod: Row, node: Row) => Judgement, columns: Column[], pod: Column[] = [], reasons: string[] = []): Plugin {
     this.onTable = judge;
@@ -698,8 +933,66 @@ function judge(p: Plugin, f: (pod: Row, node: Row) => Judgement, data: usize): u
   return <u64>out << 32 | <u64>n;
 }
 
+/** What a step of scheduling answers; an empty object is no answer. */
+function step(o: Obj): u64 { return o.empty ? 0 : give(o.toString()); }
+
+function schedule(p: Plugin, op: i32, input: Input): u64 {
+  if (p.gates.has(op)) {
+    lasting = false;
+    const reason = p.gates.get(op)(input);
+    if (!reason.length) return 0;
+    const o = new Obj().set(op == 4 ? "fits" : "allowed", false).set("reasons", [reason]);
+    return step(op == 4 && lasting ? o.set("unresolvable", true) : o);
+  }
+  if (p.ranks.has(op)) return give(p.ranks.get(op)(input).toString());
+  if (p.notices.has(op)) {
+    p.notices.get(op)(input);
+    return 0;
+  }
+  if (op == 13) {
+    const f = p.onPreFilter, out = new Selection();
+    if (f) f(input, out);
+    return step(out.answer());
+  }
+  if (op == 14) {
+    const f = p.onPostFilter, out = new Nomination();
+    if (f) f(input, out);
+    return step(out.answer());
+  }
+  if (op == 15) {
+    const f = p.onPreScore, out = new Preparation();
+    if (f) f(input, out);
+    return step(out.answer());
+  }
+  if (op == 16) {
+    const f = p.onNormalize, given = input.get("scores"), scores = new Array<i64>(given.length);
+    for (let i = 0; i < scores.length; i++) scores[i] = given.at(i).int;
+    if (f) f(input, scores);
+    for (let i = 0; i < scores.length; i++) scores[i] = min<i64>(max<i64>(scores[i], 0), 100);
+    return give(json(scores));
+  }
+  if (op == 19) {
+    const f = p.onPermit, v = f ? f(input) : proceed();
+    if (!v.decision.length) return 0;
+    const o = new Obj().set("decision", v.decision).set("reasons", [v.reason]);
+    return step(v.seconds > 0 ? o.set("waitSeconds", v.seconds) : o);
+  }
+  if (op == 21) {
+    const f = p.onBind, out = new Binding();
+    if (f) f(input, out);
+    return step(out.answer());
+  }
+  return give(p.others.get(op)(input));
+}
+
 /** The export of this name: every plugin exports it again. */
 export function call(op: i32, at: i32, n: i32): u64 {
+  failure = null;
+  const given = run(op, at, n), message = failure;
+  return message ? error(message) : given;
+}
+
+function run(op: i32, at: i32, n: i32): u64 {
   const p = plugin;
   if (!p) return error("the module makes no Plugin");
   const data = <usize>at;
@@ -725,15 +1018,6 @@ export function call(op: i32, at: i32, n: i32): u64 {
     const v = f ? f(input) : noOpinion();
     return v.decision.length ? give(new Obj().set("decision", v.decision).set("reason", v.reason).toString()) : 0;
   }
-  if (op == 4) {
-    const f = p.onFilter;
-    const reason = f ? f(input) : "";
-    return reason.length ? give('{"fits":false,"reasons":[' + quote(reason) + "]}") : 0;
-  }
-  if (op == 5) {
-    const f = p.onScore;
-    return f ? give(f(input).toString()) : 0;
-  }
   if (op == 7) {
     const f = p.onReconcile, out = new Plan();
     if (f) f(input, out);
@@ -744,5 +1028,5 @@ export function call(op: i32, at: i32, n: i32): u64 {
     const r = f ? f(input) : null;
     return r ? give('{"admitted":false,"reason":' + quote(r.reason) + ',"message":' + quote(r.message) + "}") : 0;
   }
-  return give(p.others.get(op)(input));
+  return schedule(p, op, input);
 }

@@ -95,15 +95,19 @@ typedef struct {
 
 /* What a hook answers: nothing, so far. */
 typedef struct {
-    int denied, failed;
+    int denied, never;
     int code;
     const char *message, *field, *reason;
-    wp_text patch, warnings, audit, causes;     /* admission and custom resources */
-    wp_text apply, remove, conditions, events, status; /* reconcile */
+    wp_text patch, object, warnings, audit, causes;             /* admission and custom resources */
+    wp_text apply, patches, remove, conditions, events, status; /* reconcile */
     int64_t requeue;
+    int skip, narrowed, bound; /* scheduling */
+    double wait;
+    const char *nominated;
+    wp_text nodes, evict, state, annotations;
 } wp_answer;
 
-/* Refuses: a request, or a node at scheduling.filter. */
+/* Refuses: a request, a node at filter, a pod at any other step of scheduling. */
 void wp_deny(wp_answer *out, const char *format, ...);
 /* Refuses because of a field, such as "spec.containers[0].image". */
 void wp_deny_field(wp_answer *out, const char *field, const char *format, ...);
@@ -111,7 +115,10 @@ void wp_deny_field(wp_answer *out, const char *field, const char *format, ...);
 void wp_cause(wp_answer *out, const char *field, const char *format, ...);
 /* Sets the HTTP status of a refusal; 403 otherwise. */
 void wp_code(wp_answer *out, int code);
-/* Fails: the entry's failure policy decides. */
+/* Sets the refusal's metav1.StatusReason: "Invalid", "Conflict", ... */
+void wp_reason(wp_answer *out, const char *reason);
+/* Fails: the entry's failure policy decides, whatever else is answered. out may be null,
+ * for hooks that have none (authorize, score, queue_sort, normalize). */
 void wp_fail(wp_answer *out, const char *format, ...);
 /* Shows a warning to the user. */
 void wp_warn(wp_answer *out, const char *format, ...);
@@ -124,15 +131,51 @@ void wp_add(wp_answer *out, const char *path, const char *json, ...);
 void wp_replace(wp_answer *out, const char *path, const char *json, ...);
 void wp_remove(wp_answer *out, const char *path);
 void wp_move(wp_answer *out, const char *from, const char *path);
+/* Makes the whole patch fail where another value is there. */
+void wp_test(wp_answer *out, const char *path, const char *json, ...);
+/* Makes the object be as given, in the place of a patch; only a mutating hook that
+ * names no fields may. */
+void wp_set_object(wp_answer *out, const char *json, ...);
 
 /* A reconciler's plan says what there should be, not what to change: it is carried
  * out again and again. Objects belong to the primary, and go with it. */
 void wp_apply(wp_answer *out, const char *json, ...);
 void wp_delete(wp_answer *out, const char *api_version, const char *kind, const char *namespace_, const char *name);
+
+/* Names an object. Without a namespace it is in the primary's; with a uid, an object of
+ * the same name that is another one is left alone. subresource ("scale") is for patches. */
+typedef struct {
+    const char *api_version, *kind, *namespace_, *name, *uid, *subresource;
+} wp_target;
+
+/* Changes an object that is not the plugin's to apply as a whole: operations of a JSON
+ * patch (RFC 6902), with commas between them, which the API server applies. */
+void wp_patch(wp_answer *out, wp_target target, const char *operations, ...);
+void wp_delete_target(wp_answer *out, wp_target target);
 void wp_status(wp_answer *out, const char *json, ...);
 void wp_condition(wp_answer *out, const char *type, const char *status, const char *reason, const char *message);
 void wp_event(wp_answer *out, const char *type, const char *reason, const char *format, ...);
 void wp_requeue(wp_answer *out, int64_t seconds);
+
+/* ---- Answers of the steps of scheduling ---- */
+
+/* Refuses a node, or at pre_filter all of them, whatever pods leave: nobody is evicted for it. */
+void wp_deny_for_good(wp_answer *out, const char *format, ...);
+/* Leaves the plugin's filter (after pre_filter) or score (after pre_score) out of this cycle. */
+void wp_skip(wp_answer *out);
+/* Hands a value, as JSON, to the plugin's later hooks of this cycle, which read it as
+ * "state". What an instance keeps in its own memory another does not see. */
+void wp_keep(wp_answer *out, const char *json, ...);
+/* pre_filter: narrows the search to the nodes that are named, one call for each. */
+void wp_only(wp_answer *out, wp_value node);
+/* post_filter: the node on which the pod will fit, once pods of lower priority have gone. */
+void wp_nominate(wp_answer *out, const char *node);
+void wp_evict(wp_answer *out, const char *namespace_, const char *name, const char *uid);
+/* permit: holds the pod and its place; the hook is asked again within so many seconds, for 15 minutes at most. */
+void wp_wait(wp_answer *out, double seconds, const char *format, ...);
+/* bind: has the pod bound, with an annotation for each call of wp_annotate. */
+void wp_bind(wp_answer *out);
+void wp_annotate(wp_answer *out, const char *key, const char *format, ...);
 
 /* An authorizer's answer. */
 typedef struct {
@@ -161,29 +204,57 @@ void wp_log(const char *format, ...);
 
 /* ---- The plugin ---- */
 
-enum { WP_FIELDS = 32, WP_RULES = 8, WP_NAMES = 16, WP_COLUMNS = 32, WP_REASONS = 16, WP_OWNED = 8, WP_NEEDS = 8, WP_OTHERS = 16 };
+enum { WP_FIELDS = 32, WP_RULES = 8, WP_NAMES = 16, WP_COLUMNS = 32, WP_REASONS = 16, WP_OWNED = 8, WP_NEEDS = 8, WP_OTHERS = 16, WP_EVENTS = 8, WP_ALIASES = 4, WP_PLACES = 16 };
 
 /* Which requests an admission hook wants to see. What is empty matches everything. */
 typedef struct {
     const char *operations[6], *groups[WP_NAMES], *versions[WP_NAMES], *resources[WP_NAMES];
 } wp_rule;
 
-/* A hook that answers through wp_answer. */
+/* A name for places that depend on the kind of object: {"@replicas", {{"Deployment", "spec.replicas"},
+ * {"*", "spec.size"}}} makes object.@replicas a field. */
+typedef struct {
+    const char *alias;
+    struct {
+        const char *kind, *path;
+    } places[WP_PLACES];
+} wp_alternative;
+
+/* A hook at admission, or at nodeadmission. */
 typedef struct {
     void (*decide)(wp_input in, wp_answer *out);
     wp_rule match[WP_RULES];
     const char *fields[WP_FIELDS]; /* none: the whole document */
+    wp_alternative alternatives[WP_ALIASES];
+    /* What a call changes besides answering, by host functions: "None" (where nothing is said;
+     * in a dry run the host keeps them from it), "NoneOnDryRun" (the hook looks at dryRun, too), "Some". */
+    const char *side_effects;
 } wp_hook;
 
 typedef struct {
     wp_verdict (*decide)(wp_input in);
     const char *fields[WP_FIELDS];
+    int pure; /* 1: the answer depends on the fields and the settings only; the host may remember it */
 } wp_authorizer;
 
+/* A step of scheduling. events: what may change its mind about a pod that it refused
+ * ("nodeAdded", "nodeAllocatableGrew", "nodeLabelsChanged", "nodeTaintsChanged", "podRemoved", "podBound",
+ * "volumesChanged", "podChanged"); none: any of them. */
 typedef struct {
-    int64_t (*rate)(wp_input in); /* 0 to 100 */
+    void (*decide)(wp_input in, wp_answer *out);
+    const char *fields[WP_FIELDS], *events[WP_EVENTS];
+} wp_step;
+
+typedef struct {
+    int64_t (*rate)(wp_input in); /* score: 0 to 100; queue_sort: the highest goes first */
     const char *fields[WP_FIELDS];
 } wp_score;
+
+typedef struct {
+    /* Changes the plugin's scores of all nodes, in the order of the field nodes. */
+    void (*scale)(wp_input in, int64_t *scores, size_t count);
+    const char *fields[WP_FIELDS]; /* "scores" is added where it is missing */
+} wp_normalize;
 
 /* A column of the node table, or a cell of the pod's row. Types: "int" (an integer or
  * a quantity, rounded up), "milli" (thousandths), "string" (a number that stands for it), "bool" (1
@@ -196,7 +267,7 @@ typedef struct {
     /* Judges one node; WP_TABLE makes of it the loop over all of them. */
     void (*judge_all)(const int64_t *pod, const int64_t *rows, size_t count, size_t width, wp_judgement *out);
     wp_column columns[WP_COLUMNS], pod[WP_COLUMNS];
-    const char *reasons[WP_REASONS];
+    const char *reasons[WP_REASONS], *events[WP_EVENTS];
 } wp_table;
 
 /* Makes judge_NAME_all of judge(pod, node): the judge becomes part of the loop. */
@@ -233,9 +304,14 @@ typedef struct {
 
     wp_hook mutate, validate;
     wp_authorizer authorize;
-    wp_hook filter; /* wp_deny refuses the node */
+    wp_table table; /* in place of filter and score */
+    /* The steps of a pod's cycle. wp_deny holds the pod back; at filter it refuses the node. */
+    wp_step pre_enqueue;
+    wp_score queue_sort;
+    wp_step pre_filter, filter, post_filter, pre_score;
     wp_score score;
-    wp_table table;
+    wp_normalize normalize;
+    wp_step reserve, unreserve, permit, pre_bind, bind, post_bind;
     wp_reconciler reconcile;
     wp_hook node_admission; /* wp_deny_field(out, "HostNetworkForbidden", ...): the field is the reason, a word in CamelCase */
     /* customresource.convert: brings a custom resource (object) into the version that desiredAPIVersion
@@ -609,10 +685,14 @@ void wp_cause(wp_answer *out, const char *field, const char *format, ...) {
 
 void wp_code(wp_answer *out, int code) { out->code = code; }
 
+void wp_reason(wp_answer *out, const char *reason) { out->reason = reason; }
+
+static const char *wp__failure; /* why the call that runs fails, once it is known */
+
 void wp_fail(wp_answer *out, const char *format, ...) {
     WP__FORMATTED(message);
-    out->failed = 1;
-    out->message = message;
+    (void)out;
+    wp__failure = message;
 }
 
 void wp_warn(wp_answer *out, const char *format, ...) {
@@ -647,6 +727,81 @@ void wp_remove(wp_answer *out, const char *path) {
 void wp_move(wp_answer *out, const char *from, const char *path) {
     wp__more(&out->patch);
     wp__print(&out->patch, "{\"op\":\"move\",\"from\":%q,\"path\":%q}", from, path);
+}
+
+void wp_test(wp_answer *out, const char *path, const char *format, ...) {
+    WP__FORMATTED(value);
+    wp__more(&out->patch);
+    wp__print(&out->patch, "{\"op\":\"test\",\"path\":%q,\"value\":%s}", path, value);
+}
+
+void wp_set_object(wp_answer *out, const char *format, ...) {
+    WP__FORMATTED(object);
+    out->object = (wp_text){0};
+    wp__str(&out->object, object);
+}
+
+static void wp__target(wp_text *t, const wp_target *o) {
+    wp__print(t, "{\"apiVersion\":%q,\"kind\":%q,\"name\":%q", o->api_version, o->kind, o->name);
+    if (o->namespace_) wp__print(t, ",\"namespace\":%q", o->namespace_);
+    if (o->uid) wp__print(t, ",\"uid\":%q", o->uid);
+    if (o->subresource) wp__print(t, ",\"subresource\":%q", o->subresource);
+}
+
+void wp_patch(wp_answer *out, wp_target target, const char *format, ...) {
+    WP__FORMATTED(operations);
+    wp__more(&out->patches);
+    wp__target(&out->patches, &target);
+    wp__print(&out->patches, ",\"patch\":[%s]}", operations);
+}
+
+void wp_delete_target(wp_answer *out, wp_target target) {
+    wp__more(&out->remove);
+    wp__target(&out->remove, &target);
+    wp__char(&out->remove, '}');
+}
+
+void wp_deny_for_good(wp_answer *out, const char *format, ...) {
+    WP__FORMATTED(message);
+    out->denied = out->never = 1;
+    out->message = message;
+}
+
+void wp_skip(wp_answer *out) { out->skip = 1; }
+
+void wp_keep(wp_answer *out, const char *format, ...) {
+    WP__FORMATTED(state);
+    out->state = (wp_text){0};
+    wp__str(&out->state, state);
+}
+
+void wp_only(wp_answer *out, wp_value node) {
+    out->narrowed = 1;
+    if (!wp_len(node)) return;
+    wp__more(&out->nodes);
+    wp__print(&out->nodes, "%v", node);
+}
+
+void wp_nominate(wp_answer *out, const char *node) { out->nominated = node; }
+
+void wp_evict(wp_answer *out, const char *namespace_, const char *name, const char *uid) {
+    wp__more(&out->evict);
+    wp__print(&out->evict, "{\"namespace\":%q,\"name\":%q,\"uid\":%q}", namespace_, name, uid ? uid : "");
+}
+
+void wp_wait(wp_answer *out, double seconds, const char *format, ...) {
+    WP__FORMATTED(message);
+    out->wait = seconds;
+    out->message = message;
+}
+
+void wp_bind(wp_answer *out) { out->bound = 1; }
+
+void wp_annotate(wp_answer *out, const char *key, const char *format, ...) {
+    WP__FORMATTED(value);
+    out->bound = 1;
+    wp__more(&out->annotations);
+    wp__print(&out->annotations, "%q:%q", key, value);
 }
 
 void wp_apply(wp_answer *out, const char *format, ...) {
@@ -935,7 +1090,9 @@ void wp_log(const char *format, ...) {
 
 /* ---- The module's exports ---- */
 
-enum { WP__SETTINGS, WP__MUTATE, WP__VALIDATE, WP__AUTHORIZE, WP__FILTER, WP__SCORE, WP__TABLE, WP__RECONCILE, WP__NODE_ADMISSION, WP__CONVERT, WP__VALIDATE_CUSTOM };
+enum { WP__SETTINGS, WP__MUTATE, WP__VALIDATE, WP__AUTHORIZE, WP__FILTER, WP__SCORE, WP__TABLE, WP__RECONCILE, WP__NODE_ADMISSION, WP__CONVERT, WP__VALIDATE_CUSTOM,
+       WP__PRE_ENQUEUE, WP__QUEUE_SORT, WP__PRE_FILTER, WP__POST_FILTER, WP__PRE_SCORE, WP__NORMALIZE,
+       WP__RESERVE, WP__UNRESERVE, WP__PERMIT, WP__PRE_BIND, WP__BIND, WP__POST_BIND };
 
 static int64_t *wp__rows;
 static size_t wp__row_capacity;
@@ -990,13 +1147,75 @@ static void wp__admission(wp_text *t, int op, const char *point, const wp_hook *
         wp__strings(t, r->resources, WP_NAMES);
         wp__char(t, '}');
     }
-    wp__str(t, "]}");
+    wp__str(t, "],\"alternatives\":{");
+    for (size_t i = 0; i < WP_ALIASES && h->alternatives[i].alias; i++) {
+        wp__print(t, "%s%q:{", i ? "," : "", h->alternatives[i].alias);
+        for (size_t j = 0; j < WP_PLACES && h->alternatives[i].places[j].kind; j++)
+            wp__print(t, "%s%q:%q", j ? "," : "", h->alternatives[i].places[j].kind, h->alternatives[i].places[j].path);
+        wp__char(t, '}');
+    }
+    wp__char(t, '}');
+    if (h->side_effects) wp__print(t, ",\"sideEffects\":%q", h->side_effects);
+    wp__char(t, '}');
 }
 
 static void wp__simple(wp_text *t, int there, int op, const char *point, const char *const *fields) {
     if (!there) return;
     wp__hook(t, op, point, fields);
     wp__char(t, '}');
+}
+
+/* A step of scheduling: its operation, its place in the table, and how it answers. */
+typedef struct {
+    int op;
+    const char *point;
+    const wp_step *step;
+} wp__step_at;
+
+enum { WP__STEPS = 11 };
+
+static void wp__steps(wp__step_at *out) {
+    const wp_plugin *p = &wasmplane_plugin;
+    const wp__step_at all[WP__STEPS] = {
+        {WP__PRE_ENQUEUE, "scheduling.preEnqueue", &p->pre_enqueue}, {WP__PRE_FILTER, "scheduling.preFilter", &p->pre_filter},
+        {WP__FILTER, "scheduling.filter", &p->filter},               {WP__POST_FILTER, "scheduling.postFilter", &p->post_filter},
+        {WP__PRE_SCORE, "scheduling.preScore", &p->pre_score},       {WP__RESERVE, "scheduling.reserve", &p->reserve},
+        {WP__UNRESERVE, "scheduling.unreserve", &p->unreserve},      {WP__PERMIT, "scheduling.permit", &p->permit},
+        {WP__PRE_BIND, "scheduling.preBind", &p->pre_bind},          {WP__BIND, "scheduling.bind", &p->bind},
+        {WP__POST_BIND, "scheduling.postBind", &p->post_bind},
+    };
+    for (size_t i = 0; i < WP__STEPS; i++) out[i] = all[i];
+}
+
+static void wp__events(wp_text *t, const char *const *events) {
+    if (!events[0]) return;
+    wp__str(t, ",\"events\":");
+    wp__strings(t, events, WP_EVENTS);
+}
+
+static void wp__describe_scheduling(wp_text *t) {
+    const wp_plugin *p = &wasmplane_plugin;
+    wp__step_at steps[WP__STEPS];
+    wp__steps(steps);
+    for (size_t i = 0; i < WP__STEPS; i++) {
+        if (!steps[i].step->decide) continue;
+        wp__hook(t, steps[i].op, steps[i].point, steps[i].step->fields);
+        wp__events(t, steps[i].step->events);
+        wp__char(t, '}');
+    }
+    wp__simple(t, p->queue_sort.rate != 0, WP__QUEUE_SORT, "scheduling.queueSort", p->queue_sort.fields);
+    wp__simple(t, p->score.rate != 0, WP__SCORE, "scheduling.score", p->score.fields);
+    if (p->normalize.scale) wp__simple(t, 1, WP__NORMALIZE, "scheduling.normalize", p->normalize.fields);
+}
+
+/* The field "scores" of normalize: the last, where the plugin does not name it itself. */
+static size_t wp__scores_field(void) {
+    wp_normalize *n = &wasmplane_plugin.normalize;
+    size_t i = 0;
+    for (; i < WP_FIELDS - 1 && n->fields[i]; i++)
+        if (wp__strlen(n->fields[i]) == 6 && wp__equal(n->fields[i], "scores", 6)) return i;
+    if (i) n->fields[i] = "scores";
+    return i;
 }
 
 __attribute__((export_name("describe"))) int64_t wp__describe(void) {
@@ -1011,9 +1230,12 @@ __attribute__((export_name("describe"))) int64_t wp__describe(void) {
     wp__admission(&t, WP__VALIDATE, "admission.validate", &p->validate);
     wp__admission(&t, WP__CONVERT, "customresource.convert", &p->convert);
     wp__admission(&t, WP__VALIDATE_CUSTOM, "customresource.validate", &p->validate_custom);
-    wp__simple(&t, p->authorize.decide != 0, WP__AUTHORIZE, "authorization", p->authorize.fields);
-    wp__simple(&t, p->filter.decide != 0, WP__FILTER, "scheduling.filter", p->filter.fields);
-    wp__simple(&t, p->score.rate != 0, WP__SCORE, "scheduling.score", p->score.fields);
+    if (p->authorize.decide) {
+        wp__hook(&t, WP__AUTHORIZE, "authorization", p->authorize.fields);
+        wp__print(&t, ",\"pure\":%s}", p->authorize.pure ? "true" : "false");
+    }
+    wp__scores_field();
+    wp__describe_scheduling(&t);
     wp__simple(&t, p->node_admission.decide != 0, WP__NODE_ADMISSION, "nodeadmission", p->node_admission.fields);
     for (size_t i = 0; i < WP_OTHERS && p->others[i].point; i++)
         wp__simple(&t, 1, p->others[i].op, p->others[i].point, p->others[i].fields);
@@ -1026,6 +1248,7 @@ __attribute__((export_name("describe"))) int64_t wp__describe(void) {
         wp__columns(&t, p->table.pod);
         wp__str(&t, ",\"reasons\":");
         wp__strings(&t, p->table.reasons, WP_REASONS);
+        wp__events(&t, p->table.events);
         wp__char(&t, '}');
     }
     if (p->reconcile.plan) {
@@ -1071,8 +1294,7 @@ __attribute__((export_name("reserve"))) int32_t wp__reserve(int32_t rows) {
 }
 
 static int64_t wp__encode(const wp_answer *a) {
-    if (a->failed) return wp__error(a->message);
-    if (!a->denied && !a->patch.length && !a->warnings.length && !a->audit.length) return 0;
+    if (!a->denied && !a->patch.length && !a->object.length && !a->warnings.length && !a->audit.length) return 0;
     wp_text t = {0};
     wp__print(&t, "{\"allowed\":%s", a->denied ? "false" : "true");
     if (a->denied) {
@@ -1084,10 +1306,17 @@ static int64_t wp__encode(const wp_answer *a) {
             wp__put(&t, a->causes.at, a->causes.length);
             wp__char(&t, ']');
         }
-    } else if (a->patch.length) {
-        wp__str(&t, ",\"patch\":[");
-        wp__put(&t, a->patch.at, a->patch.length);
-        wp__char(&t, ']');
+        if (a->reason) wp__print(&t, ",\"reason\":%q", a->reason);
+    } else {
+        if (a->patch.length) {
+            wp__str(&t, ",\"patch\":[");
+            wp__put(&t, a->patch.at, a->patch.length);
+            wp__char(&t, ']');
+        }
+        if (a->object.length) {
+            wp__str(&t, ",\"object\":");
+            wp__put(&t, a->object.at, a->object.length);
+        }
     }
     if (a->warnings.length) {
         wp__str(&t, ",\"warnings\":[");
@@ -1110,10 +1339,10 @@ static void wp__list(wp_text *t, const char *name, const wp_text *list) {
 }
 
 static int64_t wp__encode_plan(const wp_answer *a) {
-    if (a->failed) return wp__error(a->message);
     wp_text t = {0};
     wp__char(&t, '{');
     wp__list(&t, "apply", &a->apply);
+    wp__list(&t, "patch", &a->patches);
     wp__list(&t, "delete", &a->remove);
     wp__list(&t, "conditions", &a->conditions);
     wp__list(&t, "events", &a->events);
@@ -1127,10 +1356,63 @@ static int64_t wp__encode_plan(const wp_answer *a) {
 }
 
 static int64_t wp__refusal(const wp_answer *a, const char *format) {
-    if (a->failed) return wp__error(a->message);
     if (!a->denied) return 0;
     wp_text t = {0};
     wp__print(&t, format, a->message, a->field);
+    return wp__give(t.at, t.length, 0);
+}
+
+/* What a step of scheduling answers: each part that was said. */
+static int64_t wp__encode_step(int op, const wp_answer *a) {
+    wp_text t = {0};
+    int node = op == WP__FILTER || op == WP__PRE_FILTER;
+    wp__char(&t, '{');
+    if (a->denied) {
+        if (op == WP__PERMIT) wp__str(&t, "\"decision\":\"deny\",");
+        else if (op != WP__POST_FILTER) wp__print(&t, "%q:false,", node ? "fits" : "allowed");
+        if (node && a->never) wp__str(&t, "\"unresolvable\":true,");
+        wp__print(&t, "\"reasons\":[%q],", a->message);
+    } else if (a->wait > 0) {
+        wp__str(&t, "\"decision\":\"wait\",\"waitSeconds\":");
+        wp__number(&t, a->wait);
+        wp__print(&t, ",\"reasons\":[%q],", a->message);
+    } else {
+        if (a->skip) wp__str(&t, "\"skip\":true,");
+        if (a->narrowed) wp__list(&t, "nodes", &a->nodes);
+        if (a->state.length) {
+            wp__str(&t, "\"state\":");
+            wp__put(&t, a->state.at, a->state.length);
+            wp__char(&t, ',');
+        }
+        if (a->nominated) {
+            wp__print(&t, "\"nominated\":%q,", a->nominated);
+            wp__list(&t, "evict", &a->evict);
+        }
+        if (a->bound) {
+            wp__str(&t, "\"annotations\":{");
+            if (a->annotations.length) wp__put(&t, a->annotations.at, a->annotations.length);
+            wp__str(&t, "},");
+        }
+    }
+    if (t.length == 1) return 0;
+    t.at[t.length - 1] = '}'; /* the last comma */
+    return wp__give(t.at, t.length, 0);
+}
+
+static int64_t wp__normalize(wp_value in) {
+    const wp_normalize *n = &wasmplane_plugin.normalize;
+    wp_value given = n->fields[0] ? wp_field(in, wp__scores_field()) : wp_get(in, "scores");
+    size_t count = wp_len(given);
+    int64_t *scores = wp__need(count * sizeof(int64_t) + 8);
+    for (size_t i = 0; i < count; i++) scores[i] = wp_int(wp_at(given, i));
+    n->scale(in, scores, count);
+    wp_text t = {0};
+    wp__char(&t, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i) wp__char(&t, ',');
+        wp__integer(&t, scores[i] < 0 ? 0 : scores[i] > 100 ? 100 : scores[i]);
+    }
+    wp__char(&t, ']');
     return wp__give(t.at, t.length, 0);
 }
 
@@ -1152,7 +1434,15 @@ static int64_t wp__judge(const uint8_t *input) {
     return wp__give((const char *)out, rows, 0);
 }
 
+static int64_t wp__run(int32_t op, int32_t at, int32_t n);
+
 __attribute__((export_name("call"))) int64_t wp__call(int32_t op, int32_t at, int32_t n) {
+    wp__failure = 0;
+    int64_t answer = wp__run(op, at, n);
+    return wp__failure ? wp__error(wp__failure) : answer;
+}
+
+static int64_t wp__run(int32_t op, int32_t at, int32_t n) {
     wp_plugin *p = &wasmplane_plugin;
     const uint8_t *data = (const uint8_t *)(uintptr_t)at;
     wp_value in = wp__absent;
@@ -1179,13 +1469,19 @@ __attribute__((export_name("call"))) int64_t wp__call(int32_t op, int32_t at, in
         const char *text = wp_format("{\"decision\":%q,\"reason\":%q}", v.decision, v.reason);
         return wp__give(text, wp__strlen(text), 0);
     }
-    if (op == WP__FILTER && p->filter.decide) {
-        p->filter.decide(in, &a);
-        return wp__refusal(&a, "{\"fits\":false,\"reasons\":[%q]}");
-    }
-    if (op == WP__SCORE && p->score.rate) {
-        const char *text = wp_format("%D", p->score.rate(in));
+    if ((op == WP__SCORE && p->score.rate) || (op == WP__QUEUE_SORT && p->queue_sort.rate)) {
+        const char *text = wp_format("%D", (op == WP__SCORE ? p->score.rate : p->queue_sort.rate)(in));
         return wp__give(text, wp__strlen(text), 0);
+    }
+    if (op == WP__NORMALIZE && p->normalize.scale) return wp__normalize(in);
+    if (op == WP__FILTER || op >= WP__PRE_ENQUEUE) {
+        wp__step_at steps[WP__STEPS];
+        wp__steps(steps);
+        for (size_t i = 0; i < WP__STEPS; i++) {
+            if (steps[i].op != op || !steps[i].step->decide) continue;
+            steps[i].step->decide(in, &a);
+            return wp__encode_step(op, &a);
+        }
     }
     if (op == WP__RECONCILE && p->reconcile.plan) {
         p->reconcile.plan(in, &a);

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
@@ -41,6 +42,8 @@ func load(t *testing.T, wasm []byte, settings string, interpreted bool) (*guest,
 	})
 	m, err := h.Compile(t.Context(), wasm, host.Options{
 		Name: "guest",
+		// What is conformed to is the answer; on a busy machine an interpreter may take its time.
+		Limits: host.Limits{Deadline: time.Minute, StartDeadline: time.Minute},
 		Funcs: map[string]host.Func{"test.echo": func(_ context.Context, input []byte) ([]byte, error) {
 			var in struct{ N int }
 			if err := json.Unmarshal(input, &in); err != nil {
@@ -217,7 +220,7 @@ func (g *guest) conform(t *testing.T, calls int) {
 func (g *guest) describes(t *testing.T) {
 	t.Helper()
 	m := g.manifest
-	if m.Name != "conformance" || m.Version != "1.2.3" || !m.Settings || len(m.Needs) != 0 || len(m.Hooks) != 10 {
+	if m.Name != "conformance" || m.Version != "1.2.3" || !m.Settings || len(m.Needs) != 0 || len(m.Hooks) != 22 {
 		t.Errorf("manifest %+v", m)
 	}
 	rule := abi.Rule{Operations: []string{"CREATE"}, Groups: []string{""}, Versions: []string{"v1"}, Resources: []string{"pods"}}
@@ -229,6 +232,26 @@ func (g *guest) describes(t *testing.T) {
 	}
 	if got := m.Hook(abi.CustomResourceConvert); len(got.Match) != 1 || !reflect.DeepEqual(got.Match[0].Groups, []string{"example.com"}) || !reflect.DeepEqual(got.Match[0].Resources, []string{"endpoints"}) {
 		t.Errorf("match %+v", got)
+	}
+	if h := m.Hook(abi.AdmissionValidate); h.SideEffects != abi.NoneOnDryRun || h.Alternatives["@size"]["Deployment"] != "spec.replicas" || h.Alternatives["@size"]["*"] != "spec.size" {
+		t.Errorf("side effects %q, alternatives %v", h.SideEffects, h.Alternatives)
+	}
+	if !m.Hook(abi.Authorization).Pure {
+		t.Error("authorization is not pure")
+	}
+	if got := m.Hook(abi.SchedulingFilter).Events; !reflect.DeepEqual(got, []string{"nodeAdded", "podRemoved"}) {
+		t.Errorf("events of the filter %q", got)
+	}
+	if got := m.Hook(abi.SchedulingPreEnqueue).Events; !reflect.DeepEqual(got, []string{"podChanged"}) {
+		t.Errorf("events of preEnqueue %q", got)
+	}
+	if got := m.Hook(abi.SchedulingNormalize).Fields; !reflect.DeepEqual(got, []string{"state", "scores"}) {
+		t.Errorf("fields of normalize %q", got)
+	}
+	for _, p := range abi.Points() {
+		if m.Hook(p) == nil {
+			t.Errorf("no hook at %s", p)
+		}
 	}
 	h := m.Hook(abi.Reconcile)
 	if want := (abi.Watch{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Selector: "app=web"}); *h.Primary != want || len(h.Owned) != 1 || h.Owned[0].Kind != "Service" {
@@ -308,6 +331,11 @@ func (g *guest) mutates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	whole, err := g.ask(t, abi.AdmissionMutate, `{"whole":[1]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the object", whole, `{"allowed":true,"object":{"kind":"Pod","was":[1]}}`)
 	same(t, "the patch", got, fmt.Sprintf(`{"allowed":true,"patch":[
 		{"op":"add","path":"/echo","value":{"spec":{"replicas":9007199254740993}}},
 		{"op":"add","path":"/metadata/labels/example.com~1x~0y","value":%s},
@@ -338,7 +366,43 @@ func (g *guest) answers(t *testing.T) {
 		{abi.Authorization, `{"user":"jane","resourceAttributes":{"namespace":"closed"}}`, `{"decision":"deny","reason":"closed to jane"}`, ""},
 		{abi.Authorization, `{"user":"jane"}`, ``, ""},
 		{abi.SchedulingFilter, `{"node":{"metadata":{"name":"bad-1"}}}`, `{"fits":false,"reasons":["node(s) were bad"]}`, ""},
+		{abi.AdmissionValidate, `{"operation":"DELETE"}`, `{"allowed":false,"message":"in use","reason":"Conflict"}`, ""},
+		{abi.AdmissionValidate, `{"operation":"CONNECT"}`, ``, `cannot tell`},
+		{abi.AdmissionValidate, `{"operation":"UPDATE"}`, ``, ""}, // a failure is that call's only
 		{abi.SchedulingFilter, `{"node":{"metadata":{"name":"ba"}}}`, ``, ""},
+		{abi.SchedulingFilter, `{"node":{"metadata":{"name":"worst-1"}}}`, `{"fits":false,"unresolvable":true,"reasons":["node(s) were worst"]}`, ""},
+		{abi.SchedulingFilter, `{"node":{"metadata":{"name":"bad-1"}}}`, `{"fits":false,"reasons":["node(s) were bad"]}`, ""},
+		{abi.SchedulingPreEnqueue, `{"pod":{"metadata":{"labels":{"gate":"a \"quota\""}}}}`, `{"allowed":false,"reasons":["waits for a \"quota\""]}`, ""},
+		{abi.SchedulingPreEnqueue, `{"pod":{"metadata":{}}}`, ``, ""},
+		{abi.SchedulingQueueSort, `{"pod":{"spec":{"priority":-3}}}`, `-30`, ""},
+		{abi.SchedulingPreFilter, `{"pod":{"metadata":{"name":"any"}}}`, ``, ""},
+		{abi.SchedulingPreFilter, `{"pod":{"metadata":{"name":"none"}}}`, `{"fits":false,"reasons":["no node for none"]}`, ""},
+		{abi.SchedulingPreFilter, `{"pod":{"metadata":{"name":"never"}}}`, `{"fits":false,"unresolvable":true,"reasons":["never runs"]}`, ""},
+		{abi.SchedulingPreFilter, `{"pod":{"metadata":{"name":"skip"}}}`, `{"skip":true}`, ""},
+		{abi.SchedulingPreFilter, `{"pod":{"metadata":{"name":"state"}}}`, `{"state":{"zone":"a"}}`, ""},
+		{abi.SchedulingPreFilter, `{"pod":{"metadata":{"name":"narrow"}},"nodes":["a","b"]}`, `{"nodes":["a"]}`, ""},
+		{abi.SchedulingPreFilter, `{"pod":{"metadata":{"name":"nowhere"}},"nodes":["a","b"]}`, `{"nodes":[]}`, ""},
+		{abi.SchedulingPostFilter, `{"pod":{"metadata":{"name":"urgent"}},"failed":[{"node":"a"}]}`, `{"nominated":"a","evict":[{"namespace":"default","name":"victim","uid":"u1"}]}`, ""},
+		{abi.SchedulingPostFilter, `{"pod":{"metadata":{"name":"any"}},"failed":[]}`, `{"reasons":["nothing to evict"]}`, ""},
+		{abi.SchedulingPreScore, `{"nodes":["a"]}`, `{"skip":true}`, ""},
+		{abi.SchedulingPreScore, `{"nodes":["a","b","c"]}`, `{"state":3}`, ""},
+		{abi.SchedulingNormalize, `{"state":3,"scores":[1,40,-2,0]}`, `[3,100,0,0]`, ""},
+		{abi.SchedulingNormalize, `{"state":3,"scores":[]}`, `[]`, ""},
+		{abi.SchedulingReserve, `{"nodeName":"full"}`, `{"allowed":false,"reasons":["node full is full"]}`, ""},
+		{abi.SchedulingReserve, `{"nodeName":"a"}`, ``, ""},
+		{abi.SchedulingUnreserve, `{"nodeName":"a"}`, ``, ""},
+		{abi.SchedulingUnreserve, `{"nodeName":"broken"}`, ``, `it broke`},
+		{abi.SchedulingPermit, `{"nodeName":"a"}`, ``, ""},
+		{abi.SchedulingPermit, `{"nodeName":"hold","waitedSeconds":1.5}`, `{"decision":"wait","waitSeconds":2.5,"reasons":["hold on"]}`, ""},
+		{abi.SchedulingPermit, `{"nodeName":"hold","waitedSeconds":7}`, ``, ""},
+		{abi.SchedulingPermit, `{"nodeName":"no"}`, `{"decision":"deny","reasons":["no"]}`, ""},
+		{abi.SchedulingPreBind, `{"nodeName":"unready"}`, `{"allowed":false,"reasons":["not ready"]}`, ""},
+		{abi.SchedulingBind, `{"nodeName":"a"}`, ``, ""},
+		{abi.SchedulingBind, `{"nodeName":"plain"}`, `{"annotations":{}}`, ""},
+		{abi.SchedulingBind, `{"nodeName":"noted"}`, `{"annotations":{"example.com/by":"me \"x\""}}`, ""},
+		{abi.SchedulingBind, `{"nodeName":"refused"}`, `{"allowed":false,"reasons":["not there"]}`, ""},
+		{abi.SchedulingPostBind, `{"nodeName":"a"}`, ``, ""},
+		{abi.SchedulingPostBind, `{"nodeName":"broken"}`, ``, `it broke`},
 		{abi.SchedulingScore, `{"pods":4}`, `12`, ""},
 		{abi.SchedulingScore, `{"pods":7}`, `30`, ""}, // a reply that is longer than the first buffer
 		{abi.SchedulingScore, `{"pods":8}`, `99`, ""}, // a call that is refused
@@ -346,13 +410,19 @@ func (g *guest) answers(t *testing.T) {
 		{abi.NodeAdmission, `{"pod":{"spec":{}}}`, ``, ""},
 		{
 			abi.Reconcile, `{"namespace":"ns","name":"web","primary":{"spec":{"a":[1,"x"]}},"owned":[]}`,
-			`{"apply":[{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"a":[1,"x"]}}],"delete":[],
+			`{"apply":[{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"a":[1,"x"]}}],"patch":[],"delete":[],
 			"conditions":[{"type":"Ready","status":"True","reason":"Made","message":"made it"}],
 			"events":[{"type":"Normal","reason":"Made","message":"made web"}],"status":{"seen":true},"requeueSeconds":30}`, "",
 		},
 		{
 			abi.Reconcile, `{"namespace":"ns","name":"web","primary":null}`,
-			`{"apply":[],"delete":[{"apiVersion":"v1","kind":"Service","namespace":"ns","name":"web"}],"conditions":[],"events":[],"requeueSeconds":0}`, "",
+			`{"apply":[],"patch":[],"delete":[{"apiVersion":"v1","kind":"Service","namespace":"ns","name":"web"}],"conditions":[],"events":[],"requeueSeconds":0}`, "",
+		},
+		{
+			abi.Reconcile, `{"namespace":"ns","name":"db","primary":{}}`,
+			`{"apply":[],"patch":[{"apiVersion":"apps/v1","kind":"Deployment","name":"db","subresource":"scale","patch":[
+			{"op":"test","path":"/spec/replicas","value":3},{"op":"replace","path":"/spec/replicas","value":0}]}],
+			"delete":[{"apiVersion":"v1","kind":"Service","name":"old","uid":"u-1"}],"conditions":[],"events":[],"requeueSeconds":0}`, "",
 		},
 		{abi.Reconcile, `{"namespace":"ns","name":"broken","primary":{}}`, ``, `broken "broken"`},
 	} {
@@ -368,6 +438,9 @@ func (g *guest) answers(t *testing.T) {
 			continue
 		}
 		same(t, string(c.point)+" "+c.document, got, c.want)
+		if err := abi.CheckAnswer(g.manifest.Hook(c.point), []byte(got), strings.Count(c.want, ",")+min(len(strings.Trim(c.want, "[]")), 1)); err != nil {
+			t.Errorf("%s %s: the host refuses %s: %v", c.point, c.document, got, err)
+		}
 	}
 	if _, _, err := g.Call(t.Context(), 77, nil); err == nil {
 		t.Error("an operation that is not there answered")

@@ -13,20 +13,15 @@ func describe() []byte {
 		return h
 	}
 	if p.Mutate != nil {
-		add(opMutate, "admission.mutate", p.Mutate.fields())["match"] = rules(p.Mutate.Match)
+		p.Mutate.describe(add(opMutate, "admission.mutate", p.Mutate.fields()))
 	}
 	if p.Validate != nil {
-		add(opValidate, "admission.validate", p.Validate.fields())["match"] = rules(p.Validate.Match)
+		p.Validate.describe(add(opValidate, "admission.validate", p.Validate.fields()))
 	}
 	if p.Authorize != nil {
-		add(opAuthorize, "authorization", p.Authorize.Fields)
+		add(opAuthorize, "authorization", p.Authorize.Fields)["pure"] = p.Authorize.Pure
 	}
-	if p.Filter != nil {
-		add(opFilter, "scheduling.filter", p.Filter.Fields)
-	}
-	if p.Score != nil {
-		add(opScore, "scheduling.score", p.Score.Fields)
-	}
+	p.describeScheduling(add)
 	if p.Table != nil {
 		p.Table.describe(add(opTable, "scheduling.table", nil))
 	}
@@ -46,6 +41,20 @@ func describe() []byte {
 		"abi": 1, "name": p.Name, "version": p.Version,
 		"settings": p.Settings != nil, "hooks": hooks, "needs": p.Needs,
 	}.append(nil)
+}
+
+func (a *Admission) describe(h Object) {
+	h["match"] = rules(a.Match)
+	if a.SideEffects != "" {
+		h["sideEffects"] = string(a.SideEffects)
+	}
+	if len(a.Alternatives) > 0 {
+		all := Object{}
+		for alias, places := range a.Alternatives {
+			all[alias] = places
+		}
+		h["alternatives"] = all
+	}
 }
 
 func rules(list []Rule) []Object {

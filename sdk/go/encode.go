@@ -67,6 +67,12 @@ func appendValue(b []byte, v any) []byte {
 		return appendList(b, len(x), func(b []byte, i int) []byte { return appendValue(b, x[i]) })
 	case []Object:
 		return appendList(b, len(x), func(b []byte, i int) []byte { return x[i].append(b) })
+	case []int64:
+		return appendList(b, len(x), func(b []byte, i int) []byte { return appendInt(b, x[i]) })
+	case []int:
+		return appendList(b, len(x), func(b []byte, i int) []byte { return appendInt(b, int64(x[i])) })
+	case *Patch:
+		return x.append(b)
 	case Value:
 		return appendTree(b, x)
 	}
@@ -117,6 +123,7 @@ func appendTree(b []byte, v Value) []byte {
 const hexDigits = "0123456789abcdef"
 
 func appendString(b []byte, s string) []byte {
+	begin := len(b)
 	b = append(b, '"')
 	start := 0
 	for i := 0; i < len(s); i++ {
@@ -137,7 +144,7 @@ func appendString(b []byte, s string) []byte {
 	}
 	b = append(append(b, s[start:]...), '"')
 	if !utf8.ValidString(s) {
-		return append(b[:len(b)-len(s)-2], `"(not UTF-8)"`...)
+		return append(b[:begin], `"(not UTF-8)"`...)
 	}
 	return b
 }

@@ -43,9 +43,6 @@ type Plugin struct {
 	Mutate        *Admission
 	Validate      *Admission
 	Authorize     *Authorizer
-	Filter        *Filter
-	Score         *Score
-	Table         *Table
 	Reconcile     *Reconciler
 	NodeAdmission *NodeAdmission
 	// Convert is the hook at customresource.convert: it brings a custom resource (object)
@@ -55,6 +52,25 @@ type Plugin struct {
 	// ValidateCustom is the hook at customresource.validate: it is asked about writes of
 	// custom resources that their schema has nothing against.
 	ValidateCustom *Admission
+
+	// Table filters and scores all nodes in one call. It takes the place of Filter and Score.
+	Table *Table
+
+	// The cycle of a pod, step by step.
+	PreEnqueue *Gate
+	QueueSort  *QueueSort
+	PreFilter  *PreFilter
+	Filter     *Filter
+	PostFilter *PostFilter
+	PreScore   *PreScore
+	Score      *Score
+	Normalize  *Normalize
+	Reserve    *Gate
+	Unreserve  *Notice
+	Permit     *Permit
+	PreBind    *Gate
+	Bind       *Bind
+	PostBind   *Notice
 }
 
 // Rule says which requests a hook at admission or custom resources wants to see. What is empty matches everything.
@@ -82,13 +98,34 @@ type Admission struct {
 	Fields []string
 	// FieldsFunc, where set, is asked for the fields once the settings are known.
 	FieldsFunc func() []string
-	Decide     func(in Input, out *Decision)
+	// Alternatives are aliases for places that depend on the kind of object:
+	// {"@replicas": {"Deployment": "spec.replicas", "*": "spec.size"}} makes object.@replicas a field.
+	Alternatives map[string]map[string]string
+	// SideEffects that Decide has by calling host functions.
+	SideEffects SideEffects
+	Decide      func(in Input, out *Decision)
 }
+
+// SideEffects is what a call changes besides answering.
+type SideEffects string
+
+// The side effects that a hook declares.
+const (
+	// NoSideEffects is the default: in a dry run the host keeps its functions from changing anything.
+	NoSideEffects SideEffects = "None"
+	// NoneOnDryRun: the hook looks at the field dryRun by itself, too.
+	NoneOnDryRun SideEffects = "NoneOnDryRun"
+	// SomeSideEffects: dry runs that the hook matches are refused.
+	SomeSideEffects SideEffects = "Some"
+)
 
 // Authorizer is a hook at authorization. The input has the names of a
 // SubjectAccessReview's spec: user, groups, resourceAttributes.namespace, ...
 type Authorizer struct {
 	Fields []string
+	// Pure: the answer depends on the fields and the settings only, so that the host
+	// may answer the same question again by itself.
+	Pure   bool
 	Decide func(in Input) Verdict
 }
 
@@ -106,19 +143,6 @@ func Deny(reason string) Verdict { return Verdict{"deny", reason} }
 
 // NoOpinion leaves the decision to others.
 func NoOpinion() Verdict { return Verdict{} }
-
-// Filter is a hook at scheduling.filter; the input has pod and node. Reason is
-// "" where the pod may run there.
-type Filter struct {
-	Fields []string
-	Fits   func(in Input) (reason string)
-}
-
-// Score is a hook at scheduling.score; the input has pod and node, the answer is 0 to 100.
-type Score struct {
-	Fields []string
-	Rate   func(in Input) int
-}
 
 // NodeAdmission is a hook at nodeadmission: the node asks before it runs a pod.
 // The input has pod and node. reason is a word in CamelCase; "" admits.
@@ -150,12 +174,40 @@ const (
 	opNodeAdmission
 	opConvert
 	opValidateCustom
+	opPreEnqueue
+	opQueueSort
+	opPreFilter
+	opPostFilter
+	opPreScore
+	opNormalize
+	opReserve
+	opUnreserve
+	opPermit
+	opPreBind
+	opBind
+	opPostBind
 )
 
 var errNoPlugin = errors.New("the module registers no plugin")
 
-// dispatch runs one operation and returns its answer.
+// failure is why the call that runs fails, once it is known.
+var failure error
+
+// Fail makes the call that runs fail, whatever its hook answers: the failure policy
+// of the plugin's entry decides then. It is for what a hook cannot go on without, an object that the host does not give for example.
+func Fail(message string) { failure = errors.New(message) }
+
+// dispatch runs one operation and returns its answer, or why it failed.
 func dispatch(op int32, input []byte) ([]byte, error) {
+	failure = nil
+	out, err := answerOf(op, input)
+	if failure != nil {
+		return nil, failure
+	}
+	return out, err
+}
+
+func answerOf(op int32, input []byte) ([]byte, error) {
 	p := registered
 	if p == nil {
 		return nil, errNoPlugin
@@ -173,10 +225,6 @@ func dispatch(op int32, input []byte) ([]byte, error) {
 		return p.Validate.run(input)
 	case op == opAuthorize && p.Authorize != nil:
 		return p.Authorize.run(input)
-	case op == opFilter && p.Filter != nil:
-		return p.Filter.run(input)
-	case op == opScore && p.Score != nil:
-		return appendInt(nil, int64(p.Score.Rate(newInput(p.Score.Fields, input)))), nil
 	case op == opTable && p.Table != nil:
 		return p.Table.run(input)
 	case op == opReconcile && p.Reconcile != nil:
@@ -187,6 +235,9 @@ func dispatch(op int32, input []byte) ([]byte, error) {
 		return p.Convert.run(input)
 	case op == opValidateCustom && p.ValidateCustom != nil:
 		return p.ValidateCustom.run(input)
+	}
+	if out, ok := p.schedule(op, input); ok {
+		return out, nil
 	}
 	return nil, errors.New("the plugin has no such operation")
 }
@@ -212,14 +263,6 @@ func (a *Authorizer) run(input []byte) ([]byte, error) {
 	return Object{"decision": v.decision, "reason": v.reason}.append(nil), nil
 }
 
-func (f *Filter) run(input []byte) ([]byte, error) {
-	reason := f.Fits(newInput(f.Fields, input))
-	if reason == "" {
-		return nil, nil
-	}
-	return Object{"fits": false, "reasons": []string{reason}}.append(nil), nil
-}
-
 func (n *NodeAdmission) run(input []byte) ([]byte, error) {
 	reason, message := n.Admit(newInput(n.Fields, input))
 	if reason == "" {
@@ -233,11 +276,13 @@ type Decision struct {
 	denied   bool
 	message  string
 	field    string
+	reason   string
 	code     int
 	causes   []Object
-	patch    []byte
+	object   any
 	warnings []string
 	audit    Object
+	Patch
 }
 
 // Deny refuses the request.
@@ -258,6 +303,13 @@ func (d *Decision) Cause(field, message string) {
 // Code sets the HTTP status of a refusal; 403 otherwise.
 func (d *Decision) Code(code int) { d.code = code }
 
+// Reason sets the refusal's metav1.StatusReason: "Invalid", "Conflict", ...
+func (d *Decision) Reason(reason string) { d.reason = reason }
+
+// SetObject makes the object be as given, in the place of a patch; only a mutating
+// hook that named no Fields may.
+func (d *Decision) SetObject(object any) { d.object = object }
+
 // Warn shows a warning to the user.
 func (d *Decision) Warn(text string) { d.warnings = append(d.warnings, text) }
 
@@ -267,34 +319,6 @@ func (d *Decision) Audit(key, value string) {
 		d.audit = Object{}
 	}
 	d.audit[key] = value
-}
-
-// Add puts a value at a path of the object ("/metadata/labels/team"). What is
-// missing on the way is made; "/spec/containers/[name=web]" finds an item by key; see Token for keys with slashes.
-func (d *Decision) Add(path string, value any) { d.change("add", path, value) }
-
-// Replace replaces a value that is there.
-func (d *Decision) Replace(path string, value any) { d.change("replace", path, value) }
-
-// Remove removes a value that is there.
-func (d *Decision) Remove(path string) { d.change("remove", path, nil) }
-
-// Move takes a value from one path to another.
-func (d *Decision) Move(from, path string) {
-	d.change("move", path, nil)
-	d.patch = append(appendString(append(d.patch[:len(d.patch)-1], `,"from":`...), from), '}')
-}
-
-func (d *Decision) change(op, path string, value any) {
-	if len(d.patch) > 0 {
-		d.patch = append(d.patch, ',')
-	}
-	d.patch = append(append(d.patch, `{"op":"`...), op...)
-	d.patch = appendString(append(d.patch, `","path":`...), path)
-	if op == "add" || op == "replace" {
-		d.patch = appendValue(append(d.patch, `,"value":`...), value)
-	}
-	d.patch = append(d.patch, '}')
 }
 
 // Token writes a key as part of a path: slashes and tildes are escaped.
@@ -314,10 +338,10 @@ func Token(key string) string {
 }
 
 func (d *Decision) encode() []byte {
-	if !d.denied && len(d.patch) == 0 && len(d.warnings) == 0 && len(d.audit) == 0 {
+	if !d.denied && len(d.ops) == 0 && d.object == nil && len(d.warnings) == 0 && len(d.audit) == 0 {
 		return nil
 	}
-	out := append(make([]byte, 0, 64+len(d.patch)+len(d.message)), `{"allowed":`...)
+	out := append(make([]byte, 0, 64+len(d.ops)+len(d.message)), `{"allowed":`...)
 	out = appendValue(out, !d.denied)
 	if d.denied {
 		out = appendString(append(out, `,"message":`...), d.message)
@@ -330,9 +354,16 @@ func (d *Decision) encode() []byte {
 		if len(d.causes) > 0 {
 			out = appendValue(append(out, `,"causes":`...), d.causes)
 		}
-	}
-	if len(d.patch) > 0 && !d.denied {
-		out = append(append(append(out, `,"patch":[`...), d.patch...), ']')
+		if d.reason != "" {
+			out = appendString(append(out, `,"reason":`...), d.reason)
+		}
+	} else {
+		if len(d.ops) > 0 {
+			out = d.append(append(out, `,"patch":`...))
+		}
+		if d.object != nil {
+			out = appendValue(append(out, `,"object":`...), d.object)
+		}
 	}
 	if len(d.warnings) > 0 {
 		out = appendValue(append(out, `,"warnings":`...), d.warnings)

@@ -23,14 +23,44 @@ type Reconciler struct {
 // Plan is what a reconciler wants. It says what there should be, not what to
 // change: it is carried out again and again.
 type Plan struct {
-	apply, remove, conditions, events []Object
-	status                            Object
-	requeue                           float64
+	apply, patches, remove, conditions, events []Object
+	status                                     Object
+	requeue                                    float64
+}
+
+// Target names an object. Without a Namespace it is in the primary's; with a UID, an
+// object of the same name that is another one is left alone.
+type Target struct {
+	APIVersion, Kind, Namespace, Name, UID string
+	Subresource                            string // of a patch: "status", "scale"; "" = the object
+}
+
+func (t Target) object() Object {
+	o := Object{"apiVersion": t.APIVersion, "kind": t.Kind, "name": t.Name}
+	for key, value := range map[string]string{"namespace": t.Namespace, "uid": t.UID, "subresource": t.Subresource} {
+		if value != "" {
+			o[key] = value
+		}
+	}
+	return o
 }
 
 // Apply makes an object be as given (server-side apply): what it names is set,
 // what others have set is left alone. It belongs to the primary, and goes with it.
 func (p *Plan) Apply(o Object) { p.apply = append(p.apply, o) }
+
+// Patch changes an object that is not the plugin's to apply as a whole. What is
+// added to the patch is a JSON patch of RFC 6902, which the API server applies.
+func (p *Plan) Patch(t Target) *Patch {
+	ops := &Patch{}
+	o := t.object()
+	o["patch"] = ops
+	p.patches = append(p.patches, o)
+	return ops
+}
+
+// DeleteTarget removes an object, with the UID where one is given.
+func (p *Plan) DeleteTarget(t Target) { p.remove = append(p.remove, t.object()) }
 
 // Delete removes an object.
 func (p *Plan) Delete(apiVersion, kind, namespace, name string) {
@@ -72,7 +102,7 @@ func (r *Reconciler) run(input []byte) ([]byte, error) {
 	if err := r.Plan(newInput(r.Fields, input), &p); err != nil {
 		return nil, err
 	}
-	out := Object{"apply": p.apply, "delete": p.remove, "conditions": p.conditions, "events": p.events, "requeueSeconds": p.requeue}
+	out := Object{"apply": p.apply, "patch": p.patches, "delete": p.remove, "conditions": p.conditions, "events": p.events, "requeueSeconds": p.requeue}
 	if p.status != nil {
 		out["status"] = p.status
 	}

@@ -31,6 +31,8 @@ type Table struct {
 	ColumnsFunc func() (columns, pod []Column)
 	// Reasons that Unfit and Never refer to.
 	Reasons []string
+	// Events after which a pod that was refused is worth another try; none = any.
+	Events []Event
 	// Judge rates one node: Fits, Unfit or Never.
 	Judge func(pod, node []int64) Judgement
 	// JudgeAll, where set, takes Judge's place: it rates all nodes, whose cells lie
@@ -63,6 +65,9 @@ func (t *Table) describe(h Object) {
 	t.nodeWidth, t.podWidth = len(t.Columns), len(t.Pod)
 	delete(h, "fields")
 	h["columns"], h["pod"], h["reasons"] = columns(t.Columns), columns(t.Pod), t.Reasons
+	if len(t.Events) > 0 {
+		h[eventsKey] = names(t.Events)
+	}
 }
 
 func columns(list []Column) []Object {

@@ -3,6 +3,7 @@ package wasmplane
 import (
 	"errors"
 	"math"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -164,9 +165,21 @@ func (v Value) Get(key string) Value {
 	return absent
 }
 
-// Entry is the i-th key of an object, with its value.
+// Entry is the i-th key of an object, with its value. The keys of settings are sorted.
 func (v Value) Entry(i int) (key string, value Value) {
-	if v.json || v.kind() != cellObject || i < 0 || i >= v.length() {
+	if v.json {
+		t, ok := v.tree.(map[string]any)
+		if !ok || i < 0 || i >= len(t) {
+			return "", absent
+		}
+		keys := make([]string, 0, len(t))
+		for k := range t {
+			keys = append(keys, k)
+		}
+		sort.Strings(keys)
+		return keys[i], Value{json: true, tree: t[keys[i]]}
+	}
+	if v.kind() != cellObject || i < 0 || i >= v.length() {
 		return "", absent
 	}
 	at := v.offset() + 16*i

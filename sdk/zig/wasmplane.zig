@@ -564,14 +564,24 @@ fn decode(comptime T: type, v: Value, into: *T, comptime where: []const u8) ?[]c
 
 // ---- Answers ----
 
+/// Why the call that runs fails, once it is known.
+var failure: ?[]const u8 = null;
+
+/// Makes the call that runs fail, whatever its hook answers: the failure policy of the
+/// plugin's entry decides then. It is for what a hook cannot go on without.
+pub fn fail(comptime fmt: []const u8, args: anytype) void {
+    failure = print(fmt, args);
+}
+
 /// What an admission hook decides: nothing, so far, lets the request through.
 pub const Decision = struct {
     message: ?[]const u8 = null,
     field: []const u8 = "",
     status: u16 = 0,
-    failure: ?[]const u8 = null,
+    kind: []const u8 = "",
     causes: Text = .empty,
     patch: Text = .empty,
+    object: []const u8 = "",
     warnings: Text = .empty,
     annotations: Text = .empty,
 
@@ -593,9 +603,13 @@ pub const Decision = struct {
     pub fn code(d: *Decision, status: u16) void {
         d.status = status;
     }
+    /// Sets the refusal's metav1.StatusReason: "Invalid", "Conflict", ...
+    pub fn reason(d: *Decision, word: []const u8) void {
+        d.kind = word;
+    }
     /// Fails: the entry's failure policy decides.
-    pub fn fail(d: *Decision, comptime fmt: []const u8, args: anytype) void {
-        d.failure = print(fmt, args);
+    pub fn fail(_: *Decision, comptime fmt: []const u8, args: anytype) void {
+        failure = print(fmt, args);
     }
     /// Shows a warning to the user.
     pub fn warn(d: *Decision, comptime fmt: []const u8, args: anytype) void {
@@ -624,10 +638,18 @@ pub const Decision = struct {
     pub fn move(d: *Decision, from: []const u8, path: []const u8) void {
         append(&d.patch, .{ .op = "move", .from = from, .path = path });
     }
+    /// Makes the whole patch fail where another value is there.
+    pub fn expect(d: *Decision, path: []const u8, value: anytype) void {
+        append(&d.patch, .{ .op = "test", .path = path, .value = value });
+    }
+    /// Makes the object be as given, in the place of a patch; only a mutating hook of
+    /// wp.Document may.
+    pub fn setObject(d: *Decision, value: anytype) void {
+        d.object = json(value);
+    }
 
     fn encode(d: *Decision) i64 {
-        if (d.failure) |message| return give(message, true);
-        if (d.message == null and d.patch.items.len + d.warnings.items.len + d.annotations.items.len == 0) return 0;
+        if (d.message == null and d.object.len + d.patch.items.len + d.warnings.items.len + d.annotations.items.len == 0) return 0;
         var t: Text = .empty;
         put(&t, if (d.message != null) "{\"allowed\":false" else "{\"allowed\":true");
         if (d.message) |message| {
@@ -635,7 +657,11 @@ pub const Decision = struct {
             if (d.field.len > 0) part(&t, "field", d.field);
             if (d.status != 0) part(&t, "code", d.status);
             if (d.causes.items.len > 0) within(&t, "causes", "[", d.causes.items, "]");
-        } else if (d.patch.items.len > 0) within(&t, "patch", "[", d.patch.items, "]");
+            if (d.kind.len > 0) part(&t, "reason", d.kind);
+        } else {
+            if (d.patch.items.len > 0) within(&t, "patch", "[", d.patch.items, "]");
+            if (d.object.len > 0) within(&t, "object", "", d.object, "");
+        }
         if (d.warnings.items.len > 0) within(&t, "warnings", "[", d.warnings.items, "]");
         if (d.annotations.items.len > 0) within(&t, "auditAnnotations", "{", d.annotations.items, "}");
         put(&t, "}");
@@ -693,6 +719,170 @@ pub const Judgement = enum(u8) {
     }
 };
 
+/// Whether a pod may run on a node. A filter may answer ?[]const u8, too: why not, null where it may.
+pub const Fit = union(enum) { fits, unfit: []const u8, never: []const u8 };
+
+/// What permit answers: the pod is bound; it and its place are held and the hook is asked again
+/// within so many seconds, for 15 minutes at most; the place is given up.
+pub const Permission = union(enum) {
+    proceed,
+    wait: struct { seconds: f64, reason: []const u8 = "" },
+    reject: []const u8,
+};
+
+/// What a hook works out for the later ones of the same cycle.
+pub const Preparation = struct {
+    skipped: bool = false,
+    state: []const u8 = "",
+
+    /// Leaves the plugin's filter (after pre_filter) or score (after pre_score) out of this cycle.
+    pub fn skip(p: *Preparation) void {
+        p.skipped = true;
+    }
+    /// Hands a value to the plugin's later hooks of this cycle, which read it as "state".
+    /// What an instance keeps in its own memory another does not see.
+    pub fn keep(p: *Preparation, value: anytype) void {
+        p.state = json(value);
+    }
+
+    fn parts(p: *Preparation, t: *Text) void {
+        if (p.skipped) part(t, "skip", true);
+        if (p.state.len > 0) within(t, "state", "", p.state, "");
+    }
+
+    fn encode(p: *Preparation) i64 {
+        var t: Text = .empty;
+        p.parts(&t);
+        return objectOf(&t);
+    }
+};
+
+/// What pre_filter answers: nothing, so far, leaves all nodes in.
+pub const Selection = struct {
+    preparation: Preparation = .{},
+    nodes: ?Text = null,
+    reasons: Text = .empty,
+    for_good: bool = false,
+
+    /// Narrows the search to the nodes that are named, one call for each.
+    pub fn only(s: *Selection, node: []const u8) void {
+        if (s.nodes == null) s.nodes = .empty;
+        append(&s.nodes.?, node);
+    }
+    /// Narrows the search to no node at all.
+    pub fn nowhere(s: *Selection) void {
+        s.nodes = .empty;
+    }
+    /// Keeps the pod off every node, for now.
+    pub fn refuse(s: *Selection, comptime fmt: []const u8, args: anytype) void {
+        append(&s.reasons, print(fmt, args));
+    }
+    /// Keeps the pod off every node, whatever pods leave them.
+    pub fn never(s: *Selection, comptime fmt: []const u8, args: anytype) void {
+        s.for_good = true;
+        s.refuse(fmt, args);
+    }
+    /// Leaves the plugin's filter out of this cycle.
+    pub fn skip(s: *Selection) void {
+        s.preparation.skip();
+    }
+    /// Hands a value to the plugin's later hooks of this cycle, which read it as "state".
+    pub fn keep(s: *Selection, value: anytype) void {
+        s.preparation.keep(value);
+    }
+
+    fn encode(s: *Selection) i64 {
+        var t: Text = .empty;
+        if (s.reasons.items.len > 0) {
+            part(&t, "fits", false);
+            if (s.for_good) part(&t, "unresolvable", true);
+            within(&t, "reasons", "[", s.reasons.items, "]");
+            return objectOf(&t);
+        }
+        s.preparation.parts(&t);
+        if (s.nodes) |nodes| within(&t, "nodes", "[", nodes.items, "]");
+        return objectOf(&t);
+    }
+};
+
+/// What post_filter proposes: nothing, so far.
+pub const Nomination = struct {
+    node: []const u8 = "",
+    victims: Text = .empty,
+    reasons: Text = .empty,
+
+    /// Names the node on which the pod will fit.
+    pub fn nominate(n: *Nomination, node: []const u8) void {
+        n.node = node;
+    }
+    /// Removes a pod of that node, of lower priority, to make room; uid may be "".
+    pub fn evict(n: *Nomination, namespace: []const u8, name: []const u8, uid: []const u8) void {
+        append(&n.victims, .{ .namespace = namespace, .name = name, .uid = uid });
+    }
+    /// Says why nothing is proposed.
+    pub fn explain(n: *Nomination, comptime fmt: []const u8, args: anytype) void {
+        append(&n.reasons, print(fmt, args));
+    }
+
+    fn encode(n: *Nomination) i64 {
+        var t: Text = .empty;
+        if (n.node.len > 0) {
+            part(&t, "nominated", n.node);
+            within(&t, "evict", "[", n.victims.items, "]");
+        }
+        if (n.reasons.items.len > 0) within(&t, "reasons", "[", n.reasons.items, "]");
+        return objectOf(&t);
+    }
+};
+
+/// What bind answers: nothing, so far, leaves the binding to others.
+pub const Binding = struct {
+    bound: bool = false,
+    annotations: Text = .empty,
+    reasons: Text = .empty,
+
+    /// Has the pod bound to the node.
+    pub fn bind(b: *Binding) void {
+        b.bound = true;
+    }
+    /// Has the pod bound, with an annotation.
+    pub fn annotate(b: *Binding, key: []const u8, comptime fmt: []const u8, args: anytype) void {
+        b.bound = true;
+        append(&b.annotations, key);
+        put(&b.annotations, ":");
+        quote(&b.annotations, print(fmt, args));
+    }
+    /// Gives the place up.
+    pub fn refuse(b: *Binding, comptime fmt: []const u8, args: anytype) void {
+        append(&b.reasons, print(fmt, args));
+    }
+
+    fn encode(b: *Binding) i64 {
+        var t: Text = .empty;
+        if (b.reasons.items.len > 0) {
+            part(&t, "allowed", false);
+            within(&t, "reasons", "[", b.reasons.items, "]");
+        } else if (b.bound) within(&t, "annotations", "{", b.annotations.items, "}");
+        return objectOf(&t);
+    }
+};
+
+/// An object of the parts that were written, each behind a comma; without any there is no answer.
+fn objectOf(t: *Text) i64 {
+    if (t.items.len == 0) return 0;
+    t.items[0] = '{';
+    put(t, "}");
+    return give(t.items, false);
+}
+
+fn refused(key: []const u8, for_good: bool, reason: []const u8) i64 {
+    var t: Text = .empty;
+    part(&t, key, false);
+    if (for_good) part(&t, "unresolvable", true);
+    part(&t, "reasons", .{reason});
+    return objectOf(&t);
+}
+
 /// A column of the node table, or a cell of the pod's row.
 pub const Column = struct { path: []const u8, type: []const u8 = "int", equals: ?[]const u8 = null };
 /// An integer, or a quantity rounded up.
@@ -722,11 +912,26 @@ pub const Watch = struct { group: []const u8 = "", version: []const u8 = "v1", r
 /// Which requests an admission hook wants to see. What is empty matches everything.
 pub const Rule = struct { operations: []const []const u8 = &.{}, groups: []const []const u8 = &.{}, versions: []const []const u8 = &.{}, resources: []const []const u8 = &.{} };
 
+/// Names an object of a plan. Without a namespace it is in the primary's; with a uid, an object
+/// of the same name that is another one is left alone. subresource ("scale") is for patches.
+pub const Target = struct { api_version: []const u8, kind: []const u8, name: []const u8, namespace: []const u8 = "", uid: []const u8 = "", subresource: []const u8 = "" };
+
+fn writeTarget(t: *Text, o: Target) void {
+    if (t.items.len > 0) put(t, ",");
+    put(t, "{\"apiVersion\":");
+    write(t, o.api_version);
+    part(t, "kind", o.kind);
+    part(t, "name", o.name);
+    inline for (.{ "namespace", "uid", "subresource" }) |key| {
+        if (@field(o, key).len > 0) part(t, key, @field(o, key));
+    }
+}
+
 /// What a reconciler wants. It says what there should be, not what to change: it
 /// is carried out again and again.
 pub const Plan = struct {
-    failure: ?[]const u8 = null,
     applied: Text = .empty,
+    patched: Text = .empty,
     deleted: Text = .empty,
     conditions: Text = .empty,
     events: Text = .empty,
@@ -739,7 +944,19 @@ pub const Plan = struct {
     }
     /// Removes an object.
     pub fn delete(p: *Plan, api_version: []const u8, kind: []const u8, namespace: []const u8, name: []const u8) void {
-        append(&p.deleted, .{ .apiVersion = api_version, .kind = kind, .namespace = namespace, .name = name });
+        p.deleteTarget(.{ .api_version = api_version, .kind = kind, .namespace = namespace, .name = name });
+    }
+    /// Removes an object, with the uid where one is given.
+    pub fn deleteTarget(p: *Plan, target: Target) void {
+        writeTarget(&p.deleted, target);
+        put(&p.deleted, "}");
+    }
+    /// Changes an object that is not the plugin's to apply as a whole: operations are a tuple of a
+    /// JSON patch's (RFC 6902), which the API server applies:
+    /// .{.{ .op = .replace, .path = "/spec/replicas", .value = 0 }}.
+    pub fn patch(p: *Plan, target: Target, operations: anytype) void {
+        writeTarget(&p.patched, target);
+        within(&p.patched, "patch", "", json(operations), "}");
     }
     /// Sets fields of the primary's status.
     pub fn status(p: *Plan, value: anytype) void {
@@ -758,16 +975,16 @@ pub const Plan = struct {
         p.seconds = seconds;
     }
     /// Fails: the host tries again later.
-    pub fn fail(p: *Plan, comptime fmt: []const u8, args: anytype) void {
-        p.failure = print(fmt, args);
+    pub fn fail(_: *Plan, comptime fmt: []const u8, args: anytype) void {
+        failure = print(fmt, args);
     }
 
     fn encode(p: *Plan) i64 {
-        if (p.failure) |message| return give(message, true);
         var t: Text = .empty;
         put(&t, "{\"requeueSeconds\":");
         write(&t, p.seconds);
         within(&t, "apply", "[", p.applied.items, "]");
+        within(&t, "patch", "[", p.patched.items, "]");
         within(&t, "delete", "[", p.deleted.items, "]");
         within(&t, "conditions", "[", p.conditions.items, "]");
         within(&t, "events", "[", p.events.items, "]");
@@ -831,6 +1048,130 @@ pub fn admission(comptime decide: anytype, comptime match: []const Rule) type {
     };
 }
 
+/// What may change the mind of a hook that refused a pod.
+pub const Event = enum { nodeAdded, nodeAllocatableGrew, nodeLabelsChanged, nodeTaintsChanged, podRemoved, podBound, volumesChanged, podChanged };
+
+/// What a call changes besides answering, by host functions: nothing (where nothing is said; in a dry
+/// run the host keeps them from it); the hook looks at dryRun, too; something.
+pub const SideEffects = enum { None, NoneOnDryRun, Some };
+
+/// A name for places that depend on the kind of object: .{ .alias = "@replicas", .places = &.{.{ "Deployment",
+/// "spec.replicas" }, .{ "*", "spec.size" }} } makes object.@replicas a field.
+pub const Alternative = struct { alias: []const u8, places: []const [2][]const u8 };
+
+/// What a hook says of itself besides its fields. pure, of authorize: the answer depends on the fields and the
+/// settings only, so that the host may remember it. events, of scheduling: after which a pod that it refused is worth another try; none = any.
+pub const Options = struct {
+    pure: bool = false,
+    side_effects: ?SideEffects = null,
+    events: []const Event = &.{},
+    alternatives: []const Alternative = &.{},
+};
+
+/// A hook with options: .filter = wp.with(filter, .{ .events = &.{.nodeAdded} }).
+pub fn with(comptime h: anytype, comptime o: Options) type {
+    return struct {
+        pub const hook = h;
+        pub const options = o;
+    };
+}
+
+fn wrapped(comptime h: anytype) bool {
+    return @TypeOf(h) == type and @hasDecl(h, "options");
+}
+
+/// A hook without its options.
+fn bare(comptime h: anytype) if (wrapped(h)) @TypeOf(h.hook) else @TypeOf(h) {
+    return if (wrapped(h)) h.hook else h;
+}
+
+fn writeOptions(t: *Text, comptime h: anytype) void {
+    if (comptime !wrapped(h)) return;
+    const o: Options = h.options;
+    if (o.pure) part(t, "pure", true);
+    if (o.side_effects) |s| part(t, "sideEffects", s);
+    if (o.events.len > 0) part(t, "events", o.events);
+    if (o.alternatives.len == 0) return;
+    put(t, ",\"alternatives\":{");
+    for (o.alternatives, 0..) |a, i| {
+        if (i > 0) put(t, ",");
+        quote(t, a.alias);
+        put(t, ":{");
+        for (a.places, 0..) |place, j| {
+            if (j > 0) put(t, ",");
+            quote(t, place[0]);
+            put(t, ":");
+            quote(t, place[1]);
+        }
+        put(t, "}");
+    }
+    put(t, "}");
+}
+
+/// The steps of a pod's cycle: the name in the plugin's table, the operation, the point.
+const steps = .{
+    .{ "pre_enqueue", 11, "scheduling.preEnqueue" }, .{ "queue_sort", 12, "scheduling.queueSort" },
+    .{ "pre_filter", 13, "scheduling.preFilter" },  .{ "filter", 4, "scheduling.filter" },
+    .{ "post_filter", 14, "scheduling.postFilter" }, .{ "pre_score", 15, "scheduling.preScore" },
+    .{ "score", 5, "scheduling.score" },            .{ "normalize", 16, "scheduling.normalize" },
+    .{ "reserve", 17, "scheduling.reserve" },       .{ "unreserve", 18, "scheduling.unreserve" },
+    .{ "permit", 19, "scheduling.permit" },         .{ "pre_bind", 20, "scheduling.preBind" },
+    .{ "bind", 21, "scheduling.bind" },             .{ "post_bind", 22, "scheduling.postBind" },
+};
+
+/// Runs a step; what it answers follows from the function's type.
+fn runStep(comptime op: i32, comptime f: anytype, root: Value) i64 {
+    const info = @typeInfo(@TypeOf(f)).@"fn";
+    const key = if (op == 4) "fits" else "allowed";
+    if (info.params.len == 2 and info.params[1].type.? == []i64) return normalized(f, root);
+    if (info.params.len == 2) {
+        var out: @typeInfo(info.params[1].type.?).pointer.child = .{};
+        f(.{ .root = root }, &out);
+        return out.encode();
+    }
+    const answer = f(.{ .root = root });
+    switch (@TypeOf(answer)) {
+        void => return 0,
+        i64 => return give(json(answer), false),
+        Fit => return switch (answer) {
+            .fits => 0,
+            .unfit => |reason| refused(key, false, reason),
+            .never => |reason| refused(key, true, reason),
+        },
+        Permission => {
+            var t: Text = .empty;
+            switch (answer) {
+                .proceed => return 0,
+                .wait => |w| {
+                    part(&t, "decision", "wait");
+                    part(&t, "waitSeconds", w.seconds);
+                    part(&t, "reasons", .{w.reason});
+                },
+                .reject => |reason| {
+                    part(&t, "decision", "deny");
+                    part(&t, "reasons", .{reason});
+                },
+            }
+            return objectOf(&t);
+        },
+        else => {
+            const reason: ?[]const u8 = answer;
+            return if (reason) |r| refused(key, false, r) else 0;
+        },
+    }
+}
+
+/// Runs normalize: fn (in, scores: []i64) void, whose input has the field "scores".
+fn normalized(comptime f: anytype, root: Value) i64 {
+    const in: Param(f, 0) = .{ .root = root };
+    const given = in.get("scores");
+    const scores = must(allocator.alloc(i64, given.len()));
+    for (scores, 0..) |*s, i| s.* = given.at(i).int();
+    f(in, scores);
+    for (scores) |*s| s.* = @min(@max(s.*, 0), 100);
+    return give(json(scores), false);
+}
+
 /// A node table: judge(pod: *const Pod, node: *const Node) Judgement, whose rows are
 /// extern structs with a declaration `columns`, and the reasons that judgements refer to.
 pub fn table(comptime judge: anytype, comptime reasons: []const []const u8) type {
@@ -885,15 +1226,30 @@ fn writeColumns(t: *Text, comptime Row: type) void {
 /// Makes the functions of a plugin the exports of the module. See the head of this
 /// file; what may be named: name, version, settings (the address of a variable whose type says what is
 /// expected), configure (a function that checks it and answers what is wrong, or null),
-/// needs, mutate, validate, authorize, filter, score, table, reconcile, node_admission, convert
+/// needs, mutate, validate, authorize, table, reconcile, node_admission, convert
 /// (customresource.convert: brings `object` into the version `desiredAPIVersion` by changes; it has that
-/// apiVersion already, and a refusal fails the conversion), validate_custom (customresource.validate), others.
+/// apiVersion already, and a refusal fails the conversion), validate_custom (customresource.validate), others, and the steps of a pod's cycle,
+/// whose functions take an input and answer, or fill in, what the step decides:
+///
+///     pre_enqueue, reserve, pre_bind       ?[]const u8: why the pod is held back
+///     queue_sort, score                    i64
+///     pre_filter                           *wp.Selection
+///     filter                               ?[]const u8 or wp.Fit
+///     post_filter                          *wp.Nomination
+///     pre_score                            *wp.Preparation
+///     normalize                            []i64, and the field "scores" in the input
+///     permit                               wp.Permission
+///     bind                                 *wp.Binding
+///     unreserve, post_bind                 void
 pub fn plugin(comptime p: anytype) void {
+    @setEvalBranchQuota(100_000); // names are compared while compiling
     const P = @TypeOf(p);
     inline for (@typeInfo(P).@"struct".fields) |f| {
-        const known = [_][]const u8{ "name", "version", "settings", "configure", "needs", "mutate", "validate", "authorize", "filter", "score", "table", "reconcile", "node_admission", "convert", "validate_custom", "others" };
+        const known = [_][]const u8{ "name", "version", "settings", "configure", "needs", "mutate", "validate", "authorize", "table", "reconcile", "node_admission", "convert", "validate_custom", "others" };
         comptime for (known) |k| {
             if (std.mem.eql(u8, k, f.name)) break;
+        } else for (steps) |s| {
+            if (std.mem.eql(u8, s[0], f.name)) break;
         } else @compileError("a plugin has no " ++ f.name);
     }
     const has = struct {
@@ -901,8 +1257,9 @@ pub fn plugin(comptime p: anytype) void {
             return @hasField(P, name);
         }
     }.has;
-    const Node = if (has("table")) @typeInfo(Param(p.table.run, 1)).pointer.child else void;
-    const Pod = if (has("table")) @typeInfo(Param(p.table.run, 0)).pointer.child else void;
+    const judged = if (has("table")) bare(p.table) else void;
+    const Node = if (has("table")) @typeInfo(Param(judged.run, 1)).pointer.child else void;
+    const Pod = if (has("table")) @typeInfo(Param(judged.run, 0)).pointer.child else void;
 
     const module = struct {
         var rows: []Node = &.{};
@@ -915,9 +1272,16 @@ pub fn plugin(comptime p: anytype) void {
             part(t, "fields", fields);
         }
 
-        fn simple(t: *Text, op: i32, point: []const u8, comptime f: anytype, comptime rules: []const Rule) void {
-            begin(t, op, point, Param(f, 0).fields);
-            writeRules(t, rules);
+        fn simple(t: *Text, op: i32, point: []const u8, comptime h: anytype) void {
+            begin(t, op, point, Param(bare(h), 0).fields);
+            writeOptions(t, h);
+            put(t, "}");
+        }
+
+        fn admitting(t: *Text, op: i32, point: []const u8, comptime h: anytype) void {
+            begin(t, op, point, Param(bare(h).run, 0).fields);
+            writeRules(t, bare(h).rules);
+            writeOptions(t, h);
             put(t, "}");
         }
 
@@ -930,20 +1294,20 @@ pub fn plugin(comptime p: anytype) void {
             part(&t, "settings", has("settings"));
             if (has("needs")) part(&t, "needs", @as([]const []const u8, p.needs));
             put(&t, ",\"hooks\":[");
-            if (has("mutate")) simple(&t, 1, "admission.mutate", p.mutate.run, p.mutate.rules);
-            if (has("validate")) simple(&t, 2, "admission.validate", p.validate.run, p.validate.rules);
-            if (has("convert")) simple(&t, 9, "customresource.convert", p.convert.run, p.convert.rules);
-            if (has("validate_custom")) simple(&t, 10, "customresource.validate", p.validate_custom.run, p.validate_custom.rules);
-            if (has("authorize")) simple(&t, 3, "authorization", p.authorize, &.{});
-            if (has("filter")) simple(&t, 4, "scheduling.filter", p.filter, &.{});
-            if (has("score")) simple(&t, 5, "scheduling.score", p.score, &.{});
+            if (has("mutate")) admitting(&t, 1, "admission.mutate", p.mutate);
+            if (has("validate")) admitting(&t, 2, "admission.validate", p.validate);
+            if (has("convert")) admitting(&t, 9, "customresource.convert", p.convert);
+            if (has("validate_custom")) admitting(&t, 10, "customresource.validate", p.validate_custom);
+            if (has("authorize")) simple(&t, 3, "authorization", p.authorize);
+            inline for (steps) |s| if (has(s[0])) simple(&t, s[1], s[2], @field(p, s[0]));
             if (has("table")) {
                 begin(&t, 6, "scheduling.table", &.{});
                 put(&t, ",\"columns\":");
                 writeColumns(&t, Node);
                 put(&t, ",\"pod\":");
                 writeColumns(&t, Pod);
-                part(&t, "reasons", p.table.texts);
+                part(&t, "reasons", judged.texts);
+                writeOptions(&t, p.table);
                 put(&t, "}");
             }
             if (has("reconcile")) {
@@ -952,8 +1316,8 @@ pub fn plugin(comptime p: anytype) void {
                 part(&t, "owned", p.reconcile.makes);
                 put(&t, "}");
             }
-            if (has("node_admission")) simple(&t, 8, "nodeadmission", p.node_admission, &.{});
-            if (has("others")) inline for (p.others) |o| simple(&t, o.number, o.name, o.run, &.{});
+            if (has("node_admission")) simple(&t, 8, "nodeadmission", p.node_admission);
+            if (has("others")) inline for (p.others) |o| simple(&t, o.number, o.name, o.run);
             put(&t, "]}");
             return give(t.items, false);
         }
@@ -989,7 +1353,7 @@ pub fn plugin(comptime p: anytype) void {
             if (n > rows.len) return give("more rows than were reserved", true);
             const pod: *const Pod = @ptrCast(cells + 1);
             const out = must(allocator.alloc(Judgement, n));
-            for (out, rows[0..n]) |*o, *row| o.* = p.table.run(pod, row);
+            for (out, rows[0..n]) |*o, *row| o.* = judged.run(pod, row);
             return give(@ptrCast(out), false);
         }
 
@@ -998,6 +1362,12 @@ pub fn plugin(comptime p: anytype) void {
         }
 
         fn call(op: i32, at: i32, n: i32) callconv(.c) i64 {
+            failure = null;
+            const answer = run(op, at, n);
+            return if (failure) |message| give(message, true) else answer;
+        }
+
+        fn run(op: i32, at: i32, n: i32) i64 {
             if (n <= 0) rewind();
             const data: [*]const u8 = if (n > 0) @ptrFromInt(@as(usize, @intCast(at))) else @ptrCast(&__heap_base);
             const cell: *const Cell = @ptrCast(@alignCast(data));
@@ -1006,40 +1376,36 @@ pub fn plugin(comptime p: anytype) void {
             if (has("table")) if (op == 6 and n >= 8) return judge(data);
             if (has("mutate")) if (op == 1) {
                 var d: Decision = .{};
-                p.mutate.run(.{ .root = root }, &d);
+                bare(p.mutate).run(.{ .root = root }, &d);
                 return d.encode();
             };
             if (has("validate")) if (op == 2) {
                 var d: Decision = .{};
-                p.validate.run(.{ .root = root }, &d);
+                bare(p.validate).run(.{ .root = root }, &d);
                 return d.encode();
             };
             if (has("convert")) if (op == 9) {
                 var d: Decision = .{};
-                p.convert.run(.{ .root = root }, &d);
+                bare(p.convert).run(.{ .root = root }, &d);
                 return d.encode();
             };
             if (has("validate_custom")) if (op == 10) {
                 var d: Decision = .{};
-                p.validate_custom.run(.{ .root = root }, &d);
+                bare(p.validate_custom).run(.{ .root = root }, &d);
                 return d.encode();
             };
             if (has("authorize")) if (op == 3) {
-                const v: Verdict = p.authorize(.{ .root = root });
+                const v: Verdict = bare(p.authorize)(.{ .root = root });
                 return if (v.decision.len == 0) 0 else object(v);
             };
-            if (has("filter")) if (op == 4) {
-                const reason: ?[]const u8 = p.filter(.{ .root = root });
-                return if (reason) |r| object(.{ .fits = false, .reasons = .{r} }) else 0;
-            };
-            if (has("score")) if (op == 5) return object(@as(i64, p.score(.{ .root = root })));
+            inline for (steps) |s| if (has(s[0])) if (op == s[1]) return runStep(s[1], bare(@field(p, s[0])), root);
             if (has("reconcile")) if (op == 7) {
                 var out: Plan = .{};
                 p.reconcile.run(.{ .root = root }, &out);
                 return out.encode();
             };
             if (has("node_admission")) if (op == 8) {
-                const refusal: ?Refusal = p.node_admission(.{ .root = root });
+                const refusal: ?Refusal = bare(p.node_admission)(.{ .root = root });
                 return if (refusal) |r| object(.{ .admitted = false, .reason = r.reason, .message = r.message }) else 0;
             };
             if (has("others")) inline for (p.others) |o| {

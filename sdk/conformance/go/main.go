@@ -24,6 +24,10 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 	Mutate: &wasmplane.Admission{
 		Match: []wasmplane.Rule{{Operations: []string{"CREATE"}, Groups: []string{""}, Versions: []string{"v1"}, Resources: []string{"pods"}}},
 		Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
+			if in.Get("whole").Exists() {
+				out.SetObject(wasmplane.Object{"kind": "Pod", "was": in.Get("whole")})
+				return
+			}
 			out.Add("/echo", in.Root())
 			out.Add("/metadata/labels/"+wasmplane.Token(key), string(wasmplane.JSON(settings)))
 			out.Replace("/spec/replicas", in.Get("spec.replicas").Int()+1)
@@ -33,11 +37,19 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 		},
 	},
 	Validate: &wasmplane.Admission{
-		Fields: []string{"object.metadata.name", "object.metadata.labels", "operation"},
+		Fields:       []string{"object.metadata.name", "object.metadata.labels", "operation"},
+		Alternatives: map[string]map[string]string{"@size": {"Deployment": "spec.replicas", "*": "spec.size"}},
+		SideEffects:  wasmplane.NoneOnDryRun,
 		Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
-			if in.Get("operation").String() == "CREATE" {
+			switch in.Get("operation").String() {
+			case "CREATE":
 				out.DenyField("metadata.name", "not "+in.Get("object.metadata.name").String())
 				out.Code(422)
+			case "DELETE":
+				out.Deny("in use")
+				out.Reason("Conflict")
+			case "CONNECT":
+				wasmplane.Fail("cannot tell")
 			}
 		},
 	},
@@ -64,6 +76,7 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 	},
 	Authorize: &wasmplane.Authorizer{
 		Fields: []string{"user", "resourceAttributes.namespace"},
+		Pure:   true,
 		Decide: func(in wasmplane.Input) wasmplane.Verdict {
 			switch user := in.Get("user").String(); {
 			case user == "root":
@@ -76,6 +89,13 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 	},
 	Filter: &wasmplane.Filter{
 		Fields: []string{"node.metadata.name"},
+		Events: []wasmplane.Event{wasmplane.NodeAdded, wasmplane.PodRemoved},
+		Never: func(in wasmplane.Input) string {
+			if strings.HasPrefix(in.Get("node.metadata.name").String(), "worst") {
+				return "node(s) were worst"
+			}
+			return ""
+		},
 		Fits: func(in wasmplane.Input) string {
 			if strings.HasPrefix(in.Get("node.metadata.name").String(), "bad") {
 				return "node(s) were bad"
@@ -84,6 +104,39 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 		},
 	},
 	Score: &wasmplane.Score{Fields: []string{"pods"}, Rate: rate},
+	PreEnqueue: &wasmplane.Gate{
+		Fields: []string{"pod.metadata.labels"}, Events: []wasmplane.Event{wasmplane.PodChanged},
+		Decide: func(in wasmplane.Input) string {
+			if gate := in.Get("pod.metadata.labels").Get("gate"); gate.Exists() {
+				return "waits for " + gate.String()
+			}
+			return ""
+		},
+	},
+	QueueSort: &wasmplane.QueueSort{
+		Fields: []string{"pod.spec.priority"},
+		Rank:   func(in wasmplane.Input) int64 { return 10 * in.Get("pod.spec.priority").Int() },
+	},
+	PreFilter:  &wasmplane.PreFilter{Fields: []string{"pod.metadata.name", "nodes"}, Decide: prefilter},
+	PostFilter: &wasmplane.PostFilter{Fields: []string{"pod.metadata.name", "failed[*].node"}, Decide: postfilter},
+	PreScore: &wasmplane.PreScore{Fields: []string{"nodes"}, Decide: func(in wasmplane.Input, out *wasmplane.Preparation) {
+		if n := in.Get("nodes").Len(); n == 1 {
+			out.Skip()
+		} else {
+			out.Keep(n)
+		}
+	}},
+	Normalize: &wasmplane.Normalize{Fields: []string{"state"}, Scale: func(in wasmplane.Input, scores []int64) {
+		for i := range scores {
+			scores[i] *= in.Get("state").Int()
+		}
+	}},
+	Reserve:   &wasmplane.Gate{Fields: []string{"nodeName"}, Decide: refuse("full", "node full is full")},
+	Unreserve: &wasmplane.Notice{Fields: []string{"nodeName"}, Do: fail},
+	Permit:    &wasmplane.Permit{Fields: []string{"nodeName", "waitedSeconds"}, Decide: permit},
+	PreBind:   &wasmplane.Gate{Fields: []string{"nodeName"}, Decide: refuse("unready", "not ready")},
+	Bind:      &wasmplane.Bind{Fields: []string{"nodeName"}, Decide: bind},
+	PostBind:  &wasmplane.Notice{Fields: []string{"nodeName"}, Do: fail},
 	Table: &wasmplane.Table{
 		Columns: []wasmplane.Column{{Path: "pods", Type: wasmplane.Int}, {Path: "allocatable.pods", Type: wasmplane.Int}},
 		Pod:     []wasmplane.Column{{Path: "requests.milliCPU", Type: wasmplane.Int}},
@@ -115,6 +168,68 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 	},
 })
 
+func prefilter(in wasmplane.Input, out *wasmplane.Selection) {
+	switch in.Get("pod.metadata.name").String() {
+	case "none":
+		out.Refuse("no node for none")
+	case "never":
+		out.Never("never runs")
+	case "skip":
+		out.Skip()
+	case "state":
+		out.Keep(wasmplane.Object{"zone": "a"})
+	case "narrow":
+		out.Only(in.Get("nodes").At(0).String())
+	case "nowhere":
+		out.Only()
+	}
+}
+
+func postfilter(in wasmplane.Input, out *wasmplane.Nomination) {
+	if in.Get("pod.metadata.name").String() != "urgent" {
+		out.Explain("nothing to evict")
+		return
+	}
+	out.Nominate(in.Get("failed[*].node").At(0).String())
+	out.Evict("default", "victim", "u1")
+}
+
+func refuse(node, reason string) func(wasmplane.Input) string {
+	return func(in wasmplane.Input) string {
+		if in.Get("nodeName").String() == node {
+			return reason
+		}
+		return ""
+	}
+}
+
+func fail(in wasmplane.Input) {
+	if in.Get("nodeName").String() == "broken" {
+		wasmplane.Fail("it broke")
+	}
+}
+
+func permit(in wasmplane.Input) wasmplane.Permission {
+	switch node := in.Get("nodeName").String(); {
+	case node == "hold" && in.Get("waitedSeconds").Float() < 5:
+		return wasmplane.Wait(2.5, "hold on")
+	case node == "no":
+		return wasmplane.Reject("no")
+	}
+	return wasmplane.Proceed()
+}
+
+func bind(in wasmplane.Input, out *wasmplane.Binding) {
+	switch in.Get("nodeName").String() {
+	case "plain":
+		out.Bind()
+	case "noted":
+		out.Annotate("example.com/by", `me "x"`)
+	case "refused":
+		out.Refuse("not there")
+	}
+}
+
 func rate(in wasmplane.Input) int {
 	pods := int(in.Get("pods").Int())
 	switch pods {
@@ -140,6 +255,13 @@ func plan(in wasmplane.Input, out *wasmplane.Plan) error {
 	name, primary := in.Get("name").String(), in.Get("primary")
 	if primary.IsNull() {
 		out.Delete("v1", "Service", in.Get("namespace").String(), name)
+		return nil
+	}
+	if name == "db" {
+		scale := out.Patch(wasmplane.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "db", Subresource: "scale"})
+		scale.Test("/spec/replicas", 3)
+		scale.Replace("/spec/replicas", 0)
+		out.DeleteTarget(wasmplane.Target{APIVersion: "v1", Kind: "Service", Name: "old", UID: "u-1"})
 		return nil
 	}
 	if name == "broken" {

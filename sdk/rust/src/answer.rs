@@ -1,7 +1,7 @@
 //! What hooks answer.
 
 use crate::json::{int, string, Json};
-use alloc::{string::String, vec, vec::Vec};
+use alloc::{string::String, vec::Vec};
 
 /// What an admission hook decides: nothing, so far, lets the request through.
 #[derive(Default)]
@@ -11,7 +11,9 @@ pub struct Decision {
     field: String,
     code: i64,
     causes: Vec<Json>,
-    patch: Vec<u8>,
+    reason: String,
+    object: Option<Json>,
+    patch: Patch,
     warnings: Vec<String>,
     audit: Vec<(String, String)>,
 }
@@ -51,53 +53,49 @@ impl Decision {
         self.audit.push((String::from(key), String::from(value)));
     }
 
+    /// Sets the refusal's `metav1.StatusReason`: `Invalid`, `Conflict`, ...
+    pub fn reason(&mut self, reason: &str) {
+        self.reason = String::from(reason);
+    }
+
+    /// Makes the object be as given, in the place of a patch; only a mutating hook that
+    /// named no fields may.
+    pub fn set_object(&mut self, object: impl Into<Json>) {
+        self.object = Some(object.into());
+    }
+
     /// Puts a value at a path of the object (`/metadata/labels/team`). What is
     /// missing on the way is made; `/spec/containers/[name=web]` finds an item by key. Slashes
     /// in keys are written `~1`.
     pub fn add(&mut self, path: &str, value: impl Into<Json>) {
-        self.change("add", path, None, Some(value.into()));
+        self.patch.change("add", path, Some(value.into()));
     }
 
     /// Replaces a value that is there.
     pub fn replace(&mut self, path: &str, value: impl Into<Json>) {
-        self.change("replace", path, None, Some(value.into()));
+        self.patch.change("replace", path, Some(value.into()));
     }
 
     /// Removes a value that is there.
     pub fn remove(&mut self, path: &str) {
-        self.change("remove", path, None, None);
+        self.patch.change("remove", path, None);
     }
 
     /// Takes a value from one path to another.
     pub fn move_to(&mut self, from: &str, path: &str) {
-        self.change("move", path, Some(from), None);
+        self.patch.moved(from, path);
     }
 
-    fn change(&mut self, op: &str, path: &str, from: Option<&str>, value: Option<Json>) {
-        let out = &mut self.patch;
-        if !out.is_empty() {
-            out.push(b',');
-        }
-        out.extend_from_slice(b"{\"op\":");
-        string(out, op);
-        out.extend_from_slice(b",\"path\":");
-        string(out, path);
-        if let Some(f) = from {
-            out.extend_from_slice(b",\"from\":");
-            string(out, f);
-        }
-        if let Some(v) = value {
-            out.extend_from_slice(b",\"value\":");
-            v.write(out);
-        }
-        out.push(b'}');
+    /// Makes the whole patch fail where another value is there.
+    pub fn test(&mut self, path: &str, value: impl Into<Json>) {
+        self.patch.change("test", path, Some(value.into()));
     }
 
     pub(crate) fn encode(self) -> Vec<u8> {
-        if !self.denied && self.patch.is_empty() && self.warnings.is_empty() && self.audit.is_empty() {
+        if !self.denied && self.patch.ops.is_empty() && self.object.is_none() && self.warnings.is_empty() && self.audit.is_empty() {
             return Vec::new();
         }
-        let mut out = Vec::with_capacity(64 + self.message.len() + self.patch.len());
+        let mut out = Vec::with_capacity(64 + self.message.len() + self.patch.ops.len());
         out.extend_from_slice(if self.denied { b"{\"allowed\":false" } else { b"{\"allowed\":true" });
         if self.denied {
             out.extend_from_slice(b",\"message\":");
@@ -114,10 +112,20 @@ impl Decision {
                 out.extend_from_slice(b",\"causes\":");
                 Json::Array(self.causes).write(&mut out);
             }
-        } else if !self.patch.is_empty() {
-            out.extend_from_slice(b",\"patch\":[");
-            out.extend_from_slice(&self.patch);
-            out.push(b']');
+            if !self.reason.is_empty() {
+                out.extend_from_slice(b",\"reason\":");
+                string(&mut out, &self.reason);
+            }
+        } else {
+            if !self.patch.ops.is_empty() {
+                out.extend_from_slice(b",\"patch\":[");
+                out.extend_from_slice(&self.patch.ops);
+                out.push(b']');
+            }
+            if let Some(object) = self.object {
+                out.extend_from_slice(b",\"object\":");
+                object.write(&mut out);
+            }
         }
         if !self.warnings.is_empty() {
             out.extend_from_slice(b",\"warnings\":");
@@ -129,6 +137,106 @@ impl Decision {
         }
         out.push(b'}');
         out
+    }
+}
+
+/// Changes to an object, in their order, in a plan: a JSON patch of RFC 6902, which the API server applies.
+#[derive(Default)]
+pub struct Patch {
+    ops: Vec<u8>,
+}
+
+impl Patch {
+    /// A patch that changes nothing, so far.
+    pub fn new() -> Patch {
+        Patch::default()
+    }
+
+    /// Puts a value at a path.
+    pub fn add(mut self, path: &str, value: impl Into<Json>) -> Patch {
+        self.change("add", path, Some(value.into()));
+        self
+    }
+
+    /// Replaces a value that is there.
+    pub fn replace(mut self, path: &str, value: impl Into<Json>) -> Patch {
+        self.change("replace", path, Some(value.into()));
+        self
+    }
+
+    /// Removes a value that is there.
+    pub fn remove(mut self, path: &str) -> Patch {
+        self.change("remove", path, None);
+        self
+    }
+
+    /// Takes a value from one path to another.
+    pub fn move_to(mut self, from: &str, path: &str) -> Patch {
+        self.moved(from, path);
+        self
+    }
+
+    /// Makes the whole patch fail where another value is there.
+    pub fn test(mut self, path: &str, value: impl Into<Json>) -> Patch {
+        self.change("test", path, Some(value.into()));
+        self
+    }
+
+    fn change(&mut self, op: &str, path: &str, value: Option<Json>) {
+        let out = &mut self.ops;
+        if !out.is_empty() {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"op\":");
+        string(out, op);
+        out.extend_from_slice(b",\"path\":");
+        string(out, path);
+        if let Some(v) = value {
+            out.extend_from_slice(b",\"value\":");
+            v.write(out);
+        }
+        out.push(b'}');
+    }
+
+    fn moved(&mut self, from: &str, path: &str) {
+        self.change("move", path, None);
+        self.ops.pop();
+        self.ops.extend_from_slice(b",\"from\":");
+        string(&mut self.ops, from);
+        self.ops.push(b'}');
+    }
+}
+
+/// Names an object of a plan. Without a namespace it is in the primary's; with a uid, an object of
+/// the same name that is another one is left alone.
+#[derive(Clone, Copy, Default)]
+pub struct Target<'a> {
+    /// Group and version: `apps/v1`.
+    pub api_version: &'a str,
+    /// Kind.
+    pub kind: &'a str,
+    /// Namespace, or "".
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// Identity, or "".
+    pub uid: &'a str,
+    /// Of a patch: `status`, `scale`, or "" for the object.
+    pub subresource: &'a str,
+}
+
+impl Target<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"apiVersion\":");
+        string(out, self.api_version);
+        for (key, value) in [("kind", self.kind), ("namespace", self.namespace), ("name", self.name), ("uid", self.uid), ("subresource", self.subresource)] {
+            if !value.is_empty() {
+                out.push(b',');
+                string(out, key);
+                out.push(b':');
+                string(out, value);
+            }
+        }
     }
 }
 
@@ -180,7 +288,8 @@ impl Judgement {
 #[derive(Default)]
 pub struct Plan {
     apply: Vec<Json>,
-    delete: Vec<Json>,
+    patches: Vec<u8>,
+    deletes: Vec<u8>,
     conditions: Vec<Json>,
     events: Vec<Json>,
     status: Option<Json>,
@@ -193,14 +302,25 @@ impl Plan {
         self.apply.push(object);
     }
 
+    /// Changes an object that is not the plugin's to apply as a whole.
+    pub fn patch(&mut self, target: Target, patch: Patch) {
+        let out = next(&mut self.patches);
+        target.write(out);
+        out.extend_from_slice(b",\"patch\":[");
+        out.extend_from_slice(&patch.ops);
+        out.extend_from_slice(b"]}");
+    }
+
     /// Removes an object.
     pub fn delete(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) {
-        self.delete.push(Json::object([
-            ("apiVersion", api_version.into()),
-            ("kind", kind.into()),
-            ("namespace", namespace.into()),
-            ("name", name.into()),
-        ]));
+        self.delete_target(Target { api_version, kind, namespace, name, ..Target::default() });
+    }
+
+    /// Removes an object, with the uid where one is given.
+    pub fn delete_target(&mut self, target: Target) {
+        let out = next(&mut self.deletes);
+        target.write(out);
+        out.push(b'}');
     }
 
     /// Sets fields of the primary's status.
@@ -229,18 +349,36 @@ impl Plan {
     }
 
     pub(crate) fn encode(self) -> Vec<u8> {
-        let mut entries = vec![
-            (String::from("apply"), Json::Array(self.apply)),
-            (String::from("delete"), Json::Array(self.delete)),
-            (String::from("conditions"), Json::Array(self.conditions)),
-            (String::from("events"), Json::Array(self.events)),
-            (String::from("requeueSeconds"), Json::Int(self.requeue)),
-        ];
-        if let Some(s) = self.status {
-            entries.push((String::from("status"), s));
+        let mut out = Vec::from(&b"{\"apply\":"[..]);
+        Json::Array(self.apply).write(&mut out);
+        for (key, list) in [("patch", &self.patches), ("delete", &self.deletes)] {
+            out.push(b',');
+            string(&mut out, key);
+            out.extend_from_slice(b":[");
+            out.extend_from_slice(list);
+            out.push(b']');
         }
-        let mut out = Vec::new();
-        Json::Object(entries).write(&mut out);
+        for (key, list) in [("conditions", self.conditions), ("events", self.events)] {
+            out.push(b',');
+            string(&mut out, key);
+            out.push(b':');
+            Json::Array(list).write(&mut out);
+        }
+        if let Some(status) = self.status {
+            out.extend_from_slice(b",\"status\":");
+            status.write(&mut out);
+        }
+        out.extend_from_slice(b",\"requeueSeconds\":");
+        int(&mut out, self.requeue);
+        out.push(b'}');
         out
     }
+}
+
+/// A list, ready for its next item.
+fn next(list: &mut Vec<u8>) -> &mut Vec<u8> {
+    if !list.is_empty() {
+        list.push(b',');
+    }
+    list
 }

@@ -40,6 +40,12 @@ impl From<i64> for Json {
     }
 }
 
+impl From<f64> for Json {
+    fn from(f: f64) -> Json {
+        Json::Float(f)
+    }
+}
+
 impl From<bool> for Json {
     fn from(b: bool) -> Json {
         Json::Bool(b)
@@ -116,6 +122,14 @@ impl Json {
     pub fn items(&self) -> &[Json] {
         match self {
             Json::Array(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The keys of an object with their values, none of anything else.
+    pub fn entries(&self) -> &[(String, Json)] {
+        match self {
+            Json::Object(entries) => entries,
             _ => &[],
         }
     }

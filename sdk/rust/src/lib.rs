@@ -37,13 +37,15 @@ mod json;
 mod plugin;
 #[doc(hidden)]
 pub mod runtime;
+mod scheduling;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Decision, Judgement, Plan, Verdict};
+pub use answer::{Decision, Judgement, Patch, Plan, Target, Verdict};
 pub use json::{parse, token, Json};
-pub use plugin::{Column, Hook, Plugin, Table, Watch};
-pub use runtime::{host_call, log};
+pub use plugin::{Column, Hook, Plugin, SideEffects, Table, Watch};
+pub use runtime::{fail, host_call, log};
+pub use scheduling::{Binding, Event, Fit, Nomination, Permission, Preparation, Selection};
 pub use value::{Input, Value};

@@ -2,6 +2,7 @@
 
 use crate::answer::{Decision, Judgement, Plan, Verdict};
 use crate::json::Json;
+use crate::scheduling::{Event, Step};
 use crate::value::Input;
 use alloc::{boxed::Box, string::String, vec::Vec};
 
@@ -10,8 +11,6 @@ pub(crate) const SETTINGS: i32 = 0;
 const MUTATE: i32 = 1;
 const VALIDATE: i32 = 2;
 const AUTHORIZE: i32 = 3;
-const FILTER: i32 = 4;
-const SCORE: i32 = 5;
 const TABLE: i32 = 6;
 const RECONCILE: i32 = 7;
 const NODE_ADMISSION: i32 = 8;
@@ -23,12 +22,23 @@ pub struct Hook<F> {
     pub(crate) run: F,
     pub(crate) rules: Vec<Json>,
     pub(crate) fields: Vec<&'static str>,
+    more: Vec<(String, Json)>,
+}
+
+/// What a call changes besides answering, by calling host functions.
+pub enum SideEffects {
+    /// Nothing; in a dry run the host keeps its functions from changing anything.
+    None,
+    /// The hook looks at the field `dryRun` by itself, too.
+    NoneOnDryRun,
+    /// Dry runs that the hook matches are refused.
+    Some,
 }
 
 impl<F> Hook<F> {
     /// A hook that sees everything.
     pub fn new(run: F) -> Hook<F> {
-        Hook { run, rules: Vec::new(), fields: Vec::new() }
+        Hook { run, rules: Vec::new(), fields: Vec::new(), more: Vec::new() }
     }
 
     /// Narrows an admission hook to operations, API groups and resources; an empty list matches everything.
@@ -53,8 +63,42 @@ impl<F> Hook<F> {
     }
 
     /// The hook with another form of its function.
-    fn with<G>(self, wrap: impl FnOnce(F) -> G) -> Hook<G> {
-        Hook { run: wrap(self.run), rules: self.rules, fields: self.fields }
+    pub(crate) fn with<G>(self, wrap: impl FnOnce(F) -> G) -> Hook<G> {
+        Hook { run: wrap(self.run), rules: self.rules, fields: self.fields, more: self.more }
+    }
+
+    fn set(mut self, key: &str, value: impl Into<Json>) -> Hook<F> {
+        self.more.push((String::from(key), value.into()));
+        self
+    }
+
+    /// Declares that the answer depends on the fields and the settings only, so that the host may
+    /// answer the same question again by itself; authorization does.
+    pub fn pure(self) -> Hook<F> {
+        self.set("pure", true)
+    }
+
+    /// Declares the side effects of an admission hook.
+    pub fn side_effects(self, effects: SideEffects) -> Hook<F> {
+        let name = match effects {
+            SideEffects::None => "None",
+            SideEffects::NoneOnDryRun => "NoneOnDryRun",
+            SideEffects::Some => "Some",
+        };
+        self.set("sideEffects", name)
+    }
+
+    /// Names what may change the mind of a scheduling hook that refused a pod; none = any event.
+    pub fn events(self, events: &[Event]) -> Hook<F> {
+        let names = events.iter().map(|e| Json::from(e.name())).collect::<Vec<Json>>();
+        self.set("events", names)
+    }
+
+    /// Declares aliases for places that depend on the kind of object: with
+    /// `("@replicas", &[("Deployment", "spec.replicas"), ("*", "spec.size")])`, `object.@replicas` is a field.
+    pub fn alternatives(self, aliases: &[(&str, &[(&str, &str)])]) -> Hook<F> {
+        let places = |list: &[(&str, &str)]| Json::Object(list.iter().map(|(kind, path)| (String::from(*kind), Json::from(*path))).collect());
+        self.set("alternatives", Json::Object(aliases.iter().map(|(alias, list)| (String::from(*alias), places(list))).collect()))
     }
 
     /// Declares the fields that the function reads; none = the whole document.
@@ -113,6 +157,7 @@ pub struct Table {
     pub(crate) columns: Vec<Column>,
     pub(crate) pod: Vec<Column>,
     pub(crate) reasons: Vec<String>,
+    events: Vec<Json>,
     pub(crate) judge: Box<JudgeAll>,
 }
 
@@ -125,7 +170,7 @@ impl Table {
         let all = move |pod: &[i64], rows: &[i64], width: usize, out: &mut Vec<u8>| {
             out.extend(rows.chunks_exact(width).map(|row| judge(pod, row).byte()))
         };
-        Table { columns: Vec::new(), pod: Vec::new(), reasons: Vec::new(), judge: Box::new(all) }
+        Table { columns: Vec::new(), pod: Vec::new(), reasons: Vec::new(), events: Vec::new(), judge: Box::new(all) }
     }
     /// Adds a column of each node.
     pub fn column(mut self, c: Column) -> Table {
@@ -140,6 +185,11 @@ impl Table {
     /// Adds a reason that judgements refer to by index.
     pub fn reason(mut self, text: &str) -> Table {
         self.reasons.push(String::from(text));
+        self
+    }
+    /// Names what may change its mind about a pod that it refused; none = any event.
+    pub fn events(mut self, events: &[Event]) -> Table {
+        self.events = events.iter().map(|e| Json::from(e.name())).collect();
         self
     }
 }
@@ -172,9 +222,6 @@ impl Watch {
 
 type Admission = Box<dyn Fn(&Input, &mut Decision)>;
 type Authorizer = Box<dyn Fn(&Input) -> Verdict>;
-/// "" where the pod fits, else the reason.
-type Filter = Box<dyn Fn(&Input) -> String>;
-type Score = Box<dyn Fn(&Input) -> i64>;
 type Reconciler = Box<dyn Fn(&Input, &mut Plan) -> Result<(), String>>;
 /// The reason (a word in CamelCase, "" admits) and the message.
 type NodeAdmission = Box<dyn Fn(&Input) -> (String, String)>;
@@ -188,8 +235,7 @@ pub struct Plugin {
     mutate: Option<Hook<Admission>>,
     validate: Option<Hook<Admission>>,
     authorize: Option<Hook<Authorizer>>,
-    filter: Option<Hook<Filter>>,
-    score: Option<Hook<Score>>,
+    pub(crate) steps: Vec<Step>,
     pub(crate) table: Option<Table>,
     reconcile: Option<(Watch, Vec<Watch>, Hook<Reconciler>)>,
     node_admission: Option<Hook<NodeAdmission>>,
@@ -208,8 +254,7 @@ impl Plugin {
             mutate: None,
             validate: None,
             authorize: None,
-            filter: None,
-            score: None,
+            steps: Vec::new(),
             table: None,
             reconcile: None,
             node_admission: None,
@@ -242,16 +287,6 @@ impl Plugin {
     /// The hook at authorization. The input has the names of a SubjectAccessReview's spec.
     pub fn authorize(mut self, h: Hook<impl Fn(&Input) -> Verdict + 'static>) -> Plugin {
         self.authorize = Some(h.with(|f| Box::new(f) as Authorizer));
-        self
-    }
-    /// The hook at scheduling.filter: "" where the pod fits, else the reason.
-    pub fn filter(mut self, h: Hook<impl Fn(&Input) -> String + 'static>) -> Plugin {
-        self.filter = Some(h.with(|f| Box::new(f) as Filter));
-        self
-    }
-    /// The hook at scheduling.score: 0 to 100.
-    pub fn score(mut self, h: Hook<impl Fn(&Input) -> i64 + 'static>) -> Plugin {
-        self.score = Some(h.with(|f| Box::new(f) as Score));
         self
     }
     /// The hook at scheduling.table.
@@ -292,18 +327,18 @@ impl Plugin {
         if let Some(h) = &self.authorize {
             hooks.push(hook(AUTHORIZE, "authorization", h, Vec::new()));
         }
-        if let Some(h) = &self.filter {
-            hooks.push(hook(FILTER, "scheduling.filter", h, Vec::new()));
-        }
-        if let Some(h) = &self.score {
-            hooks.push(hook(SCORE, "scheduling.score", h, Vec::new()));
+        for s in &self.steps {
+            hooks.push(hook(s.op, s.point, &s.hook, Vec::new()));
         }
         if let Some(t) = &self.table {
-            let more = alloc::vec![
+            let mut more = alloc::vec![
                 ("columns", Json::Array(t.columns.iter().map(Column::json).collect())),
                 ("pod", Json::Array(t.pod.iter().map(Column::json).collect())),
                 ("reasons", Json::Array(t.reasons.iter().map(|r| r.as_str().into()).collect())),
             ];
+            if !t.events.is_empty() {
+                more.push(("events", Json::Array(t.events.clone())));
+            }
             hooks.push(hook(TABLE, "scheduling.table", &Hook::new(()), more));
         }
         if let Some((primary, owned, h)) = &self.reconcile {
@@ -359,18 +394,6 @@ impl Plugin {
                     return Ok((h.run)(&Input::new(data, &h.fields)).encode());
                 }
             }
-            FILTER => {
-                if let Some(h) = &self.filter {
-                    return Ok(refusal((h.run)(&Input::new(data, &h.fields))));
-                }
-            }
-            SCORE => {
-                if let Some(h) = &self.score {
-                    let mut out = Vec::new();
-                    crate::json::int(&mut out, (h.run)(&Input::new(data, &h.fields)));
-                    return Ok(out);
-                }
-            }
             RECONCILE => {
                 if let Some((_, _, h)) = &self.reconcile {
                     let mut p = Plan::default();
@@ -389,22 +412,17 @@ impl Plugin {
                     return Ok(out);
                 }
             }
-            _ => {}
+            _ => {
+                if let Some(s) = self.steps.iter().find(|s| s.op == op) {
+                    return Ok((s.hook.run)(&Input::new(data, &s.hook.fields)));
+                }
+            }
         }
         Err(String::from("the plugin has no such operation"))
     }
 }
 
 pub(crate) const TABLE_OP: i32 = TABLE;
-
-fn refusal(reason: String) -> Vec<u8> {
-    if reason.is_empty() {
-        return Vec::new();
-    }
-    let mut out = Vec::new();
-    Json::object([("fits", false.into()), ("reasons", Json::Array(alloc::vec![reason.into()]))]).write(&mut out);
-    out
-}
 
 fn hook<F>(op: i32, point: &str, h: &Hook<F>, more: Vec<(&str, Json)>) -> Json {
     let mut entries = alloc::vec![
@@ -414,6 +432,7 @@ fn hook<F>(op: i32, point: &str, h: &Hook<F>, more: Vec<(&str, Json)>) -> Json {
         (String::from("match"), Json::Array(h.rules.clone())),
         (String::from("fields"), strings(&h.fields)),
     ];
+    entries.extend(h.more.iter().cloned());
     entries.extend(more.into_iter().map(|(k, v)| (String::from(k), v)));
     Json::Object(entries)
 }

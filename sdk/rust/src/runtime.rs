@@ -3,6 +3,20 @@
 use crate::plugin::{Plugin, TABLE_OP};
 use alloc::{string::String, vec::Vec};
 
+/// Why the call that runs fails, once it is known.
+struct Failure(core::cell::UnsafeCell<Option<String>>);
+
+// A module has one thread, and the host makes one call at a time.
+unsafe impl Sync for Failure {}
+
+static FAILURE: Failure = Failure(core::cell::UnsafeCell::new(None));
+
+/// Makes the call that runs fail, whatever its hook answers: the failure policy of the plugin's entry
+/// decides then. It is for what a hook cannot go on without, an object that the host does not give for example.
+pub fn fail(message: &str) {
+    unsafe { *FAILURE.0.get() = Some(String::from(message)) }
+}
+
 /// The state of a module. There is one, and one call at a time: a module has no threads.
 pub struct Runtime {
     plugin: Option<Plugin>,
@@ -58,7 +72,8 @@ impl Runtime {
             self.plugin = Some(make());
         }
         self.input = input;
-        self.give(result)
+        let failed = unsafe { (*FAILURE.0.get()).take() };
+        self.give(failed.map_or(result, Err))
     }
 
     fn judge(&mut self, make: fn() -> Plugin, data: &[u8]) -> Result<Vec<u8>, String> {

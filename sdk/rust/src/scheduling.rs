@@ -1,0 +1,424 @@
+//! The steps of a pod's cycle, and what their hooks answer.
+
+use crate::json::{int, Json};
+use crate::plugin::{Hook, Plugin};
+use crate::value::Input;
+use alloc::{boxed::Box, string::String, vec::Vec};
+
+const FILTER: i32 = 4;
+const SCORE: i32 = 5;
+const PRE_ENQUEUE: i32 = 11;
+const QUEUE_SORT: i32 = 12;
+const PRE_FILTER: i32 = 13;
+const POST_FILTER: i32 = 14;
+const PRE_SCORE: i32 = 15;
+const NORMALIZE: i32 = 16;
+const RESERVE: i32 = 17;
+const UNRESERVE: i32 = 18;
+const PERMIT: i32 = 19;
+const PRE_BIND: i32 = 20;
+const BIND: i32 = 21;
+const POST_BIND: i32 = 22;
+
+/// What may change the mind of a hook that refused a pod.
+#[derive(Clone, Copy)]
+pub enum Event {
+    /// A node came.
+    NodeAdded,
+    /// A node has more to give.
+    NodeAllocatableGrew,
+    /// A node's labels changed.
+    NodeLabelsChanged,
+    /// A node's taints changed.
+    NodeTaintsChanged,
+    /// A pod has gone.
+    PodRemoved,
+    /// A pod was bound.
+    PodBound,
+    /// Volumes, claims or classes changed.
+    VolumesChanged,
+    /// The pod itself changed.
+    PodChanged,
+}
+
+impl Event {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Event::NodeAdded => "nodeAdded",
+            Event::NodeAllocatableGrew => "nodeAllocatableGrew",
+            Event::NodeLabelsChanged => "nodeLabelsChanged",
+            Event::NodeTaintsChanged => "nodeTaintsChanged",
+            Event::PodRemoved => "podRemoved",
+            Event::PodBound => "podBound",
+            Event::VolumesChanged => "volumesChanged",
+            Event::PodChanged => "podChanged",
+        }
+    }
+}
+
+/// Whether a pod may run on a node. A filter may answer a string, too: why not, "" where it may.
+pub enum Fit {
+    /// It may.
+    Fits,
+    /// Not now.
+    Unfit(String),
+    /// Not there, whatever pods leave the node: nobody is evicted for it.
+    Never(String),
+}
+
+impl From<String> for Fit {
+    fn from(reason: String) -> Fit {
+        if reason.is_empty() {
+            Fit::Fits
+        } else {
+            Fit::Unfit(reason)
+        }
+    }
+}
+
+/// What a hook works out for the later ones of the same cycle.
+#[derive(Default)]
+pub struct Preparation {
+    skip: bool,
+    state: Option<Json>,
+}
+
+impl Preparation {
+    /// Leaves the plugin's filter (after pre_filter) or score (after pre_score) out of this cycle.
+    pub fn skip(&mut self) {
+        self.skip = true;
+    }
+
+    /// Hands a value to the plugin's later hooks of this cycle, which read it as `state`.
+    /// What an instance keeps in its own memory another does not see.
+    pub fn keep(&mut self, state: impl Into<Json>) {
+        self.state = Some(state.into());
+    }
+
+    fn entries(self) -> Vec<(String, Json)> {
+        let mut out = Vec::new();
+        if self.skip {
+            out.push((String::from("skip"), true.into()));
+        }
+        if let Some(state) = self.state {
+            out.push((String::from("state"), state));
+        }
+        out
+    }
+}
+
+/// What pre_filter answers: nothing, so far, leaves all nodes in.
+#[derive(Default)]
+pub struct Selection {
+    /// For the later hooks of the cycle.
+    pub preparation: Preparation,
+    nodes: Option<Vec<Json>>,
+    reasons: Vec<Json>,
+    never: bool,
+}
+
+impl Selection {
+    /// Narrows the search to nodes by their names.
+    pub fn only<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
+        self.nodes.get_or_insert_with(Vec::new).extend(nodes.into_iter().map(Json::from));
+    }
+
+    /// Keeps the pod off every node, for now.
+    pub fn refuse(&mut self, reason: &str) {
+        self.reasons.push(reason.into());
+    }
+
+    /// Keeps the pod off every node, whatever pods leave them.
+    pub fn never(&mut self, reason: &str) {
+        self.never = true;
+        self.refuse(reason);
+    }
+
+    /// Leaves the plugin's filter out of this cycle.
+    pub fn skip(&mut self) {
+        self.preparation.skip();
+    }
+
+    /// Hands a value to the plugin's later hooks of this cycle, which read it as `state`.
+    pub fn keep(&mut self, state: impl Into<Json>) {
+        self.preparation.keep(state);
+    }
+
+    fn encode(self) -> Vec<u8> {
+        if !self.reasons.is_empty() {
+            return refused("fits", self.never, self.reasons);
+        }
+        let mut entries = self.preparation.entries();
+        if let Some(nodes) = self.nodes {
+            entries.push((String::from("nodes"), Json::Array(nodes)));
+        }
+        unless_empty(entries)
+    }
+}
+
+/// What post_filter proposes: nothing, so far.
+#[derive(Default)]
+pub struct Nomination {
+    node: String,
+    evict: Vec<Json>,
+    reasons: Vec<Json>,
+}
+
+impl Nomination {
+    /// Names the node on which the pod will fit.
+    pub fn nominate(&mut self, node: &str) {
+        self.node = String::from(node);
+    }
+
+    /// Removes a pod of that node, of lower priority, to make room; `uid` may be empty.
+    pub fn evict(&mut self, namespace: &str, name: &str, uid: &str) {
+        self.evict.push(Json::object([("namespace", namespace.into()), ("name", name.into()), ("uid", uid.into())]));
+    }
+
+    /// Says why nothing is proposed.
+    pub fn explain(&mut self, reason: &str) {
+        self.reasons.push(reason.into());
+    }
+
+    fn encode(self) -> Vec<u8> {
+        let mut entries = Vec::new();
+        if !self.node.is_empty() {
+            entries.push((String::from("nominated"), self.node.into()));
+            entries.push((String::from("evict"), Json::Array(self.evict)));
+        }
+        if !self.reasons.is_empty() {
+            entries.push((String::from("reasons"), Json::Array(self.reasons)));
+        }
+        unless_empty(entries)
+    }
+}
+
+/// What permit answers.
+pub enum Permission {
+    /// The pod is bound.
+    Proceed,
+    /// The pod and its place are held; the hook is asked again within so many seconds, for 15 minutes at most.
+    Wait(f64, String),
+    /// The place is given up; the pod is tried again later.
+    Reject(String),
+}
+
+impl Permission {
+    fn encode(self) -> Vec<u8> {
+        let mut entries = Vec::new();
+        let (decision, reason) = match self {
+            Permission::Proceed => return Vec::new(),
+            Permission::Wait(seconds, reason) => {
+                entries.push((String::from("waitSeconds"), Json::Float(seconds)));
+                ("wait", reason)
+            }
+            Permission::Reject(reason) => ("deny", reason),
+        };
+        entries.push((String::from("decision"), decision.into()));
+        entries.push((String::from("reasons"), Json::Array(alloc::vec![reason.into()])));
+        unless_empty(entries)
+    }
+}
+
+/// What bind answers: nothing, so far, leaves the binding to others.
+#[derive(Default)]
+pub struct Binding {
+    bound: bool,
+    annotations: Vec<(String, Json)>,
+    reasons: Vec<Json>,
+}
+
+impl Binding {
+    /// Has the pod bound to the node.
+    pub fn bind(&mut self) {
+        self.bound = true;
+    }
+
+    /// Has the pod bound, with an annotation.
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        self.bound = true;
+        self.annotations.push((String::from(key), value.into()));
+    }
+
+    /// Gives the place up.
+    pub fn refuse(&mut self, reason: &str) {
+        self.reasons.push(reason.into());
+    }
+
+    fn encode(self) -> Vec<u8> {
+        if !self.reasons.is_empty() {
+            return refused("allowed", false, self.reasons);
+        }
+        if !self.bound {
+            return Vec::new();
+        }
+        written(Json::object([("annotations", Json::Object(self.annotations))]))
+    }
+}
+
+fn written(v: Json) -> Vec<u8> {
+    let mut out = Vec::new();
+    v.write(&mut out);
+    out
+}
+
+fn unless_empty(entries: Vec<(String, Json)>) -> Vec<u8> {
+    if entries.is_empty() {
+        return Vec::new();
+    }
+    written(Json::Object(entries))
+}
+
+fn refused(key: &str, never: bool, reasons: Vec<Json>) -> Vec<u8> {
+    let mut entries = alloc::vec![(String::from(key), Json::Bool(false)), (String::from("reasons"), Json::Array(reasons))];
+    if never {
+        entries.push((String::from("unresolvable"), Json::Bool(true)));
+    }
+    written(Json::Object(entries))
+}
+
+fn gated(result: Result<(), String>) -> Vec<u8> {
+    match result {
+        Ok(()) => Vec::new(),
+        Err(reason) => refused("allowed", false, alloc::vec![reason.into()]),
+    }
+}
+
+/// A hook of the cycle, whatever it answers.
+pub(crate) type Answer = Box<dyn Fn(&Input) -> Vec<u8>>;
+
+/// A step of the cycle at which a plugin takes part.
+pub(crate) struct Step {
+    pub(crate) op: i32,
+    pub(crate) point: &'static str,
+    pub(crate) hook: Hook<Answer>,
+}
+
+impl Plugin {
+    fn step<F>(mut self, op: i32, point: &'static str, hook: Hook<F>, wrap: impl FnOnce(F) -> Answer) -> Plugin {
+        self.steps.push(Step { op, point, hook: hook.with(wrap) });
+        self
+    }
+
+    /// The hook at scheduling.preEnqueue, before a pod is tried: Err says what it waits for.
+    pub fn pre_enqueue(self, h: Hook<impl Fn(&Input) -> Result<(), String> + 'static>) -> Plugin {
+        self.step(PRE_ENQUEUE, "scheduling.preEnqueue", h, |f| Box::new(move |i| gated(f(i))))
+    }
+
+    /// The hook at scheduling.queueSort: the highest goes first.
+    pub fn queue_sort(self, h: Hook<impl Fn(&Input) -> i64 + 'static>) -> Plugin {
+        self.step(QUEUE_SORT, "scheduling.queueSort", h, |f| Box::new(move |i| number(f(i))))
+    }
+
+    /// The hook at scheduling.preFilter, once a cycle before all nodes.
+    pub fn pre_filter(self, h: Hook<impl Fn(&Input, &mut Selection) + 'static>) -> Plugin {
+        self.step(PRE_FILTER, "scheduling.preFilter", h, |f| {
+            Box::new(move |i| {
+                let mut out = Selection::default();
+                f(i, &mut out);
+                out.encode()
+            })
+        })
+    }
+
+    /// The hook at scheduling.filter: a [`Fit`], or a string, which is "" where the pod fits.
+    pub fn filter<R: Into<Fit>>(self, h: Hook<impl Fn(&Input) -> R + 'static>) -> Plugin {
+        self.step(FILTER, "scheduling.filter", h, |f| {
+            Box::new(move |i| match f(i).into() {
+                Fit::Fits => Vec::new(),
+                Fit::Unfit(reason) => refused("fits", false, alloc::vec![reason.into()]),
+                Fit::Never(reason) => refused("fits", true, alloc::vec![reason.into()]),
+            })
+        })
+    }
+
+    /// The hook at scheduling.postFilter: no node was left.
+    pub fn post_filter(self, h: Hook<impl Fn(&Input, &mut Nomination) + 'static>) -> Plugin {
+        self.step(POST_FILTER, "scheduling.postFilter", h, |f| {
+            Box::new(move |i| {
+                let mut out = Nomination::default();
+                f(i, &mut out);
+                out.encode()
+            })
+        })
+    }
+
+    /// The hook at scheduling.preScore, once a cycle with the nodes that are left.
+    pub fn pre_score(self, h: Hook<impl Fn(&Input, &mut Preparation) + 'static>) -> Plugin {
+        self.step(PRE_SCORE, "scheduling.preScore", h, |f| {
+            Box::new(move |i| {
+                let mut out = Preparation::default();
+                f(i, &mut out);
+                unless_empty(out.entries())
+            })
+        })
+    }
+
+    /// The hook at scheduling.score: 0 to 100.
+    pub fn score(self, h: Hook<impl Fn(&Input) -> i64 + 'static>) -> Plugin {
+        self.step(SCORE, "scheduling.score", h, |f| Box::new(move |i| number(f(i))))
+    }
+
+    /// The hook at scheduling.normalize: it changes the plugin's scores of all nodes, in the order
+    /// of the field `nodes`, to what they are to be among each other, 0 to 100.
+    pub fn normalize(self, h: Hook<impl Fn(&Input, &mut [i64]) + 'static>) -> Plugin {
+        let mut h = h;
+        if !h.fields.is_empty() && !h.fields.contains(&"scores") {
+            h.fields.push("scores");
+        }
+        self.step(NORMALIZE, "scheduling.normalize", h, |f| {
+            Box::new(move |i| {
+                let mut scores: Vec<i64> = i.get("scores").items().map(|s| s.int()).collect();
+                f(i, &mut scores);
+                written(Json::Array(scores.into_iter().map(|s| Json::Int(s.max(0).min(100))).collect()))
+            })
+        })
+    }
+
+    /// The hook at scheduling.reserve: a node was chosen (`nodeName`). Err gives it up.
+    pub fn reserve(self, h: Hook<impl Fn(&Input) -> Result<(), String> + 'static>) -> Plugin {
+        self.step(RESERVE, "scheduling.reserve", h, |f| Box::new(move |i| gated(f(i))))
+    }
+
+    /// The hook at scheduling.unreserve: the choice came to nothing.
+    pub fn unreserve(self, h: Hook<impl Fn(&Input) + 'static>) -> Plugin {
+        self.step(UNRESERVE, "scheduling.unreserve", h, |f| Box::new(move |i| told(&f, i)))
+    }
+
+    /// The hook at scheduling.permit, before binding.
+    pub fn permit(self, h: Hook<impl Fn(&Input) -> Permission + 'static>) -> Plugin {
+        self.step(PERMIT, "scheduling.permit", h, |f| Box::new(move |i| f(i).encode()))
+    }
+
+    /// The hook at scheduling.preBind, just before binding. Err gives the place up.
+    pub fn pre_bind(self, h: Hook<impl Fn(&Input) -> Result<(), String> + 'static>) -> Plugin {
+        self.step(PRE_BIND, "scheduling.preBind", h, |f| Box::new(move |i| gated(f(i))))
+    }
+
+    /// The hook at scheduling.bind.
+    pub fn bind(self, h: Hook<impl Fn(&Input, &mut Binding) + 'static>) -> Plugin {
+        self.step(BIND, "scheduling.bind", h, |f| {
+            Box::new(move |i| {
+                let mut out = Binding::default();
+                f(i, &mut out);
+                out.encode()
+            })
+        })
+    }
+
+    /// The hook at scheduling.postBind: the pod is bound.
+    pub fn post_bind(self, h: Hook<impl Fn(&Input) + 'static>) -> Plugin {
+        self.step(POST_BIND, "scheduling.postBind", h, |f| Box::new(move |i| told(&f, i)))
+    }
+}
+
+fn told(f: &impl Fn(&Input), input: &Input) -> Vec<u8> {
+    f(input);
+    Vec::new()
+}
+
+fn number(n: i64) -> Vec<u8> {
+    let mut out = Vec::new();
+    int(&mut out, n);
+    out
+}

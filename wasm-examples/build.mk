@@ -51,8 +51,8 @@ endef
 $(foreach e,$(WASM_TOOL),$(eval $(call tool_example,$(e))))
 
 define rust_example
-$(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/lib.rs $(WASM_DIR)/rust/libwasmplane.rlib
-	$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) --extern wasmplane=$(WASM_DIR)/rust/libwasmplane.rlib -o $$@.new $$<
+$(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.rs) $(WASM_DIR)/rust/libwasmplane.rlib
+	$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) --extern wasmplane=$(WASM_DIR)/rust/libwasmplane.rlib -o $$@.new wasm-examples/$(1)/lib.rs
 	@mv $$@.new $$@
 endef
 $(foreach e,$(WASM_RUST),$(eval $(call rust_example,$(e))))

@@ -644,8 +644,9 @@ export class Plan {
 
   /** @internal */
   give(): u64 {
-    let out = '{"apply":[' + this.applied.join(",") + '],"patch":[' + this.patched.join(",") + '],"delete":[' + this.deleted.join(",") + '],"conditions":[' + this.conditions.join(",") +
+    let out = '{"apply":[' + this.applied.join(",") + '],"delete":[' + this.deleted.join(",") + '],"conditions":[' + this.conditions.join(",") +
       '],"events":[' + this.events.join(",") + '],"requeueSeconds":' + this.seconds.toString();
+    if (this.patched.length) out += ',"patch":[' + this.patched.join(",") + "]";
     if (this.state.length) out += ',"status":' + this.state;
     return give(out + "}");
   }

@@ -1342,7 +1342,7 @@ static int64_t wp__encode_plan(const wp_answer *a) {
     wp_text t = {0};
     wp__char(&t, '{');
     wp__list(&t, "apply", &a->apply);
-    wp__list(&t, "patch", &a->patches);
+    if (a->patches.length) wp__list(&t, "patch", &a->patches);
     wp__list(&t, "delete", &a->remove);
     wp__list(&t, "conditions", &a->conditions);
     wp__list(&t, "events", &a->events);

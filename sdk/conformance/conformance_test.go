@@ -410,13 +410,13 @@ func (g *guest) answers(t *testing.T) {
 		{abi.NodeAdmission, `{"pod":{"spec":{}}}`, ``, ""},
 		{
 			abi.Reconcile, `{"namespace":"ns","name":"web","primary":{"spec":{"a":[1,"x"]}},"owned":[]}`,
-			`{"apply":[{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"a":[1,"x"]}}],"patch":[],"delete":[],
+			`{"apply":[{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"a":[1,"x"]}}],"delete":[],
 			"conditions":[{"type":"Ready","status":"True","reason":"Made","message":"made it"}],
 			"events":[{"type":"Normal","reason":"Made","message":"made web"}],"status":{"seen":true},"requeueSeconds":30}`, "",
 		},
 		{
 			abi.Reconcile, `{"namespace":"ns","name":"web","primary":null}`,
-			`{"apply":[],"patch":[],"delete":[{"apiVersion":"v1","kind":"Service","namespace":"ns","name":"web"}],"conditions":[],"events":[],"requeueSeconds":0}`, "",
+			`{"apply":[],"delete":[{"apiVersion":"v1","kind":"Service","namespace":"ns","name":"web"}],"conditions":[],"events":[],"requeueSeconds":0}`, "",
 		},
 		{
 			abi.Reconcile, `{"namespace":"ns","name":"db","primary":{}}`,

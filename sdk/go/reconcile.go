@@ -102,7 +102,10 @@ func (r *Reconciler) run(input []byte) ([]byte, error) {
 	if err := r.Plan(newInput(r.Fields, input), &p); err != nil {
 		return nil, err
 	}
-	out := Object{"apply": p.apply, "patch": p.patches, "delete": p.remove, "conditions": p.conditions, "events": p.events, "requeueSeconds": p.requeue}
+	out := Object{"apply": p.apply, "delete": p.remove, "conditions": p.conditions, "events": p.events, "requeueSeconds": p.requeue}
+	if len(p.patches) > 0 {
+		out["patch"] = p.patches
+	}
 	if p.status != nil {
 		out["status"] = p.status
 	}

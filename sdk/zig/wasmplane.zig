@@ -984,7 +984,7 @@ pub const Plan = struct {
         put(&t, "{\"requeueSeconds\":");
         write(&t, p.seconds);
         within(&t, "apply", "[", p.applied.items, "]");
-        within(&t, "patch", "[", p.patched.items, "]");
+        if (p.patched.items.len > 0) within(&t, "patch", "[", p.patched.items, "]");
         within(&t, "delete", "[", p.deleted.items, "]");
         within(&t, "conditions", "[", p.conditions.items, "]");
         within(&t, "events", "[", p.events.items, "]");

@@ -352,6 +352,9 @@ impl Plan {
         let mut out = Vec::from(&b"{\"apply\":"[..]);
         Json::Array(self.apply).write(&mut out);
         for (key, list) in [("patch", &self.patches), ("delete", &self.deletes)] {
+            if key == "patch" && list.is_empty() {
+                continue;
+            }
             out.push(b',');
             string(&mut out, key);
             out.extend_from_slice(b":[");

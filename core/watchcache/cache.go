@@ -56,7 +56,7 @@ func New(cfg Config) (*Cache, error) {
 	defaultTo(&cfg.HistoryAge, 5*time.Minute)
 	defaultTo(&cfg.Snapshots, 16)
 	defaultTo(&cfg.EncodedBytes, 64<<20)
-	defaultTo(&cfg.DecodedBytes, 16<<20)
+	defaultTo(&cfg.DecodedBytes, 8<<20)
 	defaultTo(&cfg.BookmarkInterval, time.Minute)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

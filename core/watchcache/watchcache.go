@@ -69,7 +69,7 @@ type Config struct {
 	// thirds of it the bound grows with that, so that a list finds itself in the cache.
 	EncodedBytes int64
 	// DecodedBytes bounds the memory of items that are decoded, which those are
-	// that were written or worked with last; 0 = 16 MiB.
+	// that were written or worked with last; 0 = 8 MiB.
 	DecodedBytes int64
 	// BookmarkInterval is the time between two bookmarks of a watch; 0 = 1 minute.
 	BookmarkInterval time.Duration

@@ -15,17 +15,17 @@ import (
 // settleAfter is when a start is well over, its last lists and first writes too.
 const settleAfter = 10 * time.Second
 
-// settle hands back the memory that only the start needed: the pages of the
-// program that initialization has run through, which are two thirds of it and
-// would stay mapped for good, as soon as the server serves and once more with the
-// garbage of the heap when the start is well over.
+// settle hands back the memory that only the start needed: garbage of the heap,
+// and the pages of the program that initialization has run through, which are two
+// thirds of it and would stay mapped for good. It does so as soon as the server
+// serves, and once more when the start of everything else is well over.
 func (s *server) settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-s.boot.Ready():
 	}
-	s.unmapProgram()
+	s.handBack()
 	timer := time.NewTimer(settleAfter)
 	defer timer.Stop()
 	select {
@@ -33,13 +33,13 @@ func (s *server) settle(ctx context.Context) error {
 		return nil
 	case <-timer.C:
 	}
-	debug.FreeOSMemory()
-	s.unmapProgram()
+	s.handBack()
 	<-ctx.Done() // the parts beside it run until then
 	return nil
 }
 
-func (s *server) unmapProgram() {
+func (s *server) handBack() {
+	debug.FreeOSMemory()
 	if err := unmapProgram(); err != nil {
 		s.o.Logger.Debug("the program's own pages stay mapped", "error", err)
 	}

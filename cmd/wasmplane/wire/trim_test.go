@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -21,6 +22,10 @@ func TestTrimKeepsWhatTheServerReadsOfPods(t *testing.T) {
 	meta.Annotations["example.com/note"], meta.Annotations["note"], meta.Annotations[corev1.LastAppliedConfigAnnotation] = "y", "z", "{}"
 	meta.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	status.Conditions, status.PodIP = []corev1.PodCondition{{Type: corev1.PodReady}}, "10.0.0.1"
+	spec = *spec.DeepCopy()
+	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	spec.Tolerations = []corev1.Toleration{{Key: "k"}}
 	got, err := trim(&corev1.Pod{ObjectMeta: meta, Spec: spec, Status: status})
 	if err != nil {
 		t.Fatal(err)

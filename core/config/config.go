@@ -103,6 +103,8 @@ type APIServer struct {
 	// apiserver.config.k8s.io (v1 or v1beta1): OpenID Connect issuers with their
 	// claim mappings and rules, and who may be anonymous. It is read again when it changes.
 	AuthenticationConfigFile string `yaml:"authenticationConfigFile"`
+	// TokenWebhook asks a service about bearer tokens that nobody else knows.
+	TokenWebhook TokenWebhook `yaml:"tokenWebhook"`
 	// AuthorizationConfigFile is an AuthorizationConfiguration of
 	// apiserver.config.k8s.io: the authorizers (Node, RBAC, Webhook, Wasm) in the
 	// order in which they are asked. It is read again when it changes. Empty: Node,
@@ -191,6 +193,20 @@ type Audit struct {
 	WebhookBatchWait    Duration `yaml:"webhookBatchWait"`
 	// WebhookMaxEventBytes: larger events lose their bodies; 0: 102400.
 	WebhookMaxEventBytes int64 `yaml:"webhookMaxEventBytes"`
+}
+
+// TokenWebhook says who else knows bearer tokens.
+type TokenWebhook struct {
+	// ConfigFile is a kubeconfig: its cluster is the service that gets TokenReviews,
+	// its user as whom the service is asked. It is read again when it changes. Empty:
+	// nobody is asked.
+	ConfigFile string `yaml:"configFile"`
+	// Version of authentication.k8s.io that the service speaks: v1 (also empty) or v1beta1.
+	Version string `yaml:"version"`
+	// CacheTTL is how long an answer is remembered, yes or no; 0: 2m, negative: not at all.
+	CacheTTL Duration `yaml:"cacheTTL"`
+	// Timeout of one question; 0: 30s.
+	Timeout Duration `yaml:"timeout"`
 }
 
 // RequestHeader says which authenticating proxies are believed.
@@ -415,6 +431,11 @@ func (c *Configuration) Complete() error {
 	}
 	if a := c.APIServer; a.MaxRequestsInFlight < 1 || a.MaxMutatingRequestsInFlight < 1 {
 		return field("apiserver.maxRequestsInFlight", "expected at least 1 here and in maxMutatingRequestsInFlight, found %d and %d", a.MaxRequestsInFlight, a.MaxMutatingRequestsInFlight)
+	}
+	if w := c.APIServer.TokenWebhook; !slices.Contains([]string{"", "v1", "v1beta1"}, w.Version) {
+		return field("apiserver.tokenWebhook.version", "expected v1 or v1beta1, found %q", w.Version)
+	} else if w.ConfigFile == "" && w != (TokenWebhook{}) {
+		return field("apiserver.tokenWebhook.configFile", "name the kubeconfig of the service; without it nobody is asked")
 	}
 	if h := c.APIServer.RequestHeader; h.ClientCAFile != "" && len(h.AllowedNames) == 0 {
 		return field("apiserver.requestHeader.allowedNames", "name the proxies' common names: without, every certificate of %s could claim to be anyone", h.ClientCAFile)

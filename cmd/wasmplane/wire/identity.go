@@ -133,6 +133,15 @@ func (s *server) identityFiles(cfg *authn.Config, issuers []string) (err error) 
 		}
 		cfg.Structured = s.structured
 	}
+	if w := c.TokenWebhook; w.ConfigFile != "" {
+		file := s.relative(w.ConfigFile)
+		s.following("the kubeconfig of the token webhook", func(ctx context.Context) error { return cfg.Webhook.Reload(ctx) }, file)
+		if cfg.Webhook, err = authn.NewWebhook(authn.WebhookConfig{
+			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences,
+		}); err != nil {
+			return fmt.Errorf("apiserver.tokenWebhook.configFile: %w", err)
+		}
+	}
 	if c.BasicAuthFile != "" {
 		file := s.relative(c.BasicAuthFile)
 		s.following("the file of passwords", func(ctx context.Context) error { return cfg.Basic.Reload(ctx) }, file)

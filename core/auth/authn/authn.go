@@ -2,7 +2,7 @@
 //
 // It asks, in this order: a front proxy's headers, the client certificate, the
 // bearer token (static token file, service account tokens, bootstrap tokens,
-// OpenID Connect), the name and password where that is configured, and, for
+// OpenID Connect, a webhook), the name and password where that is configured, and, for
 // health endpoints or what a configuration file names, it lets everyone in as
 // system:anonymous. The first
 // that knows the caller decides. A credential that is present but wrong refuses
@@ -46,8 +46,10 @@ type Config struct {
 	// Tokens are asked after the others, in order; each must be aware of audiences.
 	Tokens []authenticator.Token
 	// Structured are OpenID Connect providers and the rule for the anonymous, from
-	// a file; asked last.
+	// a file.
 	Structured *Structured
+	// Webhook asks a service about tokens that nobody else knows; nil: nobody is asked.
+	Webhook *Webhook
 	// Basic accepts names with passwords; nil: nobody does.
 	Basic *Basic
 	// Audiences are the names by which tokens mean this apiserver; at least one.
@@ -169,6 +171,9 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 	if cfg.Structured != nil {
 		all = append(all, cfg.Structured)
 	}
+	if cfg.Webhook != nil {
+		all = append(all, cfg.Webhook)
+	}
 	tokens := tokenunion.New(all...)
 	if cfg.TokenCacheTTL <= 0 {
 		return tokens, nil
@@ -176,6 +181,9 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 	cached, err := newTokenCache(tokens, cfg.TokenCacheSize, cfg.TokenCacheTTL, cfg.Now)
 	if cfg.Structured != nil && err == nil {
 		cfg.Structured.changed = cached.forget
+	}
+	if cfg.Webhook != nil && err == nil {
+		cfg.Webhook.changed = cached.forget
 	}
 	return cached, err
 }

@@ -61,9 +61,13 @@ type Cluster struct {
 	Name string `yaml:"name"`
 	// Domain is the DNS suffix of Services.
 	Domain string `yaml:"domain"`
-	// PodCIDR is the IPv4 network of all pods; nodes get /24 parts of it. Empty: a
+	// PodCIDR is the IPv4 network of all pods; nodes get parts of it. Empty: a
 	// /16 of 10.0.0.0/8 that follows from Name.
 	PodCIDR string `yaml:"podCIDR"`
+	// NodeCIDRMaskSize is the prefix length of a node's part of PodCIDR; it decides
+	// how many nodes there can be (256 of a /16 with 24) and how many pods each has
+	// room for. Nodes keep the parts that they have. 0: 24.
+	NodeCIDRMaskSize int `yaml:"nodeCIDRMaskSize"`
 	// ServiceCIDR is the IPv4 network of Services. Empty: as PodCIDR.
 	ServiceCIDR string `yaml:"serviceCIDR"`
 }
@@ -339,7 +343,7 @@ func Default() *Configuration {
 	return &Configuration{
 		APIVersion: APIVersion,
 		Kind:       Kind,
-		Cluster:    Cluster{Name: "wasmplane", Domain: "cluster.local"},
+		Cluster:    Cluster{Name: "wasmplane", Domain: "cluster.local", NodeCIDRMaskSize: 24},
 		Store:      Store{QuotaBytes: 8 << 30, CompactionInterval: Duration(5 * time.Minute)},
 		APIServer: APIServer{
 			Listen:                      "127.0.0.1:6443",
@@ -403,6 +407,9 @@ func (c *Configuration) Complete() error {
 	pods, services := networksOf(c.Cluster.Name)
 	if c.Cluster.PodCIDR == "" {
 		c.Cluster.PodCIDR = pods
+	}
+	if c.Cluster.NodeCIDRMaskSize == 0 {
+		c.Cluster.NodeCIDRMaskSize = 24
 	}
 	if c.Cluster.ServiceCIDR == "" {
 		c.Cluster.ServiceCIDR = services
@@ -472,8 +479,16 @@ func isPort(s string) bool {
 
 func (c *Configuration) checkNetworks() error {
 	pods, err := netip.ParsePrefix(c.Cluster.PodCIDR)
-	if err != nil || !pods.Addr().Is4() || pods.Bits() > 24 {
-		return field("cluster.podCIDR", "expected an IPv4 network of /24 or larger such as 10.244.0.0/16, found %q", c.Cluster.PodCIDR)
+	mask := c.Cluster.NodeCIDRMaskSize
+	if mask < 8 || mask > 30 {
+		return field("cluster.nodeCIDRMaskSize", "expected a prefix length from 8 to 30, found %d", mask)
+	}
+	if err != nil || !pods.Addr().Is4() || pods.Bits() > mask {
+		return field("cluster.podCIDR", "expected an IPv4 network of /%d or larger such as 10.244.0.0/16, found %q", mask, c.Cluster.PodCIDR)
+	}
+	// The network's own address, the broadcast address and the bridge are no pod's.
+	if room := int64(1)<<(32-mask) - 3; c.Node.MaxPods > room {
+		return field("cluster.nodeCIDRMaskSize", "a node's /%d has room for %d pods, and node.maxPods is %d: make one of them smaller", mask, room, c.Node.MaxPods)
 	}
 	services, err := netip.ParsePrefix(c.Cluster.ServiceCIDR)
 	if err != nil || !services.Addr().Is4() || services.Bits() > 28 || services.Bits() < 12 {

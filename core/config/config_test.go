@@ -33,6 +33,11 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 	for _, c := range []struct{ doc, want string }{
 		{"cluster: {name: Bad_Name}", "cluster.name: expected 1 to 24"},
 		{"cluster: {podCIDR: 10.0.0.0/8, serviceCIDR: 10.96.0.0/16}", "cluster.serviceCIDR: 10.96.0.0/16 overlaps cluster.podCIDR"},
+		{"cluster: {podCIDR: 10.0.0.0/25}", "cluster.podCIDR: expected an IPv4 network of /24 or larger"},
+		{"cluster: {nodeCIDRMaskSize: 31}", "cluster.nodeCIDRMaskSize: expected a prefix length from 8 to 30, found 31"},
+		{"cluster: {nodeCIDRMaskSize: 26}", "cluster.nodeCIDRMaskSize: a node's /26 has room for 61 pods, and node.maxPods is 110"},
+		{"apiserver: {tokenWebhook: {version: v2}}", `apiserver.tokenWebhook.version: expected v1 or v1beta1, found "v2"`},
+		{"apiserver: {tokenWebhook: {timeout: 5s}}", "apiserver.tokenWebhook.configFile: name the kubeconfig"},
 		{"node: {mode: simulated}", `node.mode: expected real, simulated:N or none, found "simulated"`},
 		{"node: {mode: 'simulated:0'}", "node.mode: expected simulated:N with N from 1"},
 		{"apiserver: {listen: localhost}", `apiserver.listen: expected HOST:PORT, found "localhost"`},

@@ -71,6 +71,46 @@ func WriteKubeconfig(file string, k Kubeconfig) error {
 	return writeConfig(file, c)
 }
 
+// RefreshKubeconfig writes file so that it reaches the cluster, and keeps what its
+// user has changed: contexts with their namespaces, the current one as long as it is
+// of this cluster, further users, a proxy. A file that cannot be read is kept beside, as FILE.unreadable.
+func RefreshKubeconfig(file string, k Kubeconfig) error {
+	theirs, err := clientcmd.LoadFromFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return WriteKubeconfig(file, k)
+	case err != nil:
+		if err := os.Rename(file, file+".unreadable"); err != nil {
+			return fmt.Errorf("set the kubeconfig aside that cannot be read: %w", err)
+		}
+		return WriteKubeconfig(file, k)
+	}
+	ours, err := k.config()
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	if known := theirs.Clusters[k.Cluster]; known == nil {
+		theirs.Clusters[k.Cluster] = ours.Clusters[k.Cluster]
+	} else {
+		known.Server, known.CertificateAuthorityData, known.CertificateAuthority = k.Server, k.CA, ""
+	}
+	if known := theirs.AuthInfos[k.User]; known == nil {
+		theirs.AuthInfos[k.User] = ours.AuthInfos[k.User]
+	} else {
+		own := ours.AuthInfos[k.User]
+		known.ClientCertificate, known.ClientCertificateData = own.ClientCertificate, own.ClientCertificateData
+		known.ClientKey, known.ClientKeyData = own.ClientKey, own.ClientKeyData
+	}
+	if theirs.Contexts[k.Cluster] == nil {
+		theirs.Contexts[k.Cluster] = ours.Contexts[k.Cluster]
+	}
+	// The cluster's own tools go by this file: it must not lead them elsewhere.
+	if current := theirs.Contexts[theirs.CurrentContext]; current == nil || current.Cluster != k.Cluster {
+		theirs.CurrentContext = k.Cluster
+	}
+	return writeConfig(file, theirs)
+}
+
 // MergeKubeconfig puts the context k.Cluster into a user's own kubeconfig and
 // makes it the current one. Everything else in the file stays; a file that
 // cannot be read is left alone.

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 func open(t *testing.T, dir string, now time.Time) *Authority {
@@ -260,6 +261,56 @@ func TestKubeconfigIsMergedIntoTheUsersOwn(t *testing.T) {
 	write(t, dir, "dotfiles", "{{{")
 	if err := MergeKubeconfig(file, k); err == nil {
 		t.Error("a broken kubeconfig was overwritten")
+	}
+}
+
+func TestAKubeconfigIsRefreshedAndWhatItsUserChangedStays(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, filepath.Join(dir, "pki"), time.Now())
+	k := must[Kubeconfig](t)(a.Kubeconfig("dev", "https://127.0.0.1:6443", Admin()))
+	k.Embed = true
+	file := filepath.Join(dir, "kubeconfig")
+	refresh := func() *clientcmdapi.Config {
+		t.Helper()
+		if err := RefreshKubeconfig(file, k); err != nil {
+			t.Fatal(err)
+		}
+		return must[*clientcmdapi.Config](t)(clientcmd.LoadFromFile(file))
+	}
+	c := refresh()
+	c.Contexts["dev"].Namespace = "team-a"
+	c.Clusters["dev"].ProxyURL = "http://proxy:3128"
+	c.AuthInfos[k.User].ClientCertificateData = []byte("stale")
+	c.AuthInfos["jane"] = &clientcmdapi.AuthInfo{Token: "t"}
+	c.Contexts["jane"] = &clientcmdapi.Context{Cluster: "dev", AuthInfo: "jane"}
+	c.Contexts["work"] = &clientcmdapi.Context{Cluster: "work", AuthInfo: "jane"}
+	c.CurrentContext = "jane"
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		t.Fatal(err)
+	}
+	k.Server = "https://127.0.0.1:7443"
+	c = refresh()
+	if c.CurrentContext != "jane" || c.Contexts["dev"].Namespace != "team-a" || c.AuthInfos["jane"].Token != "t" || c.Clusters["dev"].ProxyURL == "" {
+		t.Errorf("what the user changed is gone: %+v", c)
+	}
+	if c.Clusters["dev"].Server != k.Server || string(c.AuthInfos[k.User].ClientCertificateData) == "stale" {
+		t.Errorf("what we write is stale: %+v", c)
+	}
+	for _, elsewhere := range []string{"work", "nowhere"} {
+		c.CurrentContext = elsewhere
+		if err := clientcmd.WriteToFile(*c, file); err != nil {
+			t.Fatal(err)
+		}
+		if c = refresh(); c.CurrentContext != "dev" {
+			t.Errorf("the current context was %s, and is %s", elsewhere, c.CurrentContext)
+		}
+	}
+	write(t, dir, "kubeconfig", "{{{")
+	if c = refresh(); c.CurrentContext != "dev" {
+		t.Errorf("in place of a broken file: %+v", c)
+	}
+	if kept := must[[]byte](t)(os.ReadFile(file + ".unreadable")); string(kept) != "{{{" {
+		t.Errorf("the broken file was not kept: %s", kept)
 	}
 }
 

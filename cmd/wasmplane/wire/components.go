@@ -88,7 +88,7 @@ func (c *component) controllers(ctx context.Context, with controlling) error {
 		Clients:     all.FromIdentities(c.config, c.identities),
 		RootCA:      with.rootCA, Minter: tokenSecrets(with.minter), CertificateAuthority: with.authority,
 		BootstrapTokens: c.o.Config.APIServer.BootstrapTokens,
-		NodeIPAM:        nodeipam.Config{CIDRs: []string{c.o.Config.Cluster.PodCIDR}},
+		NodeIPAM:        nodeipam.Config{CIDRs: []string{c.o.Config.Cluster.PodCIDR}, NodeBits: []int{c.o.Config.Cluster.NodeCIDRMaskSize}},
 		NodeLifecycle:   nodelifecycle.Config{MonitorGrace: time.Duration(c.o.Config.Controllers.NodeMonitorGracePeriod)},
 		Log:             c.o.Logger, Tracer: c.tracer,
 	})

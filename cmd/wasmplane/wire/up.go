@@ -106,7 +106,7 @@ func (s *server) publish(nodes string) error {
 		return err
 	}
 	k.Embed = true
-	if err := pki.WriteKubeconfig(s.o.Dir.Kubeconfig(), k); err != nil {
+	if err := pki.RefreshKubeconfig(s.o.Dir.Kubeconfig(), k); err != nil {
 		return err
 	}
 	if err := s.publishBreakGlass(); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
@@ -37,6 +38,20 @@ func TestAKubeletIsKilledInTheMiddle(t *testing.T) {
 	})
 }
 
+// some waits until so many things have happened to pods.
+func (w *world) some(changes watch.Interface, n int) {
+	w.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for range n {
+		select {
+		case <-changes.ResultChan():
+		case <-limit.C:
+			w.t.Fatalf("fewer than %d things happen to pods", n)
+		}
+	}
+}
+
 func inTheMiddle(t *testing.T, start func(*world) (stop func())) {
 	t.Helper()
 	w := newWorld(t)
@@ -46,12 +61,15 @@ func inTheMiddle(t *testing.T, start func(*world) (stop func())) {
 	const rounds, perRound = 6, 2
 	for i := range rounds {
 		stop := start(w)
+		changes := w.changes()
 		for j := range perRound {
 			w.create(fmt.Sprintf("p%d-%d", i, j), func(p *corev1.Pod) {
 				p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: nodetest.Image, Command: []string{"/testprogram", "sh", "true"}}}
 			})
 		}
-		time.Sleep(time.Duration(dice.IntN(700)) * time.Millisecond)
+		// Two pods begin with two changes, and have four more until they are ready.
+		w.some(changes, 2+dice.IntN(5))
+		changes.Stop()
 		stop()
 	}
 	w.kubelet()

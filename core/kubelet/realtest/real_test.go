@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -138,7 +139,7 @@ func (w *world) kubeletOn(e engine.Engine) (stop func()) {
 	stop = w.background("kubelet", k.Run)
 	select {
 	case <-k.Ready():
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		w.t.Fatal("the kubelet is not ready")
 	}
 	return stop
@@ -173,14 +174,33 @@ func (w *world) get(name string) *corev1.Pod {
 	return p
 }
 
+// patience is generous: real containers start on a machine that may be busy.
+const patience = 2 * time.Minute
+
+// changes tells of everything that happens to pods from now on.
+func (w *world) changes() watch.Interface {
+	w.t.Helper()
+	changes, err := w.client.CoreV1().Pods("default").Watch(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return changes
+}
+
 func (w *world) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	w.t.Helper()
-	var p *corev1.Pod
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if p = w.get(name); p != nil && ok(p) {
+	changes := w.changes()
+	defer changes.Stop()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		p := w.get(name)
+		if p != nil && ok(p) {
 			return p
 		}
-		if time.Now().After(end) {
+		select {
+		case <-changes.ResultChan():
+		case <-limit.C:
 			events, _ := w.client.CoreV1().Events("default").List(w.t.Context(), metav1.ListOptions{})
 			for _, e := range events.Items {
 				w.t.Logf("event %s %s %s", e.InvolvedObject.Name, e.Reason, e.Message)

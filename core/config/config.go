@@ -7,6 +7,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -51,6 +52,8 @@ type Configuration struct {
 
 	// File that the document came from; relative paths in it start at its folder.
 	File string `yaml:"-"`
+
+	root *yaml.Node // of the document; nil where there is none
 }
 
 // Cluster names the cluster and its networks.
@@ -399,8 +402,19 @@ func ParseNodeMode(s string) (NodeMode, error) {
 var clusterName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,22}[a-z0-9])?$`)
 
 // Complete fills in what follows from other fields, and checks every value. The
-// errors name fields by their path.
+// errors name fields by their path, and say where in the file it was given.
 func (c *Configuration) Complete() error {
+	err := c.complete()
+	var wrong *FieldError
+	if errors.As(err, &wrong) && c.root != nil {
+		if line := lineOf(c.root, wrong.Path); line > 0 {
+			wrong.File, wrong.Line = c.File, line
+		}
+	}
+	return err
+}
+
+func (c *Configuration) complete() error {
 	if !clusterName.MatchString(c.Cluster.Name) {
 		return field("cluster.name", "expected 1 to 24 lower-case letters, digits and dashes that begin with a letter, found %q", c.Cluster.Name)
 	}

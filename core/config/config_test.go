@@ -31,7 +31,7 @@ func TestWrongDocumentsNameFileLineFieldAndExpectation(t *testing.T) {
 
 func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 	for _, c := range []struct{ doc, want string }{
-		{"cluster: {name: Bad_Name}", "cluster.name: expected 1 to 24"},
+		{"cluster: {name: Bad_Name}", "c.yaml:3: cluster.name: expected 1 to 24"},
 		{"cluster: {podCIDR: 10.0.0.0/8, serviceCIDR: 10.96.0.0/16}", "cluster.serviceCIDR: 10.96.0.0/16 overlaps cluster.podCIDR"},
 		{"cluster: {podCIDR: 10.0.0.0/25}", "cluster.podCIDR: expected an IPv4 network of /24 or larger"},
 		{"cluster: {nodeCIDRMaskSize: 31}", "cluster.nodeCIDRMaskSize: expected a prefix length from 8 to 30, found 31"},
@@ -42,7 +42,8 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"node: {mode: 'simulated:0'}", "node.mode: expected simulated:N with N from 1"},
 		{"apiserver: {listen: localhost}", `apiserver.listen: expected HOST:PORT, found "localhost"`},
 		{"store: {certFile: a}", "store.certFile: certFile and keyFile belong together"},
-		{"scheduler: {profiles: [{name: a}, {name: a}]}", "scheduler.profiles[1].name"},
+		{"scheduler: {profiles: [{name: a}, {name: a}]}", "c.yaml:3: scheduler.profiles[1].name"},
+		{"node:\n  maxPods: 0", "c.yaml:4: node.maxPods: expected at least 1"},
 	} {
 		cfg, err := Load("c.yaml", []byte(head+c.doc+"\n"))
 		if err != nil {

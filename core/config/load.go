@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -67,6 +68,7 @@ func Load(file string, data []byte) (*Configuration, error) {
 		return nil, &FieldError{File: file, Problem: fmt.Sprintf("the document is empty; it begins with apiVersion: %s and kind: %s", APIVersion, Kind)}
 	}
 	root := doc.Content[0]
+	c.root = root
 	if err := decode(root, reflect.ValueOf(c).Elem(), ""); err != nil {
 		return nil, inFile(err, file)
 	}
@@ -77,6 +79,34 @@ func Load(file string, data []byte) (*Configuration, error) {
 		return nil, &FieldError{File: file, Line: root.Line, Problem: fmt.Sprintf("expected apiVersion: %s and kind: %s, found %q and %q", APIVersion, Kind, c.APIVersion, c.Kind)}
 	}
 	return c, nil
+}
+
+// lineOf is the line of a field; 0 = the document does not have it.
+func lineOf(n *yaml.Node, path string) int {
+	line := n.Line
+	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		if line, n = child(n, step); n == nil {
+			return 0
+		}
+	}
+	return line
+}
+
+// child is a mapping's value, or a sequence's item, and the line where it begins.
+func child(n *yaml.Node, step string) (line int, value *yaml.Node) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == step {
+				return n.Content[i].Line, n.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i].Line, n.Content[i]
+		}
+	}
+	return 0, nil
 }
 
 func inFile(err error, file string) error {

@@ -94,9 +94,34 @@ WASMPLANE_DATA_DIR.`,
 		for _, c := range commands {
 			c.GroupID = group
 			root.AddCommand(c)
+			if c.Name() != "kubectl" { // which speaks for itself
+				finish(c)
+			}
 		}
 	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see: %s --help", err, c.CommandPath())
+	})
 	return root
+}
+
+// finish gives a command and those below it what all have: a sentence of help, and
+// usage that is told when arguments are missing or too many.
+func finish(c *cobra.Command) {
+	if c.Long == "" {
+		c.Long = c.Short + "."
+	}
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return fmt.Errorf("%w; usage: %s", err, c.UseLine())
+			}
+			return nil
+		}
+	}
+	for _, below := range c.Commands() {
+		finish(below)
+	}
 }
 
 // settings are the flags that lie over the configuration file.
@@ -127,16 +152,16 @@ func (a *app) addServer(f *pflag.FlagSet) {
 
 // overrides are the scalars of the configuration that a flag or a variable sets.
 var overrides = []struct {
-	flag string
-	set  func(*config.Configuration, string)
+	flag, path string
+	set        func(*config.Configuration, string)
 }{
-	{"cluster-name", func(c *config.Configuration, v string) { c.Cluster.Name = v }},
-	{"listen", func(c *config.Configuration, v string) { c.APIServer.Listen = v }},
-	{"nodes", func(c *config.Configuration, v string) { c.Node.Mode = v }},
-	{"node-name", func(c *config.Configuration, v string) { c.Node.Name = v }},
-	{"etcd-endpoints", func(c *config.Configuration, v string) { c.Store.Endpoints = splitList(v) }},
-	{"enable-admission-plugins", func(c *config.Configuration, v string) { c.APIServer.EnableAdmissionPlugins = splitList(v) }},
-	{"disable-admission-plugins", func(c *config.Configuration, v string) { c.APIServer.DisableAdmissionPlugins = splitList(v) }},
+	{"cluster-name", "cluster.name", func(c *config.Configuration, v string) { c.Cluster.Name = v }},
+	{"listen", "apiserver.listen", func(c *config.Configuration, v string) { c.APIServer.Listen = v }},
+	{"nodes", "node.mode", func(c *config.Configuration, v string) { c.Node.Mode = v }},
+	{"node-name", "node.name", func(c *config.Configuration, v string) { c.Node.Name = v }},
+	{"etcd-endpoints", "store.endpoints", func(c *config.Configuration, v string) { c.Store.Endpoints = splitList(v) }},
+	{"enable-admission-plugins", "apiserver.enableAdmissionPlugins", func(c *config.Configuration, v string) { c.APIServer.EnableAdmissionPlugins = splitList(v) }},
+	{"disable-admission-plugins", "apiserver.disableAdmissionPlugins", func(c *config.Configuration, v string) { c.APIServer.DisableAdmissionPlugins = splitList(v) }},
 }
 
 // load makes the configuration: defaults, then the file, then variables, then flags.
@@ -164,7 +189,21 @@ func (a *app) load(f *pflag.FlagSet, s *settings) (*config.Configuration, error)
 		}
 		cfg.Node.Name = host
 	}
-	return cfg, cfg.Complete()
+	return cfg, blame(cfg.Complete(), f)
+}
+
+// blame names the flag that a wrong value came by; all others are in the file.
+func blame(err error, f *pflag.FlagSet) error {
+	var wrong *config.FieldError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	for _, o := range overrides {
+		if flag := f.Lookup(o.flag); o.path == wrong.Path && flag != nil && flag.Changed {
+			return fmt.Errorf("--%s: %s", o.flag, wrong.Problem)
+		}
+	}
+	return err
 }
 
 // fromEnvironment sets every flag that was not given from its variable.

@@ -30,11 +30,14 @@ func TestMistakesAreAnsweredWithWhatToDo(t *testing.T) {
 		{"trace pod/a -o yaml --data-dir " + dir, "expected json"},
 		{"up --nodes many --data-dir " + dir, "expected real, simulated:N or none"},
 		{"up --listen nowhere --data-dir " + dir, "expected HOST:PORT"},
-		{"up --cluster-name UPPER --data-dir " + dir, "cluster.name: expected"},
+		{"up --cluster-name UPPER --data-dir " + dir, "--cluster-name: expected"},
 		{"up --log-level loud --nodes none --data-dir " + dir, "--log-level: expected debug"},
 		{"up --config " + bad, "bad.yaml:4: node.mod: unknown field; known here: address"},
 		{"up --config " + dir + "/none.yaml", "no such file"},
 		{"image ls --data-dir " + dir, "holds no cluster"},
+		{"trace", "received 0; usage: wasmplane trace KIND/NAME"},
+		{"image import", "usage: wasmplane image import"},
+		{"down --now", "unknown flag: --now; see: wasmplane down --help"},
 		{"frobnicate", `unknown command "frobnicate"`},
 	} {
 		code, _, stderr := run(t, strings.Fields(c.args)...)

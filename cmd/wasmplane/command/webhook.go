@@ -24,9 +24,8 @@ certificate is renewed by itself, and the configurations' caBundle with it.
 
 Authorization needs the API server's help: an AuthorizationConfiguration and the
 kubeconfig files that it names are written, and what to start the API server with is
-said.
-
-  wasmplane webhook --kubeconfig admin.conf --config plugins.yaml --url https://10.0.0.5:9443
+said.`,
+		Example: `  wasmplane webhook --kubeconfig admin.conf --config plugins.yaml --url https://10.0.0.5:9443
   wasmplane webhook --kubeconfig admin.conf --remove`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -37,6 +37,10 @@ fi
 need npm npm "installs the compilers of the Zig and AssemblyScript example plugins"
 compilers() { # they go into the user's cache folder, once
   (cd "$(dirname "$0")/.." && CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript)
+  # And the waPC project's SDK for AssemblyScript, which a test builds a policy with.
+  cache=${WASMPLANE_TOOLCHAINS:-${XDG_CACHE_HOME:-$HOME/.cache}/wasmplane/toolchains}
+  [ -d "$cache/as-guest-0.3.1/node_modules/@wapc/as-guest" ] ||
+    npm install --prefix "$cache/as-guest-0.3.1" --no-audit --no-fund --ignore-scripts --loglevel=error @wapc/as-guest@0.3.1
 }
 # The stories of other people's clients have the Python client in a folder of its own.
 need python3 python3 "runs the Python client's story"

@@ -49,10 +49,16 @@ func on(node string, tweak func(*corev1.Pod)) func(*corev1.Pod) {
 
 // cases are what single plugins have to say; all others have to bear them.
 func cases() map[string][]frameworktest.Case {
-	tainted := node("tainted", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "team", Value: "red", Effect: corev1.TaintEffectNoSchedule}} })
-	disliked := node("disliked", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "old", Effect: corev1.TaintEffectPreferNoSchedule}} })
+	tainted := node("tainted", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "team", Value: "red", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	disliked := node("disliked", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "old", Effect: corev1.TaintEffectPreferNoSchedule}}
+	})
 	ssd := node("ssd", func(n *corev1.Node) { n.Labels["disk"] = "ssd" })
-	port := func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80, Protocol: corev1.ProtocolTCP}} }
+	port := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80, Protocol: corev1.ProtocolTCP}}
+	}
 	wantsSSD := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
 	apart := func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{

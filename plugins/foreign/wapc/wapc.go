@@ -92,6 +92,8 @@ func ask(in *host.Instance, operation string, payload []byte) ([]byte, error) {
 	defer func() { *c = call{} }()
 	ok, err := in.Run("__guest_call", uint64(len(operation)), uint64(len(payload)))
 	switch {
+	case err != nil && c.failed: // guests say why before they trap: AssemblyScript's throw does
+		return nil, fmt.Errorf("%w: %s", err, c.failure)
 	case err != nil:
 		return nil, err
 	case uint32(ok) != 1 || c.failed:

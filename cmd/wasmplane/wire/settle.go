@@ -12,28 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleAfter is when a start is well over, its last lists and first writes too.
-const settleAfter = 10 * time.Second
+// settleAfter is how long after the server was ready its own start is over (first
+// lists, first writes), and after that the start of everything else.
+func settleAfter() []time.Duration { return []time.Duration{2 * time.Second, 8 * time.Second} }
 
 // settle hands back the memory that only the start needed: garbage of the heap,
 // and the pages of the program that initialization has run through, which are two
-// thirds of it and would stay mapped for good. It does so as soon as the server
-// serves, and once more when the start of everything else is well over.
+// thirds of it and would stay mapped for good.
 func (s *server) settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-s.boot.Ready():
 	}
-	s.handBack()
-	timer := time.NewTimer(settleAfter)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-timer.C:
+	for _, after := range settleAfter() {
+		timer := time.NewTimer(after)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		s.handBack()
 	}
-	s.handBack()
 	<-ctx.Done() // the parts beside it run until then
 	return nil
 }

@@ -121,6 +121,10 @@ func TestJobsPodsEnd(t *testing.T) {
 	w.node("n1", w.engine())
 	w.create("n1", "good", policy(corev1.RestartPolicyNever), sim("run-time", "10ms"))
 	w.create("n1", "bad", policy(corev1.RestartPolicyNever), sim("exit-code", "3"), sim("exit-reason", "OOMKilled"))
+	w.create("n1", "plain", policy(corev1.RestartPolicyNever))
+	w.create("n1", "retried", policy(corev1.RestartPolicyOnFailure))
+	w.until("plain", "succeeded without being told to", phase(corev1.PodSucceeded))
+	w.until("retried", "succeeded without being told to", phase(corev1.PodSucceeded))
 	good := w.until("good", "succeeded", phase(corev1.PodSucceeded))
 	bad := w.until("bad", "failed", phase(corev1.PodFailed))
 	if s := good.Status.ContainerStatuses[0].State.Terminated; s == nil || s.Reason != "Completed" || s.ExitCode != 0 {

@@ -14,6 +14,7 @@ func Configure(c *kubelet.Config, n *Network, g GroundConfig) error {
 	if g.Name == "" {
 		g.Name = c.NodeName
 	}
+	g.Engine = e
 	c.Engine, c.Ground, c.Volumes, c.Handler = e, NewGround(g), Volumes{}, Handler{}
 	if c.Node.Labels == nil {
 		c.Node.Labels = map[string]string{}

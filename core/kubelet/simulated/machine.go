@@ -26,11 +26,16 @@ type GroundConfig struct {
 	Name string
 	// Version of the kubelet to report.
 	Version string
+	// Engine of the node, which is told of each pod whether it is to end.
+	Engine *Engine
 }
 
 // Ground is the machine of a simulated node: it has what it was told to have,
 // and pods occupy nothing on it. It is a kubelet.Ground.
-type Ground struct{ facts node.Facts }
+type Ground struct {
+	facts  node.Facts
+	engine *Engine // nil: nobody is told
+}
 
 // NewGround makes the machine of one node.
 func NewGround(cfg GroundConfig) *Ground {
@@ -44,7 +49,7 @@ func NewGround(cfg GroundConfig) *Ground {
 	if cfg.Version == "" {
 		cfg.Version = "v1.37.1"
 	}
-	return &Ground{facts: node.Facts{
+	return &Ground{engine: cfg.Engine, facts: node.Facts{
 		Capacity: capacity, Allocatable: capacity,
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: cfg.Address}, {Type: corev1.NodeHostName, Address: cfg.Name}},
 		Info: corev1.NodeSystemInfo{
@@ -57,8 +62,14 @@ func NewGround(cfg GroundConfig) *Ground {
 // Facts of the node.
 func (g *Ground) Facts(context.Context) (*node.Facts, error) { return &g.facts, nil }
 
-// Claim occupies nothing.
-func (g *Ground) Claim(context.Context, *corev1.Pod) (spec.Place, error) { return spec.Place{}, nil }
+// Claim occupies nothing. The engine learns what a runtime is not told: whether the
+// pod is one that is to end.
+func (g *Ground) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
+	if g.engine != nil && p.Spec.RestartPolicy != "" && p.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		g.engine.finite(p.UID, true)
+	}
+	return spec.Place{}, nil
+}
 
 // Files are none.
 func (g *Ground) Files(context.Context, spec.FilesRequest) ([]*cri.Mount, error) { return nil, nil }
@@ -69,8 +80,13 @@ func (g *Ground) Started(*corev1.Pod, string, string, string) {}
 // LastWords are none.
 func (g *Ground) LastWords(context.Context, *corev1.Pod, *cri.ContainerStatus) string { return "" }
 
-// Release has nothing to remove.
-func (g *Ground) Release(context.Context, types.UID) error { return nil }
+// Release forgets the pod.
+func (g *Ground) Release(_ context.Context, uid types.UID) error {
+	if g.engine != nil {
+		g.engine.finite(uid, false)
+	}
+	return nil
+}
 
 // Erase has nothing to remove.
 func (g *Ground) Erase(context.Context, types.UID) error { return nil }

@@ -9,7 +9,9 @@
 // then starts its pods anew.
 //
 // A container starts at once, runs until it is stopped, and then exits with 0.
-// An init container exits with 0 at once. Annotations of the pod change that, for
+// An init container exits with 0 at once. A container of a pod that is to end, by
+// its restartPolicy Never or OnFailure (pods of Jobs, tests and hooks of charts),
+// exits with 0 after a second. Annotations of the pod change that, for
 // all its containers or, with "." and a name behind, for one:
 //
 //	simulated.wasmplane.dev/run-time: 30s          exits by itself after that long
@@ -40,6 +42,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
@@ -69,6 +72,7 @@ type Engine struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	images     map[string]struct{}
+	ending     map[string]struct{} // the UIDs of pods that are to end
 	subs       map[*subscription]struct{}
 }
 
@@ -95,10 +99,25 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
-		images: map[string]struct{}{}, subs: map[*subscription]struct{}{},
+		images: map[string]struct{}{}, ending: map[string]struct{}{}, subs: map[*subscription]struct{}{},
 	}
 	e.seed = strconv.FormatUint(cfg.Network.serial(), 36)
 	return e, nil
+}
+
+// finiteRunTime is how long a container of a pod that is to end runs, where nothing
+// else is said: long enough to be seen running.
+const finiteRunTime = "1s"
+
+// finite notes that a pod is to end, or forgets it.
+func (e *Engine) finite(uid types.UID, ends bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ends {
+		e.ending[string(uid)] = struct{}{}
+		return
+	}
+	delete(e.ending, string(uid))
 }
 
 func (e *Engine) id(what string) string {
@@ -276,6 +295,9 @@ func (e *Engine) StartContainer(_ context.Context, id string) error {
 	runTime := directive(a, "run-time", name)
 	if runTime == "" && (err == nil || c.status.Annotations[pod.KindAnnotation] == pod.Init.String()) {
 		runTime = "0s"
+	}
+	if _, ends := e.ending[c.sandbox.status.GetMetadata().GetUid()]; ends && runTime == "" && c.status.Annotations[pod.KindAnnotation] == pod.Regular.String() {
+		runTime = finiteRunTime
 	}
 	if runTime == "" {
 		return nil

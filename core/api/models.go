@@ -15,6 +15,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	generated "k8s.io/kubernetes/pkg/generated/openapi"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/wasmplane/wasmplane/core/api/ownership"
+	"github.com/wasmplane/wasmplane/core/structural"
 )
 
 // models makes what field management needs of the schemas, a group at a time,
@@ -26,7 +29,9 @@ type models struct {
 
 	mu         sync.Mutex
 	converters map[string]managedfields.TypeConverter // by group
-	managers   map[managerKey]*managedfields.FieldManager
+	managers   map[managerKey]*ownership.Manager
+	scale      *managedfields.FieldManager
+	structure  structural.Types
 }
 
 type managerKey struct {
@@ -40,14 +45,14 @@ func newModels(c *Contract) *models {
 		contract:   c,
 		namer:      sync.OnceValue(func() *openapi.DefinitionNamer { return openapi.NewDefinitionNamer(c.schemes.all()...) }),
 		converters: map[string]managedfields.TypeConverter{},
-		managers:   map[managerKey]*managedfields.FieldManager{},
+		managers:   map[managerKey]*ownership.Manager{},
 	}
 }
 
-// FieldManager is upstream's manager of managedFields for one version of a
-// resource, "" or the name of a subresource that writes the parent. It knows
-// the fields that the strategy resets.
-func (c *Contract) FieldManager(r *Resource, version, subresource string) (*managedfields.FieldManager, error) {
+// FieldManager manages the managedFields of one version of a resource, "" or the
+// name of a subresource that writes the parent, as upstream's does. It knows the
+// fields that the strategy resets.
+func (c *Contract) FieldManager(r *Resource, version, subresource string) (*ownership.Manager, error) {
 	m := c.models
 	key := managerKey{r.GroupResource, version, subresource}
 	m.mu.Lock()
@@ -64,10 +69,16 @@ func (c *Contract) FieldManager(r *Resource, version, subresource string) (*mana
 		return nil, err
 	}
 	hub := schema.GroupVersion{Group: r.Group, Version: runtime.APIVersionInternal}
-	fm, err := managedfields.NewDefaultFieldManager(tc, r.scheme, r.scheme, r.scheme, r.GVK(version), hub, subresource, resetFilters(strategy))
+	upstream, err := managedfields.NewDefaultFieldManager(tc, ownership.Unchanging{ObjectConvertor: r.scheme}, r.scheme, r.scheme, r.GVK(version), hub, subresource, resetFilters(strategy))
 	if err != nil {
 		return nil, fmt.Errorf("field manager of %s in %s: %w", r.GroupResource, version, err)
 	}
+	empty, err := r.scheme.New(r.GVK(version))
+	if err != nil {
+		return nil, fmt.Errorf("field manager of %s in %s: %w", r.GroupResource, version, err)
+	}
+	empty.GetObjectKind().SetGroupVersionKind(r.GVK(version))
+	fm := ownership.New(ownership.Config{Upstream: upstream, Types: tc, Kind: r.GVK(version), Empty: empty, Structure: &m.structure})
 	m.managers[key] = fm
 	return fm, nil
 }

@@ -18,11 +18,10 @@ import (
 func (c *Contract) ScaleFieldManager() (*managedfields.FieldManager, error) {
 	m := c.models
 	gvk := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-	key := managerKey{schema.GroupResource{Group: gvk.Group}, gvk.Version, "scale"}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if fm := m.managers[key]; fm != nil {
-		return fm, nil
+	if m.scale != nil {
+		return m.scale, nil
 	}
 	scheme := c.schemes.builtin
 	name, err := scheme.ToOpenAPIDefinitionName(gvk)
@@ -42,7 +41,7 @@ func (c *Contract) ScaleFieldManager() (*managedfields.FieldManager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("field manager of Scale: %w", err)
 	}
-	m.managers[key] = fm
+	m.scale = fm
 	return fm, nil
 }
 

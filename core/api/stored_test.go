@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -195,10 +196,7 @@ func (s rowStory) manage(internal runtime.Object) {
 	if diff := cmp.Diff(recordedFields(s.t, upstreams, s.r.New(), internal, changed), got); diff != "" {
 		s.t.Errorf("managed fields (-upstream +ours):\n%s", diff)
 	}
-	managed, err := ours.Update(s.r.New(), internal, "test")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	managed := ours.UpdateNoErrors(s.r.New(), internal, "test")
 	internal.(metav1.Object).SetManagedFields(managed.(metav1.Object).GetManagedFields())
 }
 
@@ -264,17 +262,14 @@ func upstreamManager(t *testing.T, c *Contract, r *Resource, version string) *ma
 }
 
 // recordedFields are the entries after each of a row of writes by different managers.
-func recordedFields(t *testing.T, fm *managedfields.FieldManager, states ...runtime.Object) []string {
+func recordedFields(t *testing.T, fm ownership.Upstream, states ...runtime.Object) []string {
 	t.Helper()
 	var out []string
 	live := states[0]
 	for i, next := range states[1:] {
 		next = next.DeepCopyObject()
 		next.(metav1.Object).SetManagedFields(live.(metav1.Object).GetManagedFields())
-		managed, err := fm.Update(live.DeepCopyObject(), next, "manager"+strconv.Itoa(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		managed := fm.UpdateNoErrors(live.DeepCopyObject(), next, "manager"+strconv.Itoa(i))
 		for _, e := range managed.(metav1.Object).GetManagedFields() {
 			out = append(out, e.Manager+" "+string(e.Operation)+" "+e.APIVersion+" "+string(e.FieldsV1.GetRawBytes()))
 		}

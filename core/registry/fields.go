@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -27,6 +27,9 @@ func (w *write) owned(ctx context.Context, live *object.Object, next runtime.Obj
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	if quick, ok := fm.(creator); ok && live == nil {
+		return object.FromVersioned(w.codec, quick.Create(next, w.req.Manager)), nil
+	}
 	was, err := w.before(live)
 	if err != nil {
 		return nil, err
@@ -34,7 +37,13 @@ func (w *write) owned(ctx context.Context, live *object.Object, next runtime.Obj
 	return object.FromVersioned(w.codec, fm.UpdateNoErrors(was, next, w.req.Manager)), nil
 }
 
-func (w *write) fieldManager(ctx context.Context) (*managedfields.FieldManager, error) {
+// creator is an optional power of a field manager: what it says of an object that
+// did not exist, it may know without comparing it with nothing.
+type creator interface {
+	Create(next runtime.Object, manager string) runtime.Object
+}
+
+func (w *write) fieldManager(ctx context.Context) (ownership.Upstream, error) {
 	if custom := w.r.res.Custom; custom != nil {
 		return custom.FieldManager(ctx, w.req.Version, w.req.Subresource)
 	}
@@ -86,7 +95,7 @@ func (w *write) applied(ctx context.Context, live *object.Object) (*object.Objec
 }
 
 // applyWith merges the request's apply patch into was.
-func (w *write) applyWith(ctx context.Context, fm *managedfields.FieldManager, was runtime.Object) (runtime.Object, error) {
+func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtime.Object) (runtime.Object, error) {
 	patch := &unstructured.Unstructured{Object: map[string]any{}}
 	if err := w.unmarshal(&patch.Object); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))

@@ -20,11 +20,12 @@ const module = "github.com/wasmplane/wasmplane/"
 // package that no line matches fails the test.
 var mayImport = map[string]string{
 	"core/object":                   "",
+	"core/structural":               "",
 	"core/quota":                    "",
 	"core/store/...":                "core/store/...",
 	"core/watchcache":               "core/object core/store",
-	"core/api/...":                  "core/object core/api/...",
-	"core/admission/...":            "core/object core/trace core/admission/... core/auth/authz core/client core/quota",
+	"core/api/...":                  "core/object core/structural core/api/...",
+	"core/admission/...":            "core/object core/structural core/trace core/admission/... core/auth/authz core/client core/quota",
 	"core/auth/...":                 "core/auth/... core/trace core/api/... core/client",
 	"core/pki":                      "",
 	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",

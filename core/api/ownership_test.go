@@ -1,0 +1,261 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"reflect"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/api/ownership"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/structural"
+)
+
+// What every write of every built-in kind says of who set what is what
+// structured-merge-diff says, byte for byte.
+func TestOwnershipIsUpstreamsForEveryKind(t *testing.T) {
+	c := newContract(t)
+	const rounds = 6
+	for _, r := range c.Resources() {
+		if r.Virtual || r.Custom != nil {
+			continue
+		}
+		for _, version := range r.Versions {
+			t.Run(r.GroupResource.String()+" "+version, func(t *testing.T) { ownsAsUpstream(t, c, r, version, rounds) })
+		}
+	}
+}
+
+func ownsAsUpstream(t *testing.T, c *Contract, r *Resource, version string, rounds int) {
+	t.Helper()
+	ours, err := c.FieldManager(r, version, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := upstreamManager(t, c, r, version)
+	codec := r.Codec(version).(*codec)
+	f := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(int64(len(r.Kind))), serializer.NewCodecFactory(r.scheme)).NilChance(0.3).NumElements(0, 3)
+	if r.Kind == "CustomResourceDefinition" {
+		f = f.NilChance(0.85).NumElements(0, 2) // schemas contain schemas
+	}
+	fuzzed := func() runtime.Object {
+		o := codec.empty()
+		f.Fill(o)
+		return wired(t, codec, o)
+	}
+	var pool []runtime.Object
+	for i := range rounds {
+		o := fuzzed()
+		if i%3 == 2 { // of a shape that has been seen, with other values
+			o = pool[len(pool)-1].DeepCopyObject()
+			m, _ := meta.Accessor(o)
+			m.SetName(fmt.Sprint("n", i))
+			if owners := m.GetOwnerReferences(); len(owners) > 0 {
+				m.SetOwnerReferences(owners[:1])
+				owners[0].UID = types.UID(fmt.Sprintf("5b0f1c62-65f5-4f0e-9d6f-%012d", i))
+			}
+			o = wired(t, codec, o)
+		}
+		pool = append(pool, o)
+	}
+	for _, o := range slices.Clone(pool) {
+		o = o.DeepCopyObject()
+		codec.Default(o)
+		pool = append(pool, o)
+	}
+	pool = append(pool, codec.named(codec.empty()))
+	var created []runtime.Object
+	for range 2 { // from upstream's code, and from what was kept of it
+		for _, o := range pool {
+			manager := []string{"kubectl", "", "<a&b>"}[len(created)%3]
+			want := theirs.UpdateNoErrors(codec.named(codec.empty()), o.DeepCopyObject(), manager)
+			got := ours.Create(o.DeepCopyObject(), manager)
+			sameOwnership(t, "create", o, got, want)
+			created = append(created, got)
+		}
+	}
+	for i, o := range created[:len(pool)] {
+		live := withUID(o)
+		nexts := []runtime.Object{live.DeepCopyObject(), withUID(pool[(i+1)%len(pool)]), touched(live, i), withUID(codec.named(codec.empty()))}
+		next, manager := nexts[i%len(nexts)], []string{"kubectl", "other"}[i/len(nexts)%2]
+		want := theirs.UpdateNoErrors(live.DeepCopyObject(), next.DeepCopyObject(), manager)
+		untouched := live.DeepCopyObject()
+		got := ours.UpdateNoErrors(untouched, next.DeepCopyObject(), manager)
+		sameOwnership(t, "update", next, got, want)
+		if !reflect.DeepEqual(untouched, live) {
+			t.Fatalf("the live object was changed: %s", dump(untouched))
+		}
+	}
+}
+
+// wired is an object as a decoder makes it.
+func wired(t *testing.T, c *codec, o runtime.Object) runtime.Object {
+	t.Helper()
+	m, err := meta.Accessor(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.SetManagedFields(nil)
+	data, err := c.Encode(o, object.JSON)
+	if err != nil {
+		t.Skipf("a fuzzed object cannot be encoded: %v", err)
+	}
+	back, err := c.Decode(data, object.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+func withUID(o runtime.Object) runtime.Object {
+	o = o.DeepCopyObject()
+	m, _ := meta.Accessor(o)
+	m.SetUID("5b0f1c62-65f5-4f0e-9d6f-d1f1a5a6a001")
+	return o
+}
+
+// touched is an object with a small change.
+func touched(o runtime.Object, i int) runtime.Object {
+	o = o.DeepCopyObject()
+	m, _ := meta.Accessor(o)
+	switch i % 4 {
+	case 0:
+		m.SetLabels(map[string]string{"a": "b"})
+	case 1:
+		m.SetAnnotations(nil)
+	case 2:
+		m.SetFinalizers(append(m.GetFinalizers(), "example.com/f"))
+	case 3:
+		m.SetOwnerReferences(nil)
+	}
+	return o
+}
+
+func sameOwnership(t *testing.T, what string, in, got, want runtime.Object) {
+	t.Helper()
+	text := func(o runtime.Object) string {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries := slices.Clone(m.GetManagedFields())
+		for i := range entries {
+			if entries[i].Time.IsZero() {
+				t.Fatalf("%s: an entry without a time: %+v", what, entries[i])
+			}
+			entries[i].Time = nil // and with it the order: a second may have passed between the two
+		}
+		slices.SortFunc(entries, func(a, b metav1.ManagedFieldsEntry) int { return cmp.Compare(a.Manager, b.Manager) })
+		data, err := json.MarshalIndent(entries, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if a, b := text(got), text(want); a != b {
+		t.Fatalf("%s of\n%s\ngot\n%s\nwant\n%s", what, dump(in), a, b)
+	}
+	bare := func(o runtime.Object) runtime.Object {
+		o = o.DeepCopyObject()
+		m, _ := meta.Accessor(o)
+		m.SetManagedFields(nil)
+		return o
+	}
+	if !reflect.DeepEqual(bare(got), bare(want)) {
+		t.Fatalf("%s: the object itself differs:\n%s\nwant\n%s", what, dump(bare(got)), dump(bare(want)))
+	}
+}
+
+func dump(o runtime.Object) string {
+	data, err := json.MarshalIndent(o, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// A create that brings managed fields is upstream's business, and so is what is
+// no object of the kind.
+func TestCreatesThatBringManagedFields(t *testing.T) {
+	c := newContract(t)
+	r, _ := c.Resource(schema.GroupResource{Resource: "configmaps"})
+	ours, err := c.FieldManager(r, "v1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := r.Codec("v1").Decode([]byte(`{"metadata":{"name":"a","managedFields":[{"manager":"m","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}}]},"data":{"a":"b","c":"d"}}`), object.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := meta.Accessor(ours.Create(o, "kubectl"))
+	entries := m.GetManagedFields()
+	if len(entries) != 1 || entries[0].Operation != metav1.ManagedFieldsOperationUpdate || string(entries[0].FieldsV1.GetRawBytes()) != `{"f:data":{".":{},"f:a":{},"f:c":{}}}` {
+		t.Errorf("%+v", entries)
+	}
+}
+
+// counting tells how often upstream's code was asked.
+type counting struct {
+	ownership.Upstream
+	calls int
+}
+
+func (c *counting) UpdateNoErrors(live, next runtime.Object, manager string) runtime.Object {
+	c.calls++
+	return c.Upstream.UpdateNoErrors(live, next, manager)
+}
+
+// Pods of one shape are asked about once, whatever their values and their owner;
+// a label, a container or an owner more is another shape.
+func TestAShapeIsAskedAboutOnce(t *testing.T) {
+	c := newContract(t)
+	r := rowOf(t, c, "", "pods")
+	tc, err := c.TypeConverter(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream := &counting{Upstream: upstreamManager(t, c, r, "v1")}
+	codec := r.Codec("v1").(*codec)
+	m := ownership.New(ownership.Config{Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()), Structure: &structural.Types{}})
+	create := func(change func(*corev1.Pod)) {
+		t.Helper()
+		o, err := codec.Decode([]byte(podJSON), object.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(o.(*corev1.Pod))
+		m.Create(o, "kubelet")
+	}
+	for i, step := range []struct {
+		change func(*corev1.Pod)
+		calls  int
+	}{
+		{func(*corev1.Pod) {}, 1},
+		{func(p *corev1.Pod) { p.Name = "other"; p.Spec.Containers[0].Image = "nginx:2" }, 1},
+		{func(p *corev1.Pod) { p.OwnerReferences[0].UID = "00000000-1111-2222-3333-444444444444" }, 1},
+		{func(p *corev1.Pod) { p.OwnerReferences[0].UID = `x"}` }, 2},
+		{func(p *corev1.Pod) { p.Labels["more"] = "" }, 3},
+		{func(p *corev1.Pod) { p.Spec.Containers[0].Name = "web" }, 4},
+		{func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"a"} }, 5},
+		{func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"b", "c"} }, 5}, // atomic
+		{func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 81 }, 6},
+		{func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, p.OwnerReferences[0]) }, 7},
+	} {
+		if create(step.change); upstream.calls != step.calls {
+			t.Errorf("step %d: upstream was asked %d times, want %d", i, upstream.calls, step.calls)
+		}
+	}
+}

@@ -147,7 +147,7 @@ func (t *thing) fill(m map[string]string) {
 		field *string
 		value string
 	}{
-		{&t.kind, kindOf(m)}, {&t.resource, requested(m)}, {&t.namespace, m[string(NamespaceKey)]},
+		{&t.kind, kindOf(m[string(ResourceKey)], m[string(KindKey)])}, {&t.resource, requested(m[string(ResourceKey)])}, {&t.namespace, m[string(NamespaceKey)]},
 		{&t.name, m[string(NameKey)]}, {&t.owner, m[string(OwnerUIDKey)]},
 	} {
 		if *f.field == "" {

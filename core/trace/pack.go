@@ -12,7 +12,11 @@ import (
 type packer struct {
 	numbers map[string]uint64
 	names   []string
+	scratch []byte
 }
+
+// maxScratch bounds the room that is kept for writing.
+const maxScratch = 64 << 10
 
 // maxNames bounds what is learned: exporters name attributes as they like.
 const maxNames = 1000
@@ -21,8 +25,7 @@ func newPacker() *packer { return &packer{numbers: map[string]uint64{}} }
 
 // pack writes everything of a span but its identifiers and its start.
 func (p *packer) pack(s *Span) []byte {
-	b := make([]byte, 0, 64+len(s.Name)+len(s.Error)+32*len(s.Attrs))
-	b = p.name(b, s.Name)
+	b := p.name(p.scratch[:0], s.Name)
 	b = binary.AppendVarint(b, s.End.UnixNano()-s.Start.UnixNano())
 	b = text(b, s.Error)
 	b = p.attrs(b, s.Attrs)
@@ -32,7 +35,38 @@ func (p *packer) pack(s *Span) []byte {
 		b = binary.AppendVarint(b, e.Time.UnixNano()-s.Start.UnixNano())
 		b = p.attrs(b, e.Attrs)
 	}
+	return p.exactly(b)
+}
+
+// packLocal is pack for a span of this process.
+func (p *packer) packLocal(s *localSpan) []byte {
+	b := p.name(p.scratch[:0], s.name)
+	b = binary.AppendVarint(b, s.end.UnixNano()-s.start.UnixNano())
+	b = text(b, s.err)
+	b = p.pairs(b, s.attrs)
+	b = binary.AppendUvarint(b, uint64(len(s.events)))
+	for _, e := range s.events {
+		b = p.name(b, e.name)
+		b = binary.AppendVarint(b, e.at.UnixNano()-s.start.UnixNano())
+		b = p.pairs(b, e.attrs)
+	}
+	return p.exactly(b)
+}
+
+// exactly copies what was written into the scratch into as many bytes.
+func (p *packer) exactly(b []byte) []byte {
+	if p.scratch = b[:0]; cap(b) > maxScratch {
+		p.scratch = nil
+	}
 	return append(make([]byte, 0, len(b)), b...)
+}
+
+func (p *packer) pairs(b []byte, attrs []pair) []byte {
+	b = binary.AppendUvarint(b, uint64(len(attrs))+1)
+	for i := range attrs {
+		b = text(p.name(b, attrs[i].key), attrs[i].value)
+	}
+	return b
 }
 
 func (p *packer) attrs(b []byte, m map[string]string) []byte {

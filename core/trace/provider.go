@@ -26,16 +26,14 @@ const (
 // delivers what is queued, until its own ctx ends; ctx's end alone stops nothing, so that
 // the spans of a component that stops still arrive.
 func NewProvider(ctx context.Context, component string, exporter sdktrace.SpanExporter) (tracer oteltrace.Tracer, shutdown func(context.Context) error) {
-	var processor sdktrace.SpanProcessor
-	if _, ok := exporter.(direct); ok {
-		processor = sdktrace.NewSimpleSpanProcessor(exporter)
-	} else {
-		processor = newQueue(ctx, exporter)
+	if store, ok := exporter.(direct); ok {
+		p := &localProvider{store: store.store, component: component}
+		return p.Tracer(component), func(context.Context) error { return nil }
 	}
 	p := sdktrace.NewTracerProvider(
 		sdktrace.WithSampler(sdktrace.AlwaysSample()),
 		sdktrace.WithResource(resource.NewSchemaless(serviceName.String(component))),
-		sdktrace.WithSpanProcessor(processor),
+		sdktrace.WithSpanProcessor(newQueue(ctx, exporter)),
 		sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{
 			AttributeValueLengthLimit: maxText, AttributeCountLimit: maxAttrs, EventCountLimit: maxEvents,
 			LinkCountLimit: 16, AttributePerEventCountLimit: maxAttrs, AttributePerLinkCountLimit: 16,

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -107,19 +108,40 @@ func (s *Store) Add(spans ...Span) {
 		if s.byID[id] != nil {
 			continue
 		}
-		keys := keysOf(&x)
-		e := &entry{spanID: id, parent: x.Parent, start: x.Start, packed: s.packer.pack(&x), in: make([]*index, 0, len(keys))}
-		e.size = len(e.packed) + entryBytes
+		e := &entry{spanID: id, parent: x.Parent, start: x.Start, packed: s.packer.pack(&x)}
 		s.byID[id] = e
-		s.queue = append(s.queue, e)
-		s.live++
-		s.bytes += e.size
-		for _, k := range keys {
-			if !e.gone { // as a step below one that had to make room for it
-				s.put(e, k)
-			}
+		s.remember(e, keysOf(&x))
+	}
+	s.bound()
+}
+
+// addLocal remembers a span that has ended in this process. It comes once.
+func (s *Store) addLocal(x *localSpan) {
+	var room [6]string
+	keys := x.keys(room[:0])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remember(&entry{
+		spanID: spanID{strings.TrimPrefix(x.traceKey, traceKeyPrefix), x.id}, parent: x.parent, start: x.start, packed: s.packer.packLocal(x),
+	}, keys)
+	s.bound()
+}
+
+func (s *Store) remember(e *entry, keys []string) {
+	e.size = len(e.packed) + entryBytes
+	e.in = make([]*index, 0, len(keys))
+	s.queue = append(s.queue, e)
+	s.live++
+	s.bytes += e.size
+	for _, k := range keys {
+		if !e.gone { // as a step below one that had to make room for it
+			s.put(e, k)
 		}
 	}
+}
+
+// bound forgets what is too much.
+func (s *Store) bound() {
 	for s.live > s.cfg.MaxSpans || s.bytes > s.cfg.MaxBytes {
 		s.forget(s.queue[0])
 	}
@@ -220,22 +242,27 @@ func (s *Store) noteLost(lost map[string]int64) {
 
 // keysOf are the keys by which a span is found: its trace, its object, and its owner.
 func keysOf(s *Span) []string {
-	keys := []string{"trace " + s.Trace}
-	add := func(m map[string]string) {
-		if uid := m[string(UIDKey)]; uid != "" {
-			keys = append(keys, "uid "+uid)
-		}
-		if uid := m[string(OwnerUIDKey)]; uid != "" {
-			keys = append(keys, "owner "+uid)
-		}
-		keys = append(keys, namesOf(m)...)
-	}
-	add(s.Attrs)
-	for _, e := range s.Events {
-		add(e.Attrs)
+	keys := []string{traceKeyPrefix + s.Trace}
+	for _, m := range attrSets(s) {
+		keys = append(keys, objectKeys(func(k attribute.Key) string { return m[string(k)] })...)
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
+}
+
+// objectKeys are the keys of the object that attributes name.
+func objectKeys(get func(attribute.Key) string) []string {
+	var keys []string
+	if uid := get(UIDKey); uid != "" {
+		keys = append(keys, "uid "+uid)
+	}
+	if uid := get(OwnerUIDKey); uid != "" {
+		keys = append(keys, "owner "+uid)
+	}
+	if get(NameKey) == "" {
+		return keys
+	}
+	return append(keys, nameKeys(get)...)
 }
 
 func nameKey(resource, namespace, name string) string {
@@ -248,9 +275,13 @@ func nameKey(resource, namespace, name string) string {
 // namesOf are the keys of the name of a span's object: by the plural of its kind
 // in lower case, as requests know it and as one guesses it of the kind; the two can differ.
 func namesOf(m map[string]string) []string {
+	return nameKeys(func(k attribute.Key) string { return m[string(k)] })
+}
+
+func nameKeys(get func(attribute.Key) string) []string {
 	var keys []string
-	for _, r := range []string{requested(m), pluralOf(kindOf(m))} {
-		if k := nameKey(r, m[string(NamespaceKey)], m[string(NameKey)]); k != "" && !slices.Contains(keys, k) {
+	for _, r := range []string{requested(get(ResourceKey)), pluralOf(kindOf(get(ResourceKey), get(KindKey)))} {
+		if k := nameKey(r, get(NamespaceKey), get(NameKey)); k != "" && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}
@@ -258,19 +289,19 @@ func namesOf(m map[string]string) []string {
 }
 
 // requested is the resource that a request names, without its group: "deployments".
-func requested(m map[string]string) string {
-	r, _, _ := strings.Cut(m[string(ResourceKey)], "/")
+func requested(resource string) string {
+	r, _, _ := strings.Cut(resource, "/")
 	r, _, _ = strings.Cut(r, ".")
 	return r
 }
 
 // kindOf is the kind of a span's object. What a subresource reads and writes
 // (a Scale, a Binding) is another kind than the object's.
-func kindOf(m map[string]string) string {
-	if strings.Contains(m[string(ResourceKey)], "/") {
+func kindOf(resource, kind string) string {
+	if strings.Contains(resource, "/") {
 		return ""
 	}
-	return m[string(KindKey)]
+	return kind
 }
 
 func pluralOf(kind string) string {

@@ -15,6 +15,44 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
+// TestEveryMetricInThesePagesExists: alerts are copied from here, and one on a metric
+// that does not exist never fires.
+func TestEveryMetricInThesePagesExists(t *testing.T) {
+	declared := map[string]bool{}
+	sources, err := filepath.Glob("../../plugins/*/*.go")
+	if err != nil || len(sources) == 0 {
+		t.Fatal(len(sources), err)
+	}
+	for _, path := range sources {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`"(wasmplane_plugin_[a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
+			declared[m[1]] = true
+		}
+	}
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`wasmplane_plugin_[a-z_]*[a-z]`).FindAllString(string(text), -1) {
+			if named++; !declared[name] && !declared[strings.TrimSuffix(name, "_bucket")] {
+				t.Errorf("%s: there is no metric %s", page, name)
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("the pages name %d metrics", named)
+	}
+}
+
 func TestEveryEntryInThesePagesLoads(t *testing.T) {
 	for page, least := range map[string]int{"loading.md": 7, "hostcalls.md": 1, "points.md": 1} {
 		text, err := os.ReadFile(filepath.Join(".", page))

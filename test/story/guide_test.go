@@ -106,6 +106,15 @@ func TestTheAuthorsGuide(t *testing.T) {
 	shell(t, script, "REGISTRY="+strings.TrimPrefix(server.URL, "http://"))
 }
 
+// TestTheOperatorsGuide runs every command of the guide, in order.
+func TestTheOperatorsGuide(t *testing.T) {
+	script := shellBlocks(t, filepath.Join(built.Root, "docs", "plugins", "OPERATORS.md"))
+	if n := strings.Count(script, "wasmplane "); n < 30 {
+		t.Fatalf("the guide has %d commands", n)
+	}
+	shell(t, script)
+}
+
 // TestEmptyFolderToLive takes every language from an empty folder to a plugin that
 // decides in a cluster that runs, and prints the seconds. Compilers that come from
 // npm are installed before (test/deps.sh).

@@ -91,6 +91,10 @@ conformance: deps-conformance build ## Run the upstream conformance suite on a r
 bench-api: build ## Measure the API beside upstream's kube-apiserver, which is built (20 minutes, the first time) outside of this folder. BENCH_SCALE=0.1: smaller.
 	test/bench/upstream/run.sh '$(KUBERNETES_VERSION)'
 
+.PHONY: clients
+clients: deps-test build ## Run other people's clients against the binary: kubectl of three minor versions (two are built, minutes the first time), Helm, operators, Python, JavaScript.
+	CLIENTS=all go test -count=1 -timeout 60m -v ./test/clients/
+
 .PHONY: chaos
 chaos: build ## Kill the server over and over under load, and judge what its clients saw. CHAOS_KILLS=40.
 	CHAOS_KILLS=$${CHAOS_KILLS:-40} go test -count=1 -timeout 60m -v ./test/chaos/

@@ -19,6 +19,12 @@ const pythonClient = "kubernetes==37.0.2"
 //go:embed client.py
 var script []byte
 
+// javascriptClient is the newest version that Debian's Node.js runs.
+const javascriptClient = "@kubernetes/client-node@1.4.0"
+
+//go:embed client.mjs
+var module []byte
+
 const webhooks = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: %sWebhookConfiguration
@@ -146,6 +152,27 @@ func TestPython(t *testing.T) {
 		{filepath.Join(venv, "bin", "python"), file, c.Kubeconfig()},
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		t.Logf("%s", out)
+	}
+}
+
+// The JavaScript client does what its users do with it.
+func TestJavaScript(t *testing.T) {
+	c := start(t)
+	file := filepath.Join(c.Dir, "client.mjs")
+	if err := os.WriteFile(file, module, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"npm", "install", "--no-audit", "--no-fund", "--prefix", c.Dir, javascriptClient},
+		{"node", file, c.Kubeconfig()},
+	} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = c.Dir
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,10 +16,11 @@ import (
 )
 
 // program builds one from a module that publishes it, named in a folder with a go.mod.
-func program(t *testing.T, module, pkg string) string {
+func program(t *testing.T, module, pkg string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	if out, err := exec.Command("go", "build", "-C", module, "-o", file, pkg).CombinedOutput(); err != nil {
+	args := append([]string{"build", "-C", module, "-o", file}, flags...)
+	if out, err := exec.Command("go", append(args, pkg)...).CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}
 	return file
@@ -28,7 +30,8 @@ func program(t *testing.T, module, pkg string) string {
 type tool struct {
 	*cluster
 	program string
-	env     []string
+	// first are arguments that come before all others.
+	first, env []string
 }
 
 func (c *cluster) tool(program string) *tool { return &tool{cluster: c, program: program} }
@@ -37,7 +40,7 @@ func (c *cluster) tool(program string) *tool { return &tool{cluster: c, program:
 func (h *tool) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), 2*harness.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, h.program, args...)
+	cmd := exec.CommandContext(ctx, h.program, append(slices.Clone(h.first), args...)...)
 	cmd.Dir = h.Dir
 	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+h.Kubeconfig(), "HOME="+h.Dir), h.env...)
 	var out, errs bytes.Buffer

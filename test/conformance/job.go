@@ -247,7 +247,12 @@ that the suite asks for. The disk under the cache should be less than 80 % full,
 The cluster has two nodes: this machine, and this machine once more in a network namespace of its own, with its own kubelet, containerd, pod network and
 service proxy. Tests that must run alone ([Serial], [Disruptive]) do. A skip counts as a failure.
 
-One test cannot pass with images that are made like this: "ImageVolume should succeed with pod and pull policy of Always" demands that an image's /etc/os-release
-says Alpine Linux. Ours are made of Debian's packages and do not claim otherwise; what the test does before that works.
+Two tests cannot pass with images that are made like this; what they look at before they read an image's own words works:
+
+- "ImageVolume should succeed with pod and pull policy of Always" demands that an image's /etc/os-release says Alpine Linux. Ours are made of
+  Debian's packages and do not claim otherwise.
+- "Kubelet when scheduling a read only busybox container should not write to root filesystem" compares the words of the image's shell, "can't create /file:
+  Read-only file system". The shell of our busybox image is bash, which says "/file: Read-only file system": Debian's own busybox shell says it as
+  expected, but drops environment variables whose names no shell could use, which two other tests look for.
 
 `

@@ -611,7 +611,7 @@ func (m *Machine) taskDone(ev Done) {
 	case Mount:
 		m.mounted = true
 	case Grant:
-		m.grantDone(ev)
+		m.grantDone(a, ev)
 	case StartSandbox:
 		if ev.Sandbox != nil {
 			m.seeSandbox(*ev.Sandbox)

@@ -260,10 +260,16 @@ func TestResourcesChangeInPlace(t *testing.T) {
 		q.Spec.Containers[0].Resources = ask(cpu)
 		w.p = q
 		w.step(pod.Updated{Pod: q})
+		if !w.m.View().Resizing.Unanswered {
+			t.Error("the node was not asked yet, and the change counts as observed")
+		}
 	}
 	w.refuse = "Deferred"
 	change("2")
 	w.settle()
+	if w.m.View().Resizing.Unanswered {
+		t.Error("the node has answered, and the change does not count as observed")
+	}
 	if v := w.m.View(); v.Resizing.Pending != "Deferred" || v.Containers[0].Granted.Requests.Cpu().String() != "1" {
 		t.Errorf("%+v", v.Resizing)
 	}

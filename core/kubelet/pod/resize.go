@@ -19,6 +19,9 @@ type Resizing struct {
 	// Active while it is carried out; Failed is why that does not succeed.
 	Active bool
 	Failed string
+	// Unanswered while the node has not said whether it grants what this generation
+	// of the pod asks for: nobody may take it for observed.
+	Unanswered bool
 }
 
 // resizable are the resources that may change while a container runs.
@@ -99,6 +102,7 @@ func (m *Machine) resize() {
 		}
 		want = want || !sameResources(s.grant, &s.spec.Resources)
 	}
+	m.resizing.Unanswered = want && m.asked != m.pod.Generation
 	if !want {
 		m.resizing.Pending, m.resizing.Message = "", ""
 	} else if m.resizing.Pending != "Infeasible" || m.asked != m.pod.Generation {
@@ -139,8 +143,11 @@ func (m *Machine) apply1(s *slot) {
 	m.emit(s.op)
 }
 
-func (m *Machine) grantDone(ev Done) {
-	m.asked = m.pod.Generation
+func (m *Machine) grantDone(a Grant, ev Done) {
+	if a.Generation != m.pod.Generation {
+		return // the pod asks for something else by now, and the node is asked about that
+	}
+	m.asked, m.resizing.Unanswered = m.pod.Generation, false
 	if ev.Refused {
 		m.resizing.Pending, m.resizing.Message = ev.Reason, ev.Message
 		if ev.Reason != "Infeasible" {

@@ -44,6 +44,11 @@ func Generate(v pod.View, prev *corev1.PodStatus, node Node, now time.Time) core
 		ResourceClaimStatuses:       p.Status.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus: p.Status.ExtendedResourceClaimStatus,
 	}
+	if v.Resizing.Unanswered {
+		// With this generation a reader would take a change of resources, of which the
+		// status says nothing yet, for done.
+		st.ObservedGeneration = prev.ObservedGeneration
+	}
 	if !v.Started.IsZero() {
 		t := metav1.NewTime(v.Started).Rfc3339Copy()
 		st.StartTime = &t
@@ -351,7 +356,7 @@ func conditions(st *corev1.PodStatus, v pod.View, prev *corev1.PodStatus, now ti
 		}
 	}
 	set := func(c corev1.PodCondition) {
-		c.ObservedGeneration = v.Pod.Generation
+		c.ObservedGeneration = st.ObservedGeneration
 		c.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
 		for _, list := range [][]corev1.PodCondition{prev.Conditions, v.Pod.Status.Conditions} {
 			if old := find(list, c.Type); old != nil {

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -87,9 +88,52 @@ func TestTheGuardAnswersTheWriter(t *testing.T) {
 		t.Errorf("%+v", cause)
 	}
 	deleted := request(plugin(t, "p", "source: x"))
-	deleted.Operation = admission.Delete
-	if guard.Handles(deleted) {
-		t.Error("deletions are held up")
+	deleted.Operation, deleted.OldObject, deleted.Object = admission.Delete, deleted.Object, nil
+	if err := guard.Validate(t.Context(), deleted); err != nil {
+		t.Errorf("deletions are held up: %v", err)
+	}
+}
+
+func TestWhatShowsTheFileIsNotChangedThroughTheAPI(t *testing.T) {
+	guard := apiobject.Guard{}
+	shown, own := plugin(t, "p", "{}"), plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest)
+	shown.SetLabels(map[string]string{apiobject.OriginLabel: apiobject.FromFile})
+	carry := func(o *unstructured.Unstructured) *object.Object {
+		if o == nil {
+			return nil
+		}
+		return object.FromTree(object.Unstructured{GVK: o.GroupVersionKind()}, o.Object)
+	}
+	const set, changed = "is set by the server only", "shows a plugin of the server's configuration file, which is not changed through the API"
+	for _, c := range []struct {
+		name     string
+		op       admission.Operation
+		now, old *unstructured.Unstructured
+		problem  string
+	}{
+		{"made", admission.Create, shown, nil, set},
+		{"changed", admission.Update, shown, shown, changed},
+		{"taken over", admission.Update, own, shown, changed},
+		{"deleted", admission.Delete, nil, shown, changed},
+		{"an own one marked so", admission.Update, shown, own, set},
+		{"an own one deleted", admission.Delete, nil, own, ""},
+	} {
+		for _, who := range []string{"jane", user.APIServerUser} {
+			r := &admission.Request{
+				Operation: c.op, Resource: apiobject.Resource(), Kind: shown.GroupVersionKind(), Name: "p", User: &user.DefaultInfo{Name: who, Groups: []string{user.SystemPrivilegedGroup}},
+				Object: carry(c.now), OldObject: carry(c.old),
+			}
+			err := guard.Validate(t.Context(), r)
+			if who != "jane" {
+				if err != nil {
+					t.Errorf("%s by the server: %v", c.name, err)
+				}
+				continue
+			}
+			if !guard.Handles(r) || (c.problem == "") != (err == nil) || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.problem)) {
+				t.Errorf("%s: %v, want %q", c.name, err, c.problem)
+			}
+		}
 	}
 }
 

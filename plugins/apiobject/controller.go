@@ -43,6 +43,8 @@ type Config struct {
 	Identity string
 	// Reports: the process may write the status. Kubelets may not.
 	Reports bool
+	// Mirror: the process makes objects that show the entries of its configuration file.
+	Mirror bool
 	// Answers: the process reports also where no other does, that nobody asks the plugin.
 	Answers bool
 	// Event records an event about a Plugin; nil = none are.
@@ -187,7 +189,7 @@ func (c *Controller) apply(ctx context.Context) {
 	}
 	var entries []manifest.Entry
 	for _, o := range c.objects() {
-		if o.GetDeletionTimestamp() != nil {
+		if o.GetDeletionTimestamp() != nil || mirrored(o) {
 			continue
 		}
 		name := nameOf(o)
@@ -208,7 +210,12 @@ func (c *Controller) apply(ctx context.Context) {
 // report writes the status of every object for which there is something new.
 func (c *Controller) report(ctx context.Context, counters bool) {
 	byName := map[string]loader.Status{}
-	for _, s := range c.cfg.Loader.Status() {
+	all := c.cfg.Loader.Status()
+	files := ofFile(all)
+	if c.cfg.Mirror {
+		c.mirror(ctx, files)
+	}
+	for _, s := range all {
 		if s.Origin == c.cfg.origin() {
 			byName[s.Name] = s
 		}
@@ -217,7 +224,11 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 	seen := map[string]bool{}
 	for _, o := range c.objects() {
 		seen[nameOf(o)] = true
-		if err := c.reportOne(ctx, o, byName, counters, now); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		of := byName
+		if mirrored(o) {
+			of = files
+		}
+		if err := c.reportOne(ctx, o, of, counters, now); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			c.cfg.Logger.Warn("could not write the status of a plugin", "plugin", nameOf(o), "error", err)
 		}
 	}
@@ -244,6 +255,13 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 			c.events(o, i)
 		}
 		after = merge(before, c.cfg.Identity, own, o.GetGeneration(), now)
+		after.Origin = originOf(o)
+		if after.Source == "" && loaded {
+			after.Source = s.Source
+		}
+		if c.cfg.Mirror && mirrored(o) && !loaded && len(after.Instances) == 0 {
+			return c.unmirror(ctx, o)
+		}
 		if own == nil && len(after.Instances) == len(before.Instances) && !(c.cfg.Answers && len(after.Instances) == 0) {
 			return nil // others report
 		}

@@ -90,6 +90,7 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 					column("Denials", "integer", ".status.denials", "refusals among them", 0),
 					column("Failures", "integer", ".status.failures", "failed calls among them", 0),
 					column("Time", "string", ".status.meanTime", "mean time of a call", 0),
+					column("Origin", "string", ".status.origin", "where the entry stands: file, api or tenant", 0),
 					column("Differing", "integer", ".status.candidate.differing", "calls that the candidate decided differently", 1),
 					column("Points", "string", ".status.points", "where it takes part", 1),
 					column("Digest", "string", ".status.digest", "of the module in force", 1),
@@ -218,6 +219,9 @@ func statusSchema() apiextensionsv1.JSONSchemaProps {
 		Properties: map[string]apiextensionsv1.JSONSchemaProps{
 			"observedGeneration": number("The generation of the spec that this is about."),
 			"conditions":         list(open, "Ready: a version answers in every process that asks it. Updated: that version is the spec's."),
+			"origin":             text("Where the entry stands: file (the configuration file; the object only shows it), api or tenant."),
+			"source":             text("Where its module comes from."),
+			"breakerOpen":        {Type: "boolean", Description: "Whether a process leaves the plugin alone because it failed many times in a row."},
 			"digest":             text("Of the module in force."),
 			"version":            text("What the module calls itself."),
 			"points":             list(text(""), "Where it takes part."),

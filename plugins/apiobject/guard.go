@@ -2,6 +2,7 @@ package apiobject
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,12 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	carrier "github.com/wasmplane/wasmplane/core/object"
 )
 
 // Guard refuses Plugins that could never be loaded, when they are written: whoever
 // writes one learns at once what is wrong with it, by the same words as in the file.
+// It also keeps the objects that show what the configuration file holds as they are.
 // It implements core's admission.Validator.
 type Guard struct{ Rules Rules }
 
@@ -24,29 +28,75 @@ func (Guard) Name() string { return "PluginObject" }
 
 // Handles implements admission.Plugin.
 func (Guard) Handles(r *admission.Request) bool {
-	return r.Resource.Group == Group && (r.Resource.Resource == Resource().Resource || r.Resource.Resource == TenantResource().Resource) && r.Subresource == "" &&
-		(r.Operation == admission.Create || r.Operation == admission.Update)
+	if r.Resource.Group != Group || r.Subresource != "" {
+		return false
+	}
+	switch r.Resource.Resource {
+	case Resource().Resource:
+		return r.Operation == admission.Create || r.Operation == admission.Update || r.Operation == admission.Delete
+	case TenantResource().Resource:
+		return r.Operation == admission.Create || r.Operation == admission.Update
+	}
+	return false
 }
 
 // Validate implements admission.Validator.
 func (g Guard) Validate(_ context.Context, r *admission.Request) error {
-	tree, err := r.Object.Tree()
+	old, err := read(r.OldObject)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return err
 	}
-	o := &unstructured.Unstructured{Object: tree}
+	if old != nil && mirrored(old) && r.Resource.Resource == Resource().Resource && !byServer(r) {
+		return apierrors.NewForbidden(Resource().GroupResource(), old.GetName(),
+			errors.New("the object shows a plugin of the server's configuration file, which is not changed through the API; change the file, which is followed, or switch the plugin off with `wasmplane plugin disable`"))
+	}
+	if r.Operation == admission.Delete {
+		return nil
+	}
+	o, err := read(r.Object)
+	if err != nil || o == nil {
+		return err
+	}
+	if mirrored(o) {
+		if byServer(r) && o.GetNamespace() == "" {
+			return nil
+		}
+		return apierrors.NewForbidden(r.Resource.GroupResource(), o.GetName(),
+			fmt.Errorf("metadata.labels[%s]: %s marks what the server's configuration file holds, and is set by the server only", OriginLabel, FromFile))
+	}
 	if o.GetDeletionTimestamp() != nil {
 		return nil // what is on its way out may be as wrong as it likes
 	}
 	if _, err := g.Rules.Entry(o); err != nil {
-		status := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: r.Kind.Kind}, o.GetName(), field.ErrorList{})
-		status.ErrStatus.Message = fmt.Sprintf("%s.%s %q is invalid: %s", r.Kind.Kind, Group, o.GetName(), err)
-		cause := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec", Message: err.Error()}
-		if at, problem, ok := strings.Cut(err.Error(), ": "); ok && (strings.HasPrefix(at, "spec.") || strings.HasPrefix(at, "metadata.")) {
-			cause.Field, cause.Message = at, problem
-		}
-		status.ErrStatus.Details.Causes = []metav1.StatusCause{cause}
-		return status
+		return invalid(r.Kind.Kind, o.GetName(), err)
 	}
 	return nil
+}
+
+// byServer: the server itself writes.
+func byServer(r *admission.Request) bool {
+	return r.User != nil && r.User.GetName() == user.APIServerUser
+}
+
+func read(o *carrier.Object) (*unstructured.Unstructured, error) {
+	if o == nil {
+		return nil, nil
+	}
+	tree, err := o.Tree()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return &unstructured.Unstructured{Object: tree}, nil
+}
+
+// invalid words what is wrong with an entry, with its field.
+func invalid(kind, name string, err error) error {
+	status := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: kind}, name, field.ErrorList{})
+	status.ErrStatus.Message = fmt.Sprintf("%s.%s %q is invalid: %s", kind, Group, name, err)
+	cause := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec", Message: err.Error()}
+	if at, problem, ok := strings.Cut(err.Error(), ": "); ok && (strings.HasPrefix(at, "spec.") || strings.HasPrefix(at, "metadata.")) {
+		cause.Field, cause.Message = at, problem
+	}
+	status.ErrStatus.Details.Causes = []metav1.StatusCause{cause}
+	return status
 }

@@ -21,12 +21,16 @@ type Status struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 
+	// Origin is where the entry stands: file, api or tenant. Source is its module's.
+	Origin      string     `json:"origin,omitempty"`
+	Source      string     `json:"source,omitempty"`
 	Digest      string     `json:"digest,omitempty"`
 	Version     string     `json:"version,omitempty"`
 	Points      []string   `json:"points,omitempty"`
 	Mode        string     `json:"mode,omitempty"`
 	Replaced    string     `json:"replaced,omitempty"`
 	Moved       string     `json:"moved,omitempty"`
+	BreakerOpen bool       `json:"breakerOpen,omitempty"` // in one process at least
 	Calls       int64      `json:"calls"`
 	Denials     int64      `json:"denials"`
 	Failures    int64      `json:"failures"`
@@ -60,6 +64,7 @@ type Instance struct {
 	Ready      bool   `json:"ready"`
 	Error      string `json:"error,omitempty"`
 
+	Source      string      `json:"source,omitempty"`
 	Digest      string      `json:"digest,omitempty"`
 	Version     string      `json:"version,omitempty"`
 	Points      []string    `json:"points,omitempty"`
@@ -89,7 +94,7 @@ const staleAfter = 5 * heartbeat
 // instance is what this process reports of a plugin.
 func instance(name string, generation int64, s loader.Status, now time.Time) Instance {
 	i := Instance{
-		Name: name, Updated: metav1.NewTime(now), Generation: generation, Ready: s.Ready, Error: s.Error, Digest: s.Digest, Version: s.Version,
+		Name: name, Updated: metav1.NewTime(now), Generation: generation, Ready: s.Ready, Error: s.Error, Source: s.Source, Digest: s.Digest, Version: s.Version,
 		Mode: string(s.Mode), Replaced: s.Replaced, Moved: s.Moved, BreakerOpen: s.BreakerOpen,
 		Calls: s.Calls, Denials: s.Denials, Failures: s.Failures, LastFailure: s.LastFailure, Nanoseconds: int64(s.MeanTime), MeanFuel: s.MeanFuel,
 	}
@@ -132,7 +137,8 @@ func (s *Status) sum() {
 		if i.Digest != "" {
 			s.Digest, s.Version, s.Points = i.Digest, i.Version, i.Points
 		}
-		s.Mode = i.Mode
+		s.Mode, s.BreakerOpen = i.Mode, s.BreakerOpen || i.BreakerOpen
+		s.Source = cmp.Or(i.Source, s.Source)
 		for field, v := range map[*string]string{&s.Replaced: i.Replaced, &s.Moved: i.Moved, &s.LastFailure: i.LastFailure} {
 			if v != "" {
 				*field = v
@@ -205,6 +211,17 @@ func (s *Status) judge(generation int64) {
 		c.ObservedGeneration = generation
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
+}
+
+// originOf says where an object's entry stands.
+func originOf(o *unstructured.Unstructured) string {
+	switch {
+	case mirrored(o):
+		return FromFile
+	case o.GetNamespace() != "":
+		return string(loader.Tenant)
+	}
+	return string(loader.API)
 }
 
 // refused is the status of an object that is no entry.

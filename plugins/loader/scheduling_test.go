@@ -10,6 +10,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
 )
 
@@ -163,6 +164,56 @@ func TestASchedulingPluginIsAskedWhereItHasHooks(t *testing.T) {
 	if a.Hints() != framework.AnyEvent {
 		t.Error("without events it waits for some only")
 	}
+}
+
+// TestACandidateJudgesBesideANodeTable: a second table, whose verdicts are compared and change nothing.
+func TestACandidateJudgesBesideANodeTable(t *testing.T) {
+	plugintest.Example(t, "prefer-label")
+	const plugin = "plugins:\n  - name: prefer-label\n    source: file:build/wasm/prefer-label.wasm\n    settings: {label: disk, value: ssd}\n"
+	l := newLoader(t, loader.Config{Dir: plugintest.Root(t), Entries: entries(t, plugin+"    candidate: {settings: {label: disk, value: ssd, required: true}}\n")})
+	if err := l.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := l.SchedulerPlugins()[0].Plugin.(framework.Judge)
+	fast := map[string]string{"disk": "ssd"}
+	snap := &framework.Snapshot{Nodes: []*framework.NodeInfo{node("n1", fast, 0, 1), node("n2", fast, 0, 2)}, Generation: 2, NodesGeneration: 1}
+	judge := func(generation int64) {
+		t.Helper()
+		snap.Generation = generation
+		verdicts, st := a.Judge(t.Context(), &framework.PodInfo{Pod: pod("a:1", nil)}, snap)
+		if !st.IsSuccess() || verdicts[1].Status != nil {
+			t.Fatalf("the candidate has an effect: %+v %+v", verdicts, st)
+		}
+	}
+	candidate := func(what string, is func(*loader.CandidateStatus) bool) {
+		t.Helper()
+		eventually(t, what, func() bool { c := l.Status()[0].Candidate; return c != nil && is(c) })
+	}
+	judge(2)
+	candidate("both say the same", func(c *loader.CandidateStatus) bool { return c.Calls == 1 && c.Differing == 0 && c.MeanFuel > 0 })
+
+	// One node changes: the candidate's table has its row too.
+	snap.Nodes[1] = node("n2", nil, 0, 3)
+	judge(3)
+	candidate("a difference", func(c *loader.CandidateStatus) bool { return c.Calls == 2 && c.Differing == 1 })
+	d := l.Status()[0].Candidate.Differences[0]
+	if d.Enforced != "2 of 2 nodes fit; n2: 0" || d.Candidate != "1 of 2 nodes fit; n2: node(s) didn't have the label disk=ssd" || !strings.HasPrefix(d.About, "Pod ") || d.Point != "scheduling.table" {
+		t.Errorf("%+v", d)
+	}
+
+	// It goes, and comes again, in the middle of cycles; nothing is left of it.
+	for i := range 3 {
+		if err := l.Apply(t.Context(), loader.File, entries(t, plugin)); err != nil {
+			t.Fatal(err)
+		}
+		judge(int64(4 + 2*i))
+		if err := l.Apply(t.Context(), loader.File, entries(t, plugin+"    candidate: {settings: {label: disk, value: hdd, required: true}}\n")); err != nil {
+			t.Fatal(err)
+		}
+		judge(int64(5 + 2*i))
+		candidate("another one judges", func(c *loader.CandidateStatus) bool { return c.Calls == 1 && c.Differing == 1 })
+	}
+	// Closing the loader waits for every instance that somebody holds: it would not end.
 }
 
 // passing answers a state at preFilter, and at preBind an error that is what it was given.

@@ -21,8 +21,8 @@ import (
 // decides has no effect: it is compared with what was decided, beside the request, which does not wait for it. Where
 // the candidate is slower than the traffic, calls are left out and counted.
 //
-// It takes part at every point where a plugin is asked call by call. Node tables,
-// which live in a guest's memory, are not shadowed.
+// It takes part at every point where the plugin does. A node table, which lives in
+// a guest's memory, has a second one beside it, for the candidate (Compare).
 type Candidate struct {
 	Version *Version
 	Stats   CandidateStats
@@ -31,6 +31,7 @@ type Candidate struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	closed  bool
+	closers []func()
 	recent  []Difference // the last ones, oldest first
 }
 
@@ -67,12 +68,23 @@ func (c *Candidate) Recent() []Difference {
 	return append([]Difference(nil), c.recent...)
 }
 
+// OnClose has f called when the candidate is closed and its last call has ended: who
+// keeps an instance of it gives it back. It is for functions that Compare calls.
+func (c *Candidate) OnClose(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closers = append(c.closers, f)
+}
+
 // Close ends the candidate when its last call has ended.
 func (c *Candidate) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.running.Wait()
+	for _, f := range c.closers { // nobody adds any more
+		f()
+	}
 	return c.Version.Module.Close()
 }
 
@@ -107,6 +119,47 @@ func (p *Plugin) compare(ctx context.Context, pt abi.Point, kind string, doc any
 		c.Stats.Nanoseconds.Add(int64(usage.Duration))
 		c.Stats.Fuel.Add(usage.Fuel)
 		c.judge(p, pt, about, verdict(pt, hook, answer, failure), verdict(pt, h.Hook, got, err), err)
+	}()
+}
+
+// Opinion is a decision in the words of a point whose answers only its adapter can read.
+type Opinion struct {
+	// What is compared: the same for decisions that have the same effect.
+	What string
+	// Text is what people are shown.
+	Text string
+	Err  error
+}
+
+func (o Opinion) decision() decision {
+	if o.Err != nil {
+		return decision{"failed", cut("failed: " + o.Err.Error())}
+	}
+	return decision{o.What, cut(o.Text)}
+}
+
+// Compare has the candidate asked by ask, beside the caller, and compares what it
+// says with what was decided. Where the candidate is busy the call is left out. prepare
+// reads what belongs to the caller, before Compare returns; where it fails, ask is not
+// called, which answers what the candidate says, and what was decided in the same words.
+func (c *Candidate) Compare(ctx context.Context, p *Plugin, pt abi.Point, about string, decided Opinion,
+	prepare func(context.Context) error, ask func(context.Context) (decided, said Opinion, usage host.Usage),
+) {
+	if !c.begin() {
+		return
+	}
+	detached := host.WithDryRun(context.WithoutCancel(ctx))
+	if err := prepare(detached); err != nil {
+		c.judge(p, pt, about, decided.decision(), Opinion{Err: err}.decision(), err)
+		c.end()
+		return
+	}
+	go func() {
+		defer c.end()
+		decided, said, usage := ask(detached)
+		c.Stats.Nanoseconds.Add(int64(usage.Duration))
+		c.Stats.Fuel.Add(usage.Fuel)
+		c.judge(p, pt, about, decided.decision(), said.decision(), said.Err)
 	}()
 }
 

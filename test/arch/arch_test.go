@@ -52,7 +52,7 @@ var mayImport = map[string]string{
 	"plugins/sign":            "",
 	"plugins/source":          "plugins/manifest plugins/sign",
 	"plugins/rollout":         "plugins/manifest",
-	"plugins/apiobject":       "core/admission core/config plugins/abi plugins/host plugins/loader plugins/manifest plugins/point",
+	"plugins/apiobject":       "core/admission core/object core/config plugins/abi plugins/host plugins/loader plugins/manifest plugins/point",
 	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/host/...",
 	"plugins/point/...":       "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
 	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",

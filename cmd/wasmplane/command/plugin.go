@@ -38,7 +38,7 @@ out, it is the current folder.`,
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"author":  {a.pluginInit(), a.pluginBuild(), a.pluginTest(), a.pluginRun(), a.pluginBench(), a.pluginInspect()},
-		"operate": append(append(a.pluginSwitches(), a.pluginPromote(), a.pluginRollback(), a.pluginAudit(), a.pluginRecord(), a.pluginReplay()), a.pluginRegistry()...),
+		"operate": append(append(a.pluginSwitches(), a.pluginList(), a.pluginPromote(), a.pluginRollback(), a.pluginAudit(), a.pluginRecord(), a.pluginReplay()), a.pluginRegistry()...),
 	} {
 		for _, sub := range commands {
 			sub.GroupID = group

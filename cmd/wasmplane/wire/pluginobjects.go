@@ -35,7 +35,7 @@ func (p *plugins) guard() apiobject.Guard { return apiobject.Guard{Rules: p.rule
 // objects loads the Plugins of the API into this process, or those of namespaces.
 func (p *plugins) objects(c dynamic.Interface, identity string, tenants, reports, answers bool) (*apiobject.Controller, error) {
 	return apiobject.New(apiobject.Config{
-		Client: c, Loader: p.loader, Rules: p.rules(), Tenants: tenants, Identity: identity, Reports: reports, Answers: answers, Logger: p.o.Logger,
+		Client: c, Loader: p.loader, Rules: p.rules(), Tenants: tenants, Identity: identity, Reports: reports, Answers: answers, Mirror: answers && !tenants, Logger: p.o.Logger,
 		Event: func(about corev1.ObjectReference, kind, reason, message string) {
 			p.events.record("wasmplane", about, kind, reason, message)
 		},

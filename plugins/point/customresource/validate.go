@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -146,12 +146,14 @@ func (p *Plugin) findings(a *abi.AdmissionAnswer, o *unstructured.Unstructured) 
 // errorType is the type of a finding by its name in the API. Invalid, where there
 // is none of this name.
 func errorType(reason string) field.ErrorType {
-	switch t := field.ErrorType(reason); t {
-	case field.ErrorTypeRequired, field.ErrorTypeDuplicate, field.ErrorTypeNotSupported, field.ErrorTypeForbidden,
-		field.ErrorTypeNotFound, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+	known := []field.ErrorType{
+		field.ErrorTypeRequired, field.ErrorTypeDuplicate, field.ErrorTypeNotSupported, field.ErrorTypeForbidden,
+		field.ErrorTypeNotFound, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
+	}
+	if t := field.ErrorType(reason); slices.Contains(known, t) {
 		return t
 	}
-	return field.ErrorType(metav1.CauseTypeFieldValueInvalid)
+	return field.ErrorTypeInvalid
 }
 
 // at is the value of a field such as spec.ports[0].name, to be shown beside what is

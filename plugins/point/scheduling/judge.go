@@ -28,6 +28,8 @@ type judge struct {
 
 	mu    sync.Mutex // one cycle at a time has the table
 	table *table     // nil until the first cycle, and after a fault
+
+	shadow shadow // the candidate's
 }
 
 // table is the state of the instance that holds the nodes.
@@ -47,8 +49,9 @@ type table struct {
 // Name implements framework.Plugin.
 func (j *judge) Name() string { return j.plugin.Name() }
 
-// Close gives the instance back. The next cycle takes another.
+// Close gives the instances back. The next cycle takes others.
 func (j *judge) Close() {
+	j.shadow.close()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.drop()
@@ -76,6 +79,7 @@ func (j *judge) Judge(ctx context.Context, p *framework.PodInfo, snap *framework
 	}
 	outcome.Span = string(abi.SchedulingTable)
 	c.Record(ctx, abi.SchedulingTable, outcome)
+	j.shadow.compare(ctx, j.plugin, p, snap, c.Err, verdicts)
 	if c.Err != nil && c.Mode() == manifest.Enforce {
 		if st := failed(c, manifest.Fail); st != nil {
 			return nil, st
@@ -132,13 +136,25 @@ func (j *judge) prepare(ctx context.Context, v *point.Version, h *point.Hook, sn
 		j.drop()
 	}
 	if j.table == nil {
-		in, err := v.Module.Lease(ctx)
+		t, err := newTable(ctx, v, h)
 		if err != nil {
 			return err
 		}
-		j.table = &table{version: v, hook: h, instance: in, nodes: -1}
+		j.table = t
 	}
-	t := j.table
+	return j.table.follow(ctx, snap)
+}
+
+func newTable(ctx context.Context, v *point.Version, h *point.Hook) (*table, error) {
+	in, err := v.Module.Lease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &table{version: v, hook: h, instance: in, nodes: -1}, nil
+}
+
+// follow brings the rows up to date.
+func (t *table) follow(ctx context.Context, snap *framework.Snapshot) error {
 	if t.nodes != snap.NodesGeneration || t.rows != len(snap.Nodes) {
 		if err := t.reserve(ctx, snap); err != nil {
 			return err
@@ -196,13 +212,18 @@ func (t *table) update(snap *framework.Snapshot) error {
 
 // call passes the number of rows and the pod's cells, and gets a byte for each row.
 func (t *table) call(ctx context.Context, p *framework.PodInfo) ([]byte, host.Usage, error) {
+	t.ask(p)
+	return t.instance.Call(ctx, t.hook.Op, t.input)
+}
+
+// ask writes the question.
+func (t *table) ask(p *framework.PodInfo) {
 	t.input = binary.LittleEndian.AppendUint64(t.input[:0], uint64(t.rows))
 	doc := &podDocument{Pod: podObject(p.Pod), Requests: resources(&p.Requests), NonZero: resources(&p.NonZero)}
 	paths := t.hook.PodPaths()
 	for c := range t.hook.Pod {
 		t.input = binary.LittleEndian.AppendUint64(t.input, uint64(t.hook.Pod[c].Cell(doc, paths[c], &t.strings)))
 	}
-	return t.instance.Call(ctx, t.hook.Op, t.input)
 }
 
 // verdictsOf reads the answer; statuses of one kind are shared, as they are not changed.

@@ -1,0 +1,184 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+)
+
+func (a *app) pluginList() *cobra.Command {
+	var s settings
+	var kubeconfig, file, output string
+	c := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the plugins: of the configuration file, of the API, of namespaces",
+		Long: `List the plugins of a cluster: those of the configuration file, of the API (kind
+Plugin) and of namespaces (kind TenantPlugin), with what became of them in all
+processes.
+
+STATE is ready, outdated (a version answers, and it is not the entry's: its load
+failed), failed (none answers; the failure policy decides), refused (the object
+is no entry), not asked (no running process asks at its points) or disabled.
+BREAKER is open where a process leaves the plugin alone because it failed many
+times in a row.
+
+With --config the entries of a configuration file are listed, with the server up
+or down: modules that are local files are loaded as a server would, and asked
+what they are.`,
+		Example: `  wasmplane plugin list
+  wasmplane plugin list -o wide
+  wasmplane plugin list --config cluster.yaml     with the server down`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := a.dir(c.Flags(), &s)
+			if err != nil {
+				return err
+			}
+			var list []apiobject.Listed
+			if file != "" {
+				list, err = listFile(c.Context(), file, dir)
+			} else {
+				list, err = listCluster(c.Context(), kubeconfig, dir)
+			}
+			if err != nil {
+				return err
+			}
+			list = markDisabled(list, dir)
+			switch output {
+			case "json", "yaml":
+				return a.show(list, output)
+			}
+			return a.showPlugins(list, output == "wide")
+		},
+	}
+	a.addDataDir(c.Flags(), &s)
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
+	c.Flags().StringVar(&file, "config", "", "configuration `FILE` whose entries are listed, without asking a server")
+	outputFlag(c, &output, "wide", "json", "yaml")
+	return c
+}
+
+func listCluster(ctx context.Context, kubeconfig string, dir datadir.Dir) ([]apiobject.Listed, error) {
+	kubeconfig = cmp.Or(kubeconfig, os.Getenv("KUBECONFIG"), dir.Kubeconfig())
+	cfg, err := client.FromKubeconfig(kubeconfig, "plugin")
+	if err == nil {
+		var set *client.Set
+		if set, err = client.New(cfg); err == nil {
+			var list []apiobject.Listed
+			if list, err = apiobject.List(ctx, set.Dynamic); err == nil {
+				return list, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w; with the server down, --config FILE lists what its configuration holds", err)
+}
+
+// listFile lists the entries of a file. Local modules are asked what they are, by the
+// means of a server, in its cache where there is one.
+func listFile(ctx context.Context, file string, dir datadir.Dir) ([]apiobject.Listed, error) {
+	cfg, err := config.LoadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := manifest.ParseAll(cfg.Plugins)
+	if err != nil {
+		var fe *config.FieldError
+		if errors.As(err, &fe) && fe.File == "" {
+			fe.File = file
+		}
+		return nil, err
+	}
+	cache := ""
+	if dir.Exists() {
+		cache = dir.PluginCache()
+	}
+	var out []apiobject.Listed
+	for _, e := range entries {
+		l := apiobject.Listed{Name: e.Name, Origin: apiobject.FromFile, Source: e.Source, Digest: e.Digest, Mode: string(e.Mode), Points: e.Points, State: "not looked at"}
+		switch {
+		case e.Disabled:
+			l.State = "disabled"
+		case e.Group != nil:
+			l.Source = "group"
+		case strings.HasPrefix(e.Source, "file:"):
+			describe(ctx, &l, author.Config{Entry: e, Dir: filepath.Dir(file), CacheDir: cache})
+		default:
+			l.Message = "a module that is fetched is looked at by the server, or by `wasmplane plugin pull`"
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// describe loads a module, and says what it is.
+func describe(ctx context.Context, l *apiobject.Listed, cfg author.Config) {
+	p, err := author.Open(ctx, cfg)
+	if err != nil {
+		l.State, l.Message = "failed", err.Error()
+		return
+	}
+	l.State, l.Digest, l.Version, l.Points = "loads", p.Digest(), p.Manifest().Version, nil
+	for _, pt := range p.Points() {
+		l.Points = append(l.Points, string(pt))
+	}
+	if err := p.Close(ctx); err != nil {
+		l.Message = err.Error()
+	}
+}
+
+// markDisabled marks what `wasmplane plugin disable` switched off in the data
+// directory; a running server shows nothing of such an entry of its file.
+func markDisabled(list []apiobject.Listed, dir datadir.Dir) []apiobject.Listed {
+	off, err := os.ReadDir(dir.DisabledPlugins())
+	if err != nil {
+		return list // there is no such folder: nothing is switched off
+	}
+	for _, f := range off {
+		is := slices.IndexFunc(list, func(l apiobject.Listed) bool { return l.Namespace == "" && l.Name == f.Name() })
+		if is < 0 {
+			list, is = append(list, apiobject.Listed{Name: f.Name(), Origin: "-"}), len(list)
+		}
+		list[is].State, list[is].Message = "disabled", "by `wasmplane plugin disable`"
+	}
+	return list
+}
+
+func (a *app) showPlugins(list []apiobject.Listed, wide bool) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	header := "NAME\tORIGIN\tPOINTS\tMODE\tSTATE\tBREAKER\tCALLS\tDENIALS"
+	if wide {
+		header += "\tFAILURES\tTIME\tVERSION\tSOURCE\tDIGEST\tMESSAGE"
+	}
+	fmt.Fprintln(w, header)
+	for _, l := range list {
+		name, breaker := l.Name, "closed"
+		if l.Namespace != "" {
+			name = l.Namespace + "/" + l.Name
+		}
+		if l.BreakerOpen {
+			breaker = "open"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d", name, l.Origin, cmp.Or(strings.Join(l.Points, ","), "-"), cmp.Or(l.Mode, "-"), l.State, breaker, l.Calls, l.Denials)
+		if wide {
+			fmt.Fprintf(w, "\t%d\t%s\t%s\t%s\t%s\t%s", l.Failures, cmp.Or(l.MeanTime, "-"), cmp.Or(l.Version, "-"), cmp.Or(l.Source, "-"), cmp.Or(l.Digest, "-"), l.Message)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}

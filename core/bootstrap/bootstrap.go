@@ -194,7 +194,7 @@ func made(err error) error {
 
 // Namespaces that every cluster has.
 func namespaces() []string {
-	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, pluginNamespace}
 }
 
 func (b *Bootstrap) namespaces(ctx context.Context) error {

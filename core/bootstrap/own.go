@@ -21,7 +21,10 @@ const (
 
 	pluginLoaderRole = "wasmplane:plugin-loader"
 	pluginReaderRole = "wasmplane:plugin-reader"
+	pluginStateRole  = "wasmplane:plugin-state"
 	pluginGroup      = "plugins.wasmplane.dev"
+	// pluginNamespace holds what plugins keep; components that ask plugins write there.
+	pluginNamespace = "wasmplane-plugins"
 
 	kubeletAPIAdmin = "system:kubelet-api-admin"
 	clusterAdmin    = "cluster-admin"
@@ -135,8 +138,14 @@ func SimulatedNodes() user.Info {
 const dnsEndpointsRole = "wasmplane:dns-endpoints"
 
 func ownRoles() map[string][]rbacv1.Role {
-	return map[string][]rbacv1.Role{metav1.NamespaceSystem: {{
-		ObjectMeta: inNamespace(dnsEndpointsRole),
+	return map[string][]rbacv1.Role{pluginNamespace: {{
+		// Nodes are not among those who have it: they keep what their plugins keep by themselves.
+		ObjectMeta: inNamespace(pluginNamespace, pluginStateRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create", "get", "update"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
+		},
+	}}, metav1.NamespaceSystem: {{
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, dnsEndpointsRole),
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"create", "get", "update"}, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
 		},
@@ -144,14 +153,17 @@ func ownRoles() map[string][]rbacv1.Role {
 }
 
 func ownRoleBindings() map[string][]rbacv1.RoleBinding {
-	return map[string][]rbacv1.RoleBinding{metav1.NamespaceSystem: {{
-		ObjectMeta: inNamespace(dnsEndpointsRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, coreDNSAccount)},
+	return map[string][]rbacv1.RoleBinding{pluginNamespace: {{
+		ObjectMeta: inNamespace(pluginNamespace, pluginStateRole), Subjects: []rbacv1.Subject{userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: pluginStateRole},
+	}}, metav1.NamespaceSystem: {{
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, dnsEndpointsRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, coreDNSAccount)},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: dnsEndpointsRole},
 	}}}
 }
 
-func inNamespace(name string) metav1.ObjectMeta {
+func inNamespace(namespace, name string) metav1.ObjectMeta {
 	m := standard(name)
-	m.Namespace = metav1.NamespaceSystem
+	m.Namespace = namespace
 	return m
 }

@@ -87,6 +87,13 @@ func (r Rules) tenant(e manifest.Entry, namespace string) (manifest.Entry, error
 		}
 	}
 	for _, g := range grants {
+		for i, read := range g.Read {
+			for _, n := range read.Namespaces {
+				if n != namespace {
+					return e, fmt.Errorf("spec.grants.read[%d].namespaces: a plugin of a namespace reads its own only, %s, not %s", i, namespace, n)
+				}
+			}
+		}
 		if len(g.HTTP)+len(g.DNS)+len(g.Images.Registries)+len(g.Images.PlainHTTP)+len(g.Capabilities) > 0 {
 			return e, errors.New("spec.grants: a plugin of a namespace has no network; ask for a Plugin of the cluster")
 		}

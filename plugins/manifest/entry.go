@@ -27,6 +27,10 @@ import (
 // APIGroup is the API group of plugins.
 const APIGroup = "plugins.wasmplane.dev"
 
+// StateNamespace holds the ConfigMaps in which plugins keep something: one of their
+// own, so that the components that ask plugins may write there and nowhere else.
+const StateNamespace = "wasmplane-plugins"
+
 // StatePrefix begins the names of the ConfigMaps that hold what plugins keep.
 const StatePrefix = "plugin-state."
 

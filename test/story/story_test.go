@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 		"extension": serveExtension,
 		"converter": serveConverter,
 		"hooks":     serveHooks,
+		"modules":   serveModules,
+		"again":     serveAgain,
 		"race":      raceCreates,
 	})
 }

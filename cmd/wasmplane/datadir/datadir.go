@@ -80,6 +80,9 @@ func (d Dir) PluginCache() string { return d.join("plugin-cache") }
 // PluginModules holds modules that were fetched from elsewhere.
 func (d Dir) PluginModules() string { return d.join("plugin-modules") }
 
+// PluginState holds what plugins of a node keep, which has no rights to keep it elsewhere.
+func (d Dir) PluginState() string { return d.join("plugin-state") }
+
 // DisabledPlugins holds a file for each plugin that is switched off, by its name.
 func (d Dir) DisabledPlugins() string { return d.join("disabled-plugins") }
 

@@ -36,10 +36,16 @@ func (s *server) hostBackend(events *pluginEvents) hostfn.Backend {
 	}
 }
 
-// remoteBackend is what a component by itself offers, by its own client. State is
-// kept by apiservers: no other component may write to the system's namespace.
-func remoteBackend(o Options, set *client.Set, events *pluginEvents) hostfn.Backend {
+// remoteBackend is what a component by itself offers, by its own client and with its
+// own rights. A node keeps what its plugins keep on its own disk: no node may write
+// what another's plugins, or the control plane's, go by.
+func remoteBackend(o Options, component string, set *client.Set, events *pluginEvents) hostfn.Backend {
+	var state hostfn.StateStore = configMapState{set.Kube}
+	if component == "kubelet" {
+		state = &fileState{dir: o.Dir.PluginState()}
+	}
 	return hostfn.Backend{
+		State:   state,
 		Objects: newClientObjects(set), Access: clientAccess{set.Kube}, Events: events,
 		Images: hostfn.NewImages(nil), Logger: o.Logger,
 	}
@@ -248,8 +254,8 @@ func (p *pluginEvents) record(source string, about corev1.ObjectReference, kind,
 	r.Event(&about, kind, reason, message)
 }
 
-// configMapState keeps what plugins put in a ConfigMap each, beside the other
-// things of the system, so that it is in every backup and shared by all processes.
+// configMapState keeps what plugins put in a ConfigMap each, in a namespace of their
+// own, so that it is in every backup and shared by all processes of the control plane.
 type configMapState struct{ kube kubernetes.Interface }
 
 // stateLabel marks the ConfigMaps.
@@ -261,7 +267,7 @@ func stateName(plugin string) string {
 
 // Sync implements hostfn.StateStore.
 func (c configMapState) Sync(ctx context.Context, plugin string, changes map[string][]byte) (map[string][]byte, error) {
-	maps := c.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	maps := c.kube.CoreV1().ConfigMaps(manifest.StateNamespace)
 	name := stateName(plugin)
 	var kept map[string][]byte
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -297,8 +303,12 @@ func (c configMapState) Sync(ctx context.Context, plugin string, changes map[str
 		_, err = maps.Update(ctx, cm, metav1.UpdateOptions{})
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("keep the state of plugin %q in configmap %s/%s: %w", plugin, metav1.NamespaceSystem, name, err)
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("keep the state of plugin %q in configmap %s/%s: %w; the namespace and the right to get, create and update configmaps there come with wasmplane, another cluster needs them made (docs/plugins/hostcalls.md)",
+			plugin, manifest.StateNamespace, name, err)
+	case err != nil:
+		return nil, fmt.Errorf("keep the state of plugin %q in configmap %s/%s: %w", plugin, manifest.StateNamespace, name, err)
 	}
 	return kept, nil
 }

@@ -37,7 +37,7 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 	}
 	events := newPluginEvents(set.Kube)
 	loaded, err := newPlugins(ctx, o, pluginEnvironment{
-		namespaces: (&clientNamespaces{kube: set.Kube}).labels, kube: set.Kube, backend: remoteBackend(o, set, events), events: events, metrics: prometheus.NewRegistry(), points: pointsOf(name),
+		namespaces: (&clientNamespaces{kube: set.Kube}).labels, kube: set.Kube, backend: remoteBackend(o, name, set, events), events: events, metrics: prometheus.NewRegistry(), points: pointsOf(name),
 	})
 	if err != nil {
 		return nil, err

@@ -119,8 +119,8 @@ func (m *matcher) handles(r *admission.Request) bool {
 	if m.version.Entry.FromAPI && r.Resource.Group == manifest.APIGroup {
 		return false // a plugin of the API must not keep itself from being taken away
 	}
-	if r.Resource.Resource == "configmaps" && r.Namespace == metav1.NamespaceSystem && strings.HasPrefix(r.Name, manifest.StatePrefix) &&
-		r.User != nil && r.User.GetName() == user.APIServerUser {
+	if r.Resource.Resource == "configmaps" && r.Namespace == manifest.StateNamespace && strings.HasPrefix(r.Name, manifest.StatePrefix) &&
+		r.User != nil && slices.Contains([]string{user.APIServerUser, user.KubeScheduler, user.KubeControllerManager}, r.User.GetName()) {
 		return false // what plugins keep: one that keeps something at each write would never come to rest
 	}
 	if r.Resource.Group == manifest.APIGroup && r.Resource.Resource == "plugins" && r.User != nil && r.User.GetName() == user.APIServerUser {

@@ -6,6 +6,8 @@
 // The scripts run as root, since most have a real node. WASMPLANE_BIN names a
 // binary to tell them on; by default it is the one that `make build` makes.
 //
+// $EXAMPLES is the folder of the examples, $WASM that of their modules.
+//
 // Commands beside those of testscript:
 //
 //	up [--as-nobody] [FLAGS]      start `wasmplane up` and wait until it is ready

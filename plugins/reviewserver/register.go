@@ -83,16 +83,30 @@ func (r *Registration) Apply(ctx context.Context) error {
 	return errors.Join(r.applyMutating(ctx, mutating), r.applyValidating(ctx, validating))
 }
 
-func (r *Registration) applyValidating(ctx context.Context, want *admissionregistrationv1.ValidatingWebhookConfiguration) error {
-	api := r.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	have, err := api.Get(ctx, want.Name, metav1.GetOptions{})
+// configurations are the API of one kind of them.
+type configurations[T any] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+	Create(ctx context.Context, c T, o metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, c T, o metav1.UpdateOptions) (T, error)
+}
+
+// put writes a configuration where it is not what is there.
+func put[T metav1.Object](ctx context.Context, api configurations[T], want T, same func(have T) bool) error {
+	have, err := api.Get(ctx, want.GetName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})
-	case err == nil && !equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks):
-		want.ResourceVersion = have.ResourceVersion
+	case err == nil && !same(have):
+		want.SetResourceVersion(have.GetResourceVersion())
 		_, err = api.Update(ctx, want, metav1.UpdateOptions{})
 	}
+	return err
+}
+
+func (r *Registration) applyValidating(ctx context.Context, want *admissionregistrationv1.ValidatingWebhookConfiguration) error {
+	err := put(ctx, r.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), want, func(have *admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+		return equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks)
+	})
 	if err != nil {
 		return fmt.Errorf("register validating webhooks: %w", err)
 	}
@@ -100,15 +114,9 @@ func (r *Registration) applyValidating(ctx context.Context, want *admissionregis
 }
 
 func (r *Registration) applyMutating(ctx context.Context, want *admissionregistrationv1.MutatingWebhookConfiguration) error {
-	api := r.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	have, err := api.Get(ctx, want.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = api.Create(ctx, want, metav1.CreateOptions{})
-	case err == nil && !equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks):
-		want.ResourceVersion = have.ResourceVersion
-		_, err = api.Update(ctx, want, metav1.UpdateOptions{})
-	}
+	err := put(ctx, r.Client.AdmissionregistrationV1().MutatingWebhookConfigurations(), want, func(have *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+		return equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks)
+	})
 	if err != nil {
 		return fmt.Errorf("register mutating webhooks: %w", err)
 	}

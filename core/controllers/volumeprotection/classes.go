@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -85,30 +86,10 @@ func (c *Classes) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	controllers.About(ctx, "VolumeAttributesClass", class)
-	protected := slices.Contains(class.Finalizers, classFinalizer)
-	next := class.DeepCopy()
-	switch {
-	case class.DeletionTimestamp == nil && !protected:
-		next.Finalizers = append(next.Finalizers, classFinalizer)
-	case class.DeletionTimestamp != nil && protected:
-		used, err := c.used(ctx, name)
-		if err != nil || used {
-			return err // who uses it will change, which is an event
-		}
-		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == classFinalizer })
-	default:
-		return nil
-	}
-	_, err = c.client.StorageV1().VolumeAttributesClasses().Update(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("volume attributes class %s: %w", name, err)
-	}
-	controllers.Did(ctx, "protection changed", "VolumeAttributesClass", nil)
-	return nil
+	return guard(ctx, protection[*storagev1.VolumeAttributesClass]{
+		kind: "VolumeAttributesClass", finalizer: classFinalizer, update: c.client.StorageV1().VolumeAttributesClasses().Update,
+		used: func(ctx context.Context) (bool, error) { return c.used(ctx, name) },
+	}, class)
 }
 
 // used asks the caches first, and the server before a class is let go.

@@ -101,20 +101,10 @@ func (c *Claims) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
-	controllers.About(ctx, "PersistentVolumeClaim", claim)
-	protected := slices.Contains(claim.Finalizers, claimFinalizer)
-	switch {
-	case claim.DeletionTimestamp == nil && !protected:
-		return c.write(ctx, claim, append(slices.Clone(claim.Finalizers), claimFinalizer), "protected")
-	case claim.DeletionTimestamp == nil || !protected:
-		return nil
-	}
-	used, err := c.used(ctx, key)
-	if err != nil || used {
-		return err // the end of the pod that uses it is an event
-	}
-	left := slices.DeleteFunc(slices.Clone(claim.Finalizers), func(f string) bool { return f == claimFinalizer })
-	return c.write(ctx, claim, left, "released")
+	return guard(ctx, protection[*corev1.PersistentVolumeClaim]{
+		kind: "PersistentVolumeClaim", finalizer: claimFinalizer, update: c.client.CoreV1().PersistentVolumeClaims(key.Namespace).Update,
+		used: func(ctx context.Context) (bool, error) { return c.used(ctx, key) },
+	}, claim)
 }
 
 // used asks the cache first, and the server before a claim is let go.
@@ -138,20 +128,6 @@ func (c *Claims) used(ctx context.Context, key controllers.Key) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-func (c *Claims) write(ctx context.Context, claim *corev1.PersistentVolumeClaim, finalizers []string, what string) error {
-	next := claim.DeepCopy()
-	next.Finalizers = finalizers
-	_, err := c.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("claim %s/%s: %w", claim.Namespace, claim.Name, err)
-	}
-	controllers.Did(ctx, what, "PersistentVolumeClaim", nil)
-	return nil
 }
 
 // Volumes protects PersistentVolumes.
@@ -181,24 +157,8 @@ func (v *Volumes) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	controllers.About(ctx, "PersistentVolume", volume)
-	protected := slices.Contains(volume.Finalizers, volumeFinalizer)
-	next := volume.DeepCopy()
-	switch {
-	case volume.DeletionTimestamp == nil && !protected:
-		next.Finalizers = append(next.Finalizers, volumeFinalizer)
-	case volume.DeletionTimestamp != nil && protected && volume.Status.Phase != corev1.VolumeBound:
-		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == volumeFinalizer })
-	default:
-		return nil
-	}
-	_, err = v.client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("volume %s: %w", name, err)
-	}
-	controllers.Did(ctx, "protection changed", "PersistentVolume", nil)
-	return nil
+	return guard(ctx, protection[*corev1.PersistentVolume]{
+		kind: "PersistentVolume", finalizer: volumeFinalizer, update: v.client.CoreV1().PersistentVolumes().Update,
+		used: func(context.Context) (bool, error) { return volume.Status.Phase == corev1.VolumeBound, nil },
+	}, volume)
 }

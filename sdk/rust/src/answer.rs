@@ -274,6 +274,7 @@ pub enum Judgement {
 }
 
 impl Judgement {
+    #[inline] // else it is a call for each node
     pub(crate) fn byte(self) -> u8 {
         match self {
             Judgement::Fits(score) => 1 + score.max(0).min(100) as u8,

@@ -164,11 +164,20 @@ pub struct Table {
 /// Judges rows of a width, for a pod, and appends a byte for each.
 pub(crate) type JudgeAll = dyn Fn(&[i64], &[i64], usize, &mut Vec<u8>);
 
+/// The loop over rows of a width that is known: reading a cell needs no check of its index.
+fn judge_rows<F: Fn(&[i64], &[i64]) -> Judgement, const WIDTH: usize>(judge: &F, pod: &[i64], rows: &[i64], out: &mut Vec<u8>) {
+    out.extend(rows.chunks_exact(WIDTH).map(|row| judge(pod, row).byte()))
+}
+
 impl Table {
     /// A table with the function that judges one row. The function becomes part of the loop over all rows.
     pub fn new<F: Fn(&[i64], &[i64]) -> Judgement + 'static>(judge: F) -> Table {
-        let all = move |pod: &[i64], rows: &[i64], width: usize, out: &mut Vec<u8>| {
-            out.extend(rows.chunks_exact(width).map(|row| judge(pod, row).byte()))
+        let all = move |pod: &[i64], rows: &[i64], width: usize, out: &mut Vec<u8>| match width {
+            1 => judge_rows::<F, 1>(&judge, pod, rows, out),
+            2 => judge_rows::<F, 2>(&judge, pod, rows, out),
+            3 => judge_rows::<F, 3>(&judge, pod, rows, out),
+            4 => judge_rows::<F, 4>(&judge, pod, rows, out),
+            _ => out.extend(rows.chunks_exact(width).map(|row| judge(pod, row).byte())),
         };
         Table { columns: Vec::new(), pod: Vec::new(), reasons: Vec::new(), events: Vec::new(), judge: Box::new(all) }
     }

@@ -21,6 +21,7 @@ pub struct Value<'a> {
     cell: u64,
 }
 
+#[inline]
 fn word(data: &[u8], at: usize) -> u64 {
     match data.get(at..at + 8) {
         Some(b) => u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
@@ -29,18 +30,22 @@ fn word(data: &[u8], at: usize) -> u64 {
 }
 
 impl<'a> Value<'a> {
+    #[inline]
     pub(crate) fn root(data: &'a [u8]) -> Value<'a> {
         Value { data, cell: word(data, 0) }
     }
 
+    #[inline]
     fn absent() -> Value<'a> {
         Value { data: &[], cell: (ABSENT as u64) << 60 }
     }
 
+    #[inline]
     fn kind(&self) -> u8 {
         (self.cell >> 60) as u8
     }
 
+    #[inline]
     fn offset(&self) -> usize {
         self.cell as u32 as usize
     }
@@ -50,16 +55,19 @@ impl<'a> Value<'a> {
     }
 
     /// Whether the value is there; null is.
+    #[inline]
     pub fn exists(&self) -> bool {
         self.kind() != ABSENT
     }
 
     /// Whether the value is there, and null.
+    #[inline]
     pub fn is_null(&self) -> bool {
         self.kind() == NULL
     }
 
     /// A string's text.
+    #[inline]
     pub fn str(&self) -> &'a str {
         if self.kind() != STRING {
             return "";
@@ -72,11 +80,13 @@ impl<'a> Value<'a> {
     }
 
     /// Whether the value is true.
+    #[inline]
     pub fn bool(&self) -> bool {
         self.kind() == TRUE
     }
 
     /// An integer, or the whole part of a number.
+    #[inline]
     pub fn int(&self) -> i64 {
         match self.kind() {
             INT => word(self.data, self.offset()) as i64,
@@ -95,6 +105,7 @@ impl<'a> Value<'a> {
     }
 
     /// The number of items of an array, or of keys of an object.
+    #[inline]
     pub fn len(&self) -> usize {
         match self.kind() {
             ARRAY | OBJECT => (self.cell >> 32) as usize & 0x0fff_ffff,
@@ -103,11 +114,13 @@ impl<'a> Value<'a> {
     }
 
     /// Whether there are no items or keys.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// An item of an array.
+    #[inline]
     pub fn at(&self, index: usize) -> Value<'a> {
         if self.kind() == ARRAY && index < self.len() {
             self.child(self.offset() + 8 * index)
@@ -117,6 +130,7 @@ impl<'a> Value<'a> {
     }
 
     /// The value of a key of an object.
+    #[inline]
     pub fn get(&self, key: &str) -> Value<'a> {
         self.entries().find(|(k, _)| *k == key).map_or(Value::absent(), |(_, v)| v)
     }
@@ -134,12 +148,14 @@ impl<'a> Value<'a> {
     }
 
     /// The items of an array.
+    #[inline]
     pub fn items(self) -> impl Iterator<Item = Value<'a>> {
         let n = if self.kind() == ARRAY { self.len() } else { 0 };
         (0..n).map(move |i| self.at(i))
     }
 
     /// The keys of an object, with their values.
+    #[inline]
     pub fn entries(self) -> impl Iterator<Item = (&'a str, Value<'a>)> {
         let n = if self.kind() == OBJECT { self.len() } else { 0 };
         (0..n).map(move |i| {
@@ -161,12 +177,14 @@ impl<'a> Input<'a> {
     }
 
     /// The field with this index among those that the hook declared.
+    #[inline]
     pub fn at(&self, field: usize) -> Value<'a> {
         self.root.at(field)
     }
 
     /// The value of a field, by the path under which the hook declared it. A hook
     /// that declared none reads the whole input by paths of names and dots.
+    #[inline]
     pub fn get(&self, path: &str) -> Value<'a> {
         if let Some(i) = self.fields.iter().position(|f| *f == path) {
             return self.root.at(i);
@@ -178,6 +196,7 @@ impl<'a> Input<'a> {
     }
 
     /// The whole input of a hook that declared no fields.
+    #[inline]
     pub fn root(&self) -> Value<'a> {
         self.root
     }

@@ -81,6 +81,13 @@ gen-check: gen ## Fail where a generated file is not up to date.
 bench: deps-run build examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
 	$(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
 
+.PHONY: bench-plugins
+bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, nodes, guests that burn, restarts, reloads, from an empty folder to live.
+	go test -run '^$$' -bench '^Benchmark(Decisions|Nodes|Burning)$$' -benchtime 1x -timeout 20m ./test/bench/decisions
+	go test -run '^$$' -bench Restart -benchtime 5x -timeout 20m ./plugins/loader
+	go test -run '^$$' -bench AThousandReloads -benchtime 1x -timeout 20m -v ./plugins/loader
+	go test -count=1 -run '^TestEmptyFolderToLive$$' -timeout 20m -v ./test/story | grep -v '^=== '
+
 .PHONY: conformance
 conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1.
 	cd test/conformance && go build -o ../../build/conformance .

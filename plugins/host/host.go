@@ -46,6 +46,7 @@ type Host struct {
 	cache     wazero.CompilationCache
 	runtime   wazero.Runtime
 	compiling chan struct{} // one at a time: the compiler takes all it can get
+	reading   chan struct{} // one on each processor: code that was compiled before is only read
 	jobs      sync.WaitGroup
 	turns     *turns
 	base      context.Context // carries the memory allocator's key and compiler settings only
@@ -69,7 +70,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	if cfg.CompileTimeout == 0 {
 		cfg.CompileTimeout = 2 * time.Minute
 	}
-	h := &Host{cfg: cfg, compiling: make(chan struct{}, 1), turns: newTurns()}
+	h := &Host{cfg: cfg, compiling: make(chan struct{}, 1), reading: make(chan struct{}, runtime.GOMAXPROCS(0)), turns: newTurns()}
 	rc := wazero.NewRuntimeConfigCompiler()
 	if cfg.Interpreter {
 		rc = wazero.NewRuntimeConfigInterpreter()
@@ -142,19 +143,27 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 		return nil, fmt.Errorf("the module has %d bytes: at most %d are allowed", len(wasm), h.cfg.ModuleBytes)
 	}
 	o.Limits = o.Limits.WithDefaults()
+	source, err := h.prepare(wasm, o)
+	if err != nil {
+		return nil, err
+	}
 	type result struct {
 		code wazero.CompiledModule
 		err  error
 	}
+	queue := h.compiling
+	if source.kept() {
+		queue = h.reading
+	}
 	select {
-	case h.compiling <- struct{}{}:
+	case queue <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	done := make(chan result, 1)
 	h.jobs.Go(func() {
-		defer func() { <-h.compiling }()
-		code, err := h.compile(wasm, o)
+		defer func() { <-queue }()
+		code, err := h.compile(source, o)
 		done <- result{code, err}
 	})
 	abandon := func() {
@@ -181,7 +190,24 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 	}
 }
 
-func (h *Host) compile(wasm []byte, o Options) (wazero.CompiledModule, error) {
+// source is a module that is to be compiled.
+type source struct {
+	wasm    []byte
+	options fuel.Options
+	path    string // where its metered form is kept; empty = nowhere
+}
+
+// kept says that the module was compiled before.
+func (s *source) kept() bool {
+	if s.path == "" {
+		return false
+	}
+	_, err := os.Stat(s.path)
+	return err == nil
+}
+
+// prepare makes a source of a module, in the form that its ABI is run in.
+func (h *Host) prepare(wasm []byte, o Options) (*source, error) {
 	if o.ABI != nil {
 		if err := h.offer(o.ABI); err != nil {
 			return nil, err
@@ -194,12 +220,19 @@ func (h *Host) compile(wasm []byte, o Options) (wazero.CompiledModule, error) {
 			wasm = own
 		}
 	}
-	fo := fuel.Options{
+	s := &source{wasm: wasm, options: fuel.Options{
 		MemoryPages:   uint32(o.Limits.Memory >> 16),
 		StackBytes:    o.Limits.Stack,
 		ExportGlobals: o.PerCall,
+	}}
+	if h.cache != nil {
+		s.path = filepath.Join(h.meteredDir(), fuel.Key(wasm, s.options))
 	}
-	metered, err := h.metered(wasm, fo)
+	return s, nil
+}
+
+func (h *Host) compile(s *source, o Options) (wazero.CompiledModule, error) {
+	metered, err := h.metered(s)
 	if err != nil {
 		return nil, err
 	}
@@ -215,17 +248,16 @@ func (h *Host) compile(wasm []byte, o Options) (wazero.CompiledModule, error) {
 }
 
 // metered validates and rewrites, or takes what it made of the same bytes before.
-func (h *Host) metered(wasm []byte, fo fuel.Options) ([]byte, error) {
-	path := ""
-	if h.cache != nil {
-		path = filepath.Join(h.meteredDir(), fuel.Key(wasm, fo))
+func (h *Host) metered(s *source) ([]byte, error) {
+	wasm, path := s.wasm, s.path
+	if path != "" {
 		if kept, ok := readSealed(path); ok {
 			return kept, nil
 		}
 	}
 	// First our own reader, which believes no length; then the engine's validator, which would
 	// allocate what 34 hostile bytes ask for. Nothing is done with the first's result before the second agrees.
-	metered, err := fuel.Rewrite(wasm, fo)
+	metered, err := fuel.Rewrite(wasm, s.options)
 	if errors.Is(err, fuel.ErrMalformed) {
 		return nil, fmt.Errorf("not a valid WebAssembly module: %w", err)
 	}

@@ -104,7 +104,7 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.StartDeadline}
 	in.out = outputLog{logger: m.host.cfg.Logger, plugin: m.name}
 	in.ctx.in = in
-	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), start: start, lastPoint: start}
+	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
 	allocator := &mmapAllocator{}
 	within := experimental.WithMemoryAllocator(in.ctx.over(ctx), allocator)
 	if m.opts.ABI != nil {

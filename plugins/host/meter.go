@@ -29,7 +29,6 @@ type meter struct {
 	granted   int64 // put into the guest's counter so far
 	slice     int64
 	deadline  time.Time
-	start     time.Time
 	lastPoint time.Time
 	hostCalls int64
 	printed   int64
@@ -41,8 +40,8 @@ func (in *Instance) begin(budget int64, start, deadline time.Time) {
 	if slice == 0 {
 		slice = sliceFirst
 	}
-	in.meter = meter{budget: budget, slice: slice, deadline: deadline, start: start, lastPoint: start}
-	in.meter.granted = min(slice, budget)
+	in.meter = meter{budget: budget, slice: slice, deadline: deadline, lastPoint: start}
+	in.meter.granted, in.turn.from = min(slice, budget), 0
 	in.counter.Set(uint64(in.meter.granted))
 }
 
@@ -74,7 +73,7 @@ func (in *Instance) safePoint(why uint32) {
 	in.counter.Set(uint64(left + more))
 	// Others have their turn here, the garbage collector first of all.
 	runtime.Gosched()
-	in.takeTurn(now)
+	in.takeTurn()
 	m.lastPoint = time.Now()
 }
 

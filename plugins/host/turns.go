@@ -15,7 +15,8 @@ import (
 // but Go's monitor thread, every ten milliseconds, and each read of each connection takes that
 // long. With one processor left over, a request beside guests that burn all they have takes what it takes alone.
 //
-// Calls shorter than turnFrom, which are nearly all, never come here.
+// Calls shorter than turnFrom, which are nearly all, never come here. Length is told by
+// fuel: on a machine that others use, time says how busy they are.
 type turns struct {
 	slots   chan struct{}
 	alone   bool // there is one processor only: whoever runs on it rests between turns
@@ -23,8 +24,8 @@ type turns struct {
 }
 
 const (
-	turnFrom   = time.Millisecond       // how long a call runs before it needs a turn
-	turnLength = 2 * time.Millisecond   // how long a turn lasts while others wait
+	turnFrom   = 1 << 20                // fuel that a call uses before it needs a turn: about a millisecond
+	turnLength = 1 << 21                // fuel of a turn while others wait
 	turnRest   = 100 * time.Microsecond // what is left between turns on a single processor
 )
 
@@ -35,15 +36,15 @@ func newTurns() *turns {
 
 // turn is an instance's part in it.
 type turn struct {
-	held  bool
-	since time.Time
+	held bool
+	from int64 // fuel that the call had used when its turn began
 }
 
 // takeTurn lets a guest that has run for long go on when it is its turn.
-func (in *Instance) takeTurn(now time.Time) {
-	t := in.module.host.turns
+func (in *Instance) takeTurn() {
+	t, used := in.module.host.turns, in.used()
 	switch {
-	case in.turn.held && now.Sub(in.turn.since) < turnLength:
+	case in.turn.held && used-in.turn.from < turnLength:
 		return
 	case in.turn.held && t.alone:
 		in.giveTurn()
@@ -52,7 +53,7 @@ func (in *Instance) takeTurn(now time.Time) {
 		return
 	case in.turn.held:
 		in.giveTurn()
-	case now.Sub(in.meter.start) < turnFrom:
+	case used < turnFrom:
 		return
 	}
 	t.waiting.Add(1)
@@ -65,7 +66,7 @@ func (in *Instance) takeTurn(now time.Time) {
 			panic(&stop{kind: Deadline, detail: fmt.Sprintf("it waited for its turn beside other plugins until %s were over (limits.deadline)", in.allowed)})
 		}
 	}
-	in.turn = turn{held: true, since: time.Now()}
+	in.turn = turn{held: true, from: used}
 }
 
 // await waits for a slot, at most so long or until the request ends, and says

@@ -55,8 +55,11 @@ func (l *Loader) fetchAhead(ctx context.Context, entries []manifest.Entry, befor
 
 // module is an entry's module, fetched ahead or now.
 func (l *Loader) module(ctx context.Context, e *manifest.Entry) (*source.Module, error) {
-	if f, ok := l.ahead[aheadKey(e)]; ok {
-		delete(l.ahead, aheadKey(e))
+	l.mu.Lock()
+	f, ok := l.ahead[aheadKey(e)]
+	delete(l.ahead, aheadKey(e))
+	l.mu.Unlock()
+	if ok {
 		return f.module, f.err
 	}
 	return l.fetch.Fetch(ctx, e)

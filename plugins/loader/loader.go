@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -75,8 +76,8 @@ type Loader struct {
 	changes chan struct{}
 	sources chan struct{} // tells Run that there may be other files to watch
 
-	apply sync.Mutex // one Apply at a time; guards ahead too
-	ahead map[string]fetchedAhead
+	apply sync.Mutex                  // one Apply at a time
+	ahead map[string]fetchedAhead     // taken from under mu
 	mu    sync.Mutex                  // guards what follows
 	slots []*slot                     // in the order in which they are asked
 	given map[Origin][]manifest.Entry // as they were applied last, the disabled ones too
@@ -179,6 +180,7 @@ func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entr
 	changed := false
 	entries = withMembers(entries)
 	l.fetchAhead(ctx, entries, before)
+	var due []replacement
 	for i, e := range entries {
 		if e.Disabled || off[e.Name] || off[e.MemberOf] {
 			continue
@@ -200,12 +202,11 @@ func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entr
 			continue
 		}
 		changed = true
-		fresh, err := l.replace(ctx, s, e)
-		fresh.place = i
-		if err != nil {
-			errs = append(errs, err)
-		}
-		next = append(next, fresh)
+		due = append(due, replacement{slot: s, entry: e, place: i})
+	}
+	l.replaceAll(ctx, due)
+	for _, r := range due {
+		next, errs = append(next, r.fresh), append(errs, r.err)
 	}
 	slices.SortStableFunc(next, inOrder)
 	l.join(next)
@@ -219,6 +220,33 @@ func (l *Loader) Apply(ctx context.Context, from Origin, entries []manifest.Entr
 		l.cfg.Logger.Info("plugin unloaded", "plugin", name)
 	}
 	return errors.Join(errs...)
+}
+
+// replacement is an entry that is to be loaded, and what came of it.
+type replacement struct {
+	slot  *slot
+	entry manifest.Entry
+	place int
+
+	fresh *slot
+	err   error
+}
+
+// replaceAll loads entries, one on each processor: a server that comes up again has
+// nothing to compile, and reads and starts its plugins side by side.
+func (l *Loader) replaceAll(ctx context.Context, due []replacement) {
+	var work sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range due {
+		slots <- struct{}{}
+		work.Go(func() {
+			defer func() { <-slots }()
+			r := &due[i]
+			r.fresh, r.err = l.replace(ctx, r.slot, r.entry)
+			r.fresh.place = r.place
+		})
+	}
+	work.Wait()
 }
 
 // ErrTaken is why an entry is left out whose name another origin uses.

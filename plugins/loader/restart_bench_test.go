@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 )
@@ -65,59 +64,4 @@ func processTime(tb testing.TB) time.Duration {
 		tb.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// fewestPods is least-pods, native.
-type fewestPods struct{}
-
-func (fewestPods) judge(s *framework.Snapshot, out []framework.Verdict) {
-	for i, n := range s.Nodes {
-		out[i] = framework.Verdict{Score: max(0, 100-100*int64(len(n.Pods))/max(1, n.Allocatable.Pods))}
-	}
-}
-
-// BenchmarkNodes is one pod over 5000 nodes: native, by a table that stays in the
-// guest, and with a call for each node.
-func BenchmarkNodes(b *testing.B) {
-	var nodes []*framework.NodeInfo
-	for i := range 5000 {
-		nodes = append(nodes, node(fmt.Sprint("n", i), map[string]string{"disk": "ssd", "zone": "a", "dedicated": "blue"}, i%100, int64(i+1)))
-	}
-	s, p := snapshotOf(1, nodes...), &framework.PodInfo{Pod: pod("a:1", map[string]string{"dedicated": "blue"})}
-	b.Run("native", func(b *testing.B) {
-		defer cpuTime(b)()
-		out := make([]framework.Verdict, len(nodes))
-		for b.Loop() {
-			fewestPods{}.judge(s, out)
-		}
-	})
-	for _, name := range []string{"least-pods", "prefer-label"} {
-		b.Run("table/"+name, func(b *testing.B) {
-			judge := loaded(b, name, map[string]string{"prefer-label": "settings: {label: disk, value: ssd}"}[name]).SchedulerPlugins()[0].Plugin.(framework.Judge)
-			defer cpuTime(b)()
-			for b.Loop() {
-				s.Generation++
-				nodes[7].Generation = s.Generation
-				if _, st := judge.Judge(b.Context(), p, s); !st.IsSuccess() {
-					b.Fatal(st)
-				}
-			}
-		})
-	}
-	b.Run("each/dedicated-nodes", func(b *testing.B) {
-		plugin := loaded(b, "dedicated-nodes").SchedulerPlugins()[0].Plugin
-		filter, score := plugin.(framework.Filter), plugin.(framework.Score)
-		state := framework.NewState()
-		defer cpuTime(b)()
-		for b.Loop() {
-			for _, n := range nodes {
-				if st := filter.Filter(b.Context(), state, p, n); !st.IsSuccess() {
-					b.Fatal(st)
-				}
-				if _, st := score.Score(b.Context(), state, p, n); !st.IsSuccess() {
-					b.Fatal(st)
-				}
-			}
-		}
-	})
 }

@@ -59,6 +59,30 @@ export class Value {
     }
     return this.size == text.length;
   }
+  /** Where a character of ASCII is in a string, counted in bytes, -1: nowhere. Nothing is copied, as with text. */
+  find(c: i32, from: i32 = 0): i32 {
+    const at = this.place, n = this.kind == STRING ? this.size : 0;
+    for (let i = from; i < n; i++) if (load<u8>(at + i) == c) return i;
+    return -1;
+  }
+  /** Where such a character is for the last time. */
+  findLast(c: i32): i32 {
+    const at = this.place;
+    for (let i = this.kind == STRING ? this.size - 1 : -1; i >= 0; i--) if (load<u8>(at + i) == c) return i;
+    return -1;
+  }
+  /** Whether a string begins with another. */
+  startsWith(text: string): bool { return this.part(0, text.length, text); }
+  /** Whether a string ends in another. */
+  endsWith(text: string): bool { return this.part(this.length - text.length, text.length, text); }
+  private part(from: i32, n: i32, text: string): bool {
+    for (let i = 0; i < n; i++) { // its bytes are not its characters
+      if (text.charCodeAt(i) > 127) return from == 0 ? this.text.startsWith(text) : this.text.endsWith(text);
+    }
+    if (this.kind != STRING || from < 0 || from + n > this.size) return false;
+    for (let i = 0; i < n; i++) if (load<u8>(this.place + from + i) != text.charCodeAt(i)) return false;
+    return true;
+  }
   /** An item of an array. */
   at(i: i32): Value { return this.kind == ARRAY && <u32>i < <u32>this.size ? this.child(i) : nothing; }
   /** The value of a key of an object. */

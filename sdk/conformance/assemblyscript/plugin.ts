@@ -60,7 +60,7 @@ function authorize(input: Input): Verdict {
 function filter(input: Input): string {
   const name = input.at(0).text;
   if (name.startsWith("worst")) return forGood("node(s) were worst");
-  return name.startsWith("bad") ? "node(s) were bad" : "";
+  return input.at(0).startsWith("bad") ? "node(s) were bad" : "";
 }
 
 function preEnqueue(input: Input): string {

@@ -97,7 +97,7 @@ func measureDecisions(tb testing.TB, rounds int, turn time.Duration) *table {
 	all := sides(tb)
 	own := bareSide(tb)
 	out := newTable(fmt.Sprintf("One policy on a review of %d bytes, by the admission contract; microseconds, and calls a second on %d processors", len(review(tb, pod)), runtime.GOMAXPROCS(0)),
-		"", "decision p50", "p99", "CPU", "calls/s", "mutated p50", "p99", "CPU", "calls/s", "of the webhook")
+		"", "decision p50", "p99", "CPU", "calls/s", "mutated p50", "p99", "CPU", "calls/s", "of the webhook", "fuel")
 	measured := append(all, own...)
 	decide, mutate := make([]figures, len(measured)), make([]figures, len(measured))
 	for round := range rounds + 1 {
@@ -131,7 +131,11 @@ func measureDecisions(tb testing.TB, rounds int, turn time.Duration) *table {
 		}
 		cells := append([]string{s.name}, decide[i].cells()...)
 		cells = append(cells, mutate[i].cells()...)
-		out.row(append(cells, fmt.Sprintf("1/%.0f", ratio(median(webhook.took), median(decide[i].took))))...)
+		fuel := "-"
+		if s.fuel != nil {
+			fuel = fmt.Sprint(s.fuel())
+		}
+		out.row(append(cells, fmt.Sprintf("1/%.0f", ratio(median(webhook.took), median(decide[i].took))), fuel)...)
 	}
 	for i, s := range own {
 		if f, adapter := &decide[len(all)+i], s.name; s.missing == nil {
@@ -252,6 +256,9 @@ func BenchmarkForms(b *testing.B) {
 					}
 				}
 				b.ReportMetric(float64(cpu(b)-used)/float64(b.N), "cpu-ns/op")
+				if s.fuel != nil {
+					b.ReportMetric(float64(s.fuel()), "fuel")
+				}
 			})
 		}
 	}

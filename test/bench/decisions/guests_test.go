@@ -82,7 +82,8 @@ func (g guest) prepare(dir string) error {
 	return os.WriteFile(filepath.Join(dir, main), source, 0o644)
 }
 
-// loaded loads a module with the entry's more lines, which begin with a comma.
+// loaded loads a module with the entry's more lines, which begin with a comma. Its limits
+// are those of every plugin, but for a deadline that a busy machine meets too.
 func loaded(tb testing.TB, wasm []byte, more string) *loader.Loader {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -92,7 +93,7 @@ func loaded(tb testing.TB, wasm []byte, more string) *loader.Loader {
 	var doc struct {
 		Plugins []yaml.Node `yaml:"plugins"`
 	}
-	if err := yaml.Unmarshal(fmt.Appendf(nil, "plugins: [{name: policy, source: \"file:p.wasm\"%s}]", more), &doc); err != nil {
+	if err := yaml.Unmarshal(fmt.Appendf(nil, "plugins: [{name: policy, source: \"file:p.wasm\", limits: {deadline: 30s}%s}]", more), &doc); err != nil {
 		tb.Fatal(err)
 	}
 	entries, err := manifest.ParseAll(doc.Plugins)

@@ -36,7 +36,8 @@ import (
 // side is one form of the policy: what core's admission chain would call.
 type side struct {
 	name     string
-	missing  error // it could not be built
+	missing  error        // it could not be built
+	fuel     func() int64 // of a decision; nil = nothing counts it
 	validate func(ctx context.Context, r *admission.Request) error
 	mutate   func(ctx context.Context, r *admission.Request) error
 }
@@ -59,7 +60,8 @@ func sides(tb testing.TB) []*side {
 // wasmSide stands twice in the chain, as validating and as mutating plugin.
 func wasmSide(tb testing.TB, g guest, wasm []byte) *side {
 	tb.Helper()
-	validating, ok1 := loaded(tb, wasm, ", points: [admission.validate]").AdmissionPlugins()[0].(admission.Validator)
+	validator := loaded(tb, wasm, ", points: [admission.validate]")
+	validating, ok1 := validator.AdmissionPlugins()[0].(admission.Validator)
 	more := ", points: [admission.mutate]"
 	if g.name == "wapc" {
 		more += ", settings: {label: true}"
@@ -68,7 +70,8 @@ func wasmSide(tb testing.TB, g guest, wasm []byte) *side {
 	if !ok1 || !ok2 {
 		tb.Fatalf("%s does not take part at both points", g.label)
 	}
-	return &side{name: g.label, validate: validating.Validate, mutate: mutating.Mutate}
+	fuel := func() int64 { return validator.Status()[0].MeanFuel }
+	return &side{name: g.label, fuel: fuel, validate: validating.Validate, mutate: mutating.Mutate}
 }
 
 // native is the policy as a plugin of core would be written.

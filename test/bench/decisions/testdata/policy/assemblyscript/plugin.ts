@@ -42,7 +42,7 @@ function judge(input: Input, out: Decision): bool {
   return true;
 }
 
-function pinned(value: Value): bool {
-  const image = value.text, name = image.lastIndexOf("/") + 1;
-  return image.indexOf("@", name) >= 0 || (image.indexOf(":", name) >= 0 && !image.endsWith(":latest"));
+function pinned(image: Value): bool {
+  const name = image.findLast(0x2f) + 1; // behind the last slash
+  return image.find(0x40, name) >= 0 || (image.find(0x3a, name) >= 0 && !image.endsWith(":latest"));
 }

@@ -25,11 +25,7 @@ func (d *differ) changes(from, to runtime.Object) []patchOp {
 		return diff(nil, "", a.UnstructuredContent(), b.UnstructuredContent())
 	}
 	a, b := reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem()
-	s := d.types.Of(a.Type())
-	if s.Same(a, b) {
-		return nil
-	}
-	return d.diff(nil, "", s, a, b)
+	return d.diff(nil, "", d.types.Of(a.Type()), a, b)
 }
 
 // diff appends the operations that lead from one value to a different one of the

@@ -11,7 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +33,7 @@ func serveAgain() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var once sync.Once
+	var meddled atomic.Bool
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
@@ -49,7 +49,9 @@ func serveAgain() {
 				out.Patch = []byte(`[{"op":"add","path":"/metadata/annotations","value":{"example.com/proxy":"true"}}]`)
 			}
 		case "/meddle":
-			once.Do(func() { meddle(r.Context(), set, review.Request.Namespace, review.Request.Name) })
+			if meddled.CompareAndSwap(false, true) { // its own write comes here too
+				meddle(r.Context(), set, review.Request.Namespace, review.Request.Name)
+			}
 		}
 		_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Response: out,

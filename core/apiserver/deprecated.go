@@ -16,6 +16,7 @@ import (
 type deprecations struct {
 	mu   sync.Mutex
 	said map[deprecated]string
+	gone map[deprecated]string // the release that removes it
 }
 
 type deprecated struct {
@@ -37,6 +38,10 @@ func (d *deprecations) of(r *api.Resource, v string) string {
 		o, err := codec.FromTree(map[string]any{"apiVersion": apiVersion, "kind": kind})
 		if major, minor := release(); err == nil && deprecation.IsDeprecated(o, major, minor) {
 			text = deprecation.WarningMessage(o)
+			if d.gone == nil {
+				d.gone = map[deprecated]string{}
+			}
+			d.gone[key] = deprecation.RemovedRelease(o)
 		}
 	}
 	if d.said == nil {
@@ -44,6 +49,13 @@ func (d *deprecations) of(r *api.Resource, v string) string {
 	}
 	d.said[key] = text
 	return text
+}
+
+// removed is the release that removes what of has a warning for.
+func (d *deprecations) removed(r *api.Resource, v string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.gone[deprecated{r, v}]
 }
 
 // release is the release that this server is of. A build that doesn't say is

@@ -40,7 +40,9 @@ func (s *Server) health(probe string) http.HandlerFunc {
 			case excluded[c.Name]:
 				fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
 			default:
-				if err := c.Check(ctx); err != nil {
+				err := c.Check(ctx)
+				s.metrics.chain.checked(c.Name, probe, err)
+				if err != nil {
 					// The cause is for the log: this page is open to everybody.
 					s.cfg.Logger.WarnContext(ctx, "A health check failed.", "check", c.Name, "error", err)
 					fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)

@@ -18,6 +18,7 @@ type metrics struct {
 	rejected  *prometheus.CounterVec
 	long      *prometheus.GaugeVec
 	events    *prometheus.CounterVec
+	chain     *chainMetrics
 }
 
 func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error) {
@@ -48,6 +49,7 @@ func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error)
 			Name: "apiserver_watch_events_total",
 			Help: "Number of events sent in watch clients",
 		}, []string{"group", "version", "resource"}),
+		chain: newChainMetrics(),
 	}
 	if r == nil {
 		return m, nil
@@ -59,7 +61,8 @@ func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error)
 			ConstLabels: prometheus.Labels{"request_kind": kind},
 		}, func() float64 { return float64(l.now.Load()) })
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, inflight("readOnly", reads), inflight("mutating", writes)} {
+	own := []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, inflight("readOnly", reads), inflight("mutating", writes)}
+	for _, c := range append(own, m.chain.collectors()...) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the apiserver's metrics: %w", err)
 		}
@@ -116,6 +119,7 @@ func (m *metrics) observe(info *genericrequest.RequestInfo, code int, took time.
 		group, version, resource, sub = "", "", "", "" // not looked up yet
 	}
 	m.requests.WithLabelValues(verb, "", group, version, resource, sub, scope, "apiserver", strconv.Itoa(code)).Inc()
+	m.chain.cutOff(info, code)
 	if long {
 		return
 	}

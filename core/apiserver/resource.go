@@ -95,6 +95,7 @@ func (s *Server) warningsOf(r *api.Resource, version string) []string {
 		return r.In[version].Warnings
 	}
 	if text := s.deprecated.of(r, version); text != "" {
+		s.metrics.chain.deprecated.WithLabelValues(r.Group, version, r.GroupResource.Resource, "", s.deprecated.removed(r, version)).Set(1)
 		return []string{text}
 	}
 	return nil

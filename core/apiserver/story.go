@@ -96,8 +96,14 @@ type identify func(span *requestSpan, req *http.Request) (user.Info, error)
 
 func (s *Server) authenticate(span *requestSpan, req *http.Request) (user.Info, error) {
 	ctx, done := span.child(req.Context(), trace.Authenticate)
+	began := time.Now()
 	response, ok, err := s.cfg.Authenticator.AuthenticateRequest(req.WithContext(ctx))
 	done(err)
+	var who user.Info
+	if ok && response != nil {
+		who = response.User
+	}
+	s.metrics.chain.authenticated(who, err, began)
 	if err != nil {
 		s.cfg.Logger.DebugContext(req.Context(), "A request was not authenticated.", "path", req.URL.Path, "error", err)
 		return nil, err
@@ -154,7 +160,9 @@ func (s *Server) complete(ctx context.Context, w *recorder, audited func(int), p
 // authorize asks the chain, which records what it decided; the refusal is upstream's words.
 func (s *Server) authorize(ctx context.Context, info *genericrequest.RequestInfo, who user.Info) error {
 	a := attributes(info, who)
+	began := time.Now()
 	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
+	s.metrics.chain.authorized(decision, err, began)
 	if decision == authorizer.DecisionAllow {
 		annotate(ctx, "allow", reason)
 		return nil

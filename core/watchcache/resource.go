@@ -44,7 +44,9 @@ type Resource struct {
 	shared    *tree // a clone of state for readers; nil where state changed since
 	revision  int64 // of the newest change in state, or of the list that it came from
 	history   history
-	epoch     int // of the history; a watcher of an earlier one has to start again
+	received  uint64 // events that the store has sent
+	passed    uint64 // of them, those that changed the state, for whoever watches
+	epoch     int    // of the history; a watcher of an earlier one has to start again
 	watchers  watcherIndex
 	snapshots []*snapshot
 
@@ -298,6 +300,7 @@ func (r *Resource) apply(events []store.Event) {
 		return
 	}
 	r.mu.Lock()
+	r.received += uint64(len(events))
 	ready, base := r.ready, r.revision
 	if !ready {
 		r.early = append(r.early, events...)
@@ -336,6 +339,7 @@ func (r *Resource) expire(now time.Time) {
 // change applies one event. item is nil for a deletion, and for a value that cannot be decoded.
 func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 	r.revision = e.KV.ModRevision
+	r.passed++
 	var prev *Item
 	switch {
 	case e.Type == store.Delete:

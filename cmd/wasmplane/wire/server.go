@@ -87,6 +87,7 @@ type server struct {
 	remotes      *aggregator.Aggregator
 	minter       *satoken.Signer
 	metrics      *prometheus.Registry
+	databaseSize prometheus.Gauge
 	spans        *tracing
 	plugins      *plugins
 	objects      *apiobject.Controller
@@ -283,8 +284,8 @@ func (s *server) build(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	if err := s.metrics.Register(objectCounts{s.registries}); err != nil {
-		return fmt.Errorf("register the count of objects: %w", err)
+	if err := s.measureCache(contract); err != nil {
+		return err
 	}
 	if s.remotes, err = s.aggregation(contract); err != nil {
 		return err
@@ -486,7 +487,7 @@ func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]s
 func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
-		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.followStatic, s.followPlugins, s.custom.Run), Ready: s.cache.Ready()},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.followStatic, s.followPlugins, s.followSize, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugins", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},

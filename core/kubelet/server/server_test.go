@@ -247,6 +247,11 @@ func TestAnswers(t *testing.T) {
 	if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body, `pod_cpu_usage_seconds_total{namespace="ns",pod="p"} 5 1000`) {
 		t.Errorf("%s", body)
 	}
+	for _, want := range []string{"node_cpu_usage_seconds_total 5 1000\n", "node_memory_working_set_bytes 42 ", "resource_scrape_error 0", "# TYPE container_start_time_seconds gauge\n"} {
+		if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body, want) {
+			t.Errorf("%q is not in %s", want, body)
+		}
+	}
 	if _, body := w.do("admin", "GET", "/stats/summary"); !strings.Contains(body, `"workingSetBytes":42`) {
 		t.Errorf("%s", body)
 	}

@@ -205,6 +205,21 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, nil
 }
 
+// Size of the database as it lies on the disk of the first member that is asked, in bytes.
+func (s *Store) Size(ctx context.Context) (int64, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	endpoint := ""
+	if all := s.client.Endpoints(); len(all) > 0 {
+		endpoint = all[0]
+	}
+	status, err := s.client.Maintenance.Status(ctx, endpoint)
+	if err != nil {
+		return 0, s.failure(ctx, err, "measure", "the database")
+	}
+	return status.DbSize, nil
+}
+
 // Compact implements store.Store. What is compacted already is no error.
 func (s *Store) Compact(ctx context.Context, revision int64) error {
 	call, cancel := s.bound(ctx)

@@ -1,0 +1,127 @@
+package apiserver
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// chainMetrics are those of what stands before a request is answered: who asks,
+// may they, is the server well. Names, labels and buckets are upstream's.
+type chainMetrics struct {
+	users          *prometheus.CounterVec
+	authentication outcome
+	authorization  outcome
+	terminated     *prometheus.CounterVec
+	deprecated     *prometheus.GaugeVec
+	health         *prometheus.GaugeVec
+	healthChecks   *prometheus.CounterVec
+}
+
+// outcome counts attempts and how long they took, by their result.
+type outcome struct {
+	attempts *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+}
+
+func newOutcome(attempts, took, what string) outcome {
+	return outcome{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: attempts, Help: "Counter of " + what + " attempts."}, []string{"result"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: took, Help: "Duration in seconds of " + what + ".", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"result"}),
+	}
+}
+
+func (o outcome) observe(result string, began time.Time) {
+	o.attempts.WithLabelValues(result).Inc()
+	o.took.WithLabelValues(result).Observe(time.Since(began).Seconds())
+}
+
+func newChainMetrics() *chainMetrics {
+	return &chainMetrics{
+		users: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "authenticated_user_requests", Help: "Counter of authenticated requests broken out by username.",
+		}, []string{"username"}),
+		authentication: newOutcome("authentication_attempts", "authentication_duration_seconds", "authentication"),
+		authorization:  newOutcome("authorization_attempts_total", "authorization_duration_seconds", "authorization"),
+		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_terminations_total", Help: "Number of requests which apiserver terminated in self-defense.",
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component", "code"}),
+		deprecated: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_requested_deprecated_apis",
+			Help: "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+		}, []string{"group", "version", "resource", "subresource", "removed_release"}),
+		health: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubernetes_healthcheck", Help: "This metric records the result of a single healthcheck.",
+		}, []string{"name", "type"}),
+		healthChecks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubernetes_healthchecks_total", Help: "This metric records the results of all healthcheck.",
+		}, []string{"name", "type", "status"}),
+	}
+}
+
+func (m *chainMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.users, m.authentication.attempts, m.authentication.took, m.authorization.attempts, m.authorization.took,
+		m.terminated, m.deprecated, m.health, m.healthChecks,
+	}
+}
+
+// authenticated counts one attempt; who is nil where it failed.
+func (m *chainMetrics) authenticated(who user.Info, err error, began time.Time) {
+	switch {
+	case err != nil:
+		m.authentication.observe("error", began)
+	case who == nil:
+		m.authentication.observe("failure", began)
+	default:
+		m.authentication.observe("success", began)
+		m.users.WithLabelValues(knownUser(who.GetName())).Inc()
+	}
+}
+
+// knownUser keeps the number of label values small, as upstream does.
+func knownUser(name string) string {
+	switch {
+	case name == "admin" || name == "client" || name == "kube_proxy" || name == "kubelet" || name == "system:serviceaccount:kube-system:default":
+		return name
+	case strings.Contains(name, "@"):
+		return "email_id"
+	}
+	return "other"
+}
+
+func (m *chainMetrics) authorized(d authorizer.Decision, err error, began time.Time) {
+	result := "no-opinion"
+	switch {
+	case d == authorizer.DecisionAllow:
+		result = "allowed"
+	case err != nil:
+		result = "error"
+	case d == authorizer.DecisionDeny:
+		result = "denied"
+	}
+	m.authorization.observe(result, began)
+}
+
+// cutOff counts a request that the server ended because it took too long.
+func (m *chainMetrics) cutOff(info *genericrequest.RequestInfo, code int) {
+	if code == http.StatusGatewayTimeout {
+		m.terminated.WithLabelValues(verbOf(info), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, scopeOf(info), "apiserver", "504").Inc()
+	}
+}
+
+func (m *chainMetrics) checked(name, probe string, err error) {
+	status, value := "success", 1.0
+	if err != nil {
+		status, value = "error", 0
+	}
+	m.health.WithLabelValues(name, probe).Set(value)
+	m.healthChecks.WithLabelValues(name, probe, status).Inc()
+}

@@ -1,0 +1,122 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+)
+
+// promise is what upstream promises of one metric.
+type promise struct {
+	kind   string
+	labels []string
+}
+
+// promised reads testdata/upstream-metrics.txt.
+func promised(t *testing.T) map[string]promise {
+	t.Helper()
+	f, err := os.Open("testdata/upstream-metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	out := map[string]promise{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if parts := strings.Fields(lines.Text()); len(parts) == 4 && parts[0] != "#" {
+			p := promise{kind: parts[2]}
+			if parts[3] != "-" {
+				p.labels = strings.Split(parts[3], ",")
+			}
+			out[parts[0]] = p
+		}
+	}
+	if len(out) < 80 {
+		t.Fatalf("only %d metrics are listed", len(out))
+	}
+	return out
+}
+
+// Metrics that have upstream's names have upstream's types and labels too: its
+// dashboards and alerts depend on them.
+func TestMetricsHaveUpstreamsLabels(t *testing.T) {
+	var gather func() ([]*dto.MetricFamily, error)
+	s := apiservertest.Start(t, apiservertest.Options{Server: func(c *apiserver.Config) { gather = c.Gatherer.Gather }})
+	c := kubernetes.NewForConfigOrDie(s.Config("jane@example.com"))
+	if _, err := c.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil { // deprecated
+		t.Fatal(err)
+	}
+	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if _, err := c.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/pods", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := httpClient(t, s).Do(req); err != nil || r.StatusCode != http.StatusUnauthorized { // who nobody knows is counted too
+		t.Errorf("%v, %v", r, err)
+	} else {
+		_ = r.Body.Close()
+	}
+	families, err := gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	promised, seen := promised(t), map[string]bool{}
+	for _, f := range families {
+		seen[f.GetName()] = true
+		want, ok := promised[f.GetName()]
+		if !ok {
+			continue
+		}
+		if kind := strings.ToLower(f.GetType().String()); kind != want.kind && want.kind != "custom" {
+			t.Errorf("%s is a %s, upstream's a %s", f.GetName(), kind, want.kind)
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]bool{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = true
+			}
+			if got := slices.Sorted(maps.Keys(labels)); !slices.Equal(got, want.labels) {
+				t.Errorf("%s has labels %v, upstream's %v", f.GetName(), got, want.labels)
+			}
+		}
+	}
+	for _, name := range []string{
+		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_response_sizes", "apiserver_longrunning_requests",
+		"apiserver_current_inflight_requests", "apiserver_requested_deprecated_apis", "kubernetes_healthcheck", "kubernetes_healthchecks_total",
+		"authenticated_user_requests", "authentication_attempts", "authentication_duration_seconds", "authorization_attempts_total", "authorization_duration_seconds",
+	} {
+		if !seen[name] {
+			t.Errorf("%s is not served", name)
+		}
+	}
+}
+
+// docs/METRICS.md says of every metric that upstream promises whether it is served, and if not why.
+func TestEveryPromisedMetricIsAccountedFor(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range promised(t) {
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/METRICS.md does not say anything of %s", name)
+		}
+	}
+}

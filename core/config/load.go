@@ -105,6 +105,7 @@ func child(n *yaml.Node, step string) (line int, value *yaml.Node) {
 		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
 			return n.Content[i].Line, n.Content[i]
 		}
+	default: // it has no parts
 	}
 	return 0, nil
 }

@@ -231,3 +231,16 @@ func TestPatchSaysOnlyWhatChanged(t *testing.T) {
 		t.Errorf("%s %v", none, err)
 	}
 }
+
+// A change of resources counts as observed once the node has answered it: before
+// that the status has nothing to tell of it, and would read as if it were done.
+func TestAnUnansweredChangeIsNotObserved(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+	prev := &corev1.PodStatus{ObservedGeneration: 1}
+	for unanswered, want := range map[bool]int64{true: 1, false: 2} {
+		v := pod.View{Pod: p, Stage: pod.Syncing, Resizing: pod.Resizing{Unanswered: unanswered}}
+		if st := status.Generate(v, prev, status.Node{}, time.Unix(0, 0)); st.ObservedGeneration != want {
+			t.Errorf("unanswered %v: generation %d is observed, want %d", unanswered, st.ObservedGeneration, want)
+		}
+	}
+}

@@ -197,7 +197,7 @@ func textOf(v attribute.Value) string {
 	if v.Type() == attribute.STRING {
 		return cut(v.AsString())
 	}
-	return cut(v.Emit())
+	return cut(v.String())
 }
 
 // AddEvent implements oteltrace.Span.

@@ -242,7 +242,7 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 		return nil
 	}
 	if p.conditions != nil {
-		switch result := p.conditions.Match(p.compiler.CreateContext(ctx), attributes, param, t.authz); {
+		switch result := p.conditions.Match(p.compiler.CreateContext(ctx), attributes, param, t.authz); { //nolint:contextcheck // what it makes is of ctx
 		case result.Error != nil:
 			t.failed(p, b, result.Error, metav1.StatusReasonInvalid)
 			return nil //nolint:nilerr // failed keeps it, for the failure policy
@@ -321,7 +321,7 @@ func (t *turn) patch(ctx context.Context, p *mutatingPolicy, patcher patch.Patch
 	}
 	codec := view.Object.Codec()
 	request.MatchedResource, request.ObjectInterfaces = target.Resource, interfaces{codec}
-	next, err := patcher.Patch(p.compiler.CreateContext(ctx), request, celconfig.RuntimeCELCostBudget)
+	next, err := patcher.Patch(p.compiler.CreateContext(ctx), request, celconfig.RuntimeCELCostBudget) //nolint:contextcheck // what it makes is of ctx
 	if err != nil {
 		return err
 	}

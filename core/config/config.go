@@ -96,7 +96,7 @@ type Store struct {
 
 // APIServer settings.
 type APIServer struct {
-	// Listen is the address of the API, HOST:PORT.
+	// Listen is the address of the API, HOST:PORT; port 0 chooses one.
 	Listen string `yaml:"listen"`
 	// SubjectAltNames are further names and addresses of the serving certificate.
 	SubjectAltNames []string `yaml:"subjectAltNames"`

@@ -140,7 +140,7 @@ func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
 	f.StringVar(&s.logLevel, "log-level", "info", "least `LEVEL` of what is logged: debug, info, warn or error")
 	f.StringVar(&s.format, "log-format", "text", "`FORMAT` of the log: text or json")
 	f.String("cluster-name", "", "`NAME` of the cluster; the names of everything that it takes on this host follow from it")
-	f.String("listen", "", "`HOST:PORT` of the API (default 127.0.0.1:6443)")
+	f.String("listen", "", "`HOST:PORT` of the API; port 0 chooses one (default 127.0.0.1:6443)")
 }
 
 // addServer adds the flags of what serves the API.

@@ -81,3 +81,15 @@ func TestTheDNSHasTheTenthAddressOfServices(t *testing.T) {
 		t.Errorf("the DNS is at %s", got)
 	}
 }
+
+func TestPortZeroIsAnyFreeOne(t *testing.T) {
+	c := config.Default()
+	c.APIServer.Listen = "127.0.0.1:0"
+	s := &server{o: Options{Config: c}}
+	if err := s.openAddresses(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.port == 0 || s.o.Config.APIServer.Listen != net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) || c.APIServer.Listen != "127.0.0.1:0" {
+		t.Errorf("port %d, listening at %s; the caller's own configuration says %s", s.port, s.o.Config.APIServer.Listen, c.APIServer.Listen)
+	}
+}

@@ -121,7 +121,7 @@ var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{us
 // that this process asks plugins at; nil = all.
 func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, err error) {
 	s := &server{o: o, local: &lateHandler{}, metrics: prometheus.NewRegistry(), rolesRead: make(chan struct{})}
-	if err := s.openAddresses(); err != nil {
+	if err := s.openAddresses(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.openPKI(); err != nil {
@@ -157,7 +157,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	return s, s.build(ctx)
 }
 
-func (s *server) openAddresses() error {
+func (s *server) openAddresses(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(s.o.Config.APIServer.Listen)
 	if err != nil {
 		return fmt.Errorf("apiserver.listen: %w", err)
@@ -165,12 +165,33 @@ func (s *server) openAddresses() error {
 	if s.port, err = strconv.Atoi(port); err != nil {
 		return fmt.Errorf("apiserver.listen: %w", err)
 	}
+	if s.port == 0 {
+		if err := s.choosePort(ctx, host); err != nil {
+			return err
+		}
+	}
 	if addr, err := netip.ParseAddr(host); err == nil && !addr.IsLoopback() && !addr.IsUnspecified() {
 		s.advertise = addr
 		return nil
 	}
 	s.advertise, err = hostAddress(s.o.Config)
 	return err
+}
+
+// choosePort takes one that is free. Certificates, tokens and Endpoints name it
+// before anything may listen there, so it is given back until then; should another
+// process take it meanwhile, listening says so.
+func (s *server) choosePort(ctx context.Context, host string) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return fmt.Errorf("apiserver.listen: choose a port: %w", err)
+	}
+	s.port = l.Addr().(*net.TCPAddr).Port
+	c := *s.o.Config
+	c.APIServer.Listen = net.JoinHostPort(host, strconv.Itoa(s.port))
+	s.o.Config = &c
+	return l.Close()
 }
 
 // hostAddress is this machine as others see it: the configured address, the one

@@ -132,7 +132,7 @@ func told(t *testing.T, s *apiservertest.Server, c *kubernetes.Clientset, key, w
 	if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), key) {
 		t.Errorf("list: %v", err)
 	}
-	if status, ok := err.(apierrors.APIStatus); !ok || len(status.Status().Details.Causes) != 1 || status.Status().Details.Causes[0].Field != key { //nolint:errorlint // as the client returns it
+	if status, ok := err.(apierrors.APIStatus); !ok || len(status.Status().Details.Causes) != 1 || status.Status().Details.Causes[0].Field != key {
 		t.Errorf("causes of %#v", err)
 	}
 }

@@ -126,8 +126,9 @@ func (p *Plugin) prepare(ctx context.Context, pt abi.Point, document map[string]
 	case abi.CustomResourceConvert:
 		kind, err := completeConversion(document)
 		return kind, err == nil, err
+	default: // every other point is about a pod, or its request names no kind
+		return "Pod", true, nil
 	}
-	return "Pod", true, nil
 }
 
 // matcher decides whether the plugin is asked about a request.

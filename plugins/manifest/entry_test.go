@@ -80,7 +80,7 @@ func TestAWrongEntrySaysWhatIsWrongAndWhere(t *testing.T) {
 		{"a name with capitals", "name: Bad\n    source: file:x", 3, "plugins[0].name", `found "Bad"`},
 		{"no source", "name: a", 3, "plugins[0].source", "expected file: and a path"},
 		{"a short digest", "name: a\n    source: file:x\n    digest: sha256:12", 5, "plugins[0].digest", "64 hexadecimal digits"},
-		{"an unknown point", "name: a\n    source: file:x\n    points:\n      - admission", 5, "plugins[0].points[0]", `unknown point "admission"; known: authorization, admission.mutate`},
+		{"an unknown point", "name: a\n    source: file:x\n    points:\n      - admission", 5, "plugins[0].points[0]", `unknown point "admission"; known: authorization, customresource.convert, admission.mutate`},
 		{"an unknown mode", "name: a\n    source: file:x\n    mode: enforce", 5, "plugins[0].mode", "expected Enforce, Warn, Audit or Shadow"},
 		{"an unknown policy", "name: a\n    source: file:x\n    failurePolicy: Open", 5, "plugins[0].failurePolicy", "expected Fail or Ignore"},
 		{"a wrong duration", "name: a\n    source: file:x\n    limits: {deadline: 50}", 5, "plugins[0].limits.deadline", "expected a duration such as 50ms"},

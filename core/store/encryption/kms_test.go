@@ -96,7 +96,7 @@ type plugin struct {
 
 func newPlugin(t *testing.T, key string) *plugin {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // a socket's path is short
+	dir, err := os.MkdirTemp("", "kms") //nolint:usetesting // a socket's path is short, t.TempDir is not
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ test: deps-test build hello-image examples ## Install what the tests need, build
 
 .PHONY: build
 build: node-helpers ## Build bin/wasmplane.
-	go build -ldflags '$(LDFLAGS)' -o bin/wasmplane ./cmd/wasmplane
+	$(if $(V),,@printf '  building bin/wasmplane\n'; )go build -ldflags '$(LDFLAGS)' -o bin/wasmplane ./cmd/wasmplane
 
 ##@ Development
 

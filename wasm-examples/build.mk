@@ -9,6 +9,8 @@
 # Zig and AssemblyScript come from npm, into the user's cache folder; C is built by clang, else by zig.
 
 WASM_DIR       ?= build/wasm
+# A line for each module that is built; V=1: the whole command.
+WASM_SAY        = $(if $(V),,@printf '  building %s\n' '$@'; )
 WASM_EXAMPLES  := $(patsubst wasm-examples/%/plugin.yaml,%,$(wildcard wasm-examples/*/plugin.yaml))
 WASM_GO        := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/main.go),$(e)))
 WASM_WAT       := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e)/plugin.wat),$(e)))
@@ -29,7 +31,7 @@ WASM_RUST_FLAGS := --target wasm32-unknown-unknown --edition 2021 -C opt-level=3
 define go_example
 $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.go) $(wildcard sdk/go/*.go)
 	@mkdir -p $(WASM_DIR)
-	CGO_ENABLED=0 GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o $$@.new ./wasm-examples/$(1)
+	$$(WASM_SAY)CGO_ENABLED=0 GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o $$@.new ./wasm-examples/$(1)
 	@mv $$@.new $$@
 endef
 $(foreach e,$(WASM_GO),$(eval $(call go_example,$(e))))
@@ -37,7 +39,7 @@ $(foreach e,$(WASM_GO),$(eval $(call go_example,$(e))))
 define wat_example
 $(WASM_DIR)/$(1).wasm: wasm-examples/$(1)/plugin.wat $(wildcard plugins/plugintest/wat/*.go)
 	@mkdir -p $(WASM_DIR)
-	go run ./plugins/plugintest/wat2wasm $$< $$@.new
+	$$(WASM_SAY)go run ./plugins/plugintest/wat2wasm $$< $$@.new
 	@mv $$@.new $$@
 endef
 $(foreach e,$(WASM_WAT),$(eval $(call wat_example,$(e))))
@@ -46,13 +48,13 @@ $(foreach e,$(WASM_WAT),$(eval $(call wat_example,$(e))))
 define tool_example
 $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/plugin.*) $(wildcard sdk/c/*.h sdk/zig/*.zig sdk/assemblyscript/*.ts plugins/toolchain/*.go)
 	@mkdir -p $(WASM_DIR)
-	CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild wasm-examples/$(1) $$@
+	$$(WASM_SAY)CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild wasm-examples/$(1) $$@
 endef
 $(foreach e,$(WASM_TOOL),$(eval $(call tool_example,$(e))))
 
 define rust_example
 $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.rs) $(WASM_DIR)/rust/libwasmplane.rlib
-	$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) --extern wasmplane=$(WASM_DIR)/rust/libwasmplane.rlib -o $$@.new wasm-examples/$(1)/lib.rs
+	$$(WASM_SAY)$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) --extern wasmplane=$(WASM_DIR)/rust/libwasmplane.rlib -o $$@.new wasm-examples/$(1)/lib.rs
 	@mv $$@.new $$@
 endef
 $(foreach e,$(WASM_RUST),$(eval $(call rust_example,$(e))))
@@ -60,7 +62,7 @@ $(foreach e,$(WASM_RUST),$(eval $(call rust_example,$(e))))
 $(WASM_DIR)/rust/libwasmplane.rlib: $(wildcard sdk/rust/src/*.rs)
 	@test -n "$(WASM_RUSTC)" || { echo "Rust plugins need the target wasm32-unknown-unknown: rustup target add wasm32-unknown-unknown, or apt install rustc libstd-rust-dev-wasm32 lld-14"; exit 1; }
 	@mkdir -p $(WASM_DIR)/rust
-	$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type rlib --crate-name wasmplane -o $@.new sdk/rust/src/lib.rs
+	$(WASM_SAY)$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type rlib --crate-name wasmplane -o $@.new sdk/rust/src/lib.rs
 	@mv $@.new $@
 
 # rust-module builds one file that stands alone: SOURCE, OUT, FLAGS.

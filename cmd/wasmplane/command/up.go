@@ -108,9 +108,13 @@ func (p *progress) report(name string, ready bool, took time.Duration) {
 	if !ready {
 		return
 	}
+	line := "  ready: " + name
+	if took >= time.Millisecond { // less is a part that nothing has to wait for
+		line = fmt.Sprintf("%-37s %8s", line, short(took))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.w, "  ready: %-28s %8s\n", name, short(took))
+	fmt.Fprintln(p.w, line)
 }
 
 func (p *progress) note(text string) {

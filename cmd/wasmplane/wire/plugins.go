@@ -57,8 +57,13 @@ func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, 
 		return nil, err
 	}
 	p := &plugins{o: o, loader: l, functions: functions, events: e.events}
+	begin := time.Now()
 	if err := l.Load(ctx); err != nil {
 		o.note("plugins: " + err.Error())
+	}
+	// Compiling is most of a first start, and no unit's: told where it is done.
+	if o.Progress != nil && len(entries) > 0 {
+		o.Progress(fmt.Sprintf("%d plugins loaded", len(entries)), true, time.Since(begin))
 	}
 	return p, nil
 }

@@ -510,7 +510,7 @@ func (s *server) units() []run.Unit {
 		{Name: "store", Run: s.runStore},
 		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.followStatic, s.followPlugins, s.followSize, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
-		{Name: "plugins", Run: s.plugins.run},
+		{Name: "plugin reload", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run, s.definitions.Run), Ready: s.boot.Ready()},
 		{Name: "plugin objects", Run: s.pluginObjects, Ready: s.objects.Ready()},

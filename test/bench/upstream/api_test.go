@@ -57,6 +57,8 @@ func compare(tb testing.TB, share float64) *comparison {
 		s.prepare(tb)
 	}
 	c.bytes("memory, idle", sides[0].memory(tb), sides[1].memory(tb))
+	idle := sized(1000, share)
+	c.bytes(fmt.Sprintf("memory of a watch, of %d that wait", idle), sides[0].perWatch(tb, idle), sides[1].perWatch(tb, idle))
 	const rounds = 4
 	all := sized(10_000, share)
 	each := max(1, all/rounds)
@@ -119,6 +121,7 @@ func TestOurSideMeasures(t *testing.T) {
 	})
 	listed := s.list(t, table, 7)
 	seen := s.fanOut(t, 5, 20, 100)
+	_ = s.perWatch(t, 100) // fails where one is not answered; its memory may be that of garbage
 	if len(created.each) != 20 || listed.quantile(0.5) == 0 || len(seen.each) != 100 || s.memory(t) == 0 {
 		t.Errorf("created %d, listed in %v, delivered %d", len(created.each), listed.quantile(0.5), len(seen.each))
 	}

@@ -32,11 +32,10 @@ const (
 
 // sample is what one measurement of one side gave.
 type sample struct {
-	count    int
-	took     time.Duration // of the whole
-	cpu      time.Duration // of the side
-	each     []time.Duration
-	watching int64 // bytes of memory, where memory is what is measured
+	count int
+	took  time.Duration // of the whole
+	cpu   time.Duration // of the side
+	each  []time.Duration
 }
 
 func (s *sample) add(o sample) {
@@ -206,7 +205,6 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		defer s.must(tb.Context(), tb, writer, http.MethodDelete, watched+"/"+object(i), "")
 	}
 
-	idle := s.memory(tb)
 	var wg, begun sync.WaitGroup
 	each := make([][]time.Duration, watchers)
 	begun.Add(watchers)
@@ -220,7 +218,6 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		wg.Go(func() { each[i] = s.follow(ctx, tb, c, objects, updates, begun.Done) })
 	}
 	begun.Wait()
-	watching := s.memory(tb) - idle
 
 	before, began := s.cpu(tb), time.Now()
 	tick := time.NewTicker(time.Second / time.Duration(rate))
@@ -239,7 +236,7 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 	limit := time.AfterFunc(5*time.Minute, cancel)
 	defer limit.Stop()
 	wg.Wait()
-	out := sample{count: updates, took: time.Since(began), cpu: s.cpu(tb) - before, each: slices.Concat(each...), watching: watching / int64(watchers)}
+	out := sample{count: updates, took: time.Since(began), cpu: s.cpu(tb) - before, each: slices.Concat(each...)}
 	for _, c := range connections {
 		c.CloseIdleConnections()
 	}
@@ -247,6 +244,41 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		tb.Fatalf("%s: %d events arrived of %d", s.name, got, want)
 	}
 	return out
+}
+
+// perWatch has a number of watches wait for events that don't come, and tells by how
+// many bytes each let the side's resident memory grow, buffers of its stream and
+// the collector's share included.
+func (s *side) perWatch(tb testing.TB, watches int) int64 {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	defer cancel()
+	before := s.memory(tb)
+	var wg sync.WaitGroup
+	bodies := make([]io.Closer, watches)
+	for first := 0; first < watches; first += 50 { // as many streams to a connection
+		c := s.client()
+		defer c.CloseIdleConnections()
+		for i := first; i < min(first+50, watches); i++ {
+			wg.Go(func() {
+				resp, err := s.watch(ctx, c)
+				if err != nil {
+					tb.Error(err)
+					return
+				}
+				bodies[i] = resp.Body
+			})
+		}
+	}
+	wg.Wait()
+	grown := s.memory(tb) - before
+	cancel()
+	for _, b := range bodies {
+		if b != nil {
+			_ = b.Close()
+		}
+	}
+	return max(0, grown) / int64(watches)
 }
 
 // follow watches the objects and takes the time that each update needed to arrive.
@@ -340,7 +372,14 @@ func (c *comparison) durations(what string, ours, theirs time.Duration) {
 }
 
 func (c *comparison) bytes(what string, ours, theirs int64) {
-	c.row(what, fmt.Sprintf("%.1f MiB", float64(ours)/(1<<20)), fmt.Sprintf("%.1f MiB", float64(theirs)/(1<<20)), float64(ours)/float64(max(theirs, 1)))
+	c.row(what, size(ours), size(theirs), float64(ours)/float64(max(theirs, 1)))
+}
+
+func size(bytes int64) string {
+	if bytes < 1<<20 {
+		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
 }
 
 // requests are the four figures of a kind of request.

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -61,11 +60,12 @@ type localSpan struct {
 	tracer   *localTracer
 	context  oteltrace.SpanContext
 	traceKey string // the store's key of the trace, shared by its spans
-	id       string
-	parent   string
+	parent   oteltrace.SpanID
+	above    *localSpan // the parent, where it is of this process
 	start    time.Time
 
 	mu     sync.Mutex
+	steps  []*localSpan // that ended below it, and that nobody looks for by themselves
 	name   string
 	attrs  []pair
 	events []localEvent
@@ -90,22 +90,19 @@ func (s *localSpan) begin(ctx context.Context, root bool) {
 	parent := oteltrace.SpanFromContext(ctx)
 	above := parent.SpanContext()
 	cfg := oteltrace.SpanContextConfig{SpanID: newSpanID(), TraceFlags: oteltrace.FlagsSampled}
-	if root || !above.HasTraceID() {
+	local, _ := parent.(*localSpan)
+	switch {
+	case root || !above.HasTraceID():
 		cfg.TraceID = newTraceID()
 		s.traceKey = traceKeyPrefix + cfg.TraceID.String()
-	} else {
-		cfg.TraceID, cfg.TraceState = above.TraceID(), above.TraceState()
-		if above.HasSpanID() {
-			s.parent = above.SpanID().String()
-		}
-		if local, ok := parent.(*localSpan); ok {
-			s.traceKey, s.parent = local.traceKey, local.id
-		} else {
-			s.traceKey = traceKeyPrefix + cfg.TraceID.String()
-		}
+	case local != nil:
+		cfg.TraceID, cfg.TraceState = local.context.TraceID(), local.context.TraceState()
+		s.traceKey, s.parent, s.above = local.traceKey, local.context.SpanID(), local
+	default:
+		cfg.TraceID, cfg.TraceState, s.parent = above.TraceID(), above.TraceState(), above.SpanID()
+		s.traceKey = traceKeyPrefix + cfg.TraceID.String()
 	}
 	s.context = oteltrace.NewSpanContext(cfg)
-	s.id = hex.EncodeToString(cfg.SpanID[:])
 }
 
 func newSpanID() (id oteltrace.SpanID) {
@@ -257,7 +254,53 @@ func (s *localSpan) End(opts ...oteltrace.SpanEndOption) {
 		s.attrs = setPair(s.attrs, string(ComponentKey), s.provider.component)
 	}
 	s.mu.Unlock()
-	s.provider.store.addLocal(s) // nobody changes it any more
+	// Nobody changes it any more.
+	if s.above == nil || s.above.provider.store != s.provider.store || s.namesObject() || !s.above.take(s) {
+		s.provider.store.addLocal(s)
+	}
+}
+
+// maxSteps bounds what waits for the span above it to end.
+const maxSteps = 32
+
+// take keeps a step for when the span itself ends, so that a write and its dozen
+// steps are one entry of the store: what walks the heap would see little else
+// than steps. It says no once the span has ended, or has many.
+func (s *localSpan) take(step *localSpan) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || len(s.steps) >= maxSteps {
+		return false
+	}
+	if s.steps == nil {
+		s.steps = make([]*localSpan, 0, 12)
+	}
+	s.steps = append(s.steps, step)
+	return true
+}
+
+// namesObject says whether the span is about an object of its own, by which it is
+// looked for.
+func (s *localSpan) namesObject() bool {
+	if namesObject(s.attrs) {
+		return true
+	}
+	for i := range s.events {
+		if namesObject(s.events[i].attrs) {
+			return true
+		}
+	}
+	return false
+}
+
+func namesObject(attrs []pair) bool {
+	for i := range attrs {
+		switch attrs[i].key {
+		case string(UIDKey), string(OwnerUIDKey), string(NameKey):
+			return true
+		}
+	}
+	return false
 }
 
 func (s *localSpan) get(k attribute.Key) string { return getPair(s.attrs, string(k)) }

@@ -88,3 +88,58 @@ func timeless(o *trace.Traveller) {
 	}
 	visit(o.Steps)
 }
+
+// Steps are kept with the span that they are steps of. What is about an object
+// below one of them is found and forgotten with them all the same, as where every
+// span comes by itself.
+func TestWhatIsBelowAStepIsFoundWithIt(t *testing.T) {
+	write := func(tracer oteltrace.Tracer) {
+		ctx, request := tracer.Start(t.Context(), trace.Request, oteltrace.WithAttributes(object("Pod", "p1", "u1", "")...),
+			oteltrace.WithAttributes(trace.VerbKey.String("update"), trace.ResourceKey.String("pods")))
+		asked, hook := tracer.Start(ctx, trace.AdmissionMutate, oteltrace.WithAttributes(trace.PluginKey.String("hook")))
+		inner, below := tracer.Start(asked, "call")
+		_, event := tracer.Start(inner, trace.Request, oteltrace.WithAttributes(object("Event", "e1", "u2", "")...),
+			oteltrace.WithAttributes(trace.VerbKey.String("update"), trace.ResourceKey.String("events")))
+		_, stored := tracer.Start(inner, trace.StoreWrite)
+		stored.End()
+		event.End()
+		below.End()
+		hook.End()
+		request.End()
+		_, late := tracer.Start(ctx, "late")
+		late.End()
+	}
+	recorded := func(writes int, direct bool) string {
+		s := newStore(t, trace.StoreConfig{MaxPerObject: 3})
+		exporter := s.Exporter()
+		if !direct {
+			exporter = indirect{exporter}
+		}
+		tracer, shutdown := trace.NewProvider(context.WithoutCancel(t.Context()), "apiserver", exporter)
+		for range writes {
+			write(tracer)
+		}
+		if err := shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, q := range []trace.Query{{Kind: "Pod", Namespace: "default", Name: "p1", All: true}, {Kind: "Event", Namespace: "default", Name: "e1", All: true}} {
+			j := journey(t, s, q)
+			if j.Root == nil {
+				t.Fatalf("nothing is known of %s", q.Kind)
+			}
+			timeless(j.Root)
+			data, err := json.MarshalIndent(j.Root, "", " ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(data)
+		}
+		return text.String()
+	}
+	for _, writes := range []int{1, 2, 20} {
+		if diff := cmp.Diff(recorded(writes, false), recorded(writes, true)); diff != "" {
+			t.Errorf("after %d writes (-each by itself +with their steps)\n%s", writes, diff)
+		}
+	}
+}

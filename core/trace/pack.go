@@ -3,6 +3,8 @@ package trace
 import (
 	"encoding/binary"
 	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
 // packer writes spans as bytes: in maps and strings a span takes five times the
@@ -38,9 +40,29 @@ func (p *packer) pack(s *Span) []byte {
 	return p.exactly(b)
 }
 
-// packLocal is pack for a span of this process.
-func (p *packer) packLocal(s *localSpan) []byte {
-	b := p.name(p.scratch[:0], s.name)
+// packLocal is pack for a span of this process, with all that ended below it. It
+// says how many spans that are.
+func (p *packer) packLocal(s *localSpan) (packed []byte, spans int) {
+	b := p.local(p.scratch[:0], s)
+	b, spans = p.steps(b, s, s.start)
+	return p.exactly(b), spans + 1
+}
+
+// steps writes the steps below a span, each with its identifiers and when it began.
+func (p *packer) steps(b []byte, s *localSpan, began time.Time) (packed []byte, n int) {
+	for _, step := range s.steps {
+		id := step.context.SpanID()
+		b = append(append(b, id[:]...), step.parent[:]...)
+		b = p.local(binary.AppendVarint(b, int64(step.start.Sub(began))), step)
+		var below int
+		b, below = p.steps(b, step, began)
+		n += 1 + below
+	}
+	return b, n
+}
+
+func (p *packer) local(b []byte, s *localSpan) []byte {
+	b = p.name(b, s.name)
 	b = binary.AppendVarint(b, s.end.UnixNano()-s.start.UnixNano())
 	b = text(b, s.err)
 	b = p.pairs(b, s.attrs)
@@ -50,7 +72,7 @@ func (p *packer) packLocal(s *localSpan) []byte {
 		b = binary.AppendVarint(b, e.at.UnixNano()-s.start.UnixNano())
 		b = p.pairs(b, e.attrs)
 	}
-	return p.exactly(b)
+	return b
 }
 
 // exactly copies what was written into the scratch into as many bytes.
@@ -98,8 +120,9 @@ func text(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// unpack fills what pack wrote into a span that has its start.
-func (p *packer) unpack(packed []byte, s *Span) {
+// unpack fills what pack wrote into a span that has its start. It answers what
+// packLocal wrote behind it.
+func (p *packer) unpack(packed []byte, s *Span) (rest []byte) {
 	r := reader{packer: p, rest: packed}
 	s.Name = r.name()
 	s.End = s.Start.Add(r.duration())
@@ -113,6 +136,19 @@ func (p *packer) unpack(packed []byte, s *Span) {
 			s.Events[i].Attrs = r.attrs()
 		}
 	}
+	return r.rest
+}
+
+// unpackSteps reads the steps that packLocal wrote behind a span.
+func (p *packer) unpackSteps(packed []byte, above *Span) (out []Span) {
+	for len(packed) > 0 {
+		r := reader{packer: p, rest: packed}
+		s := Span{Trace: above.Trace, ID: r.id(), Parent: r.id()}
+		s.Start = above.Start.Add(r.duration())
+		packed = p.unpack(r.rest, &s)
+		out = append(out, s)
+	}
+	return out
 }
 
 // reader reads what its packer wrote.
@@ -131,6 +167,12 @@ func (r *reader) duration() time.Duration {
 	n, size := binary.Varint(r.rest)
 	r.rest = r.rest[size:]
 	return time.Duration(n)
+}
+
+func (r *reader) id() string {
+	id := oteltrace.SpanID(r.rest[:8])
+	r.rest = r.rest[8:]
+	return id.String()
 }
 
 func (r *reader) text() string {

@@ -46,12 +46,13 @@ type Store struct {
 
 type spanID struct{ trace, id string }
 
-// entry is a span as it is remembered.
+// entry is a span as it is remembered, with the steps that ended below it.
 type entry struct {
 	spanID
 	parent string
 	start  time.Time
 	packed []byte // the rest
+	spans  int    // itself and its steps
 	in     []*index
 	size   int
 	gone   bool
@@ -70,6 +71,14 @@ func (s *Store) spanOf(e *entry) Span {
 	out := Span{Trace: e.trace, ID: e.id, Parent: e.parent, Start: e.start}
 	s.packer.unpack(e.packed, &out)
 	return out
+}
+
+// spansOf are the entry's span and its steps.
+func (s *Store) spansOf(e *entry) []Span {
+	out := make([]Span, 1, e.spans)
+	out[0] = Span{Trace: e.trace, ID: e.id, Parent: e.parent, Start: e.start}
+	rest := s.packer.unpack(e.packed, &out[0])
+	return append(out, s.packer.unpackSteps(rest, &out[0])...)
 }
 
 // under are the entries with a key.
@@ -108,22 +117,25 @@ func (s *Store) Add(spans ...Span) {
 		if s.byID[id] != nil {
 			continue
 		}
-		e := &entry{spanID: id, parent: x.Parent, start: x.Start, packed: s.packer.pack(&x)}
+		e := &entry{spanID: id, parent: x.Parent, start: x.Start, packed: s.packer.pack(&x), spans: 1}
 		s.byID[id] = e
 		s.remember(e, keysOf(&x))
 	}
 	s.bound()
 }
 
-// addLocal remembers a span that has ended in this process. It comes once.
+// addLocal remembers a span that has ended in this process, and its steps. It comes once.
 func (s *Store) addLocal(x *localSpan) {
 	var room [6]string
 	keys := x.keys(room[:0])
+	e := &entry{spanID: spanID{strings.TrimPrefix(x.traceKey, traceKeyPrefix), x.context.SpanID().String()}, start: x.start}
+	if x.parent.IsValid() {
+		e.parent = x.parent.String()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remember(&entry{
-		spanID: spanID{strings.TrimPrefix(x.traceKey, traceKeyPrefix), x.id}, parent: x.parent, start: x.start, packed: s.packer.packLocal(x),
-	}, keys)
+	e.packed, e.spans = s.packer.packLocal(x)
+	s.remember(e, keys)
 	s.bound()
 }
 
@@ -131,7 +143,7 @@ func (s *Store) remember(e *entry, keys []string) {
 	e.size = len(e.packed) + entryBytes
 	e.in = make([]*index, 0, len(keys))
 	s.queue = append(s.queue, e)
-	s.live++
+	s.live += e.spans
 	s.bytes += e.size
 	for _, k := range keys {
 		if !e.gone { // as a step below one that had to make room for it
@@ -167,9 +179,9 @@ func (s *Store) put(e *entry, key string) {
 func (s *Store) forget(e *entry) {
 	if !e.gone {
 		e.gone = true
-		s.live--
+		s.live -= e.spans
 		s.bytes -= e.size
-		s.dropped++
+		s.dropped += int64(e.spans)
 		if e.start.After(s.forgotten) {
 			s.forgotten = e.start
 		}
@@ -217,14 +229,20 @@ func (s *Store) boundOf(key string) int {
 
 // forgetTree forgets a span with the steps below it.
 func (s *Store) forgetTree(e *entry) {
-	below := []*entry{e}
-	for _, x := range s.under("trace " + e.trace) {
-		if x.parent == e.id {
-			below = append(below, x)
+	var below []*entry
+	if all := s.under(traceKeyPrefix + e.trace); len(all) > 1 {
+		ids := map[string]bool{}
+		for _, span := range s.spansOf(e) {
+			ids[span.ID] = true
+		}
+		for _, x := range all {
+			if x != e && ids[x.parent] {
+				below = append(below, x)
+			}
 		}
 	}
 	s.forget(e)
-	for _, x := range below[1:] {
+	for _, x := range below {
 		s.forgetTree(x)
 	}
 }
@@ -402,7 +420,7 @@ func (s *Store) withTraces(found map[*entry]bool) []Span {
 	for t := range traces {
 		children := map[string][]*entry{}
 		var todo []*entry
-		for _, e := range s.under("trace " + t) {
+		for _, e := range s.under(traceKeyPrefix + t) {
 			children[e.parent] = append(children[e.parent], e)
 			if found[e] {
 				todo = append(todo, e)
@@ -414,8 +432,10 @@ func (s *Store) withTraces(found map[*entry]bool) []Span {
 			todo = todo[1:]
 			if !seen[e] {
 				seen[e] = true
-				out = append(out, s.spanOf(e))
-				todo = append(todo, children[e.id]...)
+				for _, span := range s.spansOf(e) {
+					out = append(out, span)
+					todo = append(todo, children[span.ID]...)
+				}
 			}
 		}
 	}

@@ -197,33 +197,6 @@ func TestScaleReadsAndWritesItsParent(t *testing.T) {
 	}
 }
 
-func TestStrategicPatchMergesListsByKey(t *testing.T) {
-	c := newContract(t)
-	r := rowOf(t, c, "", "pods")
-	original := map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{
-		"containers": []any{map[string]any{"name": "x", "image": "1"}, map[string]any{"name": "y", "image": "1"}},
-	}}
-	patch := map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "y", "image": "2"}}, "bogus": true}}
-	tree, err := c.StrategicPatch(r, "v1", original, patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, strict, err := c.FromPatched(r, "v1", tree, patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	images := map[string]string{}
-	for _, ct := range o.(*corev1.Pod).Spec.Containers {
-		images[ct.Name] = ct.Image
-	}
-	if images["x"] != "1" || images["y"] != "2" || len(strict) != 1 || strict[0].Error() != `unknown field "spec.bogus"` {
-		t.Errorf("%v %v", images, strict)
-	}
-	if _, _, err := c.FromPatched(r, "v1", map[string]any{"spec": "x"}, patch); !apierrors.IsInvalid(err) {
-		t.Errorf("spec as a string: %v", err)
-	}
-}
-
 func TestListsHoldTheirItems(t *testing.T) {
 	c := newContract(t)
 	r := rowOf(t, c, "", "configmaps")

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,53 +13,169 @@ import (
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/wasmplane/wasmplane/core/structural"
 )
 
-// StrategicPatch applies a strategic merge patch to an object of one version.
-// original and patch are JSON trees; the answer is a new tree that may share
-// parts with both. FromPatched makes the object.
-func (c *Contract) StrategicPatch(r *Resource, version string, original, patch map[string]any) (map[string]any, error) {
-	cd, ok := r.codecs[version].(*codec)
-	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))
-	}
-	out, err := strategicpatch.StrategicMergeMapPatch(original, patch, cd.empty())
-	switch {
-	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
-	case err != nil:
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	return out, nil
-}
-
-// FromPatched makes a versioned object of the tree that a patch gave. strict
-// lists the unknown fields. The patch itself appears in the refusal of a tree
-// that does not fit the type. The object is not defaulted.
-func (c *Contract) FromPatched(r *Resource, version string, tree, patch map[string]any) (o runtime.Object, strict []error, err error) {
+// StrategicMerge applies a strategic merge patch to an object of one version,
+// which it leaves as it is. The answer is the caller's, and is not defaulted.
+// unknown lists the fields that the kind does not have, where strict asks for them.
+//
+// Upstream's code merges JSON trees. Only those members of the object become one
+// that the patch names: a patch of a pod's status says nothing of its spec, and
+// turning that into a tree and back is most of what the patch would cost.
+func (c *Contract) StrategicMerge(r *Resource, version string, live runtime.Object, patch map[string]any, strict bool) (o runtime.Object, unknown []error, err error) {
 	cd, ok := r.codecs[version].(*codec)
 	if !ok {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))
 	}
-	o = cd.empty()
-	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, o, true)
-	if unknown, ok := runtime.AsStrictDecodingError(err); ok {
-		strict, err = unknown.Errors(), nil
+	m := merge{codec: cd, strict: strict}
+	if reflect.TypeOf(live) != reflect.PointerTo(cd.goType) {
+		return m.whole(live, patch)
 	}
-	if err != nil {
-		return nil, nil, apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-			field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error()),
-		})
+	from := reflect.ValueOf(live).Elem()
+	spots, ok := named(nil, nil, c.models.structure.Of(cd.goType), from, patch)
+	if !ok {
+		return m.whole(live, patch)
 	}
-	return cd.named(o), strict, nil
+	return m.parts(from, spots, patch)
 }
 
-// PatchedStrictError is the refusal of a patch that leaves unknown fields, for fieldValidation=Strict.
-func (c *Contract) PatchedStrictError(patch map[string]any, strict []error) error {
-	if len(strict) == 0 {
-		return nil
+// merge is one patch under way.
+type merge struct {
+	codec  *codec
+	strict bool
+}
+
+// whole patches all of an object, or an object that has only what matters.
+func (m merge) whole(live runtime.Object, patch map[string]any) (runtime.Object, []error, error) {
+	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
 	}
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-		field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), runtime.NewStrictDecodingError(strict).Error()),
-	})
+	merged, err := strategicpatch.StrategicMergeMapPatch(before, patch, m.codec.empty())
+	switch {
+	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
+		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	case err != nil:
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	after := m.codec.empty()
+	after.GetObjectKind().SetGroupVersionKind(m.codec.gvk)
+	var unknown []error
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, after, m.strict); err != nil {
+		fields, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return nil, nil, apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
+				field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error()),
+			})
+		}
+		unknown = fields.Errors()
+	}
+	return after, unknown, nil
+}
+
+// parts patches an object that has nothing but the named spots of live, and puts
+// what comes of them into a copy of the rest of live.
+func (m merge) parts(live reflect.Value, spots []spot, patch map[string]any) (runtime.Object, []error, error) {
+	few, rest := reflect.New(m.codec.goType), reflect.New(m.codec.goType)
+	rest.Elem().Set(live)
+	for _, p := range spots {
+		p.copyTo(few.Elem(), live)
+		p.clear(rest.Elem(), live)
+	}
+	after, unknown, err := m.whole(few.Interface().(runtime.Object), patch)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := rest.Interface().(runtime.Object).DeepCopyObject()
+	for _, p := range spots {
+		p.copyTo(reflect.ValueOf(out).Elem(), reflect.ValueOf(after).Elem())
+	}
+	out.GetObjectKind().SetGroupVersionKind(m.codec.gvk)
+	return out, unknown, nil
+}
+
+// spot leads from an object to a member of it: indexes of fields, through
+// structs and pointers to structs.
+type spot []int
+
+// named appends the spots that a patch has something to say about. It gives up
+// at what is not simply a member with a value: directives, which are about the
+// whole struct that they stand in, and members that the struct does not have.
+func named(spots []spot, above spot, s *structural.Type, v reflect.Value, patch map[string]any) ([]spot, bool) {
+	for key, value := range patch {
+		m := memberNamed(s, key)
+		if m == nil || strings.HasPrefix(key, "$") {
+			return nil, false
+		}
+		here := append(above[:len(above):len(above)], m.Index)
+		if below, ok := value.(map[string]any); ok && v.Type().Field(m.Index).Tag.Get("patchStrategy") == "" {
+			inner, at := m.Type, v.Field(m.Index)
+			if inner.Kind == reflect.Pointer && !at.IsNil() {
+				inner, at = inner.Elem, at.Elem()
+			}
+			if inner.Kind == reflect.Struct && !inner.Own {
+				if more, ok := named(spots, here, inner, at, below); ok {
+					spots = more
+					continue
+				}
+			}
+		}
+		spots = append(spots, here)
+	}
+	return spots, true
+}
+
+func memberNamed(s *structural.Type, name string) *structural.Member {
+	for i := range s.Members {
+		if s.Members[i].Name == name && name != "" {
+			return &s.Members[i]
+		}
+	}
+	return nil
+}
+
+// copyTo sets the spot in one object to what it is in another, making the
+// structs that lead to it. Where these are missing in from, nothing is there.
+func (p spot) copyTo(to, from reflect.Value) {
+	for _, i := range p {
+		if to.Kind() == reflect.Pointer {
+			if to.IsNil() {
+				to.Set(reflect.New(to.Type().Elem()))
+			}
+			to = to.Elem()
+		}
+		if to = to.Field(i); !from.IsValid() {
+			continue
+		}
+		if from.Kind() == reflect.Pointer {
+			if from = from.Elem(); !from.IsValid() {
+				continue
+			}
+		}
+		from = from.Field(i)
+	}
+	if from.IsValid() {
+		to.Set(from)
+	} else {
+		to.SetZero()
+	}
+}
+
+// clear empties the spot in a shallow copy of live, whose structs on the way it
+// copies first.
+func (p spot) clear(copied, live reflect.Value) {
+	for _, i := range p {
+		if copied.Kind() == reflect.Pointer {
+			if copied.UnsafePointer() == live.UnsafePointer() {
+				own := reflect.New(live.Type().Elem())
+				own.Elem().Set(live.Elem())
+				copied.Set(own)
+			}
+			copied, live = copied.Elem(), live.Elem()
+		}
+		copied, live = copied.Field(i), live.Field(i)
+	}
+	copied.SetZero()
 }

@@ -157,25 +157,12 @@ func (w *write) strategicMerge(ctx context.Context, live *object.Object) (runtim
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name,
 			"strategic merge patches are not for custom resources, use a merge patch", 0, true)
 	}
-	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(versioned)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	merged, err := w.r.cfg.Contract.StrategicPatch(w.r.res, w.req.Version, before, patch)
+	after, unknown, err := w.r.cfg.Contract.StrategicMerge(w.r.res, w.req.Version, versioned, patch, w.checksFields())
 	if err != nil {
 		return nil, err
 	}
-	after, err := emptyLike(w.codec)
-	if err != nil {
-		return nil, err
-	}
-	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, after, w.checksFields())
-	if err != nil {
-		unknown, ok := runtime.AsStrictDecodingError(err)
-		if !ok {
-			return nil, invalid(schema.GroupKind{}, "", field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error()))
-		}
-		strict = append(strict, unknown.Errors()...)
+	if strict = append(strict, unknown...); len(strict) == 0 {
+		return after, nil
 	}
 	return after, w.strictness(ctx, strict, fmt.Sprintf("%+v", patch))
 }

@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -170,18 +172,19 @@ func unchanged(obj, old *object.Object) (bool, error) {
 	return same, nil
 }
 
+// sameManagers compares managed fields but for their times.
 func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {
-	if len(a) != len(b) {
-		return false
+	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
+		return x.Manager == y.Manager && x.Operation == y.Operation && x.APIVersion == y.APIVersion &&
+			x.FieldsType == y.FieldsType && x.Subresource == y.Subresource && bytes.Equal(rawFields(x), rawFields(y))
+	})
+}
+
+func rawFields(e metav1.ManagedFieldsEntry) []byte {
+	if e.FieldsV1 == nil {
+		return nil
 	}
-	for i := range a {
-		x, y := a[i], b[i]
-		x.Time, y.Time = nil, nil
-		if !apiequality.Semantic.DeepEqual(x, y) {
-			return false
-		}
-	}
-	return true
+	return e.FieldsV1.GetRawBytes()
 }
 
 // needsName says whether a create has to make a name.

@@ -297,6 +297,9 @@ func keepManagers(ctx context.Context, before, after runtime.Object) bool {
 	if errors.Join(err1, err2) != nil {
 		return false // what has no metadata has no managers
 	}
+	if sameManagers(was.GetManagedFields(), now.GetManagedFields()) {
+		return false // they are the field manager's own
+	}
 	invalid := managedfields.ValidateManagedFields(now.GetManagedFields())
 	if invalid == nil {
 		return false

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -188,6 +189,14 @@ func typed[T runtime.Object](o *object.Object) (T, error) {
 
 // copied is a deep copy of o, to be changed and set.
 func copied[T runtime.Object](o T) T { return o.DeepCopyObject().(T) }
+
+// withSpec is a copy of a pod that shares everything with it that its spec points
+// to: fields of the spec may be set in it, and lists replaced, but nothing may be
+// changed where it lies. What nobody touches is then found to be the same by its address.
+func withSpec(p *corev1.Pod) *corev1.Pod {
+	c := *p
+	return &c
+}
 
 // warm waits for informers that were just started.
 type warm struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -48,8 +49,8 @@ func (defaultTolerationSeconds) Mutate(_ context.Context, r *admission.Request) 
 	if len(missing) == 0 {
 		return nil
 	}
-	pod := copied(given)
-	pod.Spec.Tolerations = append(pod.Spec.Tolerations, missing...)
+	pod := withSpec(given)
+	pod.Spec.Tolerations = slices.Concat(given.Spec.Tolerations, missing)
 	r.Object.SetVersioned(pod)
 	return nil
 }
@@ -108,7 +109,7 @@ func keepPriority(r *admission.Request, given *corev1.Pod) error {
 	if !number && !policy {
 		return nil
 	}
-	pod := copied(given)
+	pod := withSpec(given)
 	if number {
 		pod.Spec.Priority = old.Spec.Priority
 	}
@@ -134,7 +135,7 @@ func (p *priority) resolve(ctx context.Context, r *admission.Request, given *cor
 	if has != nil && given.Spec.PriorityClassName == class.Name && (policy != nil || class.PreemptionPolicy == nil) {
 		return nil // asked before
 	}
-	pod := copied(given)
+	pod := withSpec(given)
 	pod.Spec.PriorityClassName, pod.Spec.Priority = class.Name, ptr.To(class.Value)
 	if class.PreemptionPolicy != nil {
 		pod.Spec.PreemptionPolicy = ptr.To(*class.PreemptionPolicy)

@@ -73,7 +73,7 @@ func (p *serviceAccount) Mutate(ctx context.Context, r *admission.Request) error
 	if given.Spec.ServiceAccountName == name && !mounts && !pulls {
 		return nil // nothing to do: spare the pod a copy
 	}
-	pod := copied(given)
+	pod := withSpec(given)
 	if given.Spec.ServiceAccountName == "" {
 		// The old field says the same, as defaulting would make it.
 		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = name, name
@@ -82,7 +82,7 @@ func (p *serviceAccount) Mutate(ctx context.Context, r *admission.Request) error
 		mountToken(pod)
 	}
 	if pulls {
-		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, account.ImagePullSecrets...)
+		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
 	}
 	r.Object.SetVersioned(pod)
 	return nil
@@ -142,7 +142,7 @@ func automounts(a *corev1.ServiceAccount, p *corev1.Pod) bool {
 }
 
 // mountToken mounts the token into every container that has nothing at its path;
-// there is one.
+// there is one. The pod is one of withSpec.
 func mountToken(p *corev1.Pod) {
 	name, has := "", false
 	for _, v := range p.Spec.Volumes {
@@ -154,17 +154,19 @@ func mountToken(p *corev1.Pod) {
 	if !has {
 		name = names.SimpleNameGenerator.GenerateName(tokenVolumePrefix)
 	}
-	mount := func(containers []corev1.Container) {
-		for i := range containers {
-			if mountsNoToken(containers[i]) {
-				containers[i].VolumeMounts = append(containers[i].VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+	mount := func(given []corev1.Container) []corev1.Container {
+		containers := slices.Clone(given)
+		for i, c := range containers {
+			if mountsNoToken(c) {
+				containers[i].VolumeMounts = slices.Concat(c.VolumeMounts, []corev1.VolumeMount{{Name: name, ReadOnly: true, MountPath: tokenMountPath}})
 			}
 		}
+		return containers
 	}
-	mount(p.Spec.InitContainers)
-	mount(p.Spec.Containers)
+	p.Spec.InitContainers = mount(p.Spec.InitContainers)
+	p.Spec.Containers = mount(p.Spec.Containers)
 	if !has {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
+		p.Spec.Volumes = slices.Concat(p.Spec.Volumes, []corev1.Volume{{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}}})
 	}
 }
 

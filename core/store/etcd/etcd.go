@@ -93,7 +93,9 @@ func (s *Store) put(ctx context.Context, key string, value []byte, expect int64,
 		}
 		opts = append(opts, clientv3.WithLease(id))
 	}
-	return s.swap(ctx, key, expect, clientv3.OpPut(key, string(value), opts...))
+	op := clientv3.OpPut(key, "", opts...)
+	op.WithValueBytes(value) // as they are: nobody changes what is being stored
+	return s.swap(ctx, key, expect, op)
 }
 
 // Delete implements store.Store.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"text/tabwriter"
 	"time"
 )
 
@@ -32,13 +32,22 @@ const (
 
 // sample is what one measurement of one side gave.
 type sample struct {
-	count int
-	took  time.Duration // of the whole
-	cpu   time.Duration // of the side
-	each  []time.Duration
+	side     string
+	count    int           // of what went well
+	again    int           // requests that were answered 429 and sent again
+	failed   int           // requests that are left out, and
+	err      error         // why the first of them failed
+	took     time.Duration // of the whole
+	cpu      time.Duration // of the side
+	each     []time.Duration
+	watching int64 // bytes of memory, where memory is what is measured
 }
 
 func (s *sample) add(o sample) {
+	s.side = o.side
+	s.again += o.again
+	s.failed += o.failed
+	s.err = cmp.Or(s.err, o.err)
 	s.count += o.count
 	s.took += o.took
 	s.cpu += o.cpu
@@ -66,48 +75,72 @@ func (s *sample) cpuEach() time.Duration {
 // requests; request makes the i-th.
 func (s *side) load(tb testing.TB, workers, count int, request func(i int) (method, path, mediaType, body string)) sample {
 	tb.Helper()
-	var next, failed atomic.Int64
+	var next atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	out := sample{count: count}
 	connections := make([]*http.Client, workers)
 	for i := range connections {
 		connections[i] = s.client()
 		s.must(tb.Context(), tb, connections[i], http.MethodGet, "/version", "") // the handshake is not what is measured
 	}
-	before, began := s.cpu(tb), time.Now()
+	out := s.begin(tb)
 	for _, c := range connections {
 		wg.Go(func() {
-			var each []time.Duration
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= count {
-					break
-				}
+			var mine sample
+			for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
 				method, path, mediaType, body := request(i)
 				sent := time.Now()
 				if err := s.send(tb.Context(), c, method, path, mediaType, body); err != nil {
-					if failed.Add(1) == 1 {
-						tb.Error(err)
-					}
+					mine.fail(err)
 					continue
 				}
-				each = append(each, time.Since(sent))
+				mine.count++
+				mine.each = append(mine.each, time.Since(sent))
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			out.each = append(out.each, each...)
+			out.merge(mine)
 		})
 	}
 	wg.Wait()
-	out.took, out.cpu = time.Since(began), s.cpu(tb)-before
+	out.finish(tb, s)
 	for _, c := range connections {
 		c.CloseIdleConnections()
 	}
-	if n := failed.Load(); n > 0 {
-		tb.Fatalf("%s: %d of %d requests failed", s.name, n, count)
+	return out.sample
+}
+
+// running is a sample that is being taken.
+type running struct {
+	sample
+	began time.Time
+	cpu   time.Duration // of the side, before
+	again int64
+}
+
+func (s *side) begin(tb testing.TB) *running {
+	tb.Helper()
+	return &running{sample: sample{side: s.name}, began: time.Now(), cpu: s.cpu(tb), again: s.again.Load()}
+}
+
+func (r *running) merge(o sample) {
+	o.side = r.side
+	r.add(o)
+}
+
+// finish ends the sample; one in which nothing went well ends the benchmark.
+func (r *running) finish(tb testing.TB, s *side) {
+	tb.Helper()
+	r.took, r.sample.cpu = time.Since(r.began), s.cpu(tb)-r.cpu
+	r.sample.again = int(s.again.Load() - r.again)
+	if r.count == 0 {
+		tb.Fatalf("%s: all of %d requests failed: %v", s.name, r.failed, r.err)
 	}
-	return out
+}
+
+func (s *sample) fail(err error) {
+	s.failed++
+	s.err = cmp.Or(s.err, err)
 }
 
 // prepare makes the namespace and the account that its pods run under, which
@@ -137,7 +170,7 @@ func (s *side) list(tb testing.TB, accept string, limit int) sample {
 	c := s.client()
 	defer c.CloseIdleConnections()
 	s.must(tb.Context(), tb, c, http.MethodGet, "/version", "")
-	before, began := s.cpu(tb), time.Now()
+	out := s.begin(tb)
 	path := pods
 	if limit > 0 {
 		path += "?limit=" + strconv.Itoa(limit)
@@ -151,25 +184,19 @@ func (s *side) list(tb testing.TB, accept string, limit int) sample {
 			next = path + "&continue=" + token
 		}
 	}
-	took := time.Since(began)
-	return sample{count: 1, took: took, cpu: s.cpu(tb) - before, each: []time.Duration{took}}
+	out.count = 1
+	out.finish(tb, s)
+	out.each = []time.Duration{out.took}
+	return out.sample
 }
 
 // page reads a page and finds the token in the list's metadata, which is at its beginning.
 func (s *side) page(ctx context.Context, c *http.Client, path, accept string, paged bool) (token string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Accept", accept)
-	resp, err := c.Do(req)
+	resp, err := s.request(ctx, c, http.MethodGet, path, accept, "")
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: GET %s answered %s", s.name, path, resp.Status)
-	}
 	head := make([]byte, 1<<10)
 	n, err := io.ReadFull(resp.Body, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -205,6 +232,7 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		defer s.must(tb.Context(), tb, writer, http.MethodDelete, watched+"/"+object(i), "")
 	}
 
+	idle := s.memory(tb)
 	var wg, begun sync.WaitGroup
 	each := make([][]time.Duration, watchers)
 	begun.Add(watchers)
@@ -218,73 +246,45 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		wg.Go(func() { each[i] = s.follow(ctx, tb, c, objects, updates, begun.Done) })
 	}
 	begun.Wait()
+	watching := s.memory(tb) - idle
 
-	before, began := s.cpu(tb), time.Now()
+	out := s.begin(tb)
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
+	var mu sync.Mutex
 	var writes sync.WaitGroup
 	for i := range updates {
 		<-tick.C
 		body := fmt.Sprintf(`{"data":{"at":"%d"}}`, time.Now().UnixNano())
 		writes.Go(func() {
 			if err := s.send(ctx, writer, http.MethodPatch, watched+"/"+object(i), "application/merge-patch+json", body); err != nil {
-				tb.Error(err)
+				mu.Lock()
+				defer mu.Unlock()
+				out.fail(err)
 			}
 		})
 	}
 	writes.Wait()
-	limit := time.AfterFunc(5*time.Minute, cancel)
+	limit := time.AfterFunc(2*time.Minute, cancel) // for the events of updates that failed
 	defer limit.Stop()
 	wg.Wait()
-	out := sample{count: updates, took: time.Since(began), cpu: s.cpu(tb) - before, each: slices.Concat(each...)}
+	out.count = updates - out.failed
+	out.finish(tb, s)
+	out.each, out.watching = slices.Concat(each...), watching/int64(watchers)
 	for _, c := range connections {
 		c.CloseIdleConnections()
 	}
-	if got, want := len(out.each), watchers*updates; got != want {
-		tb.Fatalf("%s: %d events arrived of %d", s.name, got, want)
+	if missing := watchers*out.count - len(out.each); missing > 0 {
+		out.failed += missing
+		out.err = cmp.Or(out.err, fmt.Errorf("%d events did not arrive", missing))
 	}
-	return out
-}
-
-// perWatch has a number of watches wait for events that don't come, and tells by how
-// many bytes each let the side's resident memory grow, buffers of its stream and
-// the collector's share included.
-func (s *side) perWatch(tb testing.TB, watches int) int64 {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(tb.Context())
-	defer cancel()
-	before := s.memory(tb)
-	var wg sync.WaitGroup
-	bodies := make([]io.Closer, watches)
-	for first := 0; first < watches; first += 50 { // as many streams to a connection
-		c := s.client()
-		defer c.CloseIdleConnections()
-		for i := first; i < min(first+50, watches); i++ {
-			wg.Go(func() {
-				resp, err := s.watch(ctx, c)
-				if err != nil {
-					tb.Error(err)
-					return
-				}
-				bodies[i] = resp.Body
-			})
-		}
-	}
-	wg.Wait()
-	grown := s.memory(tb) - before
-	cancel()
-	for _, b := range bodies {
-		if b != nil {
-			_ = b.Close()
-		}
-	}
-	return max(0, grown) / int64(watches)
+	return out.sample
 }
 
 // follow watches the objects and takes the time that each update needed to arrive.
 // None of them is lost: each is an event, behind those that tell what is there.
 func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, objects, updates int, begun func()) []time.Duration {
-	resp, err := s.watch(ctx, c)
+	resp, err := s.request(ctx, c, http.MethodGet, watched+"?watch=1", jsonType, "")
 	if err != nil {
 		tb.Error(err)
 		begun()
@@ -299,8 +299,9 @@ func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object
 		n, err := resp.Body.Read(chunk)
 		now := time.Now()
 		buf = append(buf, chunk[:n]...)
+		unread := buf
 		for {
-			line, rest, whole := bytes.Cut(buf, []byte{'\n'})
+			line, rest, whole := bytes.Cut(unread, []byte{'\n'})
 			if !whole {
 				break
 			}
@@ -314,8 +315,9 @@ func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object
 					took = append(took, now.Sub(time.Unix(0, ns)))
 				}
 			}
-			buf = append(buf[:0], rest...)
+			unread = rest
 		}
+		buf = append(buf[:0], unread...)
 		if err != nil {
 			break
 		}
@@ -326,82 +328,96 @@ func (s *side) follow(ctx context.Context, tb testing.TB, c *http.Client, object
 	return took
 }
 
-// watch begins a watch, and comes again where the server is busy: hundreds that
-// one user begins at once are more than fairness lets in, on both sides.
-func (s *side) watch(ctx context.Context, c *http.Client) (*http.Response, error) {
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+watched+"?watch=1", nil)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := c.Do(req)
-		if err != nil || resp.StatusCode == http.StatusOK {
-			return resp, err
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusTooManyRequests {
-			return nil, fmt.Errorf("%s: a watch was answered %s", s.name, resp.Status)
-		}
-		timer := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
-		}
+// comparison is a table that is printed line by line, as it is measured: what
+// goes wrong late does not take the rest with it.
+type comparison struct{ before string }
+
+func newComparison(sides []*side) *comparison {
+	c := &comparison{before: loadAverage()}
+	if len(sides) == 1 {
+		fmt.Printf("\nThe API alone\n")
+		c.row("", sides[0].name)
+		return c
 	}
+	fmt.Printf("\nThe API beside upstream's (kube-apiserver and etcd), turn by turn; a ratio is ours by theirs\n")
+	c.row("", sides[0].name, sides[1].name, "ratio")
+	return c
 }
 
-// comparison is the table that is printed.
-type comparison struct {
-	before string
-	rows   [][]string
-}
-
-func newComparison() *comparison {
-	return &comparison{before: loadAverage(), rows: [][]string{{"", "wasmplane", "upstream", "ratio"}}}
-}
-
-func (c *comparison) row(what, ours, theirs string, ratio float64) {
-	c.rows = append(c.rows, []string{what, ours, theirs, fmt.Sprintf("%.2f", ratio)})
-}
-
-func (c *comparison) durations(what string, ours, theirs time.Duration) {
-	c.row(what, short(ours), short(theirs), float64(ours)/float64(max(theirs, 1)))
-}
-
-func (c *comparison) bytes(what string, ours, theirs int64) {
-	c.row(what, size(ours), size(theirs), float64(ours)/float64(max(theirs, 1)))
-}
-
-func size(bytes int64) string {
-	if bytes < 1<<20 {
-		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+func (c *comparison) row(what string, cells ...string) {
+	line := fmt.Sprintf("  %-45s", what)
+	for _, cell := range cells {
+		line += fmt.Sprintf(" %-11s", cell)
 	}
-	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+	fmt.Println(strings.TrimRight(line, " "))
+}
+
+// figures prints a value of each side, and their ratio.
+func (c *comparison) figures(what string, values []float64, show func(float64) string) {
+	cells := make([]string, 0, len(values)+1)
+	for _, v := range values {
+		cells = append(cells, show(v))
+	}
+	if len(values) == 2 {
+		cells = append(cells, fmt.Sprintf("%.2f", values[0]/values[1]))
+	}
+	c.row(what, cells...)
+}
+
+func (c *comparison) durations(what string, sides []*side, of func(*side) time.Duration) {
+	c.figures(what, each(sides, func(s *side) float64 { return float64(of(s)) }), shortOf)
+}
+
+func (c *comparison) memory(tb testing.TB, what string, sides []*side) {
+	tb.Helper()
+	c.figures(what, each(sides, func(s *side) float64 { return float64(s.memory(tb)) }), func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) })
+}
+
+func (c *comparison) quantile(what string, samples []sample, q float64) {
+	c.figures(what, each(samples, func(s sample) float64 { return float64(s.quantile(q)) }), shortOf)
+	c.trouble(samples)
+}
+
+func (c *comparison) cpu(what string, samples []sample) {
+	c.figures(what, each(samples, func(s sample) float64 { return float64(s.cpuEach()) }), shortOf)
 }
 
 // requests are the four figures of a kind of request.
-func (c *comparison) requests(what string, ours, theirs *sample) {
-	c.row(what+", requests/s", fmt.Sprintf("%.0f", ours.perSecond()), fmt.Sprintf("%.0f", theirs.perSecond()), ours.perSecond()/theirs.perSecond())
-	c.durations("  p50", ours.quantile(0.5), theirs.quantile(0.5))
-	c.durations("  p99", ours.quantile(0.99), theirs.quantile(0.99))
-	c.durations("  CPU each", ours.cpuEach(), theirs.cpuEach())
+func (c *comparison) requests(what string, samples []sample) {
+	c.figures(what+", requests/s", each(samples, func(s sample) float64 { return s.perSecond() }), func(v float64) string { return fmt.Sprintf("%.0f", v) })
+	c.trouble(samples)
+	c.quantile("  p50", samples, 0.5)
+	c.quantile("  p99", samples, 0.99)
+	c.cpu("  CPU each", samples)
 }
 
-// String is the table with the machine's load.
-func (c *comparison) String() string {
-	var b strings.Builder
-	b.WriteString("\nThe API beside upstream's (kube-apiserver and etcd), turn by turn; a ratio is ours by theirs\n")
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range c.rows {
-		fmt.Fprintf(w, "  %s\n", strings.Join(r, "\t"))
+// trouble tells of requests that did not go as they should, each once.
+func (c *comparison) trouble(samples []sample) {
+	for i := range samples {
+		s := &samples[i]
+		if s.again > 0 {
+			c.row(fmt.Sprintf("  ! %s: %d were answered 429 and sent again", s.side, s.again))
+		}
+		if s.failed > 0 {
+			c.row(fmt.Sprintf("  ! %s: %d failed, and are left out: %v", s.side, s.failed, s.err))
+		}
+		s.again, s.failed = 0, 0
 	}
-	_ = w.Flush()
-	fmt.Fprintf(&b, "  load average %s before, %s after\n", c.before, loadAverage())
-	return b.String()
 }
+
+func (c *comparison) end() {
+	fmt.Printf("  load average %s before, %s after\n\n", c.before, loadAverage())
+}
+
+func each[T any](of []T, value func(T) float64) []float64 {
+	out := make([]float64, len(of))
+	for i, v := range of {
+		out[i] = value(v)
+	}
+	return out
+}
+
+func shortOf(v float64) string { return short(time.Duration(v)) }
 
 func loadAverage() string {
 	data, err := os.ReadFile(filepath.Join("/proc", "loadavg"))

@@ -2,6 +2,7 @@
 # Builds what the API is compared with, from its published modules into a cache
 # outside of the repository, and compares.
 # Usage: test/bench/upstream/run.sh KUBERNETES_VERSION
+# BENCH_ONLY=Writes or BENCH_ONLY=Reads measures that part alone.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 version=${1:?KUBERNETES_VERSION, such as v1.37.1}
@@ -16,4 +17,4 @@ build() { # NAME PACKAGE: through a temporary file, so that an interrupted build
 build kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 build etcd go.etcd.io/etcd/server/v3
 export WASMPLANE_BIN="$PWD/bin/wasmplane" KUBE_APISERVER_BIN="$cache/kube-apiserver" ETCD_BIN="$cache/etcd"
-go test -run '^$' -bench API -benchtime 1x -timeout 120m ./test/bench/upstream/
+go test -v -run '^$' -bench "${BENCH_ONLY:-API}" -benchtime 1x -timeout 120m ./test/bench/upstream/

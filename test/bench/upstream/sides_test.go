@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ type side struct {
 	pids []int // of everything that it consists of
 	// ready is how long its processes took from the command to the first "ok" of /readyz.
 	ready time.Duration
+	again atomic.Int64 // requests that it answered 429
 }
 
 // process runs a command until the benchmark ends.
@@ -231,9 +233,50 @@ func (s *side) must(ctx context.Context, tb testing.TB, c *http.Client, method, 
 
 // send sends a request and reads the answer to its end.
 func (s *side) send(ctx context.Context, c *http.Client, method, path, mediaType, body string) error {
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	resp, err := s.request(ctx, c, method, path, mediaType, body)
 	if err != nil {
 		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// patience is how often a request is sent to a server that says it is busy.
+const patience = 300
+
+// request sends a request until it is answered other than by 429: a hundred
+// watches that one user begins at once are more than fairness lets in, on both
+// sides. An answer that is an error is one.
+func (s *side) request(ctx context.Context, c *http.Client, method, path, mediaType, body string) (*http.Response, error) {
+	for attempt := 1; ; attempt++ {
+		resp, err := s.once(ctx, c, method, path, mediaType, body)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode < 300 {
+			return resp, nil
+		}
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusTooManyRequests || attempt == patience {
+			return nil, fmt.Errorf("%s: %s %s answered %d: %s", s.name, method, path, resp.StatusCode, text)
+		}
+		s.again.Add(1)
+		timer := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *side) once(ctx context.Context, c *http.Client, method, path, mediaType, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
 	}
 	switch method {
 	case http.MethodGet:
@@ -241,15 +284,5 @@ func (s *side) send(ctx context.Context, c *http.Client, method, path, mediaType
 	default:
 		req.Header.Set("Content-Type", mediaType)
 	}
-	resp, err := c.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("%s: %s %s answered %d: %s", s.name, method, path, resp.StatusCode, text)
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	return err
+	return c.Do(req)
 }

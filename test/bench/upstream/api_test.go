@@ -54,7 +54,8 @@ func BenchmarkAPI(b *testing.B) {
 		}
 		c.memory(b, "memory, idle", sides)
 		compareWrites(b, c, sides, share)
-		compareReads(b, c, sides, share)
+		compareLists(b, c, sides, share)
+		compareFanOut(b, c, sides, share)
 		c.end()
 	}
 	b.ReportMetric(0, "ns/op") // it is the time of the whole, and means nothing
@@ -106,8 +107,8 @@ func statusPatch(round int) string {
 	return fmt.Sprintf(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","message":"%d"}]}}`, round)
 }
 
-// compareReads lists the pods that are there, and fans out updates.
-func compareReads(tb testing.TB, c *comparison, sides []*side, share float64) {
+// compareLists lists the pods that are there.
+func compareLists(tb testing.TB, c *comparison, sides []*side, share float64) {
 	tb.Helper()
 	for _, l := range []struct {
 		what, accept string
@@ -120,6 +121,11 @@ func compareReads(tb testing.TB, c *comparison, sides []*side, share float64) {
 		c.quantile(what, samples, 0.5)
 		c.cpu("  CPU each", samples)
 	}
+}
+
+// compareFanOut has many watch what is updated.
+func compareFanOut(tb testing.TB, c *comparison, sides []*side, share float64) {
+	tb.Helper()
 	watchers := sized(500, share)
 	samples := turns(2, sides, func(s *side, _ int) sample { return s.fanOut(tb, watchers, sized(1000, share), 200) })
 	c.quantile(fmt.Sprintf("%d watchers, 200 updates/s, delivery p50", watchers), samples, 0.5)

@@ -2,7 +2,7 @@
 # Builds what the API is compared with, from its published modules into a cache
 # outside of the repository, and compares.
 # Usage: test/bench/upstream/run.sh KUBERNETES_VERSION
-# BENCH_ONLY=Writes or BENCH_ONLY=Reads measures that part alone.
+# BENCH_ONLY=Writes, Lists or FanOut measures that part alone.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 version=${1:?KUBERNETES_VERSION, such as v1.37.1}

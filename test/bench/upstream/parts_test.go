@@ -47,9 +47,9 @@ func BenchmarkWrites(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // it is the time of the whole, and means nothing
 }
 
-// BenchmarkReads compares the reads alone: lists of pods right after these were
-// made, and updates that many watch; without KUBE_APISERVER_BIN it measures ours.
-func BenchmarkReads(b *testing.B) {
+// BenchmarkLists compares lists of pods right after these were made; without
+// KUBE_APISERVER_BIN it measures ours.
+func BenchmarkLists(b *testing.B) {
 	for b.Loop() {
 		share, sides := scale(b), both(b)
 		c := newComparison(sides)
@@ -59,8 +59,23 @@ func BenchmarkReads(b *testing.B) {
 		each := perRound(share)
 		turns(rounds, sides, func(s *side, round int) sample { return s.createPods(b, round, each) })
 		c.memory(b, fmt.Sprintf("memory, %d pods", each*rounds), sides)
-		profiled(b, sides[0], func() { compareReads(b, c, sides, share) })
-		c.memory(b, "memory after the reads", sides)
+		profiled(b, sides[0], func() { compareLists(b, c, sides, share) })
+		c.end()
+	}
+	b.ReportMetric(0, "ns/op") // it is the time of the whole, and means nothing
+}
+
+// BenchmarkFanOut compares updates that many watch; without KUBE_APISERVER_BIN it
+// measures ours.
+func BenchmarkFanOut(b *testing.B) {
+	for b.Loop() {
+		share, sides := scale(b), both(b)
+		c := newComparison(sides)
+		for _, s := range sides {
+			s.prepare(b)
+		}
+		profiled(b, sides[0], func() { compareFanOut(b, c, sides, share) })
+		c.memory(b, "memory after it", sides)
 		c.end()
 	}
 	b.ReportMetric(0, "ns/op") // it is the time of the whole, and means nothing

@@ -53,6 +53,8 @@ func BenchmarkAPI(b *testing.B) {
 			s.prepare(b)
 		}
 		c.memory(b, "memory, idle", sides)
+		idle := sized(1000, share)
+		c.bytes(fmt.Sprintf("memory of a watch, of %d that wait", idle), sides, func(s *side) int64 { return s.perWatch(b, idle) })
 		compareWrites(b, c, sides, share)
 		compareLists(b, c, sides, share)
 		compareFanOut(b, c, sides, share)
@@ -145,6 +147,7 @@ func TestOurSideMeasures(t *testing.T) {
 	})
 	listed := s.list(t, table, 7)
 	seen := s.fanOut(t, 5, 20, 100)
+	_ = s.perWatch(t, 100) // fails where one is not answered; its memory may be that of garbage
 	if len(created.each) != 20 || listed.quantile(0.5) == 0 || len(seen.each) != 100 || s.memory(t) == 0 {
 		t.Errorf("created %d, listed in %v, delivered %d", len(created.each), listed.quantile(0.5), len(seen.each))
 	}

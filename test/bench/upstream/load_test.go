@@ -40,7 +40,6 @@ type sample struct {
 	took     time.Duration // of the whole
 	cpu      time.Duration // of the side
 	each     []time.Duration
-	watching int64 // bytes of memory, where memory is what is measured
 }
 
 func (s *sample) add(o sample) {
@@ -232,7 +231,6 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		defer s.must(tb.Context(), tb, writer, http.MethodDelete, watched+"/"+object(i), "")
 	}
 
-	idle := s.memory(tb)
 	var wg, begun sync.WaitGroup
 	each := make([][]time.Duration, watchers)
 	begun.Add(watchers)
@@ -246,7 +244,6 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		wg.Go(func() { each[i] = s.follow(ctx, tb, c, objects, updates, begun.Done) })
 	}
 	begun.Wait()
-	watching := s.memory(tb) - idle
 
 	out := s.begin(tb)
 	tick := time.NewTicker(time.Second / time.Duration(rate))
@@ -270,7 +267,7 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 	wg.Wait()
 	out.count = updates - out.failed
 	out.finish(tb, s)
-	out.each, out.watching = slices.Concat(each...), watching/int64(watchers)
+	out.each = slices.Concat(each...)
 	for _, c := range connections {
 		c.CloseIdleConnections()
 	}
@@ -279,6 +276,41 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 		out.err = cmp.Or(out.err, fmt.Errorf("%d events did not arrive", missing))
 	}
 	return out.sample
+}
+
+// perWatch has a number of watches wait for events that don't come, and tells by how
+// many bytes each let the side's resident memory grow, buffers of its stream and
+// the collector's share included.
+func (s *side) perWatch(tb testing.TB, watches int) int64 {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	defer cancel()
+	before := s.memory(tb)
+	var wg sync.WaitGroup
+	bodies := make([]io.Closer, watches)
+	for first := 0; first < watches; first += 50 { // as many streams to a connection
+		c := s.client()
+		defer c.CloseIdleConnections()
+		for i := first; i < min(first+50, watches); i++ {
+			wg.Go(func() {
+				resp, err := s.request(ctx, c, http.MethodGet, watched+"?watch=1", jsonType, "")
+				if err != nil {
+					tb.Error(err)
+					return
+				}
+				bodies[i] = resp.Body
+			})
+		}
+	}
+	wg.Wait()
+	grown := s.memory(tb) - before
+	cancel()
+	for _, b := range bodies {
+		if b != nil {
+			_ = b.Close()
+		}
+	}
+	return max(0, grown) / int64(watches)
 }
 
 // follow watches the objects and takes the time that each update needed to arrive.
@@ -370,7 +402,18 @@ func (c *comparison) durations(what string, sides []*side, of func(*side) time.D
 
 func (c *comparison) memory(tb testing.TB, what string, sides []*side) {
 	tb.Helper()
-	c.figures(what, each(sides, func(s *side) float64 { return float64(s.memory(tb)) }), func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) })
+	c.bytes(what, sides, func(s *side) int64 { return s.memory(tb) })
+}
+
+func (c *comparison) bytes(what string, sides []*side, of func(*side) int64) {
+	c.figures(what, each(sides, func(s *side) float64 { return float64(of(s)) }), size)
+}
+
+func size(bytes float64) string {
+	if bytes < 1<<20 {
+		return fmt.Sprintf("%.1f KiB", bytes/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", bytes/(1<<20))
 }
 
 func (c *comparison) quantile(what string, samples []sample, q float64) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,11 +113,11 @@ func (p *plugins) Validate(_ context.Context, r *admission.Request) error {
 type steppedStore struct {
 	store.Store
 	beforePut func(key string)
-	puts      int
+	puts      atomic.Int64
 }
 
 func (s *steppedStore) Put(ctx context.Context, key string, value []byte, expect int64, ttl time.Duration) (int64, error) {
-	s.puts++
+	s.puts.Add(1)
 	if f := s.beforePut; f != nil {
 		s.beforePut = nil
 		f(key)
@@ -294,7 +295,7 @@ func TestUnchangedWritesNothing(t *testing.T) {
 	w := newWorld(t)
 	maps := w.registry(t, "", "configmaps")
 	created := create(t, maps, "ns", `{"metadata":{"name":"cm"},"data":{"a":"1"}}`)
-	before := w.store.puts
+	before := w.store.puts.Load()
 	for _, r := range []*registry.Request{
 		patch("ns", "cm", types.MergePatchType, `{"data":{"a":"1"}}`),
 		patch("ns", "cm", types.JSONPatchType, `[{"op":"replace","path":"/data/a","value":"1"}]`),
@@ -308,8 +309,8 @@ func TestUnchangedWritesNothing(t *testing.T) {
 			t.Errorf("%s moved the revision from %s to %s", r.PatchType, want, got)
 		}
 	}
-	if w.store.puts != before {
-		t.Errorf("%d writes reached the store", w.store.puts-before)
+	if puts := w.store.puts.Load(); puts != before {
+		t.Errorf("%d writes reached the store", puts-before)
 	}
 }
 

@@ -98,7 +98,53 @@ func ownsAsUpstream(t *testing.T, c *Contract, r *Resource, version string, roun
 		if !reflect.DeepEqual(untouched, live) {
 			t.Fatalf("the live object was changed: %s", dump(untouched))
 		}
+		// The same once more, and with other values, from what was kept of it.
+		for _, pair := range [][2]runtime.Object{{live, next}, {otherValues(t, codec, live), otherValues(t, codec, next)}} {
+			want := theirs.UpdateNoErrors(pair[0].DeepCopyObject(), pair[1].DeepCopyObject(), manager)
+			got := ours.UpdateNoErrors(pair[0].DeepCopyObject(), pair[1].DeepCopyObject(), manager)
+			sameOwnership(t, "update again", pair[1], got, want)
+		}
 	}
+}
+
+// otherValues is an object of the same shape with other values in places: others
+// where they were others in another object, too.
+func otherValues(t *testing.T, c *codec, o runtime.Object) runtime.Object {
+	t.Helper()
+	m, _ := meta.Accessor(o)
+	managed := m.GetManagedFields()
+	o = o.DeepCopyObject()
+	m, _ = meta.Accessor(o)
+	m.SetManagedFields(nil)
+	tree, err := c.ToTree(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var change func(key string, v any) any
+	change = func(key string, v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			for k := range v {
+				v[k] = change(k, v[k])
+			}
+		case []any:
+			for i := range v {
+				v[i] = change("", v[i])
+			}
+		case string:
+			if v != "" && slices.Contains([]string{"message", "image", "reason", "generateName", "nodeName", "namespace"}, key) {
+				return v + "x"
+			}
+		}
+		return v
+	}
+	out, err := c.FromTree(change("", tree).(map[string]any))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ = meta.Accessor(out)
+	m.SetManagedFields(managed)
+	return out
 }
 
 // wired is an object as a decoder makes it.
@@ -256,6 +302,75 @@ func TestAShapeIsAskedAboutOnce(t *testing.T) {
 	} {
 		if create(step.change); upstream.calls != step.calls {
 			t.Errorf("step %d: upstream was asked %d times, want %d", i, upstream.calls, step.calls)
+		}
+	}
+}
+
+// Reports of one kind are asked about once, whatever they say: the first of a pod,
+// the next that changes the same of it, one that changes nothing.
+func TestAnUpdateIsAskedAboutOnce(t *testing.T) {
+	c := newContract(t)
+	r := rowOf(t, c, "", "pods")
+	tc, err := c.TypeConverter(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := upstreamManager(t, c, r, "v1")
+	upstream := &counting{Upstream: theirs}
+	codec := r.Codec("v1").(*codec)
+	m := ownership.New(ownership.Config{Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()), Structure: &structural.Types{}})
+	ready := func(p *corev1.Pod, status corev1.ConditionStatus, message string) {
+		for i := range p.Status.Conditions {
+			if p.Status.Conditions[i].Type == corev1.PodReady {
+				p.Status.Conditions[i].Status, p.Status.Conditions[i].Message = status, message
+				return
+			}
+		}
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: status, Message: message})
+	}
+	steps := []func(*corev1.Pod, int){
+		func(p *corev1.Pod, i int) { ready(p, corev1.ConditionFalse, fmt.Sprint("starting ", i)) },
+		func(p *corev1.Pod, i int) { ready(p, corev1.ConditionFalse, fmt.Sprint("still starting ", i)) },
+		func(p *corev1.Pod, i int) {
+			p.Status.Conditions = append([]corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}, p.Status.Conditions...)
+			p.Status.PodIP = fmt.Sprint("10.0.0.", i)
+		},
+		func(*corev1.Pod, int) {},
+		func(p *corev1.Pod, i int) { ready(p, corev1.ConditionTrue, ""); p.Labels["app"] = fmt.Sprint("web", i) },
+		func(p *corev1.Pod, i int) {
+			p.Status.Conditions, p.Labels["i"] = p.Status.Conditions[:1], fmt.Sprint(i)
+		},
+	}
+	for i := range 3 {
+		o, err := codec.Decode([]byte(podJSON), object.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := o.(*corev1.Pod)
+		pod.Name, pod.UID = fmt.Sprint("p", i), types.UID(fmt.Sprint("uid-", i))
+		live := m.Create(pod, "controller")
+		upstream.calls = 0
+		for n, step := range steps {
+			next := live.DeepCopyObject().(*corev1.Pod)
+			step(next, i)
+			want := theirs.UpdateNoErrors(live.DeepCopyObject(), next.DeepCopyObject(), "kubelet")
+			got := m.UpdateNoErrors(live, next.DeepCopyObject(), "kubelet")
+			sameOwnership(t, fmt.Sprintf("pod %d, step %d", i, n), next, got, want)
+			live = got
+		}
+		if want := []int{len(steps), 0, 0}[i]; upstream.calls != want {
+			t.Errorf("pod %d: upstream was asked %d times, want %d", i, upstream.calls, want)
+		}
+		for _, change := range []func([]metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry{
+			func(e []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry { return e[:1] },
+			func([]metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry { return []metav1.ManagedFieldsEntry{} },
+			func([]metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry { return nil },
+			func(e []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry { e[0].Manager = "thief"; return e },
+		} {
+			next := live.DeepCopyObject().(*corev1.Pod)
+			next.ManagedFields = change(next.ManagedFields)
+			want := theirs.UpdateNoErrors(live.DeepCopyObject(), next.DeepCopyObject(), "kubelet")
+			sameOwnership(t, "managed fields by hand", next, m.UpdateNoErrors(live, next.DeepCopyObject(), "kubelet"), want)
 		}
 	}
 }

@@ -209,6 +209,8 @@ type sketch struct {
 	bits uint
 	used uint
 	keys []string
+	// exact: the uid of the only owner is drawn, too.
+	exact bool
 }
 
 var sketchPool = sync.Pool{New: func() any { return &sketch{} }}
@@ -309,7 +311,7 @@ func (l *layout) count(s *sketch, v reflect.Value) {
 
 func (l *layout) addItems(s *sketch, v reflect.Value) bool {
 	l.count(s, v)
-	sole := l.sole && v.Len() == 1
+	sole := l.sole && v.Len() == 1 && !s.exact
 	for i := range v.Len() {
 		item := v.Index(i)
 		for _, k := range l.keys {
@@ -376,12 +378,12 @@ func (l *layout) addMap(s *sketch, v reflect.Value) bool {
 	return true
 }
 
-// shapes remembers what creates of a shape own. It keeps two generations: what is
+// shapes remembers what was made of a shape. It keeps two generations: what is
 // used moves into the young one, and what has not been used since that was begun
 // is forgotten when it is full.
-type shapes struct {
+type shapes[V interface{ size() int }] struct {
 	mu         sync.RWMutex
-	young, old map[string]fieldSet
+	young, old map[string]V
 	bytes      int // of the young one
 }
 
@@ -391,31 +393,31 @@ const (
 	maxShapeBytes = 256 << 10
 )
 
-func (s *shapes) get(key []byte) (fieldSet, bool) {
+func (s *shapes[V]) get(key []byte) (V, bool) {
 	s.mu.RLock()
-	set, ok := s.young[string(key)]
+	made, ok := s.young[string(key)]
 	if ok {
 		s.mu.RUnlock()
-		return set, true
+		return made, true
 	}
-	set, ok = s.old[string(key)]
+	made, ok = s.old[string(key)]
 	s.mu.RUnlock()
 	if ok {
-		s.put(key, set)
+		s.put(key, made)
 	}
-	return set, ok
+	return made, ok
 }
 
-func (s *shapes) put(key []byte, set fieldSet) {
+func (s *shapes[V]) put(key []byte, made V) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size := len(key) + len(set.head) + len(set.tail)
+	size := len(key) + made.size()
 	if len(s.young) >= maxShapes || s.bytes+size > maxShapeBytes {
 		s.old, s.young, s.bytes = s.young, nil, 0
 	}
 	if s.young == nil {
-		s.young = map[string]fieldSet{}
+		s.young = map[string]V{}
 	}
-	s.young[string(key)] = set
+	s.young[string(key)] = made
 	s.bytes += size
 }

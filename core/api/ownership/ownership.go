@@ -7,7 +7,8 @@
 //     it has, which keys its maps and lists have, not on their values. Shapes repeat
 //     (pods of a Deployment, events, leases), so what upstream's code made of a shape is kept.
 //   - An update compares only what has changed: members that are the same in both
-//     objects are left out of the copies that upstream's code compares.
+//     objects are left out of the copies that upstream's code compares. And what comes
+//     of that depends on their shapes and on what differs in them, not on values either.
 //
 // Applies go to upstream's code as they are.
 package ownership
@@ -43,6 +44,8 @@ type Config struct {
 	Upstream Upstream
 	Types    managedfields.TypeConverter
 	Kind     schema.GroupVersionKind
+	// Subresource that the upstream manager was made for; "" = the object itself.
+	Subresource string
 	// Empty is an object of the kind with nothing but its kind set. It is not changed.
 	Empty runtime.Object
 	// Structure is shared by all managers.
@@ -52,9 +55,10 @@ type Config struct {
 // Manager manages the fields of one version of one resource. It is safe for
 // concurrent use.
 type Manager struct {
-	cfg    Config
-	layout func() *layout // nil: the schema does not describe the type
-	shapes shapes
+	cfg     Config
+	layout  func() *layout // nil: the schema does not describe the type
+	shapes  shapes[fieldSet]
+	updates shapes[outcome]
 }
 
 // New makes a manager; the layout of its type is found out at the first create.
@@ -123,6 +127,8 @@ type fieldSet struct {
 	owned      bool
 }
 
+func (f fieldSet) size() int { return len(f.head) + len(f.tail) }
+
 func (f *fieldSet) text(owner string) []byte {
 	if !f.owned {
 		return f.head // shared: nobody changes encoded fields in place
@@ -177,13 +183,25 @@ func (m *Manager) UpdateNoErrors(live, next runtime.Object, manager string) runt
 	if !ok {
 		return m.cfg.Upstream.UpdateNoErrors(live, next, manager)
 	}
+	access, err := meta.Accessor(next)
+	if err != nil {
+		return m.cfg.Upstream.UpdateNoErrors(live, next, manager)
+	}
+	s := sketchPool.Get().(*sketch)
+	defer sketchPool.Put(s)
+	u, ok := m.known(s, a, b, manager)
+	if ok {
+		if entries, seen := u.outcome(); seen {
+			access.SetManagedFields(entries)
+			return next
+		}
+	}
 	managed, err := meta.Accessor(m.cfg.Upstream.UpdateNoErrors(a, b, manager))
 	if err != nil {
 		return next
 	}
-	access, err := meta.Accessor(next)
-	if err != nil {
-		return next
+	if ok {
+		u.remember(managed.GetManagedFields())
 	}
 	access.SetManagedFields(managed.GetManagedFields())
 	return next
@@ -270,6 +288,9 @@ func pruneMeta(x, y reflect.Value) {
 	}
 	if sameMap(a.Annotations, b.Annotations) {
 		a.Annotations, b.Annotations = nil, nil
+	}
+	if len(a.OwnerReferences) > 0 && reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences) {
+		a.OwnerReferences, b.OwnerReferences = nil, nil
 	}
 }
 

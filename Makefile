@@ -118,7 +118,7 @@ deps-run: ## Install what a real node needs (runc, nftables) and what the Rust e
 
 .PHONY: deps-conformance
 deps-conformance: deps-run ## Install what the images of the conformance suite are made of.
-	@command -v busybox >/dev/null || $(SUDO) apt-get install -y -q busybox-static
+	@(command -v gcc && command -v make && command -v bzip2 && [ -e "$$(gcc -print-file-name=libc.a)" ]) >/dev/null || $(SUDO) apt-get install -y -q --no-install-recommends gcc make bzip2 libc6-dev
 
 .PHONY: deps-test
 deps-test: ## Install what the tests need.

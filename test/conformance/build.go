@@ -68,7 +68,7 @@ func (b builder) programs(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return b.busybox(ctx)
 }
 
 func versionFlags() string {
@@ -81,36 +81,52 @@ func versionFlags() string {
 	return strings.Join(flags, " ")
 }
 
-// images makes the archive of images, once.
+// images makes the archive of images, once for each recipe.
 func (b builder) images(ctx context.Context) (string, error) {
-	archive := b.path("images.tar")
-	if _, err := os.Stat(archive); err == nil {
-		return archive, nil
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return "", err
-	}
-	fmt.Fprintln(b.out, "making images")
-	wanted, err := command(ctx, b.path("e2e.test"), "-list-images")
+	specs, err := b.specs(ctx)
 	if err != nil {
 		return "", err
+	}
+	recipe, err := image.Recipe(specs)
+	if err != nil {
+		return "", err
+	}
+	archive := b.path("images-" + recipe + ".tar")
+	if _, err := os.Stat(archive); !errors.Is(err, os.ErrNotExist) {
+		return archive, err
+	}
+	fmt.Fprintln(b.out, "making images")
+	old, err := filepath.Glob(b.path("images*.tar"))
+	if err != nil {
+		return "", err
+	}
+	for _, o := range old {
+		if err := os.Remove(o); err != nil {
+			return "", err
+		}
+	}
+	m := &image.Builder{Debian: b.debian(), Dir: b.path("layers")}
+	return archive, m.Build(ctx, specs, archive)
+}
+
+// specs are the images of the suite that was built.
+func (b builder) specs(ctx context.Context) ([]image.Spec, error) {
+	wanted, err := command(ctx, b.path("e2e.test"), "-list-images")
+	if err != nil {
+		return nil, err
 	}
 	module, err := command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	busybox, err := command(ctx, "busybox", "--list")
+	applets, err := command(ctx, b.path("busybox"), "--list")
 	if err != nil {
-		return "", fmt.Errorf("busybox-static is missing on this machine: %w", err)
+		return nil, err
 	}
-	specs, err := image.Specs(image.Programs{
+	return image.Specs(image.Programs{
 		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"), Pause: b.path("pause"),
-		Kubernetes: strings.TrimSpace(module), Applets: strings.Fields(busybox),
+		Busybox: b.path("busybox"), Applets: strings.Fields(applets), Kubernetes: strings.TrimSpace(module),
 	}, strings.Fields(wanted))
-	if err != nil {
-		return "", err
-	}
-	m := &image.Builder{Debian: image.Debian{Dir: b.path("debian")}, Dir: b.path("layers")}
-	return archive, m.Build(ctx, specs, archive)
 }
 
 func command(ctx context.Context, name string, args ...string) (string, error) {

@@ -20,7 +20,7 @@ type Debian struct {
 
 // leftOut: programs that only the installation of packages needs.
 var leftOut = []string{"adduser", "debconf", "debconf-2.0", "debianutils", "dpkg", "gawk", "install-info", "init-system-helpers", "libpam-modules", "libpam-modules-bin",
-	"libpam-runtime", "mawk", "original-awk", "passwd", "perl", "perl-base", "readline-common", "tar", "ucf", "sensible-utils", "login", "base-files"}
+	"libpam-runtime", "mawk", "original-awk", "passwd", "perl", "perl-base", "readline-common", "tar", "ucf", "sensible-utils", "login"}
 
 var packageLine = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
 

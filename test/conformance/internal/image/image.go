@@ -18,11 +18,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Spec is one image: a base of packages, and what lies on top.
+// Spec is one image: a base, and what lies on top. What of the base is there
+// first, stays: Base, then what packages bring, then Rest.
 type Spec struct {
 	Names    []string // with registry and tag
-	Packages []string // of Debian
 	Base     []File
+	Packages []string // of Debian
+	Rest     []File
 	Top      []File
 	Config   v1.Config
 }
@@ -56,7 +58,7 @@ func (b *Builder) Build(ctx context.Context, specs []Spec, archive string) error
 
 func (b *Builder) image(ctx context.Context, s Spec) (v1.Image, error) {
 	var layers []v1.Layer
-	if len(s.Packages)+len(s.Base) > 0 {
+	if len(s.Packages)+len(s.Base)+len(s.Rest) > 0 {
 		l, err := b.base(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("base: %w", err)
@@ -91,7 +93,12 @@ func (b *Builder) base(ctx context.Context, s Spec) (v1.Layer, error) {
 		if err := addAll(l, s.Base); err != nil {
 			return err
 		}
-		return b.Debian.unpack(ctx, l, s.Packages...)
+		if len(s.Packages) > 0 {
+			if err := b.Debian.unpack(ctx, l, s.Packages...); err != nil {
+				return err
+			}
+		}
+		return addAll(l, s.Rest)
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -12,7 +11,7 @@ import (
 
 // Programs are the files that the images are made of.
 type Programs struct {
-	Agnhost, NoNewPrivs, SampleAPIServer, Etcd, Pause string
+	Agnhost, NoNewPrivs, SampleAPIServer, Etcd, Pause, Busybox string
 	// Kubernetes is the folder of the module k8s.io/kubernetes, which has small
 	// files of the images.
 	Kubernetes string
@@ -23,14 +22,9 @@ type Programs struct {
 // e2e is where most of the suite's images have their names.
 const e2e = "registry.k8s.io/e2e-test-images/"
 
-// tools is what the suite's own base image has: a shell, and what tests look at
-// networks and processes with.
-var tools = []string{"busybox-static", "libc-bin", "bash", "bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "util-linux", "socat"}
-
-// busybox has a shell beside it: its own one, as Debian builds it, prefers its
-// own programs to those of packages, and drops environment variables whose names
-// no shell could use. The shell of the suite's image does neither.
-var busybox = []string{"busybox-static", "libc6", "bash"}
+// tools is what the suite's own base image has beside busybox: what tests look at
+// networks and processes with. It says of itself what it is, Debian's base-files.
+var tools = []string{"base-files", "libc-bin", "bash", "bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "util-linux", "socat"}
 
 // Specs are the images that conformance tests run, for those of the wanted
 // names that the suite gives; others than these no conformance test runs.
@@ -45,20 +39,19 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 		return names
 	}
 	agnhost := agnhostFiles(p)
-	small := append(system(), applets(p.Applets, "busybox")...)
+	small, rest := system(), busybox(p)
 	large := append(system(), File{Path: "/bin/nc", Link: "nc.openbsd"}, File{Path: "/usr/local/bin/iperf", Link: "/usr/bin/iperf"})
-	large = append(large, applets(p.Applets, "busybox", "ip")...)
 	specs := []Spec{
-		{Names: named(e2e + "agnhost"), Packages: tools, Base: large, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},
-		{Names: named(e2e + "nonroot"), Packages: tools, Base: large, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, User: "1234"}},
-		{Names: named(e2e + "busybox"), Packages: busybox, Base: small, Config: v1.Config{Cmd: []string{"sh"}}},
-		{Names: named(e2e + "ipc-utils"), Packages: tools, Base: large, Config: v1.Config{Cmd: []string{"sh"}}},
-		{Names: named(e2e + "glibc-dns-testing"), Packages: tools, Base: large, Config: v1.Config{Cmd: []string{"bash"}}},
-		{Names: named(e2e + "nonewprivs"), Packages: busybox, Base: small,
+		{Names: named(e2e + "agnhost"), Packages: tools, Base: large, Rest: rest, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},
+		{Names: named(e2e + "nonroot"), Packages: tools, Base: large, Rest: rest, Top: agnhost, Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, User: "1234"}},
+		{Names: named(e2e + "busybox"), Base: small, Rest: rest, Config: v1.Config{Cmd: []string{"sh"}}},
+		{Names: named(e2e + "ipc-utils"), Packages: tools, Base: large, Rest: rest, Config: v1.Config{Cmd: []string{"sh"}}},
+		{Names: named(e2e + "glibc-dns-testing"), Packages: tools, Base: large, Rest: rest, Config: v1.Config{Cmd: []string{"bash"}}},
+		{Names: named(e2e + "nonewprivs"), Base: small, Rest: rest,
 			Top: []File{{Path: "/usr/local/bin/nnp", Mode: os.ModeSetuid | 0o755, From: p.NoNewPrivs}}, Config: v1.Config{Cmd: []string{"nnp"}}},
-		{Names: named(e2e + "nginx"), Packages: append([]string{"nginx-light"}, busybox...), Base: append(nginxFiles(), small...),
+		{Names: named(e2e + "nginx"), Packages: []string{"base-files", "libc6", "nginx-light"}, Base: append(nginxFiles(), small...), Rest: rest,
 			Config: v1.Config{Entrypoint: []string{"/docker-entrypoint.sh"}, Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGQUIT", ExposedPorts: map[string]struct{}{"80/tcp": {}}}},
-		{Names: named(e2e + "sample-apiserver"), Packages: busybox, Base: small,
+		{Names: named(e2e + "sample-apiserver"), Base: small, Rest: rest,
 			Top: []File{{Path: "/sample-apiserver", Mode: 0o755, From: p.SampleAPIServer}}, Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}}},
 		{Names: named("registry.k8s.io/etcd"), Top: []File{{Path: "/usr/local/bin/etcd", Mode: 0o755, From: p.Etcd}, {Path: "/tmp", Mode: os.ModeDir | os.ModeSticky | 0o777}},
 			Config: v1.Config{Cmd: []string{"etcd"}}},
@@ -67,7 +60,7 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 	for _, pet := range []string{"nautilus", "kitten"} {
 		html := filepath.Join(p.Kubernetes, "test", "images", pet, "html")
 		specs = append(specs, Spec{
-			Names: named(e2e + pet), Packages: tools, Base: large,
+			Names: named(e2e + pet), Packages: tools, Base: large, Rest: rest,
 			Top: append([]File{
 				{Path: "/" + pet + ".jpg", Mode: 0o644, From: filepath.Join(html, pet+".jpg")},
 				{Path: "/data.json", Mode: 0o644, From: filepath.Join(html, "data.json")},
@@ -103,19 +96,16 @@ func system() []File {
 		{Path: "/home/user-defined-in-image", Mode: os.ModeDir | 0o755, UID: 1000},
 		{Path: "/etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nwww-data:x:33:33:www-data:/var/www:/bin/false\nuser-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n")},
 		{Path: "/etc/group", Mode: 0o644, Content: []byte("root:x:0:\nnogroup:x:65534:\nwww-data:x:33:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
-		{Path: "/bin/sh", Link: "bash"},
+		{Path: "/bin/sh", Link: "busybox"},
 		{Path: "/etc/nsswitch.conf", Mode: 0o644, Content: []byte("passwd: files\ngroup: files\nhosts: files dns\n")},
 	}
 }
 
-// applets are busybox under the names of its programs, without those that
-// packages bring.
-func applets(names []string, without ...string) []File {
-	var files []File
-	for _, a := range names {
-		if !slices.Contains(without, a) {
-			files = append(files, File{Path: "/bin/" + a, Link: "busybox"})
-		}
+// busybox is the program, under the names of all that it can do.
+func busybox(p Programs) []File {
+	files := []File{{Path: "/bin/busybox", Mode: 0o755, From: p.Busybox}}
+	for _, a := range p.Applets {
+		files = append(files, File{Path: "/bin/" + a, Link: "busybox"})
 	}
 	return files
 }

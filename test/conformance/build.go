@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/wasmplane/wasmplane/test/conformance/internal/image"
@@ -123,10 +124,12 @@ func (b builder) specs(ctx context.Context) ([]image.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	names := strings.Fields(wanted)
+	slices.Sort(names) // the suite lists them in another order each time
 	return image.Specs(image.Programs{
 		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"), Pause: b.path("pause"),
 		Busybox: b.path("busybox"), Applets: strings.Fields(applets), Kubernetes: strings.TrimSpace(module),
-	}, strings.Fields(wanted))
+	}, names)
 }
 
 func command(ctx context.Context, name string, args ...string) (string, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,5 +41,15 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 	}
 	if _, err := buildOf("/nowhere/wasmplane"); err == nil || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("a missing program: %v", err)
+	}
+}
+
+func TestSettingsTakeThePlaceOfDefaults(t *testing.T) {
+	const defaults = "# Settings\n# CONFIG_STATIC is not set\nCONFIG_STATIC_LIBGCC=y\nCONFIG_TC=y\nCONFIG_LS=y\n"
+	lines := strings.Split(strings.TrimSpace(withSettings(defaults, map[string]string{"CONFIG_STATIC": "y", "CONFIG_TC": "n"})), "\n")
+	slices.Sort(lines)
+	want := []string{"# CONFIG_TC is not set", "# Settings", "CONFIG_LS=y", "CONFIG_STATIC=y", "CONFIG_STATIC_LIBGCC=y"}
+	if !slices.Equal(lines, want) {
+		t.Errorf("got %q, want %q", lines, want)
 	}
 }

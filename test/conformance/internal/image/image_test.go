@@ -124,3 +124,48 @@ func TestEveryImageThatIsMadeIsAskedFor(t *testing.T) {
 		t.Errorf("an image that nobody asks for: %v", err)
 	}
 }
+
+func TestOfABaseWhatIsThereFirstStays(t *testing.T) {
+	b := &Builder{Dir: t.TempDir()}
+	img, err := b.image(t.Context(), Spec{Names: []string{"r.example/a:1"},
+		Base: []File{{Path: "/bin/sh", Link: "dash"}},
+		Rest: []File{{Path: "/bin/sh", Link: "busybox"}, {Path: "/bin/ls", Link: "busybox"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := entries(t, mutate.Extract(img))
+	if sh, ls := files["bin/sh"], files["bin/ls"]; sh == nil || sh.Linkname != "dash" || ls == nil || ls.Linkname != "busybox" {
+		t.Errorf("sh is %+v, ls is %+v", sh, ls)
+	}
+}
+
+func TestARecipeChangesWithWhatItNames(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "busybox")
+	seen := map[string]string{}
+	recipe := func(what string, s Spec) {
+		t.Helper()
+		r, err := Recipe([]Spec{s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := Recipe([]Spec{s}); err != nil || again != r {
+			t.Errorf("%s: %s, then %s (%v)", what, r, again, err)
+		}
+		if before, ok := seen[r]; ok {
+			t.Errorf("%s: the same recipe as %s", what, before)
+		}
+		seen[r] = what
+	}
+	spec := Spec{Names: []string{"r.example/a:1"}, Top: []File{{Path: "/bin/busybox", From: program}}}
+	if _, err := Recipe([]Spec{spec}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a program that is missing: %v", err)
+	}
+	for _, content := range []string{"one", "another"} {
+		if err := os.WriteFile(program, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		recipe("program "+content, spec)
+	}
+	spec.Packages = []string{"libc6"}
+	recipe("with a package", spec)
+}

@@ -13,6 +13,7 @@ const (
 // Costs of bulk operations.
 const (
 	chunk         = 1 << 16 // bytes that one memory.fill or memory.copy moves at once
+	shortBulk     = 1 << 10 // bytes up to which a memory.fill or memory.copy of constant length stays as it is, paid for by its block
 	bytesPerUnit  = 4       // log2 of the bytes that one unit of fuel moves
 	fuelPerPage   = 1024    // of memory.grow
 	frameBase     = 64      // estimated bytes of a frame without locals

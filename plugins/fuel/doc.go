@@ -12,7 +12,8 @@
 // What is charged:
 //   - each instruction its weight, in blocks; small branches are paid for ahead by
 //     the block that dominates them (deterministic, at most a few units too much);
-//   - memory.fill and memory.copy by size and in chunks, memory.init, table.init,
+//   - memory.fill and memory.copy by size and in chunks (short ones of constant length
+//     by their block, as instructions are), memory.init, table.init,
 //     table.copy, table.fill, table.grow by size, memory.grow by page;
 //   - calls of functions that may recurse also take their frame from a stack
 //     budget, so that recursion ends long before the engine's own stack does.

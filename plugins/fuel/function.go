@@ -73,6 +73,7 @@ type scanner struct {
 	cur      int   // current piece
 	run      int64 // unchecked weight on the heaviest path to here, or dead
 	sized    bool  // needs a scratch local
+	length   int64 // what the instruction before, an i32.const, has put on the stack; else -1
 	bodyFrom int   // where the expression starts in r.b
 
 	// held: the counter is kept in a local, at index counter. A function with
@@ -86,7 +87,7 @@ type scanner struct {
 func (s *scanner) reset(body []byte) {
 	s.r = reader{b: body}
 	s.edits, s.pieces, s.labels = s.edits[:0], s.pieces[:0], s.labels[:0]
-	s.sized = false
+	s.sized, s.length = false, -1
 }
 
 // root follows the chain of payers.
@@ -191,7 +192,11 @@ func (s *scanner) instruction() {
 		s.close()
 		s.open(at, 0, -1, checked)
 	}
-	calls := op == opCall || op == opCallIndirect || op == opMemoryGrow || op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill || sub == fcMemoryInit && s.m.large(segment(s.r.b, imm)))
+	short := op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill) && s.length >= 0 && s.length <= shortBulk
+	if short { // compilers copy their structs so
+		weight += s.length >> bytesPerUnit
+	}
+	calls := op == opCall || op == opCallIndirect || op == opMemoryGrow || op == opPrefixFC && !short && (sub == fcMemoryCopy || sub == fcMemoryFill || sub == fcMemoryInit && s.m.large(segment(s.r.b, imm)))
 	if op == opCall {
 		if leaf := s.leaf(imm); leaf > 0 {
 			weight += leaf
@@ -231,7 +236,13 @@ func (s *scanner) instruction() {
 	case opMemoryGrow:
 		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperGrow)))
 	case opPrefixFC:
-		s.bulk(sub, at, imm)
+		if !short {
+			s.bulk(sub, at, imm)
+		}
+	}
+	if s.length = -1; op == opI32Const {
+		t := reader{b: r.b, pos: imm}
+		s.length = int64(uint32(t.s33()))
 	}
 }
 

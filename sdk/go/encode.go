@@ -4,14 +4,10 @@ import (
 	"sort"
 	"strconv"
 	"unicode/utf8"
-	"unsafe"
 )
 
 // Object is a JSON object to be written.
 type Object map[string]any
-
-// text is b as a string, without a copy: the input does not change while a hook runs.
-func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 func (o Object) append(b []byte) []byte {
 	keys := make([]string, 0, len(o))
@@ -92,10 +88,9 @@ func appendList(b []byte, n int, item func([]byte, int) []byte) []byte {
 
 // appendTree writes a value of the input.
 func appendTree(b []byte, v Value) []byte {
-	if v.json {
-		return appendValue(b, v.tree)
-	}
 	switch v.kind() {
+	case cellTree:
+		return appendValue(b, v.tree())
 	case cellFalse, cellTrue:
 		return strconv.AppendBool(b, v.Bool())
 	case cellInt:

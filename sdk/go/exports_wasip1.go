@@ -24,6 +24,9 @@ func alloc(n int32) int32 {
 	return int32(uintptr(unsafe.Pointer(unsafe.SliceData(inputBuffer))))
 }
 
+// load reads eight bytes of a table, lowest first as this machine does.
+func load(p unsafe.Pointer) uint64 { return *(*uint64)(p) }
+
 const errorBit = 1 << 31
 
 func give(b []byte, failed bool) int64 {

@@ -104,6 +104,8 @@ type Admission struct {
 	// SideEffects that Decide has by calling host functions.
 	SideEffects SideEffects
 	Decide      func(in Input, out *Decision)
+
+	known []string // the fields as of the call that runs
 }
 
 // SideEffects is what a call changes besides answering.
@@ -250,13 +252,14 @@ func (a *Admission) fields() []string {
 }
 
 func (a *Admission) run(input []byte) ([]byte, error) {
-	var d Decision
-	a.Decide(newInput(a.fields(), input), &d)
-	return d.encode(), nil
+	a.known = a.fields()
+	decision.reset()
+	a.Decide(newInput(&a.known, input), &decision)
+	return decision.encode(), nil
 }
 
 func (a *Authorizer) run(input []byte) ([]byte, error) {
-	v := a.Decide(newInput(a.Fields, input))
+	v := a.Decide(newInput(&a.Fields, input))
 	if v.decision == "" {
 		return nil, nil
 	}
@@ -264,7 +267,7 @@ func (a *Authorizer) run(input []byte) ([]byte, error) {
 }
 
 func (n *NodeAdmission) run(input []byte) ([]byte, error) {
-	reason, message := n.Admit(newInput(n.Fields, input))
+	reason, message := n.Admit(newInput(&n.Fields, input))
 	if reason == "" {
 		return nil, nil
 	}
@@ -284,6 +287,12 @@ type Decision struct {
 	audit    Object
 	Patch
 }
+
+// decision is that of the call that runs: most say nothing, and leave nothing to collect.
+var decision Decision
+
+// reset makes the decision that of another call; the room of its changes is kept.
+func (d *Decision) reset() { *d = Decision{Patch: Patch{ops: d.ops[:0]}} }
 
 // Deny refuses the request.
 func (d *Decision) Deny(message string) { d.denied, d.message = true, message }

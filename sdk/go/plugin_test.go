@@ -41,7 +41,7 @@ func TestVectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			in := newInput(v.Fields, flat)
+			in := newInput(&v.Fields, flat)
 			if len(v.Fields) == 0 {
 				same(t, "the document", appendTree(nil, in.Root()), v.JSON)
 				return
@@ -86,18 +86,18 @@ func flatOf(t *testing.T, name string) (fields []string, data []byte) {
 
 func TestValues(t *testing.T) {
 	fields, data := flatOf(t, "types of values")
-	in := newInput(fields, data)
+	in := newInput(&fields, data)
 	if in.Get("object.spec.replicas").Int() != 3 || in.Get("object.spec.ratio").Float() != 0.5 ||
 		!in.Get("object.spec.hostNetwork").Bool() || in.Get("object.metadata.name").String() != "web" {
 		t.Error("values are read wrong")
 	}
 	fields, data = flatOf(t, "absent and null differ")
-	in = newInput(fields, data)
+	in = newInput(&fields, data)
 	if in.Get(fields[0]).Exists() || !in.Get(fields[1]).Exists() || !in.Get(fields[1]).IsNull() || in.Get(fields[2]).Exists() {
 		t.Error("absent and null are mixed up")
 	}
 	fields, data = flatOf(t, "items of an array keep their index")
-	if got := newInput(fields, data).Get(fields[0]).Strings(); !reflect.DeepEqual(got, []string{"a:1", "", "c:3"}) {
+	if got := newInput(&fields, data).Get(fields[0]).Strings(); !reflect.DeepEqual(got, []string{"a:1", "", "c:3"}) {
 		t.Errorf("items %q", got)
 	}
 	var none Value

@@ -99,7 +99,7 @@ func (r *Reconciler) run(input []byte) ([]byte, error) {
 		return nil, errors.New("the reconciler has no plan")
 	}
 	var p Plan
-	if err := r.Plan(newInput(r.Fields, input), &p); err != nil {
+	if err := r.Plan(newInput(&r.Fields, input), &p); err != nil {
 		return nil, err
 	}
 	out := Object{"apply": p.apply, "delete": p.remove, "conditions": p.conditions, "events": p.events, "requeueSeconds": p.requeue}

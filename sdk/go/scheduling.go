@@ -226,16 +226,16 @@ func (p *Plugin) schedule(op int32, input []byte) ([]byte, bool) {
 	case op == opFilter && p.Filter != nil:
 		return p.Filter.run(input), true
 	case op == opScore && p.Score != nil:
-		return appendInt(nil, int64(p.Score.Rate(newInput(p.Score.Fields, input)))), true
+		return appendInt(nil, int64(p.Score.Rate(newInput(&p.Score.Fields, input)))), true
 	case op == opQueueSort && p.QueueSort != nil:
-		return appendInt(nil, p.QueueSort.Rank(newInput(p.QueueSort.Fields, input))), true
+		return appendInt(nil, p.QueueSort.Rank(newInput(&p.QueueSort.Fields, input))), true
 	case op == opPreFilter && p.PreFilter != nil:
 		return p.PreFilter.run(input), true
 	case op == opPostFilter && p.PostFilter != nil:
 		return p.PostFilter.run(input), true
 	case op == opPreScore && p.PreScore != nil:
 		var out Preparation
-		p.PreScore.Decide(newInput(p.PreScore.Fields, input), &out)
+		p.PreScore.Decide(newInput(&p.PreScore.Fields, input), &out)
 		return out.object().unlessEmpty(), true
 	case op == opNormalize && p.Normalize != nil:
 		return p.Normalize.run(input), true
@@ -245,10 +245,10 @@ func (p *Plugin) schedule(op int32, input []byte) ([]byte, bool) {
 		return p.Bind.run(input), true
 	}
 	if g := p.gate(op); g != nil {
-		return gated(g.Decide(newInput(g.Fields, input))), true
+		return gated(g.Decide(newInput(&g.Fields, input))), true
 	}
 	if n := p.notice(op); n != nil {
-		n.Do(newInput(n.Fields, input))
+		n.Do(newInput(&n.Fields, input))
 		return nil, true
 	}
 	return nil, false
@@ -344,7 +344,7 @@ func gated(reason string) []byte {
 }
 
 func (f *Filter) run(input []byte) []byte {
-	in := newInput(f.Fields, input)
+	in := newInput(&f.Fields, input)
 	if f.Never != nil {
 		if reason := f.Never(in); reason != "" {
 			return Object{"fits": false, unresolvable: true, reasonsKey: []string{reason}}.append(nil)
@@ -362,7 +362,7 @@ func (f *Filter) run(input []byte) []byte {
 
 func (p *PreFilter) run(input []byte) []byte {
 	var s Selection
-	p.Decide(newInput(p.Fields, input), &s)
+	p.Decide(newInput(&p.Fields, input), &s)
 	if len(s.reasons) > 0 {
 		o := Object{"fits": false, reasonsKey: s.reasons}
 		if s.never {
@@ -379,7 +379,7 @@ func (p *PreFilter) run(input []byte) []byte {
 
 func (p *PostFilter) run(input []byte) []byte {
 	var n Nomination
-	p.Decide(newInput(p.Fields, input), &n)
+	p.Decide(newInput(&p.Fields, input), &n)
 	o := Object{}
 	if n.node != "" {
 		o["nominated"], o["evict"] = n.node, n.evict
@@ -391,7 +391,8 @@ func (p *PostFilter) run(input []byte) []byte {
 }
 
 func (n *Normalize) run(input []byte) []byte {
-	in := newInput(n.fields(), input)
+	fields := n.fields()
+	in := newInput(&fields, input)
 	given := in.Get(scoresField)
 	scores := make([]int64, given.Len())
 	for i := range scores {
@@ -404,7 +405,7 @@ func (n *Normalize) run(input []byte) []byte {
 }
 
 func (p *Permit) run(input []byte) []byte {
-	v := p.Decide(newInput(p.Fields, input))
+	v := p.Decide(newInput(&p.Fields, input))
 	if v.decision == "" {
 		return nil
 	}
@@ -417,7 +418,7 @@ func (p *Permit) run(input []byte) []byte {
 
 func (b *Bind) run(input []byte) []byte {
 	var out Binding
-	b.Decide(newInput(b.Fields, input), &out)
+	b.Decide(newInput(&b.Fields, input), &out)
 	switch {
 	case len(out.reasons) > 0:
 		return Object{allowedKey: false, reasonsKey: out.reasons}.append(nil)

@@ -2,7 +2,11 @@
 
 package wasmplane
 
-import "errors"
+import (
+	"encoding/binary"
+	"errors"
+	"unsafe"
+)
 
 // Try runs an operation of the registered plugin, as a host would: input is what
 // the host sends (sdk/spec, section 5), the answer is what it would get. It is for tests.
@@ -16,3 +20,6 @@ func Call(string, []byte) ([]byte, error) { return nil, errors.New("there is no 
 
 // Log writes a line to the host's log; outside of a plugin there is none.
 func Log(string) {}
+
+// load reads eight bytes of a table, lowest first.
+func load(p unsafe.Pointer) uint64 { return binary.LittleEndian.Uint64(unsafe.Slice((*byte)(p), 8)) }

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // Kinds of cells of the flat encoding (sdk/spec).
@@ -19,64 +20,64 @@ const (
 	cellArray
 	cellObject
 	cellAbsent
+
+	cellTree // of this package alone: a value that was parsed from JSON
 )
 
 // Value is a value of the input: a view, nothing is copied or parsed. What is
 // absent answers every method with the zero value. A Value and the strings it
 // gives are valid until the hook returns.
+//
+// It is two words, which the compiler moves one by one; larger structs it has
+// copied by an instruction that takes longer than most methods here.
 type Value struct {
-	data []byte
+	// base is where the table begins that the cell's offset counts from. The host
+	// has written the table: offsets are not looked at again. Of a tree, it is the *any.
+	base unsafe.Pointer
 	cell uint64
-	tree any // of values that were parsed from JSON
-	json bool
 }
 
 var absent = Value{cell: cellAbsent << 60}
 
-func u64(b []byte) uint64 {
-	_ = b[7]
-	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-}
+// treeOf is a value that was parsed.
+func treeOf(v any) Value { return Value{base: unsafe.Pointer(&v), cell: cellTree << 60} }
 
-func (v Value) kind() int   { return int(v.cell >> 60) }
-func (v Value) length() int { return int(v.cell >> 32 & (1<<28 - 1)) }
-func (v Value) offset() int { return int(uint32(v.cell)) }
+func (v Value) tree() any { return *(*any)(v.base) }
 
-func (v Value) at(offset int) Value { return Value{data: v.data, cell: u64(v.data[offset:])} }
+func u64(b []byte) uint64 { return load(unsafe.Pointer(unsafe.SliceData(b[:8]))) }
+
+func (v Value) kind() int              { return int(v.cell >> 60) }
+func (v Value) length() int            { return int(v.cell >> 32 & (1<<28 - 1)) }
+func (v Value) place() unsafe.Pointer  { return unsafe.Add(v.base, int(uint32(v.cell))) }
+func (v Value) child(offset int) Value { return Value{v.base, load(unsafe.Add(v.place(), offset))} }
 
 // Exists says whether the value is there; null is.
-func (v Value) Exists() bool {
-	if v.json {
-		return true
-	}
-	return v.kind() != cellAbsent && v.data != nil
-}
+func (v Value) Exists() bool { return v.base != nil && v.kind() != cellAbsent }
 
 // IsNull says whether the value is there, and null.
 func (v Value) IsNull() bool {
-	if v.json {
-		return v.tree == nil
+	if v.kind() == cellTree {
+		return v.tree() == nil
 	}
-	return v.data != nil && v.kind() == cellNull
+	return v.base != nil && v.kind() == cellNull
 }
 
 // String is a string's text.
 func (v Value) String() string {
-	if v.json {
-		s, _ := v.tree.(string)
+	if v.kind() == cellString {
+		return unsafe.String((*byte)(v.place()), v.length())
+	}
+	if v.kind() == cellTree {
+		s, _ := v.tree().(string)
 		return s
 	}
-	if v.kind() != cellString {
-		return ""
-	}
-	return text(v.data[v.offset() : v.offset()+v.length()])
+	return ""
 }
 
 // Bool is true for true.
 func (v Value) Bool() bool {
-	if v.json {
-		b, _ := v.tree.(bool)
+	if v.kind() == cellTree {
+		b, _ := v.tree().(bool)
 		return b
 	}
 	return v.kind() == cellTrue
@@ -84,82 +85,87 @@ func (v Value) Bool() bool {
 
 // Int is an integer, or the whole part of a number.
 func (v Value) Int() int64 {
-	if v.json {
-		if i, ok := v.tree.(int64); ok {
+	switch v.kind() {
+	case cellInt:
+		return int64(load(v.place()))
+	case cellTree:
+		if i, ok := v.tree().(int64); ok {
 			return i
 		}
-	} else if v.kind() == cellInt {
-		return int64(u64(v.data[v.offset():]))
 	}
 	return int64(v.Float())
 }
 
 // Float is a number.
 func (v Value) Float() float64 {
-	if v.json {
-		if i, ok := v.tree.(int64); ok {
-			return float64(i)
-		}
-		f, _ := v.tree.(float64)
-		return f
-	}
 	switch v.kind() {
 	case cellInt:
-		return float64(int64(u64(v.data[v.offset():])))
+		return float64(int64(load(v.place())))
 	case cellFloat:
-		return math.Float64frombits(u64(v.data[v.offset():]))
+		return math.Float64frombits(load(v.place()))
+	case cellTree:
+		if i, ok := v.tree().(int64); ok {
+			return float64(i)
+		}
+		f, _ := v.tree().(float64)
+		return f
 	}
 	return 0
 }
 
 // Len is the number of items of an array, or of keys of an object.
 func (v Value) Len() int {
-	if v.json {
-		switch t := v.tree.(type) {
-		case []any:
-			return len(t)
-		case map[string]any:
-			return len(t)
-		}
-		return 0
-	}
-	if k := v.kind(); k == cellArray || k == cellObject {
+	switch v.kind() {
+	case cellArray, cellObject:
 		return v.length()
+	case cellTree:
+		return treeLen(v.tree())
+	}
+	return 0
+}
+
+func treeLen(tree any) int {
+	switch t := tree.(type) {
+	case []any:
+		return len(t)
+	case map[string]any:
+		return len(t)
 	}
 	return 0
 }
 
 // At is an item of an array.
 func (v Value) At(i int) Value {
-	if v.json {
-		if t, ok := v.tree.([]any); ok && i >= 0 && i < len(t) {
-			return Value{json: true, tree: t[i]}
-		}
-		return absent
+	if v.kind() == cellArray && uint(i) < uint(v.length()) {
+		return v.child(8 * i)
 	}
-	if v.kind() != cellArray || i < 0 || i >= v.length() {
-		return absent
+	if v.kind() == cellTree {
+		return treeAt(v.tree(), i)
 	}
-	return v.at(v.offset() + 8*i)
+	return absent
+}
+
+func treeAt(tree any, i int) Value {
+	if t, ok := tree.([]any); ok && i >= 0 && i < len(t) {
+		return treeOf(t[i])
+	}
+	return absent
 }
 
 // Get is the value of a key of an object.
 func (v Value) Get(key string) Value {
-	if v.json {
-		if t, ok := v.tree.(map[string]any); ok {
-			if c, ok := t[key]; ok {
-				return Value{json: true, tree: c}
+	switch v.kind() {
+	case cellObject:
+		for i := range v.length() {
+			if v.child(16*i).String() == key {
+				return v.child(16*i + 8)
 			}
 		}
-		return absent
-	}
-	if v.kind() != cellObject {
-		return absent
-	}
-	for i := 0; i < v.length(); i++ {
-		at := v.offset() + 16*i
-		if v.at(at).String() == key {
-			return v.at(at + 8)
+	case cellTree:
+		if t, ok := v.tree().(map[string]any); ok {
+			if c, ok := t[key]; ok {
+				return treeOf(c)
+			}
 		}
 	}
 	return absent
@@ -167,23 +173,26 @@ func (v Value) Get(key string) Value {
 
 // Entry is the i-th key of an object, with its value. The keys of settings are sorted.
 func (v Value) Entry(i int) (key string, value Value) {
-	if v.json {
-		t, ok := v.tree.(map[string]any)
-		if !ok || i < 0 || i >= len(t) {
-			return "", absent
-		}
-		keys := make([]string, 0, len(t))
-		for k := range t {
-			keys = append(keys, k)
-		}
-		sort.Strings(keys)
-		return keys[i], Value{json: true, tree: t[keys[i]]}
+	if v.kind() == cellTree {
+		return treeEntry(v.tree(), i)
 	}
-	if v.kind() != cellObject || i < 0 || i >= v.length() {
+	if v.kind() != cellObject || uint(i) >= uint(v.length()) {
 		return "", absent
 	}
-	at := v.offset() + 16*i
-	return v.at(at).String(), v.at(at + 8)
+	return v.child(16 * i).String(), v.child(16*i + 8)
+}
+
+func treeEntry(tree any, i int) (string, Value) {
+	t, ok := tree.(map[string]any)
+	if !ok || i < 0 || i >= len(t) {
+		return "", absent
+	}
+	keys := make([]string, 0, len(t))
+	for k := range t {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys[i], treeOf(t[keys[i]])
 }
 
 // Strings are the items of an array of strings.
@@ -198,25 +207,34 @@ func (v Value) Strings() []string {
 // Input is what a hook is asked about.
 type Input struct {
 	root   Value
-	fields []string
+	fields *[]string // of the hook
 }
 
-func newInput(fields []string, data []byte) Input {
+func newInput(fields *[]string, data []byte) Input {
 	if len(data) < 8 {
 		return Input{root: absent, fields: fields}
 	}
-	return Input{root: Value{data: data, cell: u64(data)}, fields: fields}
+	return Input{root: Value{unsafe.Pointer(unsafe.SliceData(data)), u64(data)}, fields: fields}
 }
 
 // Get is the value of a field, by the path under which the hook declared it. A
 // hook that declared none reads the whole input by paths of names and dots.
 func (in Input) Get(path string) Value {
-	for i, f := range in.fields {
+	if in.fields == nil {
+		return absent
+	}
+	fields := *in.fields
+	for i := range fields { // the same constant, most of the time
+		if f := fields[i]; unsafe.StringData(f) == unsafe.StringData(path) && len(f) == len(path) {
+			return in.root.At(i)
+		}
+	}
+	for i, f := range fields {
 		if f == path {
 			return in.root.At(i)
 		}
 	}
-	if len(in.fields) > 0 {
+	if len(fields) > 0 {
 		return absent
 	}
 	v := in.root
@@ -240,7 +258,7 @@ func ParseJSON(data []byte) (Value, error) {
 	if p.space(); p.i != len(p.s) {
 		return absent, errors.New("bytes behind the JSON document")
 	}
-	return Value{json: true, tree: tree}, nil
+	return treeOf(tree), nil
 }
 
 type parser struct {

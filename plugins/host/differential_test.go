@@ -26,6 +26,14 @@ type program struct {
 
 func (p *program) pick(n int) int { return rapid.IntRange(0, n-1).Draw(p.t, "pick") }
 
+// length writes that of a bulk operation: worked out, or a constant around those that stay as they are.
+func (p *program) length() string {
+	if p.pick(2) == 0 {
+		return fmt.Sprintf("(i32.const %d)", []int{0, 1, 15, 16, 56, 1023, 1024, 1025, 70000, -1}[p.pick(10)])
+	}
+	return fmt.Sprintf("(i32.and %s (i32.const 131071))", p.expr(1))
+}
+
 // expr writes an i32 expression.
 func (p *program) expr(depth int) string {
 	if depth <= 0 {
@@ -81,9 +89,9 @@ func (p *program) stmt(depth int) string {
 	case 2:
 		return fmt.Sprintf("(i32.store offset=%d (i32.and %s (i32.const 65535)) %s)", p.pick(64), p.expr(1), p.expr(2))
 	case 3:
-		return fmt.Sprintf("(memory.fill (i32.and %s (i32.const 65535)) %s (i32.and %s (i32.const 131071)))", p.expr(1), p.expr(1), p.expr(1))
+		return fmt.Sprintf("(memory.fill (i32.and %s (i32.const 65535)) %s %s)", p.expr(1), p.expr(1), p.length())
 	case 4:
-		return fmt.Sprintf("(memory.copy (i32.and %s (i32.const 65535)) (i32.and %s (i32.const 65535)) (i32.and %s (i32.const 131071)))", p.expr(1), p.expr(1), p.expr(1))
+		return fmt.Sprintf("(memory.copy (i32.and %s (i32.const 65535)) (i32.and %s (i32.const 65535)) %s)", p.expr(1), p.expr(1), p.length())
 	case 5:
 		return fmt.Sprintf("(local.set $a (memory.grow (i32.and %s (i32.const 7))))", p.expr(1))
 	case 6:

@@ -31,7 +31,11 @@ export class Value {
   @inline private get kind(): u32 { return <u32>(this.cell >> 60); }
   @inline private get place(): usize { return this.base + <usize><u32>this.cell; }
   @inline private get size(): i32 { return <i32>((this.cell >> 32) & 0xfffffff); }
-  @inline private child(i: i32): Value { return new Value(this.base, load<u64>(this.place + (<usize>i << 3)), this.owner); }
+  @inline private child(i: i32): Value { return view(this.base, load<u64>(this.place + (<usize>i << 3)), this.owner); }
+  /** Whether the i-th cell is this string. */
+  @inline private spells(i: i32, text: string): bool { return same(this.base, load<u64>(this.place + (<usize>i << 3)), text); }
+  /** @internal */
+  lend(base: usize, cell: u64): Value { this.base = base; this.cell = cell; return this; }
 
   /** Whether the value is there; null is. */
   get exists(): bool { return this.kind != ABSENT; }
@@ -40,7 +44,11 @@ export class Value {
   /** Whether the value is true. */
   get isTrue(): bool { return this.kind == TRUE; }
   /** A string's text. */
-  get text(): string { return this.kind == STRING ? String.UTF8.decodeUnsafe(this.place, this.size) : ""; }
+  get text(): string {
+    if (this.kind != STRING) return "";
+    made += 1 + (this.size >> 7);
+    return String.UTF8.decodeUnsafe(this.place, this.size);
+  }
   /** An integer, or the whole part of a number. */
   get int(): i64 { return this.kind == INT ? load<i64>(this.place) : <i64>this.float; }
   /** A number. */
@@ -49,16 +57,7 @@ export class Value {
   get length(): i32 { return this.kind == ARRAY || this.kind == OBJECT || this.kind == STRING ? this.size : 0; }
 
   /** Whether the value is this string. */
-  is(text: string): bool {
-    // Most strings that policies compare are ASCII: no copy is made of those.
-    if (this.kind != STRING || this.size < text.length) return false;
-    for (let i = 0, n = text.length; i < n; i++) {
-      const c = text.charCodeAt(i);
-      if (c > 127) return this.text == text;
-      if (load<u8>(this.place + i) != c) return false;
-    }
-    return this.size == text.length;
-  }
+  is(text: string): bool { return same(this.base, this.cell, text); }
   /** Where a character of ASCII is in a string, counted in bytes, -1: nowhere. Nothing is copied, as with text. */
   find(c: i32, from: i32 = 0): i32 {
     const at = this.place, n = this.kind == STRING ? this.size : 0;
@@ -88,7 +87,7 @@ export class Value {
   /** The value of a key of an object. */
   get(key: string): Value {
     if (this.kind == OBJECT) {
-      for (let i = 0, n = this.size; i < n; i++) if (this.child(2 * i).is(key)) return this.child(2 * i + 1);
+      for (let i = 0, n = this.size; i < n; i++) if (this.spells(2 * i, key)) return this.child(2 * i + 1);
     }
     return nothing;
   }
@@ -105,7 +104,7 @@ export class Value {
   }
   /** Whether an array has this string. */
   has(text: string): bool {
-    for (let i = 0, n = this.kind == ARRAY ? this.size : 0; i < n; i++) if (this.child(i).is(text)) return true;
+    for (let i = 0, n = this.kind == ARRAY ? this.size : 0; i < n; i++) if (this.spells(i, text)) return true;
     return false;
   }
   /** The items of an array of strings. */
@@ -139,10 +138,45 @@ export class Value {
 
 const nothing = new Value(0, <u64>ABSENT << 60);
 
+/** Whether a cell is this string. Most strings that policies compare are ASCII: no copy is made of those. */
+function same(base: usize, cell: u64, text: string): bool {
+  const n = text.length, size = <i32>((cell >> 32) & 0xfffffff), at = base + <usize><u32>cell;
+  if (<u32>(cell >> 60) != STRING || size < n) return false;
+  for (let i = 0; i < n; i++) {
+    const c = text.charCodeAt(i);
+    if (c > 127) return String.UTF8.decodeUnsafe(at, size) == text;
+    if (load<u8>(at + i) != c) return false;
+  }
+  return size == n;
+}
+
+// Views of the input are lent out again by the next call: to allocate one takes as long as to
+// read a field a hundred times. What belongs to a parsed document may be kept, and is made anew.
+
+const lendable: i32 = 512;
+const views = new Array<Value>();
+let lent: i32 = 0;
+
+function view(base: usize, cell: u64, owner: StaticArray<u8> | null): Value {
+  if (!owner) {
+    if (lent < views.length) return unchecked(views[lent++]).lend(base, cell);
+    if (lent < lendable) {
+      lent++;
+      const v = new Value(base, cell);
+      views.push(v);
+      return v;
+    }
+  }
+  made++;
+  return new Value(base, cell, owner);
+}
+
 /** What a hook is asked about. */
 export class Input {
   /** @internal */
   constructor(private value: Value, private fields: string[]) {}
+  /** @internal */
+  lend(value: Value, fields: string[]): Input { this.value = value; this.fields = fields; return this; }
 
   /** The whole input of a hook that declared no fields. */
   get root(): Value { return this.value; }
@@ -381,26 +415,113 @@ let failure: string | null = null;
  * entry decides then. It is for what a hook cannot go on without, an object that the host does not give for example. */
 export function fail(message: string): void { failure = message; }
 
-/** Changes to an object, in their order, in a plan: a JSON patch of RFC 6902, which the API server applies. */
-export class Patch {
-  protected ops: string[] = [];
-  protected change(op: string, path: string, value: string): void {
-    this.ops.push('{"op":"' + op + '","path":' + quote(path) + (value.length ? ',"value":' + value : "") + "}");
+/** No strings: what a list is before something is put into it, which most calls never do. */
+const none: string[] = [];
+
+/** Text that grows, as UTF-8. Its room is used again, which a string's is not. */
+class Writer {
+  private bytes: StaticArray<u8> = new StaticArray<u8>(128);
+  private used: i32 = 0;
+
+  get empty(): bool { return !this.used; }
+  get at(): usize { return changetype<usize>(this.bytes); }
+  get length(): i32 { return this.used; }
+  reset(): Writer { this.used = 0; return this; }
+  toString(): string { return String.UTF8.decodeUnsafe(this.at, this.used); }
+
+  private room(n: i32): usize {
+    const need = this.used + n;
+    if (need > this.bytes.length) {
+      const more = new StaticArray<u8>(2 * need);
+      memory.copy(changetype<usize>(more), this.at, this.used);
+      this.bytes = more;
+      made += 1 + (need >> 6);
+    }
+    return this.at + this.used;
   }
-  /** Puts a value at a path. */
-  add<T>(path: string, value: T): Patch { this.change("add", path, json<T>(value)); return this; }
-  /** Replaces a value that is there. */
-  replace<T>(path: string, value: T): Patch { this.change("replace", path, json<T>(value)); return this; }
-  /** Removes a value that is there. */
-  remove(path: string): Patch { this.change("remove", path, ""); return this; }
-  /** Takes a value from one path to another. */
-  move(from: string, path: string): Patch {
-    this.ops.push('{"op":"move","from":' + quote(from) + ',"path":' + quote(path) + "}");
+  private part(text: string, from: i32, n: i32): void {
+    if (n) this.used += encode(changetype<usize>(text) + (<usize>from << 1), n, this.room(3 * n));
+  }
+  private byte(c: u32): void {
+    store<u8>(this.room(1), <u8>c);
+    this.used++;
+  }
+  /** Writes text as it is. */
+  raw(text: string): Writer { this.part(text, 0, text.length); return this; }
+  /** Writes a string as JSON. */
+  quoted(text: string): Writer {
+    let from = 0;
+    this.byte(0x22);
+    for (let i = 0, n = text.length; i < n; i++) {
+      const c = text.charCodeAt(i);
+      if (c >= 0x20 && c != 0x22 && c != 0x5c) continue;
+      this.part(text, from, i - from);
+      from = i + 1;
+      this.byte(0x5c);
+      if (c < 0x20) this.raw(c < 16 ? "u000" : "u001").byte("0123456789abcdef".charCodeAt(c & 15));
+      else this.byte(c);
+    }
+    this.part(text, from, text.length - from);
+    this.byte(0x22);
     return this;
   }
+  /** Writes a value as JSON. */
+  value<T>(v: T): Writer {
+    if (isString<T>()) return this.quoted(changetype<string>(v));
+    return this.raw(json<T>(v));
+  }
+  /** Writes what another has. */
+  all(other: Writer): Writer {
+    memory.copy(this.room(other.used), other.at, other.used);
+    this.used += other.used;
+    return this;
+  }
+  /** Writes a list of JSON texts. */
+  list(parts: string[], open: string, close: string): Writer {
+    this.raw(open);
+    for (let i = 0, n = parts.length; i < n; i++) {
+      if (i) this.byte(0x2c);
+      this.raw(parts[i]);
+    }
+    return this.raw(close);
+  }
+}
+
+/** Writes n characters of UTF-16 as UTF-8, four at a time while they are ASCII, and answers the number of bytes. */
+function encode(from: usize, n: i32, to: usize): i32 {
+  let i: i32 = 0;
+  for (; i + 4 <= n; i += 4) {
+    const four = load<u64>(from + (<usize>i << 1));
+    if (four & 0xff80ff80ff80ff80) break;
+    const two = four | four >> 8; // two characters in the lowest bytes of each half
+    store<u32>(to + i, <u32>((two & 0xffff) | (two >> 16 & 0xffff0000)));
+  }
+  for (; i < n; i++) {
+    const c = load<u16>(from + (<usize>i << 1));
+    if (c > 127) return i + <i32>String.UTF8.encodeUnsafe(from + (<usize>i << 1), n - i, to + i);
+    store<u8>(to + i, <u8>c);
+  }
+  return i;
+}
+
+/** Changes to an object, in their order, in a plan: a JSON patch of RFC 6902, which the API server applies. */
+export class Patch {
+  protected ops: Writer = new Writer();
+  private change(op: string, path: string): Writer {
+    if (!this.ops.empty) this.ops.raw(",");
+    return this.ops.raw('{"op":"').raw(op).raw('","path":').quoted(path);
+  }
+  /** Puts a value at a path. */
+  add<T>(path: string, value: T): Patch { this.change("add", path).raw(',"value":').value<T>(value).raw("}"); return this; }
+  /** Replaces a value that is there. */
+  replace<T>(path: string, value: T): Patch { this.change("replace", path).raw(',"value":').value<T>(value).raw("}"); return this; }
+  /** Removes a value that is there. */
+  remove(path: string): Patch { this.change("remove", path).raw("}"); return this; }
+  /** Takes a value from one path to another. */
+  move(from: string, path: string): Patch { this.change("move", path).raw(',"from":').quoted(from).raw("}"); return this; }
   /** Makes the whole patch fail where another value is there. */
-  test<T>(path: string, value: T): Patch { this.change("test", path, json<T>(value)); return this; }
-  toString(): string { return "[" + this.ops.join(",") + "]"; }
+  test<T>(path: string, value: T): Patch { this.change("test", path).raw(',"value":').value<T>(value).raw("}"); return this; }
+  toString(): string { return "[" + this.ops.toString() + "]"; }
 }
 
 /** What an admission hook decides: nothing, so far, lets the request through. It is a patch of the object, too:
@@ -411,10 +532,20 @@ export class Decision extends Patch {
   private field: string = "";
   private status: i32 = 0;
   private kind: string = "";
-  private causes: string[] = [];
+  private causes: string[] = none;
   private whole: string = "";
-  private warnings: string[] = [];
-  private annotations: string[] = [];
+  private warnings: string[] = none;
+  private annotations: string[] = none;
+
+  /** @internal makes the decision that of another call. */
+  reset(): Decision {
+    this.denied = false;
+    this.status = 0;
+    this.message = this.field = this.kind = this.whole = "";
+    this.causes = this.warnings = this.annotations = none;
+    this.ops.reset();
+    return this;
+  }
 
   /** Refuses the request. */
   deny(message: string): void { this.denied = true; this.message = message; }
@@ -423,6 +554,7 @@ export class Decision extends Patch {
   /** Refuses the request because of a field, beside what else is wrong: a user learns of everything at once. */
   cause(field: string, message: string): void {
     this.denied = true;
+    if (this.causes === none) this.causes = [];
     this.causes.push('{"field":' + quote(field) + ',"message":' + quote(message) + "}");
   }
   /** Sets the HTTP status of a refusal; 403 otherwise. */
@@ -432,25 +564,36 @@ export class Decision extends Patch {
   /** Fails: the entry's failure policy decides. */
   fail(message: string): void { failure = message; }
   /** Shows a warning to the user. */
-  warn(text: string): void { this.warnings.push(quote(text)); }
+  warn(text: string): void {
+    if (this.warnings === none) this.warnings = [];
+    this.warnings.push(quote(text));
+  }
   /** Adds an annotation to the audit record. */
-  audit(key: string, value: string): void { this.annotations.push(quote(key) + ":" + quote(value)); }
+  audit(key: string, value: string): void {
+    if (this.annotations === none) this.annotations = [];
+    this.annotations.push(quote(key) + ":" + quote(value));
+  }
   /** Makes the object be as given, in the place of a patch; only a mutating hook that named no fields may. */
   setObject<T>(object: T): void { this.whole = json<T>(object); }
 
   /** @internal */
   give(): u64 {
-    if (!this.denied && !this.ops.length && !this.whole.length && !this.warnings.length && !this.annotations.length) return 0;
-    let out = this.denied ? '{"allowed":false,"message":' + quote(this.message) : '{"allowed":true';
-    if (this.denied && this.field.length) out += ',"field":' + quote(this.field);
-    if (this.denied && this.status) out += ',"code":' + this.status.toString();
-    if (this.denied && this.causes.length) out += ',"causes":[' + this.causes.join(",") + "]";
-    if (this.denied && this.kind.length) out += ',"reason":' + quote(this.kind);
-    if (!this.denied && this.ops.length) out += ',"patch":' + super.toString();
-    if (!this.denied && this.whole.length) out += ',"object":' + this.whole;
-    if (this.warnings.length) out += ',"warnings":[' + this.warnings.join(",") + "]";
-    if (this.annotations.length) out += ',"auditAnnotations":{' + this.annotations.join(",") + "}";
-    return give(out + "}");
+    if (!this.denied && this.ops.empty && !this.whole.length && !this.warnings.length && !this.annotations.length) return 0;
+    const out = answer.reset();
+    if (this.denied) {
+      out.raw('{"allowed":false,"message":').quoted(this.message);
+      if (this.field.length) out.raw(',"field":').quoted(this.field);
+      if (this.status) out.raw(',"code":').raw(this.status.toString());
+      if (this.causes.length) out.list(this.causes, ',"causes":[', "]");
+      if (this.kind.length) out.raw(',"reason":').quoted(this.kind);
+    } else {
+      out.raw('{"allowed":true');
+      if (!this.ops.empty) out.raw(',"patch":[').all(this.ops).raw("]");
+      if (this.whole.length) out.raw(',"object":').raw(this.whole);
+    }
+    if (this.warnings.length) out.list(this.warnings, ',"warnings":[', "]");
+    if (this.annotations.length) out.list(this.annotations, ',"auditAnnotations":{', "}");
+    return written(out.raw("}"), false);
   }
 }
 
@@ -915,13 +1058,19 @@ let plugin: Plugin | null = null;
 let room: StaticArray<u8> = new StaticArray<u8>(4096);
 let rows: StaticArray<u8> = new StaticArray<u8>(0);
 let verdicts: StaticArray<u8> = new StaticArray<u8>(0);
-let answer: ArrayBuffer = new ArrayBuffer(0);
-let calls: i32 = 0;
+const answer = new Writer(), asked = new Input(nothing, none), decision = new Decision();
 
-function give(text: string, failed: bool = false): u64 {
-  answer = String.UTF8.encode(text);
-  return <u64>changetype<usize>(answer) << 32 | <u64>answer.byteLength | (failed ? 0x80000000 : 0);
+/** What the calls since the last collection have made, in objects, about: a guess, as nothing
+ * tells what the author's own functions make. */
+let made: i32 = 0;
+let pages: i32 = 0;
+
+function written(w: Writer, failed: bool): u64 {
+  made += 32;
+  return <u64>w.at << 32 | <u64>w.length | (failed ? 0x80000000 : 0);
 }
+
+function give(text: string, failed: bool = false): u64 { return written(answer.reset().raw(text), failed); }
 
 function error(message: string): u64 { return give(message, true); }
 
@@ -935,7 +1084,12 @@ export function describe(): u64 {
 
 /** The export of this name: every plugin exports it again. */
 export function alloc(n: i32): i32 {
-  if ((++calls & 31) == 0 || n > 65536) __collect(); // nothing of a call before is on the stack here
+  if ((made += 4) >= 2048 || n > 65536 || memory.size() > pages) { // nothing of a call before is on the stack here
+    __collect();
+    made = 0;
+    pages = memory.size();
+  }
+  lent = 0;
   if (n <= 0) return 0;
   if (room.length < n) room = new StaticArray<u8>(n);
   return <i32>changetype<usize>(room);
@@ -1032,9 +1186,9 @@ function run(op: i32, at: i32, n: i32): u64 {
     if (f && n >= 8) return judge(p, f, data);
   }
   if (!p.fields.has(op)) return error("the plugin has no such operation");
-  const input = new Input(n >= 8 ? new Value(data, load<u64>(data)) : nothing, p.fields.get(op));
+  const input = asked.lend(n >= 8 ? view(data, load<u64>(data), null) : nothing, p.fields.get(op));
   if (op == 1 || op == 2 || op == 9 || op == 10) {
-    const f = op == 1 ? p.onMutate : op == 2 ? p.onValidate : op == 9 ? p.onConvert : p.onValidateCustom, out = new Decision();
+    const f = op == 1 ? p.onMutate : op == 2 ? p.onValidate : op == 9 ? p.onConvert : p.onValidateCustom, out = decision.reset();
     if (f) f(input, out);
     return out.give();
   }

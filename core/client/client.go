@@ -9,6 +9,7 @@ package client
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
@@ -50,9 +51,14 @@ func New(cfg *rest.Config) (*Set, error) {
 	return &Set{Config: cfg, Kube: kube, Dynamic: dyn, Metadata: md}, nil
 }
 
-// FromKubeconfig reads a kubeconfig file for a component.
+// FromKubeconfig reads a kubeconfig file for a component; a list of files, as
+// $KUBECONFIG may be, is read as kubectl does.
 func FromKubeconfig(path, component string) (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+	if list := filepath.SplitList(path); len(list) > 1 {
+		rules = &clientcmd.ClientConfigLoadingRules{Precedence: list}
+	}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %s: %w", path, err)
 	}

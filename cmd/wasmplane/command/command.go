@@ -4,14 +4,17 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -99,6 +102,7 @@ WASMPLANE_DATA_DIR.`,
 			}
 		}
 	}
+	isGroup(root)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see: %s --help", err, c.CommandPath())
 	})
@@ -119,9 +123,37 @@ func finish(c *cobra.Command) {
 			return nil
 		}
 	}
+	if c.HasSubCommands() {
+		isGroup(c)
+	}
 	for _, below := range c.Commands() {
 		finish(below)
 	}
+}
+
+// isGroup makes c a command that only holds others: alone it tells which, and a word
+// that is none of them is a mistake (cobra would print the help and succeed).
+func isGroup(c *cobra.Command) {
+	c.DisableFlagsInUseLine = true
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		meant := ""
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			meant = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+		}
+		return fmt.Errorf("unknown command %q for %q%s; see: %s --help", args[0], c.CommandPath(), meant, c.CommandPath())
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+}
+
+// noArgs is for commands that take flags only.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("takes no arguments, found %q", args[0])
+	}
+	return nil
 }
 
 // settings are the flags that lie over the configuration file.
@@ -140,11 +172,11 @@ func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
 	f.StringVar(&s.logLevel, "log-level", "info", "least `LEVEL` of what is logged: debug, info, warn or error")
 	f.StringVar(&s.format, "log-format", "text", "`FORMAT` of the log: text or json")
 	f.String("cluster-name", "", "`NAME` of the cluster; the names of everything that it takes on this host follow from it")
-	f.String("listen", "", "`HOST:PORT` of the API; port 0 chooses one (default 127.0.0.1:6443)")
 }
 
 // addServer adds the flags of what serves the API.
 func (a *app) addServer(f *pflag.FlagSet) {
+	f.String("listen", "", "`HOST:PORT` of the API; port 0 chooses one (default 127.0.0.1:6443)")
 	f.String("etcd-endpoints", "", "comma-separated `URLS` of an external etcd (default: etcd in this process)")
 	f.String("enable-admission-plugins", "", "comma-separated `NAMES` of built-in admission plugins that are off by default, such as AlwaysPullImages")
 	f.String("disable-admission-plugins", "", "comma-separated `NAMES` of built-in admission plugins to leave out")
@@ -229,6 +261,25 @@ func (a *app) dir(f *pflag.FlagSet, s *settings) (datadir.Dir, error) {
 		return "", fmt.Errorf("data directory %s: %w", s.dataDir, err)
 	}
 	return datadir.Dir(abs), nil
+}
+
+// kubeconfig is the file of the cluster to ask: the one given, $KUBECONFIG's, or the data
+// directory's.
+func (a *app) kubeconfig(f *pflag.FlagSet, s *settings, given string) (string, error) {
+	if err := a.fromEnvironment(f); err != nil {
+		return "", err
+	}
+	if path := cmp.Or(given, os.Getenv("KUBECONFIG")); path != "" {
+		return path, nil
+	}
+	dir, err := a.dir(f, s)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s holds no cluster; start one with: wasmplane up --data-dir %s, or name one by --kubeconfig", dir, dir)
+	}
+	return dir.Kubeconfig(), nil
 }
 
 func newLogger(w io.Writer, s *settings) (*slog.Logger, error) {

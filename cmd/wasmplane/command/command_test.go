@@ -38,7 +38,13 @@ func TestMistakesAreAnsweredWithWhatToDo(t *testing.T) {
 		{"trace", "received 0; usage: wasmplane trace KIND/NAME"},
 		{"image import", "usage: wasmplane image import"},
 		{"down --now", "unknown flag: --now; see: wasmplane down --help"},
-		{"frobnicate", `unknown command "frobnicate"`},
+		{"frobnicate", `unknown command "frobnicate" for "wasmplane"; see: wasmplane --help`},
+		{"statu", "did you mean status?"},
+		{"plugin frobnicate", `unknown command "frobnicate" for "wasmplane plugin"; see: wasmplane plugin --help`},
+		{"stop all", `takes no arguments, found "all"; usage: wasmplane stop`},
+		{"trace pod/a --data-dir " + dir, "holds no cluster; start one with: wasmplane up"},
+		{"plugin list --data-dir " + dir, "holds no cluster; start one with: wasmplane up"},
+		{"webhook", "--kubeconfig is missing: that of the cluster to serve"},
 	} {
 		code, _, stderr := run(t, strings.Fields(c.args)...)
 		if code != 1 || !strings.Contains(stderr, c.want) {

@@ -37,7 +37,7 @@ func (a *app) apiserver() *cobra.Command {
 		Short: "Serve the API",
 		Long: `Serve the API. It makes the cluster's certificates, and a kubeconfig for each
 component in DATA_DIR/components.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.run(c, &s, "", wire.APIServer)
 		},
@@ -54,7 +54,7 @@ func (a *app) component(name, what string, run func(context.Context, wire.Option
 	c := &cobra.Command{
 		Use:   name,
 		Short: what,
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := a.fromEnvironment(c.Flags()); err != nil {
 				return err

@@ -44,7 +44,7 @@ what they are.`,
 		Example: `  wasmplane plugin list
   wasmplane plugin list -o wide
   wasmplane plugin list --config cluster.yaml     with the server down`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := a.dir(c.Flags(), &s)
 			if err != nil {
@@ -54,7 +54,7 @@ what they are.`,
 			if file != "" {
 				list, err = listFile(c.Context(), file, dir)
 			} else {
-				list, err = listCluster(c.Context(), kubeconfig, dir)
+				list, err = a.listCluster(c, &s, kubeconfig)
 			}
 			if err != nil {
 				return err
@@ -74,19 +74,27 @@ what they are.`,
 	return c
 }
 
-func listCluster(ctx context.Context, kubeconfig string, dir datadir.Dir) ([]apiobject.Listed, error) {
-	kubeconfig = cmp.Or(kubeconfig, os.Getenv("KUBECONFIG"), dir.Kubeconfig())
-	cfg, err := client.FromKubeconfig(kubeconfig, "plugin")
-	if err == nil {
-		var set *client.Set
-		if set, err = client.New(cfg); err == nil {
-			var list []apiobject.Listed
-			if list, err = apiobject.List(ctx, set.Dynamic); err == nil {
-				return list, nil
-			}
+// listCluster lists what a running cluster tells of its plugins.
+func (a *app) listCluster(c *cobra.Command, s *settings, kubeconfig string) ([]apiobject.Listed, error) {
+	list, err := func() ([]apiobject.Listed, error) {
+		path, err := a.kubeconfig(c.Flags(), s, kubeconfig)
+		if err != nil {
+			return nil, err
 		}
+		cfg, err := client.FromKubeconfig(path, "plugin")
+		if err != nil {
+			return nil, err
+		}
+		set, err := client.New(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return apiobject.List(c.Context(), set.Dynamic)
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("%w; with the server down, --config FILE lists what its configuration holds", err)
 	}
-	return nil, fmt.Errorf("%w; with the server down, --config FILE lists what its configuration holds", err)
+	return list, nil
 }
 
 // listFile lists the entries of a file. Local modules are asked what they are, by the
@@ -160,6 +168,10 @@ func markDisabled(list []apiobject.Listed, dir datadir.Dir) []apiobject.Listed {
 }
 
 func (a *app) showPlugins(list []apiobject.Listed, wide bool) error {
+	if len(list) == 0 {
+		a.note("There are no plugins.") // beside stdout, as kubectl does
+		return nil
+	}
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 	header := "NAME\tORIGIN\tPOINTS\tMODE\tSTATE\tBREAKER\tCALLS\tDENIALS"
 	if wide {

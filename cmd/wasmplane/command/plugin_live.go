@@ -2,7 +2,6 @@ package command
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,16 +29,9 @@ func (l *liveObject) clusterFlags(a *app, c *cobra.Command) {
 
 // cluster opens the cluster that the flags name.
 func (a *app) cluster(c *cobra.Command, l *liveObject) (*author.Cluster, error) {
-	path := l.kubeconfig
-	if path == "" {
-		path = os.Getenv("KUBECONFIG")
-	}
-	if path == "" {
-		dir, err := a.dir(c.Flags(), &l.s)
-		if err != nil {
-			return nil, err
-		}
-		path = dir.Kubeconfig()
+	path, err := a.kubeconfig(c.Flags(), &l.s, l.kubeconfig)
+	if err != nil {
+		return nil, err
 	}
 	return author.OpenCluster(path)
 }

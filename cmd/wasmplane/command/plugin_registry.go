@@ -90,7 +90,7 @@ func (a *app) pluginKeygen() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "keygen",
 		Short: "Make a pair of keys to sign modules with; cosign's do as well",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			private, public, err := author.GenerateKey(prefix)
 			if err != nil {

@@ -1,10 +1,7 @@
 package command
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -64,20 +61,11 @@ func (a *app) pluginStep(step rollout.Step, c *cobra.Command) *cobra.Command {
 }
 
 func (a *app) rolloutObject(c *cobra.Command, s *settings, kubeconfig, name string, step rollout.Step) (rollout.Done, error) {
-	if kubeconfig == "" {
-		kubeconfig = os.Getenv("KUBECONFIG")
-	}
-	if kubeconfig == "" {
-		dir, err := a.dir(c.Flags(), s)
-		if err != nil {
-			return "", err
-		}
-		kubeconfig = dir.Kubeconfig()
-	}
-	cfg, err := client.FromKubeconfig(kubeconfig, "plugin")
-	if errors.Is(err, fs.ErrNotExist) {
+	path, err := a.kubeconfig(c.Flags(), s, kubeconfig)
+	if err != nil {
 		return "", fmt.Errorf("%w; --config names the configuration file where the plugin stands in one", err)
 	}
+	cfg, err := client.FromKubeconfig(path, "plugin")
 	if err != nil {
 		return "", err
 	}

@@ -31,7 +31,7 @@ pods running, and the next up carries on with them.`,
 		Example: `  wasmplane up
   wasmplane up --nodes simulated:3 --data-dir ~/try
   wasmplane up --config configs/dev.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load(c.Flags(), &s)
 			if err != nil {
@@ -152,7 +152,7 @@ func (a *app) stop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the control plane and leave pods running",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := a.dir(c.Flags(), &s)
 			if err != nil {
@@ -203,7 +203,7 @@ func (a *app) down() *cobra.Command {
 this host every container, network namespace, mount, nftables table, bridge and
 cgroup of it. The data stay, and the next up brings the pods back; with --purge
 the data go too.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := a.dir(c.Flags(), &s)
 			if err != nil {

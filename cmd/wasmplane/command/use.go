@@ -62,7 +62,7 @@ func (a *app) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of wasmplane and of the Kubernetes API that it serves",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		Run: func(*cobra.Command, []string) {
 			fmt.Fprintf(a.stdout, "wasmplane %s (Kubernetes %s, %s, %s/%s)\n",
 				Version, version.Get().GitVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
@@ -74,7 +74,7 @@ func (a *app) check() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Tell what this host lacks for a real node, and how to get it",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			fatal, restrictions := wire.CheckHost(c.Context())
 			for _, p := range append(fatal, restrictions...) {
@@ -99,7 +99,7 @@ func (a *app) status() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Tell whether the cluster runs, and how its parts are",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := a.dir(c.Flags(), &s)
 			if err != nil {
@@ -121,7 +121,7 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "cluster:  %s (%s)\ndata:     %s\nnodes:    %s\n", state.Cluster, state.Version, dir, state.Nodes)
+	fmt.Fprintf(a.stdout, "cluster:       %s (%s)\ndata:          %s\nnodes:         %s\n", state.Cluster, state.Version, dir, state.Nodes)
 	if pid == 0 {
 		fmt.Fprintln(a.stdout, "control plane: not running; start it with: wasmplane up --data-dir", dir)
 		return &exitError{1}
@@ -141,7 +141,7 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 	if err != nil {
 		return fmt.Errorf("the apiserver is not ready: %w", err)
 	}
-	fmt.Fprintln(a.stdout, "apiserver: ready,", strings.Count(string(ready), "[+]"), "checks ok")
+	fmt.Fprintln(a.stdout, "apiserver:     ready,", strings.Count(string(ready), "[+]"), "checks ok")
 	nodes, err := set.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
@@ -199,9 +199,10 @@ func (a *app) image() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use:   "ls",
-			Short: "List the images",
-			Args:  cobra.NoArgs,
+			Use:     "ls",
+			Aliases: []string{"list"},
+			Short:   "List the images",
+			Args:    noArgs,
 			RunE: func(c *cobra.Command, _ []string) error {
 				dir, err := a.dir(c.Flags(), &s)
 				if err != nil {
@@ -241,17 +242,11 @@ func (a *app) trace() *cobra.Command {
 			if output != "" && output != "json" {
 				return fmt.Errorf("-o: expected json, found %q", output)
 			}
-			if kubeconfig == "" {
-				kubeconfig = os.Getenv("KUBECONFIG")
+			path, err := a.kubeconfig(c.Flags(), &s, kubeconfig)
+			if err != nil {
+				return err
 			}
-			if kubeconfig == "" {
-				dir, err := a.dir(c.Flags(), &s)
-				if err != nil {
-					return err
-				}
-				kubeconfig = dir.Kubeconfig()
-			}
-			journey, err := wire.Journey(c.Context(), kubeconfig, trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
+			journey, err := wire.Journey(c.Context(), path, trace.Query{Kind: kind, Namespace: namespace, Name: name, All: all})
 			if err != nil {
 				return err
 			}

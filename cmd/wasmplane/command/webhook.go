@@ -1,6 +1,8 @@
 package command
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
@@ -27,13 +29,13 @@ kubeconfig files that it names are written, and what to start the API server wit
 said.`,
 		Example: `  wasmplane webhook --kubeconfig admin.conf --config plugins.yaml --url https://10.0.0.5:9443
   wasmplane webhook --kubeconfig admin.conf --remove`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := a.fromEnvironment(c.Flags()); err != nil {
 				return err
 			}
 			if kubeconfig == "" {
-				return errNoKubeconfig
+				return errors.New("--kubeconfig is missing: that of the cluster to serve, with the right to write webhook configurations")
 			}
 			if remove {
 				logger, err := newLogger(a.stderr, &s)

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,7 +137,7 @@ func choose(all []admission.Plugin, d Deps) ([]admission.Plugin, error) {
 	names = append(names, d.Others...)
 	for _, n := range slices.Concat(d.On, d.Off) {
 		if !slices.Contains(names, n) {
-			return nil, fmt.Errorf("admission plugin %q does not exist; there are %q", n, names)
+			return nil, fmt.Errorf("admission plugin %q does not exist; there are %s", n, strings.Join(names, ", "))
 		}
 	}
 	for _, n := range d.Off {

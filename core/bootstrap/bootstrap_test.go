@@ -33,7 +33,7 @@ func config(c kubernetes.Interface, endpoint string) Config {
 	return Config{
 		Client: c, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Endpoint: netip.MustParseAddrPort(endpoint),
 		ClientCA: []byte("CA"), FrontProxyCA: []byte("FP"), FrontProxyNames: []string{"front-proxy-client"},
-		Refresh: 50 * time.Millisecond, Patience: 20 * time.Second,
+		Refresh: 50 * time.Millisecond, Patience: time.Minute,
 	}
 }
 
@@ -76,7 +76,7 @@ func endpoints(t *testing.T, c kubernetes.Interface) []string {
 // eventually waits for a condition that other goroutines bring about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

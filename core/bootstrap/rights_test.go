@@ -18,9 +18,9 @@ import (
 )
 
 // works says whether a component that starts with what c grants gets ready.
-type works func(t *testing.T, ctx context.Context, cfg *rest.Config) bool
+type works func(t *testing.T, ctx context.Context, cfg *rest.Config, patience time.Duration) bool
 
-func dnsWorks(t *testing.T, ctx context.Context, cfg *rest.Config) bool {
+func dnsWorks(t *testing.T, ctx context.Context, cfg *rest.Config, patience time.Duration) bool {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -40,11 +40,11 @@ func dnsWorks(t *testing.T, ctx context.Context, cfg *rest.Config) bool {
 			t.Error(err)
 		}
 	}()
-	return within(s.Ready())
+	return within(patience, s.Ready())
 }
 
 // proxyWorks fills the informers that the proxy reads.
-func proxyWorks(t *testing.T, ctx context.Context, cfg *rest.Config) bool {
+func proxyWorks(t *testing.T, ctx context.Context, cfg *rest.Config, patience time.Duration) bool {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -55,14 +55,14 @@ func proxyWorks(t *testing.T, ctx context.Context, cfg *rest.Config) bool {
 	services, slices := f.Core().V1().Services().Informer(), f.Discovery().V1().EndpointSlices().Informer()
 	f.Start(ctx.Done())
 	defer func() { cancel(); f.Shutdown() }()
-	return within(services.HasSyncedChecker().Done()) && within(slices.HasSyncedChecker().Done())
+	return within(patience, services.HasSyncedChecker().Done()) && within(patience, slices.HasSyncedChecker().Done())
 }
 
-func within(ready <-chan struct{}) bool {
+func within(patience time.Duration, ready <-chan struct{}) bool {
 	select {
 	case <-ready:
 		return true
-	case <-time.After(1500 * time.Millisecond):
+	case <-time.After(patience):
 		return false
 	}
 }
@@ -80,13 +80,13 @@ func TestOneRightTooFew(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			grants := GrantsOf(Policy(), c.who)
-			try := func(g Grants) bool {
+			try := func(g Grants, patience time.Duration) bool {
 				s := apiservertest.Start(t, apiservertest.Options{Authorizer: g.Authorizer()})
 				cfg := s.Config(c.who.GetName(), c.who.GetGroups()...)
 				cfg.QPS = -1
-				return c.works(t, t.Context(), cfg)
+				return c.works(t, t.Context(), cfg, patience)
 			}
-			if !try(grants) {
+			if !try(grants, time.Minute) {
 				t.Fatal("it does not work with its own rights")
 			}
 			tried := 0
@@ -95,7 +95,7 @@ func TestOneRightTooFew(t *testing.T) {
 				for _, need := range c.needs {
 					if resource == need {
 						tried++
-						if try(less.Grants) {
+						if try(less.Grants, 1500*time.Millisecond) {
 							t.Errorf("it works without %q", less.Missing)
 						}
 					}

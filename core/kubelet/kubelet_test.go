@@ -76,7 +76,7 @@ func (w *world) node(name string, eng *simulated.Engine, change ...func(*kubelet
 	case <-k.Ready():
 	case err := <-done:
 		w.t.Fatalf("kubelet ended: %v", err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Fatal("kubelet is not ready")
 	}
 	return stop
@@ -87,7 +87,7 @@ func (w *world) start() {
 	run(w.t, w.feeds.Run)
 	select {
 	case <-w.feeds.Synced():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Fatal("feeds do not sync")
 	}
 }
@@ -132,7 +132,7 @@ func (w *world) create(node, name string, change ...func(*corev1.Pod)) *corev1.P
 // until waits for a pod to be as wanted.
 func (w *world) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	wt, err := w.client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -48,7 +48,7 @@ func (w *world) remove(name string) {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	w.within(10*time.Second, what, ok)
+	w.within(time.Minute, what, ok)
 }
 
 func (w *world) within(limit time.Duration, what string, ok func() bool) {

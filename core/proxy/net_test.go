@@ -153,8 +153,13 @@ func host(addrPort string) string { return netip.MustParseAddrPort(addrPort).Add
 
 // get connects from a namespace and returns what the other side says.
 func (l *lab) get(ns, address string) (answer string, err error) {
+	return l.getWithin(10*time.Second, ns, address) // long enough on a busy machine
+}
+
+// getWithin is get with another patience, for connections that nothing is to answer.
+func (l *lab) getWithin(patience time.Duration, ns, address string) (answer string, err error) {
 	err = l.in(ns, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "tcp4", address)
@@ -162,7 +167,7 @@ func (l *lab) get(ns, address string) (answer string, err error) {
 			return err
 		}
 		defer func() { _ = c.Close() }()
-		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(patience))
 		b, err := io.ReadAll(c)
 		answer = string(b)
 		return err
@@ -173,7 +178,7 @@ func (l *lab) get(ns, address string) (answer string, err error) {
 // eventually waits for a condition that other goroutines bring about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(15 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

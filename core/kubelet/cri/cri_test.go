@@ -81,7 +81,7 @@ func start(t *testing.T, s *runtimeStub) (*Engine, *grpc.Server) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
 	server := serve(t, s, socket)
-	e, err := New(Config{Endpoint: socket, Timeout: 5 * time.Second})
+	e, err := New(Config{Endpoint: socket, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

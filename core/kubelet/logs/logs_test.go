@@ -101,7 +101,7 @@ func (s *safe) String() string {
 
 func until(t *testing.T, s *safe, want string) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		return s.String() == want, nil
 	})
 	if err != nil {

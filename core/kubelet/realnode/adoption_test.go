@@ -188,7 +188,7 @@ func status(t *testing.T, n *nodetest.Node, container string) *cri.ContainerStat
 
 func waitEvent(t *testing.T, events <-chan *cri.ContainerEventResponse, id string, kind cri.ContainerEventType) {
 	t.Helper()
-	patience := time.NewTimer(30 * time.Second)
+	patience := time.NewTimer(2 * time.Minute)
 	defer patience.Stop()
 	for {
 		select {

@@ -215,7 +215,7 @@ func TestContentsFollowTheAPI(t *testing.T) {
 	}
 	o.set("conf", map[string]string{"a": "2", "b": "3"})
 	m.Changed(p.UID)
-	err = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 5*time.Second, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		return files(t, mounts[0].HostPath) == "a=2:644 b=3:644 ", nil
 	})
 	if err != nil {

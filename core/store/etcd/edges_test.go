@@ -179,7 +179,7 @@ func TestStoppedStoreIsUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := dial(t, etcd.Config{Endpoints: []string{listen}, Timeout: 300 * time.Millisecond})
+	client := dial(t, etcd.Config{Endpoints: []string{listen}, Timeout: 3 * time.Second})
 	embedded := srv.Store()
 	if err := srv.Close(); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestBackupHoldsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := s.Backup(ctx, &b)
 	if err != nil || n != int64(b.Len()) || !bytes.Contains(b.Bytes(), []byte("needle in the backup")) {

@@ -97,19 +97,19 @@ func TestDialWithCertificates(t *testing.T) {
 	t.Cleanup(srv.Close)
 	<-srv.Server.ReadyNotify()
 
-	good := etcd.Config{Endpoints: []string{listen.String()}, CAFile: ca.file("ca.crt"), CertFile: ca.file("client.crt"), KeyFile: ca.file("client.key"), Timeout: 10 * time.Second}
+	good := etcd.Config{Endpoints: []string{listen.String()}, CAFile: ca.file("ca.crt"), CertFile: ca.file("client.crt"), KeyFile: ca.file("client.key"), Timeout: time.Minute}
 	s := dial(t, good)
 	if _, err := s.Put(t.Context(), "/registry/a", []byte("x"), 0, 0); err != nil {
 		t.Fatal(err)
 	}
 
 	bad := good
-	bad.Timeout = time.Second
+	bad.Timeout = 5 * time.Second
 	bad.CAFile = other.file("other.crt")
 	_, err = etcd.Dial(t.Context(), bad)
 	wantError(t, err, listen.String(), "certificate signed by unknown authority")
 	bad = good
-	bad.Timeout = time.Second
+	bad.Timeout = 5 * time.Second
 	bad.CertFile, bad.KeyFile = other.file("client.crt"), other.file("client.key")
 	_, err = etcd.Dial(t.Context(), bad)
 	wantError(t, err, listen.String(), "remote error: tls: ")

@@ -32,14 +32,14 @@ const (
 
 // sample is what one measurement of one side gave.
 type sample struct {
-	side     string
-	count    int           // of what went well
-	again    int           // requests that were answered 429 and sent again
-	failed   int           // requests that are left out, and
-	err      error         // why the first of them failed
-	took     time.Duration // of the whole
-	cpu      time.Duration // of the side
-	each     []time.Duration
+	side   string
+	count  int           // of what went well
+	again  int           // requests that were answered 429 and sent again
+	failed int           // requests that are left out, and
+	err    error         // why the first of them failed
+	took   time.Duration // of the whole
+	cpu    time.Duration // of the side
+	each   []time.Duration
 }
 
 func (s *sample) add(o sample) {

@@ -46,6 +46,9 @@ score, plan, judge), message (/between slashes/ a regular expression), field,
 reason, code, causes, patch, object (what has to be in it), warnings, auditAnnotations,
 reasons, score, verdicts (by node), plan (what has to be in it), error.
 
+The entry's limits hold, but for those of time: how busy this machine is decides
+nothing, and fuel is counted alike everywhere.
+
 Exit code: 0 all passed, 1 some failed, 2 they could not be run.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

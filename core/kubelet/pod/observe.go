@@ -1,0 +1,129 @@
+package pod
+
+import (
+	"sort"
+)
+
+// observe merges: what is older than what is known changes nothing.
+func (m *Machine) observe(snap Snapshot) {
+	for _, sb := range snap.Sandboxes {
+		m.seeSandbox(sb)
+	}
+	for _, c := range snap.Containers {
+		m.seeContainer(c)
+	}
+}
+
+func (m *Machine) seeSandbox(sb Sandbox) {
+	if m.buried(sb.ID) {
+		return
+	}
+	for i := range m.sandboxes {
+		if known := &m.sandboxes[i]; known.ID == sb.ID {
+			known.Ready = known.Ready && sb.Ready
+			if len(sb.IPs) > 0 {
+				known.IPs = sb.IPs
+			}
+			return
+		}
+	}
+	sb.seen = m.now
+	m.sandboxes = append(m.sandboxes, sb)
+	sort.SliceStable(m.sandboxes, func(i, j int) bool {
+		a, b := &m.sandboxes[i], &m.sandboxes[j]
+		if a.Attempt != b.Attempt {
+			return a.Attempt > b.Attempt
+		}
+		return a.Created.After(b.Created)
+	})
+}
+
+func (m *Machine) seeContainer(c Container) {
+	s := m.slot(c.Name)
+	if s == nil || c.ID == "" || m.buried(c.ID) {
+		return
+	}
+	if known := s.find(c.ID); known != nil {
+		if c.State >= known.State {
+			c.seen = known.seen
+			if c.Sandbox == "" {
+				c.Sandbox = known.Sandbox
+			}
+			*known = c
+		}
+		return
+	}
+	c.seen = m.now
+	// What was only inferred from the status gives way to what is really there.
+	keep := s.list[:0:0]
+	for _, o := range s.list {
+		if !o.lost() || o.RestartCount != c.RestartCount {
+			keep = append(keep, o)
+		}
+	}
+	s.list = append(keep, c)
+	sort.SliceStable(s.list, func(i, j int) bool {
+		a, b := &s.list[i], &s.list[j]
+		if a.RestartCount != b.RestartCount {
+			return a.RestartCount > b.RestartCount
+		}
+		return a.Created.After(b.Created)
+	})
+}
+
+// sweep drops what a complete observation no longer has.
+func (m *Machine) sweep(ev Observed) {
+	there := map[string]bool{}
+	for i := range ev.Snapshot.Sandboxes {
+		there[ev.Snapshot.Sandboxes[i].ID] = true
+	}
+	for i := range ev.Snapshot.Containers {
+		there[ev.Snapshot.Containers[i].ID] = true
+	}
+	var gone []string
+	for i := range m.sandboxes {
+		if sb := &m.sandboxes[i]; !there[sb.ID] && sb.seen.Before(ev.Since) {
+			gone = append(gone, sb.ID)
+		}
+	}
+	for _, s := range m.slots {
+		for i := range s.list {
+			if c := &s.list[i]; !c.lost() && !there[c.ID] && c.seen.Before(ev.Since) {
+				gone = append(gone, c.ID)
+			}
+		}
+	}
+	for _, id := range gone {
+		m.vanish(id)
+	}
+}
+
+// vanish takes note that the runtime no longer has a container or sandbox.
+func (m *Machine) vanish(id string) {
+	m.bury(id)
+	for i := range m.sandboxes {
+		if m.sandboxes[i].ID == id {
+			m.sandboxes = append(m.sandboxes[:i:i], m.sandboxes[i+1:]...)
+			break
+		}
+	}
+	s, c := m.byID(id)
+	if c == nil {
+		return
+	}
+	if c == s.cur() && c.State != Created {
+		// The status still needs it.
+		if c.State != Exited {
+			c.unknownEnd()
+			c.Finished = m.now
+		}
+		c.ID = ""
+		return
+	}
+	for i := range s.list {
+		if s.list[i].ID == id {
+			s.list = append(s.list[:i:i], s.list[i+1:]...)
+			return
+		}
+	}
+}

@@ -173,6 +173,14 @@ func TestAPluginOfANamespaceStaysWithinIt(t *testing.T) {
 		strings.Replace(good, "points: [admission.validate]", "", 1):                                         "spec.points: name the points",
 		"source: file:a.wasm\npoints: [admission.validate]":                                                  "objects may not name files of the server",
 		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', grants: {dns: ['*']}}}}": "has no network",
+		// What reaches beyond the namespace is refused wherever it stands.
+		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', fetch: {secret: kube-system/registry}}}}": "spec.group.members.a.fetch.secret: expected a Secret of namespace team",
+		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', fetch: {secret: team/registry}}}}":        "",
+		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', fetch: {plainHTTP: true}}}}":              "spec.group.members.a.fetch: a plugin of a namespace is fetched over TLS",
+		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', limits: {fuel: 500000000}}}}":             "spec.group.members.a.limits.fuel: a plugin of a namespace has at most",
+		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', limits: {input: 1Gi}}}}":                  "spec.group.members.a.limits.input: a plugin of a namespace has at most",
+		good + "candidate: {source: 'https://a.example/b', digest: '" + digest + "', fetch: {secret: kube-system/registry}}":                                                   "spec.candidate.fetch.secret: expected a Secret of namespace team",
+		good + "candidate: {source: 'oci://a.example/b:2', digest: '" + digest + "', fetch: {plainHTTP: true}}":                                                                "spec.candidate.fetch: a plugin of a namespace is fetched over TLS",
 	} {
 		o := plugin(t, "p", spec)
 		o.SetNamespace("team")

@@ -98,25 +98,48 @@ func (r Rules) tenant(e manifest.Entry, namespace string) (manifest.Entry, error
 			return e, errors.New("spec.grants: a plugin of a namespace has no network; ask for a Plugin of the cluster")
 		}
 	}
-	if s := e.Fetch.Secret; s != "" && !strings.HasPrefix(s, namespace+"/") {
-		return e, fmt.Errorf("spec.fetch.secret: expected a Secret of namespace %s, found %s", namespace, s)
+	for at, f := range fetches(&e) {
+		if s := f.Secret; s != "" && !strings.HasPrefix(s, namespace+"/") {
+			return e, fmt.Errorf("%s.secret: expected a Secret of namespace %s, found %s", at, namespace, s)
+		}
+		if f.PlainHTTP || f.MaxSize > 32<<20 {
+			return e, fmt.Errorf("%s: a plugin of a namespace is fetched over TLS, and has at most 32Mi", at)
+		}
 	}
-	if e.Fetch.PlainHTTP || e.Fetch.MaxSize > 32<<20 {
-		return e, errors.New("spec.fetch: a plugin of a namespace is fetched over TLS, and has at most 32Mi")
+	for name, m := range e.MemberEntries() {
+		if err := withinDefaults("spec.group.members."+name+".limits", m.HostLimits()); err != nil {
+			return e, err
+		}
 	}
-	return e, withinDefaults(e.HostLimits())
+	return e, withinDefaults("spec.limits", e.HostLimits())
 }
 
-// withinDefaults refuses more than a plugin has by default.
-func withinDefaults(l host.Limits) error {
+// fetches are all the ways in which an entry has modules fetched, by where they
+// stand: a candidate's and a group's members' reach as far as the entry's own.
+func fetches(e *manifest.Entry) map[string]*manifest.Fetch {
+	all := map[string]*manifest.Fetch{"spec.fetch": &e.Fetch}
+	if e.Candidate != nil && e.Candidate.Fetch != nil {
+		all["spec.candidate.fetch"] = e.Candidate.Fetch
+	}
+	if e.Group != nil {
+		for name, m := range e.Group.Members {
+			all["spec.group.members."+name+".fetch"] = &m.Fetch
+		}
+	}
+	return all
+}
+
+// withinDefaults refuses more than a plugin has by default. at is where the limits stand.
+func withinDefaults(at string, l host.Limits) error {
 	most := host.Limits{}.WithDefaults()
 	for field, over := range map[string]bool{
 		"fuel": l.Fuel > most.Fuel, "deadline": l.Deadline > most.Deadline, "memory": l.Memory > most.Memory, "output": l.Output > most.Output,
 		"hostCalls": l.HostCalls > most.HostCalls, "instances": l.Instances > most.Instances, "startFuel": l.StartFuel > most.StartFuel,
 		"startDeadline": l.StartDeadline > most.StartDeadline, "stack": l.Stack > most.Stack, "log": l.Log > most.Log,
+		"input": l.Input > most.Input, "hostReply": l.HostReply > most.HostReply,
 	} {
 		if over {
-			return fmt.Errorf("spec.limits.%s: a plugin of a namespace has at most what every plugin has by default", field)
+			return fmt.Errorf("%s.%s: a plugin of a namespace has at most what every plugin has by default", at, field)
 		}
 	}
 	return nil

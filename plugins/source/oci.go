@@ -149,8 +149,13 @@ func (r *registry) module(ctx context.Context) (*Module, error) {
 	if r.entry.Digest != "" && r.ref.manifest == "" {
 		// The module is pinned, not the manifest: what is cached will do, as long as
 		// no signature of the manifest is wanted that nobody knows.
-		if wasm, ok := r.fetcher.cache.blob(r.entry.Digest, limit); ok && (len(r.entry.Signatures) == 0 || r.know.Manifest != "") {
-			return &Module{Wasm: wasm, Digest: r.entry.Digest, Manifest: r.know.Manifest, Cached: true}, nil
+		if wasm, ok := r.fetcher.cache.blob(r.entry.Digest, limit); ok {
+			switch {
+			case r.remembers(r.entry.Digest):
+				return &Module{Wasm: wasm, Digest: r.entry.Digest, Manifest: r.know.Manifest, Cached: true}, nil
+			case len(r.entry.Signatures) == 0:
+				return &Module{Wasm: wasm, Digest: r.entry.Digest, Cached: true}, nil
+			}
 		}
 	}
 	raw, digest, cached, err := r.manifest(ctx, r.ref.manifest)
@@ -174,6 +179,26 @@ func (r *registry) module(ctx context.Context) (*Module, error) {
 	}
 	m.Wasm, err = r.blob(ctx, m.Digest, limit)
 	return m, err
+}
+
+// remembers says whether the manifest that the source led to before is of the
+// module with the digest. It may have been another module's: its signatures say nothing of this one then.
+func (r *registry) remembers(digest string) bool {
+	raw, ok := r.fetcher.cache.blob(r.know.Manifest, manifestLimit)
+	if !ok {
+		return false
+	}
+	if index, err := v1.ParseIndexManifest(bytes.NewReader(raw)); err == nil && len(index.Manifests) > 0 {
+		d, err := wasmOf(index)
+		if err != nil {
+			return false
+		}
+		if raw, ok = r.fetcher.cache.blob(d.Digest.String(), manifestLimit); !ok {
+			return false
+		}
+	}
+	layer, err := r.layerOf(raw)
+	return err == nil && layer.Digest.String() == digest
 }
 
 // manifest reads the manifest with a digest, or the one that the tag points at.
@@ -212,6 +237,11 @@ func (r *registry) layer(ctx context.Context, raw []byte) (*v1.Descriptor, error
 			return nil, err
 		}
 	}
+	return r.layerOf(raw)
+}
+
+// layerOf is the one layer of a manifest that holds a module.
+func (r *registry) layerOf(raw []byte) (*v1.Descriptor, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
 		return nil, fmt.Errorf("fetch %s: the manifest cannot be read: %w", r.entry.Source, err)

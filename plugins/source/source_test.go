@@ -532,3 +532,47 @@ func FuzzSource(f *testing.F) {
 		}
 	})
 }
+
+// Signatures are the manifest's. What a source led to before says nothing of
+// another module, not even when that is asked for a second time and is cached by then.
+func TestSignaturesOfAnotherModuleDoNotCount(t *testing.T) {
+	s := httptest.NewServer(ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)), ggcr.WithReferrersSupport(true)))
+	defer s.Close()
+	f := fetcher(t, source.Config{CacheDir: t.TempDir()})
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "source: oci://" + host(s) + "/team/policy:1\nfetch: {plainHTTP: true}\nsignatures: [{keys: [" + writePublic(t, key.Public()) + "]}]\ndigest: "
+	good := []byte("\x00asm\x01\x00\x00\x00\x00\x02\x01a")
+	bad := []byte("\x00asm\x01\x00\x00\x00\x00\x02\x01b")
+	signed := entry(t, text+source.Digest(good))
+	pushed, err := f.Push(t.Context(), signed, good, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repository, _, options, err := f.Open(t.Context(), signed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sign.Sign(t.Context(), repository.Digest(pushed), key, nil, options...); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := f.Fetch(t.Context(), signed); err != nil || !m.Verified {
+		t.Fatalf("the signed module: %+v, %v", m, err)
+	}
+	unsigned := entry(t, text+source.Digest(bad))
+	if _, err := f.Push(t.Context(), unsigned, bad, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 { // the loader tries again
+		if m, err := f.Fetch(t.Context(), unsigned); err == nil {
+			t.Fatalf("try %d: a module that nobody signed was taken: %+v", i+1, m)
+		}
+	}
+	// The signed one goes on without the registry.
+	s.Close()
+	if m, err := f.Fetch(t.Context(), signed); err != nil || !m.Verified || !m.Cached {
+		t.Errorf("the signed module from the cache: %+v, %v", m, err)
+	}
+}

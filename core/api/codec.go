@@ -252,6 +252,16 @@ func (c *codec) Encode(versioned runtime.Object, mediaType string) ([]byte, erro
 		versioned = c.named(versioned)
 	}
 	var b bytes.Buffer
+	if frugal, ok := s.(runtime.EncoderWithAllocator); ok {
+		room, pooled := runtime.AllocatorPool.Get().(*runtime.Allocator)
+		if pooled { // what is written is copied once more, into as many bytes as it is
+			defer runtime.AllocatorPool.Put(room)
+			if err := frugal.EncodeWithAllocator(versioned, &b, room); err != nil {
+				return nil, err
+			}
+			return b.Bytes(), nil
+		}
+	}
 	if err := s.Encode(versioned, &b); err != nil {
 		return nil, err
 	}

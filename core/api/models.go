@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -97,7 +98,16 @@ func (m *models) converter(group string) (managedfields.TypeConverter, error) {
 	if tc := m.converters[group]; tc != nil {
 		return tc, nil
 	}
-	schemas, err := m.schemas(group)
+	tc, err := m.newConverter(group, m.config())
+	if err != nil {
+		return nil, err
+	}
+	m.converters[group] = tc
+	return tc, nil
+}
+
+func (m *models) newConverter(group string, cfg *common.OpenAPIV3Config) (managedfields.TypeConverter, error) {
+	schemas, err := m.schemas(group, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +115,39 @@ func (m *models) converter(group string) (managedfields.TypeConverter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("type converter of group %q: %w", group, err)
 	}
-	m.converters[group] = &trustingConverter{TypeConverter: tc}
-	return m.converters[group], nil
+	return &trustingConverter{TypeConverter: tc}, nil
 }
 
-func (m *models) schemas(group string) (map[string]*spec.Schema, error) {
+// Warm makes what the first write to each group would have to wait for: the schemas
+// of all groups, of one reading of the definitions, which is most of what a group
+// costs. Writes that come meanwhile don't wait for it. It ends early with ctx.
+func (c *Contract) Warm(ctx context.Context) error {
+	m := c.models
+	cfg := m.config()
+	for _, g := range c.groups {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		m.mu.Lock()
+		known := m.converters[g.Name] != nil
+		m.mu.Unlock()
+		if known {
+			continue
+		}
+		tc, err := m.newConverter(g.Name, cfg)
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		if m.converters[g.Name] == nil { // else a write was faster
+			m.converters[g.Name] = tc
+		}
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+func (m *models) schemas(group string, cfg *common.OpenAPIV3Config) (map[string]*spec.Schema, error) {
 	var names []string
 	for _, r := range m.contract.resources {
 		if r.Group != group {
@@ -123,7 +161,7 @@ func (m *models) schemas(group string) (map[string]*spec.Schema, error) {
 			names = append(names, name)
 		}
 	}
-	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(m.config(), names...)
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(cfg, names...)
 	if err != nil {
 		return nil, fmt.Errorf("schemas of group %q: %w", group, err)
 	}

@@ -49,8 +49,9 @@ func (t *localTracer) Start(ctx context.Context, name string, opts ...oteltrace.
 // pair is an attribute as the store keeps it.
 type pair struct{ key, value string }
 
-// attrRoom is how many attributes most spans have at most.
-const attrRoom = 8
+// attrRoom is how many attributes most spans have at most: steps, of which there
+// are many more than there are requests.
+const attrRoom = 5
 
 // localSpan is a span of this process. It is not used again after its end, for
 // whoever still has its context may still ask it.

@@ -70,6 +70,7 @@ type server struct {
 	closeStore  func() error
 	storeDone   <-chan struct{} // nil = the store has no end of its own
 	cache       *watchcache.Cache
+	contract    *api.Contract
 	registries  *registry.Set
 	custom      *customresource.Serving
 	definitions *lifecycle.Lifecycle
@@ -260,6 +261,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.contract = contract
 	s.keepEvents(contract)
 	if err := s.measure(contract); err != nil {
 		return err

@@ -91,7 +91,7 @@ impl Decision {
         self.patch.change("test", path, Some(value.into()));
     }
 
-    pub(crate) fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(&mut self) -> Vec<u8> {
         if !self.denied && self.patch.ops.is_empty() && self.object.is_none() && self.warnings.is_empty() && self.audit.is_empty() {
             return Vec::new();
         }
@@ -110,7 +110,7 @@ impl Decision {
             }
             if !self.causes.is_empty() {
                 out.extend_from_slice(b",\"causes\":");
-                Json::Array(self.causes).write(&mut out);
+                Json::Array(core::mem::take(&mut self.causes)).write(&mut out);
             }
             if !self.reason.is_empty() {
                 out.extend_from_slice(b",\"reason\":");
@@ -122,18 +122,18 @@ impl Decision {
                 out.extend_from_slice(&self.patch.ops);
                 out.push(b']');
             }
-            if let Some(object) = self.object {
+            if let Some(object) = &self.object {
                 out.extend_from_slice(b",\"object\":");
                 object.write(&mut out);
             }
         }
         if !self.warnings.is_empty() {
             out.extend_from_slice(b",\"warnings\":");
-            Json::Array(self.warnings.into_iter().map(Json::Str).collect()).write(&mut out);
+            Json::Array(self.warnings.drain(..).map(Json::Str).collect()).write(&mut out);
         }
         if !self.audit.is_empty() {
             out.extend_from_slice(b",\"auditAnnotations\":");
-            Json::Object(self.audit.into_iter().map(|(k, v)| (k, Json::Str(v))).collect()).write(&mut out);
+            Json::Object(self.audit.drain(..).map(|(k, v)| (k, Json::Str(v))).collect()).write(&mut out);
         }
         out.push(b'}');
         out

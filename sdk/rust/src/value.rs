@@ -50,6 +50,7 @@ impl<'a> Value<'a> {
         self.cell as u32 as usize
     }
 
+    #[inline]
     fn child(&self, at: usize) -> Value<'a> {
         Value { data: self.data, cell: word(self.data, at) }
     }
@@ -69,14 +70,17 @@ impl<'a> Value<'a> {
     /// A string's text.
     #[inline]
     pub fn str(&self) -> &'a str {
+        core::str::from_utf8(self.bytes()).unwrap_or("")
+    }
+
+    /// A string's bytes.
+    #[inline]
+    fn bytes(&self) -> &'a [u8] {
         if self.kind() != STRING {
-            return "";
+            return &[];
         }
         let length = (self.cell >> 32) as usize & 0x0fff_ffff;
-        match self.data.get(self.offset()..self.offset() + length) {
-            Some(b) => core::str::from_utf8(b).unwrap_or(""),
-            None => "",
-        }
+        self.data.get(self.offset()..self.offset() + length).unwrap_or(&[])
     }
 
     /// Whether the value is true.
@@ -132,7 +136,14 @@ impl<'a> Value<'a> {
     /// The value of a key of an object.
     #[inline]
     pub fn get(&self, key: &str) -> Value<'a> {
-        self.entries().find(|(k, _)| *k == key).map_or(Value::absent(), |(_, v)| v)
+        let n = if self.kind() == OBJECT { self.len() } else { 0 };
+        for i in 0..n {
+            let at = self.offset() + 16 * i;
+            if self.child(at).bytes() == key.as_bytes() {
+                return self.child(at + 8);
+            }
+        }
+        Value::absent()
     }
 
     pub(crate) fn json(self) -> Json {

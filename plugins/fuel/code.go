@@ -15,7 +15,7 @@ const (
 	chunk         = 1 << 16 // bytes that one memory.fill or memory.copy moves at once
 	shortBulk     = 1 << 10 // bytes up to which a memory.fill or memory.copy of constant length stays as it is, paid for by its block
 	bytesPerUnit  = 4       // log2 of the bytes that one unit of fuel moves
-	fuelPerPage   = 1024    // of memory.grow
+	fuelPerPage   = 4096    // of memory.grow: the host may have to have its pages made
 	frameBase     = 64      // estimated bytes of a frame without locals
 	frameBodyPart = 4       // a frame may spill: one byte for so many of code
 )

@@ -8,7 +8,7 @@ import (
 
 // Version is part of every key under which rewritten modules are cached: it
 // grows with any change of what Rewrite puts out.
-const Version = 6
+const Version = 7
 
 // Names that a rewritten module and its host share. A module that already uses
 // one of them is refused.

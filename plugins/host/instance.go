@@ -352,7 +352,14 @@ func (in *Instance) restore() error {
 	return in.linear.thaw(in.img)
 }
 
+// close frees everything. The pages of a large memory go back in a turn, as they came: their
+// owner would else keep one processor and its successor another (turns).
 func (in *Instance) close() {
+	if in.linear.large() {
+		slots := in.module.host.turns.slots
+		slots <- struct{}{}
+		defer func() { <-slots }()
+	}
 	_ = in.mod.Close(in.module.host.base) // frees memory; the engine reports nothing here
 	if in.img != nil {
 		in.img.close()

@@ -9,7 +9,7 @@ import (
 )
 
 // mmapAllocator keeps linear memories outside of Go's heap: the address range is
-// reserved once, growth is free, and pages exist when they are touched.
+// reserved once, and pages exist when they are touched, or before that where a memory is large (populate).
 type mmapAllocator struct{ last *linearMemory }
 
 // Allocate implements experimental.MemoryAllocator.
@@ -22,6 +22,7 @@ type linearMemory struct {
 	reserved uint64
 	region   []byte
 	size     uint64
+	grown    bool // since somebody looked last
 }
 
 // Reallocate implements experimental.LinearMemory; nil means that the growth failed.
@@ -40,8 +41,37 @@ func (m *linearMemory) Reallocate(size uint64) []byte {
 		}
 		m.region = region
 	}
-	m.size = size
+	m.populate(max(m.size, lazy), size)
+	m.size, m.grown = size, true
 	return m.region[:size:m.reserved]
+}
+
+const (
+	lazy         = 4 << 20 // of a memory whose pages exist when they are touched
+	populateStep = 1 << 20
+)
+
+// populate makes pages exist. The kernel takes about a microsecond for each page
+// that a guest touches first, which the guest's fuel knows nothing of, and the guest comes to no safe
+// point meanwhile: with 32 MiB of them it would hold up the collector, and everybody, for many milliseconds.
+// Here the processor is Go's to give to others.
+func (m *linearMemory) populate(from, to uint64) {
+	for ; from < to; from += populateStep {
+		// A kernel before 5.14 cannot; then they exist when they are touched.
+		_ = unix.Madvise(m.region[from:min(from+populateStep, to)], unix.MADV_POPULATE_WRITE)
+	}
+}
+
+// large says whether to give the pages back takes long.
+func (m *linearMemory) large() bool { return m != nil && m.size > lazy }
+
+// hasGrown says, once, that the memory has grown.
+func (m *linearMemory) hasGrown() bool {
+	if m == nil || !m.grown {
+		return false
+	}
+	m.grown = false
+	return true
 }
 
 // Free implements experimental.LinearMemory.

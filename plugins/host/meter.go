@@ -60,6 +60,8 @@ func (in *Instance) safePoint(why uint32) {
 	m := &in.meter
 	left := int64(in.counter.Get())
 	switch took := now.Sub(m.lastPoint); {
+	case in.linear.hasGrown(): // what comes next may touch fresh pages
+		m.slice = sliceSmallest
 	case took > sliceLong:
 		m.slice = max(m.slice/2, sliceSmallest)
 	case took < sliceShort:

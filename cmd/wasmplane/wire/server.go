@@ -510,7 +510,7 @@ func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]s
 func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
-		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.followFiles, s.followStatic, s.followPlugins, s.followSize, s.custom.Run), Ready: s.cache.Ready()},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.settle, s.collect, s.followFiles, s.followStatic, s.followPlugins, s.followSize, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugin reload", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},

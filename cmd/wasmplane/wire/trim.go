@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,22 +9,24 @@ import (
 
 // trim takes out of the pods that the server's own informers keep what the
 // server never reads in them: the node authorizer, NodeRestriction, PodSecurity
-// and the check of bound tokens read metadata, specs, claims and the annotations
-// of Kubernetes. The rest is most of a pod, which the watch cache holds already.
+// and the check of bound tokens read metadata, claims, what a pod refers to, what
+// bears on its security, and the annotations of Kubernetes. The rest is most of a
+// pod, which the watch cache holds already.
 func trim(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return o, nil
 	}
-	pod.ManagedFields = nil
+	pod.ManagedFields, pod.GenerateName = nil, ""
 	for key := range pod.Annotations {
 		if domain, _, _ := strings.Cut(key, "/"); !strings.HasSuffix(domain, "kubernetes.io") || key == corev1.LastAppliedConfigAnnotation {
 			delete(pod.Annotations, key)
 		}
 	}
-	trimContainers(pod.Spec.InitContainers)
-	trimContainers(pod.Spec.Containers)
-	pod.Spec.Tolerations, pod.Spec.Affinity = nil, nil
+	if len(pod.Annotations) == 0 {
+		pod.Annotations = nil // an empty map keeps the room of what was in it
+	}
+	trimSpec(&pod.Spec)
 	pod.Status = corev1.PodStatus{
 		Phase:                       pod.Status.Phase,
 		ResourceClaimStatuses:       pod.Status.ResourceClaimStatuses,
@@ -32,9 +35,57 @@ func trim(o any) (any, error) {
 	return pod, nil
 }
 
-// trimContainers: a container's claims are among those of its pod.
+// trimSpec takes out where and how a pod runs.
+func trimSpec(s *corev1.PodSpec) {
+	trimContainers(s.InitContainers)
+	trimContainers(s.Containers)
+	for i := range s.EphemeralContainers {
+		c := corev1.Container(s.EphemeralContainers[i].EphemeralContainerCommon)
+		trimContainer(&c)
+		s.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(c)
+	}
+	s.Tolerations, s.Affinity, s.NodeSelector, s.TopologySpreadConstraints = nil, nil, nil, nil
+	s.SchedulerName, s.SchedulingGates, s.ReadinessGates = "", nil, nil
+	s.PriorityClassName, s.Priority, s.PreemptionPolicy, s.Overhead = "", nil, nil, nil
+	s.DNSPolicy, s.DNSConfig, s.HostAliases, s.Hostname, s.Subdomain = "", nil, nil, "", ""
+	s.RestartPolicy, s.TerminationGracePeriodSeconds, s.EnableServiceLinks = "", nil, nil
+	s.DeprecatedServiceAccount = "" // the other one says the same
+}
+
 func trimContainers(containers []corev1.Container) {
 	for i := range containers {
-		containers[i].Resources, containers[i].VolumeMounts = corev1.ResourceRequirements{}, nil
+		trimContainer(&containers[i])
 	}
+}
+
+// trimContainer takes out what a container runs and has. Its claims are among
+// those of its pod.
+func trimContainer(c *corev1.Container) {
+	c.Image, c.ImagePullPolicy, c.Command, c.Args, c.WorkingDir = "", "", nil, nil, ""
+	c.Resources, c.ResizePolicy, c.VolumeMounts, c.VolumeDevices = corev1.ResourceRequirements{}, nil, nil, nil
+	c.TerminationMessagePath, c.TerminationMessagePolicy = "", ""
+	c.Env = only(c.Env, func(e corev1.EnvVar) bool {
+		return e.ValueFrom != nil && (e.ValueFrom.SecretKeyRef != nil || e.ValueFrom.ConfigMapKeyRef != nil)
+	})
+	c.Ports = only(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
+	c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = trimProbe(c.LivenessProbe), trimProbe(c.ReadinessProbe), trimProbe(c.StartupProbe)
+}
+
+// trimProbe lets go of a probe that asks nobody but its own pod.
+func trimProbe(p *corev1.Probe) *corev1.Probe {
+	if p == nil || (p.HTTPGet == nil || p.HTTPGet.Host == "") && (p.TCPSocket == nil || p.TCPSocket.Host == "") {
+		return nil
+	}
+	return p
+}
+
+// only is a list of those that are kept, and has no room for the others.
+func only[T any](list []T, keep func(T) bool) []T {
+	var kept []T
+	for _, one := range list {
+		if keep(one) {
+			kept = append(kept, one)
+		}
+	}
+	return slices.Clip(kept)
 }

@@ -15,7 +15,19 @@ func TestTrimKeepsWhatTheServerReadsOfPods(t *testing.T) {
 		Name: "a", Namespace: "b", UID: "c", Labels: map[string]string{"d": "e"},
 		Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x", "container.apparmor.security.beta.kubernetes.io/main": "unconfined"},
 	}
-	spec := corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "main", Image: "i"}}}
+	secret := corev1.EnvVar{Name: "S", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}}
+	config := corev1.EnvVar{Name: "C", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "k"}}}
+	away := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254"}}}
+	container := corev1.Container{
+		Name: "main", Env: []corev1.EnvVar{secret, config}, EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}},
+		Ports: []corev1.ContainerPort{{HostPort: 80}}, LivenessProbe: away, SecurityContext: &corev1.SecurityContext{Privileged: new(bool)},
+	}
+	spec := corev1.PodSpec{
+		NodeName: "n", ServiceAccountName: "s", HostNetwork: true, Containers: []corev1.Container{container},
+		EphemeralContainers: []corev1.EphemeralContainer{{TargetContainerName: "main", EphemeralContainerCommon: corev1.EphemeralContainerCommon(*container.DeepCopy())}},
+		Volumes:             []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
+		ImagePullSecrets:    []corev1.LocalObjectReference{{Name: "pull"}}, ResourceClaims: []corev1.PodResourceClaim{{Name: "r"}},
+	}
 	status := corev1.PodStatus{Phase: corev1.PodRunning, ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: &claim}}}
 	want := &corev1.Pod{ObjectMeta: *meta.DeepCopy(), Spec: spec, Status: *status.DeepCopy()}
 
@@ -23,8 +35,15 @@ func TestTrimKeepsWhatTheServerReadsOfPods(t *testing.T) {
 	meta.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	status.Conditions, status.PodIP = []corev1.PodCondition{{Type: corev1.PodReady}}, "10.0.0.1"
 	spec = *spec.DeepCopy()
-	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	for _, c := range []*corev1.Container{&spec.Containers[0], (*corev1.Container)(&spec.EphemeralContainers[0].EphemeralContainerCommon)} {
+		c.Image, c.Command = "i", []string{"run"}
+		c.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		c.Env = append([]corev1.EnvVar{{Name: "PLAIN", Value: "x"}}, c.Env...)
+		c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: 8080})
+		c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready"}}}
+	}
+	spec.NodeSelector, spec.SchedulerName = map[string]string{"disk": "ssd"}, "default-scheduler"
 	spec.Tolerations = []corev1.Toleration{{Key: "k"}}
 	got, err := trim(&corev1.Pod{ObjectMeta: meta, Spec: spec, Status: status})
 	if err != nil {

@@ -39,14 +39,27 @@ func jsonMetadata(o *object.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	metadata, err := jsonMember(data, "metadata")
+	begin, end, err := metadataBounds(o)
 	if err != nil {
-		return nil, fmt.Errorf("encoded %s: %w", o.Kind().Kind, err)
+		return nil, err
 	}
-	if metadata == nil {
-		metadata = []byte("{}")
+	if end == 0 {
+		return []byte("{}"), nil
 	}
-	return metadata, nil
+	return data[begin:end], nil
+}
+
+// metadataBounds is from where to where an object's metadata goes in its JSON,
+// which is the same whenever it is made; zeros where there is none.
+func metadataBounds(o *object.Object) (begin, end int, err error) {
+	data, err := o.Encoded(object.JSON)
+	if err != nil {
+		return 0, 0, err
+	}
+	if begin, end, err = jsonMember(data, "metadata"); err != nil {
+		return 0, 0, fmt.Errorf("encoded %s: %w", o.Kind().Kind, err)
+	}
+	return begin, end, nil
 }
 
 // partialProto is the message of an object's PartialObjectMetadata, without an
@@ -115,42 +128,41 @@ func protoUnknown(kind schema.GroupVersionKind, raw []byte) ([]byte, error) {
 
 var errNotAnObject = errors.New("not a JSON object")
 
-// jsonMember finds the value of a member of the outermost object of valid JSON,
-// nil where there is none. Nothing is copied, and nothing behind the value is read.
-func jsonMember(data []byte, name string) ([]byte, error) {
+// jsonMember finds from where to where the value of a member of the outermost
+// object of valid JSON goes, zeros where there is none. Nothing behind the value is read.
+func jsonMember(data []byte, name string) (begin, end int, err error) {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
-		return nil, errNotAnObject
+		return 0, 0, errNotAnObject
 	}
 	for i++; ; i++ {
 		key := skipSpace(data, i)
 		if key >= len(data) {
-			return nil, errNotAnObject
+			return 0, 0, errNotAnObject
 		}
 		if data[key] == '}' {
-			return nil, nil
+			return 0, 0, nil
 		}
 		if data[key] != '"' {
-			return nil, errNotAnObject
+			return 0, 0, errNotAnObject
 		}
 		keyEnd := valueEnd(data, key)
 		colon := skipSpace(data, max(keyEnd, 0))
 		if keyEnd < 0 || colon >= len(data) || data[colon] != ':' {
-			return nil, errNotAnObject
+			return 0, 0, errNotAnObject
 		}
-		begin := skipSpace(data, colon+1)
-		end := valueEnd(data, begin)
-		if end < 0 {
-			return nil, errNotAnObject
+		begin = skipSpace(data, colon+1)
+		if end = valueEnd(data, begin); end < 0 {
+			return 0, 0, errNotAnObject
 		}
 		if string(data[key+1:keyEnd-1]) == name {
-			return data[begin:end], nil
+			return begin, end, nil
 		}
 		if i = skipSpace(data, end); i >= len(data) || data[i] != ',' && data[i] != '}' {
-			return nil, errNotAnObject
+			return 0, 0, errNotAnObject
 		}
 		if data[i] == '}' {
-			return nil, nil
+			return 0, 0, nil
 		}
 	}
 }

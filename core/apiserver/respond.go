@@ -135,19 +135,36 @@ func (s *Server) writeBytes(w http.ResponseWriter, req *http.Request, mediaType 
 	_ = z.Close() // the client has gone: nothing is left to say to it
 }
 
+// aFrame is as much as one frame of HTTP/2 carries in one record of TLS. What is
+// written in larger parts is cut into frames of 16 KiB, and each of them, by the
+// nine bytes that stand before it, into two records and two calls of the kernel.
+const aFrame = 16<<10 - 9
+
 // writeAll writes many small pieces in few calls. A client that has gone is no error.
 func writeAll(w io.Writer, pieces [][]byte) {
 	if len(pieces) == 1 {
-		_, _ = w.Write(pieces[0])
+		_ = writeFrames(w, pieces[0])
 		return
 	}
-	b := bufio.NewWriterSize(w, 64<<10)
+	b := bufio.NewWriterSize(w, aFrame)
 	for _, p := range pieces {
 		if _, err := b.Write(p); err != nil {
 			return
 		}
 	}
 	_ = b.Flush()
+}
+
+// writeFrames writes data a frame at a time.
+func writeFrames(w io.Writer, data []byte) error {
+	for len(data) > aFrame {
+		if _, err := w.Write(data[:aFrame]); err != nil {
+			return err
+		}
+		data = data[aFrame:]
+	}
+	_, err := w.Write(data)
+	return err
 }
 
 func acceptsGzip(req *http.Request) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,36 @@ func TestRowsOfAListAreThoseOfItsObjects(t *testing.T) {
 	}
 	do(t, h, "PATCH", "/api/v1/namespaces/rows/configmaps/c1", "application/merge-patch+json", `{"data":{"more":"x"}}`, 200)
 	sameRows(t, h, "/api/v1/namespaces/rows/configmaps", "")
+}
+
+// A long Table is put together of many pieces: each row has its own object's metadata.
+func TestLongTables(t *testing.T) {
+	h := apiservertest.Start(t, apiservertest.Options{}).LocalHandler()
+	do(t, h, "POST", "/api/v1/namespaces", "application/json", `{"metadata":{"name":"long"}}`, 201)
+	const rows = 150
+	for i := range rows {
+		do(t, h, "POST", "/api/v1/namespaces/long/configmaps", "application/json",
+			fmt.Sprintf(`{"metadata":{"name":"c%03d","annotations":{"note":%q}},"data":{"a":"b"}}`, i, strings.Repeat("n", i*i%3000)), 201)
+	}
+	for _, include := range []string{"", "", "?includeObject=Object", "?includeObject=None"} {
+		table := tableFrom(t, h, "/api/v1/namespaces/long/configmaps"+include)
+		if len(table.Rows) != rows {
+			t.Fatalf("%d rows, want %d", len(table.Rows), rows)
+		}
+		for i, row := range table.Rows {
+			name := fmt.Sprintf("c%03d", i)
+			if row.Cells[0] != name {
+				t.Fatalf("row %d is of %v, want %s", i, row.Cells[0], name)
+			}
+			var object metav1.PartialObjectMetadata
+			if include == "?includeObject=None" {
+				continue
+			}
+			if err := json.Unmarshal(row.Object.Raw, &object); err != nil || object.Name != name || len(object.Annotations["note"]) != i*i%3000 {
+				t.Fatalf("row %d has the object %s (%v)", i, row.Object.Raw, err)
+			}
+		}
+	}
 }
 
 func sameRows(t *testing.T, h http.Handler, path, include string) {

@@ -30,13 +30,15 @@ func (s *Server) tableOf(ctx context.Context, c tableCall, list metav1.ListMeta,
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("unrecognized includeObject value: %q", c.options.IncludeObject))
 	}
 	rows := &tableRows{server: s, call: c, partial: partialPrefix(c.kind.GroupVersion().WithKind("PartialObjectMetadata"))}
-	rows.pieces = make([][]byte, 1, 5*len(objects)+2)
+	rows.pieces = make([][]byte, 1, 2*len(objects)+2)
 	head, err := rows.all(ctx, list, objects)
 	if err != nil {
 		return nil, err
 	}
 	rows.pieces[0] = head
-	return append(rows.pieces, []byte("]}\n")), nil
+	rows.text = append(rows.text, "]}\n"...)
+	rows.cut()
+	return rows.pieces, nil
 }
 
 // tableRows writes the rows of one Table.
@@ -45,6 +47,30 @@ type tableRows struct {
 	call    tableCall
 	partial []byte // what stands before an object's metadata
 	pieces  [][]byte
+	text    []byte // the last piece, which is not among pieces yet
+	some    bool   // there is a row
+}
+
+// cut ends a piece.
+func (t *tableRows) cut() {
+	if len(t.text) > 0 {
+		t.pieces, t.text = append(t.pieces, t.text), t.text[len(t.text):]
+	}
+}
+
+// textRoom is how much text is gathered in one allocation.
+const textRoom = 16 << 10
+
+// next begins a row.
+func (t *tableRows) next() {
+	if cap(t.text)-len(t.text) < textRoom/16 {
+		t.cut()
+		t.text = make([]byte, 0, textRoom)
+	}
+	if t.some {
+		t.text = append(t.text, ',')
+	}
+	t.some = true
 }
 
 // all adds the rows, and answers what stands before them.
@@ -72,13 +98,13 @@ func (t *tableRows) all(ctx context.Context, list metav1.ListMeta, objects []*ob
 	return empty.printed(ctx, list, nil)
 }
 
-// rowName is the name under which objects keep their rows, in three parts: when
-// the object was created, in seconds, where in what follows its age belongs, and
-// the row up to its object, without the age. Rows that go with the time are kept
-// as goesWithTime alone.
+// rowName is the name under which objects keep their rows, in parts: when the
+// object was created, in seconds, where in what follows its age belongs, from
+// where to where its metadata goes in its JSON (zeros where nobody has looked), and the row up to its object,
+// without the age. Rows that go with the time are kept as goesWithTime alone.
 const (
 	rowName      = "row"
-	rowHead      = 16
+	rowHead      = 24
 	goesWithTime = "t"
 )
 
@@ -102,6 +128,14 @@ func (t *tableRows) row(ctx context.Context, o *object.Object) ([]byte, error) {
 	}
 	out := make([]byte, rowHead, 256)
 	binary.BigEndian.PutUint64(out, uint64(created.Unix()))
+	if t.wantsMetadata() {
+		begin, end, err := metadataBounds(o)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		binary.BigEndian.PutUint32(out[16:], uint32(begin))
+		binary.BigEndian.PutUint32(out[20:], uint32(end))
+	}
 	out = append(out, `{"cells":[`...)
 	for i, cell := range row.Cells {
 		if i > 0 {
@@ -125,21 +159,15 @@ func (t *tableRows) row(ctx context.Context, o *object.Object) ([]byte, error) {
 
 // kept adds a row that is kept.
 func (t *tableRows) kept(row []byte, o *object.Object, now time.Time) error {
-	t.comma()
+	t.next()
 	if at := binary.BigEndian.Uint64(row[8:]); at > 0 {
 		created := time.Unix(int64(binary.BigEndian.Uint64(row)), 0)
-		t.pieces = append(t.pieces, row[rowHead:at], []byte(`"`+duration.HumanDuration(now.Sub(created))+`"`), row[at:])
+		t.text = append(append(append(t.text, row[rowHead:at]...), '"'), duration.HumanDuration(now.Sub(created))...)
+		t.text = append(append(t.text, '"'), row[at:]...)
 	} else {
-		t.pieces = append(t.pieces, row[rowHead:])
+		t.text = append(t.text, row[rowHead:]...)
 	}
-	return t.object(o)
-}
-
-// comma separates rows.
-func (t *tableRows) comma() {
-	if len(t.pieces) > 1 {
-		t.pieces = append(t.pieces, []byte{','})
-	}
+	return t.object(o, int(binary.BigEndian.Uint32(row[16:])), int(binary.BigEndian.Uint32(row[20:])))
 }
 
 // printed prints objects, adds their rows, and answers what stands before them.
@@ -169,9 +197,9 @@ func (t *tableRows) printed(ctx context.Context, list metav1.ListMeta, objects [
 		if err != nil {
 			return nil, err
 		}
-		t.comma()
-		t.pieces = append(t.pieces, row)
-		if err := t.object(objects[i]); err != nil {
+		t.next()
+		t.text = append(t.text, row...)
+		if err := t.object(objects[i], 0, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -187,27 +215,46 @@ func (t *tableRows) printed(ctx context.Context, list metav1.ListMeta, objects [
 	return append(head[:len(head)-1], `,"rows":[`...), nil
 }
 
+func (t *tableRows) wantsMetadata() bool {
+	return t.call.options.IncludeObject != metav1.IncludeNone && t.call.options.IncludeObject != metav1.IncludeObject
+}
+
 // object adds as much of a row's object as the client wants, and ends the row.
-func (t *tableRows) object(o *object.Object) error {
-	switch t.call.options.IncludeObject {
-	case metav1.IncludeNone:
-		t.pieces = append(t.pieces, []byte(`,"object":null}`))
+// Its metadata goes from begin to end of its JSON, if that is known.
+func (t *tableRows) object(o *object.Object, begin, end int) error {
+	if t.call.options.IncludeObject == metav1.IncludeNone {
+		t.text = append(t.text, `,"object":null}`...)
 		return nil
-	case metav1.IncludeObject:
-		data, err := o.Encoded(object.JSON)
-		if err != nil {
-			return apierrors.NewInternalError(err)
-		}
-		t.pieces = append(t.pieces, []byte(`,"object":`), bytes.TrimSuffix(data, []byte{'\n'}), []byte{'}'})
-		return nil
-	case metav1.IncludeMetadata:
 	}
-	metadata, err := jsonMetadata(o)
+	data, err := o.Encoded(object.JSON)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	t.pieces = append(t.pieces, []byte(`,"object":`), t.partial, metadata, []byte(`}}`))
+	t.text = append(t.text, `,"object":`...)
+	if !t.wantsMetadata() {
+		t.shared(bytes.TrimSuffix(data, []byte{'\n'}))
+		t.text = append(t.text, '}')
+		return nil
+	}
+	if end == 0 {
+		if begin, end, err = metadataBounds(o); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+	}
+	t.text = append(t.text, t.partial...)
+	if end == 0 {
+		t.text = append(t.text, "{}"...)
+	} else {
+		t.shared(data[begin:end])
+	}
+	t.text = append(t.text, "}}"...)
 	return nil
+}
+
+// shared adds bytes that are the object's own, not copied.
+func (t *tableRows) shared(data []byte) {
+	t.cut()
+	t.pieces = append(t.pieces, data)
 }
 
 func appendConditions(out []byte, conditions []metav1.TableRowCondition) ([]byte, error) {

@@ -298,7 +298,7 @@ func (k *streamSink) write() error {
 	if k.buf == nil {
 		return nil
 	}
-	_, err := k.w.Write(k.buf.Bytes())
+	err := writeFrames(k.w, k.buf.Bytes())
 	if k.buf.Cap() <= 2*streamBuffer { // one large event shall not be remembered for ever
 		k.buf.Reset()
 		k.buffers.Put(k.buf)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -493,28 +494,61 @@ func (r *Resource) list(t *tree, rev int64, o ListOptions) List {
 	if scope.whole && o.Match == nil && o.From == "" && o.Limit == 0 {
 		l.Items = make([]*Item, 0, t.Len())
 	}
+	rest := counter{scope: scope}
 	t.AscendGreaterOrEqual(&Item{Key: max(scope.prefix, o.From)}, func(it *Item) bool {
+		if l.More {
+			return rest.add(it)
+		}
 		if !scope.has(it.Key) {
 			return false // the keys of a scope stand together
-		}
-		if l.More {
-			l.Remaining++
-			return true
 		}
 		if o.Match != nil && !o.Match(it) {
 			return true
 		}
 		if o.Limit > 0 && len(l.Items) == o.Limit {
-			l.More, l.Next, l.Remaining = true, it.Key, 1
-			return o.Match == nil
+			l.More, l.Next = true, it.Key
+			return o.Match == nil && rest.add(it)
 		}
 		l.Items = append(l.Items, it)
 		return true
 	})
-	if o.Match != nil {
-		l.Remaining = 0
+	if o.Match == nil {
+		l.Remaining = rest.count()
 	}
 	return l
+}
+
+// counter counts the items of a scope, in the order of their keys, from one that is
+// in it on. Every page of a list counts all that is behind it, so it looks at
+// few of the items: each that is looked at has to come from memory.
+type counter struct {
+	scope   scope
+	known   int // that are in the scope
+	pending [64]*Item
+	unknown int // of pending
+}
+
+// add is false once the scope has ended.
+func (c *counter) add(it *Item) bool {
+	c.pending[c.unknown] = it
+	c.unknown++
+	return c.unknown < len(c.pending) || c.look()
+}
+
+// look finds out how many of the pending items are in the scope.
+func (c *counter) look() (all bool) {
+	in := c.unknown
+	if in > 0 && !c.scope.has(c.pending[in-1].Key) {
+		in = sort.Search(in, func(i int) bool { return !c.scope.has(c.pending[i].Key) })
+	}
+	all = in == c.unknown
+	c.known, c.unknown = c.known+in, 0
+	return all
+}
+
+func (c *counter) count() int64 {
+	c.look()
+	return int64(c.known)
 }
 
 // scope is the part of a resource's keys that somebody looks at.

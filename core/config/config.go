@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
@@ -237,6 +238,30 @@ type Scheduler struct {
 	// Profiles; a pod chooses one by spec.schedulerName. Empty: one, "default-scheduler",
 	// with every native plugin and every Wasm scheduling plugin.
 	Profiles []Profile `yaml:"profiles"`
+	// TopologySpread says how pods without topologySpreadConstraints are spread.
+	TopologySpread TopologySpread `yaml:"topologySpread"`
+}
+
+// TopologySpread are the constraints of pods that have none of their own. They
+// count the pods of the same Services and the same ReplicaSet, StatefulSet or
+// ReplicationController.
+type TopologySpread struct {
+	// DefaultingType is System (upstream's constraints: rather on other nodes, with a
+	// maxSkew of 3, and in other zones, with one of 5) or List (those below; none: such
+	// pods are not spread). Empty: System.
+	DefaultingType string `yaml:"defaultingType"`
+	// DefaultConstraints of type List.
+	DefaultConstraints []SpreadConstraint `yaml:"defaultConstraints"`
+}
+
+// SpreadConstraint is a topologySpreadConstraint without a labelSelector.
+type SpreadConstraint struct {
+	// MaxSkew is how many pods more than elsewhere there may be in one place; at least 1.
+	MaxSkew int32 `yaml:"maxSkew"`
+	// TopologyKey is the nodes' label that tells places apart.
+	TopologyKey string `yaml:"topologyKey"`
+	// WhenUnsatisfiable is DoNotSchedule or ScheduleAnyway.
+	WhenUnsatisfiable string `yaml:"whenUnsatisfiable"`
 }
 
 // Profile is one scheduling policy.
@@ -246,6 +271,8 @@ type Profile struct {
 	Disable []string `yaml:"disable"`
 	// Weights of scoring plugins, by name; others keep their default.
 	Weights map[string]int64 `yaml:"weights"`
+	// TopologySpread of this profile; none: the scheduler's.
+	TopologySpread *TopologySpread `yaml:"topologySpread"`
 }
 
 // Controllers settings.
@@ -482,6 +509,41 @@ func (c *Configuration) complete() error {
 			return field(fmt.Sprintf("scheduler.profiles[%d].name", i), "every profile needs a name of its own, found %q", p.Name)
 		}
 		seen[p.Name] = true
+		if p.TopologySpread != nil {
+			if err := p.TopologySpread.check(fmt.Sprintf("scheduler.profiles[%d].topologySpread", i)); err != nil {
+				return err
+			}
+		}
+	}
+	return c.Scheduler.TopologySpread.check("scheduler.topologySpread")
+}
+
+// check names fields below path.
+func (t *TopologySpread) check(path string) error {
+	switch t.DefaultingType {
+	case "", "System":
+		if len(t.DefaultConstraints) > 0 {
+			return field(path+".defaultConstraints", "these need defaultingType: List; System has its own")
+		}
+	case "List":
+	default:
+		return field(path+".defaultingType", "expected System or List, found %q", t.DefaultingType)
+	}
+	type pair struct{ key, when string }
+	seen := map[pair]bool{}
+	for i, c := range t.DefaultConstraints {
+		at := fmt.Sprintf("%s.defaultConstraints[%d]", path, i)
+		switch problems := validation.IsQualifiedName(c.TopologyKey); {
+		case c.MaxSkew < 1:
+			return field(at+".maxSkew", "expected at least 1, found %d", c.MaxSkew)
+		case len(problems) > 0:
+			return field(at+".topologyKey", "expected the name of a label such as topology.kubernetes.io/zone, found %q", c.TopologyKey)
+		case c.WhenUnsatisfiable != "DoNotSchedule" && c.WhenUnsatisfiable != "ScheduleAnyway":
+			return field(at+".whenUnsatisfiable", "expected DoNotSchedule or ScheduleAnyway, found %q", c.WhenUnsatisfiable)
+		case seen[pair{c.TopologyKey, c.WhenUnsatisfiable}]:
+			return field(at, "a constraint with this topologyKey and whenUnsatisfiable is there already")
+		}
+		seen[pair{c.TopologyKey, c.WhenUnsatisfiable}] = true
 	}
 	return nil
 }

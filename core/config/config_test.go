@@ -43,6 +43,11 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"apiserver: {listen: localhost}", `apiserver.listen: expected HOST:PORT, found "localhost"`},
 		{"store: {certFile: a}", "store.certFile: certFile and keyFile belong together"},
 		{"scheduler: {profiles: [{name: a}, {name: a}]}", "c.yaml:3: scheduler.profiles[1].name"},
+		{"scheduler: {topologySpread: {defaultingType: Lists}}", `scheduler.topologySpread.defaultingType: expected System or List, found "Lists"`},
+		{"scheduler: {topologySpread: {defaultConstraints: [{maxSkew: 1}]}}", "scheduler.topologySpread.defaultConstraints: these need defaultingType: List"},
+		{"scheduler: {topologySpread: {defaultingType: List, defaultConstraints: [{topologyKey: a}]}}", "defaultConstraints[0].maxSkew: expected at least 1, found 0"},
+		{"scheduler: {topologySpread: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a b, whenUnsatisfiable: DoNotSchedule}]}}", "topologyKey: expected the name of a label"},
+		{"scheduler:\n  profiles:\n  - name: a\n    topologySpread: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: never}]}", "c.yaml:6: scheduler.profiles[0].topologySpread.defaultConstraints[0].whenUnsatisfiable: expected"},
 		{"node:\n  maxPods: 0", "c.yaml:4: node.maxPods: expected at least 1"},
 	} {
 		cfg, err := Load("c.yaml", []byte(head+c.doc+"\n"))

@@ -476,6 +476,11 @@ func (s *Scheduler) listen() error {
 		// Nothing waits for these, but no decision may be made before they are there.
 		add(s.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(), cache.ResourceEventHandlerFuncs{}),
 		add(core.Namespaces().Informer(), cache.ResourceEventHandlerFuncs{}),
+		// Who a pod's like are follows from these.
+		add(core.Services().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(core.ReplicationControllers().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(s.cfg.Informers.Apps().V1().ReplicaSets().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(s.cfg.Informers.Apps().V1().StatefulSets().Informer(), cache.ResourceEventHandlerFuncs{}),
 	)
 }
 

@@ -48,7 +48,7 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 	inf := informers.NewSharedInformerFactory(client, 0)
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler),
-		Profiles: []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: append(native.Default(inf), extra...)}},
+		Profiles: []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: append(native.Default(inf, nil), extra...)}},
 	})
 	if err != nil {
 		t.Fatal(err)

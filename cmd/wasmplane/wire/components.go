@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
@@ -187,20 +189,39 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 // profiles are those of the configuration: every native plugin, then every Wasm
 // plugin, less what a profile leaves out, with the weights that it gives.
 func (c *component) profiles(inf informers.SharedInformerFactory) []scheduler.Profile {
-	every := append(native.Default(inf), c.plugins.scheduling()...)
+	wasm := c.plugins.scheduling()
+	// Every profile has plugins of its own: what they remember is of their profile.
+	every := func(spread *config.TopologySpread) []scheduler.Weighted {
+		return append(native.Default(inf, defaultSpread(spread)), wasm...)
+	}
+	own := &c.o.Config.Scheduler.TopologySpread
 	configured := c.o.Config.Scheduler.Profiles
 	if len(configured) == 0 {
-		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every}}
+		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every(own)}}
 	}
 	var out []scheduler.Profile
 	for _, p := range configured {
-		profile := scheduler.Profile{Name: p.Name, Plugins: every}.Without(p.Disable)
+		profile := scheduler.Profile{Name: p.Name, Plugins: every(cmp.Or(p.TopologySpread, own))}.Without(p.Disable)
 		for i, w := range profile.Plugins {
 			if weight, ok := p.Weights[w.Name()]; ok {
 				profile.Plugins[i].Weight = weight
 			}
 		}
 		out = append(out, profile)
+	}
+	return out
+}
+
+// defaultSpread are the constraints of pods that have none; nil = upstream's.
+func defaultSpread(t *config.TopologySpread) []corev1.TopologySpreadConstraint {
+	if t.DefaultingType != "List" {
+		return nil
+	}
+	out := []corev1.TopologySpreadConstraint{}
+	for _, c := range t.DefaultConstraints {
+		out = append(out, corev1.TopologySpreadConstraint{
+			MaxSkew: c.MaxSkew, TopologyKey: c.TopologyKey, WhenUnsatisfiable: corev1.UnsatisfiableConstraintAction(c.WhenUnsatisfiable),
+		})
 	}
 	return out
 }

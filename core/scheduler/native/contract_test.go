@@ -121,7 +121,7 @@ func TestEveryNativePluginKeepsTheContract(t *testing.T) {
 	}
 	inf := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	told := 0
-	for _, w := range native.Default(inf) {
+	for _, w := range native.Default(inf, nil) {
 		t.Run(w.Plugin.Name(), func(t *testing.T) {
 			frameworktest.Run(t, w.Plugin, all[w.Plugin.Name()]...)
 			told += len(all[w.Plugin.Name()])

@@ -1,15 +1,17 @@
 package native
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 
 	"github.com/wasmplane/wasmplane/core/scheduler"
 )
 
 // Default lists the native plugins in the order in which they are asked: those
-// that are cheap and refuse often come first. The weights are upstream's.
-func Default(inf informers.SharedInformerFactory) []scheduler.Weighted {
-	core, storage := inf.Core().V1(), inf.Storage().V1()
+// that are cheap and refuse often come first. The weights are upstream's. spread are
+// the constraints of pods that have none, without labelSelectors; nil: SystemSpread.
+func Default(inf informers.SharedInformerFactory, spread []corev1.TopologySpreadConstraint) []scheduler.Weighted {
+	core, storage, apps := inf.Core().V1(), inf.Storage().V1(), inf.Apps().V1()
 	return []scheduler.Weighted{
 		{Plugin: Unschedulable{}},
 		{Plugin: NodeName{}},
@@ -22,7 +24,11 @@ func Default(inf informers.SharedInformerFactory) []scheduler.Weighted {
 			Volumes: core.PersistentVolumes().Lister(),
 			Classes: storage.StorageClasses().Lister(),
 		}},
-		{Plugin: Spread{}, Weight: 2},
+		{Plugin: Spread{Defaults: &SpreadDefaults{
+			Constraints: spread,
+			Services:    core.Services().Lister(), Controllers: core.ReplicationControllers().Lister(),
+			ReplicaSets: apps.ReplicaSets().Lister(), StatefulSets: apps.StatefulSets().Lister(),
+		}}, Weight: 2},
 		{Plugin: PodAffinity{Namespaces: core.Namespaces().Lister()}, Weight: 2},
 		{Plugin: Balance{}, Weight: 1},
 		{Plugin: ImageLocality{}, Weight: 1},

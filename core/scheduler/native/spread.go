@@ -17,7 +17,10 @@ import (
 // Spread keeps pods of a kind evenly over zones, nodes or whatever else a label
 // tells apart, as topologySpreadConstraints ask: a constraint that must hold filters
 // nodes, one that should hold rates them.
-type Spread struct{}
+type Spread struct {
+	// Defaults for pods without constraints; nil: they are not spread.
+	Defaults *SpreadDefaults
+}
 
 // Name implements framework.Plugin.
 func (Spread) Name() string { return "PodTopologySpread" }
@@ -34,7 +37,15 @@ type constraint struct {
 	self     int // 1 where the pod itself is one of those that are counted
 }
 
-func constraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) ([]constraint, error) {
+// constraints of a pod: its own, or, where it has none, the defaults.
+func (s Spread) constraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) ([]constraint, error) {
+	if len(p.Spec.TopologySpreadConstraints) == 0 {
+		return s.Defaults.constraints(p, when), nil
+	}
+	return ownConstraints(p, when)
+}
+
+func ownConstraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) ([]constraint, error) {
 	var out []constraint
 	for i := range p.Spec.TopologySpreadConstraints {
 		c := &p.Spec.TopologySpreadConstraints[i]
@@ -58,6 +69,17 @@ func constraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) ([]co
 // counts says whether a pod is one that the constraint spreads. Those that are going count no more.
 func (c *constraint) counts(p, other *corev1.Pod) bool {
 	return other.Namespace == p.Namespace && other.DeletionTimestamp == nil && c.selector.Matches(labels.Set(other.Labels))
+}
+
+// countOn is how many such pods a node has.
+func (c *constraint) countOn(p *corev1.Pod, n *framework.NodeInfo) int {
+	count := 0
+	for _, other := range n.Pods {
+		if c.counts(p, other.Pod) {
+			count++
+		}
+	}
+	return count
 }
 
 // includes says whether the constraint looks at a node at all.
@@ -91,11 +113,12 @@ func fitting(p *corev1.Pod) func(*corev1.Node) bool {
 type spreadState struct {
 	constraints []constraint
 	counts      []map[string]int // by the topology key's value
+	optional    bool             // a node that lacks a key is judged by the others
 }
 
 // Clone implements framework.Cloner.
 func (s *spreadState) Clone() any {
-	c := &spreadState{constraints: s.constraints}
+	c := &spreadState{constraints: s.constraints, optional: s.optional}
 	for _, m := range s.counts {
 		c.counts = append(c.counts, maps.Clone(m))
 	}
@@ -105,43 +128,37 @@ func (s *spreadState) Clone() any {
 type spreadKey struct{}
 
 // PreFilter implements framework.PreFilter.
-func (Spread) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (sp Spread) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
 	s.Set(snapshotKey{}, snap)
-	hard, err := constraints(p.Pod, corev1.DoNotSchedule)
+	hard, err := sp.constraints(p.Pod, corev1.DoNotSchedule)
 	if err != nil {
 		return nil, framework.NewStatus(framework.Unresolvable, err.Error())
 	}
 	if len(hard) == 0 {
 		return nil, framework.NewStatus(framework.Skip)
 	}
-	s.Set(spreadKey{}, &spreadState{hard, countPlaces(p.Pod, hard, snap.Nodes)})
+	s.Set(spreadKey{}, &spreadState{constraints: hard, counts: countPlaces(p.Pod, hard, snap.Nodes, true)})
 	return nil, nil
 }
 
 // countPlaces counts the pods of each constraint by place. A node counts if it has
-// the keys of all of them; a place without pods is there with 0.
-func countPlaces(p *corev1.Pod, all []constraint, nodes []*framework.NodeInfo) []map[string]int {
+// the constraint's key and, with every, those of all others; a place without pods is
+// there with 0.
+func countPlaces(p *corev1.Pod, all []constraint, nodes []*framework.NodeInfo, every bool) []map[string]int {
 	counts := make([]map[string]int, len(all))
 	for i := range counts {
 		counts[i] = map[string]int{}
 	}
 	fits := fitting(p)
 	for _, n := range nodes {
-		if !hasKeys(n.Node, all) {
+		if every && !hasKeys(n.Node, all) {
 			continue
 		}
 		for i := range all {
 			c := &all[i]
-			if !c.includes(p, n.Node, fits) {
-				continue
+			if place, ok := n.Node.Labels[c.TopologyKey]; ok && c.includes(p, n.Node, fits) {
+				counts[i][place] += c.countOn(p, n)
 			}
-			count := 0
-			for _, other := range n.Pods {
-				if c.counts(p, other.Pod) {
-					count++
-				}
-			}
-			counts[i][n.Node.Labels[c.TopologyKey]] += count
 		}
 	}
 	return counts
@@ -220,8 +237,8 @@ func (s *spreadState) least(i int) int {
 type spreadScoreKey struct{}
 
 // PreScore implements framework.PreScore.
-func (Spread) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
-	soft, err := constraints(p.Pod, corev1.ScheduleAnyway)
+func (sp Spread) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
+	soft, err := sp.constraints(p.Pod, corev1.ScheduleAnyway)
 	if err != nil {
 		return framework.AsStatus(err)
 	}
@@ -232,7 +249,13 @@ func (Spread) PreScore(_ context.Context, s *framework.State, p *framework.PodIn
 	if snap, ok := s.Get(snapshotKey{}).(*framework.Snapshot); ok {
 		everywhere = snap.Nodes
 	}
-	s.Set(spreadScoreKey{}, &spreadState{soft, countPlaces(p.Pod, soft, everywhere)})
+	st := &spreadState{constraints: soft}
+	if len(p.Pod.Spec.TopologySpreadConstraints) > 0 {
+		st.counts = countPlaces(p.Pod, soft, everywhere, true)
+	} else {
+		st.counts, st.optional = sp.Defaults.count(p.Pod, soft, everywhere), sp.Defaults.system()
+	}
+	s.Set(spreadScoreKey{}, st)
 	return nil
 }
 
@@ -246,14 +269,18 @@ func (Spread) Score(_ context.Context, s *framework.State, _ *framework.PodInfo,
 	if !ok {
 		return 0, nil
 	}
-	if !hasKeys(n.Node, st.constraints) {
+	if !st.optional && !hasKeys(n.Node, st.constraints) {
 		return lacksKey, nil
 	}
 	var sum float64
 	for i := range st.constraints {
 		c := &st.constraints[i]
+		place, ok := n.Node.Labels[c.TopologyKey]
+		if !ok {
+			continue
+		}
 		weight := math.Log(float64(len(st.counts[i]) + 2))
-		sum += float64(st.counts[i][n.Node.Labels[c.TopologyKey]])*weight + float64(c.MaxSkew-1)
+		sum += float64(st.counts[i][place])*weight + float64(c.MaxSkew-1)
 	}
 	return int64(math.Round(sum)), nil
 }

@@ -42,6 +42,16 @@ func Selector(s *metav1.LabelSelector) (labels.Selector, bool) {
 	return selector, err == nil && !selector.Empty()
 }
 
+// Adopters queues those of a namespace's workloads that select what nobody controls, one
+// of which may adopt it.
+func Adopters[T metav1.Object](l *Loop[Key], workloads []T, selects func(T) *metav1.LabelSelector, orphan metav1.Object) {
+	for _, w := range workloads {
+		if selector, ok := Selector(selects(w)); ok && selector.Matches(labels.Set(orphan.GetLabels())) {
+			l.Add(Key{Namespace: w.GetNamespace(), Name: w.GetName()})
+		}
+	}
+}
+
 // ClaimAll returns those of the objects that belong to the owner, after adopting
 // and releasing. Objects that it was right about are returned also with an error.
 func ClaimAll[T metav1.Object](ctx context.Context, c *Claim, objects []T) ([]T, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/networking/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -38,29 +37,15 @@ func (p *defaultIngressClass) Mutate(ctx context.Context, r *admission.Request) 
 	if err := p.warm.wait(ctx, r); err != nil {
 		return err
 	}
-	class, err := p.newest()
+	class, ok, err := newestDefault(p.lister.List, networkingv1.AnnotationIsDefaultIngressClass)
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
-	if class == nil {
+	if !ok {
 		return nil
 	}
-	ingress := copied(given)
-	ingress.Spec.IngressClassName = &class.Name
+	ingress, name := copied(given), class.Name
+	ingress.Spec.IngressClassName = &name
 	r.Object.SetVersioned(ingress)
 	return nil
-}
-
-func (p *defaultIngressClass) newest() (*networkingv1.IngressClass, error) {
-	all, err := p.lister.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	var found *networkingv1.IngressClass
-	for _, c := range all {
-		if c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true" && (found == nil || newer(c, found)) {
-			found = c.DeepCopy()
-		}
-	}
-	return found, nil
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -52,36 +51,34 @@ func (p *defaultStorageClass) Mutate(ctx context.Context, r *admission.Request) 
 	if err := p.warm.wait(ctx, r); err != nil {
 		return err
 	}
-	class, err := p.newest()
+	class, ok, err := newestDefault(p.lister.List, isDefaultClass, isDefaultClassBeta)
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
-	if class == nil {
+	if !ok {
 		return nil
 	}
-	claim := copied(given)
-	claim.Spec.StorageClassName = &class.Name
+	claim, name := copied(given), class.Name
+	claim.Spec.StorageClassName = &name
 	r.Object.SetVersioned(claim)
 	return nil
 }
 
-// newest of the default classes, so that a new default can be put in place
-// before the old one is taken away.
-func (p *defaultStorageClass) newest() (*storagev1.StorageClass, error) {
-	all, err := p.lister.List(labels.Everything())
+// newestDefault of the classes is the one to take where several say by an annotation
+// that they are the default, so that a new one can be put in place before the old one is
+// taken away. It is none of the caller's to change.
+func newestDefault[T metav1.Object](list func(labels.Selector) ([]T, error), annotations ...string) (found T, ok bool, err error) {
+	all, err := list(labels.Everything())
 	if err != nil {
-		return nil, err
+		return found, false, err
 	}
-	var found *storagev1.StorageClass
 	for _, c := range all {
-		if c.Annotations[isDefaultClass] != "true" && c.Annotations[isDefaultClassBeta] != "true" {
-			continue
-		}
-		if found == nil || newer(c, found) {
-			found = c.DeepCopy()
+		isDefault := slices.ContainsFunc(annotations, func(a string) bool { return c.GetAnnotations()[a] == "true" })
+		if isDefault && (!ok || newer(c, found)) {
+			found, ok = c, true
 		}
 	}
-	return found, nil
+	return found, ok, nil
 }
 
 // newer: younger, or of the same second and first by name.

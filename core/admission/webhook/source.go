@@ -139,12 +139,9 @@ func (w *Webhooks) compileMutating(o any) []*hook {
 	seen := map[string]int{}
 	out := make([]*hook, 0, len(c.Webhooks))
 	for i := range c.Webhooks {
-		h := &c.Webhooks[i]
-		k := w.newHook(c.Name, h.Name, seen, h.Rules, h.MatchPolicy, h.NamespaceSelector, h.ObjectSelector)
-		k.conditions = matching.NewConditions(w.compiler, h.MatchConditions, false, h.FailurePolicy, w.cfg.Conditions, h.Name, "webhook", "admit")
-		k.client, k.versions, k.sideEffects = h.ClientConfig, h.AdmissionReviewVersions, h.SideEffects
-		k.ignore, k.timeout = ignores(h.FailurePolicy), seconds(h.TimeoutSeconds)
-		k.reinvoke = h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
+		again := c.Webhooks[i].ReinvocationPolicy
+		k := w.newHook(c.Name, seen, inCommon(&c.Webhooks[i]), "admit")
+		k.reinvoke = again != nil && *again == admissionregistrationv1.IfNeededReinvocationPolicy
 		out = append(out, k)
 	}
 	return out
@@ -158,28 +155,36 @@ func (w *Webhooks) compileValidating(o any) []*hook {
 	seen := map[string]int{}
 	out := make([]*hook, 0, len(c.Webhooks))
 	for i := range c.Webhooks {
-		h := &c.Webhooks[i]
-		k := w.newHook(c.Name, h.Name, seen, h.Rules, h.MatchPolicy, h.NamespaceSelector, h.ObjectSelector)
-		k.conditions = matching.NewConditions(w.compiler, h.MatchConditions, false, h.FailurePolicy, w.cfg.Conditions, h.Name, "webhook", "validate")
-		k.client, k.versions, k.sideEffects = h.ClientConfig, h.AdmissionReviewVersions, h.SideEffects
-		k.ignore, k.timeout = ignores(h.FailurePolicy), seconds(h.TimeoutSeconds)
-		out = append(out, k)
+		out = append(out, w.newHook(c.Name, seen, &c.Webhooks[i], "validate"))
 	}
 	return out
 }
 
-// newHook is what both kinds have in common. Names are unique in a configuration
-// only by convention: the id counts.
-func (w *Webhooks) newHook(configuration, name string, seen map[string]int, rules []admissionregistrationv1.RuleWithOperations,
-	policy *admissionregistrationv1.MatchPolicyType, namespaces, objects *metav1.LabelSelector) *hook {
-	h := &hook{configuration: configuration, name: name, id: fmt.Sprintf("%s/%s/%d", configuration, name, seen[name])}
-	seen[name]++
-	h.criteria = matching.NewCriteria(policy, namespaces, objects)
-	h.criteria.Rules = make([]admissionregistrationv1.NamedRuleWithOperations, len(rules))
-	for i, r := range rules {
-		h.criteria.Rules[i].RuleWithOperations = r
+// inCommon is a mutating webhook without what only those have.
+func inCommon(m *admissionregistrationv1.MutatingWebhook) *admissionregistrationv1.ValidatingWebhook {
+	return &admissionregistrationv1.ValidatingWebhook{
+		Name: m.Name, ClientConfig: m.ClientConfig, Rules: m.Rules, FailurePolicy: m.FailurePolicy, MatchPolicy: m.MatchPolicy,
+		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector, SideEffects: m.SideEffects,
+		TimeoutSeconds: m.TimeoutSeconds, AdmissionReviewVersions: m.AdmissionReviewVersions, MatchConditions: m.MatchConditions,
 	}
-	return h
+}
+
+// newHook is what both kinds have in common. Names are unique in a configuration
+// only by convention: the id counts. Metrics of its conditions have the kind of admission.
+func (w *Webhooks) newHook(configuration string, seen map[string]int, h *admissionregistrationv1.ValidatingWebhook, kind string) *hook {
+	k := &hook{
+		configuration: configuration, name: h.Name, id: fmt.Sprintf("%s/%s/%d", configuration, h.Name, seen[h.Name]),
+		criteria:   matching.NewCriteria(h.MatchPolicy, h.NamespaceSelector, h.ObjectSelector),
+		conditions: matching.NewConditions(w.compiler, h.MatchConditions, false, h.FailurePolicy, w.cfg.Conditions, h.Name, "webhook", kind),
+		client:     h.ClientConfig, versions: h.AdmissionReviewVersions, sideEffects: h.SideEffects,
+		ignore: ignores(h.FailurePolicy), timeout: seconds(h.TimeoutSeconds),
+	}
+	seen[h.Name]++
+	k.criteria.Rules = make([]admissionregistrationv1.NamedRuleWithOperations, len(h.Rules))
+	for i, r := range h.Rules {
+		k.criteria.Rules[i].RuleWithOperations = r
+	}
+	return k
 }
 
 func ignores(p *admissionregistrationv1.FailurePolicyType) bool {

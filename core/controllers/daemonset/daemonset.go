@@ -154,11 +154,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 	if err != nil {
 		return
 	}
-	for _, set := range sets {
-		if selector, ok := controllers.Selector(set.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) {
-			c.loop.Add(cache.MetaObjectToName(set))
-		}
-	}
+	controllers.Adopters(c.loop, sets, func(s *appsv1.DaemonSet) *metav1.LabelSelector { return s.Spec.Selector }, pod)
 }
 
 // nodeChanged looks only at what decides where daemons run; nodes report their

@@ -109,11 +109,7 @@ func (c *Controller) queueAdopters(rs metav1.Object) {
 	if err != nil {
 		return
 	}
-	for _, d := range all {
-		if selector, ok := controllers.Selector(d.Spec.Selector); ok && selector.Matches(labels.Set(rs.GetLabels())) {
-			c.loop.Add(cache.MetaObjectToName(d))
-		}
-	}
+	controllers.Adopters(c.loop, all, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }, rs)
 }
 
 // podChanged wakes Recreate when an old pod has ended: nothing else would.

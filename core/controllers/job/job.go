@@ -166,11 +166,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 	if err != nil {
 		return
 	}
-	for _, job := range jobs {
-		if selector, ok := controllers.Selector(job.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) {
-			c.loop.Add(cache.MetaObjectToName(job))
-		}
-	}
+	controllers.Adopters(c.loop, jobs, func(j *batchv1.Job) *metav1.LabelSelector { return j.Spec.Selector }, pod)
 }
 
 func (c *Controller) forgetReleased(job, pod types.UID) {

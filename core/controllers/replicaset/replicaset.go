@@ -129,11 +129,7 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 	if err != nil {
 		return
 	}
-	for _, rs := range sets {
-		if selector, ok := controllers.Selector(rs.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) {
-			c.loop.Add(cache.MetaObjectToName(rs))
-		}
-	}
+	controllers.Adopters(c.loop, sets, func(s *appsv1.ReplicaSet) *metav1.LabelSelector { return s.Spec.Selector }, pod)
 }
 
 func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -115,11 +116,9 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 	if err != nil {
 		return
 	}
-	for _, set := range sets {
-		if selector, ok := controllers.Selector(set.Spec.Selector); ok && selector.Matches(labels.Set(pod.Labels)) && ordinal(set, pod) >= 0 {
-			c.loop.Add(cache.MetaObjectToName(set))
-		}
-	}
+	// Only a pod by whose name it could be one of the set's is worth a look.
+	sets = slices.DeleteFunc(sets, func(s *appsv1.StatefulSet) bool { return ordinal(s, pod) < 0 })
+	controllers.Adopters(c.loop, sets, func(s *appsv1.StatefulSet) *metav1.LabelSelector { return s.Spec.Selector }, pod)
 }
 
 func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {

@@ -69,13 +69,18 @@ lint: node-helpers ## Run golangci-lint, which is built the first time.
 	go run $(GOLANGCI) run ./...
 	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) run ./...); done
 
+# What is recorded from the code, so that a change of it is seen in review.
+RECORDED := core/api/testdata core/trace/testdata sdk/spec/vectors
+
 .PHONY: gen
-gen: ## Regenerate generated files.
-	go generate ./...
+gen: ## Rewrite what is recorded from the code: the table of resources, timelines, the ABI's vectors.
+	go test -count=1 -run '^TestTableIsAsRecorded$$' ./core/api -update
+	UPDATE=1 go test -count=1 ./core/trace
+	go test -count=1 -run '^TestProjectionVectors$$' ./plugins/abi -update
 
 .PHONY: gen-check
-gen-check: gen ## Fail where a generated file is not up to date.
-	@git diff --exit-code --stat || { echo "generated files differ: commit what 'make gen' made"; exit 1; }
+gen-check: gen ## Fail where what is recorded is not what the code makes.
+	@git diff --exit-code --stat -- $(RECORDED) || { echo "what is recorded differs: look at each line, then commit what 'make gen' made"; exit 1; }
 
 .PHONY: bench
 bench: deps-run build examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.

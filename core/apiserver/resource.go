@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -286,6 +287,11 @@ func (c *call) body(r *registry.Request) (err error) {
 	}
 	if err := checkDepth(r.Body, r.MediaType); err != nil {
 		return err
+	}
+	if r.MediaType == object.Protobuf && recursive(c.res.GroupResource) {
+		if err := protobufDepth(bytes.TrimPrefix(r.Body, []byte("k8s\x00"))); err != nil {
+			return err
+		}
 	}
 	c.auditBody(r)
 	return nil

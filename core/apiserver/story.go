@@ -41,6 +41,11 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	w := &recorder{ResponseWriter: rw}
 	started := s.cfg.Now()
 	defer s.recovered(w, req)
+	if req.ContentLength != 0 {
+		// net/http reads a body that nobody wanted before it sends the answer:
+		// without an end to that, who is refused could hold the connection for ever.
+		_ = http.NewResponseController(w).SetReadDeadline(started.Add(s.cfg.RequestTimeout)) // callers within the process have no connection
+	}
 
 	info, err := s.info.NewRequestInfo(req)
 	if err != nil {
@@ -53,7 +58,9 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	ctx := genericrequest.WithRequestInfo(req.Context(), info)
 	ctx = warning.WithWarningRecorder(ctx, &warnings{header: w.Header()})
 	ctx = audit.Identify(ctx, req, w.Header())
-	defer func() { s.metrics.observe(info, w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info)) }()
+	defer func() {
+		s.metrics.observe(s.known(info), w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info))
+	}()
 
 	ctx, span := s.trace(ctx, info)
 	defer func() { span.end(ctx, w) }()
@@ -296,6 +303,9 @@ func (s *Server) longMount(info *genericrequest.RequestInfo) bool {
 // body that trickles in is cut off by the same deadline.
 func (s *Server) deadline(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc) {
 	if longRunning(info) || s.longMount(info) {
+		if req.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as above
+		}
 		return context.WithCancel(ctx)
 	}
 	timeout := s.cfg.RequestTimeout

@@ -105,13 +105,17 @@ func (c *call) node(name string) (*url.URL, error) {
 var errLoopback = errors.New("address not allowed")
 
 // proxyable refuses addresses by which a client could reach what listens on the
-// server's own machine or on its link.
-func proxyable(ctx context.Context, host string) error {
+// server's own machine or on its link. It returns the address to connect to: the
+// name might lead elsewhere when it is asked for again.
+func proxyable(ctx context.Context, host string) (string, error) {
 	ips := []net.IP{net.ParseIP(host)}
 	if ips[0] == nil {
 		found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 		if err != nil {
-			return fmt.Errorf("resolve %s: %w", host, err)
+			return "", fmt.Errorf("resolve %s: %w", host, err)
+		}
+		if len(found) == 0 {
+			return "", fmt.Errorf("resolve %s: it has no address", host)
 		}
 		ips = ips[:0]
 		for _, a := range found {
@@ -120,8 +124,8 @@ func proxyable(ctx context.Context, host string) error {
 	}
 	for _, ip := range ips {
 		if !ip.IsGlobalUnicast() {
-			return errLoopback
+			return "", errLoopback
 		}
 	}
-	return nil
+	return ips[0].String(), nil
 }

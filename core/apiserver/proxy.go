@@ -69,10 +69,11 @@ func (c *call) proxyNode(path string) error {
 	}
 	transport := c.s.backends.kubelet
 	if port != "" && port != location.Port() {
-		if err := proxyable(c.req.Context(), location.Hostname()); err != nil {
+		address, err := proxyable(c.req.Context(), location.Hostname())
+		if err != nil {
 			return apierrors.NewBadRequest(err.Error())
 		}
-		location = &url.URL{Scheme: urlScheme, Host: net.JoinHostPort(location.Hostname(), port)}
+		location = &url.URL{Scheme: urlScheme, Host: net.JoinHostPort(address, port)}
 		transport = c.s.backends.pods
 	}
 	location.Path = path

@@ -5,13 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
+
+// clusterName is always the same: a later run finds a cluster that was kept.
+const clusterName = "conformance"
+
+// readyWithin is generous: other work may keep this machine busy.
+const readyWithin = 3 * time.Minute
 
 // cluster is a wasmplane of our own.
 type cluster struct {
@@ -35,15 +41,15 @@ func (c *cluster) start(ctx context.Context, images string) error {
 		return err
 	}
 	config := filepath.Join(filepath.Dir(c.dir), "conformance.yaml")
-	if err := os.WriteFile(config, []byte(configuration("cluster: {name: conformance}\nnode:\n", images)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(configuration("cluster: {name: "+clusterName+"}\nnode:\n", images)), 0o600); err != nil {
 		return err
 	}
-	listen, err := freePort()
+	listen, err := harness.FreeAddress()
 	if err != nil {
 		return err
 	}
 	log := filepath.Join(filepath.Dir(c.dir), "wasmplane.out")
-	c.server, err = startPart("wasmplane up", log, exec.Command(c.wasmplane, "up", "--data-dir", c.dir, "--config", config, "--listen", listen))
+	c.server, err = startPart(ctx, "wasmplane up", log, c.wasmplane, "up", "--data-dir", c.dir, "--config", config, "--listen", listen)
 	if err != nil {
 		return err
 	}
@@ -57,22 +63,25 @@ func configuration(begin, images string) string {
 }
 
 func (c *cluster) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
+	notYet := errors.New("it does not say that it is ready")
+	err := harness.Poll(ctx, time.Second, func() error {
 		select {
 		case <-c.server.done:
+			cancel() // it never will be
 			return c.server.ended()
-		case <-ctx.Done():
-			return fmt.Errorf("wasmplane is not ready; %s has what it says: %w", c.server.log, ctx.Err())
-		case <-tick.C:
-			if said, _ := os.ReadFile(c.server.log); strings.Contains(string(said), "Ready in") {
-				return nil
-			}
+		default:
 		}
+		if said, _ := os.ReadFile(c.server.log); strings.Contains(string(said), "Ready in") {
+			return nil
+		}
+		return notYet
+	})
+	if errors.Is(err, notYet) {
+		return fmt.Errorf("wasmplane is not ready after %s; %s has what it says", readyWithin, c.server.log)
 	}
+	return err
 }
 
 func (c *cluster) load(ctx context.Context, archive string) error {
@@ -88,7 +97,15 @@ func (c *cluster) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
 	_, err := command(ctx, c.wasmplane, "down", "--purge", "--data-dir", c.dir)
-	return err
+	return errors.Join(err, leftovers(clusterName, c.dir))
+}
+
+// leftovers is an error where a cluster that was taken away has left something.
+func leftovers(name, dir string) error {
+	if err := harness.Leftovers(name, dir); err != nil {
+		return fmt.Errorf("cluster %s is gone, and left on this machine: %w", name, err)
+	}
+	return nil
 }
 
 // kubectl leaves a program of that name, for tests that run it.
@@ -99,14 +116,6 @@ func (c *cluster) kubectl(dir string) (string, error) {
 		return "", err
 	}
 	return file, nil
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), errors.Join(l.Close())
 }
 
 func openFile(name string) (io.ReadCloser, error) { return os.Open(name) }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // part is a process that the cluster consists of.
@@ -21,13 +22,14 @@ type part struct {
 	err       error
 }
 
-// startPart starts a process that outlives us where the cluster is kept.
-func startPart(name, log string, cmd *exec.Cmd) (*part, error) {
+// startPart starts a process that outlives ctx, and us where the cluster is kept.
+func startPart(ctx context.Context, name, log, program string, args ...string) (*part, error) {
 	file, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	cmd.Stdout, cmd.Stderr = file, file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -44,13 +46,11 @@ func startPart(name, log string, cmd *exec.Cmd) (*part, error) {
 // ended says how a process ended, with what it said last.
 func (p *part) ended() error {
 	said, _ := os.ReadFile(p.log)
-	lines := bytes.Split(bytes.TrimSpace(said), []byte("\n"))
-	last := bytes.Join(lines[max(0, len(lines)-10):], []byte("\n"))
 	how := "without an error"
 	if p.err != nil {
 		how = p.err.Error()
 	}
-	return fmt.Errorf("%s ended (%s); its output is in %s, which ends:\n%s", p.name, how, p.log, last)
+	return fmt.Errorf("%s ended (%s); its output is in %s, which ends:\n%s", p.name, how, p.log, harness.Tail(string(said), 10))
 }
 
 // interrupt ends a process, and kills it where it takes too long.

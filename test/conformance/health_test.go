@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ func TestABrokenClusterEndsTheRun(t *testing.T) {
 	well := func(context.Context) error { return nil }
 	lasting := func(t *testing.T, script string) *part {
 		t.Helper()
-		p, err := startPart("the second node's kubelet", filepath.Join(t.TempDir(), "log"), exec.Command("sh", "-c", script))
+		p, err := startPart(t.Context(), "the second node's kubelet", filepath.Join(t.TempDir(), "log"), "sh", "-c", script)
 		if err != nil {
 			t.Fatal(err)
 		}

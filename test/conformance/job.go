@@ -240,19 +240,19 @@ make conformance EXCEPT='\[Slow\]' LIMIT=30m        # without some, for a while;
 ` + "```" + `
 
 The first time builds the suite (half an hour on two cores) and makes its images. Everything lies in the user's cache directory (~/.cache/wasmplane/conformance),
-with each run's log and JUnit report in runs/. It needs root, as a real node does, and Debian's apt for the images: programs that
-the suite brings (agnhost, sample-apiserver and so on) are built from the published modules, the rest (shells, dig, nginx) comes from Debian's packages, under the names
-that the suite asks for. The disk under the cache should be less than 80 % full, since the node removes unused images when it fills up.
+with each run's log and JUnit report in runs/. It needs root, as a real node does, and Debian's apt and a C compiler for the images: programs that
+the suite brings (agnhost, sample-apiserver and so on) are built from the published modules, busybox from its authors' source (which Debian's archive has) with
+their default configuration, and the rest (dig, curl, nginx) comes from Debian's packages, under the names that the suite asks for. Images are made again when
+what they are made of changes. The disk under the cache should be less than 80 % full, since the node removes unused images when it fills up.
 
 The cluster has two nodes: this machine, and this machine once more in a network namespace of its own, with its own kubelet, containerd, pod network and
 service proxy. Tests that must run alone ([Serial], [Disruptive]) do. A skip counts as a failure.
 
-Two tests cannot pass with images that are made like this; what they look at before they read an image's own words works:
+One test cannot pass with images that are made like this:
 
-- "ImageVolume should succeed with pod and pull policy of Always" demands that an image's /etc/os-release says Alpine Linux. Ours are made of
-  Debian's packages and do not claim otherwise.
-- "Kubelet when scheduling a read only busybox container should not write to root filesystem" compares the words of the image's shell, "can't create /file:
-  Read-only file system". The shell of our busybox image is bash, which says "/file: Read-only file system": Debian's own busybox shell says it as
-  expected, but drops environment variables whose names no shell could use, which two other tests look for.
+- "ImageVolume should succeed with pod and pull policy of Always" reads two files in a volume that is an image: one that the image itself brings, which is there,
+  and /etc/os-release of what it is built on, in which it looks for "Alpine Linux". Original images are built on Alpine Linux; ours are built on
+  Debian's packages, and their /etc/os-release, which the test reads through the volume, says so. To write another system's name there would
+  only show that the test can be deceived.
 
 `

@@ -15,7 +15,6 @@ import (
 	"math/big"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -76,7 +75,7 @@ func (c *cluster) addNode(ctx context.Context, images string) (*secondNode, erro
 		return n, err
 	}
 	for _, name := range []string{"kubelet", "proxy"} {
-		if err := n.start(name); err != nil {
+		if err := n.start(ctx, name); err != nil {
 			return n, err
 		}
 	}
@@ -222,9 +221,9 @@ func (n *secondNode) disconnect(ctx context.Context) {
 
 // start runs a component in the network namespace, and in no other: mounts and
 // cgroups are this machine's.
-func (n *secondNode) start(name string) error {
-	p, err := startPart("the second node's "+name, filepath.Join(n.dir, name+".log"), exec.Command("nsenter", "--net=/run/netns/"+secondNet, n.wasmplane, name,
-		"--data-dir", n.dir, "--config", filepath.Join(n.dir, "config.yaml"), "--kubeconfig", filepath.Join(n.dir, name+".kubeconfig")))
+func (n *secondNode) start(ctx context.Context, name string) error {
+	p, err := startPart(ctx, "the second node's "+name, filepath.Join(n.dir, name+".log"), "nsenter", "--net=/run/netns/"+secondNet, n.wasmplane, name,
+		"--data-dir", n.dir, "--config", filepath.Join(n.dir, "config.yaml"), "--kubeconfig", filepath.Join(n.dir, name+".kubeconfig"))
 	if err != nil {
 		return err
 	}
@@ -277,5 +276,5 @@ func (n *secondNode) stop(ctx context.Context) error {
 	}
 	_, err := command(ctx, "nsenter", "--net=/run/netns/"+secondNet, n.wasmplane, "down", "--data-dir", n.dir)
 	n.disconnect(ctx)
-	return errors.Join(err, os.RemoveAll(n.dir))
+	return errors.Join(err, leftovers(clusterName+"-2", n.dir), os.RemoveAll(n.dir))
 }

@@ -82,6 +82,10 @@ gen: ## Rewrite what is recorded from the code: the table of resources, timeline
 gen-check: gen ## Fail where what is recorded is not what the code makes.
 	@git diff --exit-code --stat -- $(RECORDED) || { echo "what is recorded differs: look at each line, then commit what 'make gen' made"; exit 1; }
 
+.PHONY: test-templates
+test-templates: deps-test ## Build and test what plugin init makes, for every point in every language.
+	WASMPLANE_ALL_TEMPLATES=1 go test -count=1 -timeout 30m -run '^TestEveryTemplate$$' ./plugins/author
+
 .PHONY: bench
 bench: deps-run build examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
 	$(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...

@@ -19,7 +19,10 @@ var templates embed.FS
 
 // Templates lists the points that Init knows, the default first.
 func Templates() []string {
-	return []string{"admission.validate", "admission.mutate", "authorization", "scheduling.table", "reconcile"}
+	return []string{
+		"admission.validate", "admission.mutate", "authorization", "scheduling.table", "reconcile",
+		"scheduling.filter", "scheduling.score", "scheduling.preEnqueue", "nodeadmission", "customresource.convert", "customresource.validate",
+	}
 }
 
 // EntryFile and CasesFile are the files of a plugin's folder that the tool reads.

@@ -19,9 +19,28 @@ import (
 // Chain asks its plugins in the order in which they were listed. It is safe for
 // concurrent use, also while Replace gives it another list.
 type Chain struct {
-	plugins atomic.Pointer[[]Plugin]
+	list    atomic.Pointer[list]
 	metrics *metrics
 	differ  differ
+}
+
+// list is the plugins in their order, each with what its spans always say.
+type list struct {
+	plugins            []Plugin
+	mutates, validates []oteltrace.SpanStartEventOption
+}
+
+func newList(plugins []Plugin) *list {
+	l := &list{plugins: plugins}
+	for _, p := range plugins {
+		l.mutates = append(l.mutates, says(p, trace.AdmissionMutate))
+		l.validates = append(l.validates, says(p, trace.AdmissionValidate))
+	}
+	return l
+}
+
+func says(p Plugin, point string) oteltrace.SpanStartEventOption {
+	return oteltrace.WithAttributes(trace.PluginKey.String(p.Name()), trace.PointKey.String(point))
 }
 
 // NewChain makes a chain of plugins. Two plugins of one name would be told apart
@@ -49,13 +68,12 @@ func (c *Chain) Replace(plugins ...Plugin) error {
 			return fmt.Errorf("admission plugin %q neither mutates nor validates", p.Name())
 		}
 	}
-	list := slices.Clone(plugins)
-	c.plugins.Store(&list)
+	c.list.Store(newList(slices.Clone(plugins)))
 	return nil
 }
 
 // Plugins is the list in force. The caller must not change it.
-func (c *Chain) Plugins() []Plugin { return *c.plugins.Load() }
+func (c *Chain) Plugins() []Plugin { return c.list.Load().plugins }
 
 // Order names who is asked, in the order in which they are.
 func (c *Chain) Order() (mutators, validators []string) {
@@ -80,10 +98,10 @@ func (c *Chain) Handles(r *Request) bool {
 // not seen the last change. After each change the object's defaults are filled in.
 func (c *Chain) Mutate(ctx context.Context, r *Request) (err error) {
 	defer func(began time.Time) { c.metrics.observeStep("admit", r.Operation, err, began) }(time.Now())
-	plugins := c.Plugins()
-	seen := make([]int, len(plugins)) // the object's changes when the plugin last looked; -1: it did not
+	l := c.list.Load()
+	seen := make([]int, len(l.plugins)) // the object's changes when the plugin last looked; -1: it did not
 	for again := range 2 {
-		for i, p := range plugins {
+		for i, p := range l.plugins {
 			m, ok := p.(Mutator)
 			if !ok || again == 1 && (seen[i] < 0 || seen[i] == r.changes() && !wantsAgain(p, r)) {
 				continue
@@ -91,7 +109,7 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) (err error) {
 			if seen[i] = -1; !p.Handles(r) {
 				continue
 			}
-			if err := c.mutate(ctx, m, r); err != nil {
+			if err := c.mutate(ctx, m, r, l.mutates[i]); err != nil {
 				return err
 			}
 			seen[i] = r.changes()
@@ -113,8 +131,8 @@ func (r *Request) changes() int {
 	return r.Object.Changes()
 }
 
-func (c *Chain) mutate(ctx context.Context, m Mutator, r *Request) error {
-	ctx, call := c.begin(ctx, trace.AdmissionMutate, m, r)
+func (c *Chain) mutate(ctx context.Context, m Mutator, r *Request, says oteltrace.SpanStartEventOption) error {
+	ctx, call := c.begin(ctx, trace.AdmissionMutate, m, r, says)
 	before := r.changes()
 	err := m.Mutate(ctx, r)
 	if err == nil && r.changes() != before {
@@ -139,20 +157,21 @@ func applyDefaults(r *Request) error {
 // Validate asks every validator, in order, until one refuses.
 func (c *Chain) Validate(ctx context.Context, r *Request) (err error) {
 	defer func(began time.Time) { c.metrics.observeStep("validate", r.Operation, err, began) }(time.Now())
-	for _, p := range c.Plugins() {
+	l := c.list.Load()
+	for i, p := range l.plugins {
 		v, ok := p.(Validator)
 		if !ok || !p.Handles(r) {
 			continue
 		}
-		if err := c.validate(ctx, v, r); err != nil {
+		if err := c.validate(ctx, v, r, l.validates[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Chain) validate(ctx context.Context, v Validator, r *Request) error {
-	ctx, call := c.begin(ctx, trace.AdmissionValidate, v, r)
+func (c *Chain) validate(ctx context.Context, v Validator, r *Request, says oteltrace.SpanStartEventOption) error {
+	ctx, call := c.begin(ctx, trace.AdmissionValidate, v, r, says)
 	before := r.changes()
 	err := v.Validate(ctx, r)
 	if err == nil && r.changes() != before {
@@ -176,14 +195,13 @@ type call struct {
 
 // begin starts a span if the request is recorded. Spans come from the tracer of
 // the request's own span.
-func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request) (context.Context, *call) {
+func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request, says oteltrace.SpanStartEventOption) (context.Context, *call) {
 	k := &call{chain: c, point: point, plugin: p, request: r, began: time.Now()}
 	parent := oteltrace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return ctx, k
 	}
-	ctx, k.span = parent.TracerProvider().Tracer("admission").Start(ctx, point,
-		oteltrace.WithAttributes(trace.PluginKey.String(p.Name()), trace.PointKey.String(point)))
+	ctx, k.span = parent.TracerProvider().Tracer("admission").Start(ctx, point, says)
 	if point == trace.AdmissionMutate && r.Object != nil {
 		if o, err := r.Object.Versioned(); err == nil {
 			k.before = o

@@ -15,8 +15,10 @@ import (
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/cli"
 	"k8s.io/component-base/version"
 	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
@@ -42,8 +44,10 @@ func runKubectl(args []string) int {
 		}
 	}
 	os.Args = append([]string{"kubectl"}, args...)
-	if err := kubectl.NewDefaultKubectlCommand().Execute(); err != nil {
-		return 1 // kubectl has printed it
+	// As kubectl's own main runs it: with the flags of its log (-v), and with its words for errors.
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err)
+		return 1
 	}
 	return 0
 }

@@ -115,6 +115,7 @@ clients: deps-test build ## Run other people's clients against the binary: kubec
 chaos: build ## Kill the server over and over under load, and judge what its clients saw. CHAOS_KILLS=40.
 	CHAOS_KILLS=$${CHAOS_KILLS:-40} go test -count=1 -timeout 60m -v ./test/chaos/
 
+.PHONY: history
 history: ## Hold concurrent writes against a model for longer than CI does. HISTORY_WRITES=3000 HISTORY_SEED=0.
 	HISTORY_WRITES=$${HISTORY_WRITES:-3000} go test -count=1 -timeout 60m -v -run ConcurrentWritesAreAHistory ./core/registry/
 

@@ -232,7 +232,7 @@ func TestKubeconfigIsMergedIntoTheUsersOwn(t *testing.T) {
 	k := must[Kubeconfig](t)(a.Kubeconfig("dev", "https://127.0.0.1:6443", Admin()))
 	k.Embed = true
 	real := filepath.Join(dir, "dotfiles")
-	theirs := "apiVersion: v1\nkind: Config\nclusters: [{name: work, cluster: {server: https://work}}]\ncontexts: [{name: work, context: {cluster: work, user: me}}]\nusers: [{name: me, user: {token: t}}]\ncurrent-context: work\n"
+	theirs := "apiVersion: v1\nkind: Config\nclusters: [{name: work, cluster: {server: https://work}}]\ncontexts: [{name: work, context: {cluster: work, user: me}}]\nusers: [{name: me, user: {token: t}}, {name: kubernetes-admin, user: {token: another-clusters}}]\ncurrent-context: work\n"
 	write(t, dir, "dotfiles", theirs)
 	file := filepath.Join(dir, "config")
 	if err := os.Symlink(real, file); err != nil {
@@ -249,13 +249,13 @@ func TestKubeconfigIsMergedIntoTheUsersOwn(t *testing.T) {
 		t.Error("the link was replaced by a file")
 	}
 	c := must[[]byte](t)(os.ReadFile(file))
-	if !strings.Contains(string(c), "name: work") {
-		t.Error("the user's own context is gone")
+	if !strings.Contains(string(c), "name: work") || !strings.Contains(string(c), "token: another-clusters") {
+		t.Errorf("what the user had is gone: %s", c)
 	}
 	if err := UnmergeKubeconfig(file, "dev"); err != nil {
 		t.Fatal(err)
 	}
-	if c := must[[]byte](t)(os.ReadFile(file)); strings.Contains(string(c), "dev") || !strings.Contains(string(c), "name: work") {
+	if c := must[[]byte](t)(os.ReadFile(file)); strings.Contains(string(c), "dev") || !strings.Contains(string(c), "name: work") || !strings.Contains(string(c), "token: another-clusters") {
 		t.Errorf("after taking ours out: %s", c)
 	}
 	write(t, dir, "dotfiles", "{{{")

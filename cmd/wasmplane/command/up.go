@@ -44,7 +44,7 @@ pods running, and the next up carries on with them.`,
 	c.Flags().String("nodes", "", "`NODES` to run: real (this machine), simulated:N or none (default real)")
 	c.Flags().String("node-name", "", "`NAME` of the real node (default: the host's name)")
 	a.addServer(c.Flags())
-	c.Flags().BoolVar(&merge, "merge-kubeconfig", false, "put a context named after the cluster into your own kubeconfig")
+	c.Flags().BoolVar(&merge, "merge-kubeconfig", false, "put a context named after the cluster into your own kubeconfig; down --purge takes it out again")
 	return c
 }
 

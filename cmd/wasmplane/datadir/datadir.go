@@ -113,6 +113,8 @@ type State struct {
 	Version     string    `json:"version"`
 	LogDir      string    `json:"logDir"`
 	LogLinkDir  string    `json:"logLinkDir"`
+	// MergedInto is the user's kubeconfig that has a context for the cluster; empty = none has.
+	MergedInto string `json:"mergedInto,omitempty"`
 	// CRIEndpoint, where the node uses a runtime that isn't ours.
 	CRIEndpoint string `json:"criEndpoint,omitempty"`
 }

@@ -67,6 +67,12 @@ func Down(ctx context.Context, dir datadir.Dir, purge bool, logger *slog.Logger,
 	if !purge {
 		return nil
 	}
+	if state.MergedInto != "" {
+		note("removing the cluster from " + state.MergedInto)
+		if err := pki.UnmergeKubeconfig(state.MergedInto, state.Cluster); err != nil {
+			return err
+		}
+	}
 	note("removing " + string(dir))
 	if err := os.RemoveAll(string(dir)); err != nil {
 		return fmt.Errorf("remove the data: %w", err)

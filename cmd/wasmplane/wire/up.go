@@ -133,10 +133,16 @@ func (s *server) publishBreakGlass() error {
 
 func (s *server) writeState(nodes string) error {
 	c := s.o.Config
+	merged := s.o.MergeKubeconfig
+	if merged == "" { // it may be merged since an earlier start
+		if before, err := s.o.Dir.ReadState(); err == nil {
+			merged = before.MergedInto
+		}
+	}
 	return s.o.Dir.WriteState(datadir.State{
 		Cluster: c.Cluster.Name, PodCIDR: c.Cluster.PodCIDR, ServiceCIDR: c.Cluster.ServiceCIDR,
 		Nodes: nodes, NodeName: c.Node.Name, Server: s.url(), Started: time.Now(), Version: s.o.Version,
-		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, CRIEndpoint: c.Node.CRIEndpoint,
+		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, CRIEndpoint: c.Node.CRIEndpoint, MergedInto: merged,
 	})
 }
 

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 timeout=${1:-20m}
 if [ "$(id -u)" != 0 ]; then
   echo "the tests of the real node need root (network namespaces, mounts, containers): asking sudo"
-  exec sudo --preserve-env=PATH,HOME,GOFLAGS,GOPROXY,GOCACHE,GOMODCACHE "$0" "$@"
+  exec sudo --preserve-env=PATH,HOME,GOFLAGS,GOPROXY,GOCACHE,GOMODCACHE "$PWD/test/run.sh" "$@"
 fi
 export CGO_ENABLED=0 PATH="$PATH:/usr/sbin:/sbin"
 # A test that cannot run here fails: a skip counts as a failure. The report prints

@@ -15,11 +15,6 @@ type Group struct {
 	Versions []string
 }
 
-// Preferred is the group version that discovery recommends.
-func (g Group) Preferred() schema.GroupVersion {
-	return schema.GroupVersion{Group: g.Name, Version: g.Versions[0]}
-}
-
 // New builds the contract: the table of everything built in. It costs a few
 // milliseconds; schemas, OpenAPI documents and field managers are made when
 // first asked for.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -171,18 +170,6 @@ func ownKinds(s *spec.Schema, gv schema.GroupVersion) {
 		}
 	}
 	s.Extensions[key] = own
-}
-
-// OpenAPIV3Hash identifies a group version's document without building it, for
-// the URLs in the index of /openapi/v3: it changes with the binary's Kubernetes
-// version and with what the table serves.
-func (c *Contract) OpenAPIV3Hash(gv schema.GroupVersion, binaryVersion string) string {
-	h := sha512.New()
-	fmt.Fprintln(h, binaryVersion, gv)
-	for _, r := range c.InVersion(gv) {
-		fmt.Fprintln(h, r.GroupResource, r.Kind, r.Verbs, sortedKeys(r.Subresources))
-	}
-	return strings.ToUpper(fmt.Sprintf("%x", h.Sum(nil)))
 }
 
 func (m *models) configV3() *common.OpenAPIV3Config {

@@ -74,9 +74,6 @@ func (l *Loop[K]) Add(key K) { l.queue.Add(key) }
 // AddAfter queues a key after a delay.
 func (l *Loop[K]) AddAfter(key K, d time.Duration) { l.queue.AddAfter(key, d) }
 
-// AddLimited queues a key after the delay that its failures so far have earned.
-func (l *Loop[K]) AddLimited(key K) { l.queue.AddRateLimited(key) }
-
 // Log is the loop's logger.
 func (l *Loop[K]) Log() *slog.Logger { return l.log }
 

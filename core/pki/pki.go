@@ -118,9 +118,6 @@ func (a *Authority) CAFile() string { return a.path("ca.crt") }
 // CAPEM is the certificate that clients of this cluster trust.
 func (a *Authority) CAPEM() []byte { return a.cluster.pem() }
 
-// FrontProxyCAFile is the path of the authority of authenticating proxies.
-func (a *Authority) FrontProxyCAFile() string { return a.path("front-proxy-ca.crt") }
-
 // FrontProxyCAPEM is the certificate that requests of authenticating proxies are checked against.
 func (a *Authority) FrontProxyCAPEM() []byte { return a.frontProxy.pem() }
 

@@ -1,7 +1,5 @@
 package abi
 
-import "strings"
-
 // NewMask is a projection onto paths outside of any hook: what it writes is the
 // document pruned to them, as JSON. No paths are the whole document. Paths know the
 // built-in alternatives.
@@ -26,12 +24,4 @@ func (p Path) Within(outer Path) bool {
 		}
 	}
 	return true
-}
-
-// Below is p as it stands below a field or item of another document ("object.spec").
-func (p Path) Below(prefix string) string {
-	if strings.HasPrefix(p.text, "[") {
-		return prefix + p.text
-	}
-	return prefix + "." + p.text
 }

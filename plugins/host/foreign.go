@@ -380,9 +380,6 @@ func (in *Instance) Put(at uint32, b []byte) {
 // Write writes to an address; false where it is outside of the memory.
 func (in *Instance) Write(at uint32, b []byte) bool { return in.memory.Write(at, b) }
 
-// MemorySize is how many bytes of linear memory there are.
-func (in *Instance) MemorySize() uint32 { return in.memory.Size() }
-
 // Print writes to the plugin's log, up to the limit.
 func (in *Instance) Print(text string) {
 	in.printed([]byte(strings.TrimSuffix(text, "\n") + "\n"))

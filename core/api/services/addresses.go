@@ -68,9 +68,6 @@ func staticShare(size, step, least, most uint64) uint64 {
 	return min(max(size/step, least), most)
 }
 
-// First is the first address of the range: the "kubernetes" Service has it.
-func (p *AddressPool) First() netip.Addr { return p.first }
-
 // Prefix is the range.
 func (p *AddressPool) Prefix() netip.Prefix { return p.prefix }
 

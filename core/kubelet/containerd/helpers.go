@@ -39,12 +39,6 @@ func embeddedHelpers() fs.FS {
 	return sub
 }
 
-// HaveHelpers tells whether this binary can run real nodes.
-func HaveHelpers() bool {
-	_, err := openHelper(embeddedHelpers(), shimName)
-	return err == nil
-}
-
 // openHelper opens a helper, compressed (name.zst) or plain.
 func openHelper(helpers fs.FS, name string) (io.ReadCloser, error) {
 	if f, err := helpers.Open(name + ".zst"); err == nil {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // MaxScore is the highest score that a Score plugin, after Normalize, may give a node. The lowest is 0.
@@ -350,6 +349,3 @@ type Hints interface {
 	Plugin
 	Hints() ClusterEvent
 }
-
-// PodKey identifies a pod for good.
-func PodKey(p *corev1.Pod) types.UID { return p.UID }

@@ -232,6 +232,3 @@ func (Affinity) Normalize(_ context.Context, _ *framework.State, _ *framework.Po
 	scale(scores, false)
 	return nil
 }
-
-// Gates holds pods back that carry scheduling gates.
-func Gates(p *corev1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -240,6 +241,23 @@ type Scheduler struct {
 	Profiles []Profile `yaml:"profiles"`
 	// TopologySpread says how pods without topologySpreadConstraints are spread.
 	TopologySpread TopologySpread `yaml:"topologySpread"`
+	// Serving of metrics and health, where the scheduler is a process of its own.
+	Serving Serving `yaml:"serving"`
+}
+
+// NoListen, for an address to listen at, is nowhere.
+const NoListen = "none"
+
+// Serving says where a component that is a process of its own serves /metrics,
+// /livez, /readyz and /healthz, over TLS. With `up` they are the apiserver's.
+type Serving struct {
+	// Listen is HOST:PORT, or none. Empty: upstream's port of 127.0.0.1 (10259 for the
+	// scheduler, 10257 for the controllers), or nowhere where that is taken.
+	Listen string `yaml:"listen"`
+	// CertFile and KeyFile (PEM) are read again when they change. Empty: a certificate
+	// that signs itself, made at each start.
+	CertFile string `yaml:"certFile"`
+	KeyFile  string `yaml:"keyFile"`
 }
 
 // TopologySpread are the constraints of pods that have none of their own. They
@@ -281,6 +299,8 @@ type Controllers struct {
 	Enabled []string `yaml:"enabled"`
 	// NodeMonitorGracePeriod: how long a node may be silent before it is not ready.
 	NodeMonitorGracePeriod Duration `yaml:"nodeMonitorGracePeriod"`
+	// Serving of metrics and health, where the controllers are a process of their own.
+	Serving Serving `yaml:"serving"`
 }
 
 // Node settings: which nodes this process runs, and how.
@@ -339,6 +359,10 @@ type Registry struct {
 type Proxy struct {
 	// Enabled: Services are served by this process's nftables rules on a real node.
 	Enabled bool `yaml:"enabled"`
+	// MetricsListen is where a proxy that is a process of its own serves /metrics,
+	// /livez, /readyz and /healthz, without TLS: HOST:PORT of a loopback address, or
+	// none. Empty: 127.0.0.1:10249, or nowhere where that is taken.
+	MetricsListen string `yaml:"metricsListen"`
 }
 
 // DNS settings.
@@ -466,6 +490,9 @@ func (c *Configuration) complete() error {
 			return field(path, "expected HOST:PORT, found %q", addr)
 		}
 	}
+	if err := c.checkServing(); err != nil {
+		return err
+	}
 	if (c.Store.CertFile == "") != (c.Store.KeyFile == "") {
 		return field("store.certFile", "certFile and keyFile belong together; only one is given")
 	}
@@ -546,6 +573,28 @@ func (t *TopologySpread) check(path string) error {
 		seen[pair{c.TopologyKey, c.WhenUnsatisfiable}] = true
 	}
 	return nil
+}
+
+func (c *Configuration) checkServing() error {
+	for path, s := range map[string]Serving{"scheduler.serving": c.Scheduler.Serving, "controllers.serving": c.Controllers.Serving} {
+		if !isListen(s.Listen) {
+			return field(path+".listen", "expected HOST:PORT or none, found %q", s.Listen)
+		}
+		if (s.CertFile == "") != (s.KeyFile == "") {
+			return field(path+".certFile", "certFile and keyFile belong together; only one is given")
+		}
+	}
+	listen := c.Proxy.MetricsListen
+	host, _, err := net.SplitHostPort(listen)
+	if addr, parsed := netip.ParseAddr(host); !isListen(listen) || err == nil && (parsed != nil || !addr.IsLoopback()) {
+		return field("proxy.metricsListen", "expected a loopback address such as 127.0.0.1:10249, or none, found %q", listen)
+	}
+	return nil
+}
+
+func isListen(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	return s == "" || s == NoListen || err == nil && isPort(port)
 }
 
 func isPort(s string) bool {

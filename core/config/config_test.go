@@ -48,6 +48,10 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"scheduler: {topologySpread: {defaultingType: List, defaultConstraints: [{topologyKey: a}]}}", "defaultConstraints[0].maxSkew: expected at least 1, found 0"},
 		{"scheduler: {topologySpread: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a b, whenUnsatisfiable: DoNotSchedule}]}}", "topologyKey: expected the name of a label"},
 		{"scheduler:\n  profiles:\n  - name: a\n    topologySpread: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: never}]}", "c.yaml:6: scheduler.profiles[0].topologySpread.defaultConstraints[0].whenUnsatisfiable: expected"},
+		{"scheduler: {serving: {listen: '10259'}}", `scheduler.serving.listen: expected HOST:PORT or none, found "10259"`},
+		{"controllers: {serving: {keyFile: a}}", "controllers.serving.certFile: certFile and keyFile belong together"},
+		{"proxy: {metricsListen: '0.0.0.0:10249'}", "proxy.metricsListen: expected a loopback address"},
+		{"proxy: {metricsListen: 'localhost:x'}", "proxy.metricsListen: expected a loopback address"},
 		{"node:\n  maxPods: 0", "c.yaml:4: node.maxPods: expected at least 1"},
 	} {
 		cfg, err := Load("c.yaml", []byte(head+c.doc+"\n"))

@@ -61,8 +61,9 @@ func NewLoop[K comparable](env Env, name string, workers int, reconcile func(con
 		name:      name,
 		workers:   max(workers, 1),
 		reconcile: reconcile,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)),
+		// The name is what its workqueue_* metrics have.
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[K]{Name: name}),
 		log:    log.With("controller", name),
 		tracer: tracer,
 	}

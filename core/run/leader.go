@@ -23,6 +23,8 @@ type Election struct {
 	Logger                    *slog.Logger
 	// LeaseDuration 15 s, RenewDeadline 10 s and RetryPeriod 2 s, upstream's, where 0.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// Watch is told whether the lease is renewed in time; nil = nobody is.
+	Watch *leaderelection.HealthzAdaptor
 }
 
 // ErrLeadershipLost ends the work of a leader that could not renew its lease:
@@ -74,6 +76,7 @@ func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error
 		RetryPeriod:     or(e.RetryPeriod, 2*time.Second),
 		ReleaseOnCancel: true,
 		Name:            e.Name,
+		WatchDog:        e.Watch,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: lead,
 			OnStoppedLeading: func() {},

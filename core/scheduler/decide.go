@@ -141,7 +141,10 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 		return nil
 	}
 	s := &search{profile: c, ahead: with.ahead, start: start, workers: workers}
-	if s.names, s.filters = c.preFilter(ctx, p, snap, d); d.Whole != nil {
+	end := c.metrics.point(c.name, "PreFilter")
+	s.names, s.filters = c.preFilter(ctx, p, snap, d)
+	end(d.Whole)
+	if d.Whole != nil {
 		return nil
 	}
 	var st *framework.Status
@@ -159,7 +162,10 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 			return s
 		}
 	}
+	end = c.metrics.point(c.name, "Filter")
 	c.filterNodes(ctx, p, snap, s, d)
+	end(d.Whole)
+	c.metrics.askedFilters(c.name, s.filters, d)
 	return s
 }
 
@@ -219,6 +225,9 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 	skipped := map[string]bool{}
 	for _, pre := range c.preFilters {
 		narrowed, st := pre.PreFilter(ctx, d.State, p, snap)
+		if st.IsSuccess() || st.Code != framework.Skip {
+			c.metrics.asked(c.name, "PreFilter", pre.Name(), 1)
+		}
 		switch {
 		case !st.IsSuccess() && st.Code == framework.Skip:
 			skipped[pre.Name()] = true
@@ -354,15 +363,24 @@ func verdict(all []judged, at int) *framework.Status {
 // postFilter asks who may still make room. What they say against it is kept for
 // the message.
 func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
+	if len(c.post) == 0 {
+		return
+	}
+	end := c.metrics.point(c.name, "PostFilter")
+	answer := framework.NewStatus(framework.Unschedulable)
+	defer func() { end(answer) }()
+	if c.metrics != nil {
+		c.metrics.preemptions.Inc()
+	}
 	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap}
 	for _, post := range c.post {
 		nomination, st := post.PostFilter(ctx, d.State, p, snap, d.failedNodes(), sim)
 		switch {
 		case st.IsSuccess() && nomination != nil:
-			d.Nomination = nomination
+			d.Nomination, answer = nomination, nil
 			return
 		case st != nil && st.Code == framework.Error:
-			d.Whole = by(st, post)
+			d.Whole, answer = by(st, post), st
 			return
 		case st != nil:
 			d.PostFilter = append(d.PostFilter, st.Reasons...)
@@ -388,15 +406,20 @@ func (c *profile) score(ctx context.Context, p *framework.PodInfo, snap *framewo
 		}
 		take(j.name, j.weight, scores)
 	}
+	end := c.metrics.point(c.name, "PreScore")
 	skipped, st := c.preScore(ctx, p, d)
+	end(st)
 	if st != nil {
 		d.Whole = st
 		return nil
 	}
+	end = c.metrics.point(c.name, "Score")
+	defer func() { end(d.Whole) }()
 	for _, s := range c.scores {
 		if skipped[s.plugin.Name()] {
 			continue
 		}
+		c.metrics.asked(c.name, "Score", s.plugin.Name(), len(d.Feasible))
 		scores, st := scoreNodes(ctx, s.plugin, p, workers, d)
 		if st != nil {
 			d.Whole = st
@@ -411,6 +434,9 @@ func (c *profile) preScore(ctx context.Context, p *framework.PodInfo, d *Decisio
 	skipped := map[string]bool{}
 	for _, pre := range c.preScores {
 		st := pre.PreScore(ctx, d.State, p, d.Feasible)
+		if st.IsSuccess() || st.Code != framework.Skip {
+			c.metrics.asked(c.name, "PreScore", pre.Name(), 1)
+		}
 		switch {
 		case st.IsSuccess():
 		case st.Code == framework.Skip:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,20 +17,25 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-// observation records one cycle as spans. Where nobody records it does nothing.
+// observation records one cycle, as spans where somebody records them, and in metrics.
 type observation struct {
-	tracer oteltrace.Tracer
-	span   oteltrace.Span
+	tracer  oteltrace.Tracer
+	span    oteltrace.Span
+	metrics *metrics
+	profile string
+	item    *queue.Item
+	began   time.Time
+	bound   bool // the pod has its node
 }
 
-func (s *Scheduler) observe(ctx context.Context, it *queue.Item) (context.Context, *observation) {
+func (s *Scheduler) observe(ctx context.Context, it *queue.Item, profile string) (context.Context, *observation) {
 	p := it.Info.Pod
 	ctx, span := s.cfg.Tracer.Start(ctx, "schedule", trace.Object("Pod", p.Namespace, p.Name, p.UID),
 		oteltrace.WithAttributes(attribute.Int("wasmplane.scheduling.attempt", it.Attempts)))
 	if owner := metav1.GetControllerOf(p); owner != nil && span.IsRecording() {
 		span.SetAttributes(trace.OwnerUIDKey.String(string(owner.UID)))
 	}
-	return ctx, &observation{tracer: s.cfg.Tracer, span: span}
+	return ctx, &observation{tracer: s.cfg.Tracer, span: span, metrics: s.metrics, profile: profile, item: it, began: time.Now()}
 }
 
 func (o *observation) begin(ctx context.Context, part string) (context.Context, func(*Decision)) {
@@ -49,6 +55,7 @@ func (o *observation) begin(ctx context.Context, part string) (context.Context, 
 }
 
 func (o *observation) finish(d *Decision) {
+	o.count(d)
 	if o.span.IsRecording() {
 		decision, message := "bound", ""
 		if d.Node == "" {
@@ -57,6 +64,21 @@ func (o *observation) finish(d *Decision) {
 		o.span.SetAttributes(trace.NodeKey.String(d.Node), trace.DecisionKey.String(decision), trace.MessageKey.String(message))
 	}
 	o.span.End()
+}
+
+// count the try by its result. One that was broken off, because the scheduler ends or
+// somebody else was faster, has none.
+func (o *observation) count(d *Decision) {
+	took := time.Since(o.began)
+	switch {
+	case o.bound:
+		o.metrics.attempt("scheduled", o.profile, took)
+		o.metrics.scheduled(o.item.Attempts, o.item.Added)
+	case d.Fatal() != nil:
+		o.metrics.attempt("error", o.profile, took)
+	case d.Node == "":
+		o.metrics.attempt("unschedulable", o.profile, took)
+	}
 }
 
 // shown bounds how many nodes a span names.

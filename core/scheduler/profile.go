@@ -38,6 +38,7 @@ type profile struct {
 	binds       []framework.Bind
 	postBinds   []framework.PostBind
 	hints       map[string]framework.ClusterEvent
+	metrics     *metrics // nil = none
 }
 
 type weighted[P framework.Plugin] struct {

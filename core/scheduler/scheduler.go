@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/prometheus/client_golang/prometheus"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
@@ -52,6 +53,9 @@ type Config struct {
 	Bindings int
 	Logger   *slog.Logger
 	Tracer   oteltrace.Tracer
+	// Metrics gets the scheduler's; nil = nobody does. A scheduler that follows
+	// another in the same process goes on with its counts.
+	Metrics prometheus.Registerer
 }
 
 // Scheduler is the component.
@@ -65,6 +69,7 @@ type Scheduler struct {
 	start    int
 	binding  chan struct{} // a token per binding in flight
 	bindings sync.WaitGroup
+	metrics  *metrics
 
 	nominated nominations
 	waiting   waiters
@@ -88,7 +93,11 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg: cfg, cache: nodecache.New(),
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
-	cfg.Queue.Rank = s.rank
+	s.metrics = newMetrics(s)
+	if err := s.metrics.register(cfg.Metrics); err != nil {
+		return nil, fmt.Errorf("register the scheduler's metrics: %w", err)
+	}
+	cfg.Queue.Rank, cfg.Queue.Moved = s.rank, s.metrics.moved
 	s.queue = queue.New(cfg.Queue)
 	if err := s.SetProfiles(cfg.Profiles); err != nil {
 		return nil, err
@@ -108,6 +117,7 @@ func (s *Scheduler) SetProfiles(profiles []Profile) error {
 		if err != nil {
 			return err
 		}
+		c.metrics = s.metrics
 		compiled[p.Name] = c
 	}
 	before := s.profiles.Swap(&compiled)
@@ -154,6 +164,12 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return nil
 	}
 	close(s.ready)
+	if r := s.cfg.Metrics; r != nil {
+		if err := r.Register(s.metrics); err != nil {
+			return fmt.Errorf("register the scheduler's metrics: %w", err)
+		}
+		defer r.Unregister(s.metrics)
+	}
 	for {
 		it := s.queue.Pop(ctx)
 		if it == nil {
@@ -177,10 +193,11 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
 		s.gate(ctx, prof, it, st)
 		return
 	}
-	traced, o := s.observe(ctx, it)
+	traced, o := s.observe(ctx, it, prof.name)
 	snap := s.cache.Snapshot()
 	with := promises{s.nominated.of(pod.UID), s.nominated.ahead(pod)}
 	d := prof.decide(traced, it.Info, snap, with, s.start, s.cfg.Workers, o)
+	s.metrics.algorithm.Observe(time.Since(o.began).Seconds())
 	if d.Total > 0 {
 		s.start = (s.start + d.Evaluated) % d.Total
 	}
@@ -202,7 +219,7 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
 	}
 	s.nominated.drop(pod.UID)
 	s.bindings.Go(func() {
-		s.bind(traced, prof, it, d, o)
+		o.bound = s.bind(traced, prof, it, d, o)
 		o.finish(d)
 	})
 	if len(prof.permits) == 0 {
@@ -245,20 +262,23 @@ func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st 
 }
 
 func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
+	end := c.metrics.point(c.name, "Reserve")
 	for i, r := range c.reserves {
 		if st := r.Reserve(ctx, d.State, p, d.Node); !st.IsSuccess() {
+			end(st)
 			for ; i >= 0; i-- {
 				c.reserves[i].Unreserve(ctx, d.State, p, d.Node)
 			}
 			return by(st, r)
 		}
 	}
+	end(nil)
 	return nil
 }
 
-// bind carries a decision out. Waiting for permission ends when the scheduler
-// stops; a binding that has begun is finished.
-func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) {
+// bind carries a decision out and says whether the pod has its node. Waiting for
+// permission ends when the scheduler stops; a binding that has begun is finished.
+func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) bool {
 	_, end := o.begin(ctx, "bind")
 	st := s.permit(ctx, prof, it, d)
 	if st.IsSuccess() {
@@ -270,11 +290,12 @@ func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *
 			prof.reserves[i].Unreserve(context.WithoutCancel(ctx), d.State, it.Info, d.Node)
 		}
 		s.undo(ctx, prof, it, d, st)
-		return
+		return false
 	}
 	s.queue.Done(it.Info.Pod.UID)
 	s.event(prof, it.Info.Pod, corev1.EventTypeNormal, "Scheduled", "Binding",
 		fmt.Sprintf("Successfully assigned %s/%s to %s", it.Info.Pod.Namespace, it.Info.Pod.Name, d.Node))
+	return true
 }
 
 func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, d *Decision) *framework.Status {
@@ -292,9 +313,11 @@ func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, 
 	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
 		return st
 	}
+	end := prof.metrics.point(prof.name, "PostBind")
 	for _, post := range prof.postBinds {
 		post.PostBind(bindCtx, d.State, it.Info, d.Node)
 	}
+	end(nil)
 	return nil
 }
 
@@ -304,10 +327,23 @@ const longestWait = 15 * time.Minute
 // permit asks the Permit plugins. One that says Wait is asked again when its time
 // is over. A waiting pod that is deleted, or whose room somebody of higher priority
 // needs, waits no longer.
-func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d *Decision) *framework.Status {
+func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (st *framework.Status) {
+	end := prof.metrics.point(prof.name, "Permit")
+	defer func() { end(st) }()
 	if len(prof.permits) == 0 {
 		return nil
 	}
+	return s.wait(ctx, prof, it, d)
+}
+
+// wait is for permission.
+func (s *Scheduler) wait(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (answer *framework.Status) {
+	began, waited := time.Now(), false
+	defer func() {
+		if waited {
+			s.metrics.permitWait.WithLabelValues(outcome(answer)).Observe(time.Since(began).Seconds())
+		}
+	}()
 	uid := it.Info.Pod.UID
 	refused := s.waiting.add(uid)
 	defer s.waiting.remove(uid)
@@ -316,6 +352,7 @@ func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d
 	for _, p := range prof.permits {
 		st, wait := p.Permit(ctx, d.State, it.Info, d.Node)
 		for !st.IsSuccess() && st.Code == framework.Wait {
+			waited = true
 			again := time.NewTimer(max(wait, time.Millisecond))
 			select {
 			case <-again.C:
@@ -338,7 +375,9 @@ func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d
 	return nil
 }
 
-func (c *profile) prepare(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
+func (c *profile) prepare(ctx context.Context, d *Decision, p *framework.PodInfo) (st *framework.Status) {
+	end := c.metrics.point(c.name, "PreBind")
+	defer func() { end(st) }()
 	for _, pre := range c.preBinds {
 		if st := pre.PreBind(ctx, d.State, p, d.Node); !st.IsSuccess() {
 			return by(st, pre)
@@ -348,7 +387,9 @@ func (c *profile) prepare(ctx context.Context, d *Decision, p *framework.PodInfo
 }
 
 // write binds as the first Bind plugin that doesn't Skip says.
-func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *framework.PodInfo) *framework.Status {
+func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *framework.PodInfo) (st *framework.Status) {
+	end := prof.metrics.point(prof.name, "Bind")
+	defer func() { end(st) }()
 	var how framework.Binding
 	for _, b := range prof.binds {
 		answer, st := b.Bind(ctx, d.State, p, d.Node)
@@ -419,6 +460,9 @@ func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.Po
 		return "", nil
 	}
 	s.nominated.set(p, n.Node)
+	if n.Node != "" {
+		s.metrics.victims.Observe(float64(len(n.Victims)))
+	}
 	if n.Node == "" {
 		if p.Pod.Status.NominatedNodeName == "" {
 			return "", nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,8 @@ type cluster struct {
 	client *fake.Clientset
 	pods   watch.Interface
 	s      *scheduler.Scheduler
+
+	metrics *prometheus.Registry
 }
 
 func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
@@ -46,8 +49,9 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 		return true, nil, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, b.Namespace)
 	})
 	inf := informers.NewSharedInformerFactory(client, 0)
+	metrics := prometheus.NewRegistry()
 	s, err := scheduler.New(scheduler.Config{
-		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler),
+		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler), Metrics: metrics,
 		Profiles: []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: append(native.Default(inf, nil), extra...)}},
 	})
 	if err != nil {
@@ -70,7 +74,7 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 		pods.Stop()
 	})
 	<-s.Ready()
-	return &cluster{t, client, pods, s}
+	return &cluster{t, client, pods, s, metrics}
 }
 
 // node makes a node and returns once the scheduler has seen it.

@@ -38,6 +38,7 @@ var mayImport = map[string]string{
 	"core/client":                   "",
 	"core/config":                   "core/kubelet/threshold",
 	"core/run":                      "",
+	"core/secureserving":            "",
 	"core/trace/...":                "core/trace/...",
 	"core/controllers/...":          "core/controllers/... core/client core/trace core/quota",
 	"core/scheduler/...":            "core/scheduler/... core/client core/trace",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection"
 
+	"github.com/prometheus/client_golang/prometheus"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/api/satoken"
@@ -43,6 +46,10 @@ type component struct {
 	plugins    *plugins
 	dynamic    dynamic.Interface // of a process of its own
 	spans      *tracing          // of a process of its own
+	metrics    *prometheus.Registry
+
+	watch      *leaderelection.HealthzAdaptor // of a process of its own; nil = nobody asks
+	catchingUp atomic.Bool                    // the scheduler leads, and has not seen the cluster yet
 }
 
 // holder is this process among those that compete for a lease. Where it has the
@@ -65,7 +72,7 @@ func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name st
 		name = c.o.Lease
 	}
 	return run.Election{
-		Client: kube, Namespace: "kube-system", Name: name, Identity: c.holder(), Logger: c.o.Logger,
+		Client: kube, Namespace: "kube-system", Name: name, Identity: c.holder(), Logger: c.o.Logger, Watch: c.watch,
 	}.Stand(ctx, work)
 }
 
@@ -155,6 +162,8 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		return err
 	}
 	return c.lead(ctx, set.Kube, "kube-scheduler", func(ctx context.Context) error {
+		c.catchingUp.Store(true)
+		defer c.catchingUp.Store(false)
 		inf := informers.NewSharedInformerFactory(set.Kube, 0)
 		record, stop, err := c.recorders(ctx, set.Kube)
 		if err != nil {
@@ -163,7 +172,7 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		defer stop()
 		s, err := scheduler.New(scheduler.Config{
 			Client: set.Kube, Informers: inf, Profiles: c.profiles(inf), Events: record,
-			Logger: c.o.Logger, Tracer: c.tracer,
+			Logger: c.o.Logger, Tracer: c.tracer, Metrics: c.metrics,
 		})
 		if err != nil {
 			return err
@@ -178,6 +187,7 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		go func() { // ends with Run: Ready is closed, or ctx has ended
 			select {
 			case <-s.Ready():
+				c.catchingUp.Store(false)
 				ready()
 			case <-ctx.Done():
 			}
@@ -254,6 +264,6 @@ func (s *server) component(ctx context.Context, name, userName string, groups ..
 	return &component{
 		o: s.o, config: client.InMemory(s.local, id, name),
 		identities: client.InMemoryIdentities{Handler: s.local},
-		tracer:     tracer, plugins: s.plugins,
+		tracer:     tracer, plugins: s.plugins, metrics: s.metrics,
 	}, nil
 }

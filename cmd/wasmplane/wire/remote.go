@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
@@ -35,16 +37,18 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 	if err != nil {
 		return nil, err
 	}
+	metrics := prometheus.NewRegistry()
 	events := newPluginEvents(set.Kube)
 	loaded, err := newPlugins(ctx, o, pluginEnvironment{
-		namespaces: (&clientNamespaces{kube: set.Kube}).labels, kube: set.Kube, backend: remoteBackend(o, name, set, events), events: events, metrics: prometheus.NewRegistry(), points: pointsOf(name),
+		namespaces: (&clientNamespaces{kube: set.Kube}).labels, kube: set.Kube, backend: remoteBackend(o, name, set, events), events: events, metrics: metrics, points: pointsOf(name),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &component{
 		o: o, config: cfg, identities: client.TokenIdentities{Base: cfg, Kube: set.Kube},
-		tracer: tracer, spans: spans, plugins: loaded, dynamic: set.Dynamic,
+		tracer: tracer, spans: spans, plugins: loaded, dynamic: set.Dynamic, metrics: metrics,
+		watch: leaderelection.NewLeaderHealthzAdaptor(20 * time.Second),
 	}, nil
 }
 

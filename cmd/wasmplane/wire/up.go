@@ -207,7 +207,7 @@ func componentRun(ctx context.Context, o Options, name string, work func(ctx con
 			return nil
 		}
 	}
-	return run.Parallel(c.spans.run, c.plugins.run, follow, func(ctx context.Context) error {
+	return run.Parallel(c.tell(name), c.spans.run, c.plugins.run, follow, func(ctx context.Context) error {
 		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) }))
 	})(ctx)
 }

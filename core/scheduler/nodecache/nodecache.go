@@ -44,6 +44,13 @@ func New() *Cache {
 	}
 }
 
+// Size is how many nodes and pods there are, those included whose binding is on its way.
+func (c *Cache) Size() (nodes, pods int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.nodes), len(c.pods)
+}
+
 // SetNode adds or changes a node, and says what that means for waiting pods.
 func (c *Cache) SetNode(n *corev1.Node) framework.ClusterEvent {
 	c.mu.Lock()

@@ -27,6 +27,10 @@ type Config struct {
 	// Rank of a pod that came to the queue at added: the highest goes first. Pop
 	// asks it once for each pod that is new or has changed. Nil = all are equal.
 	Rank func(ctx context.Context, p *framework.PodInfo, added time.Time) int64
+	// Moved is told of every pod that comes into one of the queues (active, backoff,
+	// unschedulable or gated) and why, in upstream's words. It may be nil, and must
+	// not call the queue.
+	Moved func(queue, event string)
 }
 
 // Item is one waiting pod.
@@ -44,6 +48,7 @@ type Item struct {
 	due      time.Time              // end of its backoff
 	interest framework.ClusterEvent // events that may help
 	missed   framework.ClusterEvent // events that came while it was being tried
+	gated    bool                   // it may not be tried
 	index    int                    // in its heap
 }
 
@@ -92,7 +97,7 @@ func (q *Queue) Set(p *corev1.Pod) {
 		now := time.Now()
 		it = &Item{Info: info, Added: now, since: now}
 		q.items[p.UID] = it
-		q.push(it, active)
+		q.push(it, active, "PodAdd")
 		return
 	}
 	changed := differs(it.Info.Pod, p)
@@ -101,7 +106,7 @@ func (q *Queue) Set(p *corev1.Pod) {
 	case !changed:
 		return
 	case it.state == stuck:
-		q.retry(it)
+		q.retry(it, "PodUpdate")
 	case it.state == trying:
 		it.missed |= framework.PodChanged
 	}
@@ -205,8 +210,12 @@ func (q *Queue) promote() {
 	now := time.Now()
 	for len(q.later) > 0 && !q.later[0].due.After(now) {
 		it := q.later[0]
+		event := "BackoffComplete"
+		if it.state == stuck {
+			event = "UnschedulableTimeout"
+		}
 		q.detach(it)
-		q.push(it, active)
+		q.push(it, active, event)
 	}
 }
 
@@ -217,7 +226,7 @@ func (q *Queue) next() (*Item, time.Duration) {
 	if len(q.ready) > 0 {
 		it := q.ready[0]
 		q.detach(it)
-		it.state, it.missed = trying, 0
+		it.state, it.missed, it.gated = trying, 0, false
 		it.Attempts++
 		out := *it // the caller's view doesn't change under it
 		return &out, 0
@@ -244,17 +253,17 @@ func (q *Queue) failed(uid types.UID, interest framework.ClusterEvent, gated boo
 	if !ok || it.state != trying {
 		return
 	}
-	it.interest = interest
+	it.interest, it.gated = interest, gated
 	now := time.Now()
 	if !gated {
 		it.since = now
 	}
 	if it.missed&(interest|framework.PodChanged) != 0 {
-		q.retry(it)
+		q.retry(it, "ScheduleAttemptFailure")
 		return
 	}
 	it.due = now.Add(q.cfg.MaxWait)
-	q.push(it, stuck)
+	q.push(it, stuck, "ScheduleAttemptFailure")
 }
 
 // Gated puts a pod back that may not be tried: it waits for a change of its own
@@ -276,7 +285,7 @@ func (q *Queue) kick(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if it, ok := q.items[uid]; ok && it.state == stuck {
-		q.retry(it)
+		q.retry(it, "ScheduleAttemptFailure")
 	}
 }
 
@@ -292,13 +301,40 @@ func (q *Queue) Happened(e framework.ClusterEvent) {
 		case it.state == trying:
 			it.missed |= e
 		case it.state == stuck && it.interest&e != 0:
-			q.retry(it)
+			q.retry(it, eventName(e))
 		}
 	}
 }
 
-// Len counts pods by state: to be tried, backing off, fitting nowhere.
-func (q *Queue) Len() (ready, backoff, unschedulable int) {
+// eventNames are upstream's, for what may have helped a pod.
+var eventNames = []struct {
+	event framework.ClusterEvent
+	name  string
+}{
+	{framework.NodeAdded, "NodeAdd"},
+	{framework.NodeLabelsChanged, "NodeLabelChange"},
+	{framework.NodeTaintsChanged, "NodeTaintChange"},
+	{framework.PodBound, "AssignedPodAdd"},
+	{framework.PodRemoved, "AssignedPodDelete"},
+	{framework.PodChanged, "AssignedPodUpdate"},
+	{framework.VolumesChanged, "PvcUpdate"},
+}
+
+// eventName is the first of several that came as one.
+func eventName(e framework.ClusterEvent) string {
+	if e != framework.AnyEvent {
+		for _, n := range eventNames {
+			if e&n.event != 0 {
+				return n.name
+			}
+		}
+	}
+	return "UnschedulableTimeout"
+}
+
+// Len counts pods by state: to be tried, backing off, fitting nowhere, and such as
+// may not be tried.
+func (q *Queue) Len() (ready, backoff, unschedulable, gated int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, it := range q.items {
@@ -308,23 +344,27 @@ func (q *Queue) Len() (ready, backoff, unschedulable int) {
 		case backingOff:
 			backoff++
 		case stuck:
-			unschedulable++
+			if it.gated {
+				gated++
+			} else {
+				unschedulable++
+			}
 		case trying: // it is in no queue now
 		}
 	}
-	return ready, backoff, unschedulable
+	return ready, backoff, unschedulable, gated
 }
 
 // retry moves an item to the active pods, by way of what is left of its backoff.
-func (q *Queue) retry(it *Item) {
+func (q *Queue) retry(it *Item, event string) {
 	q.detach(it)
 	due := it.since.Add(q.backoff(it.Attempts))
 	if due.After(time.Now()) {
 		it.due = due
-		q.push(it, backingOff)
+		q.push(it, backingOff, event)
 		return
 	}
-	q.push(it, active)
+	q.push(it, active, event)
 }
 
 func (q *Queue) backoff(attempts int) time.Duration {
@@ -335,8 +375,11 @@ func (q *Queue) backoff(attempts int) time.Duration {
 	return min(d, q.cfg.MaxBackoff)
 }
 
-func (q *Queue) push(it *Item, s state) {
+func (q *Queue) push(it *Item, s state, event string) {
 	it.state = s
+	if q.cfg.Moved != nil {
+		q.cfg.Moved(it.queue(), event)
+	}
 	switch s {
 	case active:
 		heap.Push(&q.ready, it)
@@ -348,6 +391,21 @@ func (q *Queue) push(it *Item, s state) {
 	case q.signal <- struct{}{}:
 	default:
 	}
+}
+
+// queue is the item's, in upstream's words.
+func (it *Item) queue() string {
+	switch it.state {
+	case active, trying:
+		return "active"
+	case backingOff:
+		return "backoff"
+	case stuck:
+	}
+	if it.gated {
+		return "gated"
+	}
+	return "unschedulable"
 }
 
 func (q *Queue) detach(it *Item) {

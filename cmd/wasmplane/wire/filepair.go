@@ -1,0 +1,58 @@
+package wire
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// filePair is a certificate with its key in files that somebody else renews.
+type filePair struct {
+	cert, key string
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	loaded  *tls.Certificate
+	changed [2]time.Time // of the files, as they were read
+	tried   [2]time.Time // of the files, as they were last looked at
+}
+
+// get is for tls.Config. While files that have changed cannot be read, which may be
+// because only one of them is new yet, what was read before serves on.
+func (p *filePair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, err := p.times()
+	if err == nil && p.loaded != nil && now == p.changed {
+		return p.loaded, nil
+	}
+	if err == nil {
+		var pair tls.Certificate
+		if pair, err = tls.LoadX509KeyPair(p.cert, p.key); err == nil {
+			p.loaded, p.changed = &pair, now
+			return p.loaded, nil
+		}
+	}
+	if p.loaded == nil {
+		return nil, err
+	}
+	if now != p.tried {
+		p.tried = now
+		p.log.Warn("a renewed certificate cannot be read; the one before serves on", "file", p.cert, "error", err)
+	}
+	return p.loaded, nil
+}
+
+func (p *filePair) times() (at [2]time.Time, err error) {
+	for i, file := range []string{p.cert, p.key} {
+		st, err := os.Stat(file)
+		if err != nil {
+			return at, fmt.Errorf("read the certificate: %w", err)
+		}
+		at[i] = st.ModTime()
+	}
+	return at, nil
+}

@@ -1,0 +1,146 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_*
+
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
+	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
+	"github.com/wasmplane/wasmplane/core/secureserving"
+)
+
+// customaryPorts are where upstream's components serve their metrics.
+var customaryPorts = map[string]string{"scheduler": "10259", "controllers": "10257", "proxy": "10249"}
+
+// tell serves what a component that runs by itself tells of itself, until ctx ends.
+// The kubelet has a server anyway.
+func (c *component) tell(name string) func(context.Context) error {
+	var s config.Serving
+	switch name {
+	case "scheduler":
+		s = c.o.Config.Scheduler.Serving
+	case "controllers":
+		s = c.o.Config.Controllers.Serving
+	case "proxy":
+		s.Listen = c.o.Config.Proxy.MetricsListen
+	default:
+		s.Listen = config.NoListen
+	}
+	return func(ctx context.Context) error {
+		listener, err := listenFor(ctx, c.o.Logger, name, s.Listen)
+		if err != nil {
+			return err
+		}
+		if listener == nil {
+			<-ctx.Done()
+			return nil
+		}
+		server, err := c.tellingServer(name, s, listener)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		return server.Run(ctx)
+	}
+}
+
+// listenFor listens where the configuration says; nil = nowhere. The customary port
+// may be taken, by another cluster's component of this machine: that is said, and
+// keeps nobody from working.
+func listenFor(ctx context.Context, log *slog.Logger, name, listen string) (net.Listener, error) {
+	if listen == config.NoListen {
+		return nil, nil
+	}
+	var lc net.ListenConfig
+	if listen != "" {
+		l, err := lc.Listen(ctx, "tcp", listen)
+		if err != nil {
+			return nil, fmt.Errorf("serve metrics and health: %w; choose another address for them, or none", err)
+		}
+		return l, nil
+	}
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", customaryPorts[name]))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		log.Warn("metrics and health are not served: the customary port is taken; choose one in the configuration", "component", name, "port", customaryPorts[name])
+		return nil, nil
+	}
+	return l, err
+}
+
+func (c *component) tellingServer(name string, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
+	conf := secureserving.Config{
+		Component: name, Listener: listener, Logger: c.o.Logger,
+		Gatherer: prometheus.Gatherers{c.metrics, legacyregistry.DefaultGatherer},
+	}
+	if c.watch != nil {
+		conf.Live = append(conf.Live, secureserving.Check{Name: c.watch.Name(), Do: c.watch.Check})
+	}
+	if name == "scheduler" {
+		conf.Ready = append(conf.Ready, secureserving.Check{Name: "sched-handler-sync", Do: func(*http.Request) error {
+			if c.catchingUp.Load() {
+				return errors.New("the scheduler has not seen the cluster yet")
+			}
+			return nil
+		}})
+	}
+	if name == "proxy" { // which may not ask the API who somebody is
+		return secureserving.New(conf)
+	}
+	set, err := client.New(c.config)
+	if err != nil {
+		return nil, err
+	}
+	trusted := rest.CopyConfig(c.config)
+	if err := rest.LoadTLSFiles(trusted); err != nil {
+		return nil, fmt.Errorf("read the cluster's authority: %w", err)
+	}
+	if conf.Authenticator, conf.Authorizer, err = kubeletserver.Delegate(set.Kube, trusted.CAData); err != nil {
+		return nil, err
+	}
+	if conf.TLS, err = tellingTLS(c.o, s, listener); err != nil {
+		return nil, err
+	}
+	return secureserving.New(conf)
+}
+
+// tellingTLS has the configured certificate, which is read again for new connections
+// once its file has changed, or one that signs itself.
+func tellingTLS(o Options, s config.Serving, listener net.Listener) (*tls.Config, error) {
+	if s.CertFile != "" {
+		pair := &filePair{cert: relative(o, s.CertFile), key: relative(o, s.KeyFile), log: o.Logger}
+		if _, err := pair.get(nil); err != nil {
+			return nil, fmt.Errorf("the serving certificate of metrics and health: %w", err)
+		}
+		return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get}, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	var ips []net.IP
+	if a, ok := listener.Addr().(*net.TCPAddr); ok && !a.IP.IsUnspecified() {
+		ips = append(ips, a.IP)
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, ips, []string{"localhost"})
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for metrics and health: %w", err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for metrics and health: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, nil
+}

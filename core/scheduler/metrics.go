@@ -1,0 +1,202 @@
+package scheduler
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// metrics have upstream's names, labels and buckets.
+type metrics struct {
+	attempts        *prometheus.CounterVec
+	latency         *prometheus.HistogramVec
+	algorithm       prometheus.Histogram
+	points          *prometheus.HistogramVec
+	evaluations     *prometheus.CounterVec
+	triesPerPod     prometheus.Histogram
+	sinceAdded      *prometheus.HistogramVec
+	victims         prometheus.Histogram
+	preemptions     prometheus.Counter
+	permitWait      *prometheus.HistogramVec
+	incoming        *prometheus.CounterVec
+	pendingByQueue  *prometheus.Desc
+	cacheSize       *prometheus.Desc
+	bindsInFlight   *prometheus.Desc
+	scheduler       *Scheduler
+	pendingPodNames func() int // of pods with scheduling gates
+}
+
+// newMetrics are the metrics of a scheduler. Several at once, of which one follows the
+// other as the leadership moves, may share registered ones: see register.
+func newMetrics(s *Scheduler) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "scheduler", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Subsystem: "scheduler", Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	single := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: "scheduler", Name: name, Help: help, Buckets: buckets})
+	}
+	fromMilli := prometheus.ExponentialBuckets(0.001, 2, 15)
+	pods := s.cfg.Informers.Core().V1().Pods().Lister()
+	return &metrics{
+		attempts:    counter("schedule_attempts_total", "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
+		latency:     histogram("scheduling_attempt_duration_seconds", "Scheduling attempt latency in seconds (scheduling algorithm + binding)", fromMilli, "result", "profile"),
+		algorithm:   single("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", fromMilli),
+		points:      histogram("framework_extension_point_duration_seconds", "Latency for running all plugins of a specific extension point.", prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
+		evaluations: counter("plugin_evaluation_total", "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
+		triesPerPod: single("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.", prometheus.ExponentialBuckets(1, 2, 5)),
+		sinceAdded:  histogram("pod_scheduling_sli_duration_seconds", "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.", prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
+		victims:     single("preemption_victims", "Number of selected preemption victims", prometheus.ExponentialBuckets(1, 2, 7)),
+		preemptions: prometheus.NewCounter(prometheus.CounterOpts{Subsystem: "scheduler", Name: "preemption_attempts_total", Help: "Total preemption attempts in the cluster till now"}),
+		permitWait:  histogram("permit_wait_duration_seconds", "Duration of waiting on permit.", fromMilli, "result"),
+		incoming:    counter("queue_incoming_pods_total", "Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
+
+		pendingByQueue: prometheus.NewDesc("scheduler_pending_pods", "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.", []string{"queue"}, nil),
+		cacheSize:      prometheus.NewDesc("scheduler_cache_size", "Number of nodes and pods in the scheduler cache.", []string{"type"}, nil),
+		bindsInFlight:  prometheus.NewDesc("scheduler_goroutines", "Number of running goroutines split by the work they do such as binding.", []string{"operation"}, nil),
+		scheduler:      s,
+		pendingPodNames: func() int {
+			n := 0
+			all, err := pods.List(labels.Everything())
+			if err != nil { // an informer's lister has no errors
+				return 0
+			}
+			for _, p := range all {
+				if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0 && p.Status.Phase == corev1.PodPending && s.profile(p.Spec.SchedulerName) != nil {
+					n++
+				}
+			}
+			return n
+		},
+	}
+}
+
+// collectors that count on; those of a scheduler before are taken over.
+func (m *metrics) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	return errors.Join(
+		keep(r, &m.attempts), keep(r, &m.latency), keep(r, &m.algorithm), keep(r, &m.points), keep(r, &m.evaluations),
+		keep(r, &m.triesPerPod), keep(r, &m.sinceAdded), keep(r, &m.victims), keep(r, &m.preemptions), keep(r, &m.permitWait), keep(r, &m.incoming),
+	)
+}
+
+// keep registers a collector, or takes the one that is registered already: a process
+// that leads again goes on counting where it ended.
+func keep[C prometheus.Collector](r prometheus.Registerer, c *C) error {
+	err := r.Register(*c)
+	var there prometheus.AlreadyRegisteredError
+	if !errors.As(err, &there) {
+		return err
+	}
+	if before, ok := there.ExistingCollector.(C); ok {
+		*c = before
+		return nil
+	}
+	return err
+}
+
+// Describe implements prometheus.Collector: of what is counted when somebody asks.
+func (m *metrics) Describe(to chan<- *prometheus.Desc) {
+	to <- m.pendingByQueue
+	to <- m.cacheSize
+	to <- m.bindsInFlight
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(to chan<- prometheus.Metric) {
+	tell := func(d *prometheus.Desc, n int, label string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label)
+	}
+	ready, backoff, unschedulable, gated := m.scheduler.queue.Len()
+	tell(m.pendingByQueue, ready, "active")
+	tell(m.pendingByQueue, backoff, "backoff")
+	tell(m.pendingByQueue, unschedulable, "unschedulable")
+	tell(m.pendingByQueue, gated+m.pendingPodNames(), "gated")
+	nodes, pods := m.scheduler.cache.Size()
+	tell(m.cacheSize, nodes, "nodes")
+	tell(m.cacheSize, pods, "pods")
+	tell(m.bindsInFlight, len(m.scheduler.binding), "binding")
+}
+
+// moved counts a pod that came into a queue.
+func (m *metrics) moved(queue, event string) { m.incoming.WithLabelValues(queue, event).Inc() }
+
+// point measures an extension point; what it returns is called with the outcome.
+func (m *metrics) point(profile, point string) func(*framework.Status) {
+	if m == nil {
+		return func(*framework.Status) {}
+	}
+	begin := time.Now()
+	return func(st *framework.Status) {
+		m.points.WithLabelValues(point, outcome(st), profile).Observe(time.Since(begin).Seconds())
+	}
+}
+
+// asked counts that a plugin was asked n times at a point.
+func (m *metrics) asked(profile, point, plugin string, n int) {
+	if m != nil && n > 0 {
+		m.evaluations.WithLabelValues(plugin, point, profile).Add(float64(n))
+	}
+}
+
+// askedFilters counts how often each filter was asked in a search: all of them about a
+// node that fits, and up to the one that refused about another.
+func (m *metrics) askedFilters(profile string, filters []framework.Filter, d *Decision) {
+	if m == nil || len(filters) == 0 {
+		return
+	}
+	refusals := map[string]int{}
+	for _, st := range d.Statuses {
+		refusals[st.Plugin]++
+	}
+	left := len(d.Feasible) + len(d.Statuses)
+	for _, f := range filters {
+		m.asked(profile, "Filter", f.Name(), left)
+		left -= refusals[f.Name()]
+	}
+}
+
+// attempt counts a try and how long it took.
+func (m *metrics) attempt(result, profile string, took time.Duration) {
+	m.attempts.WithLabelValues(result, profile).Inc()
+	m.latency.WithLabelValues(result, profile).Observe(took.Seconds())
+}
+
+// scheduled counts a pod that has found its node.
+func (m *metrics) scheduled(attempts int, added time.Time) {
+	m.triesPerPod.Observe(float64(attempts))
+	label := "15+"
+	if attempts < 15 {
+		label = strconv.Itoa(attempts)
+	}
+	m.sinceAdded.WithLabelValues(label).Observe(time.Since(added).Seconds())
+}
+
+// outcome is a status in upstream's words.
+func outcome(st *framework.Status) string {
+	if st.IsSuccess() {
+		return "Success"
+	}
+	switch st.Code {
+	case framework.Unschedulable:
+		return "Unschedulable"
+	case framework.Unresolvable:
+		return "UnschedulableAndUnresolvable"
+	case framework.Wait:
+		return "Wait"
+	case framework.Skip:
+		return "Skip"
+	case framework.Success, framework.Error:
+	}
+	return "Error"
+}

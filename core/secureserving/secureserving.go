@@ -1,0 +1,185 @@
+// Package secureserving is the door of a component that runs as a process of its
+// own: /metrics for who may, /livez, /readyz and /healthz for everybody, as
+// upstream's components have them.
+//
+// It serves TLS only, unless it listens on loopback alone and is told to do
+// without. Who asks is known by a client certificate or a token, and what they may
+// do is asked of the API, as for the API itself.
+package secureserving
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Check is one thing that has to be well.
+type Check struct {
+	Name string
+	// Do says what is wrong; nil = nothing.
+	Do func(*http.Request) error
+}
+
+// Config of a Server.
+type Config struct {
+	// Component's name, for the log.
+	Component string
+	// Listener to serve on. Required. It is closed when Run ends.
+	Listener net.Listener
+	// TLS with the serving certificate. Nil: no TLS and nobody is asked who they are;
+	// the listener has to be on a loopback address then.
+	TLS *tls.Config
+	// Authenticator and Authorizer of whoever wants the metrics. Required with TLS.
+	Authenticator authenticator.Request
+	Authorizer    authorizer.UnconditionalAuthorizer
+	Gatherer      prometheus.Gatherer
+	// Live are asked by /livez and /healthz, Ready, besides them, by /readyz.
+	Live, Ready []Check
+	Logger      *slog.Logger
+}
+
+// Server of one component.
+type Server struct{ cfg Config }
+
+// New checks the configuration; Run serves.
+func New(cfg Config) (*Server, error) {
+	if cfg.Listener == nil || cfg.Gatherer == nil || cfg.Logger == nil {
+		return nil, errors.New("a component's server needs a listener, metrics and a logger")
+	}
+	if cfg.TLS == nil {
+		at, err := netip.ParseAddrPort(cfg.Listener.Addr().String())
+		if err != nil || !at.Addr().Unmap().IsLoopback() {
+			return nil, fmt.Errorf("%s is no loopback address: metrics without TLS are for this machine alone", cfg.Listener.Addr())
+		}
+		return &Server{cfg}, nil
+	}
+	if cfg.Authenticator == nil || cfg.Authorizer == nil {
+		return nil, errors.New("a component's server with TLS needs an authenticator and an authorizer")
+	}
+	return &Server{cfg}, nil
+}
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	h := &http.Server{
+		Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute,
+		IdleTimeout: 90 * time.Second, MaxHeaderBytes: 32 << 10,
+		ErrorLog:    slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	serve := func() error { return h.Serve(s.cfg.Listener) }
+	if s.cfg.TLS != nil {
+		conf := s.cfg.TLS.Clone()
+		conf.MinVersion = max(conf.MinVersion, tls.VersionTLS12)
+		if conf.ClientAuth == tls.NoClientCert {
+			conf.ClientAuth = tls.RequestClientCert // who they are is the authenticator's business
+		}
+		h.TLSConfig = conf
+		serve = func() error { return h.ServeTLS(s.cfg.Listener, "", "") }
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- serve() }()
+	s.cfg.Logger.Info("metrics and health are served", "component", s.cfg.Component, "address", s.cfg.Listener.Addr().String(), "tls", s.cfg.TLS != nil)
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve metrics and health at %s: %w", s.cfg.Listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	_ = h.Close()
+	<-failed
+	return nil
+}
+
+// Handler of all requests.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	live := append([]Check{{Name: "ping", Do: func(*http.Request) error { return nil }}}, s.cfg.Live...)
+	health(mux, "healthz", live)
+	health(mux, "livez", live)
+	health(mux, "readyz", append(live[:len(live):len(live)], s.cfg.Ready...))
+	metrics := promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4,
+	})
+	mux.Handle("GET /metrics", s.guarded(metrics))
+	mux.Handle("/", s.guarded(http.NotFoundHandler()))
+	return mux
+}
+
+// guarded lets a request through if it is known who sent it, and they may.
+func (s *Server) guarded(h http.Handler) http.Handler {
+	if s.cfg.TLS == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
+		if err != nil || !ok {
+			s.cfg.Logger.Debug("a request could not be authenticated", "path", r.URL.Path, "error", err)
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		decision, reason, err := s.cfg.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{
+			User: who.User, Verb: strings.ToLower(r.Method), Path: r.URL.Path,
+		})
+		if err != nil {
+			s.cfg.Logger.Warn("a request could not be authorized", "user", who.User.GetName(), "path", r.URL.Path, "error", err)
+		}
+		if err != nil || decision != authorizer.DecisionAllow {
+			s.cfg.Logger.Debug("a request was refused", "user", who.User.GetName(), "path", r.URL.Path, "reason", reason)
+			http.Error(w, fmt.Sprintf("Forbidden: User %q cannot %s path %q", who.User.GetName(), strings.ToLower(r.Method), r.URL.Path), http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// health serves checks as upstream does: "ok", a line for each with ?verbose, and
+// /NAME/CHECK for one alone. Why a check fails is not told to who need not say who
+// they are.
+func health(mux *http.ServeMux, name string, checks []Check) {
+	for _, c := range checks {
+		mux.HandleFunc("GET /"+name+"/"+c.Name, func(w http.ResponseWriter, r *http.Request) { answer(w, r, name, []Check{c}, nil) })
+	}
+	mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, name, checks, r.URL.Query()["exclude"])
+	})
+}
+
+func answer(w http.ResponseWriter, r *http.Request, name string, checks []Check, without []string) {
+	var lines strings.Builder
+	failed := false
+	for _, c := range checks {
+		switch {
+		case slices.Contains(without, c.Name):
+			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
+		case c.Do(r) != nil:
+			failed = true
+			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
+		default:
+			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	switch _, verbose := r.URL.Query()["verbose"]; {
+	case failed:
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = fmt.Fprintf(w, "%s%s check failed\n", lines.String(), name)
+	case verbose:
+		_, _ = fmt.Fprintf(w, "%s%s check passed\n", lines.String(), name)
+	default:
+		_, _ = w.Write([]byte("ok"))
+	}
+}

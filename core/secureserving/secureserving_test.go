@@ -1,0 +1,159 @@
+package secureserving_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/wasmplane/wasmplane/core/secureserving"
+)
+
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// The monitor may read metrics, jane may not, and others are not known.
+func config(t *testing.T) secureserving.Config {
+	metrics := prometheus.NewRegistry()
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "things_total", Help: "Things."})
+	metrics.MustRegister(counter)
+	return secureserving.Config{
+		Component: "test", Listener: listen(t, "127.0.0.1:0"), TLS: &tls.Config{MinVersion: tls.VersionTLS12},
+		Authenticator: authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+			switch name := r.Header.Get("Authorization"); name {
+			case "":
+				return nil, false, nil
+			case "Bearer bad":
+				return nil, false, errors.New("nobody's token")
+			default:
+				return &authenticator.Response{User: &user.DefaultInfo{Name: strings.TrimPrefix(name, "Bearer ")}}, true, nil
+			}
+		}),
+		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetUser().GetName() == "monitor" && a.GetVerb() == "get" && a.GetPath() == "/metrics" && !a.IsResourceRequest() {
+				return authorizer.DecisionAllow, "", nil
+			}
+			if a.GetUser().GetName() == "unlucky" {
+				return authorizer.DecisionAllow, "", errors.New("the API is away")
+			}
+			return authorizer.DecisionNoOpinion, "no rule", nil
+		}),
+		Gatherer: metrics, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func TestMetricsAreForWhoMay(t *testing.T) {
+	s, err := secureserving.New(config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.Handler()
+	for _, c := range []struct {
+		method, path, token string
+		code                int
+	}{
+		{"GET", "/metrics", "", 401},
+		{"GET", "/metrics", "bad", 401},
+		{"GET", "/metrics", "jane", 403},
+		{"GET", "/metrics", "unlucky", 403},
+		{"GET", "/metrics", "monitor", 200},
+		{"DELETE", "/metrics", "monitor", 403},
+		{"GET", "/debug/pprof/", "", 401},
+		{"GET", "/debug/pprof/", "monitor", 403},
+		{"GET", "/metrics/../healthz", "", 307},
+		{"GET", "/healthz", "", 200},
+		{"GET", "/livez", "", 200},
+		{"GET", "/readyz", "", 200},
+		{"POST", "/readyz", "", 401},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil)
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.code && !(c.code == 307 && w.Code == 301) {
+			t.Errorf("%s %s as %q: %d, expected %d", c.method, c.path, c.token, w.Code, c.code)
+		}
+		if c.code == 200 && c.path == "/metrics" && !strings.Contains(w.Body.String(), "things_total 0") {
+			t.Errorf("metrics: %s", w.Body)
+		}
+	}
+}
+
+func TestHealthIsToldAsUpstreamTellsIt(t *testing.T) {
+	cfg := config(t)
+	cfg.Ready = []secureserving.Check{{Name: "informers", Do: func(*http.Request) error { return errors.New("not yet: secret detail") }}}
+	s, err := secureserving.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path, body string
+		code       int
+	}{
+		{"/healthz", "ok", 200},
+		{"/livez?verbose", "[+]ping ok\nlivez check passed\n", 200},
+		{"/livez/ping", "ok", 200},
+		{"/readyz", "[+]ping ok\n[-]informers failed: reason withheld\nreadyz check failed\n", 500},
+		{"/readyz/informers", "[-]informers failed: reason withheld\nreadyz check failed\n", 500},
+		{"/readyz?exclude=informers&verbose", "[+]ping ok\n[+]informers excluded: ok\nreadyz check passed\n", 200},
+	} {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, nil))
+		if w.Code != c.code || w.Body.String() != c.body {
+			t.Errorf("%s: %d %q", c.path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestWithoutTLSOnlyLoopbackIsServed(t *testing.T) {
+	cfg := config(t)
+	cfg.TLS, cfg.Authenticator, cfg.Authorizer, cfg.Listener = nil, nil, nil, listen(t, "0.0.0.0:0")
+	if _, err := secureserving.New(cfg); err == nil || !strings.Contains(err.Error(), "no loopback address") {
+		t.Errorf("error %v", err)
+	}
+	cfg.Listener = listen(t, "127.0.0.1:0")
+	s, err := secureserving.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+cfg.Listener.Addr().String()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(r.Body)
+	if _ = r.Body.Close(); err != nil || !strings.Contains(string(body), "things_total") {
+		t.Errorf("%s, %v", body, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // deepDefinition is a CustomResourceDefinition in protobuf whose schema says
@@ -192,5 +194,45 @@ func TestMadeUpNamesAreNoLabels(t *testing.T) {
 	flood(2, 5)
 	if after := series(); after != before {
 		t.Errorf("%d series became %d", before, after)
+	}
+}
+
+// The store of traces is bounded: who is not even known must not push out of it
+// what others did.
+func TestStrangersLeaveNoTrace(t *testing.T) {
+	const most = 200
+	store, err := trace.NewStore(trace.StoreConfig{MaxSpans: most})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer, shutdown := trace.NewProvider(context.WithoutCancel(t.Context()), "apiserver", store.Exporter())
+	t.Cleanup(func() { _ = shutdown(context.WithoutCancel(t.Context())) })
+	s := apiservertest.Start(t, apiservertest.Options{Server: func(c *apiserver.Config) { c.Tracer = tracer }})
+	c := kubernetes.NewForConfigOrDie(s.Config("setup"))
+	namespace(t, c, "ns")
+	if _, err := c.CoreV1().ConfigMaps("ns").Create(t.Context(), configMap("cm", "1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	told := func() bool {
+		j, err := store.Journey(trace.Query{Kind: "ConfigMap", Namespace: "ns", Name: "cm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.Root != nil
+	}
+	if !told() {
+		t.Fatal("a write was not recorded")
+	}
+	conn := dialRaw(t, s)
+	for i := range most {
+		for _, request := range []string{"PUT", "GET"} {
+			response, _ := conn.say(fmt.Sprintf("%s /api/v1/namespaces/ns/configmaps/x%d HTTP/1.1", request, i), "Host: x")
+			if response == nil || response.StatusCode != http.StatusUnauthorized {
+				t.Fatalf("a stranger was answered %v", response)
+			}
+		}
+	}
+	if !told() {
+		t.Error("strangers have pushed out what was recorded")
 	}
 }

@@ -68,6 +68,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	asker, err := who(span, req.WithContext(ctx))
 	if err != nil {
 		ctx, audited, _ := s.audit(ctx, req, info, nil)
+		span.forget()
 		s.fail(w, req.WithContext(ctx), unauthorized(err))
 		audited(w.status())
 		return
@@ -346,7 +347,12 @@ type requestSpan struct {
 	span   oteltrace.Span // nil for reads
 	begin  time.Time
 	who    user.Info
+	forgot bool
 }
+
+// forget records nothing: the store is bounded, and whoever can reach the server
+// could have it forget what others did. The audit log has failed logins.
+func (r *requestSpan) forget() { r.span, r.forgot = nil, true }
 
 func (s *Server) trace(ctx context.Context, info *genericrequest.RequestInfo) (context.Context, *requestSpan) {
 	r := &requestSpan{server: s, info: info, begin: s.cfg.Now()}
@@ -394,7 +400,7 @@ func (r *requestSpan) child(ctx context.Context, name string) (context.Context, 
 func (r *requestSpan) end(ctx context.Context, w *recorder) {
 	failed := w.status() >= http.StatusBadRequest
 	if r.span == nil {
-		if !failed || !r.info.IsResourceRequest || w.status() == http.StatusNotFound {
+		if r.forgot || !failed || !r.info.IsResourceRequest || w.status() == http.StatusNotFound {
 			return
 		}
 		_, r.span = r.server.cfg.Tracer.Start(ctx, trace.Request, r.attributes(), oteltrace.WithTimestamp(r.begin))

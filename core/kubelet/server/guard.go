@@ -51,6 +51,12 @@ func Delegate(client kubernetes.Interface, clientCA []byte) (authenticator.Reque
 // guarded lets a request through if it is known who sent it, and they may.
 func (s *Server) guarded(part string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		connection := http.NewResponseController(w)
+		if r.ContentLength != 0 {
+			// net/http reads a body that nobody wanted before it sends the answer:
+			// without an end to that, who is refused could hold the connection for ever.
+			_ = connection.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)) // what has no connection needs no deadline
+		}
 		who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
 		if err != nil {
 			s.cfg.Logger.Info("A request to the kubelet could not be authenticated", "path", r.URL.Path, "error", err)
@@ -68,6 +74,9 @@ func (s *Server) guarded(part string, h http.HandlerFunc) http.HandlerFunc {
 		if decision != authorizer.DecisionAllow {
 			http.Error(w, denied, http.StatusForbidden)
 			return
+		}
+		if r.ContentLength != 0 {
+			_ = connection.SetReadDeadline(time.Time{}) // as above
 		}
 		h(w, r)
 	}

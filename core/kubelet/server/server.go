@@ -59,6 +59,9 @@ type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 	Logger        *slog.Logger
+	// BodyTimeout is how long a body may take whose sender is not known yet, or may
+	// not do what it asks; 0 = 30s.
+	BodyTimeout time.Duration
 }
 
 // Server of the nodes of a process.
@@ -77,6 +80,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.BodyTimeout == 0 {
+		cfg.BodyTimeout = 30 * time.Second
 	}
 	s := &Server{cfg: cfg, nodes: map[string]Node{}}
 	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {

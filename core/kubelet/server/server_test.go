@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,7 +140,8 @@ func start(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(server.Config{Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may)})
+	s, err := server.New(server.Config{Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may),
+		BodyTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,5 +339,30 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusBadGateway || resp.Header.Get("Location") != "" {
 		t.Errorf("%s, to %q", resp.Status, resp.Header.Get("Location"))
+	}
+}
+
+// A body that never comes: whoever is refused must not hold the connection for as
+// long as they like.
+func TestARefusedRequestWhoseBodyNeverComesEnds(t *testing.T) {
+	w := start(t)
+	for _, as := range []string{"", "broken", "nobody"} {
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the test's own server
+		conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(time.Minute)) // which is what ended it
+		if _, err := fmt.Fprintf(conn, "POST /run/ns/p/c?cmd=ls HTTP/1.1\r\nHost: x\r\nUser: %s\r\nContent-Length: 10\r\n\r\n", as); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn) // to the end of the connection
+		if err != nil {
+			t.Errorf("%q: the connection is still there: %v", as, err)
+		}
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 40") {
+			t.Errorf("%q: answered %q", as, answer)
+		}
+		_ = conn.Close()
 	}
 }

@@ -48,7 +48,7 @@ func BenchmarkAPI(b *testing.B) {
 	for b.Loop() {
 		share, sides := scale(b), both(b)
 		c := newComparison(sides)
-		c.durations("start to ready", sides, func(s *side) time.Duration { return s.ready })
+		c.durations("start to ready", sides, func(s *side) time.Duration { return s.Ready })
 		for _, s := range sides {
 			s.prepare(b)
 		}

@@ -119,7 +119,7 @@ type running struct {
 
 func (s *side) begin(tb testing.TB) *running {
 	tb.Helper()
-	return &running{sample: sample{side: s.name}, began: time.Now(), cpu: s.cpu(tb), again: s.again.Load()}
+	return &running{sample: sample{side: s.Name}, began: time.Now(), cpu: s.cpu(tb), again: s.again.Load()}
 }
 
 func (r *running) merge(o sample) {
@@ -133,7 +133,7 @@ func (r *running) finish(tb testing.TB, s *side) {
 	r.took, r.sample.cpu = time.Since(r.began), s.cpu(tb)-r.cpu
 	r.sample.again = int(s.again.Load() - r.again)
 	if r.count == 0 {
-		tb.Fatalf("%s: all of %d requests failed: %v", s.name, r.failed, r.err)
+		tb.Fatalf("%s: all of %d requests failed: %v", s.Name, r.failed, r.err)
 	}
 }
 
@@ -371,11 +371,11 @@ func newComparison(sides []*side) *comparison {
 	c := &comparison{before: loadAverage()}
 	if len(sides) == 1 {
 		fmt.Printf("\nThe API alone\n")
-		c.row("", sides[0].name)
+		c.row("", sides[0].Name)
 		return c
 	}
 	fmt.Printf("\nThe API beside upstream's (kube-apiserver and etcd), turn by turn; a ratio is ours by theirs\n")
-	c.row("", sides[0].name, sides[1].name, "ratio")
+	c.row("", sides[0].Name, sides[1].Name, "ratio")
 	return c
 }
 

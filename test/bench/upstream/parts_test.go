@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/wasmplane/wasmplane/test/internal/sides"
 )
 
 // writes are the requests of BenchmarkWrites; each is measured in turns.
@@ -92,8 +94,8 @@ func profiled(tb testing.TB, s *side, run func()) {
 	}
 	done := filepath.Join(dir, "done")
 	_ = os.Remove(done)                          // it is of another run
-	_ = syscall.Kill(s.pids[0], syscall.SIGUSR1) // leave the start out
+	_ = syscall.Kill(s.PIDs[0], syscall.SIGUSR1) // leave the start out
 	run()
-	_ = syscall.Kill(s.pids[0], syscall.SIGUSR2)
-	awaitFile(tb, done)
+	_ = syscall.Kill(s.PIDs[0], syscall.SIGUSR2)
+	sides.AwaitFile(tb, done)
 }

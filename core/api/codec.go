@@ -193,7 +193,7 @@ func summary(data []byte) string {
 	if len(data) == 0 {
 		return "<empty>"
 	}
-	if data[0] == '{' || data[0] == '[' {
+	if data[0] == '{' {
 		if len(data) > most {
 			return string(data[:most]) + " ..."
 		}

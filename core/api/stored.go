@@ -48,6 +48,9 @@ func (r *Resource) decodeStored(data []byte) (runtime.Object, error) {
 		media = object.Protobuf
 		if o := r.storage.quickProto(data); o != nil {
 			r.scheme.Default(o)
+			if filled[r.storage.gvk] {
+				return r.storage.convert(o)
+			}
 			return o, nil
 		}
 	}

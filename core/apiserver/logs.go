@@ -43,11 +43,13 @@ func (c *call) logs(o *corev1.PodLogOptions) error {
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Content-Type", "text/plain")
-	c.w.Header().Set("Cache-Control", "no-cache, private")
-	if location == nil {
+	if location == nil { // no node has the pod yet
+		c.w.Header().Set("Cache-Control", "no-cache, private")
+		c.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	c.w.Header().Set("Content-Type", "text/plain")
+	c.w.Header().Set("Cache-Control", "no-cache, private")
 	transport := c.s.backends.kubelet
 	if o.InsecureSkipTLSVerifyBackend {
 		transport = c.s.backends.unverified

@@ -150,6 +150,12 @@ func refusal(code int32, reason metav1.StatusReason, format string, args ...any)
 	return &statusError{metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: fmt.Sprintf(format, args...)}}
 }
 
+// unrouted is a refusal of a request that led nowhere. Like upstream's it has
+// details with nothing in them, which some clients look for.
+func unrouted(code int32, reason metav1.StatusReason, message string) error {
+	return &statusError{metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{}}}
+}
+
 func notAcceptable(accepted []string) error {
 	return refusal(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: %v", strings.Join(accepted, ", "))

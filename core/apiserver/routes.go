@@ -73,11 +73,11 @@ func (s *Server) routes() *mux.Router {
 }
 
 func (s *Server) notFound(w http.ResponseWriter, req *http.Request) {
-	s.fail(w, req, refusal(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource"))
+	s.fail(w, req, unrouted(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource"))
 }
 
 func (s *Server) methodNotAllowed(w http.ResponseWriter, req *http.Request) {
-	s.fail(w, req, refusal(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"))
+	s.fail(w, req, unrouted(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"))
 }
 
 // index lists what there is.

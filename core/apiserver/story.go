@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -84,7 +85,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	defer func() { s.complete(ctx, w, audited, recover()) }()
 
 	if asker, err = s.impersonate(ctx, req, asker); err != nil {
-		s.fail(w, req, err)
+		s.forbid(w, req, err)
 		return
 	}
 	ctx = genericrequest.WithUser(ctx, asker) // from here on the request is somebody else's
@@ -105,12 +106,23 @@ func deepen(somewhere int) byte {
 // answer is the rest of the story, once the request has its turn.
 func (s *Server) answer(w *recorder, req *http.Request, info *genericrequest.RequestInfo, asker user.Info) {
 	if err := s.authorize(req.Context(), info, asker); err != nil {
+		s.forbid(w, req, err)
+		return
+	}
+	ctx, cancel, err := s.deadline(req.Context(), w, req, info)
+	if err != nil {
 		s.fail(w, req, err)
 		return
 	}
-	ctx, cancel := s.deadline(req.Context(), w, req, info)
 	defer cancel()
 	s.router.ServeHTTP(w, req.WithContext(ctx))
+}
+
+// forbid answers somebody who may not. What it says repeats words of the request,
+// so that no browser may take it for a page.
+func (s *Server) forbid(w http.ResponseWriter, req *http.Request, err error) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	s.fail(w, req, err)
 }
 
 // identify finds out who sends a request.
@@ -302,24 +314,32 @@ func (s *Server) longMount(info *genericrequest.RequestInfo) bool {
 
 // deadline bounds the request: by ?timeout=, and by the server's own bound. A
 // body that trickles in is cut off by the same deadline.
-func (s *Server) deadline(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc) {
+func (s *Server) deadline(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc, error) {
 	if longRunning(info) || s.longMount(info) {
 		if req.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as above
 		}
-		return context.WithCancel(ctx)
+		ctx, cancel := context.WithCancel(ctx)
+		return ctx, cancel, nil
 	}
 	timeout := s.cfg.RequestTimeout
-	if req.URL.RawQuery != "" {
-		if asked, err := time.ParseDuration(req.URL.Query().Get("timeout")); err == nil && asked > 0 && asked < timeout {
-			timeout = asked
+	if strings.Contains(req.URL.RawQuery, "timeout=") {
+		if text := req.URL.Query().Get("timeout"); text != "" {
+			asked, err := time.ParseDuration(text)
+			if err != nil {
+				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err))
+			}
+			if asked > 0 && asked < timeout {
+				timeout = asked
+			}
 		}
 	}
 	if req.ContentLength != 0 {
 		// Callers within the process have no connection to put a deadline on.
 		_ = http.NewResponseController(w).SetReadDeadline(s.cfg.Now().Add(timeout))
 	}
-	return context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	return ctx, cancel, nil
 }
 
 // recovered answers a request whose handling panicked, and keeps the others going.

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
@@ -22,6 +24,11 @@ import (
 // happen before: a grace period, finalizers, dependents that go first.
 func (r *Registry) Delete(ctx context.Context, req *Request) (Result, error) {
 	ctx = r.context(ctx, req)
+	r.warnOfOrphans(ctx, req)
+	return r.deleteOne(ctx, req)
+}
+
+func (r *Registry) deleteOne(ctx context.Context, req *Request) (Result, error) {
 	key, err := r.key(req.Namespace, req.Name)
 	if err != nil {
 		return Result{}, err
@@ -29,6 +36,19 @@ func (r *Registry) Delete(ctx context.Context, req *Request) (Result, error) {
 	return r.onLive(ctx, key, func(ctx context.Context, l live) (Result, error) {
 		return r.delete(ctx, req, l)
 	})
+}
+
+// warnOfOrphans tells whoever deletes jobs without saying what is to become of
+// their pods that these stay, unlike those of any other workload.
+func (r *Registry) warnOfOrphans(ctx context.Context, req *Request) {
+	options := deleteOptions(req.Options)
+	if r.res.Group != batchv1.GroupName || r.res.GroupResource.Resource != "jobs" || options.PropagationPolicy != nil || options.OrphanDependents != nil { //nolint:staticcheck // deprecated, and still sent
+		return
+	}
+	if s, ok := r.res.DeleteStrategy.(rest.GarbageCollectionDeleteStrategy); ok && s.DefaultGarbageCollectionPolicy(ctx) == rest.OrphanDependents {
+		warning.AddWarning(ctx, "", "child pods are preserved by default when jobs are deleted; "+
+			"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
 }
 
 // delete is one attempt. Which of the cases it is, is decided on a copy of the
@@ -57,14 +77,17 @@ func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, er
 		// The deletion goes on as it was ordered first.
 		return Result{Object: old}, errUnsure
 	}
-	if r.res.BeginDelete != nil && m.GetDeletionTimestamp() == nil {
+	begins := r.res.BeginDelete != nil && m.GetDeletionTimestamp() == nil
+	if begins {
 		r.res.BeginDelete(internal)
+		now := metav1.NewTime(r.cfg.Now())
+		m.SetDeletionTimestamp(&now)
 	}
 	if finalizers := r.finalizers(ctx, m, options); !slices.Equal(finalizers, m.GetFinalizers()) {
 		m.SetFinalizers(finalizers)
 	}
 	waits := len(m.GetFinalizers()) > 0
-	if !graceful && waits {
+	if !graceful && waits && !begins {
 		markDeleting(m, r.cfg.Now())
 	}
 	if r.isNamespace() {
@@ -240,6 +263,7 @@ func (r *Registry) terminate(internal *runtime.Object, waits bool) (bool, error)
 		t := metav1.NewTime(r.cfg.Now())
 		ns.DeletionTimestamp = &t
 	}
+	ns.DeletionGracePeriodSeconds = nil // it takes as long as it takes
 	ns.Status.Phase = corev1.NamespaceTerminating
 	*internal, err = codec.Internal(ns)
 	if err != nil {
@@ -267,6 +291,7 @@ const deletePage = 500
 // DeleteCollection deletes what a list with the same options would return, one
 // object after the other. It is not atomic; what has gone meanwhile is no error.
 func (r *Registry) DeleteCollection(ctx context.Context, req *Request, list ListOptions) (ListResult, error) {
+	r.warnOfOrphans(r.context(ctx, req), req)
 	var all ListResult
 	limit := list.Limit
 	if limit == 0 {
@@ -318,7 +343,7 @@ func (r *Registry) deleteListed(ctx context.Context, req *Request, item *watchca
 	}
 	one := *req
 	one.Namespace, one.Name = m.GetNamespace(), m.GetName()
-	if _, err := r.Delete(ctx, &one); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := r.deleteOne(r.context(ctx, &one), &one); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil

@@ -27,6 +27,11 @@ func (w *write) owned(ctx context.Context, live *object.Object, next runtime.Obj
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	if s, ok := w.codec.(settler); ok {
+		if next, err = s.Settle(next); err != nil {
+			return nil, badObject(err)
+		}
+	}
 	if quick, ok := fm.(creator); ok && live == nil {
 		return object.FromVersioned(w.codec, quick.Create(next, w.req.Manager)), nil
 	}
@@ -35,6 +40,12 @@ func (w *write) owned(ctx context.Context, live *object.Object, next runtime.Obj
 		return nil, err
 	}
 	return object.FromVersioned(w.codec, fm.UpdateNoErrors(was, next, w.req.Manager)), nil
+}
+
+// settler is an optional power of a codec whose conversion may change what a
+// client wrote: Settle answers the object as it will be.
+type settler interface {
+	Settle(o runtime.Object) (runtime.Object, error)
 }
 
 // creator is an optional power of a field manager: what it says of an object that

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -92,8 +93,8 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		if dedupOwners(next) {
-			warning.AddWarning(ctx, "", duplicateOwners)
+		if twice := dedupOwners(next); len(twice) > 0 {
+			warning.AddWarning(ctx, "", duplicateOwners+strings.Join(twice, ","))
 		}
 		w.codec.Default(next)
 		return w.owned(ctx, live, next)
@@ -101,7 +102,11 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 	return w.run(ctx)
 }
 
-const duplicateOwners = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
+// duplicateOwners and duplicateOwnersAfter are upstream's words.
+const (
+	duplicateOwners      = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+	duplicateOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+)
 
 func (r *Registry) newWrite(req *Request) (*write, error) {
 	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version)}
@@ -139,8 +144,8 @@ func (w *write) decode(ctx context.Context) (runtime.Object, error) {
 		}
 		warnStrict(ctx, strict)
 	}
-	if dedupOwners(o) {
-		warning.AddWarning(ctx, "", duplicateOwners)
+	if twice := dedupOwners(o); len(twice) > 0 {
+		warning.AddWarning(ctx, "", duplicateOwners+strings.Join(twice, ","))
 	}
 	w.codec.Default(o)
 	return o, nil

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -27,6 +28,9 @@ const (
 // patched applies the request's patch to live and returns the versioned object,
 // decoded but not defaulted.
 func (w *write) patched(ctx context.Context, live *object.Object) (runtime.Object, error) {
+	if !json.Valid(w.req.Body) {
+		return nil, apierrors.NewBadRequest("invalid JSON patch")
+	}
 	if w.req.PatchType == types.StrategicMergePatchType {
 		return w.strategicMerge(ctx, live)
 	}
@@ -70,7 +74,7 @@ func (w *write) strictness(ctx context.Context, errs []error, after string) erro
 	return invalid(schema.GroupKind{}, "", field.Invalid(field.NewPath("patch"), after, runtime.NewStrictDecodingError(errs).Error()))
 }
 
-type operation struct {
+type jsonPatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	From  string `json:"from"`
@@ -79,7 +83,7 @@ type operation struct {
 
 func (w *write) jsonPatch(before []byte) (after []byte, strict []error, err error) {
 	if w.checksFields() {
-		var ops []operation
+		var ops []jsonPatchOp
 		if strict, err = kjson.UnmarshalStrict(w.req.Body, &ops); err != nil {
 			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
@@ -107,7 +111,7 @@ func (w *write) jsonPatch(before []byte) (after []byte, strict []error, err erro
 // boundCopies refuses a JSON patch whose copies could blow the object up: each
 // copy at most doubles it.
 func boundCopies(before, patch []byte) error {
-	var ops []operation
+	var ops []jsonPatchOp
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(patch, &ops); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}

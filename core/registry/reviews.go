@@ -8,9 +8,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/auth/authz"
@@ -69,6 +68,7 @@ func (r *Registry) Review(ctx context.Context, req *Request) (runtime.Object, er
 			return nil, err
 		}
 		one := *req
+		one.Subresource = "binding" // whoever guards that guards this too
 		return pods.bind(ctx, &one)
 	}
 	kind := r.res.GVK(req.Version)
@@ -83,6 +83,15 @@ func (r *Registry) Review(ctx context.Context, req *Request) (runtime.Object, er
 }
 
 func (r *Registry) answer(ctx context.Context, req *Request, o runtime.Object) error {
+	if review, ok := o.(*authorizationv1.LocalSubjectAccessReview); ok {
+		if review.Namespace != "" && review.Namespace != req.Namespace {
+			return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the provided object does not match the namespace sent on the request (%s)", req.Namespace))
+		}
+		review.Namespace = req.Namespace
+	}
+	if err := r.cfg.Contract.CheckAccessReview(ctx, o); err != nil {
+		return err
+	}
 	switch review := o.(type) {
 	case *authenticationv1.TokenReview:
 		if r.cfg.Reviewer == nil {
@@ -93,45 +102,22 @@ func (r *Registry) answer(ctx context.Context, req *Request, o runtime.Object) e
 		}
 		return r.cfg.Reviewer.Review(ctx, review)
 	case *authenticationv1.SelfSubjectReview:
+		review.CreationTimestamp = metav1.NewTime(r.cfg.Now())
 		review.Status.UserInfo = userInfo(req.User)
 		return nil
 	case *authorizationv1.SelfSubjectAccessReview:
-		if err := validAccess(r.groupKind(), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes); err != nil {
-			return err
-		}
 		review.Status = authz.ReviewSelf(ctx, r.cfg.Authorizer, req.User, review.Spec)
 		return nil
 	case *authorizationv1.SubjectAccessReview:
-		if err := validSubject(r.groupKind(), review.Spec); err != nil {
-			return err
-		}
 		review.Status = authz.Review(ctx, r.cfg.Authorizer, review.Spec)
 		return nil
 	case *authorizationv1.LocalSubjectAccessReview:
-		return r.local(ctx, req, review)
+		review.Status = authz.Review(ctx, r.cfg.Authorizer, review.Spec)
+		return nil
 	case *authorizationv1.SelfSubjectRulesReview:
 		return r.rules(ctx, req, review)
 	}
 	return apierrors.NewMethodNotSupported(r.res.GroupResource, "create")
-}
-
-func (r *Registry) local(ctx context.Context, req *Request, review *authorizationv1.LocalSubjectAccessReview) error {
-	if review.Namespace != "" && review.Namespace != req.Namespace {
-		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the provided object does not match the namespace sent on the request (%s)", req.Namespace))
-	}
-	review.Namespace = req.Namespace
-	if err := validSubject(r.groupKind(), review.Spec); err != nil {
-		return err
-	}
-	path := field.NewPath("spec")
-	if review.Spec.NonResourceAttributes != nil {
-		return invalid(r.groupKind(), "", field.Invalid(path.Child("nonResourceAttributes"), review.Spec.NonResourceAttributes, "disallowed on this kind of request"))
-	}
-	if a := review.Spec.ResourceAttributes; a != nil && a.Namespace != req.Namespace {
-		return invalid(r.groupKind(), "", field.Invalid(path.Child("resourceAttributes", "namespace"), a.Namespace, "must match metadata.namespace"))
-	}
-	review.Status = authz.Review(ctx, r.cfg.Authorizer, review.Spec)
-	return nil
 }
 
 func (r *Registry) rules(ctx context.Context, req *Request, review *authorizationv1.SelfSubjectRulesReview) error {
@@ -148,25 +134,6 @@ func (r *Registry) rules(ctx context.Context, req *Request, review *authorizatio
 	}
 	review.Status = authz.ReviewRules(ctx, ruler, req.User, review.Spec.Namespace)
 	return nil
-}
-
-// validAccess wants exactly one of the two kinds of question.
-func validAccess(kind schema.GroupKind, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) error {
-	at := field.NewPath("spec")
-	switch {
-	case resource != nil && path != nil:
-		return invalid(kind, "", field.Invalid(at.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes"))
-	case resource == nil && path == nil:
-		return invalid(kind, "", field.Invalid(at.Child("resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
-	}
-	return nil
-}
-
-func validSubject(kind schema.GroupKind, spec authorizationv1.SubjectAccessReviewSpec) error {
-	if spec.User == "" && len(spec.Groups) == 0 {
-		return invalid(kind, "", field.Invalid(field.NewPath("spec", "user"), spec.User, "at least one of user or group must be specified"))
-	}
-	return validAccess(kind, spec.ResourceAttributes, spec.NonResourceAttributes)
 }
 
 func userInfo(u user.Info) authenticationv1.UserInfo {

@@ -35,7 +35,17 @@ func (r *Registry) getScale(ctx context.Context, req *Request) (runtime.Object, 
 	if err != nil {
 		return nil, err
 	}
-	return r.scaleOf(live, req.Version, false)
+	return r.answeredScale(live, req.Version)
+}
+
+// answeredScale is the scale as clients see it. That of a built-in kind shows no
+// managed fields: they are the object's, where they can be read and written.
+func (r *Registry) answeredScale(o *object.Object, version string) (*autoscalingv1.Scale, error) {
+	scale, err := r.scaleOf(o, version, false)
+	if err == nil && r.res.Custom == nil {
+		scale.ManagedFields = nil
+	}
+	return scale, err
 }
 
 func (r *Registry) scaleOf(o *object.Object, version string, forUpdate bool) (*autoscalingv1.Scale, error) {
@@ -87,7 +97,7 @@ func (r *Registry) putScale(ctx context.Context, req *Request, next func(ctx con
 	if err != nil {
 		return nil, err
 	}
-	return r.scaleOf(result.Object, req.Version, false)
+	return r.answeredScale(result.Object, req.Version)
 }
 
 // admitScale lets plugins judge the scale, which is what was asked for, and not
@@ -161,6 +171,9 @@ func (w *write) asScale(o runtime.Object) (*autoscalingv1.Scale, error) {
 func (w *write) patchedScale(ctx context.Context, now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	if w.req.PatchType == types.ApplyYAMLPatchType || w.req.PatchType == types.ApplyCBORPatchType {
 		return w.appliedScale(ctx, now)
+	}
+	if !json.Valid(w.req.Body) {
+		return nil, apierrors.NewBadRequest("invalid JSON patch")
 	}
 	before, err := json.Marshal(now)
 	if err != nil {

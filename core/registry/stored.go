@@ -196,31 +196,28 @@ func needsName(o runtime.Object) (bool, metav1.Object) {
 	return m.GetName() == "" && m.GetGenerateName() != "", m
 }
 
-// dedupOwners drops owner references that name an owner twice.
-func dedupOwners(o runtime.Object) bool {
+// dedupOwners drops owner references that name an owner twice, and answers their UIDs.
+func dedupOwners(o runtime.Object) (twice []string) {
 	m, err := meta.Accessor(o)
 	if err != nil {
-		return false
+		return nil
 	}
 	refs := m.GetOwnerReferences()
 	if len(refs) < 2 {
-		return false
+		return nil
 	}
 	kept := make([]metav1.OwnerReference, 0, len(refs))
 	for _, ref := range refs {
-		twice := false
-		for _, k := range kept {
-			twice = twice || apiequality.Semantic.DeepEqual(k, ref)
+		if slices.ContainsFunc(kept, func(k metav1.OwnerReference) bool { return apiequality.Semantic.DeepEqual(k, ref) }) {
+			twice = append(twice, string(ref.UID))
+			continue
 		}
-		if !twice {
-			kept = append(kept, ref)
-		}
+		kept = append(kept, ref)
 	}
-	if len(kept) == len(refs) {
-		return false
+	if len(twice) > 0 {
+		m.SetOwnerReferences(kept)
 	}
-	m.SetOwnerReferences(kept)
-	return true
+	return twice
 }
 
 // passOn hands on what plugins had to say: warnings to the client, annotations

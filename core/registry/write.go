@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -197,6 +199,12 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 	if err := w.validate(ctx, asked); err != nil {
 		return Result{}, err
 	}
+	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.opts.dryRun {
+		// Whoever sends what he once read wants to change it, not to make another.
+		return Result{}, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "resourceVersion should not be set on objects to be created",
+		}}
+	}
 	if w.key, err = w.r.key(w.namespace(), m.GetName()); err != nil {
 		return Result{}, err
 	}
@@ -282,7 +290,11 @@ func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
 	if after != before {
 		kept := keepManagers(ctx, before, after)
 		// The chain has defaulted what plugins added.
-		if dedupOwners(after) || kept {
+		twice := dedupOwners(after)
+		if len(twice) > 0 {
+			warning.AddWarning(ctx, "", duplicateOwnersAfter+strings.Join(twice, ","))
+		}
+		if len(twice) > 0 || kept {
 			asked.Object.SetVersioned(after)
 		}
 	}
@@ -409,7 +421,7 @@ func (w *write) checkIdentity(obj *object.Object) error {
 		return nil
 	}
 	if m.GetName() == "" {
-		m.SetName(w.req.Name)
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", w.req.Name))
 	}
 	if m.GetName() != w.req.Name {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), w.req.Name))
@@ -445,6 +457,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 		result, err := w.r.asStored(ctx, w, value, revision)
 		return Result{Object: result}, err
 	}
+	w.r.cfg.Contract.AsStored(w.r.res, answer)
 	result, err := w.r.withRevision(answer, w.codec, revision)
 	return Result{Object: result}, err
 }

@@ -120,6 +120,7 @@ var natural = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "<host>"},
 	{regexp.MustCompile(`\b10\.96\.\d+\.\d+\b`), "<service address>"},
 	{regexp.MustCompile(`\b(made-by-name-)[a-z0-9]{5}\b`), "$1<random>"},
+	{regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`), "kube-api-access-<random>"},
 	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`), "<token>"},
 	{regexp.MustCompile(`(the object has been modified.*|resource version:? |resourceVersion: |revision |ResourceVersion in precondition: \d+, ResourceVersion in object meta: )\d+`), "$1<revision>"},
 	{regexp.MustCompile(`\d+ bytes?`), "<n> bytes"},

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/structural"
+)
+
+// converted are the kinds that conversion to the internal form and back does not
+// leave as they were: it fills one field from another, or moves one into another.
+// Upstream converts whatever it decodes, so that who wrote such a field (its
+// managed fields) is said of the object after conversion.
+var converted = map[schema.GroupVersionKind]bool{
+	{Version: "v1", Kind: "Node"}:                                          true, // podCIDR into podCIDRs
+	{Version: "v1", Kind: "Secret"}:                                        true, // stringData into data
+	{Group: "apps", Version: "v1", Kind: "DaemonSet"}:                      true, // the template's generation into an annotation
+	{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}: true, // all that v1 has no field for into annotations
+}
+
+// filled are the kinds that conversion gives back more of than is stored: the
+// claims of a StatefulSet say what they are, which protobuf has no room for.
+var filled = map[schema.GroupVersionKind]bool{
+	{Group: "apps", Version: "v1", Kind: "StatefulSet"}: true,
+}
+
+// Settle answers a decoded object as conversion leaves it. It may change o.
+func (c *codec) Settle(o runtime.Object) (runtime.Object, error) {
+	if !converted[c.gvk] {
+		return o, nil
+	}
+	return c.convert(o)
+}
+
+func (c *codec) convert(o runtime.Object) (runtime.Object, error) {
+	internal, err := c.Internal(o)
+	if err != nil {
+		return nil, err
+	}
+	settled, err := c.Versioned(internal)
+	if err != nil {
+		return nil, err
+	}
+	return c.named(settled), nil
+}
+
+// AsStored makes of the versioned object that was written what readers of it will
+// find: with the defaults of fields that the strategy filled or emptied, and
+// without the empty lists and maps that protobuf does not keep.
+func (c *Contract) AsStored(r *Resource, o runtime.Object) {
+	if r.Custom != nil {
+		return
+	}
+	if r.storageMedia == object.Protobuf {
+		v := reflect.ValueOf(o).Elem()
+		dropEmpty(c.models.structure.Of(v.Type()), v)
+	}
+	r.scheme.Default(o)
+}
+
+// dropEmpty makes nil of every empty list and map below v. The values of maps are
+// left alone: none of the API's types has lists there that may be empty.
+func dropEmpty(t *structural.Type, v reflect.Value) {
+	if t.Own {
+		return
+	}
+	switch t.Kind {
+	case reflect.Struct:
+		for i := range t.Members {
+			m := &t.Members[i]
+			dropEmpty(m.Type, v.Field(m.Index))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			dropEmpty(t.Elem, v.Elem())
+		}
+	case reflect.Map:
+		if !v.IsNil() && v.Len() == 0 {
+			v.SetZero()
+		}
+	case reflect.Slice:
+		switch {
+		case v.IsNil() || t.Elem.Kind == reflect.Uint8: // bytes are kept
+		case v.Len() == 0:
+			v.SetZero()
+		case holdsLists(t.Elem.Kind):
+			for i := range v.Len() {
+				dropEmpty(t.Elem, v.Index(i))
+			}
+		}
+	}
+}
+
+func holdsLists(k reflect.Kind) bool {
+	return k == reflect.Struct || k == reflect.Pointer || k == reflect.Slice || k == reflect.Map
+}

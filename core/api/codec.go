@@ -114,6 +114,7 @@ func (c *codec) quickProto(data []byte) runtime.Object {
 		return nil
 	}
 	o.GetObjectKind().SetGroupVersionKind(c.gvk)
+	fill(o)
 	return o
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"reflect"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -21,10 +22,18 @@ var converted = map[schema.GroupVersionKind]bool{
 	{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}: true, // all that v1 has no field for into annotations
 }
 
-// filled are the kinds that conversion gives back more of than is stored: the
-// claims of a StatefulSet say what they are, which protobuf has no room for.
-var filled = map[schema.GroupVersionKind]bool{
-	{Group: "apps", Version: "v1", Kind: "StatefulSet"}: true,
+// fill gives an object read from protobuf back what that has no room for: the
+// claims of a StatefulSet say what they are.
+func fill(o runtime.Object) {
+	set, ok := o.(*appsv1.StatefulSet)
+	if !ok {
+		return
+	}
+	for i := range set.Spec.VolumeClaimTemplates {
+		if claim := &set.Spec.VolumeClaimTemplates[i]; claim.APIVersion == "" && claim.Kind == "" {
+			claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
+		}
+	}
 }
 
 // Settle answers a decoded object as conversion leaves it. It may change o.
@@ -32,10 +41,6 @@ func (c *codec) Settle(o runtime.Object) (runtime.Object, error) {
 	if !converted[c.gvk] {
 		return o, nil
 	}
-	return c.convert(o)
-}
-
-func (c *codec) convert(o runtime.Object) (runtime.Object, error) {
 	internal, err := c.Internal(o)
 	if err != nil {
 		return nil, err

@@ -48,9 +48,6 @@ func (r *Resource) decodeStored(data []byte) (runtime.Object, error) {
 		media = object.Protobuf
 		if o := r.storage.quickProto(data); o != nil {
 			r.scheme.Default(o)
-			if filled[r.storage.gvk] {
-				return r.storage.convert(o)
-			}
 			return o, nil
 		}
 	}

@@ -60,6 +60,9 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 	if err != nil {
 		return Result{}, apierrors.NewInternalError(err)
 	}
+	if m.GetName() == "" {
+		return Result{}, nameless(req.Name)
+	}
 	uid := m.GetUID()
 	w.creates = req.Subresource == "" && w.strategy.AllowCreateOnUpdate(ctx)
 	w.change = func(ctx context.Context, live *object.Object) (*object.Object, error) {

@@ -85,9 +85,12 @@ func (r *Registry) Review(ctx context.Context, req *Request) (runtime.Object, er
 func (r *Registry) answer(ctx context.Context, req *Request, o runtime.Object) error {
 	if review, ok := o.(*authorizationv1.LocalSubjectAccessReview); ok {
 		if review.Namespace != "" && review.Namespace != req.Namespace {
-			return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the provided object does not match the namespace sent on the request (%s)", req.Namespace))
+			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 		}
 		review.Namespace = req.Namespace
+	}
+	if review, ok := o.(*authorizationv1.SubjectAccessReview); ok {
+		review.Namespace = "" // it is in none
 	}
 	if err := r.cfg.Contract.CheckAccessReview(ctx, o); err != nil {
 		return err

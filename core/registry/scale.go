@@ -103,7 +103,12 @@ func (r *Registry) putScale(ctx context.Context, req *Request, next func(ctx con
 // admitScale lets plugins judge the scale, which is what was asked for, and not
 // the object behind it.
 func (r *Registry) admitScale(ctx context.Context, said *write, scale, now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-	if scale.Name != "" && scale.Name != said.req.Name {
+	switch {
+	case scale.Name == "":
+		return nil, nameless(said.req.Name)
+	case scale.Namespace != "" && scale.Namespace != now.Namespace:
+		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	case scale.Name != said.req.Name:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", scale.Name, said.req.Name))
 	}
 	scale.Name, scale.Namespace = now.Name, now.Namespace

@@ -421,12 +421,17 @@ func (w *write) checkIdentity(obj *object.Object) error {
 		return nil
 	}
 	if m.GetName() == "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", w.req.Name))
+		return nameless(w.req.Name)
 	}
 	if m.GetName() != w.req.Name {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), w.req.Name))
 	}
 	return nil
+}
+
+// nameless is the refusal of an object that doesn't say which one it is.
+func nameless(asked string) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", asked))
 }
 
 // store puts obj in place of revision expect and returns it with its new one.

@@ -22,18 +22,25 @@ func (d difference) String() string {
 func compare(r request, ours, theirs answer) []difference {
 	var all []difference
 	if ours.status != theirs.status {
-		all = append(all, difference{"status", fmt.Sprint(ours.status), fmt.Sprint(theirs.status)})
+		all = append(all, difference{"status", said(ours), said(theirs)})
 	}
-	if r.quiet {
-		if len(all) != 0 {
-			all = append(all, difference{"body", text(ours.body), text(theirs.body)})
-		}
-		return all
+	if r.quiet || len(all) != 0 {
+		return all // the rest follows from it
 	}
 	if a, b := without(ours.header, theirs.header), without(theirs.header, ours.header); len(a)+len(b) != 0 {
 		all = append(all, difference{"header", strings.Join(a, "; "), strings.Join(b, "; ")})
 	}
 	return differ(all, "body", ours.body, theirs.body)
+}
+
+// said is the status of an answer, and what it says about it.
+func said(a answer) string {
+	if body, ok := a.body.(map[string]any); ok {
+		if message, ok := body["message"]; ok {
+			return fmt.Sprintf("%d %v", a.status, message)
+		}
+	}
+	return fmt.Sprint(a.status)
 }
 
 func without(list, others []string) []string {

@@ -100,8 +100,8 @@ func fromProtobuf(body []byte) (any, error) {
 	if runtime.IsNotRegisteredError(err) {
 		return fmt.Sprintf("%q", body), nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("the answer is no protobuf: %w", err)
+	if err != nil { // some messages of meta.k8s.io name no version
+		return placeholders(fmt.Sprintf("%q", body)), nil //nolint:nilerr // compared as bytes
 	}
 	asJSON, err := json.Marshal(object)
 	if err != nil {
@@ -124,6 +124,11 @@ var natural = []struct {
 	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`), "<token>"},
 	{regexp.MustCompile(`(the object has been modified.*|resource version:? |resourceVersion: |revision |ResourceVersion in precondition: \d+, ResourceVersion in object meta: )\d+`), "$1<revision>"},
 	{regexp.MustCompile(`\d+ bytes?`), "<n> bytes"},
+	{regexp.MustCompile(`^\d+[sm](\d+s)?$`), "<age>"},
+	{regexp.MustCompile(`\b(Bad_|a{58})[a-z0-9]{5}\b`), "$1<random>"},
+	{regexp.MustCompile(`\\"resourceVersion\\":\\"\d+`), "<revision>"},
+	{regexp.MustCompile(`resourceVersion:\d+`), "<revision>"},
+	{regexp.MustCompile(`(in the precondition|in record|ResourceVersion:) \(?\d+\)?`), "$1 <revision>"},
 }
 
 func placeholders(text string) string {
@@ -145,6 +150,11 @@ func walk(name string, v any) any {
 		for key, value := range v {
 			v[key] = walk(key, value)
 		}
+		if details, ok := v["details"].(map[string]any); ok {
+			if message, ok := v["message"].(string); ok && details["causes"] != nil {
+				v["message"] = sorted(message)
+			}
+		}
 		return v
 	case []any:
 		for i, value := range v {
@@ -165,6 +175,18 @@ func walk(name string, v any) any {
 		}
 	}
 	return v
+}
+
+// sorted is a message about several causes with these in order: some validations
+// go over maps.
+func sorted(message string) string {
+	before, list, ok := strings.Cut(message, ": [")
+	if !ok {
+		return message
+	}
+	causes := strings.Split(strings.TrimSuffix(list, "]"), ", ")
+	slices.Sort(causes)
+	return before + ": [" + strings.Join(causes, ", ") + "]"
 }
 
 // text is a document in one line.

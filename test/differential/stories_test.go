@@ -141,7 +141,7 @@ func oddReads() story {
 		"resourceVersion=1&limit=1", "resourceVersion=0&limit=1", "resourceVersionMatch=Exact&continue=x&resourceVersion=1",
 		"fieldSelector=metadata.name", "fieldSelector=nothing%3Da", "fieldSelector=metadata.name%3Da,metadata.namespace!%3Db", "fieldSelector=,,", "fieldSelector=a%20in%20(b)", "fieldSelector=metadata.name%3D%3Dstories",
 		"labelSelector=a%20in", "labelSelector=a%3D%3D%3Db", "labelSelector=!a", "labelSelector=a%20notin%20(b,c)", "labelSelector=/a", "labelSelector=a%20gt%201", "labelSelector=a%3E1", "labelSelector=a%3Ex", "labelSelector=Bad%20Key!%3D1", "labelSelector=a%3D" + strings.Repeat("x", 70),
-		"timeoutSeconds=-1", "timeoutSeconds=x", "timeoutSeconds=1", "sendInitialEvents=true", "sendInitialEvents=false", "sendInitialEvents=x", "allowWatchBookmarks=true", "allowWatchBookmarks=x", "watch=false", "watch=x",
+		"timeoutSeconds=-1", "timeoutSeconds=x", "timeoutSeconds=1", "sendInitialEvents=true", "sendInitialEvents=false", "sendInitialEvents=x", "allowWatchBookmarks=true", "allowWatchBookmarks=x", "watch=false", "watch=x&timeoutSeconds=1",
 		"shardSelector=x", "unknown=1", "pretty=true", "pretty=x", "includeUninitialized=true", "limit=1&limit=2",
 	}
 	watches := []string{

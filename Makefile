@@ -107,6 +107,12 @@ conformance: deps-conformance build ## Run the upstream conformance suite on a r
 bench-api: build ## Measure the API beside upstream's kube-apiserver, which is built (20 minutes, the first time) outside of this folder. BENCH_SCALE=0.1: smaller.
 	test/bench/upstream/run.sh '$(KUBERNETES_VERSION)'
 
+.PHONY: differential
+differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 questions, and compare the answers. STORIES=patches: a part. RECORD=1: keep them for CI.
+	cache=$$(test/internal/sides/build.sh '$(KUBERNETES_VERSION)') && \
+	  WASMPLANE_BIN=$(CURDIR)/bin/wasmplane KUBE_APISERVER_BIN=$$cache/kube-apiserver ETCD_BIN=$$cache/etcd STORIES='$(STORIES)' RECORD='$(RECORD)' \
+	  go test -count=1 -timeout 60m ./test/differential/
+
 .PHONY: clients
 clients: deps-test build ## Run other people's clients against the binary: kubectl of three minor versions (two are built, minutes the first time), Helm, operators, Python, JavaScript.
 	CLIENTS=all go test -count=1 -timeout 60m -v ./test/clients/

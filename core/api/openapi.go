@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/component-base/version"
 	"k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
@@ -36,7 +37,12 @@ type openAPI struct {
 type document struct{ json, proto []byte }
 
 func newOpenAPI(c *Contract) *openAPI {
-	return &openAPI{contract: c, version: "unversioned", v3: map[schema.GroupVersion]*document{}}
+	v := version.Get()
+	named := v.Major + "." + v.Minor
+	if v.Major == "" {
+		named = "unversioned" // a test's binary
+	}
+	return &openAPI{contract: c, version: named, v3: map[schema.GroupVersion]*document{}}
 }
 
 // OpenAPIV2Spec builds the document that /openapi/v2 serves. It takes a good

@@ -54,6 +54,9 @@ func (s *Server) routes() *mux.Router {
 	if s.cfg.Aggregator != nil {
 		r.MatcherFunc(s.elsewhere).HandlerFunc(s.remote)
 	}
+	for _, path := range []string{"/api/{version}/", "/apis/{group}/{version}/"} { // before what is longer
+		get(path, s.discovery.resources)
+	}
 	r.PathPrefix("/api/{version}/").HandlerFunc(s.resource)
 	r.PathPrefix("/apis/{group}/{version}/").HandlerFunc(s.resource)
 
@@ -63,7 +66,7 @@ func (s *Server) routes() *mux.Router {
 	get("/apis/", s.discovery.groups)
 	get("/apis/{group}", s.discovery.group)
 	get("/apis/{group}/", s.discovery.group)
-	for _, path := range []string{"/api/{version}", "/api/{version}/", "/apis/{group}/{version}", "/apis/{group}/{version}/"} {
+	for _, path := range []string{"/api/{version}", "/apis/{group}/{version}"} {
 		get(path, s.discovery.resources)
 	}
 	// Mounts may lie below /apis: they come before what is there for resources.

@@ -111,12 +111,15 @@ func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtim
 	if err := w.unmarshal(&patch.Object); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
+	if err := w.duplicates(ctx); err != nil {
+		return nil, err
+	}
 	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)
 	if err != nil {
 		// Unknown fields and the like come as plain errors; conflicts as API ones.
 		return nil, badObject(err)
 	}
-	return next, w.duplicates(ctx)
+	return next, nil
 }
 
 func (w *write) unmarshal(into *map[string]any) error {

@@ -105,7 +105,7 @@ func (r *Registry) answer(ctx context.Context, req *Request, o runtime.Object) e
 		}
 		return r.cfg.Reviewer.Review(ctx, review)
 	case *authenticationv1.SelfSubjectReview:
-		review.CreationTimestamp = metav1.NewTime(r.cfg.Now())
+		review.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(r.cfg.Now())}
 		review.Status.UserInfo = userInfo(req.User)
 		return nil
 	case *authorizationv1.SelfSubjectAccessReview:

@@ -1,7 +1,6 @@
 package differential
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,55 +50,81 @@ func stage() story {
 	}}
 }
 
-// TestUpstream compares with upstream itself. UPSTREAM_STORIES is a part of the
-// names of those stories that are told; "" = all.
-func TestUpstream(t *testing.T) {
-	if os.Getenv("KUBE_APISERVER_BIN") == "" {
-		t.Skip("KUBE_APISERVER_BIN names no kube-apiserver: `make differential` builds one")
-	}
-	var ours, theirs *asker
-	ours, theirs = newAsker(t, sides.Ours(t)), upstream(t)
+// TestAnswers compares our answers with upstream's: those of the kube-apiserver
+// that KUBE_APISERVER_BIN names, or the recorded ones. STORIES is a part of the
+// names of those stories that are told; "" = all. RECORD=1 records.
+func TestAnswers(t *testing.T) {
 	stories := corpus(t)
-	var asked, found, excused int
+	if os.Getenv("KUBE_APISERVER_BIN") == "" {
+		againstRecord(t, newAsker(t, sides.Ours(t)), stories)
+		return
+	}
+	c := &comparison{ours: newAsker(t, sides.Ours(t)), theirs: upstream(t), decisions: compileDecisions(), used: map[int]bool{}}
+	var record []string
 	for _, s := range stories {
-		if part := os.Getenv("STORIES"); !strings.Contains(s.name, part) && s.name != "stage" {
-			continue
-		}
-		var answers [2][]answer
-		g, ctx := errgroup.WithContext(t.Context())
-		for i, a := range []*asker{ours, theirs} {
-			g.Go(func() (err error) { answers[i], err = a.tell(ctx, s); return err })
-		}
-		if err := g.Wait(); err != nil {
-			t.Errorf("%s: %v", s.name, err)
-			continue
-		}
-		var report []string
-		for i, r := range s.requests {
-			var open []difference
-			for _, d := range compare(r, answers[0][i], answers[1][i]) {
-				if decided(s, r.title(i), d) {
-					excused++
-				} else {
-					open = append(open, d)
-				}
-			}
-			asked++
-			if len(open) == 0 {
-				continue
-			}
-			found++
-			lines := []string{fmt.Sprintf("%s: %s", s.name, r.title(i))}
-			for _, d := range open {
-				lines = append(lines, d.String())
-			}
-			report = append(report, strings.Join(lines, "\n"))
-		}
-		if len(report) > 0 {
-			t.Errorf("%d of %d answers differ\n%s", len(report), len(s.requests), strings.Join(report, "\n"))
+		if part := os.Getenv("STORIES"); strings.Contains(s.name, part) || s.name == "stage" {
+			record = append(record, c.story(t, s))
 		}
 	}
-	t.Logf("%d requests in %d stories; %d answers differ, %d differences are decided", asked, len(stories), found, excused)
+	t.Logf("%d requests in %d stories; %d answers differ, %d differences are decided", c.asked, len(stories), c.found, c.excused)
+	if os.Getenv("STORIES") != "" {
+		return
+	}
+	for i, d := range c.decisions {
+		if !c.used[i] {
+			t.Errorf("nothing differs as decided any more: %s", d.why)
+		}
+	}
+	if os.Getenv("RECORD") == "1" {
+		if err := os.WriteFile(recordFile, []byte(strings.Join(record, "\n")+"\n"), 0o644); err != nil { //nolint:gosec // for everybody to read
+			t.Fatal(err)
+		}
+	}
 }
 
-func decided(story, string, difference) bool { return false }
+// comparison is one run against upstream.
+type comparison struct {
+	ours, theirs          *asker
+	decisions             []compiled
+	used                  map[int]bool
+	asked, found, excused int
+}
+
+// story tells a story to both, reports what is not decided, and answers its line
+// of the record.
+func (c *comparison) story(t *testing.T, s story) string {
+	t.Helper()
+	var answers [2][]answer
+	g, ctx := errgroup.WithContext(t.Context())
+	for i, a := range []*asker{c.ours, c.theirs} {
+		g.Go(func() (err error) { answers[i], err = a.tell(ctx, s); return err })
+	}
+	if err := g.Wait(); err != nil {
+		t.Errorf("%s: %v", s.name, err)
+		return ""
+	}
+	var report []string
+	sums := make([]string, 0, len(s.requests))
+	for i, r := range s.requests {
+		c.asked++
+		var open []string
+		for _, d := range compare(r, answers[0][i], answers[1][i]) {
+			if n := decided(c.decisions, s.name, r.title(i), d); n >= 0 {
+				c.used[n] = true
+				c.excused++
+				continue
+			}
+			open = append(open, d.String())
+		}
+		// Where the two differ as decided, ours is what is not to change.
+		sums = append(sums, sum(r, answers[0][i]))
+		if len(open) > 0 {
+			c.found++
+			report = append(report, s.name+": "+r.title(i)+"\n"+strings.Join(open, "\n"))
+		}
+	}
+	if len(report) > 0 {
+		t.Errorf("%d of %d answers differ\n%s", len(report), len(s.requests), strings.Join(report, "\n"))
+	}
+	return line(s, sums)
+}

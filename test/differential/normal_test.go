@@ -117,7 +117,7 @@ var natural = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
 	{regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "<time>"},
 	{regexp.MustCompile(`20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? \+0000 UTC( m=\+[0-9.]+)?`), "<time>"},
-	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "<host>"},
+	{regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+:\d{4,5}\b`), "<host>"},
 	{regexp.MustCompile(`\b10\.96\.\d+\.\d+\b`), "<service address>"},
 	{regexp.MustCompile(`\b(made-by-name-)[a-z0-9]{5}\b`), "$1<random>"},
 	{regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`), "kube-api-access-<random>"},

@@ -6,15 +6,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 version=${1:?KUBERNETES_VERSION, such as v1.37.1}
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/wasmplane/upstream-$version
-mkdir -p "$cache"
-build() { # NAME PACKAGE: through a temporary file, so that an interrupted build leaves nothing
-  [ -x "$cache/$1" ] && return
-  echo "building $1 from its published module; the first time this takes long"
-  CGO_ENABLED=0 go build -C test/conformance -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$cache/$1.new" "$2"
-  mv "$cache/$1.new" "$cache/$1"
-}
-build kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
-build etcd go.etcd.io/etcd/server/v3
+cache=$(test/internal/sides/build.sh "$version")
 export WASMPLANE_BIN="$PWD/bin/wasmplane" KUBE_APISERVER_BIN="$cache/kube-apiserver" ETCD_BIN="$cache/etcd"
 go test -v -run '^$' -bench "${BENCH_ONLY:-API}" -benchtime 1x -timeout 120m ./test/bench/upstream/

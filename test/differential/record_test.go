@@ -1,0 +1,71 @@
+package differential
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// recordFile has a line for each story: its name, a sum of its requests, and a
+// sum of each answer. It says that an answer is not what it was when it was
+// compared with upstream's, and `make differential` says what upstream's is.
+const recordFile = "testdata/answers.txt"
+
+// sumSize is that of a sum in the record.
+const sumSize = 4
+
+func shorten(text string) string {
+	digest := sha256.Sum256([]byte(text))
+	return base64.RawURLEncoding.EncodeToString(digest[:])[:sumSize]
+}
+
+// sum is what the record keeps of an answer.
+func sum(r request, a answer) string {
+	if r.loose() {
+		return shorten(fmt.Sprint(a.status))
+	}
+	return shorten(fmt.Sprint(a.status, a.header, text(a.body)))
+}
+
+// line is a story's in the record.
+func line(s story, sums []string) string {
+	return s.name + "\t" + shorten(fmt.Sprint(s.requests)) + "\t" + strings.Join(sums, "")
+}
+
+// againstRecord compares our answers with the record.
+func againstRecord(t *testing.T, ours *asker, stories []story) {
+	t.Helper()
+	data, err := os.ReadFile(recordFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]string{}
+	for text := range strings.Lines(string(data)) {
+		name, rest, _ := strings.Cut(strings.TrimSuffix(text, "\n"), "\t")
+		known[name] = rest
+	}
+	for _, s := range stories {
+		if part := os.Getenv("STORIES"); !strings.Contains(s.name, part) && s.name != "stage" {
+			continue
+		}
+		requests, sums, ok := strings.Cut(known[s.name], "\t")
+		if !ok || requests != shorten(fmt.Sprint(s.requests)) || len(sums) != sumSize*len(s.requests) {
+			t.Errorf("%s: the story has changed since its answers were recorded: run `make differential RECORD=1`", s.name)
+			continue
+		}
+		answers, err := ours.tell(t.Context(), s)
+		if err != nil {
+			t.Errorf("%s: %v", s.name, err)
+			continue
+		}
+		for i, r := range s.requests {
+			if sum(r, answers[i]) != sums[sumSize*i:sumSize*(i+1)] {
+				t.Errorf("%s: %s: the answer is not what it was when it was compared with upstream's; `make differential` compares again.\nIt is: %d %v\n%.3000s",
+					s.name, r.title(i), answers[i].status, answers[i].header, text(answers[i].body))
+			}
+		}
+	}
+}

@@ -68,7 +68,7 @@ var decisions = []decision{
 	{why: "the authorizer's name stands in the audit log", at: `status\.reason$`, upstream: `^node: `},
 
 	{why: "what does not take a method is named", at: `^body\.(message|details\.(kind|group))$`, upstream: `does not allow this method|absent`, story: `what is published|subresources|life of`},
-	{why: "a body of no type that is known is refused before where it was going", request: `PATCH /api`, at: `^status$`, upstream: `^405`},
+	{why: "a body of no type that is known is refused before where it was going", request: `(PATCH|PUT) /api`, at: `^status$`, upstream: `^405`},
 	{why: "a Service that there is not is not without endpoints", request: `services/none`, at: `^status$`},
 	{why: "resources are named in the plural, all of them", request: `componentstatuses/none`},
 	{why: "who asks for any application type gets JSON", request: `application/\*`, at: `^status$`, upstream: `^406`},
@@ -76,10 +76,14 @@ var decisions = []decision{
 	{why: "the group lists of discovery are described by what they are", request: `/openapi`, at: `^body(\.definitions|\.paths|$)`},
 	{why: "of what there is before the first request each server has its own", request: `GET /(api/v1/(endpoints|services|configmaps)|apis/(discovery|networking|coordination).*)$`, at: `^body\.items`},
 
+	{why: "what is deprecated is called so whatever is asked of it", at: `^header$`, ours: `is deprecated in`},
+	{why: "an apply that is refused has no further warnings", story: `patches`, at: `^header$`, upstream: `already set in map`},
+	{why: "a patch that is no object is no patch", story: `patches`, at: `^body\.message$`, ours: `^invalid JSON document$`},
+
 	// Details of upstream's that nothing relies on.
 	{why: "what is not stored has no managers: questions, bindings, tokens", story: `reviews|subresources`, at: `managedFields$`},
 	{why: "as above", story: `reviews`, at: `causes|message$`, upstream: `managedFields`},
-	{why: "a rules review repeats the question", request: `selfsubjectrulesreviews|alice`, story: `reviews`, at: `spec\.namespace|nonResourceRules`},
+	{why: "a rules review repeats the question, and rules come in no order", request: `selfsubjectrulesreviews|alice`, story: `reviews`, at: `spec\.namespace|[rR]esourceRules`},
 	{why: "a dry put on nothing answers what would be stored", request: `put what is missing, with a revision`, at: `resourceVersion$`},
 	{why: "rows show the object as it is read", at: `rows\[\d+\]\.object\.metadata\.annotations$`, upstream: `absent`},
 	{why: "a refusal before fairness was asked names no flow schema", at: `^header$`, ours: `Flowschema`},

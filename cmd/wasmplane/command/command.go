@@ -141,7 +141,7 @@ func isGroup(c *cobra.Command) {
 		}
 		meant := ""
 		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-			meant = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+			meant = fmt.Sprintf(" (did you mean %s?)", strings.Join(near, " or "))
 		}
 		return fmt.Errorf("unknown command %q for %q%s; see: %s --help", args[0], c.CommandPath(), meant, c.CommandPath())
 	}

@@ -177,7 +177,7 @@ time, into your cache folder or $WASMPLANE_TOOLCHAINS.`,
 			if out == "" {
 				e, base, err := author.ReadEntry(dir)
 				if err != nil {
-					return fmt.Errorf("%w; name the module with --out", err)
+					return fmt.Errorf("%w; where there is no entry, name the module with --out", err)
 				}
 				file, ok := strings.CutPrefix(e.Source, "file:")
 				if !ok {

@@ -58,12 +58,14 @@ func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, 
 	}
 	p := &plugins{o: o, loader: l, functions: functions, events: e.events}
 	begin := time.Now()
+	what := fmt.Sprintf("%d plugins loaded", len(entries))
 	if err := l.Load(ctx); err != nil {
 		o.note("plugins: " + err.Error())
+		what = fmt.Sprintf("%d plugins, of which not all loaded", len(entries))
 	}
 	// Compiling is most of a first start, and no unit's: told where it is done.
 	if o.Progress != nil && len(entries) > 0 {
-		o.Progress(fmt.Sprintf("%d plugins loaded", len(entries)), true, time.Since(begin))
+		o.Progress(what, true, time.Since(begin))
 	}
 	return p, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
 // defaultBump is more than a busy cluster writes in years between a backup and its restore.
@@ -88,6 +89,8 @@ func (a *app) restore() *cobra.Command {
 	var keys string
 	var force bool
 	var bump uint64
+	var member etcd.Member
+	var memberDir string
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make a data directory's state out of a backup",
@@ -101,14 +104,23 @@ going on in a past that did not happen.
 
 Without the keys of the old cluster (--keys, or a pki folder that is there), new
 ones are made: kubeconfigs and the tokens in running pods are then no longer
-accepted, and token secrets have to be made anew.`,
+accepted, and token secrets have to be made anew.
+
+An external etcd is restored member by member, from the same FILE: with --member,
+--initial-cluster and --member-dir, on each member's machine, this makes the data
+directory that the member is then started with.`,
 		Example: `  wasmplane stop
   wasmplane restore /backups/monday.db --force
-  wasmplane up`,
+  wasmplane up
+  wasmplane restore /backups/monday.db --member m1 --member-dir /var/lib/etcd \
+    --initial-cluster m1=https://10.0.0.1:2380,m2=https://10.0.0.2:2380,m3=https://10.0.0.3:2380`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if bump == 0 {
 				return errors.New("--bump: expected at least 1; clients would otherwise be left in a past that did not happen")
+			}
+			if member.Name != "" || member.InitialCluster != "" || memberDir != "" {
+				return a.runRestoreMember(c, args[0], memberDir, bump, member)
 			}
 			o, running, err := a.stored(c, &s)
 			if err != nil {
@@ -124,6 +136,10 @@ accepted, and token secrets have to be made anew.`,
 	a.addStored(c, &s)
 	c.Flags().StringVar(&keys, "keys", "", "also restore certificates and signing keys from this `FILE` of backup --with-keys")
 	c.Flags().BoolVar(&force, "force", false, "put a state (and, with --keys, keys) that is there aside")
+	c.Flags().StringVar(&member.Name, "member", "", "`NAME` of the member of an external etcd to make a data directory for")
+	c.Flags().StringVar(&member.InitialCluster, "initial-cluster", "", "all members of that etcd, as `NAME=PEER_URL,...`")
+	c.Flags().StringVar(&member.Token, "initial-cluster-token", "etcd-cluster", "`TOKEN` that all its members are started with")
+	c.Flags().StringVar(&memberDir, "member-dir", "", "`DIR` to make for the member")
 	c.Flags().Uint64Var(&bump, "bump", defaultBump, "how far resource versions move on, in `REVISIONS`")
 	return c
 }
@@ -151,6 +167,24 @@ func (a *app) runRestore(o wire.Options, file, keys string, bump uint64, force b
 		fmt.Fprintln(a.stdout, "There are no keys in the data directory: new ones will be made, and kubeconfigs and tokens from before will not be accepted.")
 	}
 	fmt.Fprintf(a.stdout, "Start it with: wasmplane up --data-dir %s\n", o.Dir)
+	return nil
+}
+
+// runRestoreMember makes the data directory of one member of an external etcd.
+func (a *app) runRestoreMember(c *cobra.Command, file, dir string, bump uint64, m etcd.Member) error {
+	if err := a.fromEnvironment(c.Flags()); err != nil {
+		return err
+	}
+	if m.Name == "" || m.InitialCluster == "" || dir == "" {
+		return errors.New("--member, --initial-cluster and --member-dir belong together: give all three")
+	}
+	fmt.Fprintln(a.stdout, "Reading", file, "through ...")
+	info, err := wire.RestoreMember(wire.Options{Logger: slog.New(slog.DiscardHandler)}, file, dir, bump, m)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "Restored revision %d, %d keys into %s for member %s; resource versions go on at %d.\n", info.Revision, info.Keys, dir, m.Name, uint64(info.Revision)+bump)
+	fmt.Fprintf(a.stdout, "Once every member has its directory, start them all, this one with what it has besides:\n  etcd --name %s --data-dir %s --initial-cluster %s --initial-cluster-token %s --initial-cluster-state new ...\n", m.Name, dir, m.InitialCluster, m.Token)
 	return nil
 }
 

@@ -149,7 +149,7 @@ func holdsStore(dir datadir.Dir) bool {
 // there stays, under another name, and only with force. It says where that is.
 func Restore(o Options, file string, bump uint64, force bool) (aside string, info etcd.SnapshotInfo, err error) {
 	if len(o.Config.Store.Endpoints) > 0 {
-		return "", info, fmt.Errorf("the configuration names an external etcd: restore it with `etcdutl snapshot restore %s --bump-revision %d --mark-compacted ...` on each of its machines", file, bump)
+		return "", info, fmt.Errorf("the configuration names an external etcd: with all apiservers and members stopped, run on each member's machine `wasmplane restore %s --bump %d --member NAME --initial-cluster NAME=PEER_URL,... --member-dir DIR`, and start the member with DIR", file, bump)
 	}
 	if info, err = etcd.CheckSnapshot(file); err != nil {
 		return "", info, err
@@ -173,6 +173,21 @@ func Restore(o Options, file string, bump uint64, force bool) (aside string, inf
 		return "", info, err
 	}
 	return aside, info, os.Rename(next, o.Dir.Etcd())
+}
+
+// RestoreMember makes the data directory of one member of an external etcd out of a
+// snapshot. The directory must not be there.
+func RestoreMember(o Options, file, dir string, bump uint64, m etcd.Member) (info etcd.SnapshotInfo, err error) {
+	if _, err := os.Lstat(dir); err == nil {
+		return info, fmt.Errorf("%s exists; name a directory that does not, or put it aside once the member has stopped", dir)
+	}
+	if info, err = etcd.CheckSnapshot(file); err != nil {
+		return info, err
+	}
+	if err := etcd.Restore(etcd.RestoreConfig{File: file, Dir: dir, Bump: bump, Logger: o.Logger, Member: &m}); err != nil {
+		return info, errors.Join(err, os.RemoveAll(dir))
+	}
+	return info, nil
 }
 
 // putAside renames a directory; "" if there was none.

@@ -129,7 +129,15 @@ func TestAStoreThatIsThereIsPutAsideOnlyWithForce(t *testing.T) {
 	}
 	external := Options{Config: config.Default(), Dir: o.Dir}
 	external.Config.Store.Endpoints = []string{"http://127.0.0.1:1"}
-	if _, _, err := Restore(external, file, 1000, true); err == nil || !strings.Contains(err.Error(), "etcdutl") {
+	if _, _, err := Restore(external, file, 1000, true); err == nil || !strings.Contains(err.Error(), "--member NAME --initial-cluster") {
 		t.Errorf("an external etcd: %v", err)
+	}
+	m := etcd.Member{Name: "m1", InitialCluster: "m1=https://10.0.0.1:2380,m2=https://10.0.0.2:2380"}
+	dir := filepath.Join(t.TempDir(), "m1")
+	if info, err := RestoreMember(external, file, dir, 1000, m); err != nil || info.Keys == 0 {
+		t.Errorf("a member of an external etcd: %+v, %v", info, err)
+	}
+	if _, err := RestoreMember(external, file, dir, 1000, m); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("a member that is there: %v", err)
 	}
 }

@@ -1,8 +1,9 @@
-// Package reviewserver serves admission and authorization plugins to a cluster whose
+// Package reviewserver serves admission, conversion and authorization plugins to a cluster whose
 // API server is not ours: the same plugins, with the same entries.
 //
 // Admission comes as AdmissionReview, at a path for each plugin; Registration keeps
-// the cluster's webhook configurations as the entries say. Authorization comes as
+// the cluster's webhook configurations as the entries say. Conversion comes as ConversionReview,
+// where a definition of custom resources names the plugin's path. Authorization comes as
 // SubjectAccessReview; it is answered only to who shows the client certificate that goes with
 // the file for the API server (AuthorizationFiles).
 //
@@ -27,12 +28,15 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
 // Config is what a server serves.
 type Config struct {
 	// Admission are the admission plugins now, in order.
 	Admission func() []admission.Plugin
+	// Converters are the plugins now that take part at custom resources.
+	Converters func() []*customresource.Plugin
 	// Authorizers are those that stand before the cluster's own, and those behind it.
 	Authorizers func() (before, after []authz.Authorizer)
 	// MayAuthorize says whether a request comes from the API server.
@@ -43,12 +47,16 @@ type Config struct {
 // bodyLimit bounds a review: an API server's own objects are at most 3 MiB, and there may be two.
 const bodyLimit = 8 << 20
 
-// Handler serves /mutate/NAME, /validate/NAME, /authorize/before, /authorize/after and /healthz.
+// conversionLimit bounds a review of objects to convert: a whole page of a list comes at once.
+const conversionLimit = 64 << 20
+
+// Handler serves /mutate/NAME, /validate/NAME, /convert/NAME, /authorize/before, /authorize/after and /healthz.
 func Handler(cfg Config) http.Handler {
 	s := &server{cfg}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /mutate/{plugin}", s.admission((*admission.Chain).Mutate))
 	mux.HandleFunc("POST /validate/{plugin}", s.admission((*admission.Chain).Validate))
+	mux.HandleFunc("POST /convert/{plugin}", s.convert)
 	mux.HandleFunc("POST /authorize/{order}", s.authorize)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	return mux
@@ -57,8 +65,8 @@ func Handler(cfg Config) http.Handler {
 type server struct{ cfg Config }
 
 // read decodes a review's body; what is wrong with it has been answered where it is not nil.
-func (s *server) read(w http.ResponseWriter, r *http.Request, review any) bool {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyLimit))
+func (s *server) read(w http.ResponseWriter, r *http.Request, limit int64, review any) bool {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err != nil {
 		http.Error(w, "the review is too large, or was cut off", http.StatusRequestEntityTooLarge)
 		return false
@@ -89,7 +97,7 @@ type question func(c *admission.Chain, ctx context.Context, r *admission.Request
 func (s *server) admission(ask question) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
-		if !s.read(w, r, &review) {
+		if !s.read(w, r, bodyLimit, &review) {
 			return
 		}
 		if review.Request == nil {
@@ -167,7 +175,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var review authorizationv1.SubjectAccessReview
-	if !s.read(w, r, &review) {
+	if !s.read(w, r, bodyLimit, &review) {
 		return
 	}
 	review.Status = decide(r.Context(), list, attributes(&review.Spec))

@@ -16,13 +16,16 @@ func (a *app) webhook() *cobra.Command {
 	var remove bool
 	c := &cobra.Command{
 		Use:   "webhook",
-		Short: "Serve admission and authorization plugins to any Kubernetes cluster",
-		Long: `Serve the admission and authorization plugins of a configuration to the cluster of
+		Short: "Serve admission, conversion and authorization plugins to any Kubernetes cluster",
+		Long: `Serve the admission, conversion and authorization plugins of a configuration to the cluster of
 a kubeconfig, whoever made it.
 
 Admission registers itself: a ValidatingWebhookConfiguration and a
 MutatingWebhookConfiguration, both named wasmplane-plugins, follow the entries. The
 certificate is renewed by itself, and the configurations' caBundle with it.
+
+Conversion is asked for at /convert/NAME by a definition of custom resources whose
+spec.conversion names that path.
 
 Authorization needs the API server's help: an AuthorizationConfiguration and the
 kubeconfig files that it names are written, and what to start the API server with is

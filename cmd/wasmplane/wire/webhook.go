@@ -72,8 +72,8 @@ func (w *WebhookOptions) hosts(domain string) ([]string, error) {
 	return hosts, nil
 }
 
-// Webhook serves admission and authorization plugins to the cluster of a
-// kubeconfig, and registers itself there.
+// Webhook serves admission, conversion and authorization plugins to the cluster of a
+// kubeconfig, and registers itself there for admission.
 func Webhook(ctx context.Context, o Options, ready func(Info)) error {
 	if o.Webhook.Address == "" {
 		o.Webhook.Address = ":9443"
@@ -147,7 +147,7 @@ func (w *webhooks) serve(ctx context.Context) error {
 	}
 	srv := &http.Server{
 		Handler: reviewserver.Handler(reviewserver.Config{
-			Admission: w.c.plugins.loader.AdmissionPlugins, Authorizers: w.c.plugins.loader.Authorizers,
+			Admission: w.c.plugins.loader.AdmissionPlugins, Converters: w.c.plugins.loader.CustomResources, Authorizers: w.c.plugins.loader.Authorizers,
 			MayAuthorize: w.mayAuthorize, Logger: w.c.o.Logger,
 		}),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute, MaxHeaderBytes: 64 << 10,

@@ -125,12 +125,9 @@ func MergeKubeconfig(file string, k Kubeconfig) error {
 	if err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", file, err)
 	}
-	// Others call their administrator as we do: the entry is named after the cluster as well.
-	user := k.Cluster + ":" + k.User
 	theirs.Clusters[k.Cluster] = ours.Clusters[k.Cluster]
-	theirs.AuthInfos[user] = ours.AuthInfos[k.User]
+	theirs.AuthInfos[k.User] = ours.AuthInfos[k.User]
 	theirs.Contexts[k.Cluster] = ours.Contexts[k.Cluster]
-	theirs.Contexts[k.Cluster].AuthInfo = user
 	theirs.CurrentContext = k.Cluster
 	return writeConfig(file, theirs)
 }

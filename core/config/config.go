@@ -408,6 +408,7 @@ func Default() *Configuration {
 			MaxMutatingRequestsInFlight: 200,
 			EventTTL:                    Duration(time.Hour),
 		},
+		Scheduler:   Scheduler{TopologySpread: TopologySpread{DefaultingType: "System"}},
 		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
 		Node: Node{
 			Mode:         "real",

@@ -153,6 +153,7 @@ func (c *codec) decode(s runtime.Serializer, data []byte) (runtime.Object, []err
 	if err := c.expected(o, got, data); err != nil {
 		return nil, nil, err
 	}
+	fill(o)
 	o.GetObjectKind().SetGroupVersionKind(c.gvk)
 	return o, unknown, nil
 }

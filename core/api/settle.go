@@ -96,6 +96,7 @@ func dropEmpty(t *structural.Type, v reflect.Value) {
 				dropEmpty(t.Elem, v.Index(i))
 			}
 		}
+	default: // has nothing below it
 	}
 }
 

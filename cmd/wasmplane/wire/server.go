@@ -514,7 +514,7 @@ func (s *server) units() []run.Unit {
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugin reload", Run: s.plugins.run},
 		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
-		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run, s.definitions.Run), Ready: s.boot.Ready()},
+		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run, s.definitions.Run, s.repairServices), Ready: s.boot.Ready()},
 		{Name: "plugin objects", Run: s.pluginObjects, Ready: s.objects.Ready()},
 	}
 }

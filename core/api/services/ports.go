@@ -42,33 +42,6 @@ func NewPortRange(first, last int, ranges Ranges) (*PortRange, error) {
 	return &PortRange{ports: utilnet.PortRange{Base: first, Size: last - first + 1}, ranges: ranges}, nil
 }
 
-// Rebuild sets the claims to exactly the ports in use: what a periodic repair
-// writes, and the first thing to do on a store that has another range.
-func (p *PortRange) Rebuild(ctx context.Context, inUse []int32) error {
-	err := p.ranges.Update(ctx, func(r *corev1.RangeAllocation) error {
-		r.Range, r.Data = "", nil
-		return p.change(r, func(a *portallocator.PortAllocator) error {
-			for _, port := range inUse {
-				// Two Services may share a port over different protocols, and
-				// ports outside of the range stay with those who have them.
-				if err := a.Allocate(int(port)); err != nil && !errors.Is(err, portallocator.ErrAllocated) && !outside(err) {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		return fmt.Errorf("rebuild the claims of node ports: %w", err)
-	}
-	return nil
-}
-
-func outside(err error) bool {
-	var not *portallocator.ErrNotInRange
-	return errors.As(err, &not)
-}
-
 func (p *PortRange) claim(ctx context.Context, port int32) error {
 	return p.ranges.Update(ctx, func(r *corev1.RangeAllocation) error {
 		return p.change(r, func(a *portallocator.PortAllocator) error { return a.Allocate(int(port)) })

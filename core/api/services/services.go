@@ -24,7 +24,7 @@ type Config struct {
 	// Pools by family, the cluster's primary family first: one or two.
 	Pools []*AddressPool
 	Ports *PortRange
-	// Failed is told of claims that could not be taken back; Repair finds them. nil drops it.
+	// Failed is told of claims that could not be taken back; a Repair frees them. nil drops it.
 	Failed func(error)
 }
 

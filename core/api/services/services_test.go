@@ -279,26 +279,6 @@ func TestARangeIsGivenOutOnce(t *testing.T) {
 	}
 }
 
-func TestRebuildSetsThePortsInUse(t *testing.T) {
-	a, m := newAllocator(t, "10.96.0.0/24")
-	if err := a.ports.Rebuild(t.Context(), []int32{30001, 30001, 30002, 80}); err != nil {
-		t.Fatal(err)
-	}
-	if got := m.claims(t, a); got != "0 addresses, 2 ports" {
-		t.Error(got)
-	}
-	other, err := NewPortRange(31000, 31010, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.claim(t.Context(), 31000); err == nil || !strings.Contains(err.Error(), "30000-30099") {
-		t.Errorf("another range over the same claims: %v", err)
-	}
-	if err := other.Rebuild(t.Context(), []int32{31000}); err != nil {
-		t.Error(err)
-	}
-}
-
 func FuzzDecodeRange(f *testing.F) {
 	b, err := EncodeRange(&corev1.RangeAllocation{Range: "30000-30099", Data: []byte{1, 2}})
 	if err != nil {

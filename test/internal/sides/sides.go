@@ -131,7 +131,11 @@ func (s *Side) awaitReady(tb testing.TB, began time.Time) {
 	c := s.Client()
 	defer c.CloseIdleConnections()
 	until(tb, s.Name+" to be ready", func() error {
-		resp, err := c.Get(s.URL + "/readyz")
+		req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, s.URL+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := c.Do(req)
 		if err != nil {
 			return err
 		}
@@ -148,7 +152,7 @@ func (s *Side) awaitReady(tb testing.TB, began time.Time) {
 // process runs a command until the test ends.
 func process(tb testing.TB, dir, name string, args ...string) int {
 	tb.Helper()
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(name, args...) //nolint:noctx // the harness ends it, in order
 	cmd.Dir = dir
 	return harness.Run(tb, cmd).PID()
 }

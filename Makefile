@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 export CGO_ENABLED := 0
+# The version comes from below; asking git fails in a checkout of somebody else's.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 KUBERNETES_VERSION := v1.37.1
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)

@@ -66,6 +66,12 @@ func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
+	if r.isNamespace() || r.res.BeginDelete != nil {
+		// Upstream asks these before anything else, in words of its own.
+		if err := r.checkPreconditions(m, options.Preconditions); err != nil {
+			return Result{}, err
+		}
+	}
 	graceful, pending, err := rest.BeforeDelete(r.res.DeleteStrategy, ctx, internal, options)
 	if err != nil {
 		return Result{}, err

@@ -58,7 +58,8 @@ func decision(s *Span) string {
 	if mode := s.Get(ModeKey); mode != "" && mode != "Enforce" {
 		text += " (" + mode + ")"
 	}
-	text = with(text, ", ", s.Get(MessageKey))
+	// Some authorizers begin their reasons with their name, which is there already.
+	text = with(text, ", ", strings.TrimPrefix(s.Get(MessageKey), s.Get(PluginKey)+": "))
 	text = with(text, " ", patch(s.Get(PatchKey)))
 	return with(text, ", fuel ", s.Get(FuelKey))
 }

@@ -28,6 +28,11 @@ var decisions = []decision{
 	{why: "flow schemas' conditions are written whenever the server gets to it", request: `FlowSchema`, at: `status\.conditions|managedFields`},
 	{why: "when the first namespaces are made is nobody's promise", at: `remainingItemCount$`},
 
+	{why: "the authorizer's name stands in the audit log", at: `^body\.message$`, story: `people`, upstream: `: node: `},
+	{why: "conditions of definitions are written whenever a server gets to it", story: `custom resources`, request: `^\d*:? ?established$`, at: `status|managedFields`},
+	{why: "as above", story: `life of apiextensions`, request: `^let go$`, at: `status\.conditions|managedFields`},
+	{why: "definitions and APIServices in protobuf are compared by nobody's types here: their bytes have revisions in them", story: `life of api(extensions|registration)`, request: `as protobuf$`, at: `^body$`},
+
 	// Served, where upstream serves less.
 	{why: "HEAD is answered wherever GET is", request: `HEAD`, at: `^status$`},
 	{why: "logs can be asked for by stream", request: `log\?stream=`},
@@ -57,6 +62,12 @@ var decisions = []decision{
 	{why: "keys of the store are nobody's business", at: `^body\.message$`, upstream: `StorageError: invalid object`},
 	{why: "the bound on nesting comes before decoding", at: `^body\.message$`, ours: `nests deeper than`},
 	{why: "Go types of either server are nobody's business", at: `^body\.message$`, upstream: `handlers\.jsonPatchOp|user\.DefaultInfo`},
+	{why: "a header that can't be read is refused, not left out", story: `people`, request: `impersonation`, at: `^status$`, ours: `not well escaped`},
+	{why: "errors are JSON or YAML; clients read the content type", at: `^header$`, ours: `^Content-Type: application/json`, upstream: `^Content-Type: application/vnd.kubernetes.protobuf`, request: `get as protobuf$`},
+	{why: "of two mistakes in one question another is named", story: `subresources`, request: `another's token`, at: `^status$`, ours: `^422`},
+	{why: "an object is looked for before its name is compared", request: `put under another name`, at: `^status$`, ours: `^404`, upstream: `^400`},
+	{why: "the kind that is expected is named", request: `scale as a Deployment`, at: `message$`, ours: `does not match the expected kind`},
+	{why: "both say that the precondition failed", story: `CustomResourceDefinition`, request: `delete with another`, at: `message$`, ours: `Precondition failed`, upstream: `precondition failed`},
 	{why: "the patched object's fields come in another order", at: `^body\.(details\.causes\[\d+\]\.message|message)$`, ours: `Invalid value: "\{`},
 	{why: "the object of a patch is named too", at: `causes`, ours: `the object provided is unrecognized`},
 	{why: "the range is named", at: `message$`, ours: `is not in the valid range`},
@@ -87,6 +98,8 @@ var decisions = []decision{
 	{why: "a dry put on nothing answers what would be stored", request: `put what is missing, with a revision`, at: `resourceVersion$`},
 	{why: "rows show the object as it is read", at: `rows\[\d+\]\.object\.metadata\.annotations$`, upstream: `absent`},
 	{why: "a refusal before fairness was asked names no flow schema", at: `^header$`, ours: `Flowschema`},
+	{why: "metadata is that of the object as it is read, with what its version keeps in annotations", story: `DaemonSet`, request: `as metadata$`, at: `annotations$`},
+	{why: "the bookmark at the end of the initial events has no spec to default", request: `sendInitialEvents=true`, at: `object\.spec\.`},
 	{why: "a continue token on a watch has no meaning and does no harm", request: `watch=true.*continue=x`},
 	{why: "a token's refusal names the account", request: `token`, at: `details|message`},
 	{why: "two entries of one time may stand in either order", at: `managedFields\[\d+\]`, story: `patches|subresources`},

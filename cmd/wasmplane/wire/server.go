@@ -236,7 +236,7 @@ func (s *server) openPKI() (err error) {
 func (s *server) openStore(ctx context.Context) error {
 	c := s.o.Config.Store
 	if len(c.Endpoints) > 0 {
-		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile})
+		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: s.relative(c.CAFile), CertFile: s.relative(c.CertFile), KeyFile: s.relative(c.KeyFile)})
 		if err != nil {
 			return err
 		}

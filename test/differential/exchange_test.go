@@ -49,7 +49,7 @@ type request struct {
 
 // differs lists what is in an answer that is another one in each run, of either
 // side: keys, certificates, versions of the build.
-var differs = regexp.MustCompile(`/version|jwks|openid|/metrics|who am I|selfsubjectreviews|protobuf|FlowSchema|/openapi/|flowschemas|prioritylevel|remainingItemCount|[Nn]amespaces\?limit|log\?|/api/v1/(services|endpoints|configmaps)$|endpointslices$|leases$|servicecidrs$|resourceVersion=9999|^25 (/apis|alice)|^let go$|configmaps\?watch|^\d+: (then|again|status)`)
+var differs = regexp.MustCompile(`/version|jwks|openid|/metrics|who am I|selfsubjectreviews|protobuf|FlowSchema|/openapi/|flowschemas|prioritylevel|remainingItemCount|[Nn]amespaces\?limit|log\?|/api/v1/(services|endpoints|configmaps)$|endpointslices$|leases$|servicecidrs$|resourceVersion=9999|^25 (/apis|alice)|^let go$|^established$|^outside of ranges$|^default class used$|^gone$|configmaps\?watch|^\d+: (then|again|status)`)
 
 // loose requests are recorded by their status alone.
 func (r request) loose() bool {

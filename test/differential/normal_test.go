@@ -55,7 +55,7 @@ func normalise(resp *http.Response, body []byte) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.body = walk("", decoded)
+	a.body = inOrder(walk("", decoded))
 	return a, nil
 }
 
@@ -187,6 +187,29 @@ func sorted(message string) string {
 	causes := strings.Split(strings.TrimSuffix(list, "]"), ", ")
 	slices.Sort(causes)
 	return before + ": [" + strings.Join(causes, ", ") + "]"
+}
+
+// inOrder is a body whose managers stand in an order of their own: those of one
+// second stand in that of their operations, and which second it was is chance.
+func inOrder(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, member := range v {
+			if list, ok := member.([]any); ok && k == "managedFields" {
+				member = slices.SortedFunc(slices.Values(list), func(a, b any) int { return strings.Compare(text(a), text(b)) })
+			}
+			out[k] = inOrder(member)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, member := range v {
+			out[i] = inOrder(member)
+		}
+		return out
+	}
+	return v
 }
 
 // text is a document in one line.

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
 	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
@@ -34,8 +32,8 @@ type Repair struct {
 // NewRepair makes one that has seen nothing yet.
 func NewRepair(a *Allocator) *Repair { return &Repair{allocator: a} }
 
-// Cluster is what a pass compares claims with. Both lists are read when they are
-// asked for, and consistent.
+// Cluster is what a pass compares claims with. Both lists are consistent: they have
+// what was written before they were asked for.
 type Cluster interface {
 	Services(ctx context.Context) ([]corev1.Service, error)
 	IPAddresses(ctx context.Context) ([]networkingv1.IPAddress, error)
@@ -60,19 +58,26 @@ func (r Repaired) Empty() bool {
 // Pass compares once. What it has done before an error is in the answer.
 func (r *Repair) Pass(ctx context.Context, c Cluster) (Repaired, error) {
 	var out Repaired
-	return out, errors.Join(r.repairPorts(ctx, c, &out), r.repairAddresses(ctx, c, &out))
+	svcs, err := r.repairPorts(ctx, c, &out)
+	if err != nil {
+		return out, fmt.Errorf("repair the claims of node ports: %w", err)
+	}
+	if err := r.repairAddresses(ctx, c, svcs, &out); err != nil {
+		return out, fmt.Errorf("repair the claims of cluster IPs: %w", err)
+	}
+	return out, nil
 }
 
 // errNothing ends an update that would write what is there.
 var errNothing = errors.New("nothing to change")
 
-func (r *Repair) repairPorts(ctx context.Context, c Cluster, out *Repaired) error {
+// repairPorts answers the Services that it saw.
+func (r *Repair) repairPorts(ctx context.Context, c Cluster, out *Repaired) (svcs []corev1.Service, err error) {
 	var next map[int32]int
-	err := r.allocator.ports.ranges.Update(ctx, func(claims *corev1.RangeAllocation) error {
+	err = r.allocator.ports.ranges.Update(ctx, func(claims *corev1.RangeAllocation) error {
 		// Read after the claims: a Service of theirs that is written meanwhile is seen
 		// in a later pass, and one that claims meanwhile makes this begin again.
-		svcs, err := c.Services(ctx)
-		if err != nil {
+		if svcs, err = c.Services(ctx); err != nil {
 			return err
 		}
 		next, out.FreedPorts, out.ClaimedPorts = map[int32]int{}, nil, nil
@@ -82,10 +87,10 @@ func (r *Repair) repairPorts(ctx context.Context, c Cluster, out *Repaired) erro
 		}, out)
 	})
 	if err != nil && !errors.Is(err, errNothing) {
-		return fmt.Errorf("repair the claims of node ports: %w", err)
+		return nil, err
 	}
 	r.ports = next
-	return nil
+	return svcs, nil
 }
 
 // settle makes claims those of the ports in use, and of unused ones that keep says
@@ -153,15 +158,11 @@ func portsOf(svcs []corev1.Service) []int32 {
 	return out
 }
 
-func (r *Repair) repairAddresses(ctx context.Context, c Cluster, out *Repaired) error {
-	// Services first: the claim of each was made before it.
-	svcs, err := c.Services(ctx)
-	if err != nil {
-		return fmt.Errorf("repair the claims of cluster IPs: %w", err)
-	}
+// repairAddresses reads the claims after the Services: that of each was made before it.
+func (r *Repair) repairAddresses(ctx context.Context, c Cluster, svcs []corev1.Service, out *Repaired) error {
 	claims, err := c.IPAddresses(ctx)
 	if err != nil {
-		return fmt.Errorf("repair the claims of cluster IPs: %w", err)
+		return err
 	}
 	holders := map[string]string{} // by address: the Service that its claim names
 	for i := range claims {
@@ -217,7 +218,7 @@ func (r *Repair) claimMissing(ctx context.Context, svc *corev1.Service, holders 
 		default:
 			internal := &core.Service{}
 			internal.Namespace, internal.Name = svc.Namespace, svc.Name
-			if err := pool.create(ctx, internal, addr); errors.Is(err, ipallocator.ErrAllocated) || apierrors.IsAlreadyExists(err) {
+			if err := pool.create(ctx, internal, addr); errors.Is(err, ipallocator.ErrAllocated) {
 				continue // by another server's pass
 			} else if err != nil {
 				return fmt.Errorf("claim %s for Service %s: %w", ip, own, err)
@@ -234,7 +235,7 @@ func holder(a *networkingv1.IPAddress) string {
 	if ref == nil || ref.Group != "" || ref.Resource != "services" {
 		return ""
 	}
-	return strings.Join([]string{ref.Namespace, ref.Name}, "/")
+	return ref.Namespace + "/" + ref.Name
 }
 
 // pool is the one that an address is of, nil where there is none.

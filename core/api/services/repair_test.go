@@ -55,7 +55,7 @@ func (c *cluster) pass(t *testing.T, r *Repair) string {
 	slices.Sort(done.FreedAddresses)
 	var out []string
 	for what, list := range map[string]string{
-		"freed": strings.Trim(fmt.Sprint(done.FreedPorts, done.FreedAddresses), ""), "claimed": fmt.Sprint(done.ClaimedPorts, done.ClaimedAddresses),
+		"freed": fmt.Sprint(done.FreedPorts, done.FreedAddresses), "claimed": fmt.Sprint(done.ClaimedPorts, done.ClaimedAddresses),
 	} {
 		if list != "[] []" {
 			out = append(out, what+" "+list)

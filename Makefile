@@ -110,7 +110,7 @@ bench-api: build ## Measure the API beside upstream's kube-apiserver, which is b
 	test/bench/upstream/run.sh '$(KUBERNETES_VERSION)'
 
 .PHONY: differential
-differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 questions, and compare the answers. STORIES=patches: a part. RECORD=1: keep them for CI.
+differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 questions, and compare the answers. STORIES=patches: a part. RECORD=1: compare and keep those that CI asks again.
 	cache=$$(test/internal/sides/build.sh '$(KUBERNETES_VERSION)') && \
 	  WASMPLANE_BIN=$(CURDIR)/bin/wasmplane KUBE_APISERVER_BIN=$$cache/kube-apiserver ETCD_BIN=$$cache/etcd STORIES='$(STORIES)' RECORD='$(RECORD)' \
 	  go test -count=1 -timeout 60m ./test/differential/

@@ -11,7 +11,7 @@
 // A difference is our bug, or it stands in decided_test.go with the reason.
 //
 // `make differential` builds upstream from its published modules, outside the
-// repository, and compares everything. TestRecorded compares ours with answers
-// of upstream's that `make differential RECORD=1` wrote to testdata, so that it
-// needs no upstream.
+// repository, and compares everything. `make differential RECORD=1` writes sums of
+// our answers to some stories to testdata, if nothing in them differs from
+// upstream's; without upstream, TestAnswers compares ours with these.
 package differential

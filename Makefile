@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 export CGO_ENABLED := 0
 # The version comes from below; asking git fails in a checkout of somebody else's.
-export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+# Without paths of this machine, two folders make the same binary and share what is compiled.
+export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=false,$(GOFLAGS)) -trimpath -buildvcs=false)
 
 KUBERNETES_VERSION := v1.37.1
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)

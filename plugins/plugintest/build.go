@@ -7,19 +7,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 )
 
-// Root is the repository's root directory.
+// Root is the repository's root directory: the nearest folder above the test's own
+// that has this package in it. The path of this file would not
+// do, because builds with -trimpath don't know it.
 func Root(tb testing.TB) string {
 	tb.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		tb.Fatal("cannot tell where the sources are")
+	dir, err := os.Getwd()
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "plugins", "plugintest", "build.go")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			tb.Fatal("the test does not run inside the repository: no folder above has plugins/plugintest")
+		}
+		dir = parent
+	}
 }
 
 // builds makes that each example is built once in a process.

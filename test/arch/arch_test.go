@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os/exec"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,52 +27,52 @@ var mayImport = map[string]string{
 	"core/store/...":                "core/store/...",
 	"core/watchcache":               "core/object core/store",
 	"core/api/...":                  "core/object core/structural core/api/...",
-	"core/admission/...":            "core/object core/structural core/trace core/admission/... core/auth/authz core/client core/quota",
-	"core/auth/...":                 "core/auth/... core/trace core/api/... core/client",
+	"core/admission/...":            "core/object core/structural core/trace core/admission/... core/auth/authz core/quota",
+	"core/auth/...":                 "core/auth/... core/trace core/api/...",
 	"core/pki":                      "",
-	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",
-	"core/aggregator/...":           "core/controllers core/trace core/aggregator/...",
-	"core/apiserver/...":            "core/aggregator core/object core/api/... core/registry/... core/admission core/auth/... core/trace core/watchcache core/store core/apiserver/...",
-	"core/apiserver/apiservertest":  "core/object core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
+	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace",
+	"core/aggregator/...":           "core/controllers",
+	"core/apiserver/...":            "core/aggregator core/object core/api/... core/registry/... core/auth/... core/trace core/watchcache",
+	"core/apiserver/apiservertest":  "core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
 	"core/customresource/...":       "core/customresource/... core/object core/api core/registry core/watchcache",
 	"core/customresource/extension": "",
-	"core/bootstrap/...":            "core/client core/api/... core/auth/authz core/pki core/bootstrap/...",
+	"core/bootstrap/...":            "core/api/... core/auth/authz core/pki",
 	"core/client":                   "",
 	"core/config":                   "core/kubelet/threshold",
 	"core/run":                      "",
 	"core/secureserving":            "",
-	"core/trace/...":                "core/trace/...",
+	"core/trace/...":                "",
 	"core/controllers/...":          "core/controllers/... core/client core/trace core/quota",
-	"core/scheduler/...":            "core/scheduler/... core/client core/trace",
-	"core/kubelet/...":              "core/kubelet/... core/client core/trace",
-	"core/proxy/...":                "core/proxy/... core/client core/trace",
-	"core/dns/...":                  "core/dns/... core/client core/trace",
+	"core/scheduler/...":            "core/scheduler/... core/trace",
+	"core/kubelet/...":              "core/kubelet/... core/trace",
+	"core/proxy/...":                "",
+	"core/dns/...":                  "",
 
-	"plugins/abi":             "sdk/...",
+	"plugins/abi":             "",
 	"plugins/manifest":        "core/config plugins/abi plugins/host",
-	"plugins/fuel/...":        "plugins/fuel/...",
+	"plugins/fuel/...":        "",
 	"plugins/hostfn":          "plugins/abi plugins/host plugins/manifest plugins/sign",
 	"plugins/sign":            "",
 	"plugins/source":          "plugins/manifest plugins/sign",
 	"plugins/rollout":         "plugins/manifest",
 	"plugins/apiobject":       "core/admission core/object core/config plugins/abi plugins/host plugins/loader plugins/manifest plugins/point",
-	"plugins/host/...":        "plugins/abi plugins/fuel/... plugins/host/...",
-	"plugins/point/...":       "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
-	"plugins/loader/...":      "plugins/... core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers core/kubelet",
+	"plugins/host/...":        "plugins/fuel/...",
+	"plugins/point/...":       "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers",
+	"plugins/loader/...":      "plugins/... core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/author/...":      "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
 	"plugins/toolchain/...":   "plugins/toolchain/... sdk/...",
-	"plugins/reviewserver":    "plugins/... core/config core/object core/admission core/auth/authz",
-	"plugins/foreign/...":     "plugins/... core/object core/trace core/admission core/scheduler/framework",
-	"plugins/...":             "plugins/... core/object core/trace",
+	"plugins/reviewserver":    "plugins/... core/object core/admission core/auth/authz",
+	"plugins/foreign/...":     "plugins/... core/scheduler/framework",
+	"plugins/...":             "plugins/...",
 	"sdk/...":                 "sdk/...",
 	"wasm-examples/...":       "sdk/...",
-	"cmd/wasmplane-shim/...":  "core/kubelet/...",
-	"cmd/wasmplane-cni/...":   "core/kubelet/...",
+	"cmd/wasmplane-shim/...":  "",
+	"cmd/wasmplane-cni/...":   "",
 	"cmd/wasmplane-hello/...": "",
-	"cmd/wasmplane/...":       "core/... plugins/... cmd/wasmplane/... configs",
+	"cmd/wasmplane/...":       "core/... plugins/... cmd/wasmplane/...",
 	"configs":                 "core/config plugins/manifest",
-	"docs/...":                "core/... plugins/...",
-	"test/...":                "core/... plugins/... sdk/... cmd/... configs test/...",
+	"docs/...":                "plugins/...",
+	"test/...":                "core/... cmd/... test/...",
 }
 
 // confined names third-party packages and the only places that may import them.
@@ -85,9 +87,9 @@ var confined = map[string]string{
 	"github.com/spf13/viper":                  "cmd/wasmplane/...",
 	"github.com/coredns/":                     "core/dns/...",
 	"sigs.k8s.io/knftables":                   "core/proxy/... core/kubelet/... cmd/wasmplane-cni/...",
-	"k8s.io/apiserver/pkg/server":             "core/api/...",
+	"k8s.io/apiserver/pkg/server":             "",
 	"k8s.io/apiserver/pkg/endpoints/handlers": "",
-	"k8s.io/apiserver/pkg/registry/generic":   "core/api/...",
+	"k8s.io/apiserver/pkg/registry/generic":   "",
 	"k8s.io/apiserver/pkg/storage/etcd3":      "",
 	"k8s.io/apiserver/pkg/storage/cacher":     "",
 	"k8s.io/kubernetes/pkg/scheduler":         "",
@@ -149,14 +151,23 @@ func matchesAny(patterns, p string) bool {
 	return false
 }
 
-func rule(p string) (allowed string, ok bool) {
-	best := -1
-	for pattern, a := range mayImport {
-		if matches(pattern, p) && len(pattern) > best {
-			allowed, ok, best = a, true, len(pattern)
+// line is the line of the table that holds for a package: its own, or else the
+// longest that matches.
+func line(p string) (pattern string, ok bool) {
+	if _, own := mayImport[p]; own {
+		return p, true
+	}
+	for candidate := range mayImport {
+		if matches(candidate, p) && len(candidate) > len(pattern) {
+			pattern, ok = candidate, true
 		}
 	}
-	return allowed, ok
+	return pattern, ok
+}
+
+func rule(p string) (allowed string, ok bool) {
+	pattern, ok := line(p)
+	return mayImport[pattern], ok
 }
 
 func TestEveryPackageImportsOnlyWhatItMay(t *testing.T) {
@@ -182,6 +193,72 @@ func TestThirdPartyPackagesStayWhereTheyBelong(t *testing.T) {
 				if strings.HasPrefix(i, prefix) && !matchesAny(where, p.ImportPath) {
 					t.Errorf("%s imports %s, which belongs to: %s", p.ImportPath, i, where)
 				}
+			}
+		}
+	}
+}
+
+// imports are what a package imports; of one that consists of tests only, what its tests do.
+func (p pkg) imports() []string {
+	if len(p.GoFiles) > 0 {
+		return p.Imports
+	}
+	return append(slices.Clone(p.TestImports), p.XTestImports...)
+}
+
+// An allowance that nobody uses is an invitation: the table says what is, not what was.
+func TestEveryAllowanceIsUsed(t *testing.T) {
+	governs, used := map[string]bool{}, map[string]bool{}
+	for _, p := range packages(t) {
+		governing, ok := line(p.ImportPath)
+		if !ok {
+			continue
+		}
+		governs[governing] = true
+		for _, i := range p.imports() {
+			i, own := strings.CutPrefix(i, module)
+			if !own || i == p.ImportPath {
+				continue
+			}
+			for _, allowance := range strings.Fields(mayImport[governing]) {
+				if matches(allowance, i) {
+					used[governing+" "+allowance] = true
+				}
+			}
+		}
+	}
+	for _, governing := range slices.Sorted(maps.Keys(mayImport)) {
+		if !governs[governing] {
+			t.Errorf("%q: no package is left that this line of the may-import table holds for; delete it", governing)
+			continue
+		}
+		for _, allowance := range strings.Fields(mayImport[governing]) {
+			if !used[governing+" "+allowance] {
+				t.Errorf("%q: nothing imports %q any more; delete the allowance", governing, allowance)
+			}
+		}
+	}
+}
+
+// A confined package lives where its line says; a place that does not use it is deleted.
+// A line without places is a ban, and stays.
+func TestEveryConfinementIsUsed(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range packages(t) {
+		for _, i := range p.Imports {
+			for prefix, where := range confined {
+				for _, place := range strings.Fields(where) {
+					if strings.HasPrefix(i, prefix) && matches(place, p.ImportPath) {
+						used[prefix+" "+place] = true
+					}
+				}
+			}
+		}
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(confined)) {
+		for _, place := range strings.Fields(confined[prefix]) {
+			if !used[prefix+" "+place] {
+				t.Errorf("%q: nothing in %q imports it any more; delete the place", prefix, place)
 			}
 		}
 	}

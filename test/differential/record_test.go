@@ -71,9 +71,9 @@ func againstRecord(t *testing.T, ours *asker, stories []story) {
 			continue
 		}
 		for i, r := range s.requests {
-			if sum(r, answers[i]) != sums[sumSize*i:sumSize*(i+1)] {
-				t.Errorf("%s: %s: the answer is not what it was when it was compared with upstream's; `make differential` compares again.\nIt is: %d %v\n%.3000s",
-					s.name, r.title(i), answers[i].status, answers[i].header, text(answers[i].body))
+			if now, then := sum(r, answers[i]), sums[sumSize*i:sumSize*(i+1)]; now != then {
+				t.Errorf("%s: %s: the answer is not what it was when it was compared with upstream's (its sum is %s, %s is recorded); `make differential` compares again.\nIt is: %d %v\n%.3000s",
+					s.name, r.title(i), now, then, answers[i].status, answers[i].header, text(answers[i].body))
 			}
 		}
 	}

@@ -65,9 +65,11 @@ type Config struct {
 	Tokens TokenIssuer
 	// Reviewer answers token and self reviews; nil = they are refused.
 	Reviewer TokenReviewer
-	Logger   *slog.Logger     // nil = discard
-	Tracer   oteltrace.Tracer // nil = discard
-	Now      func() time.Time // nil = time.Now
+	// View shows the registries once they are made; nil = nobody waits for them.
+	View   *View
+	Logger *slog.Logger     // nil = discard
+	Tracer oteltrace.Tracer // nil = discard
+	Now    func() time.Time // nil = time.Now
 }
 
 // Set is the registries of everything that is served. Rows can be added and
@@ -120,6 +122,9 @@ func New(cfg Config) (*Set, error) {
 		if err := s.Add(res); err != nil {
 			return nil, err
 		}
+	}
+	if cfg.View != nil {
+		cfg.View.set.Store(s)
 	}
 	return s, nil
 }

@@ -43,6 +43,7 @@ type world struct {
 	*registry.Set
 	store   *steppedStore
 	cache   *watchcache.Cache
+	view    *registry.View
 	plugins plugins
 	allow   func(authz.Attributes) bool
 }
@@ -58,11 +59,11 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{store: &steppedStore{Store: e.Store()}, allow: func(authz.Attributes) bool { return true }}
+	w := &world{store: &steppedStore{Store: e.Store()}, view: registry.NewView(contract), allow: func(authz.Attributes) bool { return true }}
 	if w.cache, err = watchcache.New(watchcache.Config{Store: e.Store()}); err != nil {
 		t.Fatal(err)
 	}
-	w.Set, err = registry.New(registry.Config{Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w})
+	w.Set, err = registry.New(registry.Config{Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w, View: w.view})
 	if err != nil {
 		t.Fatal(err)
 	}

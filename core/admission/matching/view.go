@@ -2,7 +2,6 @@ package matching
 
 import (
 	"context"
-	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -122,26 +121,5 @@ func Typed(o *object.Object) (runtime.Object, error) {
 	if o == nil {
 		return nil, nil
 	}
-	given, err := o.Versioned()
-	if err != nil {
-		return nil, err
-	}
-	return Named(given, o.Kind()), nil
-}
-
-// Named is given with its kind set, in a shallow copy where it has none: others
-// may be reading it.
-func Named(given runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
-	v := reflect.ValueOf(given)
-	if given.GetObjectKind().GroupVersionKind() == gvk || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return given
-	}
-	if _, ok := given.(runtime.Unstructured); ok {
-		return given
-	}
-	shallow := reflect.New(v.Elem().Type())
-	shallow.Elem().Set(v.Elem())
-	out := shallow.Interface().(runtime.Object)
-	out.GetObjectKind().SetGroupVersionKind(gvk)
-	return out
+	return o.Named()
 }

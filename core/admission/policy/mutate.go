@@ -337,7 +337,7 @@ func (t *turn) patch(ctx context.Context, p *mutatingPolicy, patcher patch.Patch
 		return nil
 	}
 	codec.Default(next)
-	return view.Set(ctx, t.r, matching.Named(next, view.Object.Kind()))
+	return view.Set(ctx, t.r, object.Named(next, view.Object.Kind()))
 }
 
 // end refuses with everything that failed; the first failure is the message.

@@ -225,7 +225,7 @@ func apply(v *matching.View, ops jsonpatch.Patch, raw []byte) (runtime.Object, e
 	if got := next.GetObjectKind().GroupVersionKind(); !got.Empty() && got != v.Object.Kind() {
 		return nil, fmt.Errorf("the webhook's patch turns %v to %v, which no patch may", v.Object.Kind(), got)
 	}
-	return matching.Named(next, v.Object.Kind()), nil
+	return object.Named(next, v.Object.Kind()), nil
 }
 
 // bounded refuses a patch that could blow the object up: each copy at most doubles it.

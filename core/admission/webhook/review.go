@@ -105,7 +105,7 @@ func encodedOptions(o runtime.Object) ([]byte, error) {
 		}
 		kind.Group = "meta.k8s.io"
 	}
-	return json.Marshal(matching.Named(o, kind))
+	return json.Marshal(object.Named(o, kind))
 }
 
 func userInfo(r *admission.Request) authenticationv1.UserInfo {

@@ -1,0 +1,177 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/api"
+)
+
+// View is what the rest of the server reads of the registries: which resources
+// are served, and their objects as the watch cache has them. It exists before the
+// registries do, because admission needs it and the registries need admission.
+// New fills the view of its Config; until then reads are refused as those of a
+// server that is starting, and no resource is known.
+//
+// View implements admission.Resources, and what admission/policy asks of objects.
+// It is safe for concurrent use, and authorizes nobody.
+type View struct {
+	contract *api.Contract
+	set      atomic.Pointer[Set]
+}
+
+// NewView makes the view of the registries that New is going to make.
+func NewView(contract *api.Contract) *View { return &View{contract: contract} }
+
+// Set returns the registries. The error is ServiceUnavailable until New has made them.
+func (v *View) Set() (*Set, error) {
+	if set := v.set.Load(); set != nil {
+		return set, nil
+	}
+	return nil, apierrors.NewServiceUnavailable("the apiserver is starting")
+}
+
+// Registry finds the registry of a resource. The error is ServiceUnavailable
+// until New has made the registries, and NotFound for what is not served.
+func (v *View) Registry(gr schema.GroupResource) (*Registry, error) {
+	set, err := v.Set()
+	if err != nil {
+		return nil, err
+	}
+	r, ok := set.For(gr)
+	if !ok {
+		return nil, apierrors.NewNotFound(gr, "")
+	}
+	return r, nil
+}
+
+// Find says what serves a kind or a resource of a group version; "" matches each
+// of them. Resources that store nothing are not found. The errors are Registry's.
+func (v *View) Find(gv schema.GroupVersion, kind, resource string) (*api.Resource, error) {
+	set, err := v.Set()
+	if err != nil {
+		return nil, err
+	}
+	rows, _ := set.Resources()
+	for _, r := range rows {
+		if r.Group == gv.Group && !r.Virtual && r.Serves(gv.Version) && (resource == "" || r.Resource == resource) && (kind == "" || r.Kind == kind) {
+			return r, nil
+		}
+	}
+	return nil, apierrors.NewNotFound(gv.WithResource(resource).GroupResource(), kind)
+}
+
+// ResourceOf finds the resource that serves a kind, built in or not.
+func (v *View) ResourceOf(kind schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	set, err := v.Set()
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	return set.ResourceOf(kind)
+}
+
+// Equivalents implements admission.Resources.
+func (v *View) Equivalents(gvr schema.GroupVersionResource, subresource string) []admission.Equivalent {
+	set := v.set.Load()
+	if set == nil {
+		return nil
+	}
+	return set.Equivalents(gvr, subresource)
+}
+
+// Namespaced says whether a kind's objects are in namespaces; known is false for
+// a kind that is not served.
+func (v *View) Namespaced(kind schema.GroupVersionKind) (namespaced, known bool) {
+	r, err := v.Find(kind.GroupVersion(), kind.Kind, "")
+	if err != nil {
+		return false, false
+	}
+	return r.Namespaced, true
+}
+
+// Get reads one object of a kind with its kind set: from the watch cache, and
+// from the store where the cache has not seen the object yet.
+func (v *View) Get(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	r, err := v.ofKind(kind)
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	req := &Request{Version: kind.Version, Namespace: namespace, Name: name}
+	o, err := r.Get(ctx, req, "0")
+	if apierrors.IsNotFound(err) {
+		o, err = r.Get(ctx, req, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o.Named()
+}
+
+// List reads the objects of a kind that a selector matches, with their kind set,
+// from the watch cache. A kind that is not served has none.
+func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error) {
+	r, err := v.ofKind(kind)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := r.List(ctx, &Request{Version: kind.Version, Namespace: namespace}, ListOptions{Labels: selector, ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	objects, err := r.AllInVersion(ctx, list.Items, kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]runtime.Object, len(objects))
+	for i, o := range objects {
+		if out[i], err = o.Named(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Types knows the schema of a kind, which apply configurations need. What is
+// built in is known from the beginning.
+func (v *View) Types(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+	r, err := v.Find(kind.GroupVersion(), kind.Kind, "")
+	if err != nil {
+		var ok bool
+		if r, ok = v.contract.ByKind(kind.GroupKind()); !ok {
+			return nil, fmt.Errorf("the server does not serve %v", kind)
+		}
+	}
+	return v.contract.TypeConverter(r)
+}
+
+// Revision is the resourceVersion of the newest state that the watch cache has seen.
+func (v *View) Revision() (string, error) {
+	set, err := v.Set()
+	if err != nil {
+		return "", err
+	}
+	return FormatRevision(set.cfg.Cache.Revision()), nil
+}
+
+// ofKind is the registry of a kind. Its errors are Registry's.
+func (v *View) ofKind(kind schema.GroupVersionKind) (*Registry, error) {
+	res, err := v.Find(kind.GroupVersion(), kind.Kind, "")
+	if err != nil {
+		return nil, err
+	}
+	return v.Registry(res.GroupResource)
+}

@@ -1,6 +1,11 @@
-// Package run starts the parts of a process in order, waits for each to be
-// ready, and stops them in reverse order when the process ends or a part fails.
-// It also runs work that only one of several processes may do, by leader election.
+// Package run is the kit for lifetimes. A Group starts the parts of a process in
+// order, waits for each to be ready, and stops them in reverse order when the
+// process ends or a part fails. Within a part, Together runs loops side by side, Go
+// and Tasks start goroutines that have a name and an owner, and Sleep, Await and
+// Backoff wait in ways that end with their context.
+//
+// Every package may use it, so it stays light: what needs a client of the API
+// (leader election, work queues) is in folders below.
 package run
 
 import (
@@ -8,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 )
 
@@ -78,13 +82,13 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 func (g *Group) start(ctx context.Context, u Unit, failed chan<- *running) *running {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &running{Unit: u, cancel: cancel, done: make(chan struct{})}
-	go func() {
+	go labelled(u.Name, func() {
 		r.err = u.Run(ctx)
 		close(r.done)
 		if ctx.Err() == nil {
 			failed <- r
 		}
-	}()
+	})
 	return r
 }
 
@@ -136,23 +140,4 @@ func (g *Group) stop(started []*running) error {
 		timer.Stop()
 	}
 	return errors.Join(errs...)
-}
-
-// Parallel is a Run function that runs several functions side by side and ends
-// when ctx ends or the first of them fails.
-func Parallel(fns ...func(ctx context.Context) error) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		var wg sync.WaitGroup
-		errs := make([]error, len(fns))
-		for i, fn := range fns {
-			wg.Go(func() {
-				errs[i] = fn(ctx)
-				cancel()
-			})
-		}
-		wg.Wait()
-		return errors.Join(errs...)
-	}
 }

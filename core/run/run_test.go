@@ -3,18 +3,12 @@ package run
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 )
 
 // journal records what happens in which order.
@@ -86,92 +80,6 @@ func TestAUnitThatDoesNotStopIsGivenUpOn(t *testing.T) {
 		close(release)
 		if err == nil || !strings.Contains(err.Error(), "stubborn did not stop within 1s") {
 			t.Fatalf("error %v", err)
-		}
-	})
-}
-
-// TestTwoProcessesNeverWorkAtOnce: the second leads when the first has given up,
-// and not before the first one's work has returned.
-func TestTwoProcessesNeverWorkAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		election := func(id string) Election {
-			return Election{
-				Client: client, Namespace: "kube-system", Name: "test", Identity: id, Logger: slog.New(slog.DiscardHandler),
-				LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
-			}
-		}
-		var j journal
-		working := make(chan string, 2)
-		work := func(id string) func(context.Context) error {
-			return func(ctx context.Context) error {
-				j.add("begin " + id)
-				working <- id
-				<-ctx.Done()
-				j.add("end " + id)
-				return nil
-			}
-		}
-		ctx1, cancel1 := context.WithCancel(t.Context())
-		ctx2, cancel2 := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := election("one").Lead(ctx1, work("one")); err != nil {
-				t.Error(err)
-			}
-		})
-		<-working
-		wg.Go(func() {
-			if err := election("two").Lead(ctx2, work("two")); err != nil {
-				t.Error(err)
-			}
-		})
-		cancel1()
-		<-working
-		cancel2()
-		wg.Wait()
-		if want := []string{"begin one", "end one", "begin two", "end two"}; !slices.Equal(j.lines, want) {
-			t.Fatalf("journal %v, want %v", j.lines, want)
-		}
-	})
-}
-
-// TestWorkBeginsAfreshAfterLeadershipIsLost: while the API takes no renewals the
-// work ends, and it begins once more when the lease can be had again.
-func TestWorkBeginsAfreshAfterLeadershipIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		var down atomic.Bool
-		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return down.Load(), nil, errors.New("no answer")
-		})
-		e := Election{
-			Client: client, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
-			LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		begun := make(chan struct{})
-		stood := make(chan error, 1)
-		go func() {
-			stood <- e.Stand(ctx, func(ctx context.Context) error {
-				begun <- struct{}{}
-				<-ctx.Done()
-				down.Store(false)
-				return ctx.Err()
-			})
-		}()
-		for range 3 {
-			<-begun
-			down.Store(true)
-		}
-		down.Store(false)
-		cancel()
-		if err := <-stood; err != nil && !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
-		bad := errors.New("work failed")
-		if err := e.Stand(t.Context(), func(context.Context) error { return bad }); !errors.Is(err, bad) {
-			t.Fatalf("a failure of the work itself ends it, not %v", err)
 		}
 	})
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/leader"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 )
@@ -71,7 +72,7 @@ func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name st
 	if c.o.Lease != "" {
 		name = c.o.Lease
 	}
-	return run.Election{
+	return leader.Election{
 		Client: kube, Namespace: "kube-system", Name: name, Identity: c.holder(), Logger: c.o.Logger, Watch: c.watch,
 	}.Stand(ctx, work)
 }

@@ -1,4 +1,6 @@
-package run
+// Package leader runs work that only one of several processes may do at a time, by
+// leader election on a Lease.
+package leader
 
 import (
 	"context"

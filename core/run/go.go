@@ -1,0 +1,38 @@
+package run
+
+import (
+	"context"
+	"runtime/pprof"
+	"sync"
+)
+
+// Go runs f in a goroutine and returns a channel that has f's result once and is
+// then closed. The caller owns the goroutine: it makes f return, and where it
+// matters waits for that. The name says whose it is ("kubelet server"); profiles
+// and dumps of goroutines show it under the label "task".
+func Go(name string, f func() error) <-chan error {
+	done := make(chan error, 1)
+	go labelled(name, func() {
+		defer close(done)
+		done <- f()
+	})
+	return done
+}
+
+// Tasks owns goroutines that come and go with their owner's work. The zero value
+// is ready to use.
+type Tasks struct{ group sync.WaitGroup }
+
+// Go runs f in a goroutine of this name; see Go.
+func (t *Tasks) Go(name string, f func()) {
+	t.group.Go(func() { labelled(name, f) })
+}
+
+// Wait waits until all of them have returned. The owner makes them return first.
+func (t *Tasks) Wait() { t.group.Wait() }
+
+func labelled(name string, f func()) {
+	none := context.Background() //nolint:forbidigo // carries the label to this goroutine and ends nothing
+	pprof.SetGoroutineLabels(pprof.WithLabels(none, pprof.Labels("task", name)))
+	f()
+}

@@ -1,0 +1,103 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// TestTwoProcessesNeverWorkAtOnce: the second leads when the first has given up,
+// and not before the first one's work has returned.
+func TestTwoProcessesNeverWorkAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		election := func(id string) Election {
+			return Election{
+				Client: client, Namespace: "kube-system", Name: "test", Identity: id, Logger: slog.New(slog.DiscardHandler),
+				LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
+			}
+		}
+		var journal []string // one writes at a time: that is what is tested
+		working := make(chan string, 2)
+		work := func(id string) func(context.Context) error {
+			return func(ctx context.Context) error {
+				journal = append(journal, "begin "+id)
+				working <- id
+				<-ctx.Done()
+				journal = append(journal, "end "+id)
+				return nil
+			}
+		}
+		ctx1, cancel1 := context.WithCancel(t.Context())
+		ctx2, cancel2 := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := election("one").Lead(ctx1, work("one")); err != nil {
+				t.Error(err)
+			}
+		})
+		<-working
+		wg.Go(func() {
+			if err := election("two").Lead(ctx2, work("two")); err != nil {
+				t.Error(err)
+			}
+		})
+		cancel1()
+		<-working
+		cancel2()
+		wg.Wait()
+		if want := []string{"begin one", "end one", "begin two", "end two"}; !slices.Equal(journal, want) {
+			t.Fatalf("journal %v, want %v", journal, want)
+		}
+	})
+}
+
+// TestWorkBeginsAfreshAfterLeadershipIsLost: while the API takes no renewals the
+// work ends, and it begins once more when the lease can be had again.
+func TestWorkBeginsAfreshAfterLeadershipIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var down atomic.Bool
+		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(), nil, errors.New("no answer")
+		})
+		e := Election{
+			Client: client, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
+			LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := make(chan struct{})
+		stood := make(chan error, 1)
+		go func() {
+			stood <- e.Stand(ctx, func(ctx context.Context) error {
+				begun <- struct{}{}
+				<-ctx.Done()
+				down.Store(false)
+				return ctx.Err()
+			})
+		}()
+		for range 3 {
+			<-begun
+			down.Store(true)
+		}
+		down.Store(false)
+		cancel()
+		if err := <-stood; err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		bad := errors.New("work failed")
+		if err := e.Stand(t.Context(), func(context.Context) error { return bad }); !errors.Is(err, bad) {
+			t.Fatalf("a failure of the work itself ends it, not %v", err)
+		}
+	})
+}

@@ -15,12 +15,12 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
-// documents are what users read: the README and every page of docs.
+// documents are what users read: the pages at the root and every page of docs.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	const root = "../../.."
-	files := []string{filepath.Join(root, "README.md")}
-	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "wasm-examples/README.md", "wasm-examples/*/README.md", "sdk/README.md"} {
+	var files []string
+	for _, pattern := range []string{"[A-Z]*.md", "docs/*.md", "docs/*/*.md", "wasm-examples/README.md", "wasm-examples/*/README.md", "sdk/README.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,189 @@
+// Package docs tests that the documents lead somewhere: links have a target, the
+// indexes are whole, and what CONTRIBUTING shows builds and passes.
+package docs
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = ".."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// pages are all documents of the tree, by their paths in it.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() && (name == "testdata" || name == "node_modules" || name == "build" || name == "bin" || strings.HasPrefix(name, ".") && path != root) {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(name, ".md") {
+			rel, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			all = append(all, filepath.ToSlash(rel))
+		}
+		return nil
+	})
+	if err != nil || len(all) < 20 {
+		t.Fatal(len(all), err)
+	}
+	return all
+}
+
+var (
+	link   = regexp.MustCompile(`\]\(([^)\s#]+)?(#[^)\s]*)?\)`)
+	fenced = regexp.MustCompile("(?s)```.*?```")
+)
+
+// targets are the files and folders that a page links to, relative to the tree.
+func targets(page, text string) (out []string) {
+	for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		if m[1] != "" && !strings.Contains(m[1], "://") && !strings.HasPrefix(m[1], "mailto:") {
+			out = append(out, filepath.ToSlash(filepath.Join(filepath.Dir(page), m[1])))
+		}
+	}
+	return out
+}
+
+func TestLinksHaveATarget(t *testing.T) {
+	links := 0
+	for _, page := range pages(t) {
+		for _, target := range targets(page, read(t, page)) {
+			links++
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", page, target)
+			}
+		}
+	}
+	if links < 60 {
+		t.Errorf("only %d links were found in all documents", links)
+	}
+}
+
+func TestTheIndexNamesEveryDocument(t *testing.T) {
+	named := map[string]bool{}
+	for _, target := range targets("docs/README.md", read(t, "docs/README.md")) {
+		named[target] = true
+	}
+	for _, page := range pages(t) {
+		inDocs := strings.HasPrefix(page, "docs/") && page != "docs/README.md"
+		atRoot := !strings.Contains(page, "/") && page != "README.md"
+		if (inDocs || atRoot) && !named[page] {
+			t.Errorf("docs/README.md does not name %s", page)
+		}
+	}
+}
+
+// TestTheTablesNameEveryFolder: a new folder has a line in the README above it.
+func TestTheTablesNameEveryFolder(t *testing.T) {
+	for _, top := range []string{"core", "plugins", "cmd", "test"} {
+		text := read(t, top+"/README.md")
+		entries, err := os.ReadDir(filepath.Join(root, top))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.IsDir() && !strings.Contains(text, "\n| ["+e.Name()+"]("+e.Name()+") |") && !strings.Contains(text, "\n| "+e.Name()+" |") {
+				t.Errorf("%s/README.md has no line for the folder %s", top, e.Name())
+			}
+		}
+	}
+}
+
+func blocks(text, language string) (out []string) {
+	for _, b := range strings.Split(text, "```"+language+"\n")[1:] {
+		b, _, _ = strings.Cut(b, "```")
+		out = append(out, b)
+	}
+	return out
+}
+
+// TestTheWalkThroughWorks follows CONTRIBUTING's steps to a new admission plugin: the
+// files that it shows are laid over the tree, and the package's tests run with them.
+func TestTheWalkThroughWorks(t *testing.T) {
+	const builtin = "core/admission/builtin/"
+	text := read(t, "CONTRIBUTING.md")
+	code, edits := blocks(text, "go"), blocks(text, "diff")
+	if len(code) != 2 || len(edits) != 2 {
+		t.Fatalf("CONTRIBUTING shows %d files and %d edits; the test knows 2 and 2", len(code), len(edits))
+	}
+	files := map[string]string{
+		builtin + "requireowner.go":      code[0],
+		builtin + "requireowner_test.go": code[1],
+		builtin + "builtin.go":           edited(t, builtin+"builtin.go", edits[0]),
+		builtin + "optional.go":          edited(t, builtin+"optional.go", edits[1]),
+	}
+	dir := t.TempDir()
+	replace := map[string]string{}
+	for path, content := range files {
+		at := filepath.Join(dir, strings.ReplaceAll(path, "/", "_"))
+		if err := os.WriteFile(at, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		abs, err := filepath.Abs(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[abs] = at
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-overlay", file, "-run", "^TestNamespacesNeedAnOwner$", "./"+builtin)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestNamespacesNeedAnOwner") {
+		t.Errorf("the steps of CONTRIBUTING.md: %v\n%s", err, out)
+	}
+}
+
+// edited is a file after a diff's block: the lines that stay must be in it as they stand.
+func edited(t *testing.T, path, diff string) string {
+	t.Helper()
+	var was, is strings.Builder
+	for line := range strings.Lines(diff) {
+		switch kind, rest := line[:1], line[1:]; kind {
+		case " ":
+			fmt.Fprint(&was, rest)
+			fmt.Fprint(&is, rest)
+		case "+":
+			fmt.Fprint(&is, rest)
+		case "-":
+			fmt.Fprint(&was, rest)
+		default:
+			t.Fatalf("%s: a line of the edit begins with %q", path, kind)
+		}
+	}
+	text := read(t, path)
+	if n := strings.Count(text, was.String()); n != 1 {
+		t.Fatalf("%s has the lines that the edit begins from %d times:\n%s", path, n, was.String())
+	}
+	return strings.Replace(text, was.String(), is.String(), 1)
+}

@@ -60,20 +60,20 @@ func (c *Cache) watchers() int {
 	return n
 }
 
-// Figures of one resource, since it was registered.
-type Figures struct {
-	Received, Dispatched uint64 // events from the store, and those handed to whoever watches
-	Loads                int    // how often the whole state was loaded
-	Capacity             int    // how many events are remembered at most
-	Revision             int64  // of the newest change
+// figures are what is known of one resource, since it was registered.
+type figures struct {
+	received, dispatched uint64 // events from the store, and those handed to whoever watches
+	loads                int    // how often the whole state was loaded
+	capacity             int    // how many events are remembered at most
+	revision             int64  // of the newest change
 }
 
-// Figures by the prefixes of resources.
-func (c *Cache) Figures() map[string]Figures {
-	out := map[string]Figures{}
+// figures by the prefixes of resources.
+func (c *Cache) figures() map[string]figures {
+	out := map[string]figures{}
 	for _, r := range c.resources.Load().list {
 		r.mu.Lock()
-		f := Figures{Received: r.received, Dispatched: r.passed, Loads: r.epoch, Capacity: c.cfg.History, Revision: r.revision}
+		f := figures{received: r.received, dispatched: r.passed, loads: r.epoch, capacity: c.cfg.History, revision: r.revision}
 		r.mu.Unlock()
 		out[r.prefix] = f
 	}

@@ -37,7 +37,7 @@ var mayImport = map[string]string{
 	"core/customresource/...":       "core/customresource/... core/object core/api core/registry core/watchcache",
 	"core/customresource/extension": "",
 	"core/bootstrap/...":            "core/api/... core/auth/authz core/pki",
-	"core/client":                   "",
+	"core/client/...":               "",
 	"core/config":                   "core/kubelet/threshold",
 	"core/run":                      "",
 	"core/run/...":                  "",

@@ -23,7 +23,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
-	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/controllers"
@@ -31,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
+	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/leader"
@@ -80,8 +80,8 @@ func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name st
 // controlling is what only the owner of the cluster's keys can give to the control loops.
 type controlling struct {
 	rootCA    []byte
-	minter    *satoken.Signer   // nil: token secrets stay empty
-	authority signing.Authority // nil: certificate requests stay unsigned
+	minter    serviceaccount.Minter // nil: token secrets stay empty
+	authority signing.Authority     // nil: certificate requests stay unsigned
 }
 
 // controllers runs the control loops while this process leads.
@@ -96,7 +96,7 @@ func (c *component) controllers(ctx context.Context, with controlling) error {
 	manager, err := all.New(all.Config{
 		Controllers: c.o.Config.Controllers.Enabled,
 		Clients:     all.FromIdentities(c.config, c.identities),
-		RootCA:      with.rootCA, Minter: tokenSecrets(with.minter), CertificateAuthority: with.authority,
+		RootCA:      with.rootCA, Minter: with.minter, CertificateAuthority: with.authority,
 		BootstrapTokens: c.o.Config.APIServer.BootstrapTokens,
 		NodeIPAM:        nodeipam.Config{CIDRs: []string{c.o.Config.Cluster.PodCIDR}, NodeBits: []int{c.o.Config.Cluster.NodeCIDRMaskSize}},
 		NodeLifecycle:   nodelifecycle.Config{MonitorGrace: time.Duration(c.o.Config.Controllers.NodeMonitorGracePeriod)},

@@ -3,11 +3,9 @@ package wire
 import (
 	"context"
 	"fmt"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/storagekey"
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/store/encryption"
 )
@@ -27,7 +25,7 @@ func (s *server) encrypt(ctx context.Context, contract *api.Contract) error {
 	}, file)
 	var err error
 	if s.sealed, err = encryption.New(ctx, encryption.Config{
-		Store: s.store, File: file, Resource: resourceOfKey(contract), Log: s.o.Logger,
+		Store: s.store, File: file, Resource: storagekey.Resources(contract), Log: s.o.Logger,
 		Changed: func() { s.cache.Reread() },
 	}); err != nil {
 		return fmt.Errorf("store.encryptionConfigFile: %w", err)
@@ -57,38 +55,4 @@ func (s *server) readiness() []apiserver.Check {
 		checks = append(checks, apiserver.Check{Name: "kms-providers", Check: s.sealed.Check})
 	}
 	return checks
-}
-
-// resourceOfKey names the resource of a key of the store, as upstream's
-// encryption does: built-in resources by their prefixes, custom ones by
-// /registry/GROUP/RESOURCE/.
-func resourceOfKey(contract *api.Contract) func(key string) (schema.GroupResource, bool) {
-	known := map[string]schema.GroupResource{
-		"ranges/serviceips":       {Resource: "serviceipallocations"},
-		"ranges/servicenodeports": {Resource: "servicenodeportallocations"},
-	}
-	for _, r := range contract.Resources() {
-		// Events and some others are served by two groups; the first one is where they are stored.
-		if _, twice := known[r.StoragePrefix]; !twice && !r.Virtual {
-			known[r.StoragePrefix] = r.GroupResource
-		}
-	}
-	return func(key string) (schema.GroupResource, bool) {
-		rest, ok := strings.CutPrefix(key, "/registry/")
-		if !ok {
-			return schema.GroupResource{}, false
-		}
-		first, rest, _ := strings.Cut(rest, "/")
-		second, _, _ := strings.Cut(rest, "/")
-		if gr, ok := known[first+"/"+second]; ok {
-			return gr, true
-		}
-		if gr, ok := known[first]; ok {
-			return gr, true
-		}
-		if strings.Contains(first, ".") && second != "" {
-			return schema.GroupResource{Group: first, Resource: second}, true
-		}
-		return schema.GroupResource{}, false
-	}
 }

@@ -93,8 +93,12 @@ func (c *component) keys() (controlling, error) {
 		return with, err
 	}
 	with.authority = authority.CASigner
-	with.minter, err = satoken.NewSigner(c.o.Config.APIServer.ServiceAccountIssuer, signer)
-	return with, err
+	tokens, err := satoken.NewSigner(c.o.Config.APIServer.ServiceAccountIssuer, signer)
+	if err != nil {
+		return with, err
+	}
+	with.minter = satoken.SecretTokens{Signer: tokens}
+	return with, nil
 }
 
 // Kubelet runs this machine as a node by itself.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -86,7 +87,7 @@ func (s *server) addControl(ctx context.Context, g *run.Group) error {
 		return err
 	}
 	g.Add(run.Unit{Name: "controllers", Run: func(ctx context.Context) error {
-		return c.controllers(ctx, controlling{rootCA: s.authority.CAPEM(), minter: s.minter, authority: s.authority.CASigner})
+		return c.controllers(ctx, controlling{rootCA: s.authority.CAPEM(), minter: satoken.SecretTokens{Signer: s.minter}, authority: s.authority.CASigner})
 	}})
 	sched, err := s.component(ctx, "scheduler", pki.Scheduler().User)
 	if err != nil {

@@ -1,4 +1,4 @@
-package wire
+package memory
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// collect has the garbage collector run the earlier the more is live. Its default
-// lets as much garbage gather as is live, which doubles the memory of a large
-// cluster. GOGC in the environment is the operator's word, and stays.
-func (s *server) collect(ctx context.Context) error {
+// Pace has the garbage collector run the earlier the more is live, until ctx ends.
+// Its default lets as much garbage gather as is live, which doubles the memory of a
+// large cluster. GOGC in the environment is the operator's choice, and stays.
+func Pace(ctx context.Context) error {
 	if os.Getenv("GOGC") != "" {
-		<-ctx.Done() // the parts beside it run until then
+		<-ctx.Done() // a unit that returns would end those that run beside it
 		return nil
 	}
 	before := followHeap(ctx, liveHeap, debug.SetGCPercent)

@@ -1,4 +1,4 @@
-package wire
+package storagekey
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ func TestTheResourceOfAKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := resourceOfKey(contract)
+	of := Resources(contract)
 	for key, want := range map[string]string{
 		"/registry/secrets/ns/s":                                     "secrets",
 		"/registry/deployments/ns/d":                                 "deployments.apps",

@@ -1,4 +1,7 @@
-package wire
+// Package trim makes the objects that an informer keeps small. What it takes out is
+// gone for every reader of that informer, so a trim is made for one set of readers and
+// says what they read; whoever shows or writes an object reads it from the API.
+package trim
 
 import (
 	"slices"
@@ -7,12 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// trim takes out of the pods that the server's own informers keep what the
-// server never reads in them: the node authorizer, NodeRestriction, PodSecurity
+// Server is the transform of the API server's own informers. It takes out of pods
+// what the server never reads in them: the node authorizer, NodeRestriction, PodSecurity
 // and the check of bound tokens read metadata, claims, what a pod refers to, what
 // bears on its security, and the annotations of Kubernetes. The rest is most of a
 // pod, which the watch cache holds already.
-func trim(o any) (any, error) {
+func Server(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return o, nil

@@ -1,4 +1,4 @@
-package wire
+package trim
 
 import (
 	"testing"
@@ -45,7 +45,7 @@ func TestTrimKeepsWhatTheServerReadsOfPods(t *testing.T) {
 	}
 	spec.NodeSelector, spec.SchedulerName = map[string]string{"disk": "ssd"}, "default-scheduler"
 	spec.Tolerations = []corev1.Toleration{{Key: "k"}}
-	got, err := trim(&corev1.Pod{ObjectMeta: meta, Spec: spec, Status: status})
+	got, err := Server(&corev1.Pod{ObjectMeta: meta, Spec: spec, Status: status})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestTrimKeepsWhatTheServerReadsOfPods(t *testing.T) {
 
 func mustTrim(t *testing.T, o any) any {
 	t.Helper()
-	out, err := trim(o)
+	out, err := Server(o)
 	if err != nil {
 		t.Fatal(err)
 	}

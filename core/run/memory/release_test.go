@@ -1,10 +1,13 @@
-package wire
+package memory
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestProgramPagesAreTheReadOnlyOnesOfTheProgram(t *testing.T) {
@@ -46,4 +49,31 @@ func mapped(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return kb
+}
+
+// What first requests wait for is made once, after the start and not during it.
+func TestTheStartIsOverBeforeAnythingIsMadeAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ready, ended, warmed := make(chan struct{}), make(chan error), []time.Time{}
+		go func() {
+			ended <- Startup{Ready: ready, Warm: func(context.Context) { warmed = append(warmed, time.Now()) }}.Run(ctx)
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(warmed) != 0 {
+			t.Error("something was made before the process was ready")
+		}
+		begin := time.Now()
+		close(ready)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(warmed) != 1 || warmed[0].Sub(begin) < time.Second {
+			t.Errorf("made at %v, ready at %v", warmed, begin)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -1,8 +1,9 @@
-package wire
+package memory
 
 import (
 	"bufio"
 	"context"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -12,21 +13,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleAfter is how long after the server was ready its own start is over (first
+// releaseAfter is how long after a process was ready its own start is over (first
 // lists, first writes), and after that the start of everything else.
-func settleAfter() []time.Duration { return []time.Duration{2 * time.Second, 8 * time.Second} }
+func releaseAfter() []time.Duration { return []time.Duration{2 * time.Second, 8 * time.Second} }
 
-// settle makes what first writes would have to wait for, once the start is over,
-// and hands back the memory that only the start needed: garbage of the heap, and the
-// pages of the program that initialization has run through, which are two thirds of
-// it and would stay mapped for good.
-func (s *server) settle(ctx context.Context) error {
+// Startup hands back the memory that only a start needed: garbage of the heap, and
+// the pages of the program that initialization has run through, which are two thirds
+// of it and would stay mapped for good.
+type Startup struct {
+	// Ready is closed when the process serves. Required.
+	Ready <-chan struct{}
+	// Warm makes what first requests would have to wait for, before anything is handed
+	// back. Nil = nothing.
+	Warm func(context.Context)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Run waits for the end of the start, hands back, and waits for ctx's end.
+func (s Startup) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-s.boot.Ready():
+	case <-s.Ready:
 	}
-	for i, after := range settleAfter() {
+	for i, after := range releaseAfter() {
 		timer := time.NewTimer(after)
 		select {
 		case <-ctx.Done():
@@ -34,26 +45,19 @@ func (s *server) settle(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		if i == 0 {
-			s.warm(ctx)
+		if i == 0 && s.Warm != nil {
+			s.Warm(ctx)
 		}
-		s.handBack()
+		s.release(ctx)
 	}
-	<-ctx.Done() // the parts beside it run until then
+	<-ctx.Done() // a unit that returns would end those that run beside it
 	return nil
 }
 
-// warm spares the first write to each group the 11 ms that its schemas take.
-func (s *server) warm(ctx context.Context) {
-	if err := s.contract.Warm(ctx); err != nil && ctx.Err() == nil {
-		s.o.Logger.WarnContext(ctx, "Schemas were not made ahead; the first write to a group will make them.", "error", err)
-	}
-}
-
-func (s *server) handBack() {
+func (s Startup) release(ctx context.Context) {
 	debug.FreeOSMemory()
-	if err := unmapProgram(); err != nil {
-		s.o.Logger.Debug("the program's own pages stay mapped", "error", err)
+	if err := unmapProgram(); err != nil && s.Logger != nil {
+		s.Logger.DebugContext(ctx, "the program's own pages stay mapped", "error", err)
 	}
 }
 

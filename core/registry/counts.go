@@ -1,0 +1,32 @@
+package registry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// counts are how many objects there are, under both of upstream's names. They are
+// counted when somebody asks.
+type counts struct{ registries *Set }
+
+// NewCounts makes the metrics of how many objects a set holds.
+func NewCounts(s *Set) prometheus.Collector { return counts{s} }
+
+var (
+	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil)
+	storageObjects  = prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (counts) Describe(to chan<- *prometheus.Desc) {
+	to <- resourceObjects
+	to <- storageObjects
+}
+
+// Collect implements prometheus.Collector.
+func (c counts) Collect(to chan<- prometheus.Metric) {
+	resources, _ := c.registries.Resources()
+	for _, r := range resources {
+		if n, ok := c.registries.Count(r.GroupResource); ok {
+			to <- prometheus.MustNewConstMetric(resourceObjects, prometheus.GaugeValue, float64(n), r.Group, r.GroupResource.Resource)
+			to <- prometheus.MustNewConstMetric(storageObjects, prometheus.GaugeValue, float64(n), r.GroupResource.String())
+		}
+	}
+}

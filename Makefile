@@ -89,6 +89,13 @@ gen-check: gen ## Fail where what is recorded is not what the code makes.
 test-templates: deps-test ## Build and test what plugin init makes, for every point in every language.
 	WASMPLANE_ALL_TEMPLATES=1 go test -count=1 -timeout 30m -run '^TestEveryTemplate$$' ./plugins/author
 
+.PHONY: test-clock
+test-clock: node-helpers hello-image ## Run tests with the clock DAYS ahead (366), the server's too, as root. PACKAGES="./core/...".
+	go run ./test/clock build/clock
+	go build -overlay build/clock/overlay.json -ldflags '$(LDFLAGS)' -o build/clock/wasmplane ./cmd/wasmplane
+	CLOCK_AHEAD_DAYS=$(or $(DAYS),366) WASMPLANE_BIN=$(CURDIR)/build/clock/wasmplane \
+	  go test -count=1 -vet=off -p 2 -timeout $(GO_TEST_TIMEOUT) -overlay build/clock/overlay.json $(or $(PACKAGES),./...)
+
 .PHONY: bench
 bench: deps-run build examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
 	$(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...

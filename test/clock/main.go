@@ -1,0 +1,73 @@
+// Command clock makes an overlay for `go build` and `go test` with which a program's
+// wall clock is ahead by the days that CLOCK_AHEAD_DAYS names; everything else,
+// timers too, runs as usual. It shows tests that know the day they were written on.
+// Usage: clock DIR, which gets overlay.json. `make test-clock` calls it.
+//
+// The overlay replaces one line of the Go runtime. No other line moves, so only the
+// packages that import the runtime itself are compiled again. Programs of others and
+// the kernel (the times of files) keep the true time.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	// before is what time.Now calls in the runtime, outside of synctest's bubbles.
+	before = "\n\treturn time_now()\n"
+	after  = "\n\tsec, nsec, mono = time_now(); days := int64(0); " +
+		"for _, c := range []byte(gogetenv(\"CLOCK_AHEAD_DAYS\")) { days = days*10 + int64(c-'0') }; return sec + days*86400, nsec, mono\n"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: clock DIR")
+		os.Exit(2)
+	}
+	if err := overlay(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "clock:", err)
+		os.Exit(1)
+	}
+}
+
+// overlay writes the changed file of the runtime and overlay.json into dir.
+func overlay(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOROOT: %w", err)
+	}
+	original := filepath.Join(strings.TrimSpace(string(root)), "src", "runtime", "time.go")
+	source, err := os.ReadFile(original)
+	if err != nil {
+		return err
+	}
+	changed, err := advance(source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", original, err)
+	}
+	replacement := filepath.Join(dir, "time.go.overlay")
+	document, err := json.Marshal(map[string]any{"Replace": map[string]string{original: replacement}})
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(replacement, changed, 0o600), os.WriteFile(filepath.Join(dir, "overlay.json"), document, 0o600))
+}
+
+// advance puts the days into the runtime's clock.
+func advance(source []byte) ([]byte, error) {
+	if n := bytes.Count(source, []byte(before)); n != 1 {
+		return nil, fmt.Errorf("expected the line %q once, found it %d times: look in this Go release for what time.Now calls, and change test/clock accordingly", bytes.TrimSpace([]byte(before)), n)
+	}
+	return bytes.Replace(source, []byte(before), []byte(after), 1), nil
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,7 @@ func onHost(t *testing.T, bridge object, do func(*scene)) {
 	}
 	data, err := json.Marshal(object{"cniVersion": "1.0.0", "name": "test", "plugins": []any{conf, object{
 		"type": "portmap", "backend": "nftables", "table": "wpt-hostports", "capabilities": object{"portMappings": true},
+		"reservedTCPPorts": []int{6443},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -361,6 +363,106 @@ func TestPortmap(t *testing.T) {
 			t.Errorf("addresses are left: %v", left)
 		}
 	})
+}
+
+// A pod gets no port on which the host listens, nor one that is reserved for it;
+// the same port at another address or of another protocol it gets.
+func TestPortsOfTheHostAreNotGivenAway(t *testing.T) {
+	onHost(t, nil, func(s *scene) {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetUp(lo); err != nil {
+			t.Fatal(err)
+		}
+		listen := func(network, at string) {
+			t.Helper()
+			fd, err := openSocket(network, at)
+			if err != nil {
+				t.Fatalf("%s %s: %v", network, at, err)
+			}
+			t.Cleanup(func() { _ = unix.Close(fd) })
+		}
+		listen("tcp", "127.0.0.1:7001")
+		listen("tcp", "[::]:7002")
+		listen("udp", "0.0.0.0:7003")
+		for i, c := range []struct {
+			port object
+			want string // of the refusal; empty: taken
+		}{
+			{object{"hostPort": 6443, "containerPort": 80, "protocol": "tcp"}, "hostPort 6443 is reserved"},
+			{object{"hostPort": 6443, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}, "hostPort 6443 is reserved"},
+			{object{"hostPort": 6443, "containerPort": 80, "protocol": "udp"}, ""},
+			{object{"hostPort": 7001, "containerPort": 80, "protocol": "tcp"}, "listens at 127.0.0.1:7001"},
+			{object{"hostPort": 7001, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}, "listens at 127.0.0.1:7001"},
+			{object{"hostPort": 7001, "containerPort": 80, "protocol": "tcp", "hostIP": "10.99.0.1"}, ""},
+			{object{"hostPort": 7001, "containerPort": 80, "protocol": "udp"}, ""},
+			{object{"hostPort": 7002, "containerPort": 80, "protocol": "tcp", "hostIP": "10.99.0.1"}, "listens at [::]:7002"},
+			{object{"hostPort": 7003, "containerPort": 80, "protocol": "udp"}, "listens at 0.0.0.0:7003"},
+			{object{"hostPort": 7004, "containerPort": 80, "protocol": "tcp"}, ""},
+		} {
+			rt, _ := s.pod(fmt.Sprintf("pod%d", i), c.port)
+			_, err := s.add(rt)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v: %v, want %q", c.port, err, c.want)
+			}
+			if err := s.cni.DelNetworkList(context.Background(), s.conf, rt); err != nil {
+				t.Errorf("%v: DEL: %v", c.port, err)
+			}
+		}
+		if left := s.addresses(); len(left) != 0 {
+			t.Errorf("addresses are left: %v", left)
+		}
+	})
+}
+
+// openSocket listens in the network namespace of this very thread; package net
+// would do so from whichever thread it likes.
+func openSocket(network, at string) (int, error) {
+	addr := netip.MustParseAddrPort(at)
+	family, kind := unix.AF_INET, unix.SOCK_STREAM
+	var to unix.Sockaddr = &unix.SockaddrInet4{Port: int(addr.Port())}
+	if addr.Addr().Is6() {
+		family, to = unix.AF_INET6, &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()}
+	} else {
+		to.(*unix.SockaddrInet4).Addr = addr.Addr().As4()
+	}
+	if network == "udp" {
+		kind = unix.SOCK_DGRAM
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err = unix.Bind(fd, to); err == nil && kind == unix.SOCK_STREAM {
+		err = unix.Listen(fd, 1)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+	}
+	return fd, err
+}
+
+// What the kernel writes, as proc_net(5) describes it.
+func TestReadSockets(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:192B 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+   1: 0100007F:9C40 0100007F:192B 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 20 4 30 10 -1
+   2: B80D012000000000000000000100000A:0016 00000000000000000000000000000000:0000 0A 0:0 00:0 0 0 0 3
+   3: 0000000000000000FFFF00000100007F:0017 00000000000000000000000000000000:0000 0A 0:0 00:0 0 0 0 4
+`
+	got, err := readSockets(strings.NewReader(table), "tcp", tcpListen)
+	var at []string
+	for _, l := range got {
+		at = append(at, l.at.String())
+	}
+	if want := "127.0.0.1:6443 [2001:db8::a00:1]:22 127.0.0.1:23"; err != nil || strings.Join(at, " ") != want {
+		t.Errorf("%s (%v), want %s", at, err, want)
+	}
+	if _, err := readSockets(strings.NewReader("heading\n 0: 01:zz 0:0 0A\n"), "tcp", tcpListen); err == nil {
+		t.Error("a damaged table was read")
+	}
 }
 
 func ruleset(t *testing.T) string {

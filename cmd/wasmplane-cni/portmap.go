@@ -32,9 +32,11 @@ type portmapConf struct {
 	types.NetConf
 	Backend string `json:"backend"`
 	// Table is ours; the reference plugin writes to a table that all clusters share.
-	Table         string `json:"table"`
-	SNAT          *bool  `json:"snat"`
-	RuntimeConfig struct {
+	Table string `json:"table"`
+	SNAT  *bool  `json:"snat"`
+	// ReservedTCPPorts are the node's own, whether or not anybody listens there now.
+	ReservedTCPPorts []int `json:"reservedTCPPorts"`
+	RuntimeConfig    struct {
 		PortMaps []portMapping `json:"portMappings"`
 	} `json:"runtimeConfig"`
 
@@ -109,6 +111,9 @@ func addPortmap(args *skel.CmdArgs) error {
 		return errors.New("portmap must come after a plugin that gives addresses")
 	}
 	if len(c.RuntimeConfig.PortMaps) > 0 {
+		if err := checkFree(c); err != nil {
+			return err
+		}
 		for _, pod := range podAddresses(result, args.IfName) {
 			if err := forward(c, args.ContainerID, pod); err != nil {
 				return err

@@ -338,6 +338,10 @@ type Node struct {
 	Registries []Registry `yaml:"registries"`
 	// KubeletListen is the address of the kubelet's server, HOST:PORT; port 0 chooses one.
 	KubeletListen string `yaml:"kubeletListen"`
+	// ReservedHostPorts are TCP ports of the node that no pod gets as its hostPort,
+	// beside the API's and the kubelet's, which it never gets, and those on which a
+	// process of the node listens when the pod starts.
+	ReservedHostPorts []int32 `yaml:"reservedHostPorts"`
 }
 
 // Registry says how images of one registry host are fetched.
@@ -421,6 +425,8 @@ func Default() *Configuration {
 			LogDir:        "/var/log/pods",
 			LogLinkDir:    "/var/log/containers",
 			KubeletListen: ":0",
+
+			ReservedHostPorts: []int32{22, 2379, 2380},
 		},
 		Proxy: Proxy{Enabled: true},
 		DNS:   DNS{Enabled: true},
@@ -524,6 +530,11 @@ func (c *Configuration) complete() error {
 	}
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)
+	}
+	for _, port := range c.Node.ReservedHostPorts {
+		if port < 1 || port > 65535 {
+			return field("node.reservedHostPorts", "expected ports from 1 to 65535, found %d", port)
+		}
 	}
 	if _, err := threshold.Parse(c.Node.EvictionHard); err != nil {
 		return field("node.evictionHard", "%v", err)

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +92,9 @@ func (k *Kubelet) reserve(p *corev1.Pod, node *corev1.Node) verdict {
 	}, true); untolerated {
 		return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	}
+	if port := k.portReserved(p); port != 0 {
+		return refuse("HostPortReserved", "Failed to admit pod as host port %d/TCP is reserved for the node itself; choose another hostPort", port)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if port := k.portTaken(p); port != 0 {
@@ -144,6 +148,20 @@ func (k *Kubelet) fits(p *corev1.Pod, node *corev1.Node) verdict {
 		return refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, q.Value(), taken.Value(), have.Value())
 	}
 	return verdict{}
+}
+
+// portReserved answers a host port of the pod that is the node's own. It would be
+// taken from whoever listens there by rules, in the node's own network it cannot be.
+func (k *Kubelet) portReserved(p *corev1.Pod) int32 {
+	if pod.HostNetwork(p) {
+		return 0
+	}
+	for _, port := range hostPorts(p) {
+		if (port.Protocol == corev1.ProtocolTCP || port.Protocol == "") && slices.Contains(k.cfg.ReservedTCPPorts, port.HostPort) {
+			return port.HostPort
+		}
+	}
+	return 0
 }
 
 // portTaken answers a host port of the pod that another has. Lock held.

@@ -82,6 +82,9 @@ type Config struct {
 	ClusterDomain string
 	// HostResolv is the node's own resolver configuration, for pods that ask for it.
 	HostResolv *cri.DNSConfig
+	// ReservedTCPPorts are the node's own (the API's, the kubelet's, ssh): a pod that
+	// wants one as its hostPort is refused.
+	ReservedTCPPorts []int32
 	// SeccompRoot is where Localhost seccomp profiles are.
 	SeccompRoot string
 	// Delays of pods; zero values are upstream's.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,4 +196,28 @@ func TestPodsRunOnSimulatedNodes(t *testing.T) {
 	if err != nil || n.Status.Capacity.Pods().Value() != 110 {
 		t.Errorf("node %+v, %v", n, err)
 	}
+}
+
+// A port that the machine is reached by goes to no pod, whatever address it names; a
+// pod in the node's own network, and the same port of UDP, are as upstream.
+func TestReservedPortsGoToNoPod(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.ReservedTCPPorts = []int32{22, 6443} })
+	port := func(c corev1.ContainerPort) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{c} }
+	}
+	w.create("n1", "api", port(corev1.ContainerPort{ContainerPort: 80, HostPort: 6443, Protocol: corev1.ProtocolTCP}))
+	w.create("n1", "ssh", port(corev1.ContainerPort{ContainerPort: 80, HostPort: 22, HostIP: "127.0.0.1"}))
+	w.create("n1", "udp", port(corev1.ContainerPort{ContainerPort: 80, HostPort: 6443, Protocol: corev1.ProtocolUDP}))
+	w.create("n1", "host", port(corev1.ContainerPort{ContainerPort: 22, HostPort: 22, Protocol: corev1.ProtocolTCP}),
+		func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+	for _, name := range []string{"api", "ssh"} {
+		p := w.until(name, "refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		if p.Status.Reason != "HostPortReserved" || !strings.Contains(p.Status.Message, "is reserved for the node itself") {
+			t.Errorf("pod %s is %s", name, describe(p))
+		}
+	}
+	w.until("udp", "running", running)
+	w.until("host", "running", running)
 }

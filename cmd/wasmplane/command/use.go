@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -15,12 +16,17 @@ import (
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/version"
 	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlplugin "k8s.io/kubectl/pkg/cmd/plugin"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/localsocket"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -45,11 +51,43 @@ func runKubectl(args []string) int {
 	}
 	os.Args = append([]string{"kubectl"}, args...)
 	// As kubectl's own main runs it: with the flags of its log (-v), and with its words for errors.
-	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+	if err := cli.RunNoErrOutput(kubectlFor(dir)); err != nil {
 		kubectlutil.CheckErr(err)
 		return 1
 	}
 	return 0
+}
+
+// kubectlFor is kubectl with its defaults, which reaches the server of the data
+// directory by its socket, for who may use that, and by the network otherwise: no
+// pod's host port can stand in between.
+func kubectlFor(dir datadir.Dir) *cobra.Command {
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50).
+		WithWarningPrinter(streams)
+	if state, err := dir.ReadState(); err == nil {
+		flags = flags.WithWrapConfigFn(func(c *rest.Config) *rest.Config {
+			if c.Host == state.Server && c.Dial == nil && c.Proxy == nil {
+				c.Dial = dialSocketFirst(dir)
+			}
+			return c
+		})
+	}
+	return kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
+		PluginHandler: kubectl.NewDefaultPluginHandler(kubectlplugin.ValidPluginFilenamePrefixes),
+		Arguments:     os.Args, ConfigFlags: flags, IOStreams: streams,
+	})
+}
+
+// dialSocketFirst reaches the server of dir by its socket, or where it is asked to.
+func dialSocketFirst(dir datadir.Dir) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if conn, err := localsocket.Dial(ctx, dir.Socket()); err == nil {
+			return conn, nil
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
 }
 
 func (a *app) kubectl() *cobra.Command {

@@ -57,6 +57,9 @@ func (d Dir) Kubeconfig() string { return d.join("kubeconfig") }
 // BreakGlassKubeconfig is the way in that stands above every authorizer.
 func (d Dir) BreakGlassKubeconfig() string { return d.join("break-glass.kubeconfig") }
 
+// Socket is where the API is reached on this machine, whatever becomes of its port.
+func (d Dir) Socket() string { return d.join("api.sock") }
+
 // ComponentKubeconfig is where a component that runs as a process of its own finds its credentials.
 func (d Dir) ComponentKubeconfig(component string) string {
 	return d.join("components", component+".kubeconfig")

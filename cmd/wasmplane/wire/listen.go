@@ -8,10 +8,13 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/localsocket"
 )
 
 // listenAPI listens where the configuration says, and, where that is loopback and
-// pods of this machine need the API, at the address by which they reach it.
+// pods of this machine need the API, at the address by which they reach it; and at
+// a socket of the data directory, for the day when the port cannot be reached.
 func (s *server) listenAPI(ctx context.Context, forPods bool) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(s.o.Config.APIServer.Listen)
 	if err != nil {
@@ -31,9 +34,12 @@ func (s *server) listenAPI(ctx context.Context, forPods bool) (net.Listener, err
 		}
 		m.all = append(m.all, l)
 	}
-	if len(m.all) == 1 {
-		return m.all[0], nil
+	local, err := localsocket.Listen(ctx, s.o.Dir.Socket(), s.o.Logger)
+	if err != nil {
+		_ = m.Close()
+		return nil, err
 	}
+	m.all = append(m.all, local)
 	m.accept()
 	return m, nil
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
@@ -28,13 +30,25 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 	c := config.Default()
 	c.APIServer.Listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	// 127.0.0.2 stands in for the node's address; as such it would be loopback.
-	s := &server{o: Options{Config: c}, advertise: netip.MustParseAddr("127.0.0.1"), port: port}
+	dir := datadir.Dir(t.TempDir())
+	s := &server{o: Options{Config: c, Dir: dir, Logger: slog.New(slog.DiscardHandler)}, advertise: netip.MustParseAddr("127.0.0.1"), port: port}
 	single, err := s.listenAPI(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, several := single.(*listeners); several {
-		t.Error("one address was listened at twice")
+	if all := single.(*listeners).all; len(all) != 2 || all[1].Addr().Network() != "unix" {
+		t.Errorf("%d listeners, want one at the address and one at the socket", len(all))
+	}
+	for network, at := range map[string]string{"tcp": c.APIServer.Listen, "unix": dir.Socket()} {
+		dialled, err := net.Dial(network, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := single.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = dialled.Close(), accepted.Close()
 	}
 	if _, err := s.listenAPI(t.Context(), true); err == nil {
 		t.Error("a port in use was not noticed")

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,12 +67,28 @@ func newRealNode(c *component, authority *pki.Authority) (*realNode, error) {
 func realNodeConfig(o Options) realnode.Config {
 	c := realnode.Config{
 		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
+		ReservedTCPPorts: reservedPorts(o.Config),
 	}
 	c.Containerd.CNIConfDir = relative(o, o.Config.Node.CNIConfigDir)
 	if dir := relative(o, o.Config.Node.CNIBinDir); dir != "" {
 		c.Containerd.CNIBinDirs = []string{dir}
 	}
 	return c
+}
+
+// reservedPorts are ports by which the machine is reached and rescued: none of them
+// goes to a pod.
+func reservedPorts(c *config.Configuration, more ...int32) []int32 {
+	out := append(slices.Clone(c.Node.ReservedHostPorts), more...)
+	for _, listen := range []string{c.APIServer.Listen, c.Node.KubeletListen} {
+		if _, port, err := net.SplitHostPort(listen); err == nil {
+			if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
+				out = append(out, int32(n))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func registries(o Options) []images.Registry {
@@ -151,8 +169,9 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Ground: g, Volumes: volumes,
 		Handler: probe.NewHandler(eng), Admitters: n.plugins.nodeAdmitters(), Objects: held,
-		Node:       node.Config{Labels: c.Node.Labels, Port: door.Port()},
-		ClusterDNS: []string{dnsAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
+		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
+		ReservedTCPPorts: reservedPorts(c, door.Port()),
+		ClusterDNS:       []string{dnsAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.o), "seccomp"),
 		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.o.Logger, Tracer: n.tracer,
 	})

@@ -45,6 +45,8 @@ type Config struct {
 	ConfDir, StateDir string
 	// MTU of the pods' links; the kernel's default (1500) when zero.
 	MTU int
+	// ReservedTCPPorts are ports of the node that no pod gets as its hostPort.
+	ReservedTCPPorts []int32
 }
 
 func (c Config) validate() (Config, error) {
@@ -119,12 +121,15 @@ func (c Config) conflist() ([]byte, error) {
 	if c.MTU > 0 {
 		bridge["mtu"] = c.MTU
 	}
+	portmap := object{
+		"type": "portmap", "backend": "nftables", "table": c.Names.Table(hostportTable), "snat": true,
+		"capabilities": object{"portMappings": true},
+	}
+	if len(c.ReservedTCPPorts) > 0 {
+		portmap["reservedTCPPorts"] = c.ReservedTCPPorts
+	}
 	data, err := json.MarshalIndent(object{
-		"cniVersion": cniVersion, "name": c.Names.Network(),
-		"plugins": []any{bridge, object{
-			"type": "portmap", "backend": "nftables", "table": c.Names.Table(hostportTable), "snat": true,
-			"capabilities": object{"portMappings": true},
-		}},
+		"cniVersion": cniVersion, "name": c.Names.Network(), "plugins": []any{bridge, portmap},
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write the CNI configuration: %w", err)

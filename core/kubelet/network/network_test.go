@@ -49,6 +49,7 @@ func TestConflist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.ReservedTCPPorts = []int32{22, 6443}
 	for range 2 {
 		if err := c.writeConflist(); err != nil {
 			t.Fatal(err)
@@ -65,7 +66,7 @@ func TestConflist(t *testing.T) {
 	if err := json.Unmarshal(list.Bytes, &doc); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"10.1.2.0/24"`, `"fd00:1::/64"`, `"::/0"`, `"wp-nettest"`, `"wp-nettest-hostports"`} {
+	for _, want := range []string{`"10.1.2.0/24"`, `"fd00:1::/64"`, `"::/0"`, `"wp-nettest"`, `"wp-nettest-hostports"`, `"reservedTCPPorts"`, "6443"} {
 		if !strings.Contains(string(list.Bytes), want) {
 			t.Errorf("the configuration has no %s:\n%s", want, list.Bytes)
 		}

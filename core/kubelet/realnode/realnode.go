@@ -38,7 +38,9 @@ type Config struct {
 	Registries []images.Registry
 	// MTU of the pods' links; the kernel's default when zero.
 	MTU int
-	Log *slog.Logger
+	// ReservedTCPPorts are ports of the node that no pod gets as its hostPort.
+	ReservedTCPPorts []int32
+	Log              *slog.Logger
 }
 
 func (c Config) names() machine.Names { return machine.NamesOf(c.Cluster) }
@@ -54,7 +56,7 @@ func (c Config) containerd() containerd.Config {
 
 func (c Config) network() network.Config {
 	return network.Config{
-		Names: c.names(), MTU: c.MTU,
+		Names: c.names(), MTU: c.MTU, ReservedTCPPorts: c.ReservedTCPPorts,
 		ConfDir: filepath.Join(c.Dir, "etc/cni"), StateDir: filepath.Join(c.Dir, "net"),
 	}
 }

@@ -1,11 +1,14 @@
 package status
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,15 +120,17 @@ func (w *Writer) entry(p *corev1.Pod) *entry {
 	return e
 }
 
-// Seen tells what the API has now, so that a status that somebody else changed is put right.
+// Seen takes what the API has now, so that a status that somebody else changed is put
+// right. That somebody is, for one, the node lifecycle controller, which writes
+// Ready=False into the pods of a node that was silent: nothing but the kubelet undoes it.
 func (w *Writer) Seen(p *corev1.Pod) {
 	w.mu.Lock()
 	e := w.pods[p.UID]
 	stale := false
 	if e != nil {
 		e.pod = p
-		stale = e.want != nil && e.have != nil && !e.busy && e.have == e.want && !covers(&p.Status, e.want)
-		if stale {
+		// While a write is under way this makes it go on with another (see write).
+		if stale = e.want != nil && e.have == e.want && !covers(&p.Status, e.want); stale {
 			e.have = nil
 		}
 	}
@@ -135,9 +140,30 @@ func (w *Writer) Seen(p *corev1.Pod) {
 	}
 }
 
-// covers tells whether the API's status says what matters in ours.
+// covers tells whether the API's status says all that the kubelet owns in ours.
+// The encoded forms are compared, because encoding rounds times to seconds.
 func covers(api, ours *corev1.PodStatus) bool {
-	return api.Phase == ours.Phase && api.PodIP == ours.PodIP && len(api.ContainerStatuses) == len(ours.ContainerStatuses)
+	a, errA := json.Marshal(kubeletsPart(api))
+	o, errO := json.Marshal(kubeletsPart(ours))
+	return errA == nil && errO == nil && bytes.Equal(a, o)
+}
+
+// kubeletsPart is what the kubelet alone writes of a status. Conditions are ordered by
+// their type and have no times: what they say counts, not since when.
+func kubeletsPart(st *corev1.PodStatus) *corev1.PodStatus {
+	part := *st
+	part.NominatedNodeName, part.Resize = "", ""
+	part.ResourceClaimStatuses, part.ExtendedResourceClaimStatus = nil, nil
+	part.NodeAllocatableResourceClaimStatuses, part.VolumeHealth = nil, nil
+	part.Conditions = nil
+	for _, c := range st.Conditions {
+		if owned(c.Type) {
+			c.LastTransitionTime, c.LastProbeTime = metav1.Time{}, metav1.Time{}
+			part.Conditions = append(part.Conditions, c)
+		}
+	}
+	slices.SortFunc(part.Conditions, func(a, b corev1.PodCondition) int { return cmp.Compare(a.Type, b.Type) })
+	return &part
 }
 
 // Last status that was asked for; nil if none.
@@ -260,6 +286,10 @@ func (w *Writer) patch(ctx context.Context, e *entry, p *corev1.Pod, want *corev
 	e.have, e.delay = want, 0
 	if got != nil {
 		e.got = got
+	}
+	// What was seen while the patch was under way may be newer than its answer.
+	if newest := e.base(); newest != got && newest != p && !covers(&newest.Status, want) {
+		e.have = nil
 	}
 	return nil
 }

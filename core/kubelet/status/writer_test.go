@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -115,25 +116,88 @@ func TestNobodyWaitsForTheAPI(t *testing.T) {
 	})
 }
 
+// Whoever changes what the kubelet owns is corrected: a phase, and conditions and
+// containers' states, as the node lifecycle controller changes them when a node is silent.
 func TestAStatusThatSomebodyElseChangedIsPutRight(t *testing.T) {
+	yes := true
+	want := corev1.PodStatus{
+		Phase:             corev1.PodRunning,
+		Conditions:        []corev1.PodCondition{{Type: "example.com/gate", Status: "True"}, {Type: corev1.PodReady, Status: "True"}, {Type: corev1.ContainersReady, Status: "True"}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Ready: true, Started: &yes}},
+	}
+	for name, change := range map[string]func(*corev1.PodStatus){
+		"phase":             func(st *corev1.PodStatus) { st.Phase = corev1.PodPending },
+		"ready":             func(st *corev1.PodStatus) { st.Conditions[1].Status, st.Conditions[1].Reason = "False", "NodeNotReady" },
+		"containers' ready": func(st *corev1.PodStatus) { st.ContainerStatuses[0].Ready = false },
+		"started":           func(st *corev1.PodStatus) { st.ContainerStatuses[0].Started = nil },
+		"condition removed": func(st *corev1.PodStatus) { st.Conditions = st.Conditions[:2] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"}}
+				client := fake.NewSimpleClientset(p)
+				w := status.NewWriter(client, slog.New(slog.DiscardHandler), 0)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); _ = w.Run(ctx) }()
+				w.Set(p, want.DeepCopy())
+				synctest.Wait()
+				other := p.DeepCopy()
+				want.DeepCopyInto(&other.Status)
+				change(&other.Status)
+				other.ResourceVersion = "7"
+				if _, err := client.CoreV1().Pods("ns").UpdateStatus(ctx, other, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				w.Seen(other)
+				synctest.Wait()
+				got, err := client.CoreV1().Pods("ns").Get(ctx, "p", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !apiequality.Semantic.DeepEqual(got.Status, want) {
+					t.Errorf("status %+v, want %+v", got.Status, want)
+				}
+				cancel()
+				<-done
+			})
+		})
+	}
+}
+
+// A change that is seen while a patch is under way, which says nothing of it, is put right too.
+func TestAChangeDuringAWriteIsPutRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1"}}
+		ready := func(message string) *corev1.PodStatus {
+			return &corev1.PodStatus{Message: message, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: "True"}}}
+		}
+		p.Status = *ready("")
 		client := fake.NewSimpleClientset(p)
 		w := status.NewWriter(client, slog.New(slog.DiscardHandler), 0)
+		other := p.DeepCopy()
+		other.Status.Conditions[0].Status, other.ResourceVersion = "False", "7"
+		var once sync.Once
+		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			once.Do(func() {
+				if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), other, "ns"); err != nil {
+					t.Error(err)
+				}
+				w.Seen(other)
+			})
+			return false, nil, nil
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = w.Run(ctx) }()
-		w.Set(p, &corev1.PodStatus{Phase: corev1.PodRunning})
+		w.Set(p, ready("a"))
 		synctest.Wait()
-		other := p.DeepCopy()
-		other.Status.Phase, other.ResourceVersion = corev1.PodPending, "7"
-		if _, err := client.CoreV1().Pods("ns").UpdateStatus(ctx, other, metav1.UpdateOptions{}); err != nil {
+		got, err := client.CoreV1().Pods("ns").Get(ctx, "p", metav1.GetOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
-		w.Seen(other)
-		synctest.Wait()
-		if got, _ := client.CoreV1().Pods("ns").Get(ctx, "p", metav1.GetOptions{}); got.Status.Phase != corev1.PodRunning {
-			t.Errorf("phase %s", got.Status.Phase)
+		if !apiequality.Semantic.DeepEqual(got.Status, *ready("a")) {
+			t.Errorf("status %+v", got.Status)
 		}
 		cancel()
 		<-done

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -54,17 +56,39 @@ type component struct {
 }
 
 // holder is this process among those that compete for a lease. Where it has the
-// data directory to itself, the directory stands for it: after a kill -9 the next
-// process there need not wait until the lease of the dead one has run out.
-func (c *component) holder() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
+// data directory to itself, the directory's identity stands for it: after a kill -9 the
+// next process there need not wait until the lease of the dead one has run out. On a
+// shared store the machine's boot goes with it, since a clone has a copy of the directory.
+func (c *component) holder() (string, error) {
 	if c.spans != nil {
-		return fmt.Sprintf("%s_%d", host, os.Getpid())
+		return hostname() + "_" + string(uuid.NewUUID()), nil
 	}
-	return fmt.Sprintf("%s_%x", host, sha256.Sum256([]byte(c.o.Dir)))[:len(host)+17]
+	return identity(c.o, hostname())
+}
+
+// hostname is for people to recognize a process by; nothing depends on it.
+func hostname() string {
+	if host, err := os.Hostname(); err == nil {
+		return host
+	}
+	return "unknown"
+}
+
+// identity names this server among those that share a cluster, for people by its host first.
+func identity(o Options, host string) (string, error) {
+	id, err := o.Dir.Identity()
+	if err != nil {
+		return "", err
+	}
+	if len(o.Config.Store.Endpoints) > 0 {
+		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return "", fmt.Errorf("read which boot of this machine it is, to be told from its clones: %w", err)
+		}
+		sum := sha256.Sum256(append([]byte(id), boot...))
+		id = hex.EncodeToString(sum[:16])
+	}
+	return host + "_" + id, nil
 }
 
 // lead runs work while this process leads the component's election.
@@ -72,8 +96,12 @@ func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name st
 	if c.o.Lease != "" {
 		name = c.o.Lease
 	}
+	holder, err := c.holder()
+	if err != nil {
+		return err
+	}
 	return leader.Election{
-		Client: kube, Namespace: "kube-system", Name: name, Identity: c.holder(), Logger: c.o.Logger, Watch: c.watch,
+		Client: kube, Namespace: "kube-system", Name: name, Identity: holder, Logger: c.o.Logger, Watch: c.watch,
 	}.Stand(ctx, work)
 }
 

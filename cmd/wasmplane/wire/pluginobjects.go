@@ -2,9 +2,7 @@ package wire
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,13 +59,4 @@ func (s *server) pluginObjects(ctx context.Context) error {
 		return err
 	}
 	return run.Parallel(s.objects.Run, s.tenants.Run)(ctx)
-}
-
-// process names this server among those that share a cluster.
-func (s *server) process(component string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s_%s_%x", component, host, sha256.Sum256([]byte(s.o.Dir)))[:len(component)+len(host)+10]
 }

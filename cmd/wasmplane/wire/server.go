@@ -152,10 +152,14 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	}); err != nil {
 		return nil, err
 	}
-	if s.objects, err = s.plugins.objects(s.internal.Dynamic, s.process("apiserver"), false, true, true); err != nil {
+	self, err := identity(o, hostname())
+	if err != nil {
 		return nil, err
 	}
-	if s.tenants, err = s.plugins.objects(s.internal.Dynamic, s.process("apiserver"), true, true, true); err != nil {
+	if s.objects, err = s.plugins.objects(s.internal.Dynamic, "apiserver_"+self, false, true, true); err != nil {
+		return nil, err
+	}
+	if s.tenants, err = s.plugins.objects(s.internal.Dynamic, "apiserver_"+self, true, true, true); err != nil {
 		return nil, err
 	}
 	return s, s.build(ctx)

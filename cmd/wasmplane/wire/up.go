@@ -197,7 +197,11 @@ func componentRun(ctx context.Context, o Options, name string, work func(ctx con
 	if err != nil {
 		return err
 	}
-	objects, err := c.plugins.objects(c.dynamic, name+"_"+c.holder(), false, name == "scheduler" || name == "controllers", false)
+	self, err := c.holder()
+	if err != nil {
+		return err
+	}
+	objects, err := c.plugins.objects(c.dynamic, name+"_"+self, false, name == "scheduler" || name == "controllers", false)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
@@ -67,16 +68,19 @@ func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error
 		}
 		worked <- err
 	}
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+		Client:     e.Client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
+	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
-			Client:     e.Client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
-		},
-		LeaseDuration:   or(e.LeaseDuration, 15*time.Second),
-		RenewDeadline:   or(e.RenewDeadline, 10*time.Second),
-		RetryPeriod:     or(e.RetryPeriod, 2*time.Second),
-		ReleaseOnCancel: true,
+		Lock:          lock,
+		LeaseDuration: or(e.LeaseDuration, 15*time.Second),
+		RenewDeadline: or(e.RenewDeadline, 10*time.Second),
+		RetryPeriod:   or(e.RetryPeriod, 2*time.Second),
+		// The elector would ask the API to release the lease before it ends the leading
+		// context. Where the API does not answer, work would go on past the lease's end.
+		ReleaseOnCancel: false,
 		Name:            e.Name,
 		WatchDog:        e.Watch,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -92,13 +96,33 @@ func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error
 	ended = true
 	wait := began
 	mu.Unlock()
-	switch {
-	case wait:
-		return <-worked
-	case ctx.Err() != nil:
-		return nil
+	err = ErrLeadershipLost
+	if wait {
+		err = <-worked
+	} else if ctx.Err() != nil {
+		err = nil
 	}
-	return ErrLeadershipLost
+	if !errors.Is(err, ErrLeadershipLost) {
+		e.release(context.WithoutCancel(ctx), lock)
+	}
+	return err
+}
+
+// release gives up the lease, if this process still holds it. A failure is no harm:
+// the lease then ends by itself.
+func (e Election) release(ctx context.Context, lock *resourcelock.LeaseLock) {
+	ctx, cancel := context.WithTimeout(ctx, or(e.RenewDeadline, 10*time.Second))
+	defer cancel()
+	held, _, err := lock.Get(ctx)
+	if err == nil && held.HolderIdentity == e.Identity {
+		now := metav1.Now()
+		err = lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaderTransitions: held.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now,
+		})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		e.Logger.WarnContext(ctx, "the lease could not be released; a successor waits until it ends", "lease", e.Namespace+"/"+e.Name, "error", err)
+	}
 }
 
 // Stand leads whenever it may, until ctx ends or work fails: work that lost the

@@ -101,3 +101,33 @@ func TestWorkBeginsAfreshAfterLeadershipIsLost(t *testing.T) {
 		}
 	})
 }
+
+// TestWorkEndsBeforeTheLeaseDoes: an API that does not answer holds up neither the
+// end of the leadership nor, with it, the end of work.
+func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		e := Election{
+			Client: client, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
+			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		}
+		var silentSince time.Time
+		var worked time.Duration
+		err := e.Lead(t.Context(), func(ctx context.Context) error {
+			client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				<-time.After(e.RenewDeadline) // the client's own patience with a request
+				return true, nil, errors.New("no answer")
+			})
+			silentSince = time.Now()
+			<-ctx.Done()
+			worked = time.Since(silentSince)
+			return ctx.Err()
+		})
+		if !errors.Is(err, ErrLeadershipLost) {
+			t.Errorf("Lead: %v", err)
+		}
+		if worked > e.LeaseDuration-time.Second {
+			t.Errorf("work went on for %v after the API fell silent; another may lead after %v", worked, e.LeaseDuration)
+		}
+	})
+}

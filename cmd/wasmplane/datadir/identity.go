@@ -1,0 +1,49 @@
+package datadir
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Identity names the server that has this directory among those that share a store:
+// 32 random hexadecimal digits, made at the first call and kept. Neither a host's name
+// nor a path would do, because cloned machines agree in both.
+func (d Dir) Identity() (string, error) {
+	file := d.join("identity")
+	data, err := os.ReadFile(file)
+	if err == nil {
+		id := strings.TrimSpace(string(data))
+		if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
+			return "", fmt.Errorf("%s holds %q, expected 32 hexadecimal digits; remove it while the server is stopped, and a new one is made", file, id[:min(len(id), 40)])
+		}
+		return id, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the server's identity: %w", err)
+	}
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	id := hex.EncodeToString(random[:])
+	next, err := os.CreateTemp(string(d), "identity.next-")
+	if err != nil {
+		return "", fmt.Errorf("write the server's identity: %w", err)
+	}
+	defer func() { _ = os.Remove(next.Name()) }()
+	_, err = next.WriteString(id + "\n")
+	// A link fails where another process was first, so that all read one identity.
+	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
+		err = os.Link(next.Name(), file)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return d.Identity()
+	}
+	if err != nil {
+		return "", fmt.Errorf("write the server's identity: %w", err)
+	}
+	return id, nil
+}

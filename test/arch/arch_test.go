@@ -53,6 +53,7 @@ var mayImport = map[string]string{
 	"plugins/manifest":        "core/config plugins/abi plugins/host",
 	"plugins/fuel/...":        "",
 	"plugins/hostfn":          "plugins/abi plugins/host plugins/manifest plugins/sign",
+	"plugins/hostfn/backend":  "core/auth/authz core/client core/registry core/run/atomicfile plugins/hostfn plugins/manifest",
 	"plugins/sign":            "",
 	"plugins/source":          "plugins/manifest plugins/sign",
 	"plugins/rollout":         "plugins/manifest",

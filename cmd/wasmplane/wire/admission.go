@@ -9,13 +9,10 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -34,7 +31,6 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/quota"
-	"github.com/wasmplane/wasmplane/core/registry"
 )
 
 // admission is the chain. Its order is documented in docs/ADMISSION.md: the
@@ -42,7 +38,6 @@ import (
 // the order of the configuration, and the quotas last, so that nothing is charged
 // for what somebody refuses.
 func (s *server) admission(ctx context.Context, contract *api.Contract, chain *authz.Chain) (*admission.Chain, error) {
-	late := lateRegistries{s, contract}
 	list, settings, err := s.builtinAdmission(chain)
 	if err != nil {
 		return nil, err
@@ -53,19 +48,19 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 			return nil, err
 		}
 	}
-	files, err := s.staticAdmission(ctx, late)
+	files, err := s.staticAdmission(ctx, contract)
 	if err != nil {
 		return nil, err
 	}
 	policies, err := policy.New(policy.Config{
-		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: late, Objects: late, Types: late.types,
+		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: s.view, Objects: s.view, Types: s.view.Types,
 		Static: files, Conditions: conditions, Log: s.o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	hooks, err := webhook.New(webhook.Config{
-		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: late, Static: files,
+		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: s.view, Static: files,
 		MutatingCredentials: settings.MutatingCredentials, ValidatingCredentials: settings.ValidatingCredentials,
 		Conditions: conditions, Log: s.o.Logger,
 	})
@@ -166,12 +161,12 @@ type staticFiles interface {
 }
 
 // staticAdmission opens the folder of manifests that the configuration names.
-func (s *server) staticAdmission(ctx context.Context, late lateRegistries) (staticFiles, error) {
+func (s *server) staticAdmission(ctx context.Context, contract *api.Contract) (staticFiles, error) {
 	if s.o.Config.APIServer.StaticAdmissionDir == "" {
 		return noFiles{}, nil
 	}
 	f, err := staticfiles.Open(ctx, staticfiles.Config{
-		Dir: s.relative(s.o.Config.APIServer.StaticAdmissionDir), Decode: late.decodeStatic, Note: s.o.note, Log: s.o.Logger,
+		Dir: s.relative(s.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{contract}.decode, Note: s.o.note, Log: s.o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)
@@ -180,9 +175,12 @@ func (s *server) staticAdmission(ctx context.Context, late lateRegistries) (stat
 	return f, nil
 }
 
-// decodeStatic reads one manifest as the API would: strictly, with its defaults,
+// staticDecoder reads the manifests of a folder.
+type staticDecoder struct{ contract *api.Contract }
+
+// decode reads one manifest as the API would: strictly, with its defaults,
 // validated. Only its name is of a kind that the API refuses.
-func (l lateRegistries) decodeStatic(ctx context.Context, doc []byte) (runtime.Object, error) {
+func (d staticDecoder) decode(ctx context.Context, doc []byte) (runtime.Object, error) {
 	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
 		return nil, err
@@ -192,12 +190,12 @@ func (l lateRegistries) decodeStatic(ctx context.Context, doc []byte) (runtime.O
 		return nil, err
 	}
 	gvk := meta.GroupVersionKind()
-	res, ok := l.contract.ByKind(gvk.GroupKind())
+	res, ok := d.contract.ByKind(gvk.GroupKind())
 	if !ok || gvk.Group != admissionregistrationv1.GroupName || !res.Serves(gvk.Version) {
 		return nil, fmt.Errorf("expected a webhook configuration or an admission policy of admissionregistration.k8s.io/v1, found apiVersion %q, kind %q", meta.APIVersion, meta.Kind)
 	}
 	codec := res.Codec(gvk.Version)
-	o, strict, err := l.contract.DecodeStrict(res, gvk.Version, data, object.JSON)
+	o, strict, err := d.contract.DecodeStrict(res, gvk.Version, data, object.JSON)
 	if err == nil && len(strict) > 0 {
 		err = errors.Join(strict...)
 	}
@@ -222,100 +220,6 @@ func (l lateRegistries) decodeStatic(ctx context.Context, doc []byte) (runtime.O
 		return nil, err
 	}
 	return codec.Versioned(o)
-}
-
-// lateRegistries is the set of registries, which is made after admission.
-type lateRegistries struct {
-	s        *server
-	contract *api.Contract
-}
-
-// Equivalents implements admission.Resources.
-func (l lateRegistries) Equivalents(gvr schema.GroupVersionResource, subresource string) []admission.Equivalent {
-	if l.s.registries == nil {
-		return nil
-	}
-	return l.s.registries.Equivalents(gvr, subresource)
-}
-
-// row is the resource of a kind, whoever defined it.
-func (l lateRegistries) row(kind schema.GroupVersionKind) (*api.Resource, bool) {
-	if l.s.registries == nil {
-		return nil, false
-	}
-	all, _ := l.s.registries.Resources()
-	for _, r := range all {
-		if r.Kind == kind.Kind && r.Group == kind.Group && r.Serves(kind.Version) && !r.Virtual {
-			return r, true
-		}
-	}
-	return nil, false
-}
-
-// Namespaced implements policy.Objects.
-func (l lateRegistries) Namespaced(kind schema.GroupVersionKind) (namespaced, known bool) {
-	r, ok := l.row(kind)
-	return ok && r.Namespaced, ok
-}
-
-// Get implements policy.Objects: from the watch cache, and from the store where the
-// cache has not seen the object yet.
-func (l lateRegistries) Get(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
-	res, ok := l.row(kind)
-	if !ok {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name)
-	}
-	r, ok := l.s.registries.For(res.GroupResource)
-	if !ok {
-		return nil, apierrors.NewNotFound(res.GroupResource, name)
-	}
-	req := &registry.Request{Version: kind.Version, Namespace: namespace, Name: name, User: serverUser}
-	o, err := r.Get(ctx, req, "0")
-	if apierrors.IsNotFound(err) {
-		o, err = r.Get(ctx, req, "")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return matching.Typed(o)
-}
-
-// List implements policy.Objects.
-func (l lateRegistries) List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error) {
-	res, ok := l.row(kind)
-	if !ok {
-		return nil, nil
-	}
-	r, ok := l.s.registries.For(res.GroupResource)
-	if !ok {
-		return nil, nil
-	}
-	list, err := r.List(ctx, &registry.Request{Version: kind.Version, Namespace: namespace, User: serverUser}, registry.ListOptions{Labels: selector, ResourceVersion: "0"})
-	if err != nil {
-		return nil, err
-	}
-	objects, err := r.AllInVersion(ctx, list.Items, kind.Version)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]runtime.Object, len(objects))
-	for i, o := range objects {
-		if out[i], err = matching.Typed(o); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// types knows the schema of a kind, for apply configurations.
-func (l lateRegistries) types(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
-	res, ok := l.row(kind)
-	if !ok {
-		if res, ok = l.contract.ByKind(kind.GroupKind()); !ok {
-			return nil, fmt.Errorf("the server does not serve %v", kind)
-		}
-	}
-	return l.contract.TypeConverter(res)
 }
 
 // followStatic follows the folder of manifests, where there is one.

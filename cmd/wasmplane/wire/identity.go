@@ -211,6 +211,7 @@ func (s *server) authorization() (*authz.Chain, error) {
 		return nil, err
 	}
 	s.chain = chain
+	s.access.Use(chain)
 	s.plugins.onChange(func() {
 		if err := chain.Replace(s.authorizers(*s.order.Load())...); err != nil {
 			s.o.Logger.Error("the authorizers stay as they were", "error", err)

@@ -35,7 +35,7 @@ func (p *plugins) objects(c dynamic.Interface, identity string, tenants, reports
 	return apiobject.New(apiobject.Config{
 		Client: c, Loader: p.loader, Rules: p.rules(), Tenants: tenants, Identity: identity, Reports: reports, Answers: answers, Mirror: answers && !tenants, Logger: p.o.Logger,
 		Event: func(about corev1.ObjectReference, kind, reason, message string) {
-			p.events.record("wasmplane", about, kind, reason, message)
+			p.events.RecordAs("wasmplane", about, kind, reason, message)
 		},
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -24,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	pointcustom "github.com/wasmplane/wasmplane/plugins/point/customresource"
@@ -34,7 +36,7 @@ type plugins struct {
 	o         Options
 	loader    *loader.Loader
 	functions *hostfn.Functions
-	events    *pluginEvents
+	events    *backend.Events
 
 	mu        sync.Mutex
 	listeners map[*listener]struct{} // told when the set has changed
@@ -48,7 +50,7 @@ func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, 
 	if err != nil {
 		return nil, inFile(err, o.Config.File)
 	}
-	functions := hostfn.New(e.backend)
+	functions := hostfn.New(e.host)
 	l, err := loader.New(ctx, loader.Config{
 		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(), DisabledDir: o.Dir.DisabledPlugins(), Logger: o.Logger,
 		Registerer: e.metrics, Namespaces: e.namespaces, Functions: functions, Secrets: secrets(e.kube), Points: e.points,
@@ -73,8 +75,8 @@ func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, 
 // pluginEnvironment is what a process has for its plugins.
 type pluginEnvironment struct {
 	kube       kubernetes.Interface
-	backend    hostfn.Backend
-	events     *pluginEvents
+	host       hostfn.Backend
+	events     *backend.Events
 	namespaces func(context.Context, string) (map[string]string, bool)
 	metrics    prometheus.Registerer
 	points     []abi.Point // nil = all
@@ -146,7 +148,7 @@ func (p *plugins) onChange(f func()) (off func()) {
 
 // run follows the modules' files and the configuration's plugins until ctx ends.
 func (p *plugins) run(ctx context.Context) error {
-	err := run.Parallel(p.loader.Run, p.tell, p.followFile, p.functions.Run, p.events.run)(ctx)
+	err := run.Parallel(p.loader.Run, p.tell, p.followFile, p.functions.Run, p.events.Run)(ctx)
 	err = errors.Join(err, p.loader.Close(context.WithoutCancel(ctx)))
 	p.functions.Close()
 	return err
@@ -227,4 +229,15 @@ func readEntries(file string) ([]manifest.Entry, error) {
 	}
 	entries, err := manifest.ParseAll(c.Plugins)
 	return entries, inFile(err, file)
+}
+
+// secrets reads Secrets for fetching modules.
+func secrets(kube kubernetes.Interface) func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	return func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+		s, err := kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return s.Data, nil
+	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
 )
 
 // remoteComponent is a component whose API server is another process.
@@ -38,9 +40,9 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 		return nil, err
 	}
 	metrics := prometheus.NewRegistry()
-	events := newPluginEvents(set.Kube)
+	events := backend.NewEvents(set.Kube)
 	loaded, err := newPlugins(ctx, o, pluginEnvironment{
-		namespaces: (&clientNamespaces{kube: set.Kube}).labels, kube: set.Kube, backend: remoteBackend(o, name, set, events), events: events, metrics: metrics, points: pointsOf(name),
+		namespaces: (&clientNamespaces{kube: set.Kube}).labels, kube: set.Kube, host: remoteBackend(o, name, set, events), events: events, metrics: metrics, points: pointsOf(name),
 	})
 	if err != nil {
 		return nil, err
@@ -50,6 +52,19 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 		tracer: tracer, spans: spans, plugins: loaded, dynamic: set.Dynamic, metrics: metrics,
 		watch: leaderelection.NewLeaderHealthzAdaptor(20 * time.Second),
 	}, nil
+}
+
+// remoteBackend is what a component by itself offers to plugins, by its own client and
+// with its own rights. A node keeps what its plugins keep on its own disk.
+func remoteBackend(o Options, component string, set *client.Set, events *backend.Events) hostfn.Backend {
+	var state hostfn.StateStore = backend.ConfigMapState{Kube: set.Kube}
+	if component == "kubelet" {
+		state = &backend.FileState{Dir: o.Dir.PluginState()}
+	}
+	return hostfn.Backend{
+		State: state, Objects: backend.NewClient(set), Access: backend.ClientAccess{Kube: set.Kube}, Events: events,
+		Images: hostfn.NewImages(nil), Logger: o.Logger,
+	}
 }
 
 // Scheduler runs the scheduler by itself.

@@ -56,6 +56,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/watchcache"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
 	pointcustom "github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
@@ -74,6 +76,7 @@ type server struct {
 	storeDone   <-chan struct{} // nil = the store has no end of its own
 	cache       *watchcache.Cache
 	contract    *api.Contract
+	view        *registry.View // of registries, which are made later
 	registries  *registry.Set
 	custom      *customresource.Serving
 	definitions *lifecycle.Lifecycle
@@ -101,6 +104,7 @@ type server struct {
 	follows    []*follow             // files that are read again when they change
 	structured *authn.Structured     // nil = no file
 	chain      *authz.Chain
+	access     backend.ChainAccess // to chain
 	order      atomic.Pointer[[]authz.Entry]
 }
 
@@ -142,13 +146,17 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if s.spans, err = newTracing(o); err != nil {
 		return nil, err
 	}
+	if s.contract, err = api.New(); err != nil {
+		return nil, err
+	}
+	s.view = registry.NewView(s.contract)
 	if s.internal, err = client.New(client.InMemory(s.local, serverUser, "apiserver")); err != nil {
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.internal.Kube, 0, informers.WithTransform(trim.Server))
-	events := newPluginEvents(s.internal.Kube)
+	events := backend.NewEvents(s.internal.Kube)
 	if s.plugins, err = newPlugins(ctx, o, pluginEnvironment{
-		kube: s.internal.Kube, backend: s.hostBackend(events), events: events, namespaces: s.namespaceLabels, metrics: s.metrics, points: points,
+		kube: s.internal.Kube, host: s.hostBackend(events), events: events, namespaces: s.namespaceLabels, metrics: s.metrics, points: points,
 	}); err != nil {
 		return nil, err
 	}
@@ -163,6 +171,14 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 		return nil, err
 	}
 	return s, s.build(ctx)
+}
+
+// hostBackend is what this server offers to its plugins.
+func (s *server) hostBackend(events *backend.Events) hostfn.Backend {
+	return hostfn.Backend{
+		Objects: backend.Cached{View: s.view}, Access: &s.access, Events: events,
+		State: backend.ConfigMapState{Kube: s.internal.Kube}, Images: hostfn.NewImages(nil), Logger: s.o.Logger,
+	}
 }
 
 func (s *server) openAddresses(ctx context.Context) error {
@@ -264,11 +280,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	contract, err := api.New()
-	if err != nil {
-		return err
-	}
-	s.contract = contract
+	contract := s.contract
 	s.keepEvents(contract)
 	if err := s.measure(contract); err != nil {
 		return err
@@ -299,16 +311,14 @@ func (s *server) build(ctx context.Context) (err error) {
 		MutatingPolicy: func(ctx context.Context, name string) (*admissionregistrationv1.MutatingAdmissionPolicy, error) {
 			return policies.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
 		},
-		Resource: func(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
-			return s.registries.ResourceOf(gvk)
-		},
+		Resource: s.view.ResourceOf,
 	})
 	admit, err := s.admission(ctx, contract, chain)
 	if err != nil {
 		return err
 	}
 	if s.registries, err = registry.New(registry.Config{
-		Contract: contract, Store: s.store, Cache: s.cache, Admission: admit, Authorizer: chain,
+		Contract: contract, View: s.view, Store: s.store, Cache: s.cache, Admission: admit, Authorizer: chain,
 		Services: registry.Services{CIDRs: []string{s.services.String()}}, Roles: rbac.Guard{RBAC: s.roles, Chain: chain},
 		Tokens: issuer, Reviewer: tokenReviewer{authenticator}, Logger: s.o.Logger, Tracer: tracer,
 	}); err != nil {

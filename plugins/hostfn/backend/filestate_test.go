@@ -1,4 +1,4 @@
-package wire
+package backend
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 
 func TestANodeKeepsWhatItsPluginsKeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "plugin-state")
-	first := &fileState{dir: dir}
+	first := &FileState{Dir: dir}
 	if kept, err := first.Sync(t.Context(), "p", nil); err != nil || len(kept) != 0 {
 		t.Errorf("%v %v", kept, err)
 	}
@@ -20,7 +20,7 @@ func TestANodeKeepsWhatItsPluginsKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The node starts again.
-	again := &fileState{dir: dir}
+	again := &FileState{Dir: dir}
 	kept, err := again.Sync(t.Context(), "p", map[string][]byte{"a": nil, "c": []byte("3")})
 	if err != nil || len(kept) != 2 || string(kept["b"]) != "\xff\x00" || string(kept["c"]) != "3" {
 		t.Errorf("%v %v", kept, err)

@@ -1,4 +1,4 @@
-package wire
+package backend
 
 import (
 	"context"
@@ -10,23 +10,27 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
-// fileState keeps what plugins put in a file each: hostfn.StateStore of a node.
-type fileState struct {
-	dir string
-	mu  sync.Mutex
+// FileState keeps what plugins put in a file each, below Dir. Nodes use it: no node may
+// write what another's plugins, or the control plane's, go by.
+type FileState struct {
+	Dir string
+
+	mu sync.Mutex
 }
 
-// mostState bounds a file: nothing that a grant allows comes near it.
-const mostState = 64 << 20
+// maxState bounds a file: nothing that a grant allows comes near it.
+const maxState = 64 << 20
 
 // Sync implements hostfn.StateStore. A write replaces the whole file, so that a crash
 // leaves the old one or the new one.
-func (f *fileState) Sync(_ context.Context, plugin string, changes map[string][]byte) (map[string][]byte, error) {
+func (f *FileState) Sync(_ context.Context, plugin string, changes map[string][]byte) (map[string][]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	path := filepath.Join(f.dir, stateName(plugin)+".json")
+	path := filepath.Join(f.Dir, stateName(plugin)+".json")
 	kept, err := readState(path)
 	if err != nil {
 		return nil, fmt.Errorf("keep the state of plugin %q: %w", plugin, err)
@@ -57,9 +61,9 @@ func readState(path string) (map[string][]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	b, err := io.ReadAll(io.LimitReader(file, mostState+1))
-	if err == nil && len(b) > mostState {
-		err = fmt.Errorf("it is longer than %d bytes", mostState)
+	b, err := io.ReadAll(io.LimitReader(file, maxState+1))
+	if err == nil && len(b) > maxState {
+		err = fmt.Errorf("it is longer than %d bytes", maxState)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &kept)
@@ -81,14 +85,5 @@ func writeState(path string, kept map[string][]byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(filepath.Dir(path), ".next-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(next.Name()) }() // gone already where all went well
-	_, err = next.Write(b)
-	if err = errors.Join(err, next.Sync(), next.Close()); err != nil {
-		return err
-	}
-	return os.Rename(next.Name(), path)
+	return atomicfile.Write(path, b, 0o600)
 }

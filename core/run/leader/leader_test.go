@@ -115,7 +115,7 @@ func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
 		var worked time.Duration
 		err := e.Lead(t.Context(), func(ctx context.Context) error {
 			client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-				<-time.After(e.RenewDeadline) // the client's own patience with a request
+				<-time.After(e.RenewDeadline / 2) // a renewal makes two requests in all
 				return true, nil, errors.New("no answer")
 			})
 			silentSince = time.Now()

@@ -31,6 +31,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 -include core/kubelet/containerd/build.mk
 -include wasm-examples/build.mk
+-include release.mk
 
 ##@ Main
 

@@ -10,33 +10,45 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	wasmplane "github.com/wasmplane/wasmplane/sdk/go"
 )
 
-// Files are the SDKs' sources, without their tests.
+// files are the SDKs' sources but that of Go, which is a module of its own and brings its own.
 //
-//go:embed go/*.go rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts
-var Files embed.FS
+//go:embed rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts
+var files embed.FS
 
-// Vendor writes the SDK of a language (its folder here) into dir. Files that are
-// there already and not the SDK's are left alone.
+// sources are the files of a language's SDK.
+func sources(language string) (fs.FS, error) {
+	if language == "go" {
+		return wasmplane.Sources, nil
+	}
+	if _, err := fs.Stat(files, language); err != nil {
+		return nil, err
+	}
+	return fs.Sub(files, language)
+}
+
+// Vendor writes the SDK of a language (its folder here) into dir, without its tests.
+// Files that are there already and not the SDK's are left alone.
 func Vendor(language, dir string) error {
-	found := false
-	err := fs.WalkDir(Files, language, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "/tests.rs") {
+	from, err := sources(language)
+	if err != nil {
+		return fmt.Errorf("there is no SDK for %s: %w", language, err)
+	}
+	err = fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || path == "src/tests.rs" {
 			return err
 		}
-		content, err := Files.ReadFile(path)
+		content, err := fs.ReadFile(from, path)
 		if err != nil {
 			return err
 		}
-		found = true
-		return write(filepath.Join(dir, strings.TrimPrefix(path, language+"/")), content)
+		return write(filepath.Join(dir, path), content)
 	})
-	if err != nil || !found {
+	if err != nil {
 		return fmt.Errorf("write the SDK for %s into %s: %w", language, dir, err)
-	}
-	if language == "go" {
-		return write(filepath.Join(dir, "go.mod"), []byte("module github.com/wasmplane/wasmplane/sdk/go\n\ngo 1.24\n"))
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ export CGO_ENABLED=0 PATH="$PATH:/usr/sbin:/sbin"
 report=$(mktemp -d)
 trap 'rm -rf "$report"' EXIT
 go build -o "$report/report" ./test/internal/report
-packages=$(go list ./... | grep -v '/test/bench$')
+# The Go SDK is a module of its own, whose tests are run with the others.
+packages=$(go list ./... github.com/wasmplane/wasmplane/sdk/go/... | grep -v '/test/bench$')
 status=0
 (cd test/conformance && go test ./...) || status=$?
 go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" || status=$?

@@ -1,11 +1,16 @@
 package examples_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
 
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -16,16 +21,49 @@ import (
 // block is the first block of a language in a README.
 func block(t *testing.T, path, language string) string {
 	t.Helper()
+	return blocks(t, path, language)[0]
+}
+
+func blocks(t *testing.T, path, language string) []string {
+	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(b), "```"+language+"\n")
-	text, _, closed := strings.Cut(rest, "```")
-	if !ok || !closed {
+	var out []string
+	for _, b := range strings.Split(string(b), "```"+language+"\n")[1:] {
+		text, _, closed := strings.Cut(b, "```")
+		if !closed {
+			t.Fatalf("%s has a block that is not closed", path)
+		}
+		out = append(out, text)
+	}
+	if len(out) == 0 {
 		t.Fatalf("%s has no block of %s", path, language)
 	}
-	return text
+	return out
+}
+
+// proxied is an environment in which the go command finds one module, in a version of its
+// own, and no other: a proxy in a folder.
+func proxied(t *testing.T, dir string) []string {
+	t.Helper()
+	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := module.Version{Path: modfile.ModulePath(gomod), Version: "v0.1.0"}
+	proxy := t.TempDir()
+	at := filepath.Join(proxy, v.Path, "@v", v.Version)
+	write(t, at+".mod", string(gomod))
+	write(t, at+".info", `{"Version": "`+v.Version+`"}`)
+	write(t, filepath.Join(filepath.Dir(at), "list"), v.Version+"\n")
+	var b bytes.Buffer
+	if err := zip.CreateFromDir(&b, v, dir); err != nil {
+		t.Fatal(err)
+	}
+	write(t, at+".zip", b.String())
+	return []string{"GOPROXY=file://" + proxy, "GONOSUMDB=*", "GOMODCACHE=" + filepath.Join(proxy, "cache"), "GOTOOLCHAIN=local", "GOFLAGS=-modcacherw"}
 }
 
 func write(t *testing.T, path, content string) {
@@ -123,12 +161,26 @@ func TestTheREADMEsPluginsWorkOutsideOfTheRepository(t *testing.T) {
 		plugintest.Run(t, wasm, e, cases)
 	}
 	t.Run("go", func(t *testing.T) {
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, "main.go"), block(t, filepath.Join(root, "sdk/go/README.md"), "go"))
-		write(t, filepath.Join(dir, "go.mod"), "module example.com/my-plugin\n\ngo 1.26\n\nrequire github.com/wasmplane/wasmplane v0.0.0\n\nreplace github.com/wasmplane/wasmplane => "+root+"\n")
-		run(t, dir, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-mod=mod", "GOPROXY=off", "CGO_ENABLED=0"},
-			"go", "build", "-buildmode=c-shared", "-trimpath", "-ldflags=-s -w", "-o", "my-plugin.wasm")
+		dir, readme := t.TempDir(), filepath.Join(root, "sdk/go/README.md")
+		write(t, filepath.Join(dir, "main.go"), block(t, readme, "go"))
+		// What the page says to type, with the SDK from a proxy that has this tree's, and
+		// no other module.
+		env := append(proxied(t, filepath.Join(root, "sdk/go")), "CGO_ENABLED=0", "GOWORK=off")
+		commands := blocks(t, readme, "sh")
+		if len(commands) != 2 {
+			t.Fatalf("the page has %d blocks of commands", len(commands))
+		}
+		for _, c := range commands {
+			run(t, dir, env, "sh", "-euc", c)
+		}
 		check(t, filepath.Join(dir, "my-plugin.wasm"))
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(mod), "require "); n != 1 {
+			t.Errorf("the plugin needs more than the SDK:\n%s", mod)
+		}
 	})
 	t.Run("rust", func(t *testing.T) {
 		dir := t.TempDir()

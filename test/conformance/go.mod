@@ -302,3 +302,5 @@ require (
 )
 
 replace github.com/wasmplane/wasmplane => ../..
+
+replace github.com/wasmplane/wasmplane/sdk/go => ../../sdk/go

@@ -1,0 +1,16 @@
+# Packages and releases, and what is done now and then. Included by the Makefile.
+
+# The SDK's tests run with all others; as a module of its own it is vetted by itself.
+NESTED += sdk/go
+
+##@ Releases
+
+.PHONY: sdk-packages
+sdk-packages: ## Pack the SDKs into what their registries take: build/sdk.
+	sdk/package.sh build/sdk
+
+# The oldest Go that the SDK's README promises; the go command fetches it.
+.PHONY: sdk-go-oldest
+sdk-go-oldest: ## Test the Go SDK with the oldest Go that builds plugins.
+	cd sdk/go && GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod).0 go test ./...
+	cd sdk/go && GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod).0 GOOS=wasip1 GOARCH=wasm go build ./...

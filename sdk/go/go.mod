@@ -1,0 +1,3 @@
+module github.com/wasmplane/wasmplane/sdk/go
+
+go 1.24

@@ -1,7 +1,7 @@
 // Command clock makes an overlay for `go build` and `go test` with which a program's
-// wall clock is ahead by the days that CLOCK_AHEAD_DAYS names; everything else,
-// timers too, runs as usual. It shows tests that know the day they were written on.
-// Usage: clock DIR, which gets overlay.json. `make test-clock` calls it.
+// wall clock is some days ahead; everything else, timers too, runs as usual. It shows
+// tests that know the day they were written on.
+// Usage: clock DIR DAYS; DIR gets overlay.json. `make test-clock` calls it.
 //
 // The overlay replaces one line of the Go runtime. No other line moves, so only the
 // packages that import the runtime itself are compiled again. Programs of others and
@@ -16,29 +16,34 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
 const (
 	// before is what time.Now calls in the runtime, outside of synctest's bubbles.
 	before = "\n\treturn time_now()\n"
-	after  = "\n\tsec, nsec, mono = time_now(); days := int64(0); " +
-		"for _, c := range []byte(gogetenv(\"CLOCK_AHEAD_DAYS\")) { days = days*10 + int64(c-'0') }; return sec + days*86400, nsec, mono\n"
+	after  = "\n\tsec, nsec, mono = time_now(); return sec + %d*86400, nsec, mono\n"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: clock DIR")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: clock DIR DAYS")
 		os.Exit(2)
 	}
-	if err := overlay(os.Args[1]); err != nil {
+	days, err := strconv.ParseUint(os.Args[2], 10, 16)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "clock: the days are %q, expected a number such as 31\n", os.Args[2])
+		os.Exit(2)
+	}
+	if err := overlay(os.Args[1], days); err != nil {
 		fmt.Fprintln(os.Stderr, "clock:", err)
 		os.Exit(1)
 	}
 }
 
 // overlay writes the changed file of the runtime and overlay.json into dir.
-func overlay(dir string) error {
+func overlay(dir string, days uint64) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -52,7 +57,7 @@ func overlay(dir string) error {
 	if err != nil {
 		return err
 	}
-	changed, err := advance(source)
+	changed, err := advance(source, days)
 	if err != nil {
 		return fmt.Errorf("%s: %w", original, err)
 	}
@@ -65,9 +70,9 @@ func overlay(dir string) error {
 }
 
 // advance puts the days into the runtime's clock.
-func advance(source []byte) ([]byte, error) {
+func advance(source []byte, days uint64) ([]byte, error) {
 	if n := bytes.Count(source, []byte(before)); n != 1 {
 		return nil, fmt.Errorf("expected the line %q once, found it %d times: look in this Go release for what time.Now calls, and change test/clock accordingly", bytes.TrimSpace([]byte(before)), n)
 	}
-	return bytes.Replace(source, []byte(before), []byte(after), 1), nil
+	return bytes.Replace(source, []byte(before), fmt.Appendf(nil, after, days), 1), nil
 }

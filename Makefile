@@ -22,8 +22,8 @@ LDFLAGS := -s -w \
   -X $(subst component-base,client-go/pkg,$(version_package)).gitMinor=37 \
   -X github.com/wasmplane/wasmplane/cmd/wasmplane/command.Version=$(VERSION)
 
-, := ,
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# Runs a command as root, and gives the user what root made in the user's folders.
+AS_ROOT := test/as-root.sh
 GO_TEST_TIMEOUT ?= 20m
 # Modules of their own: what they need is no dependency of ours.
 NESTED := test/conformance plugins/foreign/testdata/rego
@@ -42,17 +42,29 @@ help: ## Print this help.
 	  /^[a-z][a-z0-9_-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 
+# What the first command shows is of Go and of WAT, which this repository assembles
+# itself: it needs no other compiler.
+DEMO_PLUGINS := add-label no-privileged least-pods service-for-deployment
+
 .PHONY: run
-run: deps-run build hello-image examples ## Start a cluster on this machine, deploy a web server to it, show what happened. ONCE=1: then clean up and exit.
-	@ONCE="$(ONCE)" NODES="$(NODES)" LISTEN="$(LISTEN)" $(if $(SUDO),$(if $(NODES),,$(SUDO) --preserve-env=ONCE,NODES,LISTEN)) configs/demo/run.sh
+run: deps-run build hello-image $(DEMO_PLUGINS:%=$(WASM_DIR)/%.wasm) ## Start a cluster on this machine, deploy a web server to it, show what happened. ONCE=1: then clean up and exit. KEEP=1: leave it for a look.
+	@ONCE='$(ONCE)' KEEP='$(KEEP)' NODES='$(NODES)' LISTEN='$(LISTEN)' $(if $(NODES),,$(AS_ROOT)) configs/demo/run.sh
 
 .PHONY: test
 test: deps-test build hello-image examples ## Install what the tests need, build, and run every test.
-	test/run.sh $(GO_TEST_TIMEOUT)
+	$(AS_ROOT) test/run.sh $(GO_TEST_TIMEOUT)
 
 .PHONY: build
 build: node-helpers ## Build bin/wasmplane.
 	$(if $(V),,@printf '  building bin/wasmplane\n'; )go build -ldflags '$(LDFLAGS)' -o bin/wasmplane ./cmd/wasmplane
+
+# What root left in the folders of builds (sudo make ...) stands in the way of its owner.
+.PHONY: own
+own:
+	@[ "$$(id -u)" = 0 ] || [ -z "$$(find bin build $(HELPERS_DIR) ! -user "$$(id -u)" 2>/dev/null | head -1)" ] || { \
+	  echo "some built files belong to another user: taking them over by sudo"; \
+	  sudo chown -R -h "$$(id -u):$$(id -g)" $$(ls -d bin build 2>/dev/null) $(HELPERS_DIR); }
+build node-helpers hello-image: | own
 
 ##@ Development
 
@@ -92,14 +104,13 @@ test-templates: deps-test ## Build and test what plugin init makes, for every po
 
 .PHONY: test-clock
 test-clock: node-helpers hello-image ## Run tests with the clock DAYS ahead (366), the server's too, as root. PACKAGES="./core/...".
-	go run ./test/clock build/clock
+	go run ./test/clock build/clock $(or $(DAYS),366)
 	go build -overlay build/clock/overlay.json -ldflags '$(LDFLAGS)' -o build/clock/wasmplane ./cmd/wasmplane
-	CLOCK_AHEAD_DAYS=$(or $(DAYS),366) WASMPLANE_BIN=$(CURDIR)/build/clock/wasmplane \
-	  go test -count=1 -vet=off -p 2 -timeout $(GO_TEST_TIMEOUT) -overlay build/clock/overlay.json $(or $(PACKAGES),./...)
+	WASMPLANE_BIN='$(CURDIR)/build/clock/wasmplane' go test -count=1 -vet=off -p 2 -timeout $(GO_TEST_TIMEOUT) -overlay build/clock/overlay.json $(or $(PACKAGES),./...)
 
 .PHONY: bench
-bench: deps-run build examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
-	$(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
+bench: deps-run build hello-image examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
+	$(AS_ROOT) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
 
 .PHONY: bench-plugins
 bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, nodes, guests that burn, restarts, reloads, from an empty folder to live.
@@ -111,7 +122,7 @@ bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, n
 .PHONY: conformance
 conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1.
 	cd test/conformance && go build -o ../../build/conformance .
-	cd test/conformance && $(if $(SUDO),$(SUDO) --preserve-env=PATH$(,)HOME) ../../build/conformance --wasmplane ../../bin/wasmplane --focus '$(FOCUS)' --except '$(EXCEPT)' \
+	$(AS_ROOT) env -C test/conformance ../../build/conformance --wasmplane ../../bin/wasmplane --focus '$(FOCUS)' --except '$(EXCEPT)' \
 	  $(if $(PARALLEL),--parallel $(PARALLEL)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(AGAIN),--again)
 
 .PHONY: bench-api
@@ -121,7 +132,7 @@ bench-api: build ## Measure the API beside upstream's kube-apiserver, which is b
 .PHONY: differential
 differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 questions, and compare the answers. STORIES=patches: a part. RECORD=1: compare and keep those that CI asks again.
 	cache=$$(test/internal/sides/build.sh '$(KUBERNETES_VERSION)') && \
-	  WASMPLANE_BIN=$(CURDIR)/bin/wasmplane KUBE_APISERVER_BIN=$$cache/kube-apiserver ETCD_BIN=$$cache/etcd STORIES='$(STORIES)' RECORD='$(RECORD)' \
+	  WASMPLANE_BIN='$(CURDIR)/bin/wasmplane' KUBE_APISERVER_BIN=$$cache/kube-apiserver ETCD_BIN=$$cache/etcd STORIES='$(STORIES)' RECORD='$(RECORD)' \
 	  go test -count=1 -timeout 60m ./test/differential/
 
 .PHONY: clients
@@ -143,13 +154,20 @@ clean: ## Remove everything that was built.
 ##@ Dependencies
 
 .PHONY: deps-run
-deps-run: ## Install what a real node needs (runc, nftables) and what the Rust examples are built with.
-	@test/deps.sh
+deps-run: ## Install what a real node needs: runc, nftables, iproute2.
+	@test/deps.sh run
 
-.PHONY: deps-conformance
-deps-conformance: deps-run ## Install what the images of the conformance suite are made of.
-	@(command -v gcc && command -v make && command -v bzip2 && [ -e "$$(gcc -print-file-name=libc.a)" ]) >/dev/null || $(SUDO) apt-get install -y -q --no-install-recommends gcc make bzip2 libc6-dev
+.PHONY: deps-examples
+deps-examples: ## Install the compilers of the example plugins in Rust, C, Zig and AssemblyScript.
+	@test/deps.sh examples
 
 .PHONY: deps-test
 deps-test: ## Install what the tests need.
-	@test/deps.sh
+	@test/deps.sh run examples test
+
+.PHONY: deps-conformance
+deps-conformance: ## Install what the images of the conformance suite are made of.
+	@test/deps.sh run conformance
+
+# A module is built again when its sources changed, not because compilers are there.
+$(WASM_DIR)/rust/libwasmplane.rlib $(patsubst %,$(WASM_DIR)/%.wasm,$(WASM_RUST) $(WASM_TOOL)): | deps-examples

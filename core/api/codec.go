@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -104,13 +105,13 @@ func (c *codec) quick(data []byte) runtime.Object {
 // quickProto reads protobuf of exactly the expected kind without copying the
 // message out of its envelope first; nil as quick.
 func (c *codec) quickProto(data []byte) runtime.Object {
-	e, ok := openEnvelope(data)
-	if !ok || string(e.apiVersion) != c.gvk.GroupVersion().String() || string(e.kind) != c.gvk.Kind {
+	e, ok := envelope.Open(data)
+	if !ok || string(e.APIVersion) != c.gvk.GroupVersion().String() || string(e.Kind) != c.gvk.Kind {
 		return nil
 	}
 	o := c.empty()
 	m, ok := o.(interface{ Unmarshal(data []byte) error })
-	if !ok || m.Unmarshal(e.raw) != nil {
+	if !ok || m.Unmarshal(e.Raw) != nil {
 		return nil
 	}
 	o.GetObjectKind().SetGroupVersionKind(c.gvk)

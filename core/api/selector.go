@@ -5,7 +5,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // FieldSelector checks a selector of one version against the labels that r
@@ -25,11 +24,6 @@ func (c *Contract) FieldSelector(r *Resource, version string, s fields.Selector)
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return out, nil
-}
-
-// FieldLabel converts one field label, as FieldSelector does for each of a selector's.
-func (c *Contract) FieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
-	return c.schemes.of(gvk.Group).ConvertFieldLabel(gvk, label, value)
 }
 
 func revisionText(revision int64) string { return strconv.FormatInt(revision, 10) }

@@ -11,11 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 
+	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/object"
 )
-
-// protobufPrefix begins every value that is stored as protobuf.
-const protobufPrefix = "k8s\x00"
 
 // EncodeStorage writes an internal object as upstream stores it: in the
 // storage version, as protobuf with the k8s\0 prefix or as JSON.
@@ -44,7 +42,7 @@ func (c *Contract) DecodeStorage(r *Resource, data []byte) (*object.Object, erro
 
 func (r *Resource) decodeStored(data []byte) (runtime.Object, error) {
 	media := object.JSON
-	if bytes.HasPrefix(data, []byte(protobufPrefix)) {
+	if bytes.HasPrefix(data, []byte(envelope.Prefix)) {
 		media = object.Protobuf
 		if o := r.storage.quickProto(data); o != nil {
 			r.scheme.Default(o)

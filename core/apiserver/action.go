@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -21,7 +22,7 @@ import (
 
 // action serves subresources that are more than a part of their object.
 func (c *call) action() error {
-	f, err := negotiate(c.req, c.sub.Name == "scale") // the others have no Table
+	f, err := answer.Negotiate(c.req, c.sub.Name == "scale") // the others have no Table
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (c *call) action() error {
 	if c.info.Verb == "create" {
 		code = http.StatusCreated
 	}
-	return c.say(f, code, o)
+	return c.answer(f, code, o)
 }
 
 // review answers a question: a create that stores nothing.
@@ -45,7 +46,7 @@ func (c *call) review() error {
 	if c.info.Verb != "create" {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 	}
-	f, err := negotiate(c.req, false)
+	f, err := answer.Negotiate(c.req, false)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (c *call) review() error {
 	if err != nil {
 		return err
 	}
-	return c.say(f, http.StatusCreated, o)
+	return c.answer(f, http.StatusCreated, o)
 }
 
 // fill reads options and body of whatever verb this is.
@@ -91,7 +92,7 @@ func (c *call) fill(r *registry.Request) error {
 func (c *call) patchBody(r *registry.Request) error {
 	kind, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
 	if allowed := c.patchTypes(); !slices.Contains(allowed, kind) {
-		return unsupportedMediaType(allowed)
+		return answer.UnsupportedMediaType(allowed)
 	}
 	r.PatchType = types.PatchType(kind)
 	var err error
@@ -114,8 +115,8 @@ func (c *call) patchBody(r *registry.Request) error {
 	return nil
 }
 
-// say answers with an object that is not of the resource's kind.
-func (c *call) say(f format, code int, o runtime.Object) error {
+// answer writes an object that is not of the resource's kind.
+func (c *call) answer(f answer.Format, code int, o runtime.Object) error {
 	if status, ok := o.(*metav1.Status); ok {
 		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 		if status.Code == 0 {
@@ -127,39 +128,22 @@ func (c *call) say(f format, code int, o runtime.Object) error {
 			entry.Response(data)
 		}
 	}
-	if scale, ok := o.(*autoscalingv1.Scale); ok && !f.convert.Empty() {
-		return c.sayConverted(f, code, scale)
+	if scale, ok := o.(*autoscalingv1.Scale); ok && !f.Convert.Empty() {
+		return c.answerConverted(f, code, scale)
 	}
-	if f.mediaType == object.Protobuf {
-		if m, ok := o.(interface {
-			runtime.Object
-			Marshal() ([]byte, error)
-		}); ok {
-			data, err := protoEnvelope(m)
-			if err != nil {
-				return apierrors.NewInternalError(err)
-			}
-			c.s.writeBytes(c.w, c.req, object.Protobuf, code, data)
-			return nil
-		}
-	}
-	data, err := json.Marshal(o)
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	c.s.writeText(c.w, c.req, f, code, append(data, '\n'))
+	c.s.answers.Value(c.w, c.req, f, code, o)
 	return nil
 }
 
-// sayConverted answers with a Scale as a Table or as its metadata.
-func (c *call) sayConverted(f format, code int, scale *autoscalingv1.Scale) error {
-	if f.partial() {
+// answerConverted answers with a Scale as a Table or as its metadata.
+func (c *call) answerConverted(f answer.Format, code int, scale *autoscalingv1.Scale) error {
+	if f.IsPartial() {
 		partial, err := api.Partial(scale)
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
-		partial.SetGroupVersionKind(f.convert)
-		c.s.writeMeta(c.w, c.req, f, code, partial)
+		partial.SetGroupVersionKind(f.Convert)
+		c.s.answers.Value(c.w, c.req, f, code, partial)
 		return nil
 	}
 	options, err := c.s.cfg.Contract.TableOptions(c.req.URL.Query())
@@ -170,7 +154,7 @@ func (c *call) sayConverted(f format, code int, scale *autoscalingv1.Scale) erro
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	table.SetGroupVersionKind(f.convert)
-	c.s.writeJSON(c.w, c.req, f, code, table)
+	table.SetGroupVersionKind(f.Convert)
+	c.s.answers.JSON(c.w, c.req, f, code, table)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -11,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/jsonscan"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -60,7 +63,9 @@ func tooLargeBody() error {
 // ours: their decoders bound depth, and what aliases may unfold to.
 func checkDepth(data []byte, mediaType string) error {
 	if mediaType == object.JSON {
-		return jsonDepth(data)
+		if jsonscan.Deeper(data, maxDepth) {
+			return apierrors.NewBadRequest(fmt.Sprintf("the body nests deeper than %d levels", maxDepth))
+		}
 	}
 	return nil
 }
@@ -113,25 +118,18 @@ func shallow(data []byte, levels int) bool {
 	return true
 }
 
-func jsonDepth(data []byte) error {
-	depth, quoted := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted:
-			if c == '\\' {
-				i++
-			} else if c == '"' {
-				quoted = false
-			}
-		case c == '"':
-			quoted = true
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return apierrors.NewBadRequest(fmt.Sprintf("the body nests deeper than %d levels", maxDepth))
-			}
-		case c == '}' || c == ']':
-			depth--
+// bodyType is the media type that a body is in; a missing header means JSON.
+func bodyType(req *http.Request) (string, error) {
+	header := req.Header.Get("Content-Type")
+	if header == "" {
+		return object.JSON, nil
+	}
+	mediaType, _, err := mime.ParseMediaType(header)
+	if err == nil {
+		switch mediaType {
+		case object.JSON, object.YAML, object.Protobuf:
+			return mediaType, nil
 		}
 	}
-	return nil
+	return "", answer.UnsupportedMediaType(answer.MediaTypes())
 }

@@ -234,5 +234,5 @@ func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
 	if !errors.As(err, &status) {
 		err = apierrors.NewGenericServerResponse(http.StatusBadGateway, "connect", r.c.res.GroupResource, r.c.info.Name, err.Error(), 0, false)
 	}
-	r.c.s.fail(w, req, err)
+	r.c.s.answers.Fail(w, req, err)
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/munnerz/goautoneg"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -269,7 +270,7 @@ func (d *discovery) aggregated(w http.ResponseWriter, req *http.Request, a aggre
 	if v == "v2beta1" {
 		data = a.v2beta1
 	}
-	d.server.writeBytes(w, req, object.JSON+";g=apidiscovery.k8s.io;v="+v+";as=APIGroupDiscoveryList", http.StatusOK, data)
+	d.server.answers.Bytes(w, req, object.JSON+";g=apidiscovery.k8s.io;v="+v+";as=APIGroupDiscoveryList", http.StatusOK, data)
 	return true
 }
 
@@ -314,7 +315,7 @@ func (d *discovery) group(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	d.server.notFound(w, req)
+	d.server.answers.NotFound(w, req)
 }
 
 // resources serves /api/VERSION and /apis/GROUP/VERSION.
@@ -322,26 +323,17 @@ func (d *discovery) resources(w http.ResponseWriter, req *http.Request) {
 	vars := mux.Vars(req)
 	list, ok := d.current().lists[schema.GroupVersion{Group: vars["group"], Version: vars["version"]}]
 	if !ok {
-		d.server.notFound(w, req)
+		d.server.answers.NotFound(w, req)
 		return
 	}
 	d.write(w, req, list)
 }
 
-func (d *discovery) write(w http.ResponseWriter, req *http.Request, o protoMessage) {
-	f, err := negotiate(req, false)
+func (d *discovery) write(w http.ResponseWriter, req *http.Request, o runtime.Object) {
+	f, err := answer.Negotiate(req, false)
 	if err != nil {
-		d.server.fail(w, req, err)
+		d.server.answers.Fail(w, req, err)
 		return
 	}
-	if f.mediaType == object.Protobuf {
-		data, err := protoEnvelope(o)
-		if err != nil {
-			d.server.fail(w, req, apierrors.NewInternalError(err))
-			return
-		}
-		d.server.writeBytes(w, req, object.Protobuf, http.StatusOK, data)
-		return
-	}
-	d.server.writeJSON(w, req, f, http.StatusOK, o)
+	d.server.answers.Value(w, req, f, http.StatusOK, o)
 }

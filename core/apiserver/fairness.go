@@ -71,7 +71,7 @@ func (s *Server) seated(w http.ResponseWriter, req *http.Request, info *genericr
 
 func (s *Server) refuse(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, after int) {
 	s.metrics.dropped(info)
-	s.fail(w, req, apierrors.NewTooManyRequests("Too many requests, please try again later.", after))
+	s.answers.Fail(w, req, apierrors.NewTooManyRequests("Too many requests, please try again later.", after))
 }
 
 // class is where a request was put.

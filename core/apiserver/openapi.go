@@ -27,11 +27,11 @@ const (
 func (s *Server) openAPIV2(w http.ResponseWriter, req *http.Request) {
 	doc, err := s.specs.v2(s)
 	if err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
+		s.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
 	if doc, err = s.merged.get(s, doc); err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
+		s.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
 	s.writeSpec(w, req, doc, openAPIV2Proto, openAPIV2ProtoOld)
@@ -50,17 +50,17 @@ func (s *Server) writeSpec(w http.ResponseWriter, req *http.Request, doc *api.Do
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	s.writeBytes(w, req, mediaType, http.StatusOK, data)
+	s.answers.Bytes(w, req, mediaType, http.StatusOK, data)
 }
 
 // openAPIV3Index lists the documents with their hashes, by which clients cache them.
 func (s *Server) openAPIV3Index(w http.ResponseWriter, req *http.Request) {
 	data, err := s.specs.index(s)
 	if err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
+		s.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	s.writeBytes(w, req, object.JSON, http.StatusOK, data)
+	s.answers.Bytes(w, req, object.JSON, http.StatusOK, data)
 }
 
 // specs are the OpenAPI documents of one set of resources. They are made when a
@@ -191,12 +191,12 @@ func (s *Server) openAPIV3(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if _, ok := s.discovery.current().lists[gv]; !ok {
-		s.notFound(w, req)
+		s.answers.NotFound(w, req)
 		return
 	}
 	doc, err := s.specs.document(s, gv)
 	if err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
+		s.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
 	if req.URL.Query().Get("hash") != "" {

@@ -64,7 +64,7 @@ func (s *Server) remote(w http.ResponseWriter, req *http.Request) {
 	info, _ := genericrequest.RequestInfoFrom(req.Context())
 	r, ok := s.remoteOf(askedVersion(info))
 	if !ok { // gone since the route matched
-		s.notFound(w, req)
+		s.answers.NotFound(w, req)
 		return
 	}
 	s.passOn(w, req, r)
@@ -76,7 +76,7 @@ func (s *Server) passOn(w http.ResponseWriter, req *http.Request, r *aggregator.
 	defer cancel()
 	defer s.streams.add(cancel)()
 	if err := r.Serve(w, req.WithContext(ctx)); err != nil {
-		s.fail(w, req, err)
+		s.answers.Fail(w, req, err)
 	}
 }
 

@@ -27,6 +27,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -49,19 +51,19 @@ type call struct {
 func (s *Server) resource(w http.ResponseWriter, req *http.Request) {
 	info, ok := genericrequest.RequestInfoFrom(req.Context())
 	if !ok || !info.IsResourceRequest || info.Resource == "" {
-		s.notFound(w, req)
+		s.answers.NotFound(w, req)
 		return
 	}
 	c := &call{s: s, w: w, req: req, info: info}
 	if !c.find() && (!s.catchUp(req.Context(), info) || !c.find()) {
-		s.notFound(w, req)
+		s.answers.NotFound(w, req)
 		return
 	}
 	for _, text := range s.warningsOf(c.res, info.APIVersion) {
 		warning.AddWarning(req.Context(), "", text)
 	}
 	if err := c.serve(); err != nil { //nolint:contextcheck // the call carries its request, and so its context
-		s.fail(w, req, err)
+		s.answers.Fail(w, req, err)
 	}
 }
 
@@ -104,12 +106,12 @@ func (s *Server) warningsOf(r *api.Resource, version string) []string {
 
 // negotiate picks the format of the answer. Custom resources have no protobuf
 // form; their metadata has.
-func (c *call) negotiate() (format, error) {
-	f, err := negotiate(c.req, true)
-	if err != nil || c.res.Custom == nil || f.mediaType != object.Protobuf || !f.convert.Empty() {
+func (c *call) negotiate() (answer.Format, error) {
+	f, err := answer.Negotiate(c.req, true)
+	if err != nil || c.res.Custom == nil || f.MediaType != object.Protobuf || !f.Convert.Empty() {
 		return f, err
 	}
-	return negotiateText(c.req)
+	return answer.NegotiateText(c.req)
 }
 
 // exists says whether the path names something that there is.
@@ -236,7 +238,7 @@ func (c *call) get() error {
 	if err != nil {
 		return err
 	}
-	c.s.writeObject(c.w, c.req, f, http.StatusOK, c.reg, o)
+	c.s.answers.Object(c.w, c.req, f, http.StatusOK, c.reg, o)
 	return nil
 }
 
@@ -273,7 +275,7 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	c.s.writeList(c.w, c.req, f, c.reg, c.info.APIVersion, l)
+	c.s.answers.List(c.w, c.req, f, c.reg, c.info.APIVersion, l)
 	return nil
 }
 
@@ -289,7 +291,7 @@ func (c *call) body(r *registry.Request) (err error) {
 		return err
 	}
 	if r.MediaType == object.Protobuf && recursive(c.res.GroupResource) {
-		if err := protobufDepth(bytes.TrimPrefix(r.Body, []byte("k8s\x00"))); err != nil {
+		if err := protobufDepth(bytes.TrimPrefix(r.Body, []byte(envelope.Prefix))); err != nil {
 			return err
 		}
 	}
@@ -347,7 +349,7 @@ func (c *call) write(do func(context.Context, *registry.Request) (registry.Resul
 			entry.About(m)
 		}
 	}
-	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
+	c.s.answers.Object(c.w, c.req, f, code, c.reg, result.Object)
 	return nil
 }
 
@@ -389,10 +391,10 @@ func (c *call) delete() error {
 	}
 	if result.Status != nil {
 		result.Status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-		c.s.writeJSON(c.w, c.req, f, code, result.Status)
+		c.s.answers.JSON(c.w, c.req, f, code, result.Status)
 		return nil
 	}
-	c.s.writeObject(c.w, c.req, f, code, c.reg, result.Object)
+	c.s.answers.Object(c.w, c.req, f, code, c.reg, result.Object)
 	return nil
 }
 
@@ -457,7 +459,7 @@ func (c *call) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	c.s.writeList(c.w, c.req, f, c.reg, c.info.APIVersion, l)
+	c.s.answers.List(c.w, c.req, f, c.reg, c.info.APIVersion, l)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/version"
 
+	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -70,17 +71,9 @@ func (s *Server) routes() *mux.Router {
 		get(path, s.discovery.resources)
 	}
 	// Mounts may lie below /apis: they come before what is there for resources.
-	r.NotFoundHandler = http.HandlerFunc(s.notFound)
-	r.MethodNotAllowedHandler = http.HandlerFunc(s.methodNotAllowed)
+	r.NotFoundHandler = http.HandlerFunc(s.answers.NotFound)
+	r.MethodNotAllowedHandler = http.HandlerFunc(s.answers.MethodNotAllowed)
 	return r
-}
-
-func (s *Server) notFound(w http.ResponseWriter, req *http.Request) {
-	s.fail(w, req, unrouted(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource"))
-}
-
-func (s *Server) methodNotAllowed(w http.ResponseWriter, req *http.Request) {
-	s.fail(w, req, unrouted(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"))
 }
 
 // index lists what there is.
@@ -97,9 +90,9 @@ func (s *Server) index(w http.ResponseWriter, req *http.Request) {
 		paths = append(paths, m.Prefix)
 	}
 	slices.Sort(paths)
-	s.writeJSON(w, req, format{mediaType: object.JSON, pretty: true}, http.StatusOK, metav1.RootPaths{Paths: paths})
+	s.answers.JSON(w, req, answer.Format{MediaType: object.JSON, Pretty: true}, http.StatusOK, metav1.RootPaths{Paths: paths})
 }
 
 func (s *Server) version(w http.ResponseWriter, req *http.Request) {
-	s.writeJSON(w, req, format{mediaType: object.JSON, pretty: true}, http.StatusOK, version.Get())
+	s.answers.JSON(w, req, answer.Format{MediaType: object.JSON, Pretty: true}, http.StatusOK, version.Get())
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -154,8 +155,7 @@ type Server struct {
 	fairness   *fairness // nil = two plain limits
 	reads      limit
 	writes     limit
-	gzips      gzipPool
-	frames     sync.Pool // of *bytes.Buffer, for the events of watches
+	answers    *answer.Writer
 	discovery  discovery
 	specs      specs
 	merged     mergedSpec
@@ -187,6 +187,9 @@ func New(cfg Config) (*Server, error) {
 		stopping: make(chan struct{}),
 	}
 	var err error
+	if s.answers, err = answer.New(cfg.Contract, cfg.Logger, cfg.Now); err != nil {
+		return nil, fmt.Errorf("apiserver: %w", err)
+	}
 	if s.metrics, err = newMetrics(cfg.Metrics, &s.reads, &s.writes); err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 
 	info, err := s.info.NewRequestInfo(req)
 	if err != nil {
-		s.fail(w, req, apierrors.NewBadRequest(fmt.Sprintf("failed to create RequestInfo: %v", err)))
+		s.answers.Fail(w, req, apierrors.NewBadRequest(fmt.Sprintf("failed to create RequestInfo: %v", err)))
 		return
 	}
 	if info.IsResourceRequest && !reading(info.Verb) {
@@ -70,7 +70,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	if err != nil {
 		ctx, audited, _ := s.audit(ctx, req, info, nil)
 		span.forget()
-		s.fail(w, req.WithContext(ctx), unauthorized(err))
+		s.answers.Fail(w, req.WithContext(ctx), unauthorized(err))
 		audited(w.status())
 		return
 	}
@@ -79,7 +79,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	ctx, audited, err := s.audit(ctx, req, info, asker)
 	req = req.WithContext(ctx) // refusals are recorded too
 	if err != nil {
-		s.fail(w, req, apierrors.NewInternalError(err))
+		s.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
 	defer func() { s.complete(ctx, w, audited, recover()) }()
@@ -111,7 +111,7 @@ func (s *Server) answer(w *recorder, req *http.Request, info *genericrequest.Req
 	}
 	ctx, cancel, err := s.deadline(req.Context(), w, req, info)
 	if err != nil {
-		s.fail(w, req, err)
+		s.answers.Fail(w, req, err)
 		return
 	}
 	defer cancel()
@@ -122,7 +122,7 @@ func (s *Server) answer(w *recorder, req *http.Request, info *genericrequest.Req
 // so that no browser may take it for a page.
 func (s *Server) forbid(w http.ResponseWriter, req *http.Request, err error) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	s.fail(w, req, err)
+	s.answers.Fail(w, req, err)
 }
 
 // identify finds out who sends a request.
@@ -353,7 +353,7 @@ func (s *Server) recovered(w *recorder, req *http.Request) {
 	}
 	s.cfg.Logger.ErrorContext(req.Context(), "Handling a request panicked.", "method", req.Method, "path", req.URL.Path, "panic", p, "stack", string(debug.Stack()))
 	if w.code == 0 && !w.hijacked {
-		s.fail(w, req, apierrors.NewInternalError(fmt.Errorf("the server panicked while it handled the request: %v", p)))
+		s.answers.Fail(w, req, apierrors.NewInternalError(fmt.Errorf("the server panicked while it handled the request: %v", p)))
 		return
 	}
 	panic(http.ErrAbortHandler) // half an answer must not look like a whole one

@@ -65,7 +65,7 @@ type Object struct {
 	tree      map[string]any
 	encoded   []form
 	holder    Holder // nil = nobody
-	source    []byte // encoded in sourceType: what the object was made of, nil once decoded, or what it is packed into
+	source    []byte // what the object is packed into, encoded in sourceTyp
 	sourceTyp string
 	owed      int // bytes of decoded forms that the holder has not been told of
 	changes   int
@@ -101,11 +101,6 @@ func FromInternal(c Codec, o runtime.Object) *Object { return &Object{codec: c, 
 
 // FromTree makes a carrier of a JSON tree, which it then owns.
 func FromTree(c Codec, tree map[string]any) *Object { return &Object{codec: c, tree: tree} }
-
-// FromBytes makes a carrier of encoded bytes; they are decoded when first needed.
-func FromBytes(c Codec, data []byte, mediaType string) *Object {
-	return &Object{codec: c, source: data, sourceTyp: mediaType}
-}
 
 // FromStored makes a carrier of a versioned object that came from, or is bound
 // for, a store that keeps it in mediaType: what Pack packs it into.
@@ -149,10 +144,6 @@ func (o *Object) versionedLocked() (runtime.Object, error) {
 	case o.packed:
 		if o.versioned, err = o.unpack(); err == nil {
 			o.owed += decodedSize(o.source)
-		}
-	case o.source != nil:
-		if o.versioned, err = o.codec.Decode(o.source, o.sourceTyp); err == nil {
-			o.source = nil
 		}
 	default:
 		err = ErrEmpty
@@ -378,18 +369,6 @@ func (o *Object) DropDecoded() {
 	}
 }
 
-// DropDerived forgets every form but the versioned one, for a holder of many
-// objects that were read in passing. What has been handed out stays valid.
-func (o *Object) DropDerived() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.packed {
-		o.versioned, o.internal, o.tree, o.encoded = nil, nil, nil, nil
-	} else if o.versioned != nil {
-		o.internal, o.tree, o.encoded, o.source = nil, nil, nil, nil
-	}
-}
-
 // Meta gives access to the metadata of the versioned form.
 func (o *Object) Meta() (metav1.Object, error) {
 	v, err := o.Versioned()
@@ -404,9 +383,6 @@ func (o *Object) SetVersioned(v runtime.Object) { o.reset(func() { o.versioned =
 
 // SetInternal replaces the object; every other form is dropped.
 func (o *Object) SetInternal(v runtime.Object) { o.reset(func() { o.internal = v }) }
-
-// SetTree replaces the object; every other form is dropped.
-func (o *Object) SetTree(t map[string]any) { o.reset(func() { o.tree = t }) }
 
 // Changes counts the calls of Set methods, so that an observer can tell whether
 // somebody replaced the object.

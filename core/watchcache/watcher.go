@@ -147,21 +147,6 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// TryNext is Next without waiting: it may return no events.
-func (w *Watcher) TryNext() ([]Event, error) {
-	clear(w.out)
-	w.out = w.out[:0]
-	select {
-	case <-w.stop:
-		return nil, ErrStopped
-	case <-w.resource.over:
-		return nil, ErrStopped
-	default:
-	}
-	err := w.collect()
-	return w.out, err
-}
-
 func (w *Watcher) over(ctx context.Context) error {
 	select {
 	case <-w.stop:

@@ -1,4 +1,4 @@
-package apiserver
+package answer
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -100,7 +101,7 @@ func TestMetadataListsInProtobuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := protoRaw(bytes.Join(pieces, nil))
+	raw, err := envelope.Raw(bytes.Join(pieces, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,30 +112,4 @@ func TestMetadataListsInProtobuf(t *testing.T) {
 	if list.ResourceVersion != "7" || len(list.Items) != 2 || list.Items[1].Name != "b" {
 		t.Errorf("list %+v", list)
 	}
-}
-
-func FuzzJSONMember(f *testing.F) {
-	for _, s := range []string{`{}`, `{"metadata":{"a":"}"}}`, ` { "a" : [1,{"b":"\\\""}] , "metadata" : null }`, `{"x":-1e3,"metadata":true}`, `{"metadata"`, `[]`, `{"a":"\\","metadata":1}`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		begin, end, err := jsonMember(data, "metadata")
-		var got []byte
-		if err == nil && end > 0 {
-			got = data[begin:end]
-		}
-		var all map[string]json.RawMessage
-		if json.Unmarshal(data, &all) != nil || all == nil {
-			return // only valid objects have to be read well; others must not hurt
-		}
-		if err != nil {
-			t.Fatalf("%q: %v", data, err)
-		}
-		if got != nil && !json.Valid(got) {
-			t.Fatalf("%q: member %q", data, got)
-		}
-		if want, ok := all["metadata"]; !ok && got != nil && bytes.Contains(data, []byte(`"metadata"`)) {
-			t.Fatalf("%q: member %q, want %q", data, got, want)
-		}
-	})
 }

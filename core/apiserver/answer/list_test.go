@@ -1,8 +1,7 @@
-package apiserver
+package answer
 
 import (
 	"bytes"
-	"encoding/json"
 	"testing"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -99,26 +98,4 @@ func decodeList(t *testing.T, data []byte) runtime.Object {
 		t.Fatalf("decode the list: %v", err)
 	}
 	return o
-}
-
-func TestDepthIsBounded(t *testing.T) {
-	deep := append(bytes.Repeat([]byte(`{"a":[`), 300), bytes.Repeat([]byte(`]}`), 300)...)
-	if err := checkDepth(deep, object.JSON); err == nil {
-		t.Error("600 levels passed")
-	}
-	quoted, err := json.Marshal(map[string]string{"text": string(bytes.Repeat([]byte(`[\"`), 2000))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := checkDepth(quoted, object.JSON); err != nil {
-		t.Errorf("brackets in a text were counted: %v", err)
-	}
-}
-
-func FuzzProtoRaw(f *testing.F) {
-	f.Add([]byte("k8s\x00\x0a\x00\x12\x01a"))
-	f.Add([]byte("k8s\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
-	f.Fuzz(func(_ *testing.T, data []byte) {
-		_, _ = protoRaw(data) // must neither panic nor hang
-	})
 }

@@ -1,4 +1,4 @@
-package apiserver
+package answer
 
 import (
 	"bytes"
@@ -23,13 +23,13 @@ import (
 // tableOf prints objects and writes the Table around the JSON of each row's
 // object: encoding/json would copy and scan nested objects again at each level.
 // Rows of a list that are the same tomorrow but for their age are kept with their objects.
-func (s *Server) tableOf(ctx context.Context, c tableCall, list metav1.ListMeta, objects []*object.Object) ([][]byte, error) {
+func (a *Writer) tableOf(ctx context.Context, c tableCall, list metav1.ListMeta, objects []*object.Object) ([][]byte, error) {
 	switch c.options.IncludeObject {
 	case metav1.IncludeNone, metav1.IncludeObject, metav1.IncludeMetadata, "":
 	default:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("unrecognized includeObject value: %q", c.options.IncludeObject))
 	}
-	rows := &tableRows{server: s, call: c, partial: partialPrefix(c.kind.GroupVersion().WithKind("PartialObjectMetadata"))}
+	rows := &tableRows{contract: a.contract, now: a.now(), call: c, partial: partialPrefix(c.kind.GroupVersion().WithKind("PartialObjectMetadata"))}
 	rows.pieces = make([][]byte, 1, 2*len(objects)+2)
 	head, err := rows.all(ctx, list, objects)
 	if err != nil {
@@ -43,12 +43,13 @@ func (s *Server) tableOf(ctx context.Context, c tableCall, list metav1.ListMeta,
 
 // tableRows writes the rows of one Table.
 type tableRows struct {
-	server  *Server
-	call    tableCall
-	partial []byte // what stands before an object's metadata
-	pieces  [][]byte
-	text    []byte // the last piece, which is not among pieces yet
-	some    bool   // there is a row
+	contract *api.Contract
+	now      time.Time
+	call     tableCall
+	partial  []byte // what stands before an object's metadata
+	pieces   [][]byte
+	text     []byte // the last piece, which is not among pieces yet
+	some     bool   // there is a row
 }
 
 // cut ends a piece.
@@ -78,7 +79,6 @@ func (t *tableRows) all(ctx context.Context, list metav1.ListMeta, objects []*ob
 	if list.ResourceVersion == "" || len(objects) == 0 {
 		return t.printed(ctx, list, objects)
 	}
-	now := t.server.cfg.Now()
 	for _, o := range objects {
 		row, err := o.Kept(rowName, func() ([]byte, error) { return t.row(ctx, o) })
 		if err != nil {
@@ -90,11 +90,11 @@ func (t *tableRows) all(ctx context.Context, list metav1.ListMeta, objects []*ob
 			}
 			continue
 		}
-		if err := t.kept(row, o, now); err != nil {
+		if err := t.kept(row, o); err != nil {
 			return nil, err
 		}
 	}
-	empty := &tableRows{server: t.server, call: t.call}
+	empty := &tableRows{contract: t.contract, now: t.now, call: t.call}
 	return empty.printed(ctx, list, nil)
 }
 
@@ -114,7 +114,7 @@ func (t *tableRows) row(ctx context.Context, o *object.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	row, ok, err := t.server.cfg.Contract.Row(ctx, t.call.resource, internal)
+	row, ok, err := t.contract.Row(ctx, t.call.resource, internal)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -158,11 +158,11 @@ func (t *tableRows) row(ctx context.Context, o *object.Object) ([]byte, error) {
 }
 
 // kept adds a row that is kept.
-func (t *tableRows) kept(row []byte, o *object.Object, now time.Time) error {
+func (t *tableRows) kept(row []byte, o *object.Object) error {
 	t.next()
 	if at := binary.BigEndian.Uint64(row[8:]); at > 0 {
 		created := time.Unix(int64(binary.BigEndian.Uint64(row)), 0)
-		t.text = append(append(append(t.text, row[rowHead:at]...), '"'), duration.HumanDuration(now.Sub(created))...)
+		t.text = append(append(append(t.text, row[rowHead:at]...), '"'), duration.HumanDuration(t.now.Sub(created))...)
 		t.text = append(append(t.text, '"'), row[at:]...)
 	} else {
 		t.text = append(t.text, row[rowHead:]...)
@@ -181,7 +181,7 @@ func (t *tableRows) printed(ctx context.Context, list metav1.ListMeta, objects [
 	}
 	bare := *t.call.options
 	bare.IncludeObject = metav1.IncludeNone
-	table, err := t.server.cfg.Contract.Table(ctx, t.call.resource, api.TableRequest{Version: t.call.version, TableOptions: bare, ListMeta: list}, internal)
+	table, err := t.contract.Table(ctx, t.call.resource, api.TableRequest{Version: t.call.version, TableOptions: bare, ListMeta: list}, internal)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -22,6 +22,7 @@ const module = "github.com/wasmplane/wasmplane/"
 // package that no line matches fails the test.
 var mayImport = map[string]string{
 	"core/object":                   "",
+	"core/jsonscan":                 "",
 	"core/structural":               "",
 	"core/quota":                    "",
 	"core/store/...":                "core/store/...",
@@ -32,7 +33,8 @@ var mayImport = map[string]string{
 	"core/pki":                      "",
 	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace",
 	"core/aggregator/...":           "core/controllers",
-	"core/apiserver/...":            "core/aggregator core/object core/api/... core/registry/... core/auth/... core/trace core/watchcache",
+	"core/apiserver/...":            "core/aggregator core/object core/jsonscan core/api/... core/registry/... core/auth/... core/trace core/watchcache core/apiserver/...",
+	"core/apiserver/answer":         "core/object core/jsonscan core/api core/api/envelope core/registry core/auth/audit core/watchcache",
 	"core/apiserver/apiservertest":  "core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
 	"core/customresource/...":       "core/customresource/... core/object core/api core/registry core/watchcache",
 	"core/customresource/extension": "",

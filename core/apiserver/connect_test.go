@@ -33,6 +33,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
@@ -137,7 +138,7 @@ func startNodeWith(t *testing.T, c kubernetes.Interface, answers http.Handler, p
 func connectServer(t *testing.T, o apiservertest.Options) (*apiservertest.Server, *rest.Config, kubernetes.Interface) {
 	t.Helper()
 	o.Server = func(cfg *apiserver.Config) {
-		cfg.Kubelet = &apiserver.KubeletClient{TLS: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the test's own server
+		cfg.Kubelet = &tunnel.KubeletClient{TLS: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the test's own server
 	}
 	s := apiservertest.Start(t, o)
 	cfg := s.Config("operator")

@@ -145,7 +145,7 @@ func (s *Server) known(info *genericrequest.RequestInfo) *genericrequest.Request
 	}
 	out := *info
 	out.Resource, out.Subresource = "", ""
-	if _, ok := s.remoteOf(askedVersion(info)); !ok {
+	if !s.catalogue.IsRemote(info) {
 		out.APIGroup, out.APIVersion = "", ""
 	}
 	return &out

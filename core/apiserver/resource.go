@@ -29,7 +29,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -97,8 +99,8 @@ func (s *Server) warningsOf(r *api.Resource, version string) []string {
 	if r.Custom != nil {
 		return r.In[version].Warnings
 	}
-	if text := s.deprecated.of(r, version); text != "" {
-		s.metrics.chain.deprecated.WithLabelValues(r.Group, version, r.GroupResource.Resource, "", s.deprecated.removed(r, version)).Set(1)
+	if text, removedIn := s.catalogue.Deprecation(r, version); text != "" {
+		s.metrics.chain.deprecated.WithLabelValues(r.Group, version, r.GroupResource.Resource, "", removedIn).Set(1)
 		return []string{text}
 	}
 	return nil
@@ -177,13 +179,13 @@ func (c *call) serveSubresource() error {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 	}
 	if c.sub.Name == "log" && c.info.Verb == "get" {
-		return c.log()
+		return c.s.tunnel.Log(c.connection())
 	}
 	if len(c.sub.ConnectMethods) > 0 {
 		if !slices.Contains(c.sub.ConnectMethods, c.req.Method) {
 			return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 		}
-		return c.connect()
+		return c.s.tunnel.Connect(c.connection())
 	}
 	if !slices.Contains(c.sub.Verbs, c.info.Verb) {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
@@ -219,6 +221,11 @@ func (c *call) request() *registry.Request {
 		}
 	}
 	return r
+}
+
+// connection is the call as the tunnel wants it.
+func (c *call) connection() tunnel.Connection {
+	return tunnel.Connection{W: c.w, Req: c.req, Info: c.info, Registry: c.reg, Subresource: c.sub, Request: c.request()}
 }
 
 func (c *call) get() error {
@@ -404,7 +411,7 @@ func (c *call) mayDeleteUnread() error {
 	ctx := c.req.Context()
 	upstreamaudit.AddAuditAnnotation(ctx, "apiserver.k8s.io/unsafe-delete-ignore-read-error", "")
 	who, _ := genericrequest.UserFrom(ctx)
-	question := attributes(c.info, who)
+	question := authz.AttributesOf(c.info, who)
 	question.Verb = "unsafe-delete-ignore-read-errors"
 	decision, reason, err := c.s.cfg.Authorizer.Authorize(ctx, question)
 	switch {

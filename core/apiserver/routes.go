@@ -40,9 +40,9 @@ func (s *Server) routes() *mux.Router {
 	if s.cfg.JWKS != nil {
 		get("/openid/v1/jwks", s.cfg.JWKS.ServeHTTP)
 	}
-	get("/openapi/v2", s.openAPIV2)
-	get("/openapi/v3", s.openAPIV3Index)
-	get("/openapi/v3/{path:.+}", s.openAPIV3)
+	get("/openapi/v2", s.catalogue.OpenAPIV2)
+	get("/openapi/v3", s.catalogue.OpenAPIV3Index)
+	get("/openapi/v3/{path:.+}", s.catalogue.OpenAPIV3)
 
 	// Before the API's own routes: a mount may look like a group of it.
 	for _, m := range s.cfg.Mounts {
@@ -53,22 +53,22 @@ func (s *Server) routes() *mux.Router {
 		}
 	}
 	if s.cfg.Aggregator != nil {
-		r.MatcherFunc(s.elsewhere).HandlerFunc(s.remote)
+		r.MatcherFunc(s.catalogue.Elsewhere).HandlerFunc(s.catalogue.ServeRemote)
 	}
 	for _, path := range []string{"/api/{version}/", "/apis/{group}/{version}/"} { // before what is longer
-		get(path, s.discovery.resources)
+		get(path, s.catalogue.Resources)
 	}
 	r.PathPrefix("/api/{version}/").HandlerFunc(s.resource)
 	r.PathPrefix("/apis/{group}/{version}/").HandlerFunc(s.resource)
 
-	get("/api", s.discovery.core)
-	get("/api/", s.discovery.core)
-	get("/apis", s.discovery.groups)
-	get("/apis/", s.discovery.groups)
-	get("/apis/{group}", s.discovery.group)
-	get("/apis/{group}/", s.discovery.group)
+	get("/api", s.catalogue.Core)
+	get("/api/", s.catalogue.Core)
+	get("/apis", s.catalogue.Groups)
+	get("/apis/", s.catalogue.Groups)
+	get("/apis/{group}", s.catalogue.Group)
+	get("/apis/{group}/", s.catalogue.Group)
 	for _, path := range []string{"/api/{version}", "/apis/{group}/{version}"} {
-		get(path, s.discovery.resources)
+		get(path, s.catalogue.Resources)
 	}
 	// Mounts may lie below /apis: they come before what is there for resources.
 	r.NotFoundHandler = http.HandlerFunc(s.answers.NotFound)
@@ -80,12 +80,7 @@ func (s *Server) routes() *mux.Router {
 func (s *Server) index(w http.ResponseWriter, req *http.Request) {
 	paths := []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
 		"/openid/v1/jwks", "/.well-known/openid-configuration"}
-	for _, g := range s.discovery.current().groupList {
-		paths = append(paths, "/apis/"+g.Name)
-		for _, v := range g.Versions {
-			paths = append(paths, "/apis/"+v.GroupVersion)
-		}
-	}
+	paths = append(paths, s.catalogue.Paths()...)
 	for _, m := range s.cfg.Mounts {
 		paths = append(paths, m.Prefix)
 	}

@@ -32,8 +32,11 @@ import (
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/apiserver/catalogue"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -81,7 +84,7 @@ type Config struct {
 	Aggregator *aggregator.Aggregator
 	// Kubelet reaches the nodes for logs, exec, attach, port-forward and proxy;
 	// nil = these subresources are refused.
-	Kubelet *KubeletClient
+	Kubelet *tunnel.KubeletClient
 	// OpenIDConfiguration and JWKS answer the discovery of the service account
 	// issuer; nil = 404.
 	OpenIDConfiguration, JWKS http.Handler
@@ -148,24 +151,21 @@ func (c *Config) complete() error {
 
 // Server serves the API. Make one with New.
 type Server struct {
-	cfg        Config
-	router     *mux.Router
-	info       genericrequest.RequestInfoResolver
-	metrics    *metrics
-	fairness   *fairness // nil = two plain limits
-	reads      limit
-	writes     limit
-	answers    *answer.Writer
-	discovery  discovery
-	specs      specs
-	merged     mergedSpec
-	deprecated deprecations
-	backends   *backends // nil where there are no nodes
+	cfg       Config
+	router    *mux.Router
+	info      genericrequest.RequestInfoResolver
+	metrics   *metrics
+	fairness  *fairness // nil = two plain limits
+	reads     limit
+	writes    limit
+	answers   *answer.Writer
+	catalogue *catalogue.Catalogue
+	tunnel    *tunnel.Tunnel
 
 	ready    chan struct{}
 	stopping chan struct{} // closed when the server begins to stop
 	stopOnce sync.Once
-	streams  streams
+	ends     run.Ends // requests that would not end by themselves when the server stops
 	addr     net.Addr
 }
 
@@ -180,7 +180,6 @@ func New(cfg Config) (*Server, error) {
 			APIPrefixes:          sets.NewString("api", "apis"),
 			GrouplessAPIPrefixes: sets.NewString("api"),
 		},
-		backends: newBackends(cfg.Kubelet),
 		reads:    limit{most: int64(cfg.MaxReads)},
 		writes:   limit{most: int64(cfg.MaxWrites)},
 		ready:    make(chan struct{}),
@@ -194,7 +193,12 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.fairness = newFairness(s, cfg.Fairness)
-	s.discovery.server = s
+	s.catalogue = catalogue.New(catalogue.Config{
+		Contract: cfg.Contract, Registries: cfg.Registries, Aggregator: cfg.Aggregator, Answers: s.answers, Ends: &s.ends,
+	})
+	s.tunnel = tunnel.New(tunnel.Config{
+		Kubelet: cfg.Kubelet, Registries: cfg.Registries, Authorizer: cfg.Authorizer, Answers: s.answers, Ends: &s.ends,
+	})
 	s.router = s.routes()
 	return s, nil
 }
@@ -273,46 +277,7 @@ func (s *Server) Run(ctx context.Context) error {
 // stop ends watches and makes /readyz fail.
 func (s *Server) stop() {
 	s.stopOnce.Do(func() { close(s.stopping) })
-	s.streams.end()
-}
-
-// streams are the requests that would not end by themselves when the server stops.
-type streams struct {
-	mu      sync.Mutex
-	ended   bool
-	next    uint64
-	cancels map[uint64]context.CancelFunc
-}
-
-// add has cancel called when the server stops, unless forget was called before.
-func (s *streams) add(cancel context.CancelFunc) (forget func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		cancel()
-		return func() {}
-	}
-	if s.cancels == nil {
-		s.cancels = map[uint64]context.CancelFunc{}
-	}
-	id := s.next
-	s.next++
-	s.cancels[id] = cancel
-	return func() {
-		s.mu.Lock()
-		delete(s.cancels, id)
-		s.mu.Unlock()
-	}
-}
-
-func (s *streams) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	for _, cancel := range s.cancels {
-		cancel()
-	}
-	s.cancels = nil
+	s.ends.End()
 }
 
 func (s *Server) isStopping() bool {

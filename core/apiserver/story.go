@@ -14,8 +14,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstreamaudit "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -193,7 +191,7 @@ func (s *Server) complete(ctx context.Context, w *recorder, audited func(int), p
 
 // authorize asks the chain, which records what it decided; the refusal is upstream's words.
 func (s *Server) authorize(ctx context.Context, info *genericrequest.RequestInfo, who user.Info) error {
-	a := attributes(info, who)
+	a := authz.AttributesOf(info, who)
 	began := time.Now()
 	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
 	s.metrics.chain.authorized(decision, err, began)
@@ -219,39 +217,6 @@ const (
 // annotate records a decision.
 func annotate(ctx context.Context, decision, reason string) {
 	upstreamaudit.AddAuditAnnotations(ctx, decisionAnnotation, decision, reasonAnnotation, reason)
-}
-
-// attributes is the question that authorizers are asked about a request.
-func attributes(info *genericrequest.RequestInfo, who user.Info) *authorizer.AttributesRecord {
-	a := &authorizer.AttributesRecord{
-		User:            who,
-		Verb:            info.Verb,
-		Namespace:       info.Namespace,
-		APIGroup:        info.APIGroup,
-		APIVersion:      info.APIVersion,
-		Resource:        info.Resource,
-		Subresource:     info.Subresource,
-		Name:            info.Name,
-		ResourceRequest: info.IsResourceRequest,
-		Path:            info.Path,
-	}
-	if info.FieldSelector != "" {
-		selector, err := fields.ParseSelector(info.FieldSelector)
-		if err != nil {
-			a.FieldSelectorParsingErr = err
-		} else if requirements := selector.Requirements(); len(requirements) > 0 {
-			a.FieldSelectorRequirements = requirements
-		}
-	}
-	if info.LabelSelector != "" {
-		selector, err := labels.Parse(info.LabelSelector)
-		if err != nil {
-			a.LabelSelectorParsingErr = err
-		} else if requirements, _ := selector.Requirements(); len(requirements) > 0 {
-			a.LabelSelectorRequirements = requirements
-		}
-	}
-	return a
 }
 
 // limit bounds requests in flight.

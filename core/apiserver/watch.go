@@ -34,7 +34,7 @@ func (c *call) watch() error {
 	}
 	ctx, cancel := context.WithTimeout(c.req.Context(), timeout)
 	defer cancel()
-	defer c.s.streams.add(cancel)()
+	defer c.s.ends.Add(cancel)()
 	defer c.reg.OnEnd(cancel)()
 
 	stream, err := c.s.answers.Stream(c.w, c.req, f, cancel)

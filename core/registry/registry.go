@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -136,7 +136,7 @@ func (s *Set) Add(res *api.Resource) error {
 	for {
 		old := s.served.Load()
 		next := old.copy()
-		r := &Registry{set: s, cfg: &s.cfg, res: res, decode: s.cfg.Contract.WatchDecoder(res), ends: &ends{}}
+		r := &Registry{set: s, cfg: &s.cfg, res: res, decode: s.cfg.Contract.WatchDecoder(res), ends: &run.Ends{}}
 		before := next.byName[res.GroupResource]
 		if before != nil && before.res.Custom == res.Custom {
 			r.ends = before.ends // the same definition: watches go on
@@ -160,7 +160,7 @@ func (s *Set) Add(res *api.Resource) error {
 		}
 		if s.served.CompareAndSwap(old, next) {
 			if before != nil && before.ends != r.ends {
-				before.ends.end()
+				before.ends.End()
 			}
 			return nil
 		}
@@ -198,7 +198,7 @@ func (s *Set) Remove(gr schema.GroupResource) {
 		if !s.served.CompareAndSwap(old, next) {
 			continue
 		}
-		r.ends.end()
+		r.ends.End()
 		if !shared && r.cached != nil {
 			s.cfg.Cache.Unregister(r.cached)
 		}
@@ -287,50 +287,12 @@ type Registry struct {
 	res    *api.Resource
 	cached *watchcache.Resource // nil for virtual resources
 	decode watchcache.Decoder
-	ends   *ends
+	ends   *run.Ends // of the requests that do not outlive the row
 }
 
 // OnEnd has cancel called when the row is removed or gets another definition,
 // unless forget was called before. Long-running requests use it.
-func (r *Registry) OnEnd(cancel context.CancelFunc) (forget func()) { return r.ends.add(cancel) }
-
-// ends are the requests that do not outlive their row.
-type ends struct {
-	mu      sync.Mutex
-	ended   bool
-	next    uint64
-	cancels map[uint64]context.CancelFunc
-}
-
-func (e *ends) add(cancel context.CancelFunc) (forget func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended {
-		cancel()
-		return func() {}
-	}
-	if e.cancels == nil {
-		e.cancels = map[uint64]context.CancelFunc{}
-	}
-	id := e.next
-	e.next++
-	e.cancels[id] = cancel
-	return func() {
-		e.mu.Lock()
-		delete(e.cancels, id)
-		e.mu.Unlock()
-	}
-}
-
-func (e *ends) end() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ended = true
-	for _, cancel := range e.cancels {
-		cancel()
-	}
-	e.cancels = nil
-}
+func (r *Registry) OnEnd(cancel context.CancelFunc) (forget func()) { return r.ends.Add(cancel) }
 
 // Resource is the row that the registry serves.
 func (r *Registry) Resource() *api.Resource { return r.res }

@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet/ground"
@@ -43,10 +43,10 @@ func requireHost(ctx context.Context) error {
 }
 
 // kubeletClient is the apiserver towards kubelets.
-func (s *server) kubeletClient(pair *pki.Pair) *apiserver.KubeletClient {
+func (s *server) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.authority.ClusterCA())
-	return &apiserver.KubeletClient{TLS: &tls.Config{
+	return &tunnel.KubeletClient{TLS: &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: pair.GetClientCertificate,
 	}}
 }

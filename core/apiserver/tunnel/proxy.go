@@ -1,4 +1,4 @@
-package apiserver
+package tunnel
 
 import (
 	"fmt"
@@ -21,12 +21,12 @@ import (
 )
 
 // proxyPod passes a request on to a port of a pod: NAME, NAME:PORT or SCHEME:NAME:PORT.
-func (c *call) proxyPod(path string) error {
-	urlScheme, name, port, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+func (c *connection) proxyPod(path string) error {
+	urlScheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Info.Name)
 	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.info.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Info.Name))
 	}
-	pod, err := c.s.cfg.Registries.ReadPod(c.req.Context(), c.info.Namespace, name)
+	pod, err := c.tunnel.registries.ReadPod(c.Req.Context(), c.Info.Namespace, name)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c *call) proxyPod(path string) error {
 	if ip == nil || !ip.IsGlobalUnicast() {
 		return apierrors.NewBadRequest(errLoopback.Error())
 	}
-	return c.proxy(&url.URL{Scheme: urlScheme, Host: hostPort(pod.Status.PodIP, port), Path: path}, c.s.backends.pods)
+	return c.proxy(&url.URL{Scheme: urlScheme, Host: hostPort(pod.Status.PodIP, port), Path: path}, c.tunnel.backends.pods)
 }
 
 func hostPort(host, port string) string {
@@ -52,41 +52,41 @@ func hostPort(host, port string) string {
 	return host
 }
 
-func (c *call) proxy(location *url.URL, transport http.RoundTripper) error {
-	c.upgrade(location, transport, false).ServeHTTP(c.w, c.req)
+func (c *connection) proxy(location *url.URL, transport http.RoundTripper) error {
+	c.upgrade(location, transport, false).ServeHTTP(c.W, c.Req)
 	return nil
 }
 
 // proxyNode passes a request on to a kubelet, or to another port of its node.
-func (c *call) proxyNode(path string) error {
-	urlScheme, name, port, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+func (c *connection) proxyNode(path string) error {
+	urlScheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Info.Name)
 	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.info.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Info.Name))
 	}
 	location, err := c.node(name)
 	if err != nil {
 		return err
 	}
-	transport := c.s.backends.kubelet
+	transport := c.tunnel.backends.kubelet
 	if port != "" && port != location.Port() {
-		address, err := proxyable(c.req.Context(), location.Hostname())
+		address, err := proxyable(c.Req.Context(), location.Hostname())
 		if err != nil {
 			return apierrors.NewBadRequest(err.Error())
 		}
 		location = &url.URL{Scheme: urlScheme, Host: net.JoinHostPort(address, port)}
-		transport = c.s.backends.pods
+		transport = c.tunnel.backends.pods
 	}
 	location.Path = path
 	return c.proxy(location, transport)
 }
 
 // proxyService passes a request on to one of a Service's ready endpoints.
-func (c *call) proxyService(path string) error {
-	urlScheme, name, port, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+func (c *connection) proxyService(path string) error {
+	urlScheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Info.Name)
 	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.info.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Info.Name))
 	}
-	service, err := registry.Read[*corev1.Service](c.req.Context(), c.s.cfg.Registries, schema.GroupResource{Resource: "services"}, c.info.Namespace, name)
+	service, err := registry.Read[*corev1.Service](c.Req.Context(), c.tunnel.registries, schema.GroupResource{Resource: "services"}, c.Info.Namespace, name)
 	if err != nil {
 		return err
 	}
@@ -101,16 +101,16 @@ func (c *call) proxyService(path string) error {
 	if err != nil {
 		return err
 	}
-	return c.proxy(&url.URL{Scheme: urlScheme, Host: host, Path: path}, c.s.backends.pods)
+	return c.proxy(&url.URL{Scheme: urlScheme, Host: host, Path: path}, c.tunnel.backends.pods)
 }
 
 // endpoint picks a ready address of a Service that has the port.
-func (c *call) endpoint(service, port string) (string, error) {
-	reg, ok := c.s.cfg.Registries.For(discoveryv1.Resource("endpointslices"))
+func (c *connection) endpoint(service, port string) (string, error) {
+	reg, ok := c.tunnel.registries.For(discoveryv1.Resource("endpointslices"))
 	if !ok {
 		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", service))
 	}
-	list, err := reg.List(c.req.Context(), &registry.Request{Version: "v1", Namespace: c.info.Namespace},
+	list, err := reg.List(c.Req.Context(), &registry.Request{Version: "v1", Namespace: c.Info.Namespace},
 		registry.ListOptions{Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})})
 	if err != nil {
 		return "", err
@@ -134,7 +134,7 @@ func (c *call) endpoint(service, port string) (string, error) {
 // readyHosts are a slice's ready addresses with the port. Only pods count, at
 // the address that the pod has: whoever may write an EndpointSlice must not be
 // able to point the server anywhere.
-func (c *call) readyHosts(s *discoveryv1.EndpointSlice, port string) []string {
+func (c *connection) readyHosts(s *discoveryv1.EndpointSlice, port string) []string {
 	var number string
 	for _, p := range s.Ports {
 		if p.Port != nil && (p.Name == nil && port == "" || p.Name != nil && *p.Name == port || port == "" && len(s.Ports) == 1) {
@@ -149,7 +149,7 @@ func (c *call) readyHosts(s *discoveryv1.EndpointSlice, port string) []string {
 		if e.Conditions.Ready != nil && !*e.Conditions.Ready || e.TargetRef == nil || e.TargetRef.Kind != "Pod" || len(e.Addresses) == 0 {
 			continue
 		}
-		pod, err := c.s.cfg.Registries.ReadPod(c.req.Context(), s.Namespace, e.TargetRef.Name)
+		pod, err := c.tunnel.registries.ReadPod(c.Req.Context(), s.Namespace, e.TargetRef.Name)
 		if err != nil || !slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == e.Addresses[0] }) {
 			continue
 		}

@@ -1,4 +1,4 @@
-package apiserver
+package tunnel
 
 import (
 	"context"
@@ -24,20 +24,21 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
-// connect hands the connection on to a kubelet, a pod or a service. Admission is
+// Connect hands a connection on to a kubelet, a pod or a Service. Admission is
 // asked first, with the options of the connection as the object.
-func (c *call) connect() error {
-	if c.s.backends == nil {
-		return apierrors.NewServiceUnavailable("this server is not connected to nodes")
+func (t *Tunnel) Connect(connection Connection) error {
+	if t.backends == nil {
+		return errNoNodes()
 	}
-	options, err := c.options(c.sub.Kind)
+	c := t.open(connection)
+	options, err := c.options(c.Subresource.Kind)
 	if err != nil {
 		return err
 	}
 	if err := c.mayCreate(); err != nil {
 		return err
 	}
-	if err := c.reg.AdmitConnect(c.req.Context(), c.request(), c.sub.Kind, options); err != nil {
+	if err := c.Registry.AdmitConnect(c.Req.Context(), c.Request, c.Subresource.Kind, options); err != nil {
 		return err
 	}
 	defer c.endsWithServer()()
@@ -57,14 +58,14 @@ func (c *call) connect() error {
 	case *corev1.NodeProxyOptions:
 		return c.proxyNode(o.Path)
 	}
-	return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
+	return apierrors.NewMethodNotSupported(c.Registry.Resource().GroupResource, c.Req.Method)
 }
 
 // endsWithServer has the request end when the server stops.
-func (c *call) endsWithServer() (done func()) {
-	ctx, cancel := context.WithCancel(c.req.Context())
-	forget := c.s.streams.add(cancel)
-	c.req = c.req.WithContext(ctx)
+func (c *connection) endsWithServer() (done func()) {
+	ctx, cancel := context.WithCancel(c.Req.Context())
+	forget := c.tunnel.ends.Add(cancel)
+	c.Req = c.Req.WithContext(ctx)
 	return func() {
 		forget()
 		cancel()
@@ -72,34 +73,34 @@ func (c *call) endsWithServer() (done func()) {
 }
 
 // options reads the query into an object of kind.
-func (c *call) options(kind schema.GroupVersionKind) (runtime.Object, error) {
+func (c *connection) options(kind schema.GroupVersionKind) (runtime.Object, error) {
 	path := ""
-	if c.sub.Name == "proxy" && (len(c.info.Parts) > 3 || strings.HasSuffix(c.req.URL.Path, "/")) {
-		path = "/" + strings.Join(c.info.Parts[3:], "/")
-		if len(c.info.Parts) > 3 && strings.HasSuffix(c.req.URL.Path, "/") {
+	if c.Subresource.Name == "proxy" && (len(c.Info.Parts) > 3 || strings.HasSuffix(c.Req.URL.Path, "/")) {
+		path = "/" + strings.Join(c.Info.Parts[3:], "/")
+		if len(c.Info.Parts) > 3 && strings.HasSuffix(c.Req.URL.Path, "/") {
 			path += "/"
 		}
 	}
-	return connectOptions(kind, c.req.URL.Query(), path)
+	return connectOptions(kind, c.Req.URL.Query(), path)
 }
 
 // mayCreate: a WebSocket is opened by a GET, and yet somebody who may only read
 // pods must not run commands in them.
-func (c *call) mayCreate() error {
-	if c.info.Verb == "create" {
+func (c *connection) mayCreate() error {
+	if c.Info.Verb == "create" {
 		return nil
 	}
 	switch {
-	case c.sub.Name == "exec", c.sub.Name == "attach", c.sub.Name == "portforward":
-	case c.sub.Name == "proxy" && c.info.Resource == "nodes" && httpstream.IsUpgradeRequest(c.req):
+	case c.Subresource.Name == "exec", c.Subresource.Name == "attach", c.Subresource.Name == "portforward":
+	case c.Subresource.Name == "proxy" && c.Info.Resource == "nodes" && httpstream.IsUpgradeRequest(c.Req):
 		// The kubelet runs commands too, and there we come with our own rights.
 	default:
 		return nil
 	}
-	who, _ := genericrequest.UserFrom(c.req.Context())
-	question := attributes(c.info, who)
+	who, _ := genericrequest.UserFrom(c.Req.Context())
+	question := authz.AttributesOf(c.Info, who)
 	question.Verb = "create"
-	decision, reason, err := c.s.cfg.Authorizer.Authorize(c.req.Context(), question)
+	decision, reason, err := c.tunnel.authorizer.Authorize(c.Req.Context(), question)
 	if decision != authorizer.DecisionAllow {
 		return authz.Refused(question, reason, err)
 	}
@@ -157,8 +158,8 @@ func streamQuery(stdin, stdout, stderr, tty bool, command []string) url.Values {
 }
 
 // location is a path of the kubelet that the pod runs on.
-func (c *call) location(verb, asked string, query url.Values) (*url.URL, error) {
-	pod, err := c.s.cfg.Registries.ReadPod(c.req.Context(), c.info.Namespace, c.info.Name)
+func (c *connection) location(verb, asked string, query url.Values) (*url.URL, error) {
+	pod, err := c.tunnel.registries.ReadPod(c.Req.Context(), c.Info.Namespace, c.Info.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -186,18 +187,18 @@ func (c *call) location(verb, asked string, query url.Values) (*url.URL, error) 
 
 // stream connects to a running container. A client that speaks the newest
 // WebSocket protocol is translated to SPDY, which every kubelet speaks; others pass through.
-func (c *call) stream(verb, asked string, query url.Values, streams *streamproxy.Options) error {
+func (c *connection) stream(verb, asked string, query url.Values, streams *streamproxy.Options) error {
 	location, err := c.location(verb, asked, query)
 	if err != nil {
 		return err
 	}
-	through := c.upgrade(location, c.s.backends.kubelet, true)
-	translator := streamproxy.NewStreamTranslatorHandler(location, c.s.backends.kubelet, 0, *streams)
-	streamproxy.NewTranslatingHandler(through, translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol).ServeHTTP(c.w, c.req)
+	through := c.upgrade(location, c.tunnel.backends.kubelet, true)
+	translator := streamproxy.NewStreamTranslatorHandler(location, c.tunnel.backends.kubelet, 0, *streams)
+	streamproxy.NewTranslatingHandler(through, translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol).ServeHTTP(c.W, c.Req)
 	return nil
 }
 
-func (c *call) portForward(o *corev1.PodPortForwardOptions) error {
+func (c *connection) portForward(o *corev1.PodPortForwardOptions) error {
 	query := url.Values{}
 	if len(o.Ports) > 0 {
 		ports := make([]string, len(o.Ports))
@@ -210,29 +211,29 @@ func (c *call) portForward(o *corev1.PodPortForwardOptions) error {
 	if err != nil {
 		return err
 	}
-	through := c.upgrade(location, c.s.backends.kubelet, true)
+	through := c.upgrade(location, c.tunnel.backends.kubelet, true)
 	tunnel := streamproxy.NewTunnelingHandler(through)
-	streamproxy.NewTranslatingHandler(through, tunnel, wsstream.IsWebSocketRequestWithTunnelingProtocol).ServeHTTP(c.w, c.req)
+	streamproxy.NewTranslatingHandler(through, tunnel, wsstream.IsWebSocketRequestWithTunnelingProtocol).ServeHTTP(c.W, c.Req)
 	return nil
 }
 
 // upgrade passes a request on. Where a connection has to become a stream, a
 // backend that answers by a redirect is not followed: it could lead anywhere,
 // with our client certificate.
-func (c *call) upgrade(location *url.URL, transport http.RoundTripper, required bool) *utilproxy.UpgradeAwareHandler {
+func (c *connection) upgrade(location *url.URL, transport http.RoundTripper, required bool) *utilproxy.UpgradeAwareHandler {
 	h := utilproxy.NewUpgradeAwareHandler(location, transport, !required, required, responder{c})
 	h.RejectForwardingRedirects = required
 	return h
 }
 
 // responder answers what goes wrong before the connection is handed over.
-type responder struct{ c *call }
+type responder struct{ c *connection }
 
 // Error implements proxy.ErrorResponder.
 func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		err = apierrors.NewGenericServerResponse(http.StatusBadGateway, "connect", r.c.res.GroupResource, r.c.info.Name, err.Error(), 0, false)
+		err = apierrors.NewGenericServerResponse(http.StatusBadGateway, "connect", r.c.Registry.Resource().GroupResource, r.c.Info.Name, err.Error(), 0, false)
 	}
-	r.c.s.answers.Fail(w, req, err)
+	r.c.tunnel.answers.Fail(w, req, err)
 }

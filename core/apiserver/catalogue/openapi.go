@@ -1,4 +1,4 @@
-package apiserver
+package catalogue
 
 import (
 	"encoding/json"
@@ -24,21 +24,22 @@ const (
 	openAPIV3ProtoOld = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 )
 
-func (s *Server) openAPIV2(w http.ResponseWriter, req *http.Request) {
-	doc, err := s.specs.v2(s)
+// OpenAPIV2 serves /openapi/v2.
+func (c *Catalogue) OpenAPIV2(w http.ResponseWriter, req *http.Request) {
+	doc, err := c.specs.v2(c)
 	if err != nil {
-		s.answers.Fail(w, req, apierrors.NewInternalError(err))
+		c.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	if doc, err = s.merged.get(s, doc); err != nil {
-		s.answers.Fail(w, req, apierrors.NewInternalError(err))
+	if doc, err = c.merged.get(c, doc); err != nil {
+		c.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	s.writeSpec(w, req, doc, openAPIV2Proto, openAPIV2ProtoOld)
+	c.writeSpec(w, req, doc, openAPIV2Proto, openAPIV2ProtoOld)
 }
 
 // writeSpec answers with a document in the form that the client prefers; 304 if it has it.
-func (s *Server) writeSpec(w http.ResponseWriter, req *http.Request, doc *api.Document, protoType, protoOld string) {
+func (c *Catalogue) writeSpec(w http.ResponseWriter, req *http.Request, doc *api.Document, protoType, protoOld string) {
 	accept := req.Header.Get("Accept")
 	data, mediaType, etag := doc.JSON, object.JSON, doc.JSONTag
 	if strings.Contains(accept, protoType) || strings.Contains(accept, protoOld) {
@@ -50,17 +51,17 @@ func (s *Server) writeSpec(w http.ResponseWriter, req *http.Request, doc *api.Do
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	s.answers.Bytes(w, req, mediaType, http.StatusOK, data)
+	c.answers.Bytes(w, req, mediaType, http.StatusOK, data)
 }
 
-// openAPIV3Index lists the documents with their hashes, by which clients cache them.
-func (s *Server) openAPIV3Index(w http.ResponseWriter, req *http.Request) {
-	data, err := s.specs.index(s)
+// OpenAPIV3Index serves /openapi/v3: it lists the documents with their hashes, by which clients cache them.
+func (c *Catalogue) OpenAPIV3Index(w http.ResponseWriter, req *http.Request) {
+	data, err := c.specs.index(c)
 	if err != nil {
-		s.answers.Fail(w, req, apierrors.NewInternalError(err))
+		c.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	s.answers.Bytes(w, req, object.JSON, http.StatusOK, data)
+	c.answers.Bytes(w, req, object.JSON, http.StatusOK, data)
 }
 
 // specs are the OpenAPI documents of one set of resources. They are made when a
@@ -82,14 +83,14 @@ type spec3 struct {
 	document    *api.Document
 }
 
-func (x *specs) v2(s *Server) (*api.Document, error) {
-	rows, generation := s.cfg.Registries.Resources()
+func (x *specs) v2(c *Catalogue) (*api.Document, error) {
+	rows, generation := c.registries.Resources()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.whole != nil && x.v2of == generation {
 		return x.whole, nil
 	}
-	doc, err := s.cfg.Contract.OpenAPIV2Of(rows)
+	doc, err := c.contract.OpenAPIV2Of(rows)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +99,8 @@ func (x *specs) v2(s *Server) (*api.Document, error) {
 }
 
 // entry is what is known of a group version's document; the lock is held.
-func (x *specs) entry(s *Server, gv schema.GroupVersion, rows []*api.Resource) *spec3 {
-	fingerprint := s.cfg.Contract.Fingerprint(gv, rows)
+func (x *specs) entry(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource) *spec3 {
+	fingerprint := c.contract.Fingerprint(gv, rows)
 	if e := x.v3[gv]; e != nil && e.fingerprint == fingerprint {
 		return e
 	}
@@ -111,32 +112,32 @@ func (x *specs) entry(s *Server, gv schema.GroupVersion, rows []*api.Resource) *
 	return e
 }
 
-func (x *specs) document(s *Server, gv schema.GroupVersion) (*api.Document, error) {
-	rows, _ := s.cfg.Registries.Resources()
+func (x *specs) document(c *Catalogue, gv schema.GroupVersion) (*api.Document, error) {
+	rows, _ := c.registries.Resources()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.entry(s, gv, rows)
-	if err := x.fill(s, gv, rows, e); err != nil {
+	e := x.entry(c, gv, rows)
+	if err := x.fill(c, gv, rows, e); err != nil {
 		return nil, err
 	}
 	return e.document, nil
 }
 
-func (x *specs) fill(s *Server, gv schema.GroupVersion, rows []*api.Resource, e *spec3) (err error) {
+func (x *specs) fill(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource, e *spec3) (err error) {
 	if e.document == nil {
-		e.document, err = s.cfg.Contract.OpenAPIV3Of(gv, rows)
+		e.document, err = c.contract.OpenAPIV3Of(gv, rows)
 	}
 	return err
 }
 
 // index hashes the documents of what is built in, which takes milliseconds, and
 // kubectl asks for it at every turn. Custom resources have their fingerprint.
-func (x *specs) index(s *Server) ([]byte, error) {
+func (x *specs) index(c *Catalogue) ([]byte, error) {
 	type entry struct {
 		URL string `json:"serverRelativeURL"`
 	}
-	docs := s.discovery.current()
-	rows, _ := s.cfg.Registries.Resources()
+	docs := c.current()
+	rows, _ := c.registries.Resources()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.data != nil && x.generation == docs.generation && x.remote == docs.remote {
@@ -144,10 +145,10 @@ func (x *specs) index(s *Server) ([]byte, error) {
 	}
 	paths := map[string]entry{}
 	for gv := range docs.lists {
-		e := x.entry(s, gv, rows)
+		e := x.entry(c, gv, rows)
 		hash := e.fingerprint
 		if hash == "" {
-			if err := x.fill(s, gv, rows, e); err != nil {
+			if err := x.fill(c, gv, rows, e); err != nil {
 				return nil, err
 			}
 			hash = strings.Trim(e.document.JSONTag, `"`)
@@ -163,7 +164,7 @@ func (x *specs) index(s *Server) ([]byte, error) {
 			delete(x.v3, gv)
 		}
 	}
-	remotes, _ := s.remotes()
+	remotes, _ := c.remotes()
 	for _, r := range remotes {
 		if url := r.OpenAPIV3(); url != "" {
 			paths["apis/"+r.GroupVersion().String()] = entry{URL: url}
@@ -177,7 +178,8 @@ func (x *specs) index(s *Server) ([]byte, error) {
 	return data, nil
 }
 
-func (s *Server) openAPIV3(w http.ResponseWriter, req *http.Request) {
+// OpenAPIV3 serves the document of one group version.
+func (c *Catalogue) OpenAPIV3(w http.ResponseWriter, req *http.Request) {
 	var gv schema.GroupVersion
 	parts := strings.Split(mux.Vars(req)["path"], "/")
 	switch {
@@ -186,21 +188,21 @@ func (s *Server) openAPIV3(w http.ResponseWriter, req *http.Request) {
 	case len(parts) == 3 && parts[0] == "apis":
 		gv = schema.GroupVersion{Group: parts[1], Version: parts[2]}
 	}
-	if remote, ok := s.remoteOf(gv); ok && remote.OpenAPIV3() != "" {
-		s.passOn(w, req, remote)
+	if remote, ok := c.remoteOf(gv); ok && remote.OpenAPIV3() != "" {
+		c.passOn(w, req, remote)
 		return
 	}
-	if _, ok := s.discovery.current().lists[gv]; !ok {
-		s.answers.NotFound(w, req)
+	if _, ok := c.current().lists[gv]; !ok {
+		c.answers.NotFound(w, req)
 		return
 	}
-	doc, err := s.specs.document(s, gv)
+	doc, err := c.specs.document(c, gv)
 	if err != nil {
-		s.answers.Fail(w, req, apierrors.NewInternalError(err))
+		c.answers.Fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
 	if req.URL.Query().Get("hash") != "" {
 		w.Header().Set("Cache-Control", "public, immutable")
 	}
-	s.writeSpec(w, req, doc, openAPIV3Proto, openAPIV3ProtoOld)
+	c.writeSpec(w, req, doc, openAPIV3Proto, openAPIV3ProtoOld)
 }

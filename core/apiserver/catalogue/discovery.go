@@ -1,4 +1,4 @@
-package apiserver
+package catalogue
 
 import (
 	"crypto/sha256"
@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 
 	"github.com/gorilla/mux"
 	"github.com/munnerz/goautoneg"
@@ -26,16 +25,6 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/object"
 )
-
-// discovery tells clients what is served. The documents are made once for each
-// set of resources, in both shapes: one document a group version, and everything
-// in one (aggregated).
-type discovery struct {
-	server *Server
-
-	mu   sync.Mutex
-	made *documents
-}
 
 // documents of one set of resources. Nobody changes them.
 type documents struct {
@@ -52,17 +41,19 @@ type aggregated struct {
 	etag        string
 }
 
-// current are the documents of what is served now.
-func (d *discovery) current() *documents {
-	resources, generation := d.server.cfg.Registries.Resources()
-	remotes, remote := d.server.remotes()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.made == nil || d.made.generation != generation || d.made.remote != remote {
-		d.made = d.server.document(resources, remotes)
-		d.made.generation, d.made.remote = generation, remote
+// current are the documents of what is served now. They are made once for each set
+// of resources, in both shapes: one document a group version, and everything in one
+// (aggregated).
+func (c *Catalogue) current() *documents {
+	resources, generation := c.registries.Resources()
+	remotes, remote := c.remotes()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made == nil || c.made.generation != generation || c.made.remote != remote {
+		c.made = c.document(resources, remotes)
+		c.made.generation, c.made.remote = generation, remote
 	}
-	return d.made
+	return c.made
 }
 
 // groupOf are the versions and resources of one API group, in the order of discovery.
@@ -72,10 +63,10 @@ type groupOf struct {
 	resources []*api.Resource
 }
 
-func (s *Server) groups(resources []*api.Resource) []*groupOf {
+func (c *Catalogue) groupsOf(resources []*api.Resource) []*groupOf {
 	var groups []*groupOf
 	byName := map[string]*groupOf{}
-	for _, g := range s.cfg.Contract.Groups() {
+	for _, g := range c.contract.Groups() {
 		one := &groupOf{name: g.Name, versions: slices.Clone(g.Versions)}
 		groups, byName[g.Name] = append(groups, one), one
 	}
@@ -107,14 +98,14 @@ func (s *Server) groups(resources []*api.Resource) []*groupOf {
 	return slices.DeleteFunc(append(groups, added...), func(g *groupOf) bool { return len(g.resources) == 0 })
 }
 
-func (s *Server) document(resources []*api.Resource, remotes []*aggregator.Remote) *documents {
+func (c *Catalogue) document(resources []*api.Resource, remotes []*aggregator.Remote) *documents {
 	d := &documents{lists: map[schema.GroupVersion]*metav1.APIResourceList{}}
 	elsewhere := map[schema.GroupVersion]bool{}
 	for _, r := range remotes {
 		elsewhere[r.GroupVersion()] = true
 	}
 	var all []discoveryv2.APIGroupDiscovery
-	for _, g := range s.groups(resources) {
+	for _, g := range c.groupsOf(resources) {
 		group := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: g.name}
 		one := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 		for _, v := range g.versions {
@@ -254,7 +245,7 @@ func wanted(req *http.Request) string {
 }
 
 // aggregated answers with the aggregated document if the client wants it.
-func (d *discovery) aggregated(w http.ResponseWriter, req *http.Request, a aggregated) bool {
+func (c *Catalogue) aggregated(w http.ResponseWriter, req *http.Request, a aggregated) bool {
 	v := wanted(req)
 	w.Header().Set("Vary", "Accept")
 	if v == "" {
@@ -270,70 +261,70 @@ func (d *discovery) aggregated(w http.ResponseWriter, req *http.Request, a aggre
 	if v == "v2beta1" {
 		data = a.v2beta1
 	}
-	d.server.answers.Bytes(w, req, object.JSON+";g=apidiscovery.k8s.io;v="+v+";as=APIGroupDiscoveryList", http.StatusOK, data)
+	c.answers.Bytes(w, req, object.JSON+";g=apidiscovery.k8s.io;v="+v+";as=APIGroupDiscoveryList", http.StatusOK, data)
 	return true
 }
 
-// core serves /api.
-func (d *discovery) core(w http.ResponseWriter, req *http.Request) {
-	if d.aggregated(w, req, d.current().core) {
+// Core serves /api.
+func (c *Catalogue) Core(w http.ResponseWriter, req *http.Request) {
+	if c.aggregated(w, req, c.current().core) {
 		return
 	}
-	d.write(w, req, &metav1.APIVersions{
+	c.write(w, req, &metav1.APIVersions{
 		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
 		Versions:                   []string{"v1"},
-		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: d.address(req)}},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: c.address(req)}},
 	})
 }
 
-func (d *discovery) address(req *http.Request) string {
+func (c *Catalogue) address(req *http.Request) string {
 	if addr, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		return addr.String()
 	}
 	return req.Host
 }
 
-// groups serves /apis.
-func (d *discovery) groups(w http.ResponseWriter, req *http.Request) {
-	docs := d.current()
-	if d.aggregated(w, req, docs.rest) {
+// Groups serves /apis.
+func (c *Catalogue) Groups(w http.ResponseWriter, req *http.Request) {
+	docs := c.current()
+	if c.aggregated(w, req, docs.rest) {
 		return
 	}
 	groups := slices.Clone(docs.groupList)
 	for i := range groups {
 		groups[i].TypeMeta = metav1.TypeMeta{}
 	}
-	d.write(w, req, &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: groups})
+	c.write(w, req, &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: groups})
 }
 
-// group serves /apis/GROUP.
-func (d *discovery) group(w http.ResponseWriter, req *http.Request) {
+// Group serves /apis/GROUP.
+func (c *Catalogue) Group(w http.ResponseWriter, req *http.Request) {
 	name := mux.Vars(req)["group"]
-	for _, g := range d.current().groupList {
+	for _, g := range c.current().groupList {
 		if g.Name == name {
-			d.write(w, req, &g)
+			c.write(w, req, &g)
 			return
 		}
 	}
-	d.server.answers.NotFound(w, req)
+	c.answers.NotFound(w, req)
 }
 
-// resources serves /api/VERSION and /apis/GROUP/VERSION.
-func (d *discovery) resources(w http.ResponseWriter, req *http.Request) {
+// Resources serves /api/VERSION and /apis/GROUP/VERSION.
+func (c *Catalogue) Resources(w http.ResponseWriter, req *http.Request) {
 	vars := mux.Vars(req)
-	list, ok := d.current().lists[schema.GroupVersion{Group: vars["group"], Version: vars["version"]}]
+	list, ok := c.current().lists[schema.GroupVersion{Group: vars["group"], Version: vars["version"]}]
 	if !ok {
-		d.server.answers.NotFound(w, req)
+		c.answers.NotFound(w, req)
 		return
 	}
-	d.write(w, req, list)
+	c.write(w, req, list)
 }
 
-func (d *discovery) write(w http.ResponseWriter, req *http.Request, o runtime.Object) {
+func (c *Catalogue) write(w http.ResponseWriter, req *http.Request, o runtime.Object) {
 	f, err := answer.Negotiate(req, false)
 	if err != nil {
-		d.server.answers.Fail(w, req, err)
+		c.answers.Fail(w, req, err)
 		return
 	}
-	d.server.answers.Value(w, req, f, http.StatusOK, o)
+	c.answers.Value(w, req, f, http.StatusOK, o)
 }

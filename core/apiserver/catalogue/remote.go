@@ -1,4 +1,4 @@
-package apiserver
+package catalogue
 
 import (
 	"context"
@@ -22,33 +22,36 @@ import (
 
 // remotes are the group versions that other servers serve, in the order of
 // discovery, and a number that changes when they do.
-func (s *Server) remotes() ([]*aggregator.Remote, uint64) {
-	if s.cfg.Aggregator == nil {
+func (c *Catalogue) remotes() ([]*aggregator.Remote, uint64) {
+	if c.aggregator == nil {
 		return nil, 0
 	}
-	return s.cfg.Aggregator.Remotes()
+	return c.aggregator.Remotes()
 }
 
-func (s *Server) remoteOf(gv schema.GroupVersion) (*aggregator.Remote, bool) {
-	if s.cfg.Aggregator == nil || gv.Group == "" {
+func (c *Catalogue) remoteOf(gv schema.GroupVersion) (*aggregator.Remote, bool) {
+	if c.aggregator == nil || gv.Group == "" {
 		return nil, false
 	}
-	return s.cfg.Aggregator.Remote(gv)
+	return c.aggregator.Remote(gv)
 }
 
-// elsewhere matches requests that another server answers. The group version is
+// Elsewhere matches requests that another server answers. The group version is
 // the one that was authorized: request info's for resources, and for the rest,
 // which is discovery, the path's.
-func (s *Server) elsewhere(req *http.Request, _ *mux.RouteMatch) bool {
+func (c *Catalogue) Elsewhere(req *http.Request, _ *mux.RouteMatch) bool {
 	info, ok := genericrequest.RequestInfoFrom(req.Context())
-	if !ok {
-		return false
-	}
-	_, ok = s.remoteOf(askedVersion(info))
+	return ok && c.IsRemote(info)
+}
+
+// IsRemote says whether another server serves the group version of a request.
+func (c *Catalogue) IsRemote(info *genericrequest.RequestInfo) bool {
+	_, ok := c.remoteOf(versionOf(info))
 	return ok
 }
 
-func askedVersion(info *genericrequest.RequestInfo) schema.GroupVersion {
+// versionOf is the group version that a request names.
+func versionOf(info *genericrequest.RequestInfo) schema.GroupVersion {
 	if info.IsResourceRequest {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 	}
@@ -59,24 +62,24 @@ func askedVersion(info *genericrequest.RequestInfo) schema.GroupVersion {
 	return schema.GroupVersion{Group: parts[1], Version: parts[2]}
 }
 
-// remote passes a request on to the server that has the group version.
-func (s *Server) remote(w http.ResponseWriter, req *http.Request) {
+// ServeRemote passes a request on to the server that has the group version.
+func (c *Catalogue) ServeRemote(w http.ResponseWriter, req *http.Request) {
 	info, _ := genericrequest.RequestInfoFrom(req.Context())
-	r, ok := s.remoteOf(askedVersion(info))
+	r, ok := c.remoteOf(versionOf(info))
 	if !ok { // gone since the route matched
-		s.answers.NotFound(w, req)
+		c.answers.NotFound(w, req)
 		return
 	}
-	s.passOn(w, req, r)
+	c.passOn(w, req, r)
 }
 
 // passOn serves a request by another server, until we stop ourselves.
-func (s *Server) passOn(w http.ResponseWriter, req *http.Request, r *aggregator.Remote) {
+func (c *Catalogue) passOn(w http.ResponseWriter, req *http.Request, r *aggregator.Remote) {
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
-	defer s.streams.add(cancel)()
+	defer c.ends.Add(cancel)()
 	if err := r.Serve(w, req.WithContext(ctx)); err != nil {
-		s.answers.Fail(w, req, err)
+		c.answers.Fail(w, req, err)
 	}
 }
 
@@ -118,8 +121,8 @@ type mergedSpec struct {
 	merged *api.Document
 }
 
-func (m *mergedSpec) get(s *Server, own *api.Document) (*api.Document, error) {
-	remotes, generation := s.remotes()
+func (m *mergedSpec) get(c *Catalogue, own *api.Document) (*api.Document, error) {
+	remotes, generation := c.remotes()
 	if !slices.ContainsFunc(remotes, func(r *aggregator.Remote) bool { return r.OpenAPIV2() != nil }) {
 		return own, nil
 	}

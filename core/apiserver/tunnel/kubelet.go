@@ -1,4 +1,4 @@
-package apiserver
+package tunnel
 
 import (
 	"context"
@@ -91,15 +91,15 @@ func (b *backends) nodeURL(node *corev1.Node) (*url.URL, error) {
 }
 
 // node finds a node's kubelet.
-func (c *call) node(name string) (*url.URL, error) {
-	node, err := c.s.cfg.Registries.ReadNode(c.req.Context(), name)
+func (c *connection) node(name string) (*url.URL, error) {
+	node, err := c.tunnel.registries.ReadNode(c.Req.Context(), name)
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 		}
 		return nil, err
 	}
-	return c.s.backends.nodeURL(node)
+	return c.tunnel.backends.nodeURL(node)
 }
 
 var errLoopback = errors.New("address not allowed")

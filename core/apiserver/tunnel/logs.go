@@ -1,4 +1,4 @@
-package apiserver
+package tunnel
 
 import (
 	"bufio"
@@ -17,11 +17,12 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// log serves a container's log. It reads, so that admission has no say.
-func (c *call) log() error {
-	if c.s.backends == nil {
-		return apierrors.NewServiceUnavailable("this server is not connected to nodes")
+// Log serves a container's log. Admission is not asked: this reads.
+func (t *Tunnel) Log(connection Connection) error {
+	if t.backends == nil {
+		return errNoNodes()
 	}
+	c := t.open(connection)
 	options, err := c.options(corev1.SchemeGroupVersion.WithKind("PodLogOptions"))
 	if err != nil {
 		return err
@@ -35,26 +36,26 @@ func (c *call) log() error {
 }
 
 // logs streams a container's log.
-func (c *call) logs(o *corev1.PodLogOptions) error {
+func (c *connection) logs(o *corev1.PodLogOptions) error {
 	if errs := checkLogOptions(o); len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.info.Name, errs)
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Info.Name, errs)
 	}
 	location, err := c.location("containerLogs", o.Container, logQuery(o))
 	if err != nil {
 		return err
 	}
 	if location == nil { // no node has the pod yet
-		c.w.Header().Set("Cache-Control", "no-cache, private")
-		c.w.WriteHeader(http.StatusNoContent)
+		c.W.Header().Set("Cache-Control", "no-cache, private")
+		c.W.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	c.w.Header().Set("Content-Type", "text/plain")
-	c.w.Header().Set("Cache-Control", "no-cache, private")
-	transport := c.s.backends.kubelet
+	c.W.Header().Set("Content-Type", "text/plain")
+	c.W.Header().Set("Cache-Control", "no-cache, private")
+	transport := c.tunnel.backends.kubelet
 	if o.InsecureSkipTLSVerifyBackend {
-		transport = c.s.backends.unverified
+		transport = c.tunnel.backends.unverified
 	}
-	out, err := http.NewRequestWithContext(c.req.Context(), http.MethodGet, location.String(), nil)
+	out, err := http.NewRequestWithContext(c.Req.Context(), http.MethodGet, location.String(), nil)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -66,23 +67,23 @@ func (c *call) logs(o *corev1.PodLogOptions) error {
 	if response.StatusCode != http.StatusOK {
 		return c.kubeletError(response)
 	}
-	if wsstream.IsWebSocketRequest(c.req) {
+	if wsstream.IsWebSocketRequest(c.Req) {
 		// Browsers cannot read streams in another way. The buffer tells of the end
 		// in a read of its own: what came together with it would get lost.
-		_ = wsstream.NewReader(bufio.NewReader(response.Body), true, wsstream.NewDefaultReaderProtocols()).Copy(c.w, c.req) // whoever has gone, there is nobody to tell
+		_ = wsstream.NewReader(bufio.NewReader(response.Body), true, wsstream.NewDefaultReaderProtocols()).Copy(c.W, c.Req) // whoever has gone, there is nobody to tell
 		return nil
 	}
-	c.w.WriteHeader(http.StatusOK)
-	var to io.Writer = c.w
+	c.W.WriteHeader(http.StatusOK)
+	var to io.Writer = c.W
 	if o.Follow {
-		to = flushing{c.w, http.NewResponseController(c.w)}
+		to = flushing{c.W, http.NewResponseController(c.W)}
 	}
 	_, _ = io.Copy(to, response.Body) // whoever has gone, there is nobody to tell
 	return nil
 }
 
 // kubeletError passes on what a kubelet said, in the shape of an API error.
-func (c *call) kubeletError(response *http.Response) error {
+func (c *connection) kubeletError(response *http.Response) error {
 	const most = 4 << 10
 	body, _ := io.ReadAll(io.LimitReader(response.Body, most))
 	text := string(body)
@@ -92,7 +93,7 @@ func (c *call) kubeletError(response *http.Response) error {
 	case http.StatusBadRequest:
 		return apierrors.NewBadRequest(text)
 	}
-	return apierrors.NewGenericServerResponse(response.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, c.info.Name, text, 0, false)
+	return apierrors.NewGenericServerResponse(response.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, c.Info.Name, text, 0, false)
 }
 
 type flushing struct {

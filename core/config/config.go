@@ -12,6 +12,7 @@ import (
 	"hash/fnv"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -394,6 +395,15 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	}
 	*d = Duration(v)
 	return nil
+}
+
+// Path makes a path of the configuration relative to the configuration's folder. An
+// empty one stays empty.
+func (c *Configuration) Path(path string) string {
+	if path == "" || filepath.IsAbs(path) || c.File == "" {
+		return path
+	}
+	return filepath.Join(filepath.Dir(c.File), path)
 }
 
 // Default is the configuration of an empty document.

@@ -51,7 +51,7 @@ var mayImport = map[string]string{
 	"core/scheduler/...":            "core/scheduler/... core/trace",
 	"core/kubelet/...":              "core/kubelet/... core/trace",
 	"core/proxy/...":                "",
-	"core/dns/...":                  "",
+	"core/dns/...":                  "core/run",
 
 	"plugins/abi":             "",
 	"plugins/manifest":        "core/config plugins/abi plugins/host",

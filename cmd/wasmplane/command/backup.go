@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
@@ -54,9 +54,9 @@ beside it, in FILE.keys.tar.gz. Encryption keys are nowhere in either.`,
 	return c
 }
 
-func (a *app) runBackup(c *cobra.Command, o wire.Options, file string, force, keys bool) error {
+func (a *app) runBackup(c *cobra.Command, o backup.Options, file string, force, keys bool) error {
 	begin := time.Now()
-	info, err := wire.Backup(c.Context(), o, file, force, a.bytesSoFar())
+	info, err := backup.Save(c.Context(), o, file, force, a.bytesSoFar())
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *app) runBackup(c *cobra.Command, o wire.Options, file string, force, ke
 		return nil
 	}
 	archive := file + ".keys.tar.gz"
-	if err := wire.SaveKeys(o.Dir, archive, force); err != nil {
+	if err := backup.SaveKeys(o.Dir, archive, force); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stdout, "Saved certificates and signing keys to %s. Not in it: the configuration, encryption keys.\n", archive)
@@ -144,20 +144,20 @@ directory that the member is then started with.`,
 	return c
 }
 
-func (a *app) runRestore(o wire.Options, file, keys string, bump uint64, force bool) error {
+func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force bool) error {
 	begin := time.Now()
 	if err := os.MkdirAll(string(o.Dir), 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
 	if keys != "" {
-		aside, err := wire.RestoreKeys(o.Dir, keys, force)
+		aside, err := backup.RestoreKeys(o.Dir, keys, force)
 		if err != nil {
 			return err
 		}
 		a.tellAside("keys", aside)
 	}
 	fmt.Fprintln(a.stdout, "Reading", file, "through ...")
-	aside, info, err := wire.Restore(o, file, bump, force)
+	aside, info, err := backup.Restore(o, file, bump, force)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (a *app) runRestoreMember(c *cobra.Command, file, dir string, bump uint64, 
 		return errors.New("--member, --initial-cluster and --member-dir belong together: give all three")
 	}
 	fmt.Fprintln(a.stdout, "Reading", file, "through ...")
-	info, err := wire.RestoreMember(wire.Options{Logger: slog.New(slog.DiscardHandler)}, file, dir, bump, m)
+	info, err := backup.RestoreMember(backup.Options{Logger: slog.New(slog.DiscardHandler)}, file, dir, bump, m)
 	if err != nil {
 		return err
 	}
@@ -200,20 +200,20 @@ func (a *app) addStored(c *cobra.Command, s *settings) {
 }
 
 // stored is the cluster whose state a command is about, and whether it runs.
-func (a *app) stored(c *cobra.Command, s *settings) (wire.Options, bool, error) {
+func (a *app) stored(c *cobra.Command, s *settings) (backup.Options, bool, error) {
 	cfg, err := a.load(c.Flags(), s)
 	if err != nil {
-		return wire.Options{}, false, err
+		return backup.Options{}, false, err
 	}
 	dir, err := a.dir(c.Flags(), s)
 	if err != nil {
-		return wire.Options{}, false, err
+		return backup.Options{}, false, err
 	}
 	pid, err := dir.Owner()
 	if err != nil {
-		return wire.Options{}, false, err
+		return backup.Options{}, false, err
 	}
-	return wire.Options{Config: cfg, Dir: dir, Logger: slog.New(slog.DiscardHandler), Version: Version}, pid != 0, nil
+	return backup.Options{Config: cfg, Dir: dir, Logger: slog.New(slog.DiscardHandler)}, pid != 0, nil
 }
 
 // size writes bytes as people read them.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 )
 
@@ -12,7 +13,7 @@ import (
 func (a *app) webhook() *cobra.Command {
 	var s settings
 	var kubeconfig string
-	var o wire.WebhookOptions
+	var o webhookserver.Options
 	var remove bool
 	c := &cobra.Command{
 		Use:   "webhook",

@@ -100,7 +100,7 @@ func (s *server) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *plug
 	c, settings := s.o.Config.APIServer, &pluginconfig.Settings{}
 	if c.AdmissionConfigFile != "" {
 		var err error
-		if settings, err = pluginconfig.Load(s.relative(c.AdmissionConfigFile)); err != nil {
+		if settings, err = pluginconfig.Load(s.o.Config.Path(c.AdmissionConfigFile)); err != nil {
 			return nil, nil, fmt.Errorf("apiserver.admissionConfigFile: %w", err)
 		}
 	}
@@ -166,7 +166,7 @@ func (s *server) staticAdmission(ctx context.Context, contract *api.Contract) (s
 		return noFiles{}, nil
 	}
 	f, err := staticfiles.Open(ctx, staticfiles.Config{
-		Dir: s.relative(s.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{contract}.decode, Note: s.o.note, Log: s.o.Logger,
+		Dir: s.o.Config.Path(s.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{contract}.decode, Note: s.o.note, Log: s.o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)

@@ -15,7 +15,7 @@ func (s *server) encrypt(ctx context.Context, contract *api.Contract) error {
 	if s.o.Config.Store.EncryptionConfigFile == "" {
 		return nil
 	}
-	file := s.relative(s.o.Config.Store.EncryptionConfigFile)
+	file := s.o.Config.Path(s.o.Config.Store.EncryptionConfigFile)
 	s.following("the encryption configuration", func(ctx context.Context) error {
 		if err := s.sealed.Reload(ctx); err != nil {
 			return err

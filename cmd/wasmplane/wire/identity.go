@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -58,7 +57,7 @@ func (s *server) signingKeys() (crypto.Signer, satoken.Keys, error) {
 	}
 	var files []string
 	for _, f := range s.o.Config.APIServer.ServiceAccountKeyFiles {
-		files = append(files, s.relative(f))
+		files = append(files, s.o.Config.Path(f))
 	}
 	others, err := satoken.ReadKeys(files)
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *server) signingKeys() (crypto.Signer, satoken.Keys, error) {
 // tokenSigner is the key that signs service account tokens.
 func tokenSigner(o Options, authority *pki.Authority) (crypto.Signer, error) {
 	if f := o.Config.APIServer.ServiceAccountSigningKeyFile; f != "" {
-		return satoken.ReadSigningKey(relative(o, f))
+		return satoken.ReadSigningKey(o.Config.Path(f))
 	}
 	return authority.ServiceAccountKey(), nil
 }
@@ -92,7 +91,7 @@ func (s *server) authentication() (*authn.Authenticator, *authn.Issuer, map[stri
 	}
 	cfg := authn.Config{
 		ServiceAccounts: satoken.NewAuthenticator(issuers, keys, audiences, authn.NewObjects(s.internal.Kube, s.informers)),
-		TokenFile:       s.relative(c.TokenFile), Audiences: audiences,
+		TokenFile:       s.o.Config.Path(c.TokenFile), Audiences: audiences,
 	}
 	if c.BootstrapTokens {
 		cfg.Tokens = []authenticator.Token{authn.NewBootstrapTokens(s.internal.Kube, audiences, nil)}
@@ -126,7 +125,7 @@ func (s *server) authentication() (*authn.Authenticator, *authn.Issuer, map[stri
 func (s *server) identityFiles(cfg *authn.Config, issuers []string) (err error) {
 	c := s.o.Config.APIServer
 	if c.AuthenticationConfigFile != "" {
-		file := s.relative(c.AuthenticationConfigFile)
+		file := s.o.Config.Path(c.AuthenticationConfigFile)
 		s.following("the authentication configuration", func(ctx context.Context) error { return s.structured.Reload(ctx) }, file)
 		if s.structured, err = authn.NewStructured(authn.StructuredConfig{File: file, OwnIssuers: issuers, Audiences: cfg.Audiences, Log: s.o.Logger}); err != nil {
 			return fmt.Errorf("apiserver.authenticationConfigFile: %w", err)
@@ -134,7 +133,7 @@ func (s *server) identityFiles(cfg *authn.Config, issuers []string) (err error) 
 		cfg.Structured = s.structured
 	}
 	if w := c.TokenWebhook; w.ConfigFile != "" {
-		file := s.relative(w.ConfigFile)
+		file := s.o.Config.Path(w.ConfigFile)
 		s.following("the kubeconfig of the token webhook", func(ctx context.Context) error { return cfg.Webhook.Reload(ctx) }, file)
 		if cfg.Webhook, err = authn.NewWebhook(authn.WebhookConfig{
 			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences,
@@ -143,7 +142,7 @@ func (s *server) identityFiles(cfg *authn.Config, issuers []string) (err error) 
 		}
 	}
 	if c.BasicAuthFile != "" {
-		file := s.relative(c.BasicAuthFile)
+		file := s.o.Config.Path(c.BasicAuthFile)
 		s.following("the file of passwords", func(ctx context.Context) error { return cfg.Basic.Reload(ctx) }, file)
 		if cfg.Basic, err = authn.NewBasic(file, nil); err != nil {
 			return fmt.Errorf("apiserver.basicAuthFile: %w", err)
@@ -158,7 +157,7 @@ func (s *server) certificateAuthorities(cfg *authn.Config) error {
 	c := s.o.Config.APIServer
 	var clients []*x509.Certificate
 	for _, f := range c.ClientCAFiles {
-		found, err := pki.ReadCertificates(s.relative(f))
+		found, err := pki.ReadCertificates(s.o.Config.Path(f))
 		if err != nil {
 			return fmt.Errorf("apiserver.clientCAFiles: %w", err)
 		}
@@ -167,7 +166,7 @@ func (s *server) certificateAuthorities(cfg *authn.Config) error {
 	h := c.RequestHeader
 	proxies, err := []*x509.Certificate(nil), error(nil)
 	if h.ClientCAFile != "" {
-		if proxies, err = pki.ReadCertificates(s.relative(h.ClientCAFile)); err != nil {
+		if proxies, err = pki.ReadCertificates(s.o.Config.Path(h.ClientCAFile)); err != nil {
 			return fmt.Errorf("apiserver.requestHeader.clientCAFile: %w", err)
 		}
 	}
@@ -198,7 +197,7 @@ func (s *server) authorization() (*authz.Chain, error) {
 	s.node = nodeauth.New(s.informers)
 	order := authz.DefaultEntries()
 	if f := s.o.Config.APIServer.AuthorizationConfigFile; f != "" {
-		file := s.relative(f)
+		file := s.o.Config.Path(f)
 		s.following("the authorization configuration", func(context.Context) error { return s.reorder(file) }, append([]string{file}, authz.WebhookFiles(file)...)...)
 		var err error
 		if order, err = authz.LoadFile(file); err != nil {
@@ -235,14 +234,4 @@ func (s *server) reorder(file string) error {
 func (s *server) authorizers(order []authz.Entry) []authz.Authorizer {
 	before, after := s.plugins.authorizers()
 	return authz.Arrange(order, authz.Native{Node: authz.Named("Node", s.node), RBAC: authz.Named("RBAC", s.roles)}, before, after)
-}
-
-// relative makes a path of the configuration relative to the configuration's folder.
-func (s *server) relative(path string) string { return relative(s.o, path) }
-
-func relative(o Options, path string) string {
-	if path == "" || filepath.IsAbs(path) || o.Config.File == "" {
-		return path
-	}
-	return filepath.Join(filepath.Dir(o.Config.File), path)
 }

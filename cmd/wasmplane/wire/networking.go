@@ -8,17 +8,13 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/dns"
+	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/proxy"
@@ -108,7 +104,8 @@ func (n *networking) serveNames(ctx context.Context, address netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	backoff := run.Backoff{First: 20 * time.Millisecond, Longest: time.Second}
+	for {
 		s, err := dns.New(dns.Config{
 			Client: n.dnsConfig, Listen: []netip.AddrPort{netip.AddrPortFrom(address, 53)}, Domain: n.o.Config.Cluster.Domain,
 			Upstream: upstream, Clients: []netip.Prefix{pods, netip.PrefixFrom(address, address.BitLen())}, Log: n.o.Logger,
@@ -116,15 +113,11 @@ func (n *networking) serveNames(ctx context.Context, address netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		err = run.Parallel(s.Run, func(ctx context.Context) error { return n.announceDNS(ctx, s, address) })(ctx)
+		err = run.Parallel(s.Run, func(ctx context.Context) error { return n.announce(ctx, s, address) })(ctx)
 		if !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !backoff.Wait(ctx) {
 			return nil
 		}
 	}
@@ -146,41 +139,20 @@ func resolvers(configured []string) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// dnsServiceName is where every distribution has it: clients look for it there.
-const dnsServiceName = "kube-dns"
-
-// announceDNS puts this node's DNS behind the Service, under the DNS's identity.
-func (n *networking) announceDNS(ctx context.Context, s *dns.Server, address netip.Addr) error {
-	select {
-	case <-s.Ready():
-	case <-ctx.Done():
+// announce puts this node's DNS behind the Service, under the DNS's identity.
+func (n *networking) announce(ctx context.Context, s *dns.Server, address netip.Addr) error {
+	if !run.Await(ctx, s.Ready()) {
 		return nil
 	}
 	set, err := client.New(n.dnsConfig)
 	if err != nil {
 		return err
 	}
-	slices := set.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
-	want := dnsSlice(n.o.Config.Node.Name, address)
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		_, err := slices.Create(ctx, want, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
-		}
-		if err == nil {
-			break
-		}
-		n.o.Logger.Warn("the DNS cannot say where it listens; trying again", "error", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		}
+	if !announce.Endpoint(ctx, set.Kube, n.o.Config.Node.Name, address, n.o.Logger) {
+		return nil
 	}
 	select {
-	case <-n.dnsReady:
+	case <-n.dnsReady: // announced before, at another address
 	default:
 		close(n.dnsReady)
 	}
@@ -188,54 +160,14 @@ func (n *networking) announceDNS(ctx context.Context, s *dns.Server, address net
 	return nil
 }
 
-func dnsSlice(node string, address netip.Addr) *discoveryv1.EndpointSlice {
-	port := int32(53)
-	ready := true
-	named := func(name string, protocol corev1.Protocol) discoveryv1.EndpointPort {
-		return discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port}
-	}
-	return &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: dnsServiceName + "-" + node,
-			Labels: map[string]string{discoveryv1.LabelServiceName: dnsServiceName, discoveryv1.LabelManagedBy: "wasmplane-dns"},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{address.String()}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
-		}},
-		Ports: []discoveryv1.EndpointPort{named("dns", corev1.ProtocolUDP), named("dns-tcp", corev1.ProtocolTCP)},
-	}
-}
-
-// dnsService makes the Service of the cluster's DNS, at the address that pods'
-// resolv.conf names. It has no selector: each node's DNS announces itself.
+// dnsService makes the Service of the cluster's DNS, where the configuration wants one.
 func (s *server) dnsService(ctx context.Context) error {
-	select {
-	case <-s.boot.Ready():
-	case <-ctx.Done():
+	if !run.Await(ctx, s.boot.Ready()) {
 		return nil
 	}
 	if s.o.Config.DNS.Enabled {
-		port := func(name string, protocol corev1.Protocol) corev1.ServicePort {
-			return corev1.ServicePort{Name: name, Protocol: protocol, Port: 53, TargetPort: intstr.FromInt32(53)}
-		}
-		api := s.internal.Kube.CoreV1().Services(metav1.NamespaceSystem)
-		if _, err := api.Get(ctx, dnsServiceName, metav1.GetOptions{}); err == nil {
-			<-ctx.Done()
-			return nil
-		}
-		_, err := api.Create(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: metav1.NamespaceSystem, Name: dnsServiceName,
-				Labels: map[string]string{"k8s-app": dnsServiceName, "kubernetes.io/name": "CoreDNS"},
-			},
-			Spec: corev1.ServiceSpec{
-				ClusterIP: dnsAddress(s.o.Config).String(),
-				Ports:     []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
-			},
-		}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-			s.o.Logger.Error("the Service of the cluster's DNS could not be made", "error", err)
+		if err := announce.Service(ctx, s.internal.Kube, dnsAddress(s.o.Config)); err != nil && ctx.Err() == nil {
+			s.o.Logger.ErrorContext(ctx, "the Service of the cluster's DNS could not be made", "error", err)
 		}
 	}
 	<-ctx.Done()

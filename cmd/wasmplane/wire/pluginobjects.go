@@ -19,7 +19,7 @@ import (
 func (p *plugins) rules() apiobject.Rules {
 	r := apiobject.Rules{Taken: func(name string) bool { return p.loader.Holds(loader.File, name) }}
 	if folder := p.o.Config.PluginFiles; folder != "" {
-		r.Files = relative(p.o, folder)
+		r.Files = p.o.Config.Path(folder)
 		if abs, err := filepath.Abs(r.Files); err == nil {
 			r.Files = abs // the loader's relative paths start at the configuration's folder already
 		}

@@ -69,8 +69,8 @@ func realNodeConfig(o Options) realnode.Config {
 		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
 		ReservedTCPPorts: reservedPorts(o.Config),
 	}
-	c.Containerd.CNIConfDir = relative(o, o.Config.Node.CNIConfigDir)
-	if dir := relative(o, o.Config.Node.CNIBinDir); dir != "" {
+	c.Containerd.CNIConfDir = o.Config.Path(o.Config.Node.CNIConfigDir)
+	if dir := o.Config.Path(o.Config.Node.CNIBinDir); dir != "" {
 		c.Containerd.CNIBinDirs = []string{dir}
 	}
 	return c
@@ -95,7 +95,7 @@ func registries(o Options) []images.Registry {
 	var out []images.Registry
 	for _, r := range o.Config.Node.Registries {
 		out = append(out, images.Registry{
-			Host: r.Host, Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, SkipVerify: r.SkipVerify, CAFile: relative(o, r.CAFile),
+			Host: r.Host, Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, SkipVerify: r.SkipVerify, CAFile: o.Config.Path(r.CAFile),
 		})
 	}
 	return out

@@ -42,7 +42,7 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 	metrics := prometheus.NewRegistry()
 	events := backend.NewEvents(set.Kube)
 	loaded, err := newPlugins(ctx, o, pluginEnvironment{
-		namespaces: (&clientNamespaces{kube: set.Kube}).labels, kube: set.Kube, host: remoteBackend(o, name, set, events), events: events, metrics: metrics, points: pointsOf(name),
+		namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, kube: set.Kube, host: remoteBackend(o, name, set, events), events: events, metrics: metrics, points: pointsOf(name),
 	})
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
 	"github.com/wasmplane/wasmplane/core/admission/staticfiles"
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
@@ -259,7 +260,7 @@ func (s *server) openPKI() (err error) {
 func (s *server) openStore(ctx context.Context) error {
 	c := s.o.Config.Store
 	if len(c.Endpoints) > 0 {
-		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: s.relative(c.CAFile), CertFile: s.relative(c.CertFile), KeyFile: s.relative(c.KeyFile)})
+		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: s.o.Config.Path(c.CAFile), CertFile: s.o.Config.Path(c.CertFile), KeyFile: s.o.Config.Path(c.KeyFile)})
 		if err != nil {
 			return err
 		}
@@ -355,7 +356,7 @@ func (s *server) build(ctx context.Context) (err error) {
 		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
 		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
-		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}, {Prefix: backupPath, Handler: s.backupHandler(s.etcd), Long: true}},
+		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}, {Prefix: backup.Path, Handler: backup.Handler(s.etcd, s.o.Logger), Long: true}},
 		CatchUp:  s.custom.CatchUp,
 		Fairness: s.openFairness(),
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
@@ -436,17 +437,17 @@ func (s *server) openAudit() (apiserver.Audit, error) {
 	if c.AuditLogFile == "" && c.Audit.WebhookConfigFile == "" {
 		return nil, nil
 	}
-	policy := s.relative(c.AuditPolicyFile)
+	policy := s.o.Config.Path(c.AuditPolicyFile)
 	if policy != "" {
 		s.following("the audit policy", func(ctx context.Context) error { return s.audit.Reload(ctx) }, policy)
 	}
 	a := c.Audit
 	var err error
 	s.audit, err = audit.Open(audit.Config{
-		PolicyFile: policy, File: s.relative(c.AuditLogFile), Log: s.o.Logger,
+		PolicyFile: policy, File: s.o.Config.Path(c.AuditLogFile), Log: s.o.Logger,
 		FileTarget: audit.Target{Mode: audit.Mode(a.LogMode), MaxEventBytes: a.LogMaxEventBytes},
 		MaxBytes:   a.LogMaxBytes, MaxFiles: a.LogMaxFiles, MaxAge: time.Duration(a.LogMaxAge),
-		WebhookFile: s.relative(a.WebhookConfigFile), InitialBackoff: time.Duration(a.WebhookInitialBackoff),
+		WebhookFile: s.o.Config.Path(a.WebhookConfigFile), InitialBackoff: time.Duration(a.WebhookInitialBackoff),
 		WebhookTarget: audit.Target{
 			Mode: audit.Mode(a.WebhookMode), BufferEvents: a.WebhookBufferEvents, BatchEvents: a.WebhookBatchEvents,
 			BatchWait: time.Duration(a.WebhookBatchWait), MaxEventBytes: a.WebhookMaxEventBytes,

@@ -120,7 +120,7 @@ func (c *component) tellingServer(name string, s config.Serving, listener net.Li
 // once its file has changed, or one that signs itself.
 func tellingTLS(o Options, s config.Serving, listener net.Listener) (*tls.Config, error) {
 	if s.CertFile != "" {
-		pair := &filePair{cert: relative(o, s.CertFile), key: relative(o, s.KeyFile), log: o.Logger}
+		pair := &filePair{cert: o.Config.Path(s.CertFile), key: o.Config.Path(s.KeyFile), log: o.Logger}
 		if _, err := pair.get(nil); err != nil {
 			return nil, fmt.Errorf("the serving certificate of metrics and health: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -27,7 +28,7 @@ type Options struct {
 	// OnlyPlugins leaves the cluster's own control loops to others.
 	OnlyPlugins bool
 	// Webhook is for Webhook.
-	Webhook WebhookOptions
+	Webhook webhookserver.Options
 	// MergeKubeconfig is a kubeconfig that gets a context for the cluster; "" = none.
 	MergeKubeconfig string
 	// Progress is told of parts that become ready, Note of what else a person

@@ -1,4 +1,4 @@
-package wire
+package backup
 
 import (
 	"archive/tar"
@@ -104,11 +104,11 @@ func TestAStoreThatIsThereIsPutAsideOnlyWithForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "b.db")
-	info, err := Backup(t.Context(), o, file, false, nil)
+	info, err := Save(t.Context(), o, file, false, nil)
 	if err != nil || info.Keys != 1 {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	if _, err := Backup(t.Context(), o, file, false, nil); err == nil || !strings.Contains(err.Error(), "--force") {
+	if _, err := Save(t.Context(), o, file, false, nil); err == nil || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("a backup was overwritten: %v", err)
 	}
 	if _, _, err := Restore(o, file, 1000, false); err == nil || !strings.Contains(err.Error(), "--force") {

@@ -1,4 +1,7 @@
-package wire
+// Package backup saves the state and the keys of a cluster to files, and makes data
+// directories out of them. A backup is read through before it counts, and nothing that
+// is there is overwritten unless force is set; a restore keeps it under another name.
+package backup
 
 import (
 	"archive/tar"
@@ -8,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,21 +20,32 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
-// backupPath is where a running server gives out a snapshot of its store. It
-// holds every secret of the cluster: nobody but cluster-admin has a right to it.
-const backupPath = "/backup"
+// Options say which cluster it is.
+type Options struct {
+	Config *config.Configuration
+	Dir    datadir.Dir
+	Logger *slog.Logger
+	// Kubeconfig of the cluster that runs and is asked for its state; "" = none is asked,
+	// the store is opened here.
+	Kubeconfig string
+}
 
-// snapshotter is a store that can be saved; encryption at rest stays in what it writes.
-type snapshotter interface {
+// Path is where a running server gives out a snapshot of its store. It holds every
+// secret of the cluster: nobody but cluster-admin has a right to it.
+const Path = "/backup"
+
+// Snapshotter is a store that can be saved; encryption at rest stays in what it writes.
+type Snapshotter interface {
 	Backup(ctx context.Context, w io.Writer) (int64, error)
 }
 
-// backupHandler streams a snapshot. One that breaks off is noticed by its reader:
-// the digest at its end is missing.
-func (s *server) backupHandler(from snapshotter) http.Handler {
+// Handler streams a snapshot. One that breaks off is noticed by its reader: the digest
+// at its end is missing.
+func Handler(from Snapshotter, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodGet {
 			http.Error(w, "a backup is read with GET", http.StatusMethodNotAllowed)
@@ -40,17 +55,17 @@ func (s *server) backupHandler(from snapshotter) http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		n, err := from.Backup(req.Context(), w)
 		if err != nil {
-			s.o.Logger.ErrorContext(req.Context(), "A backup broke off.", "bytes", n, "error", err)
+			log.ErrorContext(req.Context(), "a backup broke off", "bytes", n, "error", err)
 			panic(http.ErrAbortHandler)
 		}
-		s.o.Logger.InfoContext(req.Context(), "A backup was taken.", "bytes", n)
+		log.InfoContext(req.Context(), "a backup was taken", "bytes", n)
 	})
 }
 
-// Backup saves the store to file, which must not exist unless force is set, and
+// Save saves the store to file, which must not exist unless force is set, and
 // reads what it has written through. With a kubeconfig it asks the server that runs;
 // without, the store is opened here. progress is told how many bytes there are.
-func Backup(ctx context.Context, o Options, file string, force bool, progress func(int64)) (etcd.SnapshotInfo, error) {
+func Save(ctx context.Context, o Options, file string, force bool, progress func(int64)) (etcd.SnapshotInfo, error) {
 	if _, err := os.Lstat(file); err == nil && !force {
 		return etcd.SnapshotInfo{}, fmt.Errorf("%s exists; choose another name, or overwrite it with --force", file)
 	}
@@ -58,7 +73,7 @@ func Backup(ctx context.Context, o Options, file string, force bool, progress fu
 	if err != nil {
 		return etcd.SnapshotInfo{}, fmt.Errorf("write the backup: %w", err)
 	}
-	w := &counting{w: part, tell: progress}
+	w := &counting{w: part, progress: progress}
 	if o.Kubeconfig != "" {
 		err = download(ctx, o.Kubeconfig, w)
 	} else {
@@ -79,17 +94,17 @@ func Backup(ctx context.Context, o Options, file string, force bool, progress fu
 }
 
 type counting struct {
-	w    io.Writer
-	n    int64
-	tell func(int64)
+	w        io.Writer
+	n        int64
+	progress func(int64)
 }
 
 // Write implements io.Writer.
 func (c *counting) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
-	if c.tell != nil {
-		c.tell(c.n)
+	if c.progress != nil {
+		c.progress(c.n)
 	}
 	return n, err
 }
@@ -104,7 +119,7 @@ func download(ctx context.Context, kubeconfig string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	body, err := set.Kube.Discovery().RESTClient().Get().AbsPath(backupPath).Stream(ctx)
+	body, err := set.Kube.Discovery().RESTClient().Get().AbsPath(Path).Stream(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,7 +132,7 @@ func download(ctx context.Context, kubeconfig string, w io.Writer) error {
 func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
 	c := o.Config.Store
 	if len(c.Endpoints) > 0 {
-		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: relative(o, c.CAFile), CertFile: relative(o, c.CertFile), KeyFile: relative(o, c.KeyFile)})
+		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile), KeyFile: o.Config.Path(c.KeyFile)})
 		if err != nil {
 			return err
 		}

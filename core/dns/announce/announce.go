@@ -1,0 +1,91 @@
+// Package announce puts a cluster's DNS where clients look for it: the Service at the
+// address that pods' resolv.conf names, and one EndpointSlice for each node that
+// answers. It only writes objects, under the identity of the client that it is given;
+// nothing is changed in a Service that is there already.
+package announce
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// ServiceName is what every distribution calls it: clients look for it there.
+const ServiceName = "kube-dns"
+
+// Service makes the Service of the cluster's DNS at address, unless there is one. It
+// has no selector: each node announces itself.
+func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr) error {
+	port := func(name string, protocol corev1.Protocol) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Protocol: protocol, Port: 53, TargetPort: intstr.FromInt32(53)}
+	}
+	services := kube.CoreV1().Services(metav1.NamespaceSystem)
+	if _, err := services.Get(ctx, ServiceName, metav1.GetOptions{}); err == nil {
+		return nil
+	}
+	_, err := services.Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: ServiceName,
+			Labels: map[string]string{"k8s-app": ServiceName, "kubernetes.io/name": "CoreDNS"},
+		},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: address.String(),
+			Ports:     []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+		},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// Endpoint puts the DNS of a node, which answers at address, behind the Service. It
+// tries until it has, and reports false when ctx ended first.
+func Endpoint(ctx context.Context, kube kubernetes.Interface, node string, address netip.Addr, log *slog.Logger) bool {
+	slices := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
+	want := endpointSlice(node, address)
+	backoff := run.Backoff{First: 100 * time.Millisecond, Longest: 10 * time.Second}
+	for {
+		_, err := slices.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = slices.Update(ctx, want, metav1.UpdateOptions{})
+		}
+		if err == nil {
+			return true
+		}
+		retryIn := backoff.Next()
+		log.WarnContext(ctx, "the DNS cannot be announced; trying again", "node", node, "address", address, "retryIn", retryIn, "error", err)
+		if !run.Sleep(ctx, retryIn) {
+			return false
+		}
+	}
+}
+
+func endpointSlice(node string, address netip.Addr) *discoveryv1.EndpointSlice {
+	port := int32(53)
+	ready := true
+	named := func(name string, protocol corev1.Protocol) discoveryv1.EndpointPort {
+		return discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port}
+	}
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: ServiceName + "-" + node,
+			Labels: map[string]string{discoveryv1.LabelServiceName: ServiceName, discoveryv1.LabelManagedBy: "wasmplane-dns"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{address.String()}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		}},
+		Ports: []discoveryv1.EndpointPort{named("dns", corev1.ProtocolUDP), named("dns-tcp", corev1.ProtocolTCP)},
+	}
+}

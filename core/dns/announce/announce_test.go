@@ -1,0 +1,61 @@
+package announce
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func TestAServiceThatIsThereStaysAsItIs(t *testing.T) {
+	kube := fake.NewClientset()
+	for _, address := range []string{"10.96.0.10", "10.96.0.99"} {
+		if err := Service(t.Context(), kube, netip.MustParseAddr(address)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := kube.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), ServiceName, metav1.GetOptions{})
+	if err != nil || s.Spec.ClusterIP != "10.96.0.10" || len(s.Spec.Ports) != 2 || s.Spec.Selector != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A node whose address has changed corrects its own slice, and goes on trying while the
+// API does not answer.
+func TestANodeAnnouncesItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		failures := 3
+		kube.PrependReactor("create", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+			failures--
+			return failures >= 0, nil, errors.New("away")
+		})
+		for _, address := range []string{"10.244.1.1", "10.244.7.1"} {
+			if !Endpoint(t.Context(), kube, "a", netip.MustParseAddr(address), slog.New(slog.DiscardHandler)) {
+				t.Fatal("it gave up")
+			}
+			slice, err := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Get(t.Context(), ServiceName+"-a", metav1.GetOptions{})
+			if err != nil || slice.Endpoints[0].Addresses[0] != address || slice.Labels["kubernetes.io/service-name"] != ServiceName {
+				t.Errorf("%+v, %v", slice, err)
+			}
+		}
+		failures = 1 << 30
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() {
+			ended <- Endpoint(ctx, kube, "b", netip.MustParseAddr("10.244.2.1"), slog.New(slog.DiscardHandler))
+		}()
+		synctest.Wait()
+		cancel()
+		if <-ended {
+			t.Error("it was announced though the API never answered")
+		}
+	})
+}

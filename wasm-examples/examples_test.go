@@ -40,7 +40,7 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			plugintest.Example(t, name)
-			_, err = author.Test(t.Context(), author.Config{Entry: e, Dir: plugintest.Root(t)}, cases, author.Both, func(r author.Result) {
+			_, err = author.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: plugintest.Root(t)}, cases, author.Both, func(r author.Result) {
 				if !r.Passed {
 					t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
 				}

@@ -56,7 +56,7 @@ func TestPodSecurity(t *testing.T) {
 	if len(pods) < 200 {
 		t.Fatalf("%d pods were found", len(pods))
 	}
-	h, err := host.New(t.Context(), host.Config{})
+	h, err := host.New(t.Context(), host.Config{InProcess: true})
 	if err != nil {
 		t.Fatal(err)
 	}

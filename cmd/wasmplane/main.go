@@ -1,5 +1,5 @@
 // Command wasmplane is a Kubernetes-compatible control plane in one binary. It
-// also runs its own containerd, by executing itself, and kubectl.
+// also compiles plugins and runs its own containerd, by executing itself, and kubectl.
 package main
 
 import (
@@ -7,10 +7,12 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
+	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 )
 
 func main() {
-	// First of all: as a containerd child this process is something else.
+	// First of all: as a compiler of plugins or a containerd child this process is something else.
+	compiler.MaybeRun()
 	if containerd.MaybeRun() {
 		return
 	}

@@ -71,8 +71,9 @@ func entryFile(path string) (manifest.Entry, string, error) {
 type Config struct {
 	Entry manifest.Entry
 	Dir   string // where relative paths of the entry start
-	// Interpreter runs the module without compiling it.
-	Interpreter bool
+	// Interpreter runs the module without compiling it, InProcess compiles it without a
+	// child process; see host.Config.
+	Interpreter, InProcess bool
 	// CacheDir keeps compiled modules; empty = nothing is kept.
 	CacheDir string
 	// Objects are what host functions read; nil = there are none.
@@ -98,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Plugin, error) {
 		cfg.Namespaces = func(context.Context, string) (map[string]string, bool) { return nil, true }
 	}
 	l, err := loader.New(ctx, loader.Config{
-		Entries: []manifest.Entry{e}, Dir: cfg.Dir, CacheDir: cfg.CacheDir, Interpreter: cfg.Interpreter, Logger: cfg.Logger,
+		Entries: []manifest.Entry{e}, Dir: cfg.Dir, CacheDir: cfg.CacheDir, Interpreter: cfg.Interpreter, InProcess: cfg.InProcess, Logger: cfg.Logger,
 		Namespaces: cfg.Namespaces, Functions: hostfn.New(hostfn.Backend{Objects: cfg.Objects, Logger: cfg.Logger}),
 	})
 	if err != nil {

@@ -35,7 +35,7 @@ func open(t *testing.T, path string) author.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return author.Config{Entry: e, Dir: dir}
+	return author.Config{InProcess: true, Entry: e, Dir: dir}
 }
 
 func write(t *testing.T, path, content string) {

@@ -44,7 +44,7 @@ func TestTheGuide(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, block)
 		}
-		l, err := loader.New(t.Context(), loader.Config{Dir: dir, CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"), Entries: entries, Functions: functions(t)})
+		l, err := loader.New(t.Context(), loader.Config{InProcess: true, Dir: dir, CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"), Entries: entries, Functions: functions(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -79,7 +79,8 @@ func tryLoad(tb testing.TB, wasm []byte, f *hostfn.Functions, more string) (*loa
 		tb.Fatal(err)
 	}
 	l, err := loader.New(tb.Context(), loader.Config{
-		Dir: dir, CacheDir: filepath.Join(plugintest.Root(tb), "build", "plugin-cache"), Functions: f, Entries: entry(tb, more),
+		InProcess: true,
+		Dir:       dir, CacheDir: filepath.Join(plugintest.Root(tb), "build", "plugin-cache"), Functions: f, Entries: entry(tb, more),
 		Namespaces: func(_ context.Context, name string) (map[string]string, bool) {
 			return map[string]string{"name": name}, true
 		},

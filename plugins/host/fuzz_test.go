@@ -70,7 +70,7 @@ func FuzzHost(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add(s)
 	}
-	h, err := host.New(context.Background(), host.Config{})
+	h, err := host.New(context.Background(), host.Config{InProcess: true})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/wasmplane/wasmplane/plugins/host"
+	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 )
 
@@ -138,7 +139,7 @@ func TestWASICallsCost(t *testing.T) {
 
 func TestWhatAPluginPrintsIsLoggedAndBounded(t *testing.T) {
 	var log bytes.Buffer
-	h, err := host.New(t.Context(), host.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	h, err := host.New(t.Context(), host.Config{InProcess: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,15 +305,29 @@ func TestCallsBeyondTheLimitWaitAndGiveUp(t *testing.T) {
 	wg.Wait()
 }
 
+// TestMain lets the tests compile in children of this binary.
+func TestMain(m *testing.M) {
+	compiler.MaybeRun()
+	os.Exit(m.Run())
+}
+
+// TestCompiledCodeIsKeptAndProtected: a module is compiled once, in a child; what was
+// damaged since is compiled again.
 func TestCompiledCodeIsKeptAndProtected(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	wasm := assemble(t, guest(`(func $run (param i32 i32) (result i64) (i64.const 0))`))
-	for range 2 {
+	compiled := 0
+	load := func() {
+		t.Helper()
 		h, err := host.New(t.Context(), host.Config{CacheDir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := h.Compile(t.Context(), wasm, host.Options{Name: "x"})
+		m, err := h.Compile(t.Context(), wasm, host.Options{Name: "x", Progress: func(what string) {
+			if what == "being compiled" {
+				compiled++
+			}
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,13 +337,26 @@ func TestCompiledCodeIsKeptAndProtected(t *testing.T) {
 		if err := errors.Join(m.Close(), h.Close()); err != nil {
 			t.Fatal(err)
 		}
-		kept, err := filepath.Glob(filepath.Join(dir, "metered", "*"))
-		if err != nil || len(kept) != 1 {
-			t.Fatalf("kept %v, %v", kept, err)
-		}
-		if err := os.WriteFile(kept[0], []byte("truncated"), 0o600); err != nil { // is made anew
-			t.Fatal(err)
-		}
+	}
+	load()
+	load()
+	if compiled != 1 {
+		t.Errorf("compiled %d times, want 1", compiled)
+	}
+	kept, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept %v, %v", kept, err)
+	}
+	b, err := os.ReadFile(kept[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1 // of the code that would be mapped
+	if err := os.WriteFile(kept[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if load(); compiled != 2 {
+		t.Errorf("what was changed on disk is in use")
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
@@ -338,7 +366,7 @@ func TestCompiledCodeIsKeptAndProtected(t *testing.T) {
 
 func TestNothingIsLeftBehind(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	h, err := host.New(t.Context(), host.Config{})
+	h, err := host.New(t.Context(), host.Config{InProcess: true})
 	if err != nil {
 		t.Fatal(err)
 	}

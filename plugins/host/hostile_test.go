@@ -38,7 +38,7 @@ func assemble(tb testing.TB, source string) []byte {
 
 func newHost(tb testing.TB, interpreter bool) *host.Host {
 	tb.Helper()
-	h, err := host.New(tb.Context(), host.Config{Interpreter: interpreter})
+	h, err := host.New(tb.Context(), host.Config{InProcess: true, Interpreter: interpreter})
 	if err != nil {
 		tb.Fatal(err)
 	}

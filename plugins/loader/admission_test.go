@@ -33,7 +33,7 @@ func canned(tb testing.TB, settings string, more ...string) *loader.Loader {
 	namespaces := func(_ context.Context, name string) (map[string]string, bool) {
 		return map[string]string{"env": name}, name != "gone"
 	}
-	l := newLoader(tb, loader.Config{Dir: dir, Entries: entries(tb, text), Namespaces: namespaces})
+	l := newLoader(tb, loader.Config{InProcess: true, Dir: dir, Entries: entries(tb, text), Namespaces: namespaces})
 	if err := l.Load(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func TestAHostileConverterHarmsItsOwnResourceOnly(t *testing.T) {
 		"nothing":                {"(i64.const 0)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLoader(t, loader.Config{Entries: entries(t, "plugins: [{name: hostile, source: 'file:"+hostile(t, c.body)+"', limits: {fuel: 100000}}]")})
+			l := newLoader(t, loader.Config{InProcess: true, Entries: entries(t, "plugins: [{name: hostile, source: 'file:"+hostile(t, c.body)+"', limits: {fuel: 100000}}]")})
 			if err := l.Load(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +180,7 @@ func TestAHostileConverterHarmsItsOwnResourceOnly(t *testing.T) {
 
 func TestConversionIsEnforcedOrNotAtAll(t *testing.T) {
 	plugintest.Example(t, "crontab")
-	l := newLoader(t, loader.Config{Dir: plugintest.Root(t), Entries: entries(t, "plugins: [{name: crontab, source: 'file:build/wasm/crontab.wasm', mode: Audit}]")})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: plugintest.Root(t), Entries: entries(t, "plugins: [{name: crontab, source: 'file:build/wasm/crontab.wasm', mode: Audit}]")})
 	err := l.Load(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "mode Audit: customresource.convert either converts objects or does not; leave the point out of the entry's points") {
 		t.Errorf("%v", err)

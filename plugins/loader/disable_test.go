@@ -22,7 +22,7 @@ func TestAPluginIsSwitchedOffByAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	replaceFile(t, filepath.Join(off, "canned"), nil)
-	l := newLoader(t, loader.Config{Dir: dir, DisabledDir: off, Entries: entries(t, "plugins: [{name: canned, source: \"file:canned.wasm\", settings: "+refuses+", points: [admission.validate]}]")})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, DisabledDir: off, Entries: entries(t, "plugins: [{name: canned, source: \"file:canned.wasm\", settings: "+refuses+", points: [admission.validate]}]")})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func loadCounting(t *testing.T, hook string, r prometheus.Registerer, more ...st
 	for _, line := range more {
 		text += "    " + line + "\n"
 	}
-	l := newLoader(t, loader.Config{Dir: dir, Registerer: r, Entries: entries(t, text)})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Registerer: r, Entries: entries(t, text)})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

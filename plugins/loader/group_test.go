@@ -37,7 +37,7 @@ func TestAGroupHasOneVerdict(t *testing.T) {
 			if c.more != "" {
 				text += "      " + c.more + "\n"
 			}
-			l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, text)})
+			l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, text)})
 			if err := l.Load(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestAGroupHasOneVerdict(t *testing.T) {
 	}
 	// A new version with a mistake leaves the one before it; members reload by themselves.
 	good := "plugins:\n  - name: g\n    group: {expression: a, members: {a: " + no + "}}\n"
-	l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, good)})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, good)})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestAGroupHasOneVerdict(t *testing.T) {
 func TestExceptionsAreLeftAloneAndRecorded(t *testing.T) {
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "tiny.wasm"), tiny(t, "no", ""))
-	l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, `
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, `
 plugins:
   - name: tiny
     source: "file:tiny.wasm"
@@ -120,7 +120,7 @@ func TestAPluginOfANamespaceSeesThatNamespaceOnly(t *testing.T) {
 	replaceFile(t, filepath.Join(dir, "tiny.wasm"), tiny(t, "no", ""))
 	mine := entries(t, "plugins: [{name: mine, source: 'file:tiny.wasm', points: [admission.validate]}]")
 	mine[0].Namespace, mine[0].FromAPI = "default", true
-	l := newLoader(t, loader.Config{Dir: dir})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir})
 	if err := l.Apply(t.Context(), loader.Tenant, mine); err != nil {
 		t.Fatal(err)
 	}

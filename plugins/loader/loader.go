@@ -63,8 +63,8 @@ type Config struct {
 	// DisabledDir holds a file for each plugin that is not to be loaded, by its name;
 	// it is read at each Apply and followed by Run. It works on plugins that keep the process from coming up.
 	DisabledDir string
-	// Interpreter runs plugins without compiling them, for tests.
-	Interpreter bool
+	// InProcess and Interpreter: see host.Config.
+	InProcess, Interpreter bool
 }
 
 // Loader holds the plugins of one process.
@@ -137,7 +137,7 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := host.New(ctx, host.Config{CacheDir: cfg.CacheDir, Logger: cfg.Logger, Interpreter: cfg.Interpreter})
+	h, err := host.New(ctx, host.Config{CacheDir: cfg.CacheDir, Logger: cfg.Logger, InProcess: cfg.InProcess, Interpreter: cfg.Interpreter})
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func creating(p *corev1.Pod) func() *admission.Request {
 func TestTheExamplesTakePartInAdmission(t *testing.T) {
 	plugintest.Example(t, "add-label")
 	plugintest.Example(t, "no-latest")
-	l := newLoader(t, loader.Config{Dir: plugintest.Root(t), Entries: entries(t, `
+	l := newLoader(t, loader.Config{InProcess: true, Dir: plugintest.Root(t), Entries: entries(t, `
 plugins:
   - name: add-label
     source: file:build/wasm/add-label.wasm
@@ -102,7 +102,7 @@ plugins:
 func BenchmarkAdmission(b *testing.B) {
 	plugintest.Example(b, "add-label")
 	plugintest.Example(b, "no-latest")
-	l := newLoader(b, loader.Config{Dir: plugintest.Root(b), Entries: entries(b, `
+	l := newLoader(b, loader.Config{InProcess: true, Dir: plugintest.Root(b), Entries: entries(b, `
 plugins:
   - {name: add-label, source: "file:build/wasm/add-label.wasm"}
   - {name: no-latest, source: "file:build/wasm/no-latest.wasm"}

@@ -28,7 +28,7 @@ func loaded(tb testing.TB, name string, more ...string) *loader.Loader {
 	for _, line := range more {
 		text += "    " + line + "\n"
 	}
-	l := newLoader(tb, loader.Config{Dir: plugintest.Root(tb), Entries: entries(tb, text)})
+	l := newLoader(tb, loader.Config{InProcess: true, Dir: plugintest.Root(tb), Entries: entries(tb, text)})
 	if err := l.Load(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func validate(tb testing.TB, p admission.Plugin) error {
 
 func tinyLoader(tb testing.TB, dir string) *loader.Loader {
 	tb.Helper()
-	l, err := loader.New(tb.Context(), loader.Config{Dir: dir, Entries: entries(tb, `
+	l, err := loader.New(tb.Context(), loader.Config{InProcess: true, Dir: dir, Entries: entries(tb, `
 plugins:
   - {name: tiny, source: "file:tiny.wasm", points: [admission.validate]}
 `)})
@@ -241,7 +241,7 @@ func TestAModuleThatCannotBeLoadedFailsByItsPolicy(t *testing.T) {
 				if strings.Contains(c.entry, "points:") {
 					points = ""
 				}
-				l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, "plugins: [{name: p, failurePolicy: "+policy+", "+points+c.entry+"}]")})
+				l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins: [{name: p, failurePolicy: "+policy+", "+points+c.entry+"}]")})
 				err := l.Load(t.Context())
 				if (err != nil) != (c.status != "") || err != nil && !strings.Contains(err.Error(), c.status) {
 					t.Fatalf("load: %v, want %q", err, c.status)

@@ -31,7 +31,7 @@ func BenchmarkRestart(b *testing.B) {
 			all, cache := entries(b, text.String()), filepath.Join(b.TempDir(), "cache")
 			load := func() (wall, cpu time.Duration) {
 				start, used := time.Now(), processTime(b)
-				l, err := loader.New(b.Context(), loader.Config{Dir: root, CacheDir: cache, Entries: all})
+				l, err := loader.New(b.Context(), loader.Config{InProcess: true, Dir: root, CacheDir: cache, Entries: all})
 				if err == nil {
 					err = l.Load(b.Context())
 				}

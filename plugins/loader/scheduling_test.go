@@ -170,7 +170,7 @@ func TestASchedulingPluginIsAskedWhereItHasHooks(t *testing.T) {
 func TestACandidateJudgesBesideANodeTable(t *testing.T) {
 	plugintest.Example(t, "prefer-label")
 	const plugin = "plugins:\n  - name: prefer-label\n    source: file:build/wasm/prefer-label.wasm\n    settings: {label: disk, value: ssd}\n"
-	l := newLoader(t, loader.Config{Dir: plugintest.Root(t), Entries: entries(t, plugin+"    candidate: {settings: {label: disk, value: ssd, required: true}}\n")})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: plugintest.Root(t), Entries: entries(t, plugin+"    candidate: {settings: {label: disk, value: ssd, required: true}}\n")})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestStateGoesFromPreFilterToTheLaterHooks(t *testing.T) {
 	}
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "passing.wasm"), wasm)
-	l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, "plugins: [{name: passing, source: \"file:passing.wasm\"}]")})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins: [{name: passing, source: \"file:passing.wasm\"}]")})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestOrderIsWhatIsWrittenThenTheFileThenNames(t *testing.T) {
 		}
 		return text
 	}
-	l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, list("name: z-file", "name: a-file", "name: late, order: 5"))})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, list("name: z-file", "name: a-file", "name: late, order: 5"))})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestOrderIsWhatIsWrittenThenTheFileThenNames(t *testing.T) {
 func TestAProcessKeepsWhatItAsksOnly(t *testing.T) {
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "tiny.wasm"), tiny(t, "no", ""))
-	l := newLoader(t, loader.Config{Dir: dir, Points: []abi.Point{abi.SchedulingFilter, abi.SchedulingScore}, Entries: entries(t, `
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Points: []abi.Point{abi.SchedulingFilter, abi.SchedulingScore}, Entries: entries(t, `
 plugins:
   - {name: says-so, source: "file:tiny.wasm", points: [admission.validate]}
   - {name: shows-it, source: "file:tiny.wasm"}
@@ -102,7 +102,7 @@ func TestACandidateIsComparedAndChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "canned.wasm"), plugintest.Canned(t))
 	const plugin = "plugins:\n  - name: p\n    source: file:canned.wasm\n    points: [admission.validate]\n    settings: {allowed: true}\n"
-	l, err := loader.New(t.Context(), loader.Config{Dir: dir, Entries: entries(t, plugin+"    candidate: {settings: {allowed: false, message: 'too strict'}}\n")})
+	l, err := loader.New(t.Context(), loader.Config{InProcess: true, Dir: dir, Entries: entries(t, plugin+"    candidate: {settings: {allowed: false, message: 'too strict'}}\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestAModuleComesFromARegistryAndARestartNeedsNone(t *testing.T) {
 	modules := filepath.Join(t.TempDir(), "modules")
 	load := func(want string) {
 		t.Helper()
-		l := newLoader(t, loader.Config{ModuleDir: modules, Entries: entries(t, "plugins: [{name: tiny, points: [admission.validate], source: '"+at+"@"+digest+"', fetch: {plainHTTP: true}}]")})
+		l := newLoader(t, loader.Config{InProcess: true, ModuleDir: modules, Entries: entries(t, "plugins: [{name: tiny, points: [admission.validate], source: '"+at+"@"+digest+"', fetch: {plainHTTP: true}}]")})
 		err := l.Load(t.Context())
 		if want == "" {
 			if err == nil {
@@ -215,7 +215,7 @@ func TestRegistriesThatDoNotAnswerAreWaitedForSideBySide(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		text += "  - {name: " + name + ", points: [admission.validate], source: 'oci://" + strings.TrimPrefix(s.URL, "http://") + "/x/" + name + ":1', digest: 'sha256:" + strings.Repeat("0", 64) + "', fetch: {plainHTTP: true, timeout: 60s}}\n"
 	}
-	l := newLoader(t, loader.Config{Entries: entries(t, text)})
+	l := newLoader(t, loader.Config{InProcess: true, Entries: entries(t, text)})
 	done := make(chan error, 1)
 	go func() { done <- l.Load(t.Context()) }()
 	<-all

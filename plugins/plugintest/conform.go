@@ -78,7 +78,7 @@ func (a *answers) compare(t *testing.T, compiled *answers) {
 
 func conformOn(t *testing.T, wasm []byte, e manifest.Entry, interpreted bool) *answers {
 	t.Helper()
-	h, err := host.New(t.Context(), host.Config{Interpreter: interpreted})
+	h, err := host.New(t.Context(), host.Config{InProcess: true, Interpreter: interpreted})
 	if err != nil {
 		t.Fatal(err)
 	}

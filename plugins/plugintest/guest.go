@@ -114,7 +114,7 @@ func Run(t *testing.T, wasm []byte, e manifest.Entry, cases []Case) {
 	t.Helper()
 	var hosts []*host.Host
 	for _, interpreted := range []bool{false, true} {
-		h, err := host.New(t.Context(), host.Config{Interpreter: interpreted})
+		h, err := host.New(t.Context(), host.Config{InProcess: true, Interpreter: interpreted})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,8 @@ func TestTheGuide(t *testing.T) {
 			plugintest.Example(t, e.Name)
 		}
 		l, err := loader.New(t.Context(), loader.Config{
-			Dir: filepath.Join(plugintest.Root(t), "build", "wasm"), CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"), Entries: entries,
+			InProcess: true,
+			Dir:       filepath.Join(plugintest.Root(t), "build", "wasm"), CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"), Entries: entries,
 		})
 		if err != nil {
 			t.Fatal(err)

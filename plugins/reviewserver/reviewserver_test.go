@@ -61,7 +61,7 @@ func load(t *testing.T) *loader.Loader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := loader.New(t.Context(), loader.Config{Dir: dir, Entries: list})
+	l, err := loader.New(t.Context(), loader.Config{InProcess: true, Dir: dir, Entries: list})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ type guest struct {
 
 func load(t *testing.T, wasm []byte, settings string, interpreted bool) (*guest, error) {
 	t.Helper()
-	h, err := host.New(t.Context(), host.Config{Interpreter: interpreted})
+	h, err := host.New(t.Context(), host.Config{InProcess: true, Interpreter: interpreted})
 	if err != nil {
 		t.Fatal(err)
 	}

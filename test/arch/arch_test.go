@@ -62,7 +62,7 @@ var mayImport = map[string]string{
 	"plugins/source":          "plugins/manifest plugins/sign",
 	"plugins/rollout":         "plugins/manifest",
 	"plugins/apiobject":       "core/admission core/object core/config plugins/abi plugins/host plugins/loader plugins/manifest plugins/point",
-	"plugins/host/...":        "plugins/fuel/...",
+	"plugins/host/...":        "plugins/fuel/... plugins/host/...",
 	"plugins/point/...":       "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/loader/...":      "plugins/... core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/author/...":      "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
@@ -78,7 +78,7 @@ var mayImport = map[string]string{
 	"cmd/wasmplane/...":       "core/... plugins/... cmd/wasmplane/...",
 	"configs":                 "core/config plugins/manifest",
 	"docs/...":                "plugins/...",
-	"test/...":                "core/... cmd/... test/...",
+	"test/...":                "core/... plugins/host/compiler cmd/... test/...",
 }
 
 // kit are the packages that everything in core, plugins and cmd may use besides what

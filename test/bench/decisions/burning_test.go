@@ -77,7 +77,7 @@ func measureBurning(tb testing.TB, each time.Duration) *table {
 		}
 	}))
 	tb.Cleanup(server.Close)
-	h, err := host.New(tb.Context(), host.Config{})
+	h, err := host.New(tb.Context(), host.Config{InProcess: true})
 	if err != nil {
 		tb.Fatal(err)
 	}

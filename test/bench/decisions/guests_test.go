@@ -100,7 +100,7 @@ func loaded(tb testing.TB, wasm []byte, more string) *loader.Loader {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := loader.New(tb.Context(), loader.Config{Dir: dir, Entries: entries, CacheDir: filepath.Join(plugintest.Root(tb), "build", "plugin-cache")})
+	l, err := loader.New(tb.Context(), loader.Config{InProcess: true, Dir: dir, Entries: entries, CacheDir: filepath.Join(plugintest.Root(tb), "build", "plugin-cache")})
 	if err != nil {
 		tb.Fatal(err)
 	}

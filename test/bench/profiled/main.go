@@ -17,9 +17,11 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
+	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 )
 
 func main() {
+	compiler.MaybeRun()
 	if containerd.MaybeRun() {
 		return
 	}

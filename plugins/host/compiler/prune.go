@@ -1,4 +1,4 @@
-package host
+package compiler
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,6 +16,9 @@ const (
 	cacheFull = 1 << 30
 	cacheLeft = 1 << 29
 )
+
+// Prune removes what has not been written for longest, where there is too much.
+func (s *Store) Prune() error { return prune(s.dir, cacheFull, cacheLeft) }
 
 // prune keeps the directory from growing with every version that was ever loaded.
 func prune(dir string, full, left int64) error {
@@ -26,8 +30,13 @@ func prune(dir string, full, left int64) error {
 	var files []file
 	var total int64
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		switch {
+		case err != nil:
 			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), stagePrefix):
+			return fs.SkipDir // in use
+		case d.IsDir():
+			return nil
 		}
 		info, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,175 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel"
+	"github.com/wasmplane/wasmplane/plugins/host/compiler"
+)
+
+// Options say how a module is to run.
+type Options struct {
+	Name   string // of the plugin, in errors and logs
+	Tenant string // whose plugin it is, a namespace; "" = the operators'
+	Limits Limits
+	// PerCall puts memory and globals back to what they were after start-up, after each call.
+	PerCall bool
+	// Clock and Random give the guest the real ones.
+	Clock, Random bool
+	// ABI is what the module speaks; nil = the plugin ABI of sdk/spec.
+	ABI *ABI
+	// Funcs are the host functions that the operator granted, by name.
+	Funcs map[string]Func
+	// Progress is told what the module waits for, as a sentence goes on; nil = nobody is.
+	Progress func(what string)
+	// Setup is called with every new instance before it takes calls; it passes the settings.
+	Setup func(ctx context.Context, in *Instance) error
+}
+
+// Compile checks, meters and compiles a module, in its turn. It makes no instance.
+func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, error) {
+	if int64(len(wasm)) > h.cfg.ModuleBytes {
+		return nil, fmt.Errorf("the module has %d bytes: at most %d are allowed", len(wasm), h.cfg.ModuleBytes)
+	}
+	o.Limits = o.Limits.WithDefaults()
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if !h.begin() {
+		return nil, errClosed
+	}
+	defer h.jobs.Done()
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.life, func() { cancel(errClosed) })()
+	if o.ABI != nil {
+		if err := h.offer(o.ABI); err != nil {
+			return nil, err
+		}
+	}
+	code, err := h.code(bounded, wasm, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkShape(code, o.ABI); err != nil {
+		return nil, errors.Join(err, code.Close(h.base))
+	}
+	return newModule(h, code, o)
+}
+
+var errClosed = errors.New("the server is stopping")
+
+// begin counts a compilation, unless the host has been closed.
+func (h *Host) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.jobs.Add(1)
+	}
+	return !h.closed
+}
+
+// code is the module in the form that the engine runs.
+func (h *Host) code(ctx context.Context, wasm []byte, o Options) (wazero.CompiledModule, error) {
+	spec := compiler.Spec{OwnMemory: o.ABI != nil && o.ABI.ImportedMemory, Fuel: fuel.Options{
+		MemoryPages:   uint32(o.Limits.Memory >> 16),
+		StackBytes:    o.Limits.Stack,
+		ExportGlobals: o.PerCall,
+	}}
+	if h.cfg.Interpreter {
+		return h.interpret(wasm, spec)
+	}
+	key := fmt.Sprintf("%s %t %s %x", fuel.Key(wasm, spec.Fuel), spec.OwnMemory, h.stage.Version(), uint64(compiler.Features))
+	if code, err := h.kept(ctx, key); code != nil || err != nil {
+		return code, err
+	}
+	a, err := h.compile(ctx, wasm, spec, o)
+	if err != nil {
+		return nil, err
+	}
+	code, err := h.adopt(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if h.store != nil {
+		if err := h.store.Put(key, a); err != nil {
+			h.cfg.Logger.Warn("could not keep a compiled plugin module; the next start takes longer", "error", err)
+		}
+	}
+	return code, nil
+}
+
+// compile has the compiler do its work when its turn has come.
+func (h *Host) compile(ctx context.Context, wasm []byte, s compiler.Spec, o Options) (*compiler.Artifact, error) {
+	o.Progress("waiting for its turn to be compiled")
+	leave, err := h.queue.Enter(ctx, o.Tenant)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for its turn to be compiled: %w", err)
+	}
+	defer leave()
+	o.Progress("being compiled")
+	return h.compiler.Compile(ctx, wasm, s)
+}
+
+// kept takes over what was compiled in an earlier run; nil where there is nothing of use.
+func (h *Host) kept(ctx context.Context, key string) (wazero.CompiledModule, error) {
+	if h.store == nil {
+		return nil, nil
+	}
+	a := h.store.Get(key)
+	if a == nil {
+		return nil, nil
+	}
+	code, err := h.adopt(ctx, a)
+	if errors.Is(err, compiler.ErrNotCompiled) { // for another processor
+		h.store.Remove(key)
+		return nil, nil
+	}
+	return code, err
+}
+
+// adopt has the engine take compiled code over. It never compiles.
+func (h *Host) adopt(ctx context.Context, a *compiler.Artifact) (wazero.CompiledModule, error) {
+	select {
+	case h.adopting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-h.adopting }()
+	code, err := h.stage.Adopt(h.base, h.runtime, a)
+	if err != nil {
+		return nil, fmt.Errorf("take the compiled module over: %w", err)
+	}
+	return code, nil
+}
+
+// interpret prepares a module for the interpreter, in this process.
+func (h *Host) interpret(wasm []byte, s compiler.Spec) (wazero.CompiledModule, error) {
+	metered, err := s.Meter(h.base, wasm, h.validate)
+	if err != nil {
+		return nil, err
+	}
+	code, err := h.runtime.CompileModule(h.base, metered)
+	if err != nil {
+		return nil, fmt.Errorf("prepare module: %w", err)
+	}
+	return code, nil
+}
+
+// validate has the interpreter check a module: where it runs, there may be no compiler.
+func (h *Host) validate(ctx context.Context, wasm []byte) error {
+	wasm, err := fuel.Strip(wasm)
+	if err != nil {
+		return err
+	}
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(compiler.Features))
+	defer func() { _ = r.Close(ctx) }()
+	if _, err := r.CompileModule(ctx, wasm); err != nil {
+		return fmt.Errorf("not a valid WebAssembly module: %w", err)
+	}
+	return nil
+}

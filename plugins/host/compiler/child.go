@@ -1,0 +1,324 @@
+package compiler
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound one compilation. The kernel enforces them. The zero value of a field means
+// its default.
+type Limits struct {
+	Memory   int64         // bytes of address space that the child takes; default 512 MiB
+	CPU      time.Duration // of processor time, in whole seconds; default 20 s
+	Deadline time.Duration // by the clock; default 2 minutes
+	// AdoptMemory and AdoptCPU bound what the server spends to take over the result, which
+	// the child tries out before; default 128 MiB and 1 s.
+	AdoptMemory int64
+	AdoptCPU    time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	set := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	set(&l.Memory, 512<<20)
+	set((*int64)(&l.CPU), int64(20*time.Second))
+	set((*int64)(&l.Deadline), int64(2*time.Minute))
+	set(&l.AdoptMemory, 128<<20)
+	set((*int64)(&l.AdoptCPU), int64(time.Second))
+	return l
+}
+
+// Child compiles in a child process. Its methods are safe for concurrent use.
+type Child struct {
+	limits  Limits
+	program string
+	plain   atomic.Bool // name spaces of its own cannot be had here
+	test    string
+}
+
+// ErrUnprepared is why a program cannot compile in children.
+var ErrUnprepared = errors.New("this program cannot compile plugins in a child process: its main has to call compiler.MaybeRun first; a test or tool may compile in its own process by the option InProcess")
+
+// NewChild makes a compiler that runs this program again for each module.
+func NewChild(l Limits) (*Child, error) {
+	if !prepared.Load() {
+		return nil, ErrUnprepared
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find the program to compile plugins with: %w", err)
+	}
+	// A name by which the file is found also when it has been replaced meanwhile.
+	if _, err := os.Stat(selfProgram); err == nil {
+		program = selfProgram
+	}
+	return &Child{limits: l.withDefaults(), program: program}, nil
+}
+
+const selfProgram = "/proc/self/exe"
+
+// Usage is what a child used.
+type Usage struct {
+	CPU    time.Duration
+	MaxRSS int64 // bytes
+}
+
+// Exceeded is the error of a module that needs more than a limit.
+type Exceeded struct {
+	What string // memory, processor time, ...
+	Text string
+}
+
+func (e *Exceeded) Error() string { return "the module is too expensive to compile: " + e.Text }
+
+func exceeded(what, format string, args ...any) error {
+	return &Exceeded{What: what, Text: fmt.Sprintf(format, args...)}
+}
+
+// Compile implements Compiler.
+func (c *Child) Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, error) {
+	a, _, err := c.Measure(ctx, wasm, s)
+	return a, err
+}
+
+// Measure is Compile, and says what the child used.
+func (c *Child) Measure(ctx context.Context, wasm []byte, s Spec) (*Artifact, Usage, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, c.limits.Deadline, exceeded("time", "it took longer than %s", c.limits.Deadline))
+	defer cancel()
+	p := &child{limits: c.limits, request: request{Spec: s, Wasm: len(wasm)}, wasm: wasm}
+	err := c.run(bounded, p)
+	if err != nil && context.Cause(bounded) != nil {
+		err = context.Cause(bounded)
+	}
+	return p.artifact, p.usage, err
+}
+
+// run starts the child, with name spaces of its own where they can be had.
+func (c *Child) run(ctx context.Context, p *child) error {
+	if !c.plain.Load() {
+		started, err := c.start(ctx, p, true)
+		if started {
+			return err
+		}
+		c.plain.Store(true)
+	}
+	_, err := c.start(ctx, p, false)
+	return err
+}
+
+// start runs one child to its end.
+func (c *Child) start(ctx context.Context, p *child, private bool) (started bool, err error) {
+	scratch := os.TempDir()
+	if !private {
+		if scratch, err = os.MkdirTemp("", "wasmplane-compile-"); err != nil {
+			return true, fmt.Errorf("make a directory to compile in: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(scratch) }()
+		if os.Geteuid() == 0 {
+			if err := os.Chown(scratch, nobody, nobody); err != nil {
+				return true, fmt.Errorf("hand the directory to compile in over: %w", err)
+			}
+		}
+	}
+	encoded, err := json.Marshal(role{Memory: p.limits.Memory, CPU: int64(p.limits.CPU / time.Second), Scratch: scratch, Private: private, Test: c.test})
+	if err != nil {
+		return true, err
+	}
+	cmd := exec.Command(c.program) //nolint:noctx // its end is awaited with a bound, below
+	cmd.Args = []string{"wasmplane-compiler"}
+	cmd.Env = []string{roleVariable + "=" + string(encoded), "GOMAXPROCS=2"}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = attributes(private)
+	return p.run(ctx, cmd)
+}
+
+// attributes: the child dies with the thread that made it, and is in nobody's process group.
+func attributes(private bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if !private {
+		return a
+	}
+	a.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	if os.Geteuid() != 0 {
+		a.Cloneflags |= unix.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	return a
+}
+
+// child is one compilation in a process of its own.
+type child struct {
+	limits   Limits
+	request  request
+	wasm     []byte
+	artifact *Artifact
+	usage    Usage
+}
+
+// dying is how long a killed child is waited for. It holds nothing that others need; one
+// that hangs in the kernel for longer is left to it.
+const dying = 5 * time.Second
+
+// run starts the process, speaks with it, and ends it when ctx ends. It says whether the
+// process could be started at all.
+func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error) {
+	out, answers, err := os.Pipe()
+	if err != nil {
+		return true, fmt.Errorf("make a pipe to the compiler: %w", err)
+	}
+	defer func() { _ = out.Close() }()
+	header := &bytes.Buffer{}
+	if err := writeHeader(header, p.request); err != nil {
+		return true, errors.Join(err, answers.Close())
+	}
+	last := &head{}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.MultiReader(header, bytes.NewReader(p.wasm)), answers, last
+	cmd.WaitDelay = dying
+	ended, err := launch(cmd)
+	_ = answers.Close() // the child's now
+	if err != nil {
+		return !unavailable(err), fmt.Errorf("start the compiler's process: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		_ = cmd.Process.Kill()
+		_ = out.SetReadDeadline(time.Now().Add(dying))
+	})
+	defer stop()
+	rep, failure := p.read(out)
+	if failure != nil {
+		_ = cmd.Process.Kill()
+	}
+	select {
+	case <-ended:
+	case <-time.After(dying):
+		return true, errors.New("the compiler's process could not be ended")
+	}
+	p.usage = usageOf(cmd.ProcessState)
+	switch {
+	case failure != nil:
+		p.artifact = nil
+		return true, p.diagnose(failure, cmd.ProcessState, last.String())
+	case rep.Error != "":
+		p.artifact = nil
+		return true, errors.New(rep.Error)
+	}
+	return true, p.judge(rep)
+}
+
+// launch starts a command on a thread that lives as long as the command does, as the
+// command dies with the thread that started it. The channel is closed when it has ended.
+func launch(cmd *exec.Cmd) (<-chan struct{}, error) {
+	begun, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		begun <- err
+		if err == nil {
+			_ = cmd.Wait() // its state tells more than the error
+		}
+	}()
+	return ended, <-begun
+}
+
+// unavailable says that name spaces cannot be had here.
+func unavailable(err error) bool {
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EACCES)
+}
+
+// read takes the reply, which is believed only as far as it is bounded.
+func (p *child) read(r io.Reader) (*reply, error) {
+	var rep reply
+	if err := readHeader(r, &rep); err != nil {
+		return nil, err
+	}
+	if rep.Error != "" {
+		return &rep, nil
+	}
+	if rep.Metered < 0 || rep.Metered > growth(p.request.Wasm) || rep.Code < 0 || rep.Code > codeLimit || rep.Name != "" && !codeName.MatchString(rep.Name) {
+		return nil, fmt.Errorf("an answer that makes no sense: %d bytes metered, %d bytes of code in %q", rep.Metered, rep.Code, rep.Name)
+	}
+	a := &Artifact{Name: rep.Name, Metered: make([]byte, rep.Metered), Code: make([]byte, rep.Code)}
+	for _, b := range [][]byte{a.Metered, a.Code} {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+	}
+	p.artifact = a
+	return &rep, nil
+}
+
+// growth is the most that a module of n bytes becomes by metering.
+func growth(n int) int { return 8*n + 1<<16 }
+
+// codeName is how the engine names the file of a module's code.
+var codeName = regexp.MustCompile(`^wazero-[A-Za-z0-9.+_-]{1,80}/[0-9a-f]{64}$`)
+
+// judge holds what the takeover costs against its limits.
+func (p *child) judge(rep *reply) error {
+	l := &p.limits
+	if rep.AdoptBytes > uint64(l.AdoptMemory) {
+		p.artifact = nil
+		return exceeded("memory", "reading its declarations takes %d MiB of memory, at most %d MiB are allowed", rep.AdoptBytes>>20, l.AdoptMemory>>20)
+	}
+	if rep.AdoptTime > l.AdoptCPU {
+		p.artifact = nil
+		return exceeded("processor time", "checking it takes %s, at most %s are allowed", rep.AdoptTime.Round(time.Millisecond), l.AdoptCPU)
+	}
+	return nil
+}
+
+// diagnose says why a child ended without an answer.
+func (p *child) diagnose(failure error, state *os.ProcessState, last string) error {
+	first, _, _ := strings.Cut(strings.TrimSpace(last), "\n")
+	status, _ := state.Sys().(syscall.WaitStatus)
+	switch {
+	case strings.Contains(last, "out of memory") || strings.Contains(last, "cannot allocate memory") || strings.Contains(last, "failed to create new OS thread"):
+		return exceeded("memory", "it needs more than %d MiB of memory", p.limits.Memory>>20)
+	case strings.Contains(last, "stack overflow") || strings.Contains(last, "stack exceeds"):
+		return exceeded("memory", "it is nested too deeply")
+	case status.Signaled() && p.usage.CPU >= p.limits.CPU-time.Second:
+		return exceeded("processor time", "it needs more than %s of processor time", p.limits.CPU)
+	case strings.HasPrefix(first, "compiler: "):
+		return fmt.Errorf("the compiler's process failed: %s", strings.TrimPrefix(first, "compiler: "))
+	}
+	return fmt.Errorf("the compiler crashed on this module (%s, %w): %s", state, failure, first)
+}
+
+func usageOf(state *os.ProcessState) Usage {
+	u := Usage{CPU: state.UserTime() + state.SystemTime()}
+	if r, ok := state.SysUsage().(*syscall.Rusage); ok {
+		u.MaxRSS = r.Maxrss << 10
+	}
+	return u
+}
+
+// head keeps the first bytes of what is written to it.
+type head struct{ kept []byte }
+
+func (h *head) Write(b []byte) (int, error) {
+	const most = 4 << 10
+	h.kept = append(h.kept, b[:min(len(b), most-len(h.kept))]...)
+	return len(b), nil
+}
+
+func (h *head) String() string { return string(h.kept) }

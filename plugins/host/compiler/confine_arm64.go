@@ -1,0 +1,8 @@
+package compiler
+
+import "golang.org/x/sys/unix"
+
+const auditMachine = unix.AUDIT_ARCH_AARCH64
+
+// machineCalls are needed on this machine only.
+func machineCalls() []uint32 { return []uint32{unix.SYS_FSTATAT} }

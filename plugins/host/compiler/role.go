@@ -1,0 +1,179 @@
+package compiler
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// roleVariable carries the child's role. A variable and not argv[0], because executing
+// os.Executable() again loses argv[0].
+const roleVariable = "WASMPLANE_COMPILER_ROLE"
+
+// role is what the parent tells the child, as JSON in roleVariable.
+type role struct {
+	Memory  int64  // bytes of address space that it may take besides what it begins with
+	CPU     int64  // seconds
+	Scratch string // where the engine writes; with Private, where a file system of its own is put
+	Private bool   // it has name spaces of its own, and may mount
+	Test    string // for tests of the bounds: something else to do than to compile
+}
+
+// request is what the parent asks, as JSON in front of the module.
+type request struct {
+	Spec Spec
+	Wasm int
+}
+
+// reply is what the child answers, as JSON in front of the metered module and its code.
+type reply struct {
+	Error   string `json:",omitempty"`
+	Invalid bool   `json:",omitempty"` // the error is of the module, not of the child
+	Name    string
+	Metered int
+	Code    int
+
+	// What it cost to take over the result: the parent is going to do the same.
+	AdoptBytes uint64
+	AdoptTime  time.Duration
+}
+
+// misbehave does what a compiler might do that a module took over; tests set it, whose
+// binary is their child's too.
+var misbehave func(how string) error
+
+// prepared says that this process's main gave MaybeRun its chance, so that a child of this
+// binary would be a compiler and not another of whatever this process is.
+var prepared atomic.Bool
+
+// MaybeRun takes the process over when it was started to compile: it never returns then.
+// It comes first in main, before flags are read.
+func MaybeRun() {
+	encoded, ok := os.LookupEnv(roleVariable)
+	if !ok {
+		prepared.Store(true)
+		return
+	}
+	os.Clearenv()
+	if err := runRole(context.Background(), encoded); err != nil { //nolint:forbidigo // this is the child's main
+		fmt.Fprintln(os.Stderr, "compiler:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// runRole is the life of the child.
+func runRole(ctx context.Context, encoded string) error {
+	var r role
+	if err := json.Unmarshal([]byte(encoded), &r); err != nil {
+		return fmt.Errorf("read the role from %s: %w", roleVariable, err)
+	}
+	if err := confine(&r); err != nil {
+		return err
+	}
+	debug.SetMemoryLimit(r.Memory * 3 / 4)
+	debug.SetMaxStack(int(r.Memory / 8))
+	if r.Test != "" && misbehave != nil {
+		return misbehave(r.Test)
+	}
+	in := bufio.NewReader(os.Stdin)
+	var q request
+	if err := readHeader(in, &q); err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	wasm := make([]byte, q.Wasm)
+	if _, err := io.ReadFull(in, wasm); err != nil {
+		return fmt.Errorf("read the module: %w", err)
+	}
+	return answer(ctx, os.Stdout, wasm, q.Spec, r.Scratch)
+}
+
+// answer compiles and writes what came of it.
+func answer(ctx context.Context, w io.Writer, wasm []byte, s Spec, dir string) error {
+	a, err := build(ctx, wasm, s, dir)
+	if err != nil {
+		return writeHeader(w, reply{Error: err.Error(), Invalid: true})
+	}
+	rep := reply{Name: a.Name, Metered: len(a.Metered), Code: len(a.Code)}
+	if rep.AdoptBytes, rep.AdoptTime, err = rehearse(ctx, a.Metered, dir); err != nil {
+		return writeHeader(w, reply{Error: fmt.Sprintf("the compiled module cannot be taken over: %v", err)})
+	}
+	if err := writeHeader(w, rep); err != nil {
+		return err
+	}
+	if _, err := w.Write(a.Metered); err != nil {
+		return err
+	}
+	_, err = w.Write(a.Code)
+	return err
+}
+
+// rehearse takes the result over as the server will, and measures what that costs.
+func rehearse(ctx context.Context, metered []byte, dir string) (allocated uint64, took time.Duration, err error) {
+	r, done, err := newRuntime(ctx, dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	before, start := memory(), processorTime()
+	if _, err = Adopt(ctx, r, metered); errors.Is(err, ErrNotCompiled) {
+		err = fmt.Errorf("%w; it was compiled a moment ago", err)
+	}
+	return memory() - before, processorTime() - start, errors.Join(err, done())
+}
+
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// headerLimit bounds the JSON that either side reads.
+const headerLimit = 64 << 10
+
+func writeHeader(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) > headerLimit {
+		return fmt.Errorf("a header of %d bytes", len(b))
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
+	return err
+}
+
+func readHeader(r io.Reader, v any) error {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > headerLimit {
+		return fmt.Errorf("a header of %d bytes", n)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+// memory is what has been allocated since the start.
+func memory() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}

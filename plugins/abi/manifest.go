@@ -8,55 +8,11 @@ import (
 	"strings"
 )
 
-// Version of the ABI that this host speaks. A module of another version is refused.
-const Version = 1
-
 // OpSettings is the operation that passes a plugin its settings.
 const OpSettings int32 = 0
 
-// Point is a decision that plugins may take part in.
+// Point is a decision that plugins may take part in; tables.go lists them.
 type Point string
-
-// The points.
-const (
-	AdmissionMutate   Point = "admission.mutate"
-	AdmissionValidate Point = "admission.validate"
-	Authorization     Point = "authorization"
-	Reconcile         Point = "reconcile"
-	NodeAdmission     Point = "nodeadmission"
-
-	// Custom resources: from one version to another, and checks behind the schema's.
-	CustomResourceConvert  Point = "customresource.convert"
-	CustomResourceValidate Point = "customresource.validate"
-
-	// Scheduling, in the order of a cycle. The table takes the place of filter and score.
-	SchedulingPreEnqueue Point = "scheduling.preEnqueue"
-	SchedulingQueueSort  Point = "scheduling.queueSort"
-	SchedulingPreFilter  Point = "scheduling.preFilter"
-	SchedulingFilter     Point = "scheduling.filter"
-	SchedulingTable      Point = "scheduling.table"
-	SchedulingPostFilter Point = "scheduling.postFilter"
-	SchedulingPreScore   Point = "scheduling.preScore"
-	SchedulingScore      Point = "scheduling.score"
-	SchedulingNormalize  Point = "scheduling.normalize"
-	SchedulingReserve    Point = "scheduling.reserve"
-	SchedulingUnreserve  Point = "scheduling.unreserve"
-	SchedulingPermit     Point = "scheduling.permit"
-	SchedulingPreBind    Point = "scheduling.preBind"
-	SchedulingBind       Point = "scheduling.bind"
-	SchedulingPostBind   Point = "scheduling.postBind"
-)
-
-// Points lists all of them, in the order of an object's journey.
-func Points() []Point {
-	return []Point{
-		Authorization, CustomResourceConvert, AdmissionMutate, CustomResourceValidate, AdmissionValidate, Reconcile,
-		SchedulingPreEnqueue, SchedulingQueueSort, SchedulingPreFilter, SchedulingFilter, SchedulingTable,
-		SchedulingPostFilter, SchedulingPreScore, SchedulingScore, SchedulingNormalize,
-		SchedulingReserve, SchedulingUnreserve, SchedulingPermit, SchedulingPreBind, SchedulingBind, SchedulingPostBind,
-		NodeAdmission,
-	}
-}
 
 // SideEffects is what a call changes besides its answer, by host functions that do
 // something (events, state, https).
@@ -127,15 +83,6 @@ type Hook struct {
 	pod     []Path
 }
 
-// SchedulingEvents are the names of what can happen in the cluster and make a pod
-// worth another try.
-func SchedulingEvents() []string {
-	return []string{
-		"nodeAdded", "nodeAllocatableGrew", "nodeLabelsChanged", "nodeTaintsChanged",
-		"podRemoved", "podBound", "volumesChanged", "podChanged",
-	}
-}
-
 // Rule is what admission requests a hook wants to see. An empty list matches
 // everything; "*" does too. Resources may name a subresource: "pods/status".
 type Rule struct {
@@ -145,20 +92,8 @@ type Rule struct {
 	Resources  []string `json:"resources" yaml:"resources"`
 }
 
-// ColumnType is how a cell of the node table is filled.
+// ColumnType is how a cell of the node table is filled; tables.go lists them.
 type ColumnType string
-
-// The types of columns. Every cell is eight bytes, little endian.
-const (
-	// ColumnInt: an integer, or a quantity rounded up to units.
-	ColumnInt ColumnType = "int"
-	// ColumnMilli: a quantity or number in thousandths.
-	ColumnMilli ColumnType = "milli"
-	// ColumnString: the number of a string, the same for equal strings; 0 = absent.
-	ColumnString ColumnType = "string"
-	// ColumnBool: 1 where the value is true or, with Equals, is that string; else 0.
-	ColumnBool ColumnType = "bool"
-)
 
 // Column is one column of the node table, or one cell of the pod's row.
 type Column struct {

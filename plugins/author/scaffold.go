@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 	"github.com/wasmplane/wasmplane/sdk"
 )
@@ -19,10 +20,11 @@ var templates embed.FS
 
 // Templates lists the points that Init knows, the default first.
 func Templates() []string {
-	return []string{
-		"admission.validate", "admission.mutate", "authorization", "scheduling.table", "reconcile",
-		"scheduling.filter", "scheduling.score", "scheduling.preEnqueue", "nodeadmission", "customresource.convert", "customresource.validate",
+	var out []string
+	for _, p := range abi.TemplatePoints() {
+		out = append(out, string(p))
 	}
+	return out
 }
 
 // EntryFile and CasesFile are the files of a plugin's folder that the tool reads.

@@ -29,34 +29,6 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
-// The names under which plugins call.
-const (
-	Log         = "log"                 // {"level": "info", "message": "..."} -> nothing
-	Now         = "clock.now"           // nothing -> nanoseconds since 1970, as a decimal number
-	Random      = "random.bytes"        // how many (at most 4096), as a decimal number -> that many bytes
-	Get         = "objects.get"         // GetRequest -> {"resourceVersion", "object"}
-	List        = "objects.list"        // ListRequest -> {"resourceVersion", "items", "more"}
-	Review      = "access.review"       // the spec of a SubjectAccessReview -> its status
-	Event       = "events.record"       // EventRequest -> nothing
-	StateGet    = "state.get"           // {"key"} -> {"value"}: base64, null where there is none
-	StatePut    = "state.put"           // {"key", "value"} -> nothing; without a value: delete
-	StateList   = "state.list"          // {"prefix"} -> {"keys": []}
-	ImageDigest = "image.digest"        // {"image"} -> {"digest"}
-	ImageRead   = "image.manifest"      // {"image"} -> {"digest", "mediaType", "manifest"}
-	ImageConfig = "image.config"        // {"image"} -> {"digest", "config"}
-	Fetch       = "http.fetch"          // FetchRequest -> FetchReply
-	Lookup      = "dns.lookup"          // {"host"} -> {"ips": []}
-	Certificate = "certificate.trusted" // CertificateRequest -> {"trusted", "reason"}
-)
-
-// grants say which field of an entry's grants opens a function.
-var grants = map[string]string{
-	Log: "log: true", Now: "clock: true", Random: "random: true", Get: "read", List: "read", Review: "accessReview: true",
-	Event: "events: true", StateGet: "state: {size: 64Ki}", StatePut: "state: {size: 64Ki}", StateList: "state: {size: 64Ki}",
-	ImageDigest: "images: {registries: [...]}", ImageRead: "images: {registries: [...]}", ImageConfig: "images: {registries: [...]}",
-	Fetch: "http", Lookup: "dns", Certificate: "certificates: true",
-}
-
 // Grant is what an entry's grants have to say for a function ("log: true"); "" where there is no such function.
 func Grant(name string) string { return grants[name] }
 

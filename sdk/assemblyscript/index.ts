@@ -868,6 +868,64 @@ export function watch(group: string, version: string, resource: string, kind: st
 type Admission = (input: Input, out: Decision) => void;
 type Answer = (input: Input) => string;
 
+// abi.yaml: begin operations
+/** The operations, by hook. */
+const enum Op {
+  Settings = 0,
+  Mutate = 1,
+  Validate = 2,
+  Authorize = 3,
+  Filter = 4,
+  Score = 5,
+  Table = 6,
+  Reconcile = 7,
+  NodeAdmission = 8,
+  Convert = 9,
+  ValidateCustom = 10,
+  PreEnqueue = 11,
+  QueueSort = 12,
+  PreFilter = 13,
+  PostFilter = 14,
+  PreScore = 15,
+  Normalize = 16,
+  Reserve = 17,
+  Unreserve = 18,
+  Permit = 19,
+  PreBind = 20,
+  Bind = 21,
+  PostBind = 22,
+}
+
+/** The point of an operation. */
+function pointOf(op: i32): string {
+  switch (op) {
+    case Op.Mutate: return "admission.mutate";
+    case Op.Validate: return "admission.validate";
+    case Op.Authorize: return "authorization";
+    case Op.Filter: return "scheduling.filter";
+    case Op.Score: return "scheduling.score";
+    case Op.Table: return "scheduling.table";
+    case Op.Reconcile: return "reconcile";
+    case Op.NodeAdmission: return "nodeadmission";
+    case Op.Convert: return "customresource.convert";
+    case Op.ValidateCustom: return "customresource.validate";
+    case Op.PreEnqueue: return "scheduling.preEnqueue";
+    case Op.QueueSort: return "scheduling.queueSort";
+    case Op.PreFilter: return "scheduling.preFilter";
+    case Op.PostFilter: return "scheduling.postFilter";
+    case Op.PreScore: return "scheduling.preScore";
+    case Op.Normalize: return "scheduling.normalize";
+    case Op.Reserve: return "scheduling.reserve";
+    case Op.Unreserve: return "scheduling.unreserve";
+    case Op.Permit: return "scheduling.permit";
+    case Op.PreBind: return "scheduling.preBind";
+    case Op.Bind: return "scheduling.bind";
+    case Op.PostBind: return "scheduling.postBind";
+    default: return "";
+  }
+}
+// abi.yaml: end operations
+
 /** A plugin with its hooks; the last one made is the module's. */
 export class Plugin {
   /** @internal */ configure: ((settings: Value) => string | null) | null = null;
@@ -897,7 +955,7 @@ export class Plugin {
 
   constructor(public name: string, public version: string) { plugin = this; }
 
-  private hook(op: i32, point: string, fields: string[]): Obj {
+  private hook(op: i32, fields: string[], point: string = pointOf(op)): Obj {
     const h = new Obj().set("op", op).set("point", point).set("encoding", "flat").set("fields", fields);
     this.fields.set(op, fields);
     this.hooks.set(op, h);
@@ -905,21 +963,21 @@ export class Plugin {
     return h;
   }
 
-  private gate(op: i32, point: string, f: (input: Input) => string, fields: string[]): Plugin {
+  private gate(op: i32, f: (input: Input) => string, fields: string[]): Plugin {
     this.gates.set(op, f);
-    this.hook(op, point, fields);
+    this.hook(op, fields);
     return this;
   }
 
-  private rank(op: i32, point: string, f: (input: Input) => i64, fields: string[]): Plugin {
+  private rank(op: i32, f: (input: Input) => i64, fields: string[]): Plugin {
     this.ranks.set(op, f);
-    this.hook(op, point, fields);
+    this.hook(op, fields);
     return this;
   }
 
-  private notice(op: i32, point: string, f: (input: Input) => void, fields: string[]): Plugin {
+  private notice(op: i32, f: (input: Input) => void, fields: string[]): Plugin {
     this.notices.set(op, f);
-    this.hook(op, point, fields);
+    this.hook(op, fields);
     return this;
   }
 
@@ -930,8 +988,18 @@ export class Plugin {
   /** What its call changes besides answering, by host functions: "None", "NoneOnDryRun" (it looks at
    * dryRun, too) or "Some"; for mutate and validate. */
   sideEffects(word: string): Plugin { this.last.set("sideEffects", word); return this; }
-  /** What may change its mind about a pod that it refused: "nodeAdded", "nodeAllocatableGrew", "nodeLabelsChanged",
-   * "nodeTaintsChanged", "podRemoved", "podBound", "volumesChanged", "podChanged"; for scheduling. None: any. */
+  /** What may change its mind about a pod that it refused; for scheduling. None: any of them.
+   * abi.yaml: begin events
+   * "nodeAdded" (a node came),
+   * "nodeAllocatableGrew" (a node has more to give),
+   * "nodeLabelsChanged" (a node's labels changed),
+   * "nodeTaintsChanged" (a node's taints changed),
+   * "podRemoved" (a pod has gone),
+   * "podBound" (a pod was bound),
+   * "volumesChanged" (volumes, claims or classes changed),
+   * "podChanged" (the pod itself changed),
+   * abi.yaml: end events
+   */
   events(names: string[]): Plugin { this.last.set("events", names); return this; }
   /** Names for places that depend on the kind of object: new Obj().set("@replicas",
    * new Obj().set("Deployment", "spec.replicas").set("*", "spec.size")) makes object.@replicas a field; for mutate and validate. */
@@ -945,111 +1013,111 @@ export class Plugin {
   /** The hook at admission.mutate. */
   mutate(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
     this.onMutate = f;
-    this.hook(1, "admission.mutate", fields).set("match", match);
+    this.hook(Op.Mutate, fields).set("match", match);
     return this;
   }
   /** The hook at admission.validate. */
   validate(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
     this.onValidate = f;
-    this.hook(2, "admission.validate", fields).set("match", match);
+    this.hook(Op.Validate, fields).set("match", match);
     return this;
   }
   /** The hook at customresource.convert: it brings a custom resource (object) into the version that desiredAPIVersion
    * names, by changes; the object has that apiVersion already. deny fails the conversion. */
   convert(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
     this.onConvert = f;
-    this.hook(9, "customresource.convert", fields).set("match", match);
+    this.hook(Op.Convert, fields).set("match", match);
     return this;
   }
   /** The hook at customresource.validate: writes of custom resources that their schema has nothing against. */
   validateCustom(f: Admission, fields: string[] = [], match: Raw[] = []): Plugin {
     this.onValidateCustom = f;
-    this.hook(10, "customresource.validate", fields).set("match", match);
+    this.hook(Op.ValidateCustom, fields).set("match", match);
     return this;
   }
   /** The hook at authorization. The input has the names of a SubjectAccessReview's spec. */
   authorize(f: (input: Input) => Verdict, fields: string[] = []): Plugin {
     this.onAuthorize = f;
-    this.hook(3, "authorization", fields);
+    this.hook(Op.Authorize, fields);
     return this;
   }
   /** The hook at scheduling.preEnqueue, before a pod is tried: what it waits for, or "". */
-  preEnqueue(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(11, "scheduling.preEnqueue", f, fields); }
+  preEnqueue(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(Op.PreEnqueue, f, fields); }
   /** The hook at scheduling.queueSort: the highest goes first. */
-  queueSort(f: (input: Input) => i64, fields: string[] = []): Plugin { return this.rank(12, "scheduling.queueSort", f, fields); }
+  queueSort(f: (input: Input) => i64, fields: string[] = []): Plugin { return this.rank(Op.QueueSort, f, fields); }
   /** The hook at scheduling.preFilter, once a cycle before all nodes. */
   preFilter(f: (input: Input, out: Selection) => void, fields: string[] = []): Plugin {
     this.onPreFilter = f;
-    this.hook(13, "scheduling.preFilter", fields);
+    this.hook(Op.PreFilter, fields);
     return this;
   }
   /** The hook at scheduling.filter: "" where the pod fits, else the reason; see forGood. */
-  filter(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(4, "scheduling.filter", f, fields); }
+  filter(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(Op.Filter, f, fields); }
   /** The hook at scheduling.postFilter: no node was left. */
   postFilter(f: (input: Input, out: Nomination) => void, fields: string[] = []): Plugin {
     this.onPostFilter = f;
-    this.hook(14, "scheduling.postFilter", fields);
+    this.hook(Op.PostFilter, fields);
     return this;
   }
   /** The hook at scheduling.preScore, once a cycle with the nodes that are left. */
   preScore(f: (input: Input, out: Preparation) => void, fields: string[] = []): Plugin {
     this.onPreScore = f;
-    this.hook(15, "scheduling.preScore", fields);
+    this.hook(Op.PreScore, fields);
     return this;
   }
   /** The hook at scheduling.score: 0 to 100. */
-  score(f: (input: Input) => i64, fields: string[] = []): Plugin { return this.rank(5, "scheduling.score", f, fields); }
+  score(f: (input: Input) => i64, fields: string[] = []): Plugin { return this.rank(Op.Score, f, fields); }
   /** The hook at scheduling.normalize: it changes the plugin's scores of all nodes, in the order of the field
    * "nodes", to what they are to be among each other, 0 to 100. */
   normalize(f: (input: Input, scores: i64[]) => void, fields: string[] = []): Plugin {
     if (fields.length && !fields.includes("scores")) fields.push("scores");
     this.onNormalize = f;
-    this.hook(16, "scheduling.normalize", fields);
+    this.hook(Op.Normalize, fields);
     return this;
   }
   /** The hook at scheduling.reserve: a node was chosen (nodeName); why it is given up, or "". */
-  reserve(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(17, "scheduling.reserve", f, fields); }
+  reserve(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(Op.Reserve, f, fields); }
   /** The hook at scheduling.unreserve: the choice came to nothing. */
-  unreserve(f: (input: Input) => void, fields: string[] = []): Plugin { return this.notice(18, "scheduling.unreserve", f, fields); }
+  unreserve(f: (input: Input) => void, fields: string[] = []): Plugin { return this.notice(Op.Unreserve, f, fields); }
   /** The hook at scheduling.permit, before binding. */
   permit(f: (input: Input) => Permission, fields: string[] = []): Plugin {
     this.onPermit = f;
-    this.hook(19, "scheduling.permit", fields);
+    this.hook(Op.Permit, fields);
     return this;
   }
   /** The hook at scheduling.preBind, just before binding: why the place is given up, or "". */
-  preBind(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(20, "scheduling.preBind", f, fields); }
+  preBind(f: (input: Input) => string, fields: string[] = []): Plugin { return this.gate(Op.PreBind, f, fields); }
   /** The hook at scheduling.bind. */
   bind(f: (input: Input, out: Binding) => void, fields: string[] = []): Plugin {
     this.onBind = f;
-    this.hook(21, "scheduling.bind", fields);
+    this.hook(Op.Bind, fields);
     return this;
   }
   /** The hook at scheduling.postBind: the pod is bound. */
-  postBind(f: (input: Input) => void, fields: string[] = []): Plugin { return this.notice(22, "scheduling.postBind", f, fields); }
+  postBind(f: (input: Input) => void, fields: string[] = []): Plugin { return this.notice(Op.PostBind, f, fields); }
   /** The hook at scheduling.table: all nodes are judged in one call. */
   table(judge: (pod: Row, node: Row) => Judgement, columns: Column[], pod: Column[] = [], reasons: string[] = []): Plugin {
     this.onTable = judge;
     this.width = columns.length;
-    this.hook(6, "scheduling.table", []).set("columns", columns).set("pod", pod).set("reasons", reasons);
+    this.hook(Op.Table, []).set("columns", columns).set("pod", pod).set("reasons", reasons);
     return this;
   }
   /** The hook at reconcile, with the kind that it reconciles and those that it makes. */
   reconcile(f: (input: Input, out: Plan) => void, primary: Raw, owned: Raw[], fields: string[] = []): Plugin {
     this.onReconcile = f;
-    this.hook(7, "reconcile", fields).set("primary", primary).set("owned", owned);
+    this.hook(Op.Reconcile, fields).set("primary", primary).set("owned", owned);
     return this;
   }
   /** The hook at nodeadmission: why the node does not run the pod, or null. */
   nodeAdmission(f: (input: Input) => Refusal | null, fields: string[] = []): Plugin {
     this.onNodeAdmission = f;
-    this.hook(8, "nodeadmission", fields);
+    this.hook(Op.NodeAdmission, fields);
     return this;
   }
   /** A hook at any other point; op is from 100 on, the answer is JSON. */
   other(op: i32, point: string, f: Answer, fields: string[] = []): Plugin {
     this.others.set(op, f);
-    this.hook(op, point, fields);
+    this.hook(op, fields, point);
     return this;
   }
 }
@@ -1120,43 +1188,43 @@ function schedule(p: Plugin, op: i32, input: Input): u64 {
     lasting = false;
     const reason = p.gates.get(op)(input);
     if (!reason.length) return 0;
-    const o = new Obj().set(op == 4 ? "fits" : "allowed", false).set("reasons", [reason]);
-    return step(op == 4 && lasting ? o.set("unresolvable", true) : o);
+    const o = new Obj().set(op == Op.Filter ? "fits" : "allowed", false).set("reasons", [reason]);
+    return step(op == Op.Filter && lasting ? o.set("unresolvable", true) : o);
   }
   if (p.ranks.has(op)) return give(p.ranks.get(op)(input).toString());
   if (p.notices.has(op)) {
     p.notices.get(op)(input);
     return 0;
   }
-  if (op == 13) {
+  if (op == Op.PreFilter) {
     const f = p.onPreFilter, out = new Selection();
     if (f) f(input, out);
     return step(out.answer());
   }
-  if (op == 14) {
+  if (op == Op.PostFilter) {
     const f = p.onPostFilter, out = new Nomination();
     if (f) f(input, out);
     return step(out.answer());
   }
-  if (op == 15) {
+  if (op == Op.PreScore) {
     const f = p.onPreScore, out = new Preparation();
     if (f) f(input, out);
     return step(out.answer());
   }
-  if (op == 16) {
+  if (op == Op.Normalize) {
     const f = p.onNormalize, given = input.get("scores"), scores = new Array<i64>(given.length);
     for (let i = 0; i < scores.length; i++) scores[i] = given.at(i).int;
     if (f) f(input, scores);
     for (let i = 0; i < scores.length; i++) scores[i] = min<i64>(max<i64>(scores[i], 0), 100);
     return give(json(scores));
   }
-  if (op == 19) {
+  if (op == Op.Permit) {
     const f = p.onPermit, v = f ? f(input) : proceed();
     if (!v.decision.length) return 0;
     const o = new Obj().set("decision", v.decision).set("reasons", [v.reason]);
     return step(v.seconds > 0 ? o.set("waitSeconds", v.seconds) : o);
   }
-  if (op == 21) {
+  if (op == Op.Bind) {
     const f = p.onBind, out = new Binding();
     if (f) f(input, out);
     return step(out.answer());
@@ -1175,34 +1243,34 @@ function run(op: i32, at: i32, n: i32): u64 {
   const p = plugin;
   if (!p) return error("the module makes no Plugin");
   const data = <usize>at;
-  if (op == 0) {
+  if (op == Op.Settings) {
     const f = p.configure;
     if (!f) return error("the plugin takes no settings");
     const refusal = f(parseAt(data, n));
     return refusal ? error(refusal) : 0;
   }
-  if (op == 6) {
+  if (op == Op.Table) {
     const f = p.onTable;
     if (f && n >= 8) return judge(p, f, data);
   }
   if (!p.fields.has(op)) return error("the plugin has no such operation");
   const input = asked.lend(n >= 8 ? view(data, load<u64>(data), null) : nothing, p.fields.get(op));
-  if (op == 1 || op == 2 || op == 9 || op == 10) {
-    const f = op == 1 ? p.onMutate : op == 2 ? p.onValidate : op == 9 ? p.onConvert : p.onValidateCustom, out = decision.reset();
+  if (op == Op.Mutate || op == Op.Validate || op == Op.Convert || op == Op.ValidateCustom) {
+    const f = op == Op.Mutate ? p.onMutate : op == Op.Validate ? p.onValidate : op == Op.Convert ? p.onConvert : p.onValidateCustom, out = decision.reset();
     if (f) f(input, out);
     return out.give();
   }
-  if (op == 3) {
+  if (op == Op.Authorize) {
     const f = p.onAuthorize;
     const v = f ? f(input) : noOpinion();
     return v.decision.length ? give(new Obj().set("decision", v.decision).set("reason", v.reason).toString()) : 0;
   }
-  if (op == 7) {
+  if (op == Op.Reconcile) {
     const f = p.onReconcile, out = new Plan();
     if (f) f(input, out);
     return out.give();
   }
-  if (op == 8) {
+  if (op == Op.NodeAdmission) {
     const f = p.onNodeAdmission;
     const r = f ? f(input) : null;
     return r ? give('{"admitted":false,"reason":' + quote(r.reason) + ',"message":' + quote(r.message) + "}") : 0;

@@ -237,9 +237,17 @@ typedef struct {
     int pure; /* 1: the answer depends on the fields and the settings only; the host may remember it */
 } wp_authorizer;
 
-/* A step of scheduling. events: what may change its mind about a pod that it refused
- * ("nodeAdded", "nodeAllocatableGrew", "nodeLabelsChanged", "nodeTaintsChanged", "podRemoved", "podBound",
- * "volumesChanged", "podChanged"); none: any of them. */
+/* A step of scheduling. events: what may change its mind about a pod that it refused, none: any of them.
+ * abi.yaml: begin events
+ *   "nodeAdded": a node came
+ *   "nodeAllocatableGrew": a node has more to give
+ *   "nodeLabelsChanged": a node's labels changed
+ *   "nodeTaintsChanged": a node's taints changed
+ *   "podRemoved": a pod has gone
+ *   "podBound": a pod was bound
+ *   "volumesChanged": volumes, claims or classes changed
+ *   "podChanged": the pod itself changed
+ * abi.yaml: end events */
 typedef struct {
     void (*decide)(wp_input in, wp_answer *out);
     const char *fields[WP_FIELDS], *events[WP_EVENTS];
@@ -1090,9 +1098,61 @@ void wp_log(const char *format, ...) {
 
 /* ---- The module's exports ---- */
 
-enum { WP__SETTINGS, WP__MUTATE, WP__VALIDATE, WP__AUTHORIZE, WP__FILTER, WP__SCORE, WP__TABLE, WP__RECONCILE, WP__NODE_ADMISSION, WP__CONVERT, WP__VALIDATE_CUSTOM,
-       WP__PRE_ENQUEUE, WP__QUEUE_SORT, WP__PRE_FILTER, WP__POST_FILTER, WP__PRE_SCORE, WP__NORMALIZE,
-       WP__RESERVE, WP__UNRESERVE, WP__PERMIT, WP__PRE_BIND, WP__BIND, WP__POST_BIND };
+/* abi.yaml: begin operations */
+enum {
+    WP__SETTINGS = 0,
+    WP__MUTATE = 1,
+    WP__VALIDATE = 2,
+    WP__AUTHORIZE = 3,
+    WP__FILTER = 4,
+    WP__SCORE = 5,
+    WP__TABLE = 6,
+    WP__RECONCILE = 7,
+    WP__NODE_ADMISSION = 8,
+    WP__CONVERT = 9,
+    WP__VALIDATE_CUSTOM = 10,
+    WP__PRE_ENQUEUE = 11,
+    WP__QUEUE_SORT = 12,
+    WP__PRE_FILTER = 13,
+    WP__POST_FILTER = 14,
+    WP__PRE_SCORE = 15,
+    WP__NORMALIZE = 16,
+    WP__RESERVE = 17,
+    WP__UNRESERVE = 18,
+    WP__PERMIT = 19,
+    WP__PRE_BIND = 20,
+    WP__BIND = 21,
+    WP__POST_BIND = 22,
+};
+
+static const char *wp__point(int op) {
+    switch (op) {
+    case WP__MUTATE: return "admission.mutate";
+    case WP__VALIDATE: return "admission.validate";
+    case WP__AUTHORIZE: return "authorization";
+    case WP__FILTER: return "scheduling.filter";
+    case WP__SCORE: return "scheduling.score";
+    case WP__TABLE: return "scheduling.table";
+    case WP__RECONCILE: return "reconcile";
+    case WP__NODE_ADMISSION: return "nodeadmission";
+    case WP__CONVERT: return "customresource.convert";
+    case WP__VALIDATE_CUSTOM: return "customresource.validate";
+    case WP__PRE_ENQUEUE: return "scheduling.preEnqueue";
+    case WP__QUEUE_SORT: return "scheduling.queueSort";
+    case WP__PRE_FILTER: return "scheduling.preFilter";
+    case WP__POST_FILTER: return "scheduling.postFilter";
+    case WP__PRE_SCORE: return "scheduling.preScore";
+    case WP__NORMALIZE: return "scheduling.normalize";
+    case WP__RESERVE: return "scheduling.reserve";
+    case WP__UNRESERVE: return "scheduling.unreserve";
+    case WP__PERMIT: return "scheduling.permit";
+    case WP__PRE_BIND: return "scheduling.preBind";
+    case WP__BIND: return "scheduling.bind";
+    case WP__POST_BIND: return "scheduling.postBind";
+    default: return "";
+    }
+}
+/* abi.yaml: end operations */
 
 static int64_t *wp__rows;
 static size_t wp__row_capacity;
@@ -1168,7 +1228,6 @@ static void wp__simple(wp_text *t, int there, int op, const char *point, const c
 /* A step of scheduling: its operation, its place in the table, and how it answers. */
 typedef struct {
     int op;
-    const char *point;
     const wp_step *step;
 } wp__step_at;
 
@@ -1177,12 +1236,12 @@ enum { WP__STEPS = 11 };
 static void wp__steps(wp__step_at *out) {
     const wp_plugin *p = &wasmplane_plugin;
     const wp__step_at all[WP__STEPS] = {
-        {WP__PRE_ENQUEUE, "scheduling.preEnqueue", &p->pre_enqueue}, {WP__PRE_FILTER, "scheduling.preFilter", &p->pre_filter},
-        {WP__FILTER, "scheduling.filter", &p->filter},               {WP__POST_FILTER, "scheduling.postFilter", &p->post_filter},
-        {WP__PRE_SCORE, "scheduling.preScore", &p->pre_score},       {WP__RESERVE, "scheduling.reserve", &p->reserve},
-        {WP__UNRESERVE, "scheduling.unreserve", &p->unreserve},      {WP__PERMIT, "scheduling.permit", &p->permit},
-        {WP__PRE_BIND, "scheduling.preBind", &p->pre_bind},          {WP__BIND, "scheduling.bind", &p->bind},
-        {WP__POST_BIND, "scheduling.postBind", &p->post_bind},
+        {WP__PRE_ENQUEUE, &p->pre_enqueue}, {WP__PRE_FILTER, &p->pre_filter},
+        {WP__FILTER, &p->filter},               {WP__POST_FILTER, &p->post_filter},
+        {WP__PRE_SCORE, &p->pre_score},       {WP__RESERVE, &p->reserve},
+        {WP__UNRESERVE, &p->unreserve},      {WP__PERMIT, &p->permit},
+        {WP__PRE_BIND, &p->pre_bind},          {WP__BIND, &p->bind},
+        {WP__POST_BIND, &p->post_bind},
     };
     for (size_t i = 0; i < WP__STEPS; i++) out[i] = all[i];
 }
@@ -1199,13 +1258,13 @@ static void wp__describe_scheduling(wp_text *t) {
     wp__steps(steps);
     for (size_t i = 0; i < WP__STEPS; i++) {
         if (!steps[i].step->decide) continue;
-        wp__hook(t, steps[i].op, steps[i].point, steps[i].step->fields);
+        wp__hook(t, steps[i].op, wp__point(steps[i].op), steps[i].step->fields);
         wp__events(t, steps[i].step->events);
         wp__char(t, '}');
     }
-    wp__simple(t, p->queue_sort.rate != 0, WP__QUEUE_SORT, "scheduling.queueSort", p->queue_sort.fields);
-    wp__simple(t, p->score.rate != 0, WP__SCORE, "scheduling.score", p->score.fields);
-    if (p->normalize.scale) wp__simple(t, 1, WP__NORMALIZE, "scheduling.normalize", p->normalize.fields);
+    wp__simple(t, p->queue_sort.rate != 0, WP__QUEUE_SORT, wp__point(WP__QUEUE_SORT), p->queue_sort.fields);
+    wp__simple(t, p->score.rate != 0, WP__SCORE, wp__point(WP__SCORE), p->score.fields);
+    if (p->normalize.scale) wp__simple(t, 1, WP__NORMALIZE, wp__point(WP__NORMALIZE), p->normalize.fields);
 }
 
 /* The field "scores" of normalize: the last, where the plugin does not name it itself. */
@@ -1226,22 +1285,22 @@ __attribute__((export_name("describe"))) int64_t wp__describe(void) {
     wp__print(&t, "{\"abi\":1,\"name\":%q,\"version\":%q,\"settings\":%s,\"needs\":", p->name, p->version, p->settings ? "true" : "false");
     wp__strings(&t, p->needs, WP_NEEDS);
     wp__str(&t, ",\"hooks\":[");
-    wp__admission(&t, WP__MUTATE, "admission.mutate", &p->mutate);
-    wp__admission(&t, WP__VALIDATE, "admission.validate", &p->validate);
-    wp__admission(&t, WP__CONVERT, "customresource.convert", &p->convert);
-    wp__admission(&t, WP__VALIDATE_CUSTOM, "customresource.validate", &p->validate_custom);
+    wp__admission(&t, WP__MUTATE, wp__point(WP__MUTATE), &p->mutate);
+    wp__admission(&t, WP__VALIDATE, wp__point(WP__VALIDATE), &p->validate);
+    wp__admission(&t, WP__CONVERT, wp__point(WP__CONVERT), &p->convert);
+    wp__admission(&t, WP__VALIDATE_CUSTOM, wp__point(WP__VALIDATE_CUSTOM), &p->validate_custom);
     if (p->authorize.decide) {
-        wp__hook(&t, WP__AUTHORIZE, "authorization", p->authorize.fields);
+        wp__hook(&t, WP__AUTHORIZE, wp__point(WP__AUTHORIZE), p->authorize.fields);
         wp__print(&t, ",\"pure\":%s}", p->authorize.pure ? "true" : "false");
     }
     wp__scores_field();
     wp__describe_scheduling(&t);
-    wp__simple(&t, p->node_admission.decide != 0, WP__NODE_ADMISSION, "nodeadmission", p->node_admission.fields);
+    wp__simple(&t, p->node_admission.decide != 0, WP__NODE_ADMISSION, wp__point(WP__NODE_ADMISSION), p->node_admission.fields);
     for (size_t i = 0; i < WP_OTHERS && p->others[i].point; i++)
         wp__simple(&t, 1, p->others[i].op, p->others[i].point, p->others[i].fields);
     if (p->table.judge_all) {
         static const char *const none[1] = {0};
-        wp__hook(&t, WP__TABLE, "scheduling.table", none);
+        wp__hook(&t, WP__TABLE, wp__point(WP__TABLE), none);
         wp__str(&t, ",\"columns\":");
         wp__columns(&t, p->table.columns);
         wp__str(&t, ",\"pod\":");
@@ -1252,7 +1311,7 @@ __attribute__((export_name("describe"))) int64_t wp__describe(void) {
         wp__char(&t, '}');
     }
     if (p->reconcile.plan) {
-        wp__hook(&t, WP__RECONCILE, "reconcile", p->reconcile.fields);
+        wp__hook(&t, WP__RECONCILE, wp__point(WP__RECONCILE), p->reconcile.fields);
         wp__str(&t, ",\"primary\":");
         wp__watch(&t, &p->reconcile.primary);
         wp__str(&t, ",\"owned\":[");

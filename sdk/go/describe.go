@@ -7,38 +7,38 @@ func describe() []byte {
 		return nil
 	}
 	var hooks []Object
-	add := func(op int, point string, fields []string) Object {
-		h := Object{"op": op, "point": point, "encoding": "flat", "fields": fields}
+	add := func(op int, fields []string) Object {
+		h := Object{"op": op, "point": points[op], "encoding": "flat", "fields": fields}
 		hooks = append(hooks, h)
 		return h
 	}
 	if p.Mutate != nil {
-		p.Mutate.describe(add(opMutate, "admission.mutate", p.Mutate.fields()))
+		p.Mutate.describe(add(opMutate, p.Mutate.fields()))
 	}
 	if p.Validate != nil {
-		p.Validate.describe(add(opValidate, "admission.validate", p.Validate.fields()))
+		p.Validate.describe(add(opValidate, p.Validate.fields()))
 	}
 	if p.Authorize != nil {
-		add(opAuthorize, "authorization", p.Authorize.Fields)["pure"] = p.Authorize.Pure
+		add(opAuthorize, p.Authorize.Fields)["pure"] = p.Authorize.Pure
 	}
 	p.describeScheduling(add)
 	if p.Table != nil {
-		p.Table.describe(add(opTable, "scheduling.table", nil))
+		p.Table.describe(add(opTable, nil))
 	}
 	if p.Reconcile != nil {
-		p.Reconcile.describe(add(opReconcile, "reconcile", p.Reconcile.Fields))
+		p.Reconcile.describe(add(opReconcile, p.Reconcile.Fields))
 	}
 	if p.NodeAdmission != nil {
-		add(opNodeAdmission, "nodeadmission", p.NodeAdmission.Fields)
+		add(opNodeAdmission, p.NodeAdmission.Fields)
 	}
 	if p.Convert != nil {
-		add(opConvert, "customresource.convert", p.Convert.fields())["match"] = rules(p.Convert.Match)
+		add(opConvert, p.Convert.fields())["match"] = rules(p.Convert.Match)
 	}
 	if p.ValidateCustom != nil {
-		add(opValidateCustom, "customresource.validate", p.ValidateCustom.fields())["match"] = rules(p.ValidateCustom.Match)
+		add(opValidateCustom, p.ValidateCustom.fields())["match"] = rules(p.ValidateCustom.Match)
 	}
 	return Object{
-		"abi": 1, "name": p.Name, "version": p.Version,
+		"abi": abiVersion, "name": p.Name, "version": p.Version,
 		"settings": p.Settings != nil, "hooks": hooks, "needs": p.Needs,
 	}.append(nil)
 }

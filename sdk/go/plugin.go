@@ -163,33 +163,6 @@ func Register(p Plugin) struct{} {
 	return struct{}{}
 }
 
-// The operations, by hook.
-const (
-	opSettings = iota
-	opMutate
-	opValidate
-	opAuthorize
-	opFilter
-	opScore
-	opTable
-	opReconcile
-	opNodeAdmission
-	opConvert
-	opValidateCustom
-	opPreEnqueue
-	opQueueSort
-	opPreFilter
-	opPostFilter
-	opPreScore
-	opNormalize
-	opReserve
-	opUnreserve
-	opPermit
-	opPreBind
-	opBind
-	opPostBind
-)
-
 var errNoPlugin = errors.New("the module registers no plugin")
 
 // failure is why the call that runs fails, once it is known.

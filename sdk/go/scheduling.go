@@ -4,19 +4,6 @@ package wasmplane
 // that refused a pod.
 type Event string
 
-// The events that a scheduling hook may name. A pod that it refused is tried again
-// when one of them happens; a hook that names none is asked again after any.
-const (
-	NodeAdded           Event = "nodeAdded"
-	NodeAllocatableGrew Event = "nodeAllocatableGrew"
-	NodeLabelsChanged   Event = "nodeLabelsChanged"
-	NodeTaintsChanged   Event = "nodeTaintsChanged"
-	PodRemoved          Event = "podRemoved"
-	PodBound            Event = "podBound"
-	VolumesChanged      Event = "volumesChanged"
-	PodChanged          Event = "podChanged"
-)
-
 // Keys that several answers have.
 const (
 	unresolvable = "unresolvable"
@@ -277,55 +264,55 @@ func (p *Plugin) notice(op int32) *Notice {
 }
 
 // describeScheduling adds the hooks of a pod's cycle to the manifest.
-func (p *Plugin) describeScheduling(add func(op int, point string, fields []string) Object) {
-	at := func(op int, step string, fields []string, events ...Event) {
-		h := add(op, "scheduling."+step, fields)
+func (p *Plugin) describeScheduling(add func(op int, fields []string) Object) {
+	at := func(op int, fields []string, events ...Event) {
+		h := add(op, fields)
 		if len(events) > 0 {
 			h[eventsKey] = names(events)
 		}
 	}
-	gate := func(op int, step string, g *Gate) {
+	gate := func(op int, g *Gate) {
 		if g != nil {
-			at(op, step, g.Fields, g.Events...)
+			at(op, g.Fields, g.Events...)
 		}
 	}
-	notice := func(op int, step string, n *Notice) {
+	notice := func(op int, n *Notice) {
 		if n != nil {
-			at(op, step, n.Fields)
+			at(op, n.Fields)
 		}
 	}
-	gate(opPreEnqueue, "preEnqueue", p.PreEnqueue)
+	gate(opPreEnqueue, p.PreEnqueue)
 	if p.QueueSort != nil {
-		at(opQueueSort, "queueSort", p.QueueSort.Fields)
+		at(opQueueSort, p.QueueSort.Fields)
 	}
 	if p.PreFilter != nil {
-		at(opPreFilter, "preFilter", p.PreFilter.Fields, p.PreFilter.Events...)
+		at(opPreFilter, p.PreFilter.Fields, p.PreFilter.Events...)
 	}
 	if p.Filter != nil {
-		at(opFilter, "filter", p.Filter.Fields, p.Filter.Events...)
+		at(opFilter, p.Filter.Fields, p.Filter.Events...)
 	}
 	if p.PostFilter != nil {
-		at(opPostFilter, "postFilter", p.PostFilter.Fields)
+		at(opPostFilter, p.PostFilter.Fields)
 	}
 	if p.PreScore != nil {
-		at(opPreScore, "preScore", p.PreScore.Fields)
+		at(opPreScore, p.PreScore.Fields)
 	}
 	if p.Score != nil {
-		at(opScore, "score", p.Score.Fields)
+		at(opScore, p.Score.Fields)
 	}
 	if p.Normalize != nil {
-		at(opNormalize, "normalize", p.Normalize.fields())
+		at(opNormalize, p.Normalize.fields())
 	}
-	gate(opReserve, "reserve", p.Reserve)
-	notice(opUnreserve, "unreserve", p.Unreserve)
+	gate(opReserve, p.Reserve)
+	notice(opUnreserve, p.Unreserve)
 	if p.Permit != nil {
-		at(opPermit, "permit", p.Permit.Fields)
+		at(opPermit, p.Permit.Fields)
 	}
-	gate(opPreBind, "preBind", p.PreBind)
+	gate(opPreBind, p.PreBind)
 	if p.Bind != nil {
-		at(opBind, "bind", p.Bind.Fields)
+		at(opBind, p.Bind.Fields)
 	}
-	notice(opPostBind, "postBind", p.PostBind)
+	notice(opPostBind, p.PostBind)
 }
 
 func names(events []Event) []string {

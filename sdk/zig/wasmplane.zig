@@ -1049,7 +1049,26 @@ pub fn admission(comptime decide: anytype, comptime match: []const Rule) type {
 }
 
 /// What may change the mind of a hook that refused a pod.
-pub const Event = enum { nodeAdded, nodeAllocatableGrew, nodeLabelsChanged, nodeTaintsChanged, podRemoved, podBound, volumesChanged, podChanged };
+// abi.yaml: begin events
+pub const Event = enum {
+    /// A node came.
+    nodeAdded,
+    /// A node has more to give.
+    nodeAllocatableGrew,
+    /// A node's labels changed.
+    nodeLabelsChanged,
+    /// A node's taints changed.
+    nodeTaintsChanged,
+    /// A pod has gone.
+    podRemoved,
+    /// A pod was bound.
+    podBound,
+    /// Volumes, claims or classes changed.
+    volumesChanged,
+    /// The pod itself changed.
+    podChanged,
+};
+// abi.yaml: end events
 
 /// What a call changes besides answering, by host functions: nothing (where nothing is said; in a dry
 /// run the host keeps them from it); the hook looks at dryRun, too; something.
@@ -1108,21 +1127,86 @@ fn writeOptions(t: *Text, comptime h: anytype) void {
     put(t, "}");
 }
 
-/// The steps of a pod's cycle: the name in the plugin's table, the operation, the point.
-const steps = .{
-    .{ "pre_enqueue", 11, "scheduling.preEnqueue" }, .{ "queue_sort", 12, "scheduling.queueSort" },
-    .{ "pre_filter", 13, "scheduling.preFilter" },  .{ "filter", 4, "scheduling.filter" },
-    .{ "post_filter", 14, "scheduling.postFilter" }, .{ "pre_score", 15, "scheduling.preScore" },
-    .{ "score", 5, "scheduling.score" },            .{ "normalize", 16, "scheduling.normalize" },
-    .{ "reserve", 17, "scheduling.reserve" },       .{ "unreserve", 18, "scheduling.unreserve" },
-    .{ "permit", 19, "scheduling.permit" },         .{ "pre_bind", 20, "scheduling.preBind" },
-    .{ "bind", 21, "scheduling.bind" },             .{ "post_bind", 22, "scheduling.postBind" },
+// abi.yaml: begin operations
+/// The operations, by hook.
+const operation = struct {
+    const settings = 0;
+    const mutate = 1;
+    const validate = 2;
+    const authorize = 3;
+    const filter = 4;
+    const score = 5;
+    const table = 6;
+    const reconcile = 7;
+    const node_admission = 8;
+    const convert = 9;
+    const validate_custom = 10;
+    const pre_enqueue = 11;
+    const queue_sort = 12;
+    const pre_filter = 13;
+    const post_filter = 14;
+    const pre_score = 15;
+    const normalize = 16;
+    const reserve = 17;
+    const unreserve = 18;
+    const permit = 19;
+    const pre_bind = 20;
+    const bind = 21;
+    const post_bind = 22;
 };
+
+/// The point of an operation.
+fn pointOf(comptime op: i32) []const u8 {
+    return switch (op) {
+        operation.mutate => "admission.mutate",
+        operation.validate => "admission.validate",
+        operation.authorize => "authorization",
+        operation.filter => "scheduling.filter",
+        operation.score => "scheduling.score",
+        operation.table => "scheduling.table",
+        operation.reconcile => "reconcile",
+        operation.node_admission => "nodeadmission",
+        operation.convert => "customresource.convert",
+        operation.validate_custom => "customresource.validate",
+        operation.pre_enqueue => "scheduling.preEnqueue",
+        operation.queue_sort => "scheduling.queueSort",
+        operation.pre_filter => "scheduling.preFilter",
+        operation.post_filter => "scheduling.postFilter",
+        operation.pre_score => "scheduling.preScore",
+        operation.normalize => "scheduling.normalize",
+        operation.reserve => "scheduling.reserve",
+        operation.unreserve => "scheduling.unreserve",
+        operation.permit => "scheduling.permit",
+        operation.pre_bind => "scheduling.preBind",
+        operation.bind => "scheduling.bind",
+        operation.post_bind => "scheduling.postBind",
+        else => unreachable,
+    };
+}
+
+/// The steps of a pod's cycle: the name in the plugin's table, and the operation.
+const steps = .{
+    .{ "pre_enqueue", operation.pre_enqueue },
+    .{ "queue_sort", operation.queue_sort },
+    .{ "pre_filter", operation.pre_filter },
+    .{ "filter", operation.filter },
+    .{ "post_filter", operation.post_filter },
+    .{ "pre_score", operation.pre_score },
+    .{ "score", operation.score },
+    .{ "normalize", operation.normalize },
+    .{ "reserve", operation.reserve },
+    .{ "unreserve", operation.unreserve },
+    .{ "permit", operation.permit },
+    .{ "pre_bind", operation.pre_bind },
+    .{ "bind", operation.bind },
+    .{ "post_bind", operation.post_bind },
+};
+// abi.yaml: end operations
 
 /// Runs a step; what it answers follows from the function's type.
 fn runStep(comptime op: i32, comptime f: anytype, root: Value) i64 {
     const info = @typeInfo(@TypeOf(f)).@"fn";
-    const key = if (op == 4) "fits" else "allowed";
+    const key = if (op == operation.filter) "fits" else "allowed";
     if (info.params.len == 2 and info.params[1].type.? == []i64) return normalized(f, root);
     if (info.params.len == 2) {
         var out: @typeInfo(info.params[1].type.?).pointer.child = .{};
@@ -1294,14 +1378,14 @@ pub fn plugin(comptime p: anytype) void {
             part(&t, "settings", has("settings"));
             if (has("needs")) part(&t, "needs", @as([]const []const u8, p.needs));
             put(&t, ",\"hooks\":[");
-            if (has("mutate")) admitting(&t, 1, "admission.mutate", p.mutate);
-            if (has("validate")) admitting(&t, 2, "admission.validate", p.validate);
-            if (has("convert")) admitting(&t, 9, "customresource.convert", p.convert);
-            if (has("validate_custom")) admitting(&t, 10, "customresource.validate", p.validate_custom);
-            if (has("authorize")) simple(&t, 3, "authorization", p.authorize);
-            inline for (steps) |s| if (has(s[0])) simple(&t, s[1], s[2], @field(p, s[0]));
+            if (has("mutate")) admitting(&t, operation.mutate, pointOf(operation.mutate), p.mutate);
+            if (has("validate")) admitting(&t, operation.validate, pointOf(operation.validate), p.validate);
+            if (has("convert")) admitting(&t, operation.convert, pointOf(operation.convert), p.convert);
+            if (has("validate_custom")) admitting(&t, operation.validate_custom, pointOf(operation.validate_custom), p.validate_custom);
+            if (has("authorize")) simple(&t, operation.authorize, pointOf(operation.authorize), p.authorize);
+            inline for (steps) |s| if (has(s[0])) simple(&t, s[1], pointOf(s[1]), @field(p, s[0]));
             if (has("table")) {
-                begin(&t, 6, "scheduling.table", &.{});
+                begin(&t, operation.table, pointOf(operation.table), &.{});
                 put(&t, ",\"columns\":");
                 writeColumns(&t, Node);
                 put(&t, ",\"pod\":");
@@ -1311,12 +1395,12 @@ pub fn plugin(comptime p: anytype) void {
                 put(&t, "}");
             }
             if (has("reconcile")) {
-                begin(&t, 7, "reconcile", Param(p.reconcile.run, 0).fields);
+                begin(&t, operation.reconcile, pointOf(operation.reconcile), Param(p.reconcile.run, 0).fields);
                 part(&t, "primary", p.reconcile.of);
                 part(&t, "owned", p.reconcile.makes);
                 put(&t, "}");
             }
-            if (has("node_admission")) simple(&t, 8, "nodeadmission", p.node_admission);
+            if (has("node_admission")) simple(&t, operation.node_admission, pointOf(operation.node_admission), p.node_admission);
             if (has("others")) inline for (p.others) |o| simple(&t, o.number, o.name, o.run);
             put(&t, "]}");
             return give(t.items, false);
@@ -1372,39 +1456,39 @@ pub fn plugin(comptime p: anytype) void {
             const data: [*]const u8 = if (n > 0) @ptrFromInt(@as(usize, @intCast(at))) else @ptrCast(&__heap_base);
             const cell: *const Cell = @ptrCast(@alignCast(data));
             const root: Value = if (n >= 8) .{ .base = data, .cell = cell.* } else .absent;
-            if (has("settings")) if (op == 0) return configure(data[0..@intCast(n)]);
-            if (has("table")) if (op == 6 and n >= 8) return judge(data);
-            if (has("mutate")) if (op == 1) {
+            if (has("settings")) if (op == operation.settings) return configure(data[0..@intCast(n)]);
+            if (has("table")) if (op == operation.table and n >= 8) return judge(data);
+            if (has("mutate")) if (op == operation.mutate) {
                 var d: Decision = .{};
                 bare(p.mutate).run(.{ .root = root }, &d);
                 return d.encode();
             };
-            if (has("validate")) if (op == 2) {
+            if (has("validate")) if (op == operation.validate) {
                 var d: Decision = .{};
                 bare(p.validate).run(.{ .root = root }, &d);
                 return d.encode();
             };
-            if (has("convert")) if (op == 9) {
+            if (has("convert")) if (op == operation.convert) {
                 var d: Decision = .{};
                 bare(p.convert).run(.{ .root = root }, &d);
                 return d.encode();
             };
-            if (has("validate_custom")) if (op == 10) {
+            if (has("validate_custom")) if (op == operation.validate_custom) {
                 var d: Decision = .{};
                 bare(p.validate_custom).run(.{ .root = root }, &d);
                 return d.encode();
             };
-            if (has("authorize")) if (op == 3) {
+            if (has("authorize")) if (op == operation.authorize) {
                 const v: Verdict = bare(p.authorize)(.{ .root = root });
                 return if (v.decision.len == 0) 0 else object(v);
             };
             inline for (steps) |s| if (has(s[0])) if (op == s[1]) return runStep(s[1], bare(@field(p, s[0])), root);
-            if (has("reconcile")) if (op == 7) {
+            if (has("reconcile")) if (op == operation.reconcile) {
                 var out: Plan = .{};
                 p.reconcile.run(.{ .root = root }, &out);
                 return out.encode();
             };
-            if (has("node_admission")) if (op == 8) {
+            if (has("node_admission")) if (op == operation.node_admission) {
                 const refusal: ?Refusal = bare(p.node_admission)(.{ .root = root });
                 return if (refusal) |r| object(.{ .admitted = false, .reason = r.reason, .message = r.message }) else 0;
             };

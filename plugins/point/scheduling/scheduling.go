@@ -33,7 +33,7 @@ import (
 // before is the adapter made earlier: it stays, with its table, while the plugin has hooks.
 func New(p *point.Plugin, before framework.Plugin) framework.Plugin {
 	v := p.Current()
-	if v == nil || !slices.ContainsFunc(scheduling, func(pt abi.Point) bool { return v.Hook(pt) != nil }) {
+	if v == nil || !slices.ContainsFunc(abi.SchedulingPoints(), func(pt abi.Point) bool { return v.Hook(pt) != nil }) {
 		return nil
 	}
 	if a, ok := before.(*Plugin); ok {
@@ -44,12 +44,6 @@ func New(p *point.Plugin, before framework.Plugin) framework.Plugin {
 
 // Plugin is a plugin at all points of scheduling. It is safe for concurrent use.
 type Plugin struct{ judge }
-
-var scheduling = []abi.Point{
-	abi.SchedulingPreEnqueue, abi.SchedulingQueueSort, abi.SchedulingPreFilter, abi.SchedulingFilter, abi.SchedulingTable,
-	abi.SchedulingPostFilter, abi.SchedulingPreScore, abi.SchedulingScore, abi.SchedulingNormalize,
-	abi.SchedulingReserve, abi.SchedulingUnreserve, abi.SchedulingPermit, abi.SchedulingPreBind, abi.SchedulingBind, abi.SchedulingPostBind,
-}
 
 // hooksAt are the hooks that have the scheduler ask at a point.
 var hooksAt = map[framework.Point][]abi.Point{
@@ -74,11 +68,12 @@ func (a *Plugin) Takes(at framework.Point) bool {
 	return v != nil && slices.ContainsFunc(hooksAt[at], func(pt abi.Point) bool { return v.Hook(pt) != nil })
 }
 
+// events are the scheduler's own, by the names in manifests.
 var events = map[string]framework.ClusterEvent{
-	"nodeAdded": framework.NodeAdded, "nodeAllocatableGrew": framework.NodeAllocatableGrew,
-	"nodeLabelsChanged": framework.NodeLabelsChanged, "nodeTaintsChanged": framework.NodeTaintsChanged,
-	"podRemoved": framework.PodRemoved, "podBound": framework.PodBound,
-	"volumesChanged": framework.VolumesChanged, "podChanged": framework.PodChanged,
+	abi.EventNodeAdded: framework.NodeAdded, abi.EventNodeAllocatableGrew: framework.NodeAllocatableGrew,
+	abi.EventNodeLabelsChanged: framework.NodeLabelsChanged, abi.EventNodeTaintsChanged: framework.NodeTaintsChanged,
+	abi.EventPodRemoved: framework.PodRemoved, abi.EventPodBound: framework.PodBound,
+	abi.EventVolumesChanged: framework.VolumesChanged, abi.EventPodChanged: framework.PodChanged,
 }
 
 // Hints implements framework.Hints: the events that the plugin's refusing hooks
@@ -89,7 +84,7 @@ func (a *Plugin) Hints() framework.ClusterEvent {
 		return framework.AnyEvent
 	}
 	var all framework.ClusterEvent
-	for _, pt := range scheduling {
+	for _, pt := range abi.SchedulingPoints() {
 		h := v.Hook(pt)
 		if h == nil || fallback(pt) == manifest.Ignore {
 			continue

@@ -32,6 +32,7 @@
 
 extern crate alloc;
 
+mod abi;
 mod answer;
 mod json;
 mod plugin;
@@ -47,5 +48,6 @@ pub use answer::{Decision, Judgement, Patch, Plan, Target, Verdict};
 pub use json::{parse, token, Json};
 pub use plugin::{Column, Hook, Plugin, SideEffects, Table, Watch};
 pub use runtime::{fail, host_call, log};
-pub use scheduling::{Binding, Event, Fit, Nomination, Permission, Preparation, Selection};
+pub use abi::Event;
+pub use scheduling::{Binding, Fit, Nomination, Permission, Preparation, Selection};
 pub use value::{Input, Value};

@@ -1,21 +1,11 @@
 //! What a plugin is made of.
 
+use crate::abi::*;
 use crate::answer::{Decision, Judgement, Plan, Verdict};
 use crate::json::Json;
-use crate::scheduling::{Event, Step};
+use crate::scheduling::Step;
 use crate::value::Input;
 use alloc::{boxed::Box, string::String, vec::Vec};
-
-/// The operations, by hook.
-pub(crate) const SETTINGS: i32 = 0;
-const MUTATE: i32 = 1;
-const VALIDATE: i32 = 2;
-const AUTHORIZE: i32 = 3;
-const TABLE: i32 = 6;
-const RECONCILE: i32 = 7;
-const NODE_ADMISSION: i32 = 8;
-const CONVERT: i32 = 9;
-const VALIDATE_CUSTOM: i32 = 10;
 
 /// A hook: a function and the fields that it reads. `F` is the function's type.
 pub struct Hook<F> {
@@ -328,16 +318,16 @@ impl Plugin {
     pub(crate) fn describe(&self) -> Vec<u8> {
         let mut hooks = Vec::new();
         if let Some(h) = &self.mutate {
-            hooks.push(hook(MUTATE, "admission.mutate", h, Vec::new()));
+            hooks.push(hook(MUTATE, h, Vec::new()));
         }
         if let Some(h) = &self.validate {
-            hooks.push(hook(VALIDATE, "admission.validate", h, Vec::new()));
+            hooks.push(hook(VALIDATE, h, Vec::new()));
         }
         if let Some(h) = &self.authorize {
-            hooks.push(hook(AUTHORIZE, "authorization", h, Vec::new()));
+            hooks.push(hook(AUTHORIZE, h, Vec::new()));
         }
         for s in &self.steps {
-            hooks.push(hook(s.op, s.point, &s.hook, Vec::new()));
+            hooks.push(hook(s.op, &s.hook, Vec::new()));
         }
         if let Some(t) = &self.table {
             let mut more = alloc::vec![
@@ -348,23 +338,23 @@ impl Plugin {
             if !t.events.is_empty() {
                 more.push(("events", Json::Array(t.events.clone())));
             }
-            hooks.push(hook(TABLE, "scheduling.table", &Hook::new(()), more));
+            hooks.push(hook(TABLE, &Hook::new(()), more));
         }
         if let Some((primary, owned, h)) = &self.reconcile {
             let more = alloc::vec![
                 ("primary", primary.json()),
                 ("owned", Json::Array(owned.iter().map(Watch::json).collect())),
             ];
-            hooks.push(hook(RECONCILE, "reconcile", h, more));
+            hooks.push(hook(RECONCILE, h, more));
         }
         if let Some(h) = &self.node_admission {
-            hooks.push(hook(NODE_ADMISSION, "nodeadmission", h, Vec::new()));
+            hooks.push(hook(NODE_ADMISSION, h, Vec::new()));
         }
         if let Some(h) = &self.convert {
-            hooks.push(hook(CONVERT, "customresource.convert", h, Vec::new()));
+            hooks.push(hook(CONVERT, h, Vec::new()));
         }
         if let Some(h) = &self.validate_custom {
-            hooks.push(hook(VALIDATE_CUSTOM, "customresource.validate", h, Vec::new()));
+            hooks.push(hook(VALIDATE_CUSTOM, h, Vec::new()));
         }
         let mut out = Vec::new();
         Json::object([
@@ -431,12 +421,10 @@ impl Plugin {
     }
 }
 
-pub(crate) const TABLE_OP: i32 = TABLE;
-
-fn hook<F>(op: i32, point: &str, h: &Hook<F>, more: Vec<(&str, Json)>) -> Json {
+fn hook<F>(op: i32, h: &Hook<F>, more: Vec<(&str, Json)>) -> Json {
     let mut entries = alloc::vec![
         (String::from("op"), Json::Int(op as i64)),
-        (String::from("point"), point.into()),
+        (String::from("point"), point(op).into()),
         (String::from("encoding"), "flat".into()),
         (String::from("match"), Json::Array(h.rules.clone())),
         (String::from("fields"), strings(&h.fields)),

@@ -1,6 +1,7 @@
 //! The module's exports, and calls of the host.
 
-use crate::plugin::{Plugin, TABLE_OP};
+use crate::abi::{SETTINGS, TABLE};
+use crate::plugin::Plugin;
 use alloc::{string::String, vec::Vec};
 
 /// Why the call that runs fails, once it is known.
@@ -67,8 +68,8 @@ impl Runtime {
         let input = core::mem::take(&mut self.input);
         // The words were allocated as such; reading them as bytes is always sound.
         let data = unsafe { core::slice::from_raw_parts(input.as_ptr() as *const u8, len) };
-        let result = if op == TABLE_OP { self.judge(make, data) } else { self.plugin(make).call(op, data) };
-        if op == crate::plugin::SETTINGS && result.is_ok() {
+        let result = if op == TABLE { self.judge(make, data) } else { self.plugin(make).call(op, data) };
+        if op == SETTINGS && result.is_ok() {
             self.plugin = Some(make());
         }
         self.input = input;

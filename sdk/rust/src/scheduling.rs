@@ -1,60 +1,10 @@
 //! The steps of a pod's cycle, and what their hooks answer.
 
+use crate::abi::*;
 use crate::json::{int, Json};
 use crate::plugin::{Hook, Plugin};
 use crate::value::Input;
 use alloc::{boxed::Box, string::String, vec::Vec};
-
-const FILTER: i32 = 4;
-const SCORE: i32 = 5;
-const PRE_ENQUEUE: i32 = 11;
-const QUEUE_SORT: i32 = 12;
-const PRE_FILTER: i32 = 13;
-const POST_FILTER: i32 = 14;
-const PRE_SCORE: i32 = 15;
-const NORMALIZE: i32 = 16;
-const RESERVE: i32 = 17;
-const UNRESERVE: i32 = 18;
-const PERMIT: i32 = 19;
-const PRE_BIND: i32 = 20;
-const BIND: i32 = 21;
-const POST_BIND: i32 = 22;
-
-/// What may change the mind of a hook that refused a pod.
-#[derive(Clone, Copy)]
-pub enum Event {
-    /// A node came.
-    NodeAdded,
-    /// A node has more to give.
-    NodeAllocatableGrew,
-    /// A node's labels changed.
-    NodeLabelsChanged,
-    /// A node's taints changed.
-    NodeTaintsChanged,
-    /// A pod has gone.
-    PodRemoved,
-    /// A pod was bound.
-    PodBound,
-    /// Volumes, claims or classes changed.
-    VolumesChanged,
-    /// The pod itself changed.
-    PodChanged,
-}
-
-impl Event {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Event::NodeAdded => "nodeAdded",
-            Event::NodeAllocatableGrew => "nodeAllocatableGrew",
-            Event::NodeLabelsChanged => "nodeLabelsChanged",
-            Event::NodeTaintsChanged => "nodeTaintsChanged",
-            Event::PodRemoved => "podRemoved",
-            Event::PodBound => "podBound",
-            Event::VolumesChanged => "volumesChanged",
-            Event::PodChanged => "podChanged",
-        }
-    }
-}
 
 /// Whether a pod may run on a node. A filter may answer a string, too: why not, "" where it may.
 pub enum Fit {
@@ -290,29 +240,28 @@ pub(crate) type Answer = Box<dyn Fn(&Input) -> Vec<u8>>;
 /// A step of the cycle at which a plugin takes part.
 pub(crate) struct Step {
     pub(crate) op: i32,
-    pub(crate) point: &'static str,
     pub(crate) hook: Hook<Answer>,
 }
 
 impl Plugin {
-    fn step<F>(mut self, op: i32, point: &'static str, hook: Hook<F>, wrap: impl FnOnce(F) -> Answer) -> Plugin {
-        self.steps.push(Step { op, point, hook: hook.with(wrap) });
+    fn step<F>(mut self, op: i32, hook: Hook<F>, wrap: impl FnOnce(F) -> Answer) -> Plugin {
+        self.steps.push(Step { op, hook: hook.with(wrap) });
         self
     }
 
     /// The hook at scheduling.preEnqueue, before a pod is tried: Err says what it waits for.
     pub fn pre_enqueue(self, h: Hook<impl Fn(&Input) -> Result<(), String> + 'static>) -> Plugin {
-        self.step(PRE_ENQUEUE, "scheduling.preEnqueue", h, |f| Box::new(move |i| gated(f(i))))
+        self.step(PRE_ENQUEUE, h, |f| Box::new(move |i| gated(f(i))))
     }
 
     /// The hook at scheduling.queueSort: the highest goes first.
     pub fn queue_sort(self, h: Hook<impl Fn(&Input) -> i64 + 'static>) -> Plugin {
-        self.step(QUEUE_SORT, "scheduling.queueSort", h, |f| Box::new(move |i| number(f(i))))
+        self.step(QUEUE_SORT, h, |f| Box::new(move |i| number(f(i))))
     }
 
     /// The hook at scheduling.preFilter, once a cycle before all nodes.
     pub fn pre_filter(self, h: Hook<impl Fn(&Input, &mut Selection) + 'static>) -> Plugin {
-        self.step(PRE_FILTER, "scheduling.preFilter", h, |f| {
+        self.step(PRE_FILTER, h, |f| {
             Box::new(move |i| {
                 let mut out = Selection::default();
                 f(i, &mut out);
@@ -323,7 +272,7 @@ impl Plugin {
 
     /// The hook at scheduling.filter: a [`Fit`], or a string, which is "" where the pod fits.
     pub fn filter<R: Into<Fit>>(self, h: Hook<impl Fn(&Input) -> R + 'static>) -> Plugin {
-        self.step(FILTER, "scheduling.filter", h, |f| {
+        self.step(FILTER, h, |f| {
             Box::new(move |i| match f(i).into() {
                 Fit::Fits => Vec::new(),
                 Fit::Unfit(reason) => refused("fits", false, alloc::vec![reason.into()]),
@@ -334,7 +283,7 @@ impl Plugin {
 
     /// The hook at scheduling.postFilter: no node was left.
     pub fn post_filter(self, h: Hook<impl Fn(&Input, &mut Nomination) + 'static>) -> Plugin {
-        self.step(POST_FILTER, "scheduling.postFilter", h, |f| {
+        self.step(POST_FILTER, h, |f| {
             Box::new(move |i| {
                 let mut out = Nomination::default();
                 f(i, &mut out);
@@ -345,7 +294,7 @@ impl Plugin {
 
     /// The hook at scheduling.preScore, once a cycle with the nodes that are left.
     pub fn pre_score(self, h: Hook<impl Fn(&Input, &mut Preparation) + 'static>) -> Plugin {
-        self.step(PRE_SCORE, "scheduling.preScore", h, |f| {
+        self.step(PRE_SCORE, h, |f| {
             Box::new(move |i| {
                 let mut out = Preparation::default();
                 f(i, &mut out);
@@ -356,7 +305,7 @@ impl Plugin {
 
     /// The hook at scheduling.score: 0 to 100.
     pub fn score(self, h: Hook<impl Fn(&Input) -> i64 + 'static>) -> Plugin {
-        self.step(SCORE, "scheduling.score", h, |f| Box::new(move |i| number(f(i))))
+        self.step(SCORE, h, |f| Box::new(move |i| number(f(i))))
     }
 
     /// The hook at scheduling.normalize: it changes the plugin's scores of all nodes, in the order
@@ -366,7 +315,7 @@ impl Plugin {
         if !h.fields.is_empty() && !h.fields.contains(&"scores") {
             h.fields.push("scores");
         }
-        self.step(NORMALIZE, "scheduling.normalize", h, |f| {
+        self.step(NORMALIZE, h, |f| {
             Box::new(move |i| {
                 let mut scores: Vec<i64> = i.get("scores").items().map(|s| s.int()).collect();
                 f(i, &mut scores);
@@ -377,27 +326,27 @@ impl Plugin {
 
     /// The hook at scheduling.reserve: a node was chosen (`nodeName`). Err gives it up.
     pub fn reserve(self, h: Hook<impl Fn(&Input) -> Result<(), String> + 'static>) -> Plugin {
-        self.step(RESERVE, "scheduling.reserve", h, |f| Box::new(move |i| gated(f(i))))
+        self.step(RESERVE, h, |f| Box::new(move |i| gated(f(i))))
     }
 
     /// The hook at scheduling.unreserve: the choice came to nothing.
     pub fn unreserve(self, h: Hook<impl Fn(&Input) + 'static>) -> Plugin {
-        self.step(UNRESERVE, "scheduling.unreserve", h, |f| Box::new(move |i| told(&f, i)))
+        self.step(UNRESERVE, h, |f| Box::new(move |i| told(&f, i)))
     }
 
     /// The hook at scheduling.permit, before binding.
     pub fn permit(self, h: Hook<impl Fn(&Input) -> Permission + 'static>) -> Plugin {
-        self.step(PERMIT, "scheduling.permit", h, |f| Box::new(move |i| f(i).encode()))
+        self.step(PERMIT, h, |f| Box::new(move |i| f(i).encode()))
     }
 
     /// The hook at scheduling.preBind, just before binding. Err gives the place up.
     pub fn pre_bind(self, h: Hook<impl Fn(&Input) -> Result<(), String> + 'static>) -> Plugin {
-        self.step(PRE_BIND, "scheduling.preBind", h, |f| Box::new(move |i| gated(f(i))))
+        self.step(PRE_BIND, h, |f| Box::new(move |i| gated(f(i))))
     }
 
     /// The hook at scheduling.bind.
     pub fn bind(self, h: Hook<impl Fn(&Input, &mut Binding) + 'static>) -> Plugin {
-        self.step(BIND, "scheduling.bind", h, |f| {
+        self.step(BIND, h, |f| {
             Box::new(move |i| {
                 let mut out = Binding::default();
                 f(i, &mut out);
@@ -408,7 +357,7 @@ impl Plugin {
 
     /// The hook at scheduling.postBind: the pod is bound.
     pub fn post_bind(self, h: Hook<impl Fn(&Input) + 'static>) -> Plugin {
-        self.step(POST_BIND, "scheduling.postBind", h, |f| Box::new(move |i| told(&f, i)))
+        self.step(POST_BIND, h, |f| Box::new(move |i| told(&f, i)))
     }
 }
 

@@ -25,7 +25,7 @@ import (
 
 // Loader is what a Controller gives entries to.
 type Loader interface {
-	Apply(ctx context.Context, from loader.Origin, entries []manifest.Entry) error
+	Begin(ctx context.Context, from loader.Origin, entries []manifest.Entry) *loader.Pending
 	Status() []loader.Status
 	// Entry is the one that was given last.
 	Entry(name string) (manifest.Entry, bool)
@@ -146,8 +146,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	look, count := time.NewTicker(lookEvery), time.NewTicker(countEvery)
 	defer look.Stop()
 	defer count.Stop()
-	c.apply(ctx)
-	close(c.ready)
+	first := c.apply(ctx)
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
+		_ = first.Wait(ctx) // what could not be loaded stands in the status
+		close(c.ready)
+	}()
+	defer func() { <-loaded }()
 	c.report(ctx, true)
 	for {
 		select {
@@ -179,9 +185,9 @@ func (c *Controller) objects() []*unstructured.Unstructured {
 	return out
 }
 
-// apply gives what can be loaded to the loader. An object that is no entry any more
-// leaves in force what it was before.
-func (c *Controller) apply(ctx context.Context) {
+// apply gives what can be loaded to the loader, and does not wait for it: another change
+// may end what one waits for. An object that is no entry any more leaves in force what it was before.
+func (c *Controller) apply(ctx context.Context) *loader.Pending {
 	c.refused = map[string]error{}
 	last := map[string]bool{}
 	for _, s := range c.cfg.Loader.Status() {
@@ -204,7 +210,7 @@ func (c *Controller) apply(ctx context.Context) {
 		entries = append(entries, e)
 	}
 	// What cannot be loaded is logged by the loader, and stands in the status.
-	_ = c.cfg.Loader.Apply(ctx, c.cfg.origin(), entries)
+	return c.cfg.Loader.Begin(ctx, c.cfg.origin(), entries)
 }
 
 // report writes the status of every object for which there is something new.

@@ -63,6 +63,7 @@ type Instance struct {
 	Generation int64  `json:"generation"`
 	Ready      bool   `json:"ready"`
 	Error      string `json:"error,omitempty"`
+	Waiting    string `json:"waiting,omitempty"` // what the load of the spec waits for
 
 	Source      string      `json:"source,omitempty"`
 	Digest      string      `json:"digest,omitempty"`
@@ -94,7 +95,7 @@ const staleAfter = 5 * heartbeat
 // instance is what this process reports of a plugin.
 func instance(name string, generation int64, s loader.Status, now time.Time) Instance {
 	i := Instance{
-		Name: name, Updated: metav1.NewTime(now), Generation: generation, Ready: s.Ready, Error: s.Error, Source: s.Source, Digest: s.Digest, Version: s.Version,
+		Name: name, Updated: metav1.NewTime(now), Generation: generation, Ready: s.Ready, Error: s.Error, Waiting: s.Waiting, Source: s.Source, Digest: s.Digest, Version: s.Version,
 		Mode: string(s.Mode), Replaced: s.Replaced, Moved: s.Moved, BreakerOpen: s.BreakerOpen,
 		Calls: s.Calls, Denials: s.Denials, Failures: s.Failures, LastFailure: s.LastFailure, Nanoseconds: int64(s.MeanTime), MeanFuel: s.MeanFuel,
 	}
@@ -182,13 +183,16 @@ func (s *Status) judge(generation int64) {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotAsked", "no process that is running asks plugins at the points of this one"
 		updated.Status, updated.Reason, updated.Message = metav1.ConditionUnknown, ready.Reason, ready.Message
 	}
-	var down, old, behind []string
+	var down, old, behind, waiting []string
 	for _, i := range s.Instances {
 		if !i.Ready {
 			down = append(down, i.Name)
 		}
 		if i.Error != "" {
 			old = append(old, fmt.Sprintf("%s: %s", i.Name, i.Error))
+		}
+		if i.Waiting != "" {
+			waiting = append(waiting, fmt.Sprintf("%s: %s", i.Name, i.Waiting))
 		}
 		if i.Generation != generation {
 			behind = append(behind, i.Name)
@@ -199,6 +203,8 @@ func (s *Status) judge(generation int64) {
 		ready.Message = "no version answers in " + strings.Join(down, ", ") + "; the failure policy decides there"
 	}
 	switch {
+	case len(waiting) > 0:
+		updated.Status, updated.Reason, updated.Message = metav1.ConditionUnknown, "Loading", strings.Join(waiting, "; ")
 	case len(old) > 0:
 		updated.Status, updated.Reason, updated.Message = metav1.ConditionFalse, "LoadFailed", strings.Join(old, "; ")
 		if len(down) == 0 {

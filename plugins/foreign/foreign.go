@@ -33,6 +33,8 @@ type Config struct {
 	Host      *host.Host
 	Functions *hostfn.Functions
 	Logger    *slog.Logger
+	// Progress is told what the module waits for; nil = nobody is.
+	Progress func(what string)
 }
 
 // schedulerExports are what a plugin of kube-scheduler-wasm-extension exports, one of them at least.
@@ -145,6 +147,7 @@ func (l *load) compile(ctx context.Context, a *host.ABI) (*host.Module, error) {
 		limits.Instances = schedwasm.Instances
 	}
 	return l.Host.Compile(ctx, l.wasm, host.Options{
+		Tenant: e.Namespace, Progress: l.Progress,
 		Name: e.Name, Limits: limits, PerCall: e.Isolation == manifest.PerCall && !a.Command,
 		Clock: e.Grants.Clock, Random: e.Grants.Random, ABI: a,
 	})

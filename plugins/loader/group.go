@@ -1,11 +1,11 @@
 package loader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -30,20 +30,25 @@ func withMembers(entries []manifest.Entry) []manifest.Entry {
 	return out
 }
 
-// replaceGroup puts another expression in force.
-func (l *Loader) replaceGroup(s, fresh *slot) error {
-	verdicts, err := pointadmission.CompileGroup(fresh.entry.Group)
-	v := point.NewGroup(fresh.entry)
+// prepareGroup compiles a group's expression, and waits for its members.
+func prepareGroup(ctx context.Context, j *load) (*point.Version, *pointadmission.Verdicts, error) {
+	verdicts, err := pointadmission.CompileGroup(j.entry.Group)
+	v := point.NewGroup(j.entry)
 	if err == nil {
 		err = pointadmission.Check(v)
 	}
 	if err != nil {
-		return l.failed(s, fresh, err)
+		return nil, nil, err
 	}
-	fresh.verdicts, fresh.since = verdicts, time.Now()
-	s.plugin.Swap(v)
-	l.cfg.Logger.Info("plugin group loaded", "plugin", fresh.entry.Name, "members", len(fresh.entry.Group.Members))
-	return nil
+	j.progress("waiting for its members")
+	for _, m := range j.members {
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+	return v, verdicts, nil
 }
 
 // join gives groups their members' plugins. A group that failed before it was ever

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,8 @@ type Status struct {
 	// older version still answers.
 	Ready bool   `json:"ready"`
 	Error string `json:"error,omitempty"`
+	// Waiting is what a load that is under way waits for, such as "waiting for its turn to be compiled".
+	Waiting string `json:"waiting,omitempty"`
 	// Unused: the plugin takes no part at the points of this process.
 	Unused bool `json:"unused,omitempty"`
 	// Since is when the version in force was loaded, Replaced the digest of the one before.
@@ -62,18 +65,41 @@ type CandidateStatus struct {
 	Differences []point.Difference `json:"differences,omitempty"` // the last ones
 }
 
-// Status lists every plugin, in order.
+// Status lists every plugin, in order; then those that are loaded for the first time.
 func (l *Loader) Status() []Status {
 	var out []Status
-	all := l.list()
+	all, waiting := l.progress()
 	for _, s := range all {
 		st := s.status()
 		if s.entry.Group != nil {
 			st.join(s.verdicts != nil, all)
 		}
+		if j := waiting[st.Name]; j != nil {
+			st.Waiting = j.waiting()
+			delete(waiting, st.Name)
+		}
 		out = append(out, st)
 	}
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
+		j := waiting[name]
+		out = append(out, Status{Name: name, MemberOf: j.entry.MemberOf, Origin: j.origin, Source: j.entry.Source, Mode: j.entry.Mode, Waiting: j.waiting()})
+	}
 	return out
+}
+
+// progress are the slots, and what is being loaded by name.
+func (l *Loader) progress() ([]*slot, map[string]*load) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.slots, maps.Clone(l.loads)
+}
+
+// waiting is what a load waits for.
+func (j *load) waiting() string {
+	if what := j.waits.Load(); what != nil {
+		return *what
+	}
+	return "about to be loaded"
 }
 
 // Entry is the entry of a plugin as it was applied last.

@@ -27,6 +27,22 @@ const (
 // settleTime is how long a file has to lie still: a compiler writes in pieces.
 const settleTime = 100 * time.Millisecond
 
+// readFiles are the digests of the entries' local files, by path.
+func (l *Loader) readFiles(entries []manifest.Entry) map[string]string {
+	files := map[string]string{}
+	for i := range entries {
+		for _, e := range []*manifest.Entry{&entries[i], entries[i].CandidateEntry()} {
+			if e == nil || entries[i].Disabled {
+				continue
+			}
+			if path := l.fetch.Path(e); path != "" && files[path] == "" {
+				files[path] = l.content(e)
+			}
+		}
+	}
+	return files
+}
+
 // content is the digest of an entry's local file as it is now; "" where there is none. Times of
 // files would not do: two builds may fall into one tick of the clock.
 func (l *Loader) content(e *manifest.Entry) string {
@@ -166,12 +182,21 @@ func (l *Loader) reload(ctx context.Context, due func(*slot) bool) {
 	}
 }
 
-// again applies what was applied last.
+// again begins with what was applied last. What is applied meanwhile goes first.
 func (l *Loader) again(ctx context.Context, from Origin) {
-	l.mu.Lock()
-	entries := l.given[from]
-	l.mu.Unlock()
-	_ = l.Apply(ctx, from, entries)
+	for {
+		l.mu.Lock()
+		entries, times := l.given[from], l.times[from]
+		l.mu.Unlock()
+		files, off := l.readFiles(entries), l.disabled()
+		l.mu.Lock()
+		if l.times[from] == times {
+			l.begin(ctx, from, entries, files, off)
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
 }
 
 // disabled are the plugins that somebody switched off, with the server up or down.
@@ -190,22 +215,32 @@ func (l *Loader) disabled() map[string]bool {
 	return off
 }
 
-// lookForMoved asks registries where the tags of pinned modules point.
+// lookForMoved asks registries where the tags of pinned modules point, each for itself.
 func (l *Loader) lookForMoved(ctx context.Context) {
 	for _, s := range l.list() {
 		if s.unused || s.entry.Kind() != "oci" || time.Since(time.Unix(s.looked.Load(), 0)) < time.Duration(s.entry.Fetch.Check) {
 			continue
 		}
 		s.looked.Store(time.Now().Unix())
-		bounded, cancel := context.WithTimeout(ctx, time.Duration(s.entry.Fetch.Timeout))
-		now, err := l.fetch.Moved(bounded, &s.entry)
-		cancel()
-		if err != nil {
-			l.cfg.Logger.Debug("could not look where a plugin's tag points", "plugin", s.entry.Name, "error", err)
-			continue
-		}
-		if was := s.moved.Swap(&now); now != "" && (was == nil || *was != now) {
-			l.cfg.Logger.Warn("the tag of a plugin's source has moved; what is pinned stays in force", "plugin", s.entry.Name, "source", s.entry.Source, "digest", now)
-		}
+		l.working.Go(func() { l.lookForOne(ctx, s) })
+	}
+}
+
+func (l *Loader) lookForOne(ctx context.Context, s *slot) {
+	e := bounded(s.origin, s.entry)
+	leave, err := l.fetching.Enter(ctx, e.Namespace)
+	if err != nil {
+		return // it is due again soon
+	}
+	defer leave()
+	limited, cancel := context.WithTimeout(ctx, time.Duration(e.Fetch.Timeout))
+	defer cancel()
+	now, err := l.fetch.Moved(limited, &e)
+	if err != nil {
+		l.cfg.Logger.Debug("could not look where a plugin's tag points", "plugin", e.Name, "error", err)
+		return
+	}
+	if was := s.moved.Swap(&now); now != "" && (was == nil || *was != now) {
+		l.cfg.Logger.Warn("the tag of a plugin's source has moved; what is pinned stays in force", "plugin", e.Name, "source", e.Source, "digest", now)
 	}
 }

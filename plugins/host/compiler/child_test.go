@@ -83,8 +83,8 @@ func rights() string {
 	return "allowed: " + strings.Join(had, ", ")
 }
 
-// empty is a module with one function.
-var empty = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x0a\x04\x01\x02\x00\x0b")
+// empty is a module with one function, f, which does nothing.
+var empty = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x05\x01\x01f\x00\x00\x0a\x04\x01\x02\x00\x0b")
 
 func newChild(t *testing.T, l Limits, test string) *Child {
 	t.Helper()

@@ -22,8 +22,15 @@ type Stage struct {
 	version string // the folder that this engine looks into
 	cache   wazero.CompilationCache
 
-	mu     sync.Mutex
-	staged map[string]int // how many are taking a file over now
+	mu   sync.Mutex
+	busy map[string]*turn // files that are being taken over
+}
+
+// turn is for one file at a time: the engine shows a module to others before it has taken it
+// over, and they would find half of it.
+type turn struct {
+	sync.Mutex
+	users int
 }
 
 // stagePrefix begins the names of stages; the number of their process follows.
@@ -47,7 +54,7 @@ func NewStage(in string) (*Stage, error) {
 	if err != nil || len(folders) != 1 {
 		return nil, errors.Join(fmt.Errorf("the engine made %d folders in its directory: %w", len(folders), err), os.RemoveAll(dir))
 	}
-	return &Stage{dir: dir, version: filepath.Base(folders[0]), cache: cache, staged: map[string]int{}}, nil
+	return &Stage{dir: dir, version: filepath.Base(folders[0]), cache: cache, busy: map[string]*turn{}}, nil
 }
 
 // Config has an engine take its code from the stage.
@@ -60,13 +67,35 @@ func (s *Stage) Version() string { return s.version }
 
 // Adopt has the engine take an artifact over.
 func (s *Stage) Adopt(ctx context.Context, r wazero.Runtime, a *Artifact) (wazero.CompiledModule, error) {
+	defer s.take(a.Name)()
 	if a.Name != "" {
 		if err := s.put(a); err != nil {
 			return nil, err
 		}
-		defer s.drop(a.Name)
+		defer func() { _ = os.Remove(filepath.Join(s.dir, a.Name)) }()
 	}
 	return Adopt(ctx, r, a.Metered)
+}
+
+// take waits until nobody else takes a file over.
+func (s *Stage) take(name string) (done func()) {
+	s.mu.Lock()
+	t := s.busy[name]
+	if t == nil {
+		t = &turn{}
+		s.busy[name] = t
+	}
+	t.users++
+	s.mu.Unlock()
+	t.Lock()
+	return func() {
+		t.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(s.busy, name)
+		}
+	}
 }
 
 func (s *Stage) put(a *Artifact) error {
@@ -76,27 +105,10 @@ func (s *Stage) put(a *Artifact) error {
 	if err := os.MkdirAll(filepath.Join(s.dir, s.version), 0o700); err != nil { // whoever cleans up may have taken it
 		return fmt.Errorf("hand compiled code to the engine: %w", err)
 	}
-	tmp, err := writeTemporary(s.dir, a.Code)
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, a.Name), a.Code, 0o600); err != nil {
 		return fmt.Errorf("hand compiled code to the engine: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := os.Rename(tmp, filepath.Join(s.dir, a.Name)); err != nil {
-		return errors.Join(fmt.Errorf("hand compiled code to the engine: %w", err), os.Remove(tmp))
-	}
-	s.staged[a.Name]++
 	return nil
-}
-
-// drop takes the file away when nobody takes it over any more.
-func (s *Stage) drop(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.staged[name]--; s.staged[name] == 0 {
-		delete(s.staged, name)
-		_ = os.Remove(filepath.Join(s.dir, name))
-	}
 }
 
 // Close frees the engine's code, when its runtimes are closed.

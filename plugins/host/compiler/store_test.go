@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/tetratelabs/wazero"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel"
 )
 
 func artifact(t *testing.T) *Artifact {
@@ -136,5 +138,44 @@ func TestTheKeyIsForItsOwnerOnly(t *testing.T) {
 	}
 	if s, err := OpenStore(dir); err != nil || string(s.key) == string(stores[0].key) {
 		t.Errorf("a key that others could read is still in use, %v", err)
+	}
+}
+
+// TestOneModuleIsTakenOverByMany at once: the engine shows a module to others before it is whole.
+func TestOneModuleIsTakenOverByMany(t *testing.T) {
+	a := artifact(t)
+	s, err := NewStage(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := wazero.NewRuntimeWithConfig(t.Context(), s.Config(wazero.NewRuntimeConfigCompiler().WithCoreFeatures(Features)))
+	_, err = r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(func(int32) {}).Export(fuel.ImportYield).Instantiate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	for range 8 {
+		work.Go(func() {
+			for range 50 {
+				code, err := s.Adopt(t.Context(), r, a)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				m, err := r.InstantiateModule(t.Context(), code, wazero.NewModuleConfig().WithName(""))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = m.ExportedFunction("f") // looks at what the engine makes last
+				if err := errors.Join(m.Close(t.Context()), code.Close(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	if err := errors.Join(r.Close(t.Context()), s.Close(t.Context())); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,4 @@
+package loader
+
+// Bounded is what an entry of an origin may ask of fetching.
+var Bounded = bounded

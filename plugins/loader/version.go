@@ -1,0 +1,196 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/foreign"
+	"github.com/wasmplane/wasmplane/plugins/host"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/point"
+	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/point/customresource"
+	"github.com/wasmplane/wasmplane/plugins/source"
+)
+
+// What a tenant's entry may ask of fetching, whatever is written there.
+const (
+	tenantTimeout = time.Minute
+	tenantMaxSize = 32 << 20
+)
+
+// bounded is an entry that asks of fetching what its origin may.
+func bounded(from Origin, e manifest.Entry) manifest.Entry {
+	if from == Tenant {
+		e.Fetch.Timeout = min(e.Fetch.Timeout, manifest.Duration(tenantTimeout))
+		e.Fetch.MaxSize = min(e.Fetch.MaxSize, tenantMaxSize)
+	}
+	return e
+}
+
+// fetchModule fetches an entry's module: a local file at once, any other in its turn.
+func (l *Loader) fetchModule(ctx context.Context, j *load, e manifest.Entry) (*source.Module, error) {
+	e = bounded(j.origin, e)
+	if e.Kind() == "file" {
+		return l.fetch.Fetch(ctx, &e)
+	}
+	j.progress("waiting for its turn to be fetched")
+	leave, err := l.fetching.Enter(ctx, e.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for its turn to be fetched: %w", err)
+	}
+	defer leave()
+	j.progress("being fetched")
+	return l.fetch.Fetch(ctx, &e)
+}
+
+// version reads, checks, compiles and starts a module, without touching what is in force.
+func (l *Loader) version(ctx context.Context, j *load, e manifest.Entry) (*point.Version, error) {
+	fetched, err := l.fetchModule(ctx, j, e)
+	if err != nil {
+		return nil, err
+	}
+	wasm, digest := fetched.Wasm, fetched.Digest
+	speaks, err := foreign.Recognise(wasm, &e)
+	if err != nil {
+		return nil, err
+	}
+	if speaks != manifest.Wasmplane {
+		return l.foreignVersion(ctx, j, speaks, wasm, e)
+	}
+	settings, err := e.SettingsJSON()
+	if err != nil {
+		return nil, err
+	}
+	setup := &setup{settings: settings}
+	mod, err := l.host.Compile(ctx, wasm, host.Options{
+		Name: e.Name, Tenant: e.Namespace, Progress: j.progress,
+		Limits: e.HostLimits(), PerCall: e.Isolation == manifest.PerCall,
+		Clock: e.Grants.Clock, Random: e.Grants.Random,
+		Funcs: l.cfg.Functions.Set(&e), Setup: setup.run,
+	})
+	if err != nil {
+		return nil, err
+	}
+	v, err := l.started(ctx, j, e, digest, mod, setup)
+	if err != nil {
+		return nil, errors.Join(err, mod.Close())
+	}
+	return v, nil
+}
+
+// started starts a module in its turn, and holds what it says of itself against its entry.
+func (l *Loader) started(ctx context.Context, j *load, e manifest.Entry, digest string, mod *host.Module, s *setup) (*point.Version, error) {
+	j.progress("waiting for its turn to be started")
+	leave, err := l.starting.Enter(ctx, e.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for its turn to be started: %w", err)
+	}
+	defer leave()
+	j.progress("being started")
+	m, err := l.describe(ctx, &e, mod, s)
+	if err != nil {
+		return nil, err
+	}
+	v := point.NewVersion(e, digest, m, mod)
+	return v, errors.Join(pointadmission.Check(v), customresource.Check(v))
+}
+
+// foreignVersion loads a module that was written for another project.
+func (l *Loader) foreignVersion(ctx context.Context, j *load, speaks manifest.ABI, wasm []byte, e manifest.Entry) (*point.Version, error) {
+	v, err := foreign.Load(ctx, foreign.Config{Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger, Progress: j.progress}, speaks, wasm, e)
+	if err != nil {
+		return nil, err
+	}
+	if err := pointadmission.Check(v); err != nil {
+		return nil, errors.Join(err, v.Module.Close())
+	}
+	return v, nil
+}
+
+// setup passes the settings to every instance, once it is known that the plugin takes any.
+type setup struct {
+	settings []byte
+	takes    bool
+}
+
+func (s *setup) run(ctx context.Context, in *host.Instance) error {
+	if !s.takes {
+		return nil
+	}
+	settings := s.settings
+	if settings == nil {
+		settings = []byte("{}")
+	}
+	_, _, err := in.StartCall(ctx, abi.OpSettings, settings)
+	var refused *host.GuestError
+	if errors.As(err, &refused) {
+		return fmt.Errorf("the plugin refuses its settings: %s", refused.Message)
+	}
+	return err
+}
+
+// describe asks the module what it is: once without and, where it takes settings,
+// once with them, as the fields that it reads may depend on them.
+func (l *Loader) describe(ctx context.Context, e *manifest.Entry, mod *host.Module, s *setup) (*abi.Manifest, error) {
+	first, err := mod.Lease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := parseManifest(ctx, first)
+	if err == nil && !m.Settings && s.settings != nil && string(s.settings) != "{}" {
+		err = errors.New("the entry has settings, but the plugin takes none")
+	}
+	mod.Return(first)
+	if err != nil {
+		return nil, err
+	}
+	if m.Settings {
+		s.takes = true
+	}
+	err = mod.With(ctx, func(in *host.Instance) error {
+		if m.Settings {
+			m, err = parseManifest(ctx, in)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, checkManifest(e, m)
+}
+
+func parseManifest(ctx context.Context, in *host.Instance) (*abi.Manifest, error) {
+	b, err := in.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return abi.ParseManifest(b)
+}
+
+// checkManifest holds what a module offers and needs against its entry.
+func checkManifest(e *manifest.Entry, m *abi.Manifest) error {
+	var errs []error
+	for _, p := range e.Points {
+		if m.Hook(abi.Point(p)) == nil {
+			errs = append(errs, fmt.Errorf("points: the module has no hook for %s; it has %v", p, m.Points()))
+		}
+	}
+	granted := hostfn.Set(e, slog.New(slog.DiscardHandler))
+	for _, need := range m.Needs {
+		if granted[need] != nil {
+			continue
+		}
+		if grant := hostfn.Grant(need); grant != "" {
+			errs = append(errs, fmt.Errorf("the plugin needs the host function %q: grant it with grants.%s", need, grant))
+		} else {
+			errs = append(errs, fmt.Errorf("the plugin needs the host function %q, which this host does not have", need))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -20,9 +20,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry"
 )
 
-// action serves subresources that are more than a part of their object.
+// action serves what is more than reading or writing an object: some subresources,
+// and resources that store nothing. Only a scale has other forms than its own.
 func (c *call) action() error {
-	f, err := answer.Negotiate(c.req, c.sub.Name == "scale") // the others have no Table
+	f, err := answer.Negotiate(c.req, c.info.Subresource == "scale")
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (c *call) action() error {
 	if err := c.fill(r); err != nil {
 		return err
 	}
-	o, err := c.reg.Act(c.req.Context(), c.info.Verb, r)
+	o, err := c.s.actions.Do(c.req.Context(), c.reg, c.info.Verb, r)
 	if err != nil {
 		return err
 	}
@@ -41,51 +42,33 @@ func (c *call) action() error {
 	return c.answer(f, code, o)
 }
 
-// review answers a question: a create that stores nothing.
-func (c *call) review() error {
-	if c.info.Verb != "create" {
-		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
-	}
-	f, err := answer.Negotiate(c.req, false)
-	if err != nil {
-		return err
-	}
-	r := c.request()
-	if err := c.fill(r); err != nil {
-		return err
-	}
-	o, err := c.reg.Review(c.req.Context(), r)
-	if err != nil {
-		return err
-	}
-	return c.answer(f, http.StatusCreated, o)
-}
-
-// fill reads options and body of whatever verb this is.
+// fill reads options and body of whatever write this is.
 func (c *call) fill(r *registry.Request) error {
 	query := c.req.URL.Query()
-	var err error
 	switch c.info.Verb {
 	case "create":
-		options, optionsErr := c.s.cfg.Contract.CreateOptions(query)
-		if optionsErr != nil {
-			return optionsErr
+		options, err := c.s.cfg.Contract.CreateOptions(query)
+		if err != nil {
+			return err
 		}
-		options.FieldValidation = fieldValidation(options.FieldValidation)
-		r.Options, r.Manager = options, c.manager(options.FieldManager)
-		return c.body(r)
+		return c.fillWrite(r, options, &options.FieldValidation, options.FieldManager)
 	case "update":
-		options, optionsErr := c.s.cfg.Contract.UpdateOptions(query)
-		if optionsErr != nil {
-			return optionsErr
+		options, err := c.s.cfg.Contract.UpdateOptions(query)
+		if err != nil {
+			return err
 		}
-		options.FieldValidation = fieldValidation(options.FieldValidation)
-		r.Options, r.Manager = options, c.manager(options.FieldManager)
-		return c.body(r)
+		return c.fillWrite(r, options, &options.FieldValidation, options.FieldManager)
 	case "patch":
-		err = c.patchBody(r)
+		return c.patchBody(r)
 	}
-	return err
+	return nil
+}
+
+// fillWrite fills in the options of a create or an update, and reads its body.
+func (c *call) fillWrite(r *registry.Request, options runtime.Object, validation *string, manager string) error {
+	*validation = fieldValidation(*validation)
+	r.Options, r.Manager = options, c.manager(manager)
+	return c.body(r)
 }
 
 // patchBody reads type, body and options of a patch.

@@ -147,7 +147,7 @@ func (c *call) serve() error {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 	}
 	if c.res.Virtual && verb == "create" {
-		return c.review()
+		return c.action()
 	}
 	switch verb {
 	case "get":

@@ -36,6 +36,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/action"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -64,6 +65,10 @@ type Config struct {
 	Registries    *registry.Set
 	Authenticator authenticator.Request
 	Authorizer    authz.Authorizer
+	// Tokens issues service account tokens; nil = serviceaccounts/token is refused.
+	Tokens action.TokenIssuer
+	// Reviewer answers token reviews; nil = they are refused.
+	Reviewer action.TokenReviewer
 	// Audit is told of every request; nil = nobody is.
 	Audit Audit
 
@@ -160,6 +165,7 @@ type Server struct {
 	writes    limit
 	answers   *answer.Writer
 	catalogue *catalogue.Catalogue
+	actions   *action.Actions
 	tunnel    *tunnel.Tunnel
 
 	ready    chan struct{}
@@ -195,6 +201,9 @@ func New(cfg Config) (*Server, error) {
 	s.fairness = newFairness(s, cfg.Fairness)
 	s.catalogue = catalogue.New(catalogue.Config{
 		Contract: cfg.Contract, Registries: cfg.Registries, Aggregator: cfg.Aggregator, Answers: s.answers, Ends: &s.ends,
+	})
+	s.actions = action.New(action.Config{
+		Contract: cfg.Contract, Registries: cfg.Registries, Authorizer: cfg.Authorizer, Tokens: cfg.Tokens, Reviewer: cfg.Reviewer, Now: cfg.Now,
 	})
 	s.tunnel = tunnel.New(tunnel.Config{
 		Kubelet: cfg.Kubelet, Registries: cfg.Registries, Authorizer: cfg.Authorizer, Answers: s.answers, Ends: &s.ends,

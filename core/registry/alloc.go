@@ -71,9 +71,9 @@ func (a *allocations) claim(ctx context.Context, w *write, internal, existing ru
 		return nil, nil
 	}
 	if existing == nil {
-		return a.allocator.Create(ctx, internal, w.opts.dryRun)
+		return a.allocator.Create(ctx, internal, w.opts.isDryRun())
 	}
-	return a.allocator.Update(ctx, internal, existing, w.opts.dryRun)
+	return a.allocator.Update(ctx, internal, existing, w.opts.isDryRun())
 }
 
 // settle keeps the claims of a write that was stored, and takes the others
@@ -147,7 +147,7 @@ func (a addresses) Taken(name string) bool {
 }
 
 func (a addresses) registry() (*Registry, error) {
-	return a.set.must(networkingv1.GroupName, "ipaddresses")
+	return a.set.Builtin(networkingv1.Resource("ipaddresses"))
 }
 
 // make creates an object of the server's own, in the storage version: the
@@ -170,7 +170,7 @@ func (r *Registry) make(ctx context.Context, versioned runtime.Object) error {
 		IsResourceRequest: true, Verb: "create", APIGroup: r.res.Group, APIVersion: req.Version, Resource: r.res.GroupResource.Resource,
 		Namespace: req.Namespace, Name: req.Name,
 	})
-	if err := rest.BeforeCreate(r.res.Strategy, r.context(own, req), internal); err != nil {
+	if err := rest.BeforeCreate(r.res.Strategy, r.Context(own, req), internal); err != nil {
 		return err
 	}
 	obj.SetInternal(internal)

@@ -10,10 +10,11 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-// change is a write of the server's own, without strategy or admission: f
+// Change is a write of the server's own, without strategy or admission: f
 // changes a copy of the newest state, in the storage version, and is called
 // again where somebody else was faster. It answers what was stored, in that version.
-func (r *Registry) change(ctx context.Context, namespace, name string, dryRun bool, f func(o runtime.Object) error) (*object.Object, error) {
+// dryRun is that of the options of the request behind it.
+func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []string, f func(o runtime.Object) error) (*object.Object, error) {
 	key, err := r.key(namespace, name)
 	if err != nil {
 		return nil, err
@@ -36,8 +37,21 @@ func (r *Registry) change(ctx context.Context, namespace, name string, dryRun bo
 	return result.Object, err
 }
 
-// checkPreconditions holds an object against what a client demands of it.
-func (r *Registry) checkPreconditions(m metav1.Object, p *metav1.Preconditions) error {
+// Rewrite replaces an object by what change makes of its newest state, in the
+// version of the request. The strategy judges it, and admission too unless the
+// request is Admitted. change is called again where somebody else was faster; what
+// it returns is its own.
+func (r *Registry) Rewrite(ctx context.Context, req *Request, change func(ctx context.Context, current *object.Object) (*object.Object, error)) (Result, error) {
+	w, err := r.newWrite(req)
+	if err != nil {
+		return Result{}, err
+	}
+	w.change = change
+	return w.run(ctx)
+}
+
+// CheckPreconditions holds an object against what a client demands of it.
+func (r *Registry) CheckPreconditions(m metav1.Object, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
 	}

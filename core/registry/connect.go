@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +25,7 @@ func (r *Registry) AdmitConnect(ctx context.Context, req *Request, kind schema.G
 		Namespace:   req.Namespace,
 		Name:        req.Name,
 		User:        req.User,
-		Object:      object.FromVersioned(plain{kind}, options),
+		Object:      object.FromVersioned(sentCodec{kind}, options),
 	}
 	defer passOn(ctx, asked)
 	if err := r.cfg.Admission.Mutate(ctx, asked); err != nil {
@@ -36,7 +37,7 @@ func (r *Registry) AdmitConnect(ctx context.Context, req *Request, kind schema.G
 // Read gets one built-in object in its v1 form, as fresh as can be. It is shared.
 func Read[T runtime.Object](ctx context.Context, s *Set, gr schema.GroupResource, namespace, name string) (T, error) {
 	var none T
-	r, err := s.must(gr.Group, gr.Resource)
+	r, err := s.Builtin(gr)
 	if err != nil {
 		return none, err
 	}
@@ -63,4 +64,12 @@ func (s *Set) ReadNode(ctx context.Context, name string) (*corev1.Node, error) {
 // ReadPod reads one pod, as fresh as can be. It is shared.
 func (s *Set) ReadPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return Read[*corev1.Pod](ctx, s, schema.GroupResource{Resource: "pods"}, namespace, name)
+}
+
+// Builtin finds a built-in resource that another one depends on.
+func (s *Set) Builtin(gr schema.GroupResource) (*Registry, error) {
+	if r, ok := s.For(gr); ok {
+		return r, nil
+	}
+	return nil, apierrors.NewInternalError(errors.New("this server does not serve " + gr.String()))
 }

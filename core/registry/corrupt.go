@@ -79,7 +79,7 @@ func (r *Registry) DeleteUnread(ctx context.Context, req *Request) (Result, erro
 		if err != nil {
 			return Result{}, err
 		}
-		if !optionsOf(req.Options).dryRun {
+		if !optionsOf(req.Options).isDryRun() {
 			_, err = r.cfg.Store.Delete(ctx, key, revision)
 		}
 		var conflict *store.ConflictError

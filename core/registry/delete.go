@@ -23,7 +23,7 @@ import (
 // Delete removes an object, or marks it as being deleted where something has to
 // happen before: a grace period, finalizers, dependents that go first.
 func (r *Registry) Delete(ctx context.Context, req *Request) (Result, error) {
-	ctx = r.context(ctx, req)
+	ctx = r.Context(ctx, req)
 	r.warnOfOrphans(ctx, req)
 	return r.deleteOne(ctx, req)
 }
@@ -68,7 +68,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, er
 	}
 	if r.isNamespace() || r.res.BeginDelete != nil {
 		// Upstream asks these before anything else, in words of its own.
-		if err := r.checkPreconditions(m, options.Preconditions); err != nil {
+		if err := r.CheckPreconditions(m, options.Preconditions); err != nil {
 			return Result{}, err
 		}
 	}
@@ -122,7 +122,7 @@ func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Obje
 // remove takes the object out of the store.
 func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Object, l live) (Result, error) {
 	revision := l.item.Revision
-	if !optionsOf(req.Options).dryRun {
+	if !optionsOf(req.Options).isDryRun() {
 		var err error
 		if revision, err = r.cfg.Store.Delete(ctx, l.item.Key, l.item.Revision); err != nil {
 			return Result{}, r.storeError(err, "delete", req.Name)
@@ -158,7 +158,7 @@ func (r *Registry) deletedStatus(obj *object.Object) (*metav1.Status, error) {
 }
 
 func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Object, options *metav1.DeleteOptions) error {
-	if req.admitted {
+	if req.Admitted {
 		return nil
 	}
 	asked := &admission.Request{
@@ -297,7 +297,7 @@ const deletePage = 500
 // DeleteCollection deletes what a list with the same options would return, one
 // object after the other. It is not atomic; what has gone meanwhile is no error.
 func (r *Registry) DeleteCollection(ctx context.Context, req *Request, list ListOptions) (ListResult, error) {
-	r.warnOfOrphans(r.context(ctx, req), req)
+	r.warnOfOrphans(r.Context(ctx, req), req)
 	var all ListResult
 	limit := list.Limit
 	if limit == 0 {
@@ -334,8 +334,8 @@ func (r *Registry) DeleteCollection(ctx context.Context, req *Request, list List
 // how many objects are left.
 func (r *Registry) Purge(ctx context.Context, who user.Info) (int, error) {
 	version := r.res.StorageVersion.Version
-	req := &Request{Version: version, User: who, Options: &metav1.DeleteOptions{}, admitted: true}
-	if _, err := r.DeleteCollection(r.context(ctx, req), req, ListOptions{}); err != nil {
+	req := &Request{Version: version, User: who, Options: &metav1.DeleteOptions{}, Admitted: true}
+	if _, err := r.DeleteCollection(r.Context(ctx, req), req, ListOptions{}); err != nil {
 		return 0, err
 	}
 	left, err := r.List(ctx, req, ListOptions{})
@@ -349,7 +349,7 @@ func (r *Registry) deleteListed(ctx context.Context, req *Request, item *watchca
 	}
 	one := *req
 	one.Namespace, one.Name = m.GetNamespace(), m.GetName()
-	if _, err := r.deleteOne(r.context(ctx, &one), &one); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := r.deleteOne(r.Context(ctx, &one), &one); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 
 // Create makes an object of the request's body.
 func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
-	ctx = r.context(ctx, req)
+	ctx = r.Context(ctx, req)
 	w, err := r.newWrite(req)
 	if err != nil {
 		return Result{}, err
@@ -34,7 +34,7 @@ func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
 	if r.res.Group == "" && r.res.GroupResource.Resource == "namespaces" && req.Namespace == "" {
 		// A namespace is its own namespace, for authorization as for admission.
 		req.Namespace = m.GetName()
-		ctx = r.context(ctx, req)
+		ctx = r.Context(ctx, req)
 	}
 	rest.WipeObjectMetaSystemFields(m)
 	w.creates = true
@@ -47,7 +47,7 @@ func (r *Registry) Create(ctx context.Context, req *Request) (Result, error) {
 // Update replaces an object, or that part of it that a subresource stands for,
 // by the request's body.
 func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
-	ctx = r.context(ctx, req)
+	ctx = r.Context(ctx, req)
 	w, err := r.newWrite(req)
 	if err != nil {
 		return Result{}, err
@@ -81,12 +81,12 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 // Patch changes an object as the request's patch says; an apply patch creates it
 // where it does not exist.
 func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
-	ctx = r.context(ctx, req)
+	ctx = r.Context(ctx, req)
 	w, err := r.newWrite(req)
 	if err != nil {
 		return Result{}, err
 	}
-	if req.PatchType == types.ApplyYAMLPatchType || req.PatchType == types.ApplyCBORPatchType {
+	if w.isApply() {
 		w.creates = req.Subresource == ""
 		w.change = w.applied
 		return w.run(ctx)
@@ -216,7 +216,7 @@ func (w *write) finalized(obj, old *object.Object) (bool, error) {
 
 // remove deletes the object whose last finalizer the write took away.
 func (w *write) remove(ctx context.Context, obj *object.Object, l live) (Result, error) {
-	if !w.opts.dryRun {
+	if !w.opts.isDryRun() {
 		_, err := w.r.cfg.Store.Delete(ctx, w.key, l.item.Revision)
 		if err := w.r.storeError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
 			return Result{}, err

@@ -29,7 +29,7 @@ const (
 // decoded but not defaulted.
 func (w *write) patched(ctx context.Context, live *object.Object) (runtime.Object, error) {
 	if !json.Valid(w.req.Body) {
-		return nil, apierrors.NewBadRequest("invalid JSON patch")
+		return nil, errInvalidPatch()
 	}
 	if w.req.PatchType == types.StrategicMergePatchType {
 		return w.strategicMerge(ctx, live)
@@ -38,24 +38,39 @@ func (w *write) patched(ctx context.Context, live *object.Object) (runtime.Objec
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	var after []byte
-	var strict []error
-	switch w.req.PatchType {
-	case types.JSONPatchType:
-		after, strict, err = w.jsonPatch(before)
-	case types.MergePatchType:
-		after, strict, err = w.mergePatch(before)
-	default:
-		err = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name, string(w.req.PatchType), 0, true)
-	}
+	after, strict, err := w.patchJSON(before)
 	if err != nil {
 		return nil, err
 	}
 	o, fieldErrs, err := w.decodeStrict(after, object.JSON)
 	if err != nil {
-		return nil, invalid(schema.GroupKind{}, "", field.Invalid(field.NewPath("patch"), string(after), err.Error()))
+		return nil, undecodable(after, err)
 	}
 	return o, w.strictness(ctx, append(strict, fieldErrs...), string(after))
+}
+
+func errInvalidPatch() error { return apierrors.NewBadRequest("invalid JSON patch") }
+
+// undecodable is the refusal of a patch whose result is no object of its kind.
+func undecodable(after []byte, err error) error {
+	return invalid(schema.GroupKind{}, "", field.Invalid(field.NewPath("patch"), string(after), err.Error()))
+}
+
+// isApply says whether the patch is a server-side apply.
+func (w *write) isApply() bool {
+	return w.req != nil && (w.req.PatchType == types.ApplyYAMLPatchType || w.req.PatchType == types.ApplyCBORPatchType)
+}
+
+// patchJSON applies a JSON patch or a merge patch. strict lists unknown and
+// duplicate fields of the patch where they matter to the request.
+func (w *write) patchJSON(before []byte) (after []byte, strict []error, err error) {
+	switch w.req.PatchType {
+	case types.JSONPatchType:
+		return w.jsonPatch(before)
+	case types.MergePatchType:
+		return w.mergePatch(before)
+	}
+	return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name, string(w.req.PatchType), 0, true)
 }
 
 func (w *write) checksFields() bool {

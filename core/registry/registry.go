@@ -7,6 +7,8 @@
 // answer of a write carries the revision at which it is durable; and that a read
 // is as fresh as its resourceVersion demands.
 //
+// What does more than that to an object is an action: see core/registry/action.
+//
 // It refuses to authenticate or authorize: callers have done both. The one
 // question that it asks the authorizer itself is whether an update that turns
 // out to create may create.
@@ -61,10 +63,6 @@ type Config struct {
 	// Roles refuses writes of roles and bindings that hand out more than their
 	// writer has; nil = nobody is refused.
 	Roles RoleGuard
-	// Tokens issues service account tokens; nil = serviceaccounts/token is refused.
-	Tokens TokenIssuer
-	// Reviewer answers token and self reviews; nil = they are refused.
-	Reviewer TokenReviewer
 	// View shows the registries once they are made; nil = nobody waits for them.
 	View   *View
 	Logger *slog.Logger     // nil = discard

@@ -28,6 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/action"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -44,6 +45,7 @@ type world struct {
 	store   *steppedStore
 	cache   *watchcache.Cache
 	view    *registry.View
+	actions *action.Actions
 	plugins plugins
 	allow   func(authz.Attributes) bool
 }
@@ -67,6 +69,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.actions = action.New(action.Config{Contract: contract, Registries: w.Set, Authorizer: w, Now: time.Now})
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := w.cache.Run(ctx); err != nil {
@@ -436,7 +439,7 @@ func TestWatchWithSelectors(t *testing.T) {
 	create(t, pods, "ns", `{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 	bind := request("ns", "a", `{"kind":"Binding","apiVersion":"v1","metadata":{"name":"a"},"target":{"name":"n1"}}`, &metav1.CreateOptions{})
 	bind.Subresource = "binding"
-	if _, err := pods.Act(ctx, "create", bind); err != nil {
+	if _, err := w.actions.Do(ctx, pods, "create", bind); err != nil {
 		t.Fatal(err)
 	}
 	events, err := watch.Next(ctx)
@@ -446,7 +449,7 @@ func TestWatchWithSelectors(t *testing.T) {
 	if err != nil || len(events) != 1 || events[0].Type != watchcache.Added {
 		t.Fatalf("%v, %+v", err, events)
 	}
-	if _, err := pods.Act(ctx, "create", bind); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `pod a is already assigned to node "n1"`) {
+	if _, err := w.actions.Do(ctx, pods, "create", bind); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `pod a is already assigned to node "n1"`) {
 		t.Errorf("a second binding: got %v", err)
 	}
 }

@@ -34,9 +34,13 @@ type Request struct {
 	MediaType string
 	PatchType types.PatchType
 
-	// admitted: admission has judged the request already, as an eviction.
-	admitted bool
+	// Admitted: admission has judged already what the client sent (an eviction, a
+	// scale), and is not asked about what follows from it.
+	Admitted bool
 }
+
+// DryRun is what the options say of a dry run: nothing, or All.
+func (r *Request) DryRun() []string { return optionsOf(r.Options).dryRun }
 
 // Result is the answer to a write.
 type Result struct {
@@ -49,7 +53,8 @@ type Result struct {
 
 // writeOptions is what the options of all writing verbs have in common.
 type writeOptions struct {
-	dryRun     bool
+	dryRun     []string
+	manager    string
 	validation string
 	force      bool
 }
@@ -57,49 +62,43 @@ type writeOptions struct {
 func optionsOf(o runtime.Object) writeOptions {
 	switch o := o.(type) {
 	case *metav1.CreateOptions:
-		return writeOptions{dryRun: len(o.DryRun) > 0, validation: o.FieldValidation}
+		return writeOptions{dryRun: o.DryRun, manager: o.FieldManager, validation: o.FieldValidation}
 	case *metav1.UpdateOptions:
-		return writeOptions{dryRun: len(o.DryRun) > 0, validation: o.FieldValidation}
+		return writeOptions{dryRun: o.DryRun, manager: o.FieldManager, validation: o.FieldValidation}
 	case *metav1.PatchOptions:
-		return writeOptions{dryRun: len(o.DryRun) > 0, validation: o.FieldValidation, force: o.Force != nil && *o.Force}
+		return writeOptions{dryRun: o.DryRun, manager: o.FieldManager, validation: o.FieldValidation, force: o.Force != nil && *o.Force}
 	case *metav1.DeleteOptions:
-		return writeOptions{dryRun: len(o.DryRun) > 0}
+		return writeOptions{dryRun: o.DryRun}
 	}
 	return writeOptions{}
 }
 
-// options of a create, an update and a patch are shown to admission as those of
-// the operation that the write turns out to be.
+func (o writeOptions) isDryRun() bool { return len(o.dryRun) > 0 }
+
+// createOptions and updateOptions show admission the options of a write as those
+// of the operation that the write turns out to be.
 func createOptions(o runtime.Object) *metav1.CreateOptions {
-	out := &metav1.CreateOptions{}
-	switch o := o.(type) {
-	case *metav1.CreateOptions:
-		return o
-	case *metav1.UpdateOptions:
-		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
-	case *metav1.PatchOptions:
-		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+	if same, ok := o.(*metav1.CreateOptions); ok {
+		return same
 	}
+	from := optionsOf(o)
+	out := &metav1.CreateOptions{DryRun: from.dryRun, FieldManager: from.manager, FieldValidation: from.validation}
 	out.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("CreateOptions"))
 	return out
 }
 
 func updateOptions(o runtime.Object) *metav1.UpdateOptions {
-	out := &metav1.UpdateOptions{}
-	switch o := o.(type) {
-	case *metav1.UpdateOptions:
-		return o
-	case *metav1.CreateOptions:
-		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
-	case *metav1.PatchOptions:
-		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+	if same, ok := o.(*metav1.UpdateOptions); ok {
+		return same
 	}
+	from := optionsOf(o)
+	out := &metav1.UpdateOptions{DryRun: from.dryRun, FieldManager: from.manager, FieldValidation: from.validation}
 	out.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("UpdateOptions"))
 	return out
 }
 
-// context is what upstream's strategies read from theirs.
-func (r *Registry) context(ctx context.Context, req *Request) context.Context {
+// Context is what upstream's strategies read from theirs.
+func (r *Registry) Context(ctx context.Context, req *Request) context.Context {
 	info, ok := genericrequest.RequestInfoFrom(ctx)
 	if !ok {
 		info = &genericrequest.RequestInfo{
@@ -113,7 +112,7 @@ func (r *Registry) context(ctx context.Context, req *Request) context.Context {
 		}
 	}
 	return api.StrategyContext(ctx, api.StrategyInfo{
-		Request: info, User: req.User, Namespace: req.Namespace, DryRun: optionsOf(req.Options).dryRun,
+		Request: info, User: req.User, Namespace: req.Namespace, DryRun: optionsOf(req.Options).isDryRun(),
 	})
 }
 

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -47,8 +46,6 @@ type write struct {
 	change func(ctx context.Context, live *object.Object) (*object.Object, error)
 	// creates: the write may make an object that does not exist.
 	creates bool
-	// unasked: admission has judged what was asked for already (a scale).
-	unasked bool
 }
 
 // apply tells the story of a write on the state l: make the object, let
@@ -108,12 +105,12 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return Result{}, w.r.storeError(err, "update", w.req.Name)
 		}
-		if !stale || w.opts.dryRun {
+		if !stale || w.opts.isDryRun() {
 			return Result{Object: old}, errUnsure
 		}
 	}
 	result, err := w.store(ctx, obj, l.item.Revision)
-	stored = err == nil && !w.opts.dryRun
+	stored = err == nil && !w.opts.isDryRun()
 	return result, err
 }
 
@@ -199,7 +196,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 	if err := w.validate(ctx, asked); err != nil {
 		return Result{}, err
 	}
-	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.opts.dryRun {
+	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.opts.isDryRun() {
 		// Whoever sends what he once read wants to change it, not to make another.
 		return Result{}, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "resourceVersion should not be set on objects to be created",
@@ -217,7 +214,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		return Result{}, w.taken(ctx, conflict, internal, m.GetName())
 	}
 	result.Created = err == nil
-	stored = err == nil && !w.opts.dryRun
+	stored = err == nil && !w.opts.isDryRun()
 	return result, err
 }
 
@@ -258,7 +255,7 @@ func (w *write) admission(op admission.Operation, options runtime.Object, obj, o
 		Namespace:   w.namespace(),
 		Name:        name,
 		User:        w.req.User,
-		DryRun:      w.opts.dryRun,
+		DryRun:      w.opts.isDryRun(),
 		Options:     options,
 		Object:      obj,
 		OldObject:   old,
@@ -272,7 +269,7 @@ func (w *write) namespace() string {
 }
 
 func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
-	if w.unasked {
+	if w.req.Admitted {
 		return nil
 	}
 	before, err := asked.Object.Versioned()
@@ -322,7 +319,7 @@ func keepManagers(ctx context.Context, before, after runtime.Object) bool {
 }
 
 func (w *write) validate(ctx context.Context, asked *admission.Request) error {
-	if w.unasked {
+	if w.req.Admitted {
 		return nil
 	}
 	err := w.r.cfg.Admission.Validate(ctx, asked)
@@ -445,7 +442,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 		return Result{}, err
 	}
 	revision := expect
-	if !w.opts.dryRun {
+	if !w.opts.isDryRun() {
 		revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal))
 		if apierrors.IsRequestEntityTooLargeError(err) && w.dropManagers(obj) {
 			return w.store(ctx, obj, expect)
@@ -470,7 +467,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 // dropManagers takes the managed fields of an object that is too large for the
 // store: they can be most of it, and are worth less than the write.
 func (w *write) dropManagers(obj *object.Object) bool {
-	if w.req.PatchType == types.ApplyYAMLPatchType || w.req.PatchType == types.ApplyCBORPatchType {
+	if w.isApply() {
 		return false // an apply is about them
 	}
 	internal, err := obj.Internal()

@@ -32,6 +32,7 @@ var mayImport = map[string]string{
 	"core/auth/...":                 "core/auth/... core/trace core/api/...",
 	"core/pki":                      "",
 	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace",
+	"core/registry/action":          "core/admission core/api core/auth/authz core/object core/registry",
 	"core/aggregator/...":           "core/controllers",
 	"core/apiserver/...":            "core/aggregator core/object core/jsonscan core/api/... core/registry/... core/auth/... core/trace core/apiserver/...",
 	"core/apiserver/answer":         "core/object core/jsonscan core/api core/api/envelope core/registry core/auth/audit core/watchcache",

@@ -321,7 +321,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	if s.registries, err = registry.New(registry.Config{
 		Contract: contract, View: s.view, Store: s.store, Cache: s.cache, Admission: admit, Authorizer: chain,
 		Services: registry.Services{CIDRs: []string{s.services.String()}}, Roles: rbac.Guard{RBAC: s.roles, Chain: chain},
-		Tokens: issuer, Reviewer: tokenReviewer{authenticator}, Logger: s.o.Logger, Tracer: tracer,
+		Logger: s.o.Logger, Tracer: tracer,
 	}); err != nil {
 		return err
 	}
@@ -354,6 +354,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	s.api, err = apiserver.New(apiserver.Config{
 		Audit: record, Aggregator: s.remotes,
 		Contract: contract, Registries: s.registries, Authenticator: authenticator, Authorizer: chain,
+		Tokens: issuer, Reviewer: tokenReviewer{authenticator},
 		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: s.kubeletClient(kubelets),
 		OpenIDConfiguration: openID[satoken.ConfigPath], JWKS: openID[satoken.KeysPath],
 		Mounts:   []apiserver.Mount{{Prefix: trace.SpansPath, Handler: s.spans.handler()}, {Prefix: trace.JourneyPath, Handler: s.spans.handler()}, {Prefix: backup.Path, Handler: backup.Handler(s.etcd, s.o.Logger), Long: true}},
@@ -604,10 +605,10 @@ func (s *server) url() string {
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(s.port))
 }
 
-// tokenReviewer gives the authenticator the name that the registry calls.
+// tokenReviewer gives the authenticator the name that the action calls.
 type tokenReviewer struct{ authenticator *authn.Authenticator }
 
-// Review implements registry.TokenReviewer.
+// Review implements action.TokenReviewer.
 func (t tokenReviewer) Review(ctx context.Context, r *authenticationv1.TokenReview) error {
 	return t.authenticator.ReviewToken(ctx, r)
 }

@@ -1,11 +1,11 @@
-package registry
+package action
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,44 +13,55 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/wasmplane/wasmplane/core/registry"
 )
 
-func bindingKind() schema.GroupVersionKind { return corev1.SchemeGroupVersion.WithKind("Binding") }
+// binding assigns a pod to a node: what the scheduler posts to pods/NAME/binding.
+type binding struct {
+	registries *registry.Set
+	now        func() time.Time
+}
 
-// bind assigns a pod to a node: what the scheduler posts to pods/NAME/binding,
-// or, as it once was, to bindings.
-func (r *Registry) bind(ctx context.Context, req *Request) (runtime.Object, error) {
-	o, err := r.spoken(ctx, plain{bindingKind()}, req)
+// oldBinding is a binding posted to bindings, as it once was.
+type oldBinding struct{ binding }
+
+// Do implements Action.
+func (b oldBinding) Do(ctx context.Context, _ *registry.Registry, req *registry.Request) (runtime.Object, error) {
+	pods, err := b.registries.Builtin(corev1.Resource("pods"))
 	if err != nil {
 		return nil, err
 	}
-	binding, ok := o.(*corev1.Binding)
-	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", o))
+	one := *req
+	one.Subresource = "binding" // admission plugins that guard that guard this too
+	return b.binding.Do(ctx, pods, &one)
+}
+
+// Do implements Action.
+func (b binding) Do(ctx context.Context, pods *registry.Registry, req *registry.Request) (runtime.Object, error) {
+	asked, err := admitted[*corev1.Binding](ctx, pods, req, corev1.SchemeGroupVersion.WithKind("Binding"))
+	if err != nil {
+		return nil, err
 	}
-	if req.Name != "" && req.Name != binding.Name {
+	if req.Name != "" && req.Name != asked.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
-	if binding.Namespace != "" && binding.Namespace != req.Namespace {
+	if asked.Namespace != "" && asked.Namespace != req.Namespace {
 		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	if err := validBinding(binding); err != nil {
+	if err := validBinding(asked); err != nil {
 		return nil, err
 	}
-	pods, err := r.set.pods()
-	if err != nil {
-		return nil, err
-	}
-	uid, version := binding.UID, binding.ResourceVersion
-	_, err = pods.change(ctx, req.Namespace, binding.Name, optionsOf(req.Options).dryRun, func(o runtime.Object) error {
+	uid, version := asked.UID, asked.ResourceVersion
+	_, err = pods.Change(ctx, req.Namespace, asked.Name, req.DryRun(), func(o runtime.Object) error {
 		pod, ok := o.(*corev1.Pod)
 		if !ok {
 			return apierrors.NewInternalError(fmt.Errorf("stored pod is a %T", o))
 		}
-		if err := pods.checkPreconditions(pod, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}); err != nil {
+		if err := pods.CheckPreconditions(pod, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}); err != nil {
 			return err
 		}
-		if err := assign(pod, binding, metav1.NewTime(r.cfg.Now())); err != nil {
+		if err := assign(pod, asked, metav1.NewTime(b.now())); err != nil {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, pod.Name, err)
 		}
 		return nil
@@ -126,14 +137,4 @@ func setPodCondition(pod *corev1.Pod, c corev1.PodCondition, now metav1.Time) {
 		return
 	}
 	pod.Status.Conditions = append(pod.Status.Conditions, c)
-}
-
-func (s *Set) pods() (*Registry, error) { return s.must("", "pods") }
-
-// must finds a built-in resource that another one depends on.
-func (s *Set) must(group, resource string) (*Registry, error) {
-	if r, ok := s.For(schema.GroupResource{Group: group, Resource: resource}); ok {
-		return r, nil
-	}
-	return nil, apierrors.NewInternalError(errors.New("this server does not serve " + schema.GroupResource{Group: group, Resource: resource}.String()))
 }

@@ -1,10 +1,11 @@
-package registry
+package action
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -15,41 +16,45 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	pdbhelper "k8s.io/component-helpers/apps/poddisruptionbudget"
+
+	"github.com/wasmplane/wasmplane/core/registry"
 )
 
 // maxDisrupted bounds how many evictions the disruption controller may be behind.
 const maxDisrupted = 2000
 
-// evict deletes a pod if its disruption budget allows it. The budget is charged
+// eviction deletes a pod if its disruption budget allows it. The budget is charged
 // first: charged for nothing does less harm than a pod too many gone.
-func (r *Registry) evict(ctx context.Context, req *Request) (runtime.Object, error) {
-	o, err := r.spoken(ctx, plain{policyv1.SchemeGroupVersion.WithKind("Eviction")}, req)
+type eviction struct {
+	registries *registry.Set
+	now        func() time.Time
+}
+
+// Do implements Action.
+func (e eviction) Do(ctx context.Context, r *registry.Registry, req *registry.Request) (runtime.Object, error) {
+	asked, err := admitted[*policyv1.Eviction](ctx, r, req, policyv1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return nil, err
 	}
-	eviction, ok := o.(*policyv1.Eviction)
-	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", o))
-	}
-	if req.Name != eviction.Name {
+	if req.Name != asked.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	options, err := evictionOptions(eviction, createOptions(req.Options).DryRun)
+	options, err := evictionOptions(asked, req.DryRun())
 	if err != nil {
 		return nil, err
 	}
-	pod, err := r.newestPod(ctx, req)
+	pod, err := e.registries.ReadPod(ctx, req.Namespace, req.Name)
 	if err != nil {
 		return nil, err
 	}
 	if needsNoBudget(pod) {
-		return r.evictFreely(ctx, req, pod, options)
+		return e.evictFreely(ctx, r, req, pod, options)
 	}
-	return r.evictWithin(ctx, req, pod, options)
+	return e.evictWithin(ctx, r, req, pod, options)
 }
 
-func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
-	options := e.DeleteOptions
+func evictionOptions(asked *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
+	options := asked.DeleteOptions
 	if options == nil {
 		return &metav1.DeleteOptions{DryRun: dryRun}, nil
 	}
@@ -62,29 +67,6 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 	return options, nil
 }
 
-func (r *Registry) newestPod(ctx context.Context, req *Request) (*corev1.Pod, error) {
-	key, err := r.key(req.Namespace, req.Name)
-	if err != nil {
-		return nil, err
-	}
-	item, err := r.stored(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	if item == nil {
-		return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
-	}
-	versioned, err := item.Object.Versioned()
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	pod, ok := versioned.(*corev1.Pod)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("stored pod is a %T", versioned))
-	}
-	return pod, nil
-}
-
 // needsNoBudget: the pod disrupts nothing by going, or has done so already.
 func needsNoBudget(pod *corev1.Pod) bool {
 	return finished(pod) || pod.Status.Phase == corev1.PodPending
@@ -94,25 +76,25 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
 }
 
-func (r *Registry) evictFreely(ctx context.Context, req *Request, pod *corev1.Pod, options *metav1.DeleteOptions) (runtime.Object, error) {
+func (e eviction) evictFreely(ctx context.Context, r *registry.Registry, req *registry.Request, pod *corev1.Pod, options *metav1.DeleteOptions) (runtime.Object, error) {
 	pinned := options.Preconditions != nil && options.Preconditions.ResourceVersion != nil
 	for {
 		o := options.DeepCopy()
 		if !finished(pod) && !pinned {
 			pin(o, pod.ResourceVersion) // it may become ready, and so guarded, meanwhile
 		}
-		err := r.evictNow(ctx, req, o)
+		err := e.evictNow(ctx, r, req, o)
 		if err == nil {
 			return &metav1.Status{Status: metav1.StatusSuccess}, nil
 		}
 		if pinned || !apierrors.IsConflict(err) {
 			return nil, err
 		}
-		if pod, err = r.newestPod(ctx, req); err != nil {
+		if pod, err = e.registries.ReadPod(ctx, req.Namespace, req.Name); err != nil {
 			return nil, err
 		}
 		if !needsNoBudget(pod) {
-			return r.evictWithin(ctx, req, pod, options)
+			return e.evictWithin(ctx, r, req, pod, options)
 		}
 	}
 }
@@ -124,8 +106,8 @@ func pin(o *metav1.DeleteOptions, resourceVersion string) {
 	o.Preconditions.ResourceVersion = &resourceVersion
 }
 
-func (r *Registry) evictWithin(ctx context.Context, req *Request, pod *corev1.Pod, options *metav1.DeleteOptions) (runtime.Object, error) {
-	budget, err := r.budgetOf(ctx, req, pod)
+func (e eviction) evictWithin(ctx context.Context, r *registry.Registry, req *registry.Request, pod *corev1.Pod, options *metav1.DeleteOptions) (runtime.Object, error) {
+	budget, err := e.budgetOf(ctx, req, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -138,11 +120,11 @@ func (r *Registry) evictWithin(ctx context.Context, req *Request, pod *corev1.Po
 		options = options.DeepCopy()
 		pin(options, pod.ResourceVersion)
 	default:
-		if err := r.charge(ctx, pod, budget.Name, len(options.DryRun) > 0); err != nil {
+		if err := e.charge(ctx, pod, budget.Name, options.DryRun); err != nil {
 			return nil, err
 		}
 	}
-	if err := r.evictNow(ctx, req, options); err != nil {
+	if err := e.evictNow(ctx, r, req, options); err != nil {
 		if pinned && apierrors.IsConflict(err) {
 			return nil, budgetBusy(budget.Name)
 		}
@@ -169,12 +151,12 @@ func sparesUnready(b *policyv1.PodDisruptionBudget) bool {
 }
 
 // budgetOf finds the budget that guards a pod, nil for none.
-func (r *Registry) budgetOf(ctx context.Context, req *Request, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
-	budgets, err := r.set.must(policyv1.GroupName, "poddisruptionbudgets")
+func (e eviction) budgetOf(ctx context.Context, req *registry.Request, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
+	budgets, err := e.registries.Builtin(policyv1.Resource("poddisruptionbudgets"))
 	if err != nil {
 		return nil, err
 	}
-	all, err := budgets.List(ctx, &Request{Version: "v1", Namespace: req.Namespace, User: req.User}, ListOptions{})
+	all, err := budgets.List(ctx, &registry.Request{Version: "v1", Namespace: req.Namespace, User: req.User}, registry.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -201,13 +183,13 @@ func (r *Registry) budgetOf(ctx context.Context, req *Request, pod *corev1.Pod) 
 }
 
 // charge takes one disruption from a budget.
-func (r *Registry) charge(ctx context.Context, pod *corev1.Pod, name string, dryRun bool) error {
-	budgets, err := r.set.must(policyv1.GroupName, "poddisruptionbudgets")
+func (e eviction) charge(ctx context.Context, pod *corev1.Pod, name string, dryRun []string) error {
+	budgets, err := e.registries.Builtin(policyv1.Resource("poddisruptionbudgets"))
 	if err != nil {
 		return err
 	}
-	now := metav1.NewTime(r.cfg.Now())
-	_, err = budgets.change(ctx, pod.Namespace, name, dryRun, func(o runtime.Object) error {
+	now := metav1.NewTime(e.now())
+	_, err = budgets.Change(ctx, pod.Namespace, name, dryRun, func(o runtime.Object) error {
 		b, ok := o.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			return apierrors.NewInternalError(fmt.Errorf("stored PodDisruptionBudget is a %T", o))
@@ -269,19 +251,19 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 }
 
 // evictNow marks the pod as disrupted, so that its owner knows why, and deletes it.
-func (r *Registry) evictNow(ctx context.Context, req *Request, options *metav1.DeleteOptions) error {
+func (e eviction) evictNow(ctx context.Context, r *registry.Registry, req *registry.Request, options *metav1.DeleteOptions) error {
 	if len(options.DryRun) == 0 {
-		marked, err := r.change(ctx, req.Namespace, req.Name, false, func(o runtime.Object) error {
+		marked, err := r.Change(ctx, req.Namespace, req.Name, nil, func(o runtime.Object) error {
 			pod, ok := o.(*corev1.Pod)
 			if !ok {
 				return apierrors.NewInternalError(fmt.Errorf("stored pod is a %T", o))
 			}
-			if err := r.checkPreconditions(pod, options.Preconditions); err != nil {
+			if err := r.CheckPreconditions(pod, options.Preconditions); err != nil {
 				return err
 			}
 			setPodCondition(pod, corev1.PodCondition{
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
-			}, metav1.NewTime(r.cfg.Now()))
+			}, metav1.NewTime(e.now()))
 			return nil
 		})
 		if err != nil {
@@ -297,7 +279,7 @@ func (r *Registry) evictNow(ctx context.Context, req *Request, options *metav1.D
 		}
 	}
 	one := *req
-	one.Subresource, one.Options, one.admitted = "", options, true
+	one.Subresource, one.Options, one.Admitted = "", options, true
 	_, err := r.Delete(ctx, &one)
 	return err
 }

@@ -148,15 +148,13 @@ func (n *networking) announce(ctx context.Context, s *dns.Server, address netip.
 	if err != nil {
 		return err
 	}
-	if !announce.Endpoint(ctx, set.Kube, n.o.Config.Node.Name, address, n.o.Logger) {
-		return nil
-	}
-	select {
-	case <-n.dnsReady: // announced before, at another address
-	default:
-		close(n.dnsReady)
-	}
-	<-ctx.Done()
+	announce.Keep(ctx, set.Kube, n.o.Config.Node.Name, address, n.o.Logger, func() {
+		select {
+		case <-n.dnsReady: // announced before, at another address
+		default:
+			close(n.dnsReady)
+		}
+	})
 	return nil
 }
 

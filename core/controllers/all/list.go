@@ -10,6 +10,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/daemonset"
 	"github.com/wasmplane/wasmplane/core/controllers/deployment"
 	"github.com/wasmplane/wasmplane/core/controllers/disruption"
+	"github.com/wasmplane/wasmplane/core/controllers/dnsendpoints"
 	"github.com/wasmplane/wasmplane/core/controllers/endpoints"
 	"github.com/wasmplane/wasmplane/core/controllers/endpointslice"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
@@ -143,6 +144,9 @@ func list() []entry {
 		}},
 		{name: "endpointslice-mirroring-controller", account: "endpointslicemirroring-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return endpointslice.NewMirror(e.Env, e.workers)
+		}},
+		{name: "dns-endpoints-controller", account: "endpointslice-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return dnsendpoints.New(e.Env)
 		}},
 		{name: "job-controller", account: "job-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return job.New(e.Env, e.workers)

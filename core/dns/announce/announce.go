@@ -8,14 +8,18 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -67,6 +71,45 @@ func Endpoint(ctx context.Context, kube kubernetes.Interface, node string, addre
 		log.WarnContext(ctx, "the DNS cannot be announced; trying again", "node", node, "address", address, "retryIn", retryIn, "error", err)
 		if !run.Sleep(ctx, retryIn) {
 			return false
+		}
+	}
+}
+
+// Keep puts the DNS of a node behind the Service, and again whenever its slice was
+// deleted, by somebody who took the node for gone, until ctx ends. announced is called
+// after the first time.
+func Keep(ctx context.Context, kube kubernetes.Interface, node string, address netip.Addr, log *slog.Logger, announced func()) {
+	if !Endpoint(ctx, kube, node, address, log) {
+		return
+	}
+	announced()
+	informer := discoveryinformers.NewFilteredEndpointSliceInformer(kube, metav1.NamespaceSystem, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, ServiceName+"-"+node).String()
+	})
+	deleted := make(chan struct{}, 1)
+	again := func() {
+		select {
+		case deleted <- struct{}{}:
+		default: // it is going to be announced anyway
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { again() }}); err != nil {
+		log.WarnContext(ctx, "the announcement of the DNS is not watched", "node", node, "error", err)
+	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { informer.RunWithContext(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().ListKeys()) == 0 {
+		again() // deleted before the watch began
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-deleted:
+			if !Endpoint(ctx, kube, node, address, log) {
+				return
+			}
 		}
 	}
 }

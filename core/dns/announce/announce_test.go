@@ -59,3 +59,34 @@ func TestANodeAnnouncesItself(t *testing.T) {
 		}
 	})
 }
+
+// A slice that was deleted, because the node was taken for gone, is there again.
+func TestADeletedAnnouncementIsMadeAgain(t *testing.T) {
+	kube := fake.NewClientset()
+	ctx, cancel := context.WithCancel(t.Context())
+	announced, ended := make(chan struct{}), make(chan struct{})
+	made := make(chan struct{}, 16)
+	kube.PrependReactor("create", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		made <- struct{}{}
+		return false, nil, nil
+	})
+	go func() {
+		defer close(ended)
+		Keep(ctx, kube, "a", netip.MustParseAddr("10.244.1.1"), slog.New(slog.DiscardHandler), func() { close(announced) })
+	}()
+	<-announced
+	<-made
+	for range 3 {
+		if err := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, ServiceName+"-a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		<-made
+		for { // what was created is stored a moment later
+			if _, err := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Get(ctx, ServiceName+"-a", metav1.GetOptions{}); err == nil {
+				break
+			}
+		}
+	}
+	cancel()
+	<-ended
+}

@@ -1,0 +1,109 @@
+package dnsendpoints
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"go.uber.org/goleak"
+
+	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func node(name string, ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
+	}
+}
+
+func slice(node string, ready bool) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: "kube-dns-" + node, Labels: map[string]string{discoveryv1.LabelManagedBy: ManagedBy},
+		},
+		Endpoints: []discoveryv1.Endpoint{{NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+	}
+}
+
+func TestDecide(t *testing.T) {
+	for name, c := range map[string]struct {
+		slices []*discoveryv1.EndpointSlice
+		nodes  []*corev1.Node
+		want   string
+	}{
+		"all is well":              {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{node("a", "True")}, ""},
+		"a silent node":            {[]*discoveryv1.EndpointSlice{slice("a", true), slice("b", true)}, []*corev1.Node{node("a", "Unknown"), node("b", "True")}, "a false"},
+		"it is back":               {[]*discoveryv1.EndpointSlice{slice("a", false), slice("b", true)}, []*corev1.Node{node("a", "True"), node("b", "True")}, "a true"},
+		"a deleted node":           {[]*discoveryv1.EndpointSlice{slice("a", true), slice("b", true)}, []*corev1.Node{node("b", "True")}, "a gone"},
+		"the last one, silent":     {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{node("a", "False")}, ""},
+		"all silent, one was told": {[]*discoveryv1.EndpointSlice{slice("a", false), slice("b", true)}, []*corev1.Node{node("a", "False"), node("b", "False")}, "a true"},
+		"the only node is unknown": {[]*discoveryv1.EndpointSlice{slice("a", true)}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			p := decide(c.slices, c.nodes)
+			for _, s := range p.update {
+				got = append(got, fmt.Sprintf("%s %t", nodeOf(s), *s.Endpoints[0].Conditions.Ready))
+			}
+			for _, s := range p.orphans {
+				got = append(got, nodeOf(s)+" gone")
+			}
+			slices.Sort(got)
+			if strings.Join(got, ", ") != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A node falls silent, comes back, and is removed; its DNS follows.
+func TestTheDNSOfANodeFollowsTheNode(t *testing.T) {
+	a, b := node("a", "True"), node("b", "True")
+	c := controllertest.New(a, b, slice("a", true), slice("b", true))
+	ctl, err := New(c.Env(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t, ctl)
+	endpoints := c.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
+	becomes := func(want bool) {
+		t.Helper()
+		controllertest.Eventually(t, func() error {
+			s, err := endpoints.Get(t.Context(), "kube-dns-a", metav1.GetOptions{})
+			if err == nil && ptr.Deref(s.Endpoints[0].Conditions.Ready, true) != want {
+				return fmt.Errorf("ready is %t", !want)
+			}
+			return err
+		})
+	}
+	for _, status := range []corev1.ConditionStatus{"Unknown", "True"} {
+		changed, err := c.Client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed.Status.Conditions[0].Status = status
+		if _, err := c.Client.CoreV1().Nodes().UpdateStatus(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		becomes(status == "True")
+	}
+	if err := c.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() error {
+		left, err := endpoints.List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(left.Items) != 1 {
+			return fmt.Errorf("%d slices are left", len(left.Items))
+		}
+		return err
+	})
+}

@@ -219,25 +219,6 @@ func (s *server) choosePort(ctx context.Context, host string) error {
 	return l.Close()
 }
 
-// hostAddress is this machine as others see it: the configured address, the one
-// of the default route, or loopback where there is neither.
-func hostAddress(c interface{ NodeAddress() string }) (netip.Addr, error) {
-	if a := c.NodeAddress(); a != "" {
-		addr, err := netip.ParseAddr(a)
-		if err != nil {
-			return netip.Addr{}, fmt.Errorf("node.address: expected an IP address, found %q", a)
-		}
-		return addr, nil
-	}
-	// No packet is sent: connecting a datagram socket only chooses a route.
-	conn, err := net.Dial("udp4", "203.0.113.1:9") //nolint:noctx // returns at once
-	if err != nil {
-		return netip.MustParseAddr("127.0.0.1"), nil // a machine without a network
-	}
-	defer func() { _ = conn.Close() }()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), nil
-}
-
 func (s *server) openPKI() (err error) {
 	if s.services, err = netip.ParsePrefix(s.o.Config.Cluster.ServiceCIDR); err != nil {
 		return fmt.Errorf("cluster.serviceCIDR: %w", err)

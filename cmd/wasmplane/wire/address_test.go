@@ -1,0 +1,30 @@
+package wire
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestAddressWithoutADefaultRoute(t *testing.T) {
+	addrs := func(list ...string) (out []netip.Addr) {
+		for _, a := range list {
+			out = append(out, netip.MustParseAddr(a))
+		}
+		return out
+	}
+	lo := link{"lo", addrs("127.0.0.1", "::1")}
+	for name, c := range map[string]struct {
+		links []link
+		want  string
+	}{
+		"no network":             {[]link{lo}, "127.0.0.1"},
+		"a network":              {[]link{lo, {"eth0", addrs("fe80::1", "10.1.2.3")}}, "10.1.2.3"},
+		"a bridge of containers": {[]link{lo, {"docker0", addrs("172.17.0.1")}, {"eth1", addrs("10.1.2.3")}}, "10.1.2.3"},
+		"nothing else":           {[]link{lo, {"docker0", addrs("172.17.0.1")}}, "172.17.0.1"},
+		"link-local only":        {[]link{lo, {"eth0", addrs("169.254.3.4")}}, "127.0.0.1"},
+	} {
+		if got := addressOf(c.links); got.String() != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -101,7 +101,7 @@ gen-check: gen ## Fail where what is recorded is not what the code makes.
 
 .PHONY: test-templates
 test-templates: deps-test ## Build and test what plugin init makes, for every point in every language.
-	WASMPLANE_ALL_TEMPLATES=1 go test -count=1 -timeout 30m -run '^TestEveryTemplate$$' ./plugins/author
+	WASMPLANE_ALL_TEMPLATES=1 go test -count=1 -timeout 30m -run '^TestEveryTemplate$$' ./plugins/author/scaffold
 
 .PHONY: test-clock
 test-clock: node-helpers hello-image ## Run tests with the clock DAYS ahead (366), the server's too, as root. PACKAGES="./core/...".

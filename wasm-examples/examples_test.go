@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/cases"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 )
@@ -35,12 +36,12 @@ func TestExamples(t *testing.T) {
 			if err != nil || !strings.HasPrefix(string(readme), "# "+name+"\n") {
 				t.Errorf("the README does not begin with the name: %v", err)
 			}
-			cases, err := author.ReadCases(name, nil)
+			list, err := cases.Read(name, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			plugintest.Example(t, name)
-			_, err = author.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: plugintest.Root(t)}, cases, author.Both, func(r author.Result) {
+			_, err = cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: plugintest.Root(t)}, list, cases.Both, func(r cases.Result) {
 				if !r.Passed {
 					t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
 				}
@@ -49,5 +50,18 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// passes asks the module of a file its cases, compiled and interpreted.
+func passes(t *testing.T, e manifest.Entry, path string, list []cases.Case) {
+	t.Helper()
+	e.Source = "file:" + path
+	if _, err := cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: filepath.Dir(path)}, list, cases.Both, func(r cases.Result) {
+		if !r.Passed {
+			t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
+		}
+	}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wasmplane/wasmplane/plugins/author/cases"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
@@ -24,17 +25,13 @@ func TestThePackagesOfTheSDKsAreWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := plugintest.ReadCases("testdata/my-plugin.yaml")
+	list, err := cases.Read(".", []string{"testdata/my-plugin.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(t *testing.T, path string) {
 		t.Helper()
-		wasm, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plugintest.Run(t, wasm, e, cases)
+		passes(t, e, path, list)
 	}
 	one := func(t *testing.T, pattern string) string {
 		t.Helper()

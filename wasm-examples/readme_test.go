@@ -12,7 +12,8 @@ import (
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 
-	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/cases"
+	"github.com/wasmplane/wasmplane/plugins/author/scaffold"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
@@ -112,7 +113,7 @@ func TestEveryPluginInTheREADMEs(t *testing.T) {
 					t.Fatal("a block is not closed")
 				}
 				dir := filepath.Join(t.TempDir(), name)
-				if _, err := author.Init(dir, name, l, "admission.validate"); err != nil {
+				if _, err := scaffold.Init(dir, name, l, "admission.validate"); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.WriteFile(filepath.Join(dir, l.Main()), []byte(source), 0o600); err != nil {
@@ -122,19 +123,15 @@ func TestEveryPluginInTheREADMEs(t *testing.T) {
 				if err := builder.Build(t.Context(), dir, out); err != nil {
 					t.Fatal(err)
 				}
-				wasm, err := os.ReadFile(out)
-				if err != nil {
-					t.Fatal(err)
-				}
 				e, err := manifest.ParseBytes([]byte("name: " + name + "\nsource: file:" + name + ".wasm"))
 				if err != nil {
 					t.Fatal(err)
 				}
-				cases, err := plugintest.ReadCases("testdata/" + name + ".yaml")
+				list, err := cases.Read(".", []string{"testdata/" + name + ".yaml"})
 				if err != nil {
 					t.Fatal(err)
 				}
-				plugintest.Run(t, wasm, e, cases)
+				passes(t, e, out, list)
 			}
 		})
 	}
@@ -148,17 +145,13 @@ func TestTheREADMEsPluginsWorkOutsideOfTheRepository(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := plugintest.ReadCases("testdata/my-plugin.yaml")
+	list, err := cases.Read(".", []string{"testdata/my-plugin.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(t *testing.T, path string) {
 		t.Helper()
-		wasm, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plugintest.Run(t, wasm, e, cases)
+		passes(t, e, path, list)
 	}
 	t.Run("go", func(t *testing.T) {
 		dir, readme := t.TempDir(), filepath.Join(root, "sdk/go/README.md")

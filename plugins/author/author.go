@@ -1,10 +1,10 @@
-// Package author is what authors and operators do with plugins outside of a
-// cluster: make one, build it, ask it, test it with cases on both engines, measure it, look into it,
-// audit what is stored, and replay what was recorded.
+// Package author holds a plugin that is asked outside of a cluster: it reads its
+// entry, loads it, and asks it what the points ask. What is done with it there (cases,
+// measurements, recordings, audits, look-ups, distribution) is in the packages below.
 //
 // A plugin is loaded here as a cluster loads it: by its entry, with its settings,
-// limits and grants, in modules of every ABI. What it is asked is what the points ask; what
-// host functions would read comes from objects that the caller gives.
+// limits and grants, in modules of every ABI. What host functions would read comes from
+// objects that the caller gives.
 package author
 
 import (
@@ -26,6 +26,12 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	"github.com/wasmplane/wasmplane/plugins/point/customresource"
+)
+
+// EntryFile and CasesFile are the files of a plugin's folder that the tool reads.
+const (
+	EntryFile = "plugin.yaml"
+	CasesFile = "cases.yaml"
 )
 
 // ReadEntry finds the entry of a plugin: in a folder it is plugin.yaml; a .wasm file
@@ -121,6 +127,9 @@ func Open(ctx context.Context, cfg Config) (*Plugin, error) {
 	return p, nil
 }
 
+// Name is the entry's.
+func (p *Plugin) Name() string { return p.plugin.Name() }
+
 // Manifest is what the plugin says of itself.
 func (p *Plugin) Manifest() *abi.Manifest { return p.plugin.Current().Manifest }
 
@@ -131,18 +140,33 @@ func (p *Plugin) Digest() string { return p.plugin.Current().Digest }
 func (p *Plugin) Points() []abi.Point {
 	var out []abi.Point
 	for _, pt := range abi.Points() {
-		if p.plugin.Current().Hook(pt) != nil {
+		if p.TakesPartAt(pt) {
 			out = append(out, pt)
 		}
 	}
 	return out
 }
 
+// TakesPartAt says whether the plugin has a hook at a point, by its entry.
+func (p *Plugin) TakesPartAt(pt abi.Point) bool { return p.plugin.Current().Hook(pt) != nil }
+
+// PointNames are those of Points, for messages.
+func (p *Plugin) PointNames() string {
+	var out []string
+	for _, pt := range p.Points() {
+		out = append(out, string(pt))
+	}
+	return strings.Join(out, ", ")
+}
+
+// Handles says whether the plugin's rules are about a request of admission.
+func (p *Plugin) Handles(r *admission.Request) bool { return p.admits != nil && p.admits.Handles(r) }
+
 // Close unloads the plugin.
 func (p *Plugin) Close(ctx context.Context) error { return p.loader.Close(ctx) }
 
-// withSettings is the entry with other settings.
-func withSettings(e manifest.Entry, settings yaml.Node) manifest.Entry {
+// WithSettings is the entry with other settings.
+func WithSettings(e manifest.Entry, settings yaml.Node) manifest.Entry {
 	if settings.Kind != 0 {
 		e.Settings = settings
 	}

@@ -78,8 +78,8 @@ func (d *Decision) Stack() string { return d.stack }
 // Ask passes a document to the hook at a point. Admission documents are completed
 // from their object first; whether the plugin's rules match is looked at too.
 func (p *Plugin) Ask(ctx context.Context, pt abi.Point, document map[string]any) (*Decision, error) {
-	if p.plugin.Current().Hook(pt) == nil {
-		return nil, fmt.Errorf("plugin %q takes no part at %s; it does at %s", p.plugin.Name(), pt, joined(p.Points()))
+	if !p.TakesPartAt(pt) {
+		return nil, fmt.Errorf("plugin %q takes no part at %s; it does at %s", p.plugin.Name(), pt, p.PointNames())
 	}
 	kind, asked, err := p.prepare(ctx, pt, document)
 	if err != nil {
@@ -105,6 +105,16 @@ func (p *Plugin) Ask(ctx context.Context, pt abi.Point, document map[string]any)
 		*d = Decision{Point: pt, Decision: Failed, Error: failure(c.Err), Usage: d.Usage, stack: c.Stack()}
 	}
 	return d, nil
+}
+
+// Prepared completes a document once, as Ask does, and asks with it as often as the
+// caller wants: only the plugin's own work is left. What it answers is not read.
+func (p *Plugin) Prepared(ctx context.Context, pt abi.Point, document map[string]any) (ask func(context.Context) *point.Call, err error) {
+	kind, _, err := p.prepare(ctx, pt, document)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) *point.Call { return p.plugin.Ask(ctx, pt, kind, document) }, nil
 }
 
 // prepare completes a document with what goes without saying, and says of what kind

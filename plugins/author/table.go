@@ -20,8 +20,8 @@ type Nodes struct {
 	Running []*corev1.Pod // each on the node that its spec names
 }
 
-// nodesOf reads nodes and pods from the trees of a file.
-func nodesOf(nodes, running []map[string]any) (n Nodes, err error) {
+// NodesOf reads nodes and pods from the trees of a file.
+func NodesOf(nodes, running []map[string]any) (n Nodes, err error) {
 	for _, tree := range nodes {
 		var node corev1.Node
 		if err := convert(tree, &node); err != nil {
@@ -37,6 +37,15 @@ func nodesOf(nodes, running []map[string]any) (n Nodes, err error) {
 		n.Running = append(n.Running, &pod)
 	}
 	return n, nil
+}
+
+// PodOf reads a pod from the tree of a file.
+func PodOf(tree map[string]any) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := convert(tree, pod); err != nil {
+		return nil, fmt.Errorf("pod: %w", err)
+	}
+	return pod, nil
 }
 
 func convert(tree map[string]any, into any) error {
@@ -79,7 +88,7 @@ func (p *Plugin) Judge(ctx context.Context, pod *corev1.Pod, n Nodes) (*Decision
 		judge, _ = w.Plugin.(framework.Judge)
 	}
 	if judge == nil || p.plugin.Current().Hook(abi.SchedulingTable) == nil {
-		return nil, fmt.Errorf("plugin %q takes no part at %s; it does at %s", p.plugin.Name(), abi.SchedulingTable, joined(p.Points()))
+		return nil, fmt.Errorf("plugin %q takes no part at %s; it does at %s", p.plugin.Name(), abi.SchedulingTable, p.PointNames())
 	}
 	snap, err := n.snapshot()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/scaffold"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
 
@@ -121,7 +122,7 @@ change to what you want, cases that it passes, the entry by which it is loaded,
 and the SDK of its language (folder wasmplane), so that building needs no network.
 
 Languages: ` + languages() + `.
-Points:    ` + strings.Join(author.Templates(), ", ") + `.
+Points:    ` + strings.Join(scaffold.Templates(), ", ") + `.
 A plugin may have hooks at several points: name them in its source.`,
 		Example: `  wasmplane plugin init no-latest --language rust
   wasmplane plugin init prefer-ssd --language c --point scheduling.table`,
@@ -133,7 +134,7 @@ A plugin may have hooks at several points: name them in its source.`,
 			if dir == "" {
 				dir = args[0]
 			}
-			made, err := author.Init(dir, args[0], toolchain.Language(language), point)
+			made, err := scaffold.Init(dir, args[0], toolchain.Language(language), point)
 			if err != nil {
 				return err
 			}
@@ -146,7 +147,7 @@ A plugin may have hooks at several points: name them in its source.`,
 		},
 	}
 	c.Flags().StringVarP(&language, "language", "l", "", "`LANGUAGE` of the plugin: "+languages())
-	c.Flags().StringVar(&point, "point", author.Templates()[0], "`POINT` that the plugin takes part at: "+strings.Join(author.Templates(), ", "))
+	c.Flags().StringVar(&point, "point", scaffold.Templates()[0], "`POINT` that the plugin takes part at: "+strings.Join(scaffold.Templates(), ", "))
 	c.Flags().StringVar(&dir, "dir", "", "`FOLDER` to make it in (default: its name)")
 	return c
 }

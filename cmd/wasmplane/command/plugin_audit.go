@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/cluster"
+	"github.com/wasmplane/wasmplane/plugins/author/recording"
 )
 
 func (a *app) pluginAudit() *cobra.Command {
@@ -42,7 +43,7 @@ Exit code: 0 no object fails, 1 some do, or the plugin failed.`,
 			if err != nil {
 				return err
 			}
-			audit, err := author.RunAudit(c.Context(), cfg, cl, l.namespace, a.note)
+			audit, err := cluster.RunAudit(c.Context(), cfg, cl, l.namespace, a.note)
 			if err != nil {
 				return err
 			}
@@ -52,7 +53,7 @@ Exit code: 0 no object fails, 1 some do, or the plugin failed.`,
 			if err := a.showAudit(audit, output, all); err != nil {
 				return err
 			}
-			if audit.Summary[author.ResultFail]+audit.Summary[author.ResultError] > 0 {
+			if audit.Summary[cluster.ResultFail]+audit.Summary[cluster.ResultError] > 0 {
 				return &exitError{exitFailed}
 			}
 			return nil
@@ -64,7 +65,7 @@ Exit code: 0 no object fails, 1 some do, or the plugin failed.`,
 	return c
 }
 
-func (a *app) showAudit(audit *author.Audit, output string, all bool) error {
+func (a *app) showAudit(audit *cluster.Audit, output string, all bool) error {
 	switch output {
 	case "":
 	case "policyreport":
@@ -75,7 +76,7 @@ func (a *app) showAudit(audit *author.Audit, output string, all bool) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "RESULT\tNAMESPACE\tOBJECT\tMESSAGE")
 	for _, f := range audit.Findings {
-		if f.Result == author.ResultPass && !all {
+		if f.Result == cluster.ResultPass && !all {
 			continue
 		}
 		message := f.Message
@@ -88,13 +89,13 @@ func (a *app) showAudit(audit *author.Audit, output string, all bool) error {
 		return err
 	}
 	s := audit.Summary
-	fmt.Fprintf(a.stdout, "%s: %d pass, %d fail, %d warn, %d error\n", audit.Plugin, s[author.ResultPass], s[author.ResultFail], s[author.ResultWarn], s[author.ResultError])
+	fmt.Fprintf(a.stdout, "%s: %d pass, %d fail, %d warn, %d error\n", audit.Plugin, s[cluster.ResultPass], s[cluster.ResultFail], s[cluster.ResultWarn], s[cluster.ResultError])
 	return nil
 }
 
 func (a *app) pluginRecord() *cobra.Command {
 	var log, out, output string
-	var limits author.RecordLimits
+	var limits recording.Limits
 	c := &cobra.Command{
 		Use:   "record [PLUGIN] --audit-log FILE --out FILE",
 		Short: "Record what a plugin is asked and decides, from an audit log",
@@ -126,11 +127,11 @@ names, objects) is in it: keep it as you keep the log.`,
 				defer func() { _ = f.Close() }()
 				in = f
 			}
-			f, err := author.CreateRecording(out)
+			f, err := recording.Create(out)
 			if err != nil {
 				return err
 			}
-			done, err := author.MakeRecording(c.Context(), cfg, in, f, limits)
+			done, err := recording.Make(c.Context(), cfg, in, f, limits)
 			if err = errors.Join(err, f.Close()); err != nil {
 				return err
 			}
@@ -173,7 +174,7 @@ func (a *app) pluginReplay() *cobra.Command {
 				return fmt.Errorf("read the recording: %w", err)
 			}
 			defer func() { _ = f.Close() }()
-			done, err := author.Replay(c.Context(), cfg, f)
+			done, err := recording.Replay(c.Context(), cfg, f)
 			if err != nil {
 				return err
 			}
@@ -194,7 +195,7 @@ func (a *app) pluginReplay() *cobra.Command {
 	return c
 }
 
-func (a *app) showReplay(done *author.Replayed, most int) {
+func (a *app) showReplay(done *recording.Replayed, most int) {
 	for i, change := range done.Changes {
 		if i == most {
 			fmt.Fprintf(a.stdout, "... and more: -o json lists them\n")

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/cases"
+	"github.com/wasmplane/wasmplane/plugins/author/cluster"
 )
 
 // liveObject are the flags by which a command reads from a cluster.
@@ -28,12 +30,12 @@ func (l *liveObject) clusterFlags(a *app, c *cobra.Command) {
 }
 
 // cluster opens the cluster that the flags name.
-func (a *app) cluster(c *cobra.Command, l *liveObject) (*author.Cluster, error) {
+func (a *app) cluster(c *cobra.Command, l *liveObject) (*cluster.Cluster, error) {
 	path, err := a.kubeconfig(c.Flags(), &l.s, l.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	return author.OpenCluster(path)
+	return cluster.Open(path)
 }
 
 // readLive reads the object that --live names, and puts the cluster behind the
@@ -56,9 +58,9 @@ func (a *app) readLive(c *cobra.Command, q *question, cfg *author.Config) error 
 }
 
 // question is the case of a live object; nil where none is asked about.
-func (l *liveObject) question(q *question) *author.Case {
+func (l *liveObject) question(q *question) *cases.Case {
 	if l.object == nil {
 		return nil
 	}
-	return &author.Case{Name: l.ref, Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups, Object: l.object, To: q.to}
+	return &cases.Case{Name: l.ref, Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups, Object: l.object, To: q.to}
 }

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/distribution"
 )
 
 // registryFlags say how a registry is reached.
-func registryFlags(c *cobra.Command, r *author.Registry) {
+func registryFlags(c *cobra.Command, r *distribution.Registry) {
 	c.Flags().BoolVar(&r.PlainHTTP, "plain-http", false, "ask the registry without TLS")
 	c.Flags().StringVar(&r.CAFile, "ca-file", "", "`FILE` of authorities to check the registry's certificate with (default: the system's)")
 	c.Flags().StringVar(&r.DockerConfig, "docker-config", "", "`FILE` with credentials (default: docker's own, where there is one)")
@@ -22,7 +22,7 @@ func (a *app) pluginRegistry() []*cobra.Command {
 	return []*cobra.Command{a.pluginPush(), a.pluginPull(), a.pluginKeygen(), a.pluginSign(), a.pluginVerify()}
 }
 
-func (a *app) showPushed(p *author.Pushed, output, what string) error {
+func (a *app) showPushed(p *distribution.Pushed, output, what string) error {
 	if output != "" {
 		return a.show(p, output)
 	}
@@ -31,7 +31,7 @@ func (a *app) showPushed(p *author.Pushed, output, what string) error {
 }
 
 func (a *app) pluginPush() *cobra.Command {
-	var r author.Registry
+	var r distribution.Registry
 	var output string
 	c := &cobra.Command{
 		Use:   "push [PLUGIN] oci://HOST/REPOSITORY:TAG",
@@ -58,7 +58,7 @@ pins it. The same module has the same digest.`,
 }
 
 func (a *app) pluginPull() *cobra.Command {
-	var r author.Registry
+	var r distribution.Registry
 	var out, output string
 	var keys []string
 	c := &cobra.Command{
@@ -92,7 +92,7 @@ func (a *app) pluginKeygen() *cobra.Command {
 		Short: "Make a pair of keys to sign modules with; cosign's do as well",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			private, public, err := author.GenerateKey(prefix)
+			private, public, err := distribution.GenerateKey(prefix)
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func (a *app) pluginKeygen() *cobra.Command {
 }
 
 func (a *app) pluginSign() *cobra.Command {
-	var r author.Registry
+	var r distribution.Registry
 	var key, passwordFile string
 	c := &cobra.Command{
 		Use:   "sign FILE|oci://HOST/REPOSITORY:TAG --key FILE",
@@ -142,7 +142,7 @@ or in --password-file.`,
 }
 
 func (a *app) pluginVerify() *cobra.Command {
-	var r author.Registry
+	var r distribution.Registry
 	var keys []string
 	c := &cobra.Command{
 		Use:   "verify FILE|oci://HOST/REPOSITORY:TAG --key FILE",

@@ -12,6 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/cases"
+	"github.com/wasmplane/wasmplane/plugins/author/inspection"
 )
 
 // Exit codes of plugin test.
@@ -64,7 +66,7 @@ Exit code: 0 all passed, 1 some failed, 2 they could not be run.`,
 		},
 	}
 	c.Flags().StringArrayVar(&files, "cases", nil, "`FILE` of cases, may be given several times (default: those beside the plugin)")
-	c.Flags().StringVar(&engine, "engine", author.Both, "`ENGINE`: compiled, interpreted or both")
+	c.Flags().StringVar(&engine, "engine", cases.Both, "`ENGINE`: compiled, interpreted or both")
 	outputFlag(c, &output, "json")
 	return c
 }
@@ -74,12 +76,12 @@ func (a *app) test(ctx context.Context, args, files []string, engine, output str
 	if err != nil {
 		return 0, err
 	}
-	cases, err := author.ReadCases(cfg.Dir, files)
+	list, err := cases.Read(cfg.Dir, files)
 	if err != nil {
 		return 0, err
 	}
-	var results []author.Result
-	failed, err = author.Test(ctx, cfg, cases, engine, func(r author.Result) {
+	var results []cases.Result
+	failed, err = cases.Test(ctx, cfg, list, engine, func(r cases.Result) {
 		results = append(results, r)
 		if output == "" {
 			a.showResult(r)
@@ -95,7 +97,7 @@ func (a *app) test(ctx context.Context, args, files []string, engine, output str
 	return failed, nil
 }
 
-func (a *app) showResult(r author.Result) {
+func (a *app) showResult(r cases.Result) {
 	if r.Passed {
 		fmt.Fprintf(a.stdout, "pass  %s  (%d fuel)\n", r.Name, r.Decision.Usage.Fuel)
 		return
@@ -129,20 +131,20 @@ func (q *question) flags(c *cobra.Command) {
 }
 
 // read makes a case of the flags.
-func (q *question) read(cfg *author.Config) (*author.Case, error) {
+func (q *question) read(cfg *author.Config) (*cases.Case, error) {
 	if q.caseName != "" {
-		cases, err := author.ReadCases(cfg.Dir, nil)
+		list, err := cases.Read(cfg.Dir, nil)
 		if err != nil {
 			return nil, err
 		}
-		for i := range cases {
-			if cases[i].Name == q.caseName {
-				return &cases[i], nil
+		for i := range list {
+			if list[i].Name == q.caseName {
+				return &list[i], nil
 			}
 		}
 		return nil, fmt.Errorf("no case is named %q", q.caseName)
 	}
-	k := &author.Case{Name: "request", Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups, To: q.to}
+	k := &cases.Case{Name: "request", Point: q.point, Operation: q.operation, User: q.user, Groups: q.groups, To: q.to}
 	for _, f := range []struct {
 		path string
 		into *map[string]any
@@ -202,7 +204,7 @@ func (a *app) pluginRun() *cobra.Command {
 					return err
 				}
 			}
-			d, err := author.Once(c.Context(), cfg, k)
+			d, err := cases.Once(c.Context(), cfg, k)
 			if err != nil {
 				return err
 			}
@@ -237,19 +239,19 @@ entry to the plugin's answer.`,
 			if err != nil {
 				return err
 			}
-			var cases []author.Case
+			var list []cases.Case
 			if q.object+q.old+q.input+q.caseName == "" {
-				cases, err = author.ReadCases(cfg.Dir, nil)
+				list, err = cases.Read(cfg.Dir, nil)
 			} else {
-				var k *author.Case
+				var k *cases.Case
 				if k, err = q.read(&cfg); k != nil {
-					cases = []author.Case{*k}
+					list = []cases.Case{*k}
 				}
 			}
 			if err != nil {
 				return err
 			}
-			results, err := author.MeasureAll(c.Context(), cfg, cases, duration)
+			results, err := cases.MeasureAll(c.Context(), cfg, list, duration)
 			if err != nil {
 				return err
 			}
@@ -287,7 +289,7 @@ func (a *app) pluginInspect() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			about, err := author.Inspect(c.Context(), cfg)
+			about, err := inspection.Inspect(c.Context(), cfg)
 			if err != nil {
 				return err
 			}
@@ -301,7 +303,7 @@ func (a *app) pluginInspect() *cobra.Command {
 	return c
 }
 
-func (a *app) showAbout(about *author.About) error {
+func (a *app) showAbout(about *inspection.About) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
 	line := func(name string, values ...string) {
 		for _, v := range values {

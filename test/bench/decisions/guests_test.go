@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/scaffold"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
@@ -64,7 +65,7 @@ func (g guest) build(tb testing.TB) ([]byte, error) {
 // prepare makes the folder, with this guest's source in the place of the template's.
 func (g guest) prepare(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, author.EntryFile)); errors.Is(err, os.ErrNotExist) {
-		if _, err := author.Init(dir, "image-policy", g.language, "admission.validate"); err != nil {
+		if _, err := scaffold.Init(dir, "image-policy", g.language, "admission.validate"); err != nil {
 			return err
 		}
 	}

@@ -1,25 +1,27 @@
-package author
+// Package cases asks plugins what the cases in their folders ask, on both engines, and
+// says what differs from what is expected; and it measures what a case costs. There is
+// one form of a case, that of Case, for authors, examples and the tool alike.
+package cases
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/textdiff"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
@@ -54,7 +56,8 @@ type Case struct {
 	// Expect is what the decision has to be; what is not given is not looked at.
 	Expect *Expect `yaml:"expect"`
 
-	// The shorter form of the examples' cases: a document, and the whole answer.
+	// For looking at the ABI itself: the document, the kind of an object that does not name
+	// its own, and the whole answer of the guest, or its error.
 	Kind     string         `yaml:"kind"`
 	Document map[string]any `yaml:"document"`
 	Answer   yaml.Node      `yaml:"answer"`
@@ -89,11 +92,11 @@ type Expect struct {
 	Error string         `yaml:"error"`
 }
 
-// ReadCases reads the cases of a plugin: the given files, or else cases.yaml and
+// Read reads the cases of a plugin: the given files, or else cases.yaml and
 // cases/*.yaml (or .json) in its folder.
-func ReadCases(dir string, files []string) ([]Case, error) {
+func Read(dir string, files []string) ([]Case, error) {
 	if len(files) == 0 {
-		for _, pattern := range []string{CasesFile, "cases.json", "cases/*.yaml", "cases/*.yml", "cases/*.json"} {
+		for _, pattern := range []string{author.CasesFile, "cases.json", "cases/*.yaml", "cases/*.yml", "cases/*.json"} {
 			found, err := filepath.Glob(filepath.Join(dir, pattern))
 			if err != nil {
 				return nil, err
@@ -101,7 +104,7 @@ func ReadCases(dir string, files []string) ([]Case, error) {
 			files = append(files, found...)
 		}
 		if len(files) == 0 {
-			return nil, fmt.Errorf("%s holds no cases: write them into %s (see: wasmplane plugin test --help)", dir, CasesFile)
+			return nil, fmt.Errorf("%s holds no cases: write them into %s (see: wasmplane plugin test --help)", dir, author.CasesFile)
 		}
 	}
 	var all []Case
@@ -128,12 +131,12 @@ func ReadCases(dir string, files []string) ([]Case, error) {
 
 // Result is how one case came out.
 type Result struct {
-	Name     string    `json:"name"`
-	File     string    `json:"file,omitempty"`
-	Passed   bool      `json:"passed"`
-	Problems []string  `json:"problems,omitempty"` // what differs, several lines each
-	Decision *Decision `json:"decision,omitempty"`
-	Stack    string    `json:"stack,omitempty"`
+	Name     string           `json:"name"`
+	File     string           `json:"file,omitempty"`
+	Passed   bool             `json:"passed"`
+	Problems []string         `json:"problems,omitempty"` // what differs, several lines each
+	Decision *author.Decision `json:"decision,omitempty"`
+	Stack    string           `json:"stack,omitempty"`
 }
 
 // Engines on which cases run.
@@ -145,7 +148,7 @@ const (
 
 // Test runs cases on one engine or on both, which must agree: in what was
 // decided, and in the fuel that it took. report is called with each result.
-func Test(ctx context.Context, cfg Config, cases []Case, engine string, report func(Result)) (failed int, err error) {
+func Test(ctx context.Context, cfg author.Config, cases []Case, engine string, report func(Result)) (failed int, err error) {
 	if !slices.Contains([]string{Compiled, Interpreted, Both}, engine) {
 		return 0, fmt.Errorf("engine %q is unknown: compiled, interpreted or both was expected", engine)
 	}
@@ -177,7 +180,7 @@ func Test(ctx context.Context, cfg Config, cases []Case, engine string, report f
 
 func testOne(ctx context.Context, runs map[string]*runner, c *Case) Result {
 	res := Result{Name: c.Name, File: c.file}
-	decisions := map[string]*Decision{}
+	decisions := map[string]*author.Decision{}
 	for name, run := range runs {
 		d, err := run.ask(ctx, c)
 		if err != nil {
@@ -202,17 +205,16 @@ func testOne(ctx context.Context, runs map[string]*runner, c *Case) Result {
 }
 
 // agree compares everything but the time.
-func agree(a, b *Decision) string {
+func agree(a, b *author.Decision) string {
 	x, y := *a, *b
 	x.Usage.Microseconds, y.Usage.Microseconds = 0, 0
 	x.Usage.Memory, y.Usage.Memory = 0, 0
-	x.stack, y.stack = "", ""
-	return diff(plain(y), plain(x))
+	return textdiff.Diff(y, x)
 }
 
 // opened is a plugin with the objects that its cases put behind its host functions.
 type opened struct {
-	*Plugin
+	*author.Plugin
 	objects *swapped
 }
 
@@ -221,7 +223,7 @@ type swapped struct{ objects }
 
 // runner keeps a plugin open for each settings that cases use.
 type runner struct {
-	cfg  Config
+	cfg  author.Config
 	open map[string]*opened
 }
 
@@ -234,7 +236,7 @@ func (r *runner) close(ctx context.Context) error {
 }
 
 func (r *runner) with(ctx context.Context, settings yaml.Node) (*opened, error) {
-	e := withSettings(r.cfg.Entry, settings)
+	e := author.WithSettings(r.cfg.Entry, settings)
 	key, err := e.SettingsJSON()
 	if err != nil {
 		return nil, err
@@ -253,14 +255,14 @@ func (r *runner) with(ctx context.Context, settings yaml.Node) (*opened, error) 
 	cfg.Namespaces = func(ctx context.Context, name string) (map[string]string, bool) {
 		return o.objects.namespaces(ctx, name)
 	}
-	if o.Plugin, err = Open(ctx, cfg); err != nil {
+	if o.Plugin, err = author.Open(ctx, cfg); err != nil {
 		return nil, err
 	}
 	r.open[string(key)] = o
 	return o, nil
 }
 
-func (r *runner) ask(ctx context.Context, c *Case) (*Decision, error) {
+func (r *runner) ask(ctx context.Context, c *Case) (*author.Decision, error) {
 	o, err := r.with(ctx, c.Settings)
 	if err != nil {
 		return nil, err
@@ -272,26 +274,26 @@ func (r *runner) ask(ctx context.Context, c *Case) (*Decision, error) {
 }
 
 // Ask puts the case's question to a plugin.
-func (c *Case) Ask(ctx context.Context, p *Plugin) (*Decision, error) {
+func (c *Case) Ask(ctx context.Context, p *author.Plugin) (*author.Decision, error) {
 	pt, err := c.point(p)
 	if err != nil {
 		return nil, err
 	}
 	if pt == abi.SchedulingTable {
-		n, err := nodesOf(c.Nodes, c.Running)
+		n, err := author.NodesOf(c.Nodes, c.Running)
 		if err != nil {
 			return nil, err
 		}
-		var pod corev1.Pod
-		if err := convert(c.Pod, &pod); err != nil {
-			return nil, fmt.Errorf("pod: %w", err)
+		pod, err := author.PodOf(c.Pod)
+		if err != nil {
+			return nil, err
 		}
-		return p.Judge(ctx, &pod, n)
+		return p.Judge(ctx, pod, n)
 	}
 	return p.Ask(ctx, pt, c.document())
 }
 
-func (c *Case) point(p *Plugin) (abi.Point, error) {
+func (c *Case) point(p *author.Plugin) (abi.Point, error) {
 	if c.Point != "" {
 		return abi.Point(c.Point), nil
 	}
@@ -308,7 +310,7 @@ func (c *Case) point(p *Plugin) (abi.Point, error) {
 		})
 	}
 	if len(points) != 1 {
-		return "", fmt.Errorf("the plugin takes part at %s: say point: in the case", joined(p.Points()))
+		return "", fmt.Errorf("the plugin takes part at %s: say point: in the case", p.PointNames())
 	}
 	return points[0], nil
 }
@@ -380,19 +382,37 @@ func integers(v any) any {
 	return v
 }
 
+// Once loads a plugin, asks it one question and unloads it.
+func Once(ctx context.Context, cfg author.Config, c *Case) (d *author.Decision, err error) {
+	cfg.Entry = author.WithSettings(cfg.Entry, c.Settings)
+	if cfg.Objects == nil {
+		fixed, err := newObjects(c.Objects)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Objects, cfg.Namespaces = fixed, fixed.namespaces
+	}
+	p, err := author.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	return c.Ask(ctx, p)
+}
+
 // check says what of a decision is not as expected.
-func (c *Case) check(d *Decision) []string {
+func (c *Case) check(d *author.Decision) []string {
 	if c.Expect == nil {
 		return c.checkAnswer(d)
 	}
 	var problems []string
 	e := c.Expect
 	differ := func(what string, want, got any) {
-		if text := diff(plain(want), plain(got)); text != "" {
+		if text := textdiff.Diff(want, got); text != "" {
 			problems = append(problems, what+":\n"+text)
 		}
 	}
-	if d.Decision == Failed && e.Decision != Failed && e.Error == "" {
+	if d.Decision == author.Failed && e.Decision != author.Failed && e.Error == "" {
 		return []string{"the plugin failed: " + d.Error}
 	}
 	if e.Decision != "" {
@@ -423,7 +443,7 @@ func (c *Case) check(d *Decision) []string {
 		if object == nil { // nothing was changed
 			object, _ = c.document()["object"].(map[string]any)
 		}
-		differ("object", e.Object, only(plain(e.Object), plain(object)))
+		differ("object", e.Object, only(textdiff.Plain(e.Object), textdiff.Plain(object)))
 	}
 	if e.Warnings != nil {
 		differ("warnings", e.Warnings, d.Warnings)
@@ -441,20 +461,20 @@ func (c *Case) check(d *Decision) []string {
 		differ("verdicts", e.Verdicts, d.Verdicts)
 	}
 	if e.Plan != nil {
-		differ("plan", e.Plan, only(plain(e.Plan), plain(d.Plan)))
+		differ("plan", e.Plan, only(textdiff.Plain(e.Plan), textdiff.Plain(d.Plan)))
 	}
 	return problems
 }
 
 // checkAnswer compares the whole answer.
-func (c *Case) checkAnswer(d *Decision) []string {
+func (c *Case) checkAnswer(d *author.Decision) []string {
 	if c.Error != "" {
 		if d.Error != c.Error {
-			return []string{"error:\n" + diff(c.Error, d.Error)}
+			return []string{"error:\n" + textdiff.Diff(c.Error, d.Error)}
 		}
 		return nil
 	}
-	if d.Decision == Failed {
+	if d.Decision == author.Failed {
 		return []string{"the plugin failed: " + d.Error}
 	}
 	if c.Answer.Kind == 0 {
@@ -464,7 +484,7 @@ func (c *Case) checkAnswer(d *Decision) []string {
 	if err := c.Answer.Decode(&want); err != nil {
 		return []string{"answer: " + err.Error()}
 	}
-	if text := diff(plain(want), plain(d.Answer)); text != "" {
+	if text := textdiff.Diff(want, d.Answer); text != "" {
 		return []string{"answer:\n" + text}
 	}
 	return nil
@@ -476,18 +496,6 @@ func textMatches(want, got string) bool {
 		return err == nil && re.MatchString(got)
 	}
 	return want == got
-}
-
-// plain is v as JSON has it.
-func plain(v any) (out any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	if err := json.Unmarshal(b, &out); err != nil {
-		return err.Error()
-	}
-	return out
 }
 
 // only is what got has at the places that want names: keys that want does not
@@ -521,61 +529,4 @@ func only(want, got any) any {
 		return out
 	}
 	return got
-}
-
-// diff shows two values as YAML, line by line; "" where they are the same.
-func diff(want, got any) string {
-	if reflect.DeepEqual(want, got) {
-		return ""
-	}
-	return lines(text(want), text(got))
-}
-
-func text(v any) []string {
-	if s, ok := v.(string); ok {
-		return strings.Split(s, "\n")
-	}
-	if v == nil {
-		return []string{"(nothing)"}
-	}
-	b, err := yaml.Marshal(v)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
-}
-
-// lines is a diff by the longest common subsequence: - what was expected, + what came.
-func lines(a, b []string) string {
-	const most = 2000 // lines: the table is quadratic
-	a, b = a[:min(len(a), most)], b[:min(len(b), most)]
-	table := make([][]int, len(a)+1)
-	for i := range table {
-		table[i] = make([]int, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				table[i][j] = table[i+1][j+1] + 1
-			} else {
-				table[i][j] = max(table[i+1][j], table[i][j+1])
-			}
-		}
-	}
-	var out []string
-	i, j := 0, 0
-	for i < len(a) || j < len(b) {
-		switch {
-		case i < len(a) && j < len(b) && a[i] == b[j]:
-			out = append(out, "  "+a[i])
-			i, j = i+1, j+1
-		case j == len(b) || i < len(a) && table[i+1][j] >= table[i][j+1]:
-			out = append(out, "- "+a[i])
-			i++
-		default:
-			out = append(out, "+ "+b[j])
-			j++
-		}
-	}
-	return strings.Join(out, "\n")
 }

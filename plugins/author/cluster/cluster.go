@@ -1,4 +1,7 @@
-package author
+// Package cluster is a running cluster for plugins that are tried outside of it: its
+// objects answer their host functions, and what it stores can be judged by a plugin as
+// if it were written now. It reads with the rights of a kubeconfig and writes nothing.
+package cluster
 
 import (
 	"context"
@@ -17,6 +20,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 )
 
@@ -29,8 +33,8 @@ type Cluster struct {
 	expand    meta.RESTMapper
 }
 
-// OpenCluster opens the cluster of a kubeconfig.
-func OpenCluster(kubeconfig string) (*Cluster, error) {
+// Open opens the cluster of a kubeconfig.
+func Open(kubeconfig string) (*Cluster, error) {
 	cfg, err := client.FromKubeconfig(kubeconfig, "plugin")
 	if err != nil {
 		return nil, err
@@ -194,7 +198,7 @@ func (c *Cluster) resources() (out []metav1.APIResource, err error) {
 var _ hostfn.Objects = (*Cluster)(nil)
 
 // Nodes are the cluster's nodes with their pods.
-func (c *Cluster) Nodes(ctx context.Context) (n Nodes, err error) {
+func (c *Cluster) Nodes(ctx context.Context) (n author.Nodes, err error) {
 	nodes, err := c.set.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return n, fmt.Errorf("list nodes: %w", err)

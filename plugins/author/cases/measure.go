@@ -1,4 +1,4 @@
-package author
+package cases
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/author"
 )
 
 // Bench is what calls of a plugin have cost.
@@ -30,7 +31,7 @@ type Bench struct {
 // Measure asks the plugin a case's question again and again for about a duration,
 // one call after the other, compiled. Times are from the adapter's entry to the answer, projection and pool
 // included; a call that fails ends it.
-func Measure(ctx context.Context, p *Plugin, c *Case, d time.Duration) (*Bench, error) {
+func Measure(ctx context.Context, p *author.Plugin, c *Case, d time.Duration) (*Bench, error) {
 	pt, err := c.point(p)
 	if err != nil {
 		return nil, err
@@ -43,21 +44,21 @@ func Measure(ctx context.Context, p *Plugin, c *Case, d time.Duration) (*Bench, 
 	if err != nil {
 		return nil, err
 	}
-	if out.Decision = first.Decision; first.Decision == Failed {
+	if out.Decision = first.Decision; first.Decision == author.Failed {
 		return nil, fmt.Errorf("%s: the plugin failed: %s", c.Name, first.Error)
 	}
-	if first.Decision == NotAsked {
+	if first.Decision == author.NotAsked {
 		return out, nil
 	}
 	doc := c.document()
-	kind, _, err := p.prepare(ctx, pt, doc)
+	ask, err := p.Prepared(ctx, pt, doc)
 	if err != nil {
 		return nil, err
 	}
 	m := newMeter(d)
 	for !m.over() && ctx.Err() == nil {
 		start := time.Now()
-		call := p.plugin.Ask(ctx, pt, kind, doc)
+		call := ask(ctx)
 		took := time.Since(start)
 		if call.Err != nil {
 			return nil, fmt.Errorf("%s: the plugin failed after %d calls: %w", c.Name, len(m.times), call.Err)
@@ -68,14 +69,14 @@ func Measure(ctx context.Context, p *Plugin, c *Case, d time.Duration) (*Bench, 
 	return out, ctx.Err()
 }
 
-func measureJudge(ctx context.Context, p *Plugin, c *Case, d time.Duration, out *Bench) error {
+func measureJudge(ctx context.Context, p *author.Plugin, c *Case, d time.Duration, out *Bench) error {
 	m := newMeter(d)
 	for !m.over() && ctx.Err() == nil {
 		dec, err := c.Ask(ctx, p)
 		if err != nil {
 			return err
 		}
-		if out.Decision = dec.Decision; dec.Decision == Failed {
+		if out.Decision = dec.Decision; dec.Decision == author.Failed {
 			return errors.New(c.Name + ": the plugin failed: " + dec.Error)
 		}
 		m.add(time.Duration(dec.Usage.Microseconds)*time.Microsecond, dec.Usage.Fuel, dec.Usage.Memory)
@@ -130,4 +131,26 @@ func (m *meter) fill(b *Bench) {
 	b.Calls, b.PerSecond = n, float64(n)/elapsed.Seconds()
 	b.P50, b.P90, b.P99, b.Max = at(50), at(90), at(99), m.times[n-1]
 	b.FuelMin, b.FuelMax, b.FuelMean, b.Memory = m.fuelMin, m.fuelMax, m.fuelSum/int64(n), m.memory
+}
+
+// MeasureAll measures a plugin's calls for each of some cases.
+func MeasureAll(ctx context.Context, cfg author.Config, cases []Case, d time.Duration) (out []*Bench, err error) {
+	r := &runner{cfg: cfg, open: map[string]*opened{}}
+	defer func() { err = errors.Join(err, r.close(ctx)) }()
+	for i := range cases {
+		c := &cases[i]
+		o, err := r.with(ctx, c.Settings)
+		if err != nil {
+			return nil, err
+		}
+		if o.objects.objects, err = newObjects(c.Objects); err != nil {
+			return nil, err
+		}
+		b, err := Measure(ctx, o.Plugin, c, d)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b)
+	}
+	return out, nil
 }

@@ -1,4 +1,7 @@
-package author
+// Package recording makes recordings of what a plugin decided about the requests of an
+// audit log, and replays them against a candidate: what would be decided differently.
+// Recordings hold no Secrets' values and are bounded.
+package recording
 
 import (
 	"bufio"
@@ -15,13 +18,15 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/textdiff"
 )
 
-// A recording is a file of JSON lines: a Recording, then Records. It holds what
+// A recording is a file of JSON lines: a Header, then Records. It holds what
 // was asked, without the contents of Secrets, and what the plugin of the time decided.
 
-// Recording is the first line.
-type Recording struct {
+// Header is the first line.
+type Header struct {
 	Version int       `json:"recording"`
 	Plugin  string    `json:"plugin"`
 	Digest  string    `json:"digest"`
@@ -30,17 +35,17 @@ type Recording struct {
 
 // Record is one question with its decision.
 type Record struct {
-	Time     time.Time      `json:"time"`
-	Point    abi.Point      `json:"point"`
-	About    string         `json:"about"` // for people: "CREATE pods shop/web by jane"
-	Document map[string]any `json:"document"`
-	Decision Decision       `json:"decision"`
+	Time     time.Time       `json:"time"`
+	Point    abi.Point       `json:"point"`
+	About    string          `json:"about"` // for people: "CREATE pods shop/web by jane"
+	Document map[string]any  `json:"document"`
+	Decision author.Decision `json:"decision"`
 }
 
 const recordingVersion = 1
 
 // Limits of a recording.
-type RecordLimits struct {
+type Limits struct {
 	Records int   // default 10000
 	Bytes   int64 // default 64 MiB
 }
@@ -57,24 +62,24 @@ type Recorded struct {
 // line is the longest line of an audit log.
 const longestLine = 16 << 20
 
-// MakeRecording reads an audit log (audit.k8s.io/v1, JSON lines; level Request for
+// Make reads an audit log (audit.k8s.io/v1, JSON lines; level Request for
 // creates and updates, RequestResponse for patches) and records what the plugin is asked, and
-// decides, about each request in it. Recording from the log, and not inside the server, costs the
+// decides, about each request in it. Header from the log, and not inside the server, costs the
 // server nothing, needs nothing to be switched on there but the log, and works with any cluster's.
-func MakeRecording(ctx context.Context, cfg Config, log io.Reader, out io.Writer, limits RecordLimits) (done Recorded, err error) {
+func Make(ctx context.Context, cfg author.Config, log io.Reader, out io.Writer, limits Limits) (done Recorded, err error) {
 	if limits.Records == 0 {
 		limits.Records = 10_000
 	}
 	if limits.Bytes == 0 {
 		limits.Bytes = 64 << 20
 	}
-	p, err := Open(ctx, cfg)
+	p, err := author.Open(ctx, cfg)
 	if err != nil {
 		return done, err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	w := &lineWriter{out: out, left: limits.Bytes}
-	if err := w.write(Recording{Version: recordingVersion, Plugin: p.plugin.Name(), Digest: p.Digest(), Made: time.Now().UTC()}); err != nil {
+	if err := w.write(Header{Version: recordingVersion, Plugin: p.Name(), Digest: p.Digest(), Made: time.Now().UTC()}); err != nil {
 		return done, err
 	}
 	s := bufio.NewScanner(log)
@@ -88,7 +93,7 @@ func MakeRecording(ctx context.Context, cfg Config, log io.Reader, out io.Writer
 			return done, fmt.Errorf("line %d of the audit log is no audit event: %w", done.Events+1, err)
 		}
 		done.Events++
-		records, usable, err := p.recordsOf(ctx, &e)
+		records, usable, err := recordsOf(ctx, p, &e)
 		if err != nil {
 			return done, err
 		}
@@ -134,25 +139,24 @@ func (w *lineWriter) write(v any) error {
 
 // recordsOf are the questions that an event led to. usable is false where the
 // event lacks the object that they are about.
-func (p *Plugin) recordsOf(ctx context.Context, e *auditv1.Event) (out []Record, usable bool, err error) {
+func recordsOf(ctx context.Context, p *author.Plugin, e *auditv1.Event) (out []Record, usable bool, err error) {
 	if e.Stage != auditv1.StageResponseComplete {
 		return nil, true, nil
 	}
 	ask := func(pt abi.Point, doc map[string]any, about string) error {
 		d, err := p.Ask(ctx, pt, doc)
-		if err == nil && d.Decision != NotAsked {
+		if err == nil && d.Decision != author.NotAsked {
 			d.Object, d.Answer = nil, nil // they follow from the rest
 			out = append(out, Record{Time: e.StageTimestamp.Time, Point: pt, About: about, Document: doc, Decision: *d})
 		}
 		return err
 	}
-	hooks := p.plugin.Current()
-	if hooks.Hook(abi.Authorization) != nil {
+	if p.TakesPartAt(abi.Authorization) {
 		if err := ask(abi.Authorization, authorizationOf(e), aboutOf(e)); err != nil {
 			return nil, true, err
 		}
 	}
-	if hooks.Hook(abi.AdmissionMutate) == nil && hooks.Hook(abi.AdmissionValidate) == nil {
+	if !p.TakesPartAt(abi.AdmissionMutate) && !p.TakesPartAt(abi.AdmissionValidate) {
 		return out, true, nil
 	}
 	operation, writes := map[string]string{"create": "CREATE", "update": "UPDATE", "patch": "UPDATE"}[e.Verb]
@@ -168,7 +172,7 @@ func (p *Plugin) recordsOf(ctx context.Context, e *auditv1.Event) (out []Record,
 		return out, false, nil
 	}
 	for _, pt := range []abi.Point{abi.AdmissionMutate, abi.AdmissionValidate} {
-		if hooks.Hook(pt) == nil {
+		if !p.TakesPartAt(pt) {
 			continue
 		}
 		if err := ask(pt, admissionOf(e, operation, redacted(tree)), aboutOf(e)); err != nil {
@@ -232,7 +236,7 @@ func admissionOf(e *auditv1.Event, operation string, tree map[string]any) map[st
 // redacted takes out what must not lie about: the contents of Secrets, and what
 // repeats them.
 func redacted(tree map[string]any) map[string]any {
-	tree = deepCopy(tree)
+	tree = runtime.DeepCopyJSON(tree)
 	if meta, ok := tree["metadata"].(map[string]any); ok {
 		delete(meta, "managedFields")
 		if tree["kind"] == "Secret" {
@@ -256,9 +260,9 @@ func redacted(tree map[string]any) map[string]any {
 
 // Change is a question to which a candidate decides otherwise.
 type Change struct {
-	Record Record   `json:"record"`
-	Now    Decision `json:"now"`
-	Diff   string   `json:"diff"`
+	Record Record          `json:"record"`
+	Now    author.Decision `json:"now"`
+	Diff   string          `json:"diff"`
 }
 
 // Replayed says what a candidate would have changed.
@@ -276,14 +280,14 @@ type Replayed struct {
 const mostChanges = 1000
 
 // Replay asks a candidate what was recorded, and shows where it decides otherwise.
-func Replay(ctx context.Context, cfg Config, recording io.Reader) (out *Replayed, err error) {
+func Replay(ctx context.Context, cfg author.Config, recording io.Reader) (out *Replayed, err error) {
 	s := bufio.NewScanner(recording)
 	s.Buffer(make([]byte, 1<<20), longestLine)
-	var head Recording
+	var head Header
 	if !s.Scan() || json.Unmarshal(s.Bytes(), &head) != nil || head.Version != recordingVersion {
 		return nil, errors.Join(fmt.Errorf("this is no recording of version %d: wasmplane plugin record makes them", recordingVersion), s.Err())
 	}
-	p, err := Open(ctx, cfg)
+	p, err := author.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -296,16 +300,16 @@ func Replay(ctx context.Context, cfg Config, recording io.Reader) (out *Replayed
 		}
 		out.Records++
 		doc, _ := abi.Integers(r.Document).(map[string]any)
-		now := &Decision{Point: r.Point, Decision: NotAsked}
-		if p.plugin.Current().Hook(r.Point) != nil {
+		now := &author.Decision{Point: r.Point, Decision: author.NotAsked}
+		if p.TakesPartAt(r.Point) {
 			if now, err = p.Ask(ctx, r.Point, doc); err != nil {
 				return nil, err
 			}
 		}
 		now.Object, now.Answer = nil, nil
 		before, after := r.Decision, *now
-		before.Usage, after.Usage, after.stack = Usage{}, Usage{}, ""
-		text := diff(plain(before), plain(after))
+		before.Usage, after.Usage = author.Usage{}, author.Usage{}
+		text := textdiff.Diff(before, after)
 		if text == "" {
 			out.Same++
 			continue
@@ -321,8 +325,8 @@ func Replay(ctx context.Context, cfg Config, recording io.Reader) (out *Replayed
 	return out, ctx.Err()
 }
 
-// CreateRecording makes the file of a recording, which nobody else may read.
-func CreateRecording(path string) (*os.File, error) {
+// Create makes the file of a recording, which nobody else may read.
+func Create(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make the recording: %w", err)

@@ -1,4 +1,6 @@
-package author
+// Package inspection tells what a module is without running a cluster: its ABI, hooks,
+// imports and needs, and why it does not load where it does not.
+package inspection
 
 import (
 	"context"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/foreign"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host"
@@ -60,7 +63,7 @@ type HookAbout struct {
 }
 
 // Inspect reads a module by its entry.
-func Inspect(ctx context.Context, cfg Config) (*About, error) {
+func Inspect(ctx context.Context, cfg author.Config) (*About, error) {
 	path, ok := strings.CutPrefix(cfg.Entry.Source, "file:")
 	if !ok {
 		return nil, fmt.Errorf("source %s is no local file: pull it first (wasmplane plugin pull)", cfg.Entry.Source)
@@ -88,7 +91,7 @@ func Inspect(ctx context.Context, cfg Config) (*About, error) {
 		return a, nil //nolint:nilerr // what is wrong with a module is part of what there is to tell
 	}
 	start := time.Now()
-	p, err := Open(ctx, cfg)
+	p, err := author.Open(ctx, cfg)
 	if err != nil {
 		a.Problem = err.Error()
 		return a, nil //nolint:nilerr // as above

@@ -1,4 +1,4 @@
-package author
+package cluster
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/author"
 )
 
 // Finding is what a validating plugin thinks of one stored object.
@@ -50,23 +51,23 @@ const (
 // RunAudit asks a validating plugin about every object of a cluster (of one
 // namespace, where it is given) that it matches, as if the object were made anew now. It reads
 // through the API, in pages, and changes nothing. progress is told what is being read.
-func RunAudit(ctx context.Context, cfg Config, cl *Cluster, namespace string, progress func(string)) (out *Audit, err error) {
+func RunAudit(ctx context.Context, cfg author.Config, cl *Cluster, namespace string, progress func(string)) (out *Audit, err error) {
 	cfg.Objects, cfg.Namespaces = cl, cl.Namespaces
-	p, err := Open(ctx, cfg)
+	p, err := author.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	if p.plugin.Current().Hook(abi.AdmissionValidate) == nil {
-		return nil, fmt.Errorf("plugin %q takes no part at %s; it does at %s: only validating plugins can be asked about what is stored", p.plugin.Name(), abi.AdmissionValidate, joined(p.Points()))
+	if !p.TakesPartAt(abi.AdmissionValidate) {
+		return nil, fmt.Errorf("plugin %q takes no part at %s; it does at %s: only validating plugins can be asked about what is stored", p.Name(), abi.AdmissionValidate, p.PointNames())
 	}
 	resources, err := cl.resources()
 	if err != nil {
 		return nil, err
 	}
-	out = &Audit{Plugin: p.plugin.Name(), Digest: p.Digest(), Time: time.Now().UTC(), Summary: map[string]int{}}
+	out = &Audit{Plugin: p.Name(), Digest: p.Digest(), Time: time.Now().UTC(), Summary: map[string]int{}}
 	for _, r := range resources {
-		operation := p.wouldSee(r)
+		operation := wouldSee(p, r)
 		if operation == "" || !slices.Contains([]string(r.Verbs), "list") || namespace != "" && !r.Namespaced {
 			continue
 		}
@@ -86,20 +87,20 @@ func RunAudit(ctx context.Context, cfg Config, cl *Cluster, namespace string, pr
 }
 
 // wouldSee says by which operation the plugin's rules cover a resource; "" = by none.
-func (p *Plugin) wouldSee(r metav1.APIResource) admission.Operation {
+func wouldSee(p *author.Plugin, r metav1.APIResource) admission.Operation {
 	for _, op := range []admission.Operation{admission.Create, admission.Update} {
 		request := &admission.Request{
 			Operation: op, Kind: schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
 			Resource: schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name},
 		}
-		if p.admits.Handles(request) {
+		if p.Handles(request) {
 			return op
 		}
 	}
 	return ""
 }
 
-func (a *Audit) judge(ctx context.Context, p *Plugin, gvr schema.GroupVersionResource, op admission.Operation, tree map[string]any) error {
+func (a *Audit) judge(ctx context.Context, p *author.Plugin, gvr schema.GroupVersionResource, op admission.Operation, tree map[string]any) error {
 	doc := map[string]any{
 		"object": tree, "operation": string(op),
 		"resource": map[string]any{"group": gvr.Group, "version": gvr.Version, "resource": gvr.Resource},
@@ -112,15 +113,15 @@ func (a *Audit) judge(ctx context.Context, p *Plugin, gvr schema.GroupVersionRes
 	if err != nil {
 		return err
 	}
-	if d.Decision == NotAsked {
+	if d.Decision == author.NotAsked {
 		return nil
 	}
 	f := finding(tree)
 	f.Warnings = d.Warnings
 	switch {
-	case d.Decision == Deny:
+	case d.Decision == author.Deny:
 		f.Result, f.Message, f.Field = ResultFail, d.Message, d.Field
-	case d.Decision == Failed:
+	case d.Decision == author.Failed:
 		f.Result, f.Message = ResultError, d.Error
 	case len(d.Warnings) > 0:
 		f.Result, f.Message = ResultWarn, d.Warnings[0]

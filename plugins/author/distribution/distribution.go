@@ -1,4 +1,7 @@
-package author
+// Package distribution hands modules to others and takes them: push, pull, sign and
+// verify, in registries and in files. What does not load is not pushed, and what is
+// pulled is pinned by its digest.
+package distribution
 
 import (
 	"context"
@@ -20,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/sign"
 	"github.com/wasmplane/wasmplane/plugins/source"
@@ -71,13 +75,13 @@ type Pushed struct {
 }
 
 // Push puts a plugin's module into a registry.
-func (r Registry) Push(ctx context.Context, cfg Config, ref string) (*Pushed, error) {
+func (r Registry) Push(ctx context.Context, cfg author.Config, ref string) (*Pushed, error) {
 	wasm, err := moduleOf(cfg)
 	if err != nil {
 		return nil, err
 	}
 	annotations := map[string]string{"org.opencontainers.image.title": cfg.Entry.Name}
-	p, err := Open(ctx, cfg) // what does not load is not handed to others
+	p, err := author.Open(ctx, cfg) // what does not load is not handed to others
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +103,7 @@ func (r Registry) Push(ctx context.Context, cfg Config, ref string) (*Pushed, er
 	return &Pushed{Source: e.Source + "@" + digest, Digest: digest, Module: source.Digest(wasm)}, nil
 }
 
-func moduleOf(cfg Config) ([]byte, error) {
+func moduleOf(cfg author.Config) ([]byte, error) {
 	path, ok := strings.CutPrefix(cfg.Entry.Source, "file:")
 	if !ok {
 		return nil, fmt.Errorf("the entry's source is %s: a local module was expected", cfg.Entry.Source)

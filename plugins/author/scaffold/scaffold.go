@@ -1,4 +1,6 @@
-package author
+// Package scaffold makes new plugins: a source that works, cases that it passes, an
+// entry, and the SDK of its language beside it. It never writes over an author's file.
+package scaffold
 
 import (
 	"embed"
@@ -11,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 	"github.com/wasmplane/wasmplane/sdk"
 )
@@ -27,12 +30,6 @@ func Templates() []string {
 	return out
 }
 
-// EntryFile and CasesFile are the files of a plugin's folder that the tool reads.
-const (
-	EntryFile = "plugin.yaml"
-	CasesFile = "cases.yaml"
-)
-
 var nameForm = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // Init makes a plugin in the folder dir, which must not hold one: a source that
@@ -48,7 +45,7 @@ func Init(dir, name string, l toolchain.Language, point string) ([]string, error
 	if !slices.Contains(Templates(), point) {
 		return nil, fmt.Errorf("there is no template for point %q; there are templates for %s. Begin with one of them and name another hook in the source", point, strings.Join(Templates(), ", "))
 	}
-	for _, f := range []string{EntryFile, l.Main()} {
+	for _, f := range []string{author.EntryFile, l.Main()} {
 		if _, err := os.Stat(filepath.Join(dir, f)); err == nil {
 			return nil, fmt.Errorf("%s is there already: init makes new plugins only, give it a folder of its own", filepath.Join(dir, f))
 		}
@@ -63,10 +60,10 @@ func Init(dir, name string, l toolchain.Language, point string) ([]string, error
 	}
 	files := map[string]string{
 		l.Main(): strings.ReplaceAll(string(source), "my-plugin", name),
-		EntryFile: "# How " + name + " is loaded: an element of plugins in the configuration, or the spec of a Plugin.\n" +
+		author.EntryFile: "# How " + name + " is loaded: an element of plugins in the configuration, or the spec of a Plugin.\n" +
 			"name: " + name + "\nsource: file:" + name + ".wasm\npoints: [" + point + "]\n",
-		CasesFile:    string(cases),
-		".gitignore": "*.wasm\ntarget/\nnode_modules/\n",
+		author.CasesFile: string(cases),
+		".gitignore":     "*.wasm\ntarget/\nnode_modules/\n",
 	}
 	for path, content := range project(name, l) {
 		files[path] = content

@@ -47,6 +47,8 @@ Expected are any of decision (allow, deny, patch, convert, no opinion, not asked
 score, plan, judge), message (/between slashes/ a regular expression), field,
 reason, code, causes, patch, object (what has to be in it), warnings, auditAnnotations,
 reasons, score, verdicts (by node), plan (what has to be in it), error.
+Instead of expect, answer is the guest's whole answer as the ABI has it (null: an
+empty one) and error the guest's own; document and kind are then the question.
 
 The entry's limits hold, but for those of time: how busy this machine is decides
 nothing, and fuel is counted alike everywhere.

@@ -14,3 +14,19 @@ sdk-packages: ## Pack the SDKs into what their registries take: build/sdk.
 sdk-go-oldest: ## Test the Go SDK with the oldest Go that builds plugins.
 	cd sdk/go && GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod).0 go test ./...
 	cd sdk/go && GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod).0 GOOS=wasip1 GOARCH=wasm go build ./...
+
+.PHONY: release
+release: ## Make the files of a release from the last commit: build/release/files. KEY=FILE signs them.
+	test/release/build.sh '$(VERSION)' build/release/files '$(KEY)'
+
+# What the copies are built with: helpers and binary, for GOARCH.
+.PHONY: release-binary
+release-binary: export GOARCH := $(GOARCH)
+release-binary: build
+
+.PHONY: release-check
+release-check: ## Make the release twice, in two folders, and fail where a byte differs.
+	WORK=build/release/one test/release/build.sh '$(VERSION)' build/release/a
+	WORK=build/release/the-other/folder test/release/build.sh '$(VERSION)' build/release/b
+	diff -r build/release/a build/release/b
+	@echo "both are the same: $$(sha256sum < build/release/a/SHA256SUMS | cut -c1-16)"

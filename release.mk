@@ -19,11 +19,6 @@ sdk-go-oldest: ## Test the Go SDK with the oldest Go that builds plugins.
 release: ## Make the files of a release from the last commit: build/release/files. KEY=FILE signs them.
 	test/release/build.sh '$(VERSION)' build/release/files '$(KEY)'
 
-# What the copies are built with: helpers and binary, for GOARCH.
-.PHONY: release-binary
-release-binary: export GOARCH := $(GOARCH)
-release-binary: build
-
 .PHONY: release-check
 release-check: ## Make the release twice, in two folders, and fail where a byte differs.
 	WORK=build/release/one test/release/build.sh '$(VERSION)' build/release/a

@@ -17,7 +17,7 @@ for arch in $archs; do
   mkdir -p "$work/$arch"
   git archive HEAD | tar -x -C "$work/$arch"
   echo "building $version for $arch"
-  make -s -C "$work/$arch" GOARCH="$arch" VERSION="$version" COMMIT="$commit" release-binary
+  GOARCH=$arch make -s -C "$work/$arch" VERSION="$version" COMMIT="$commit" build
   folders+=("$arch=$work/$arch")
 done
 go run ./test/release -version "$version" -commit "$commit" -time "$seconds" -out "$out" \

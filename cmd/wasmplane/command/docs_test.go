@@ -75,7 +75,7 @@ func TestWhatTheDocumentsCallExists(t *testing.T) {
 		}
 		for _, call := range found {
 			words := strings.Fields(call)
-			if words[0] == "kubectl" || words[0] == "..." { // which has a tree of its own
+			if len(words) == 0 || words[0] == "kubectl" || words[0] == "..." { // which has a tree of its own
 				continue
 			}
 			calls++

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -73,7 +74,12 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 	err = wire.Up(ctx, wire.Options{
 		Config: cfg, Dir: dir, Logger: logger, Progress: p.report, Note: p.note, Version: Version,
 		MergeKubeconfig: mergeTarget(merge),
-	}, func(i wire.Info) { a.announce(i, dir, time.Since(begin), merge) })
+	}, func(i wire.Info) {
+		a.announce(i, dir, time.Since(begin), merge)
+		if err := notifyReady(); err != nil {
+			logger.WarnContext(ctx, "service manager was not notified", "error", err)
+		}
+	})
 	switch {
 	case ctx.Err() != nil && err == nil:
 		fmt.Fprintln(a.stdout, "The control plane has stopped."+leftRunning(cfg))
@@ -82,6 +88,13 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 		return fmt.Errorf("%w\n(the log is %s)", err, dir.Log())
 	}
 	return nil
+}
+
+// notifyReady ends the waiting of a service manager that started us (systemd's
+// Type=notify); without one it does nothing. No child inherits the socket.
+func notifyReady() error {
+	_, err := daemon.SdNotify(true, daemon.SdNotifyReady)
+	return err
 }
 
 func mergeTarget(merge bool) string {

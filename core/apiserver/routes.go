@@ -12,6 +12,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/profiling"
 )
 
 // routes is the whole map of the server. Resources have one route for each depth
@@ -34,6 +35,10 @@ func (s *Server) routes() *mux.Router {
 	if s.cfg.Gatherer != nil {
 		get("/metrics", promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{}).ServeHTTP)
 	}
+	// Not in the index, as upstream; authorized as every path.
+	get("/debug/pprof", http.RedirectHandler(profiling.Prefix, http.StatusMovedPermanently).ServeHTTP)
+	get(profiling.Prefix, profiling.Handler().ServeHTTP)
+	get(profiling.Prefix+"{profile}", profiling.Handler().ServeHTTP)
 	if s.cfg.OpenIDConfiguration != nil {
 		get("/.well-known/openid-configuration", s.cfg.OpenIDConfiguration.ServeHTTP)
 	}

@@ -1,6 +1,6 @@
 // Package secureserving is the door of a component that runs as a process of its
-// own: /metrics for who may, /livez, /readyz and /healthz for everybody, as
-// upstream's components have them.
+// own: /metrics and /debug/pprof/ for those who may, /livez, /readyz and /healthz for
+// everybody, as upstream's components have them.
 //
 // It serves TLS only, unless it listens on loopback alone and is told to do
 // without. Who asks is known by a client certificate or a token, and what they may
@@ -24,6 +24,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/wasmplane/wasmplane/core/profiling"
 )
 
 // Check is one thing that has to be well.
@@ -42,7 +44,8 @@ type Config struct {
 	// TLS with the serving certificate. Nil: no TLS and nobody is asked who they are;
 	// the listener has to be on a loopback address then.
 	TLS *tls.Config
-	// Authenticator and Authorizer of whoever wants the metrics. Required with TLS.
+	// Authenticator and Authorizer of whoever wants metrics or profiles. Required with TLS;
+	// without it there are no profiles.
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 	Gatherer      prometheus.Gatherer
@@ -114,6 +117,9 @@ func (s *Server) Handler() http.Handler {
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4,
 	})
 	mux.Handle("GET /metrics", s.guarded(metrics))
+	if s.cfg.TLS != nil { // without it nobody is asked who they are
+		mux.Handle("GET "+profiling.Prefix, s.guarded(profiling.Handler()))
+	}
 	mux.Handle("/", s.guarded(http.NotFoundHandler()))
 	return mux
 }

@@ -52,6 +52,9 @@ func config(t *testing.T) secureserving.Config {
 			if a.GetUser().GetName() == "monitor" && a.GetVerb() == "get" && a.GetPath() == "/metrics" && !a.IsResourceRequest() {
 				return authorizer.DecisionAllow, "", nil
 			}
+			if a.GetUser().GetName() == "profiler" && a.GetVerb() == "get" && strings.HasPrefix(a.GetPath(), "/debug/pprof/") {
+				return authorizer.DecisionAllow, "", nil
+			}
 			if a.GetUser().GetName() == "unlucky" {
 				return authorizer.DecisionAllow, "", errors.New("the API is away")
 			}
@@ -79,6 +82,9 @@ func TestMetricsAreForWhoMay(t *testing.T) {
 		{"DELETE", "/metrics", "monitor", 403},
 		{"GET", "/debug/pprof/", "", 401},
 		{"GET", "/debug/pprof/", "monitor", 403},
+		{"GET", "/debug/pprof/heap", "", 401},
+		{"GET", "/debug/pprof/heap", "profiler", 200},
+		{"POST", "/debug/pprof/symbol", "profiler", 403},
 		{"GET", "/metrics/../healthz", "", 307},
 		{"GET", "/healthz", "", 200},
 		{"GET", "/livez", "", 200},
@@ -136,6 +142,11 @@ func TestWithoutTLSOnlyLoopbackIsServed(t *testing.T) {
 	s, err := secureserving.New(cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/heap", nil))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("a profile for nobody in particular: %d", w.Code)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -51,6 +51,7 @@ func Check(ctx context.Context) []Problem {
 	if f.NFT == "" {
 		add(&Problem{What: "nftables is not installed (no nft on PATH)", Fix: "apt-get install nftables"})
 	}
+	add(checkRoot(f.Root))
 	add(checkFilesystem("overlay", "overlayfs"))
 	add(checkCgroups(f))
 	if f.Root {

@@ -23,6 +23,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// reportsWithin bounds what a report of a failure asks the control plane.
+const reportsWithin = 15 * time.Second
+
 // nobody is who runs what needs no rights at all.
 const nobody = 65534
 
@@ -183,16 +186,53 @@ func (c *Cluster) Client() (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// Report is what the processes printed last, and the end of the cluster's log.
+// Report is how the cluster's objects are, what the processes printed last, and the
+// end of the cluster's log.
 func (c *Cluster) Report() string {
+	objects := c.objects()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var b strings.Builder
+	b.WriteString(objects)
 	for _, name := range slices.Sorted(maps.Keys(c.processes)) {
 		fmt.Fprintf(&b, "[%s printed last]\n%s\n", name, Tail(c.processes[name].Output.String(), 60))
 	}
 	if log, err := os.ReadFile(filepath.Join(c.Data, "wasmplane.log")); err == nil {
 		fmt.Fprintf(&b, "[wasmplane.log ends]\n%s\n", Tail(string(log), 80))
+	}
+	return b.String()
+}
+
+// objects are nodes and pods with the conditions that are not true, and the last
+// events, as long as the control plane answers.
+func (c *Cluster) objects() string {
+	if c.up == nil {
+		return ""
+	}
+	select {
+	case <-c.up.Done():
+		return ""
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reportsWithin)
+	defer cancel()
+	var b strings.Builder
+	const conditions = `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}:{range .status.conditions[?(@.status!="True")]} {.type}={.status} {.reason} {.message};{end}{"\n"}{end}`
+	for _, q := range []struct {
+		title string
+		lines int
+		args  []string
+	}{
+		{"nodes and pods", 40, []string{"get", "nodes,pods", "-A", "-o", "wide"}},
+		{"conditions that are not true", 40, []string{"get", "nodes,pods,deployments", "-A", "-o", conditions}},
+		{"last events", 25, []string{"get", "events", "-A", "--sort-by=.metadata.creationTimestamp"}},
+	} {
+		out, err := c.Kubectl(ctx, append(q.args, "--request-timeout=5s")...)
+		if err != nil {
+			fmt.Fprintf(&b, "[%s: %v]\n", q.title, err)
+			break // the others would wait as long
+		}
+		fmt.Fprintf(&b, "[%s]\n%s\n", q.title, Tail(out, q.lines))
 	}
 	return b.String()
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -70,7 +68,8 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 	}
 	begin := time.Now()
 	fmt.Fprintf(a.stdout, "wasmplane %s: starting cluster %q in %s (log: %s)\n", Version, cfg.Cluster.Name, dir, dir.Log())
-	p := &progress{w: a.stdout}
+	p := &progress{w: a.stdout, log: dir.Log()}
+	defer p.stop()
 	err = wire.Up(ctx, wire.Options{
 		Config: cfg, Dir: dir, Logger: logger, Progress: p.report, Note: p.note, Version: Version,
 		MergeKubeconfig: mergeTarget(merge),
@@ -109,31 +108,6 @@ func leftRunning(cfg *config.Configuration) string {
 		return " Pods keep running; `wasmplane up` carries on, `wasmplane down` removes them."
 	}
 	return ""
-}
-
-// progress prints a line for each part that is ready.
-type progress struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (p *progress) report(name string, ready bool, took time.Duration) {
-	if !ready {
-		return
-	}
-	line := "  ready: " + name
-	if took >= time.Millisecond { // less is a part that nothing has to wait for
-		line = fmt.Sprintf("%-37s %8s", line, short(took))
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Fprintln(p.w, line)
-}
-
-func (p *progress) note(text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Fprintln(p.w, "  "+text)
 }
 
 func (a *app) announce(i wire.Info, dir datadir.Dir, took time.Duration, merged bool) {

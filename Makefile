@@ -71,6 +71,10 @@ build node-helpers hello-image: | own
 .PHONY: check
 check: fmt-check vet lint gen-check test ## Everything that has to be green: formatting, vet, lint, generated files, tests.
 
+.PHONY: quick
+quick: node-helpers ## Vet and test what has changed since main, without root, in three minutes at most. BASE=COMMIT.
+	@test/quick.sh $(BASE)
+
 .PHONY: fmt-check
 fmt-check: ## Fail where gofmt would change a file.
 	@out="$$(gofmt -l $$(git ls-files '*.go'))"; [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
@@ -102,6 +106,10 @@ gen-check: gen ## Fail where what is recorded is not what the code makes.
 .PHONY: test-templates
 test-templates: deps-test ## Build and test what plugin init makes, for every point in every language.
 	WASMPLANE_ALL_TEMPLATES=1 go test -count=1 -timeout 30m -run '^TestEveryTemplate$$' ./plugins/author/scaffold
+
+.PHONY: fresh
+fresh: ## Run the first command in a new root of Debian, where nothing was ever used. ALL=1: both commands, all releases, as root and as a user with sudo (hours).
+	@ALL='$(ALL)' RELEASES='$(RELEASES)' test/fresh/run.sh
 
 .PHONY: test-clock
 test-clock: node-helpers hello-image ## Run tests with the clock DAYS ahead (366), the server's too, as root. PACKAGES="./core/...".

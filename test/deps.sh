@@ -5,6 +5,7 @@
 #   run          a cluster with a real node
 #   examples     the example plugins in Rust, C, Zig and AssemblyScript
 #   test         the tests that have programs of others: Python, the waPC project's SDK
+#   fresh        new roots for make fresh
 #   conformance  the images of the conformance suite
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -83,13 +84,18 @@ for job in "$@"; do
       need npm npm "installs a policy's SDK"
       after+=(wapc)
       ;;
+    fresh)
+      need debootstrap debootstrap "makes new roots"
+      need slirp4netns slirp4netns "gives their network namespace a way out"
+      need git git "clones what is committed"
+      ;;
     conformance)
       need gcc gcc "builds programs of the suite's images"
       need bzip2 bzip2 "unpacks their sources"
       [ -e "$(gcc -print-file-name=libc.a 2>/dev/null)" ] || lack "links them" libc6-dev
       ;;
     *)
-      echo "test/deps.sh knows the jobs run, examples, test and conformance, not $job" >&2
+      echo "test/deps.sh knows the jobs run, examples, test, fresh and conformance, not $job" >&2
       exit 2
       ;;
   esac

@@ -18,5 +18,6 @@ go build -o "$report/report" ./test/internal/report
 packages=$(go list ./... github.com/wasmplane/wasmplane/sdk/go/... | grep -v '/test/bench$')
 status=0
 (cd test/conformance && go test ./...) || status=$?
-go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" || status=$?
+# FAILED_BEFORE says what has failed already, and is counted.
+go test -p 2 -timeout "$timeout" -json $packages 2>&1 | "$report/report" "${FAILED_BEFORE:-}" || status=$?
 exit $status

@@ -4,6 +4,7 @@
 #   ONCE=1            clean up and exit when everything was shown
 #   KEEP=1            exit, also after a failure, and leave the cluster for a look
 #   NODES=simulated:3 without root: simulated nodes
+#   CLUSTER=NAME      another name than demo: all that is on the host bears it
 #   LISTEN=HOST:PORT  where the API listens (127.0.0.1:6443)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -41,8 +42,8 @@ explain() {
     kubectl logs -l app=nginx --all-containers --prefix --tail=10 $ask || true
   fi
   if [ -s "$dir/wasmplane.log" ]; then
-    echo "the end of $dir/wasmplane.log:"
-    tail -n 20 "$dir/wasmplane.log"
+    echo "the last warnings and errors of $dir/wasmplane.log:"
+    grep -E 'level=(WARN|ERROR)' "$dir/wasmplane.log" | tail -n 15 || tail -n 15 "$dir/wasmplane.log"
   fi
   say "what to do"
   if [ "$nodes" = real ]; then
@@ -50,8 +51,8 @@ explain() {
     "$wasmplane" check || true
   fi
   if grep -qs 'pivot' "$log.events"; then
-    echo "runc could not give a container its own root, because the root folder here is no mount point (a chroot?)."
-    echo "Where you enter it: mount --bind FOLDER FOLDER, then chroot FOLDER."
+    echo "runc could not give a container its own root, because the root folder here is a chroot or the initial ramdisk."
+    echo "A root that is entered by pivot_root works (systemd-nspawn -D FOLDER, unshare --mount with pivot_root)."
   fi
   rm -f "$log.events"
   [ -n "${KEEP:-}" ] || echo "'make run KEEP=1' leaves the cluster as it is after a failure, for a look."
@@ -84,7 +85,8 @@ trap finish EXIT
 trap 'exit 130' INT TERM
 
 if [ -e "$dir" ]; then
-  if "$wasmplane" status --data-dir "$dir" 2>/dev/null | grep -q '^control plane: process'; then
+  state=$("$wasmplane" status --data-dir "$dir" 2>/dev/null) || true
+  if [[ $state == *"control plane: process"* ]]; then
     echo "a cluster of an earlier run is still there; remove it: '$wasmplane' down --purge --data-dir '$dir'" >&2
     trap - EXIT
     exit 1
@@ -98,7 +100,7 @@ doing="wasmplane up"
 : >"$log"
 detach=
 [ -z "${KEEP:-}" ] || detach=setsid # Ctrl-C, and the end of this terminal, are not for it
-$detach "$wasmplane" up --data-dir "$dir" --config configs/demo/config.yaml --nodes "$nodes" ${LISTEN:+--listen "$LISTEN"} >"$log" 2>&1 &
+$detach "$wasmplane" up --data-dir "$dir" --config configs/demo/config.yaml --nodes "$nodes" ${CLUSTER:+--cluster-name "$CLUSTER"} ${LISTEN:+--listen "$LISTEN"} >"$log" 2>&1 &
 up=$!
 tail -n +1 -f --pid="$up" "$log" &
 follower=$!

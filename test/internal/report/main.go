@@ -1,6 +1,7 @@
 // Command report reads `go test -json` and prints what a person wants to see: a
 // line for each package, the output of what failed, and the count at the end. A
-// skipped test is a failure: a test that cannot run shows nothing.
+// skipped test is a failure: a test that cannot run shows nothing. An argument that
+// is not empty says what has failed before, and is counted as a failure too.
 package main
 
 import (
@@ -44,6 +45,9 @@ type summary struct {
 
 func main() {
 	s := &summary{out: os.Stdout, results: map[string]*result{}, recent: map[string]*recent{}, blamed: map[string]bool{}}
+	for _, what := range os.Args[1:] {
+		s.failedBefore(what)
+	}
 	err := s.read(os.Stdin)
 	s.print()
 	switch {
@@ -67,6 +71,15 @@ func (s *summary) read(log io.Reader) error {
 		s.add(e)
 	}
 	return in.Err()
+}
+
+func (s *summary) failedBefore(what string) {
+	if what == "" {
+		return
+	}
+	s.failed++
+	s.bad = append(s.bad, what)
+	s.results[what] = &result{action: "fail"}
 }
 
 func (s *summary) add(e event) {

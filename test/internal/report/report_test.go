@@ -96,6 +96,17 @@ func TestAReasonStandsBeforeThousandsOfGoroutines(t *testing.T) {
 	}
 }
 
+func TestAFailureBeforeIsCounted(t *testing.T) {
+	var out strings.Builder
+	s := &summary{out: &out, results: map[string]*result{}, recent: map[string]*recent{}, blamed: map[string]bool{}}
+	s.failedBefore("")
+	s.failedBefore("make fresh: no root")
+	s.print()
+	if want := "\n--- FAIL: make fresh: no root\n\n0 passed, 1 failed, 0 skipped\n"; out.String() != want {
+		t.Errorf("got %q, expected %q", out.String(), want)
+	}
+}
+
 func summarise(t *testing.T, log string) string {
 	t.Helper()
 	var out strings.Builder

@@ -121,6 +121,10 @@ test-clock: node-helpers hello-image ## Run tests with the clock DAYS ahead (366
 bench: deps-run build hello-image examples ## Measure: pods beside raw CRI calls, start to ready, memory, simulated nodes.
 	$(AS_ROOT) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
 
+.PHONY: bench-hostile
+bench-hostile: ## Compile modules that ask too much, shape by shape, and print what each one's compiler used (2 minutes).
+	go test -count=1 -run '^TestHostileModulesAreBounded$$' -timeout 20m -v ./plugins/host/compiler | grep 'hostile_test.go'
+
 .PHONY: bench-plugins
 bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, nodes, guests that burn, restarts, reloads, from an empty folder to live.
 	go test -run '^$$' -bench '^Benchmark(Decisions|Nodes|Burning)$$' -benchtime 1x -timeout 20m ./test/bench/decisions

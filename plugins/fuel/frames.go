@@ -32,7 +32,8 @@ func (m *module) measureFrames() error {
 				g.edges[i] = append(g.edges[i], to)
 			}
 		}
-		found, err := survey(b, func(op byte, index uint32) {
+		t := &m.types[m.funcTypes[i]]
+		found, err := m.survey(b, t, func(op byte, index uint32) {
 			switch d := int(index) - int(m.imported); {
 			case op == opCallIndirect:
 				add(indirect)
@@ -46,9 +47,10 @@ func (m *module) measureFrames() error {
 			return err
 		}
 		m.loops[i] = found.loops
-		one := found.compileCost(m.types[m.funcTypes[i]].params, len(m.mutable))
-		if cost += one; one > m.opts.FunctionCost || cost > m.opts.CompileCost {
-			return fmt.Errorf("function %d is too expensive to compile: it has %d blocks, nested %d deep, %d locals and %d calls, and the module has %d mutable globals", m.imported+uint32(i), found.blocks, found.depth, found.locals, found.calls, len(m.mutable))
+		one := found.compileCost(t.params, len(m.mutable))
+		cost += one
+		if err := m.affordable(uint32(i), &found, one, cost); err != nil {
+			return err
 		}
 		if found.weight > 0 && found.weight <= leafWeight {
 			m.leaves[i] = found.weight
@@ -79,6 +81,23 @@ func (m *module) measureFrames() error {
 		}
 	}
 	return nil
+}
+
+// affordable refuses a function that the compiler would be busy with for too long, or that
+// makes the module one.
+func (m *module) affordable(i uint32, f *facts, one, all uint64) error {
+	if f.table > maxTargets {
+		return tooMany(f.table, fmt.Sprintf("targets of a br_table in function %d", m.imported+i), maxTargets)
+	}
+	limit, spent := m.opts.FunctionCost, one
+	if one <= limit {
+		limit, spent = m.opts.CompileCost, all
+	}
+	if spent <= limit {
+		return nil
+	}
+	return fmt.Errorf("function %d is too expensive to compile (estimated %d, at most %d): it has %d blocks and targets, nested %d deep, %d locals, %d calls, branches with %d values, and the module has %d mutable globals",
+		m.imported+i, spent, limit, f.blocks, f.depth, f.locals, f.calls, f.values, len(m.mutable))
 }
 
 // localBytes is what the declared locals of a body take.

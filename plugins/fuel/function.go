@@ -156,13 +156,9 @@ func (s *scanner) checkBefore(at int, limit int64) {
 func (s *scanner) scan(body []byte, params int, held bool) error {
 	s.reset(body)
 	r := &s.r
-	locals := uint64(0)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		locals += uint64(r.u32())
-		r.byte()
-	}
+	locals := skipLocals(r)
 	s.bodyFrom = r.pos
-	s.held, s.counter = held, uint32(params)+uint32(locals)
+	s.held, s.counter = held, uint32(params)+locals
 	s.run = 0
 	s.labels = append(s.labels, label{op: opBlock, unchecked: dead})
 	s.open(r.pos, 1+int64(locals/4), -1, checked)
@@ -175,14 +171,11 @@ func (s *scanner) scan(body []byte, params int, held bool) error {
 	return r.err
 }
 
+// instruction plans the edits of one instruction.
 func (s *scanner) instruction() {
 	r := &s.r
 	at := r.pos
-	op := r.byte()
-	var sub uint32
-	if op == opPrefixFC || op == opPrefixFD {
-		sub = r.u32()
-	}
+	op, sub := r.opcode()
 	imm := r.pos
 	weight := r.immediates(op, sub)
 	if r.err != nil {
@@ -192,16 +185,14 @@ func (s *scanner) instruction() {
 		s.close()
 		s.open(at, 0, -1, checked)
 	}
-	short := op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill) && s.length >= 0 && s.length <= shortBulk
+	short := s.isShort(op, sub)
 	if short { // compilers copy their structs so
 		weight += s.length >> bytesPerUnit
 	}
-	calls := op == opCall || op == opCallIndirect || op == opMemoryGrow || op == opPrefixFC && !short && (sub == fcMemoryCopy || sub == fcMemoryFill || sub == fcMemoryInit && s.m.large(segment(s.r.b, imm)))
-	if op == opCall {
-		if leaf := s.leaf(imm); leaf > 0 {
-			weight += leaf
-			calls = false
-		}
+	calls := s.calls(op, sub, imm, short)
+	if leaf := s.leaf(op, imm); leaf > 0 {
+		weight += leaf
+		calls = false
 	}
 	if op != opLoop {
 		s.pieces[s.cur].weight += weight
@@ -209,26 +200,42 @@ func (s *scanner) instruction() {
 	if s.run != dead {
 		s.run += weight
 	}
-	if calls && s.held {
+	if calls && s.held { // whoever is called sees the global
 		s.edits = append(s.edits, edit{kind: editSave, at: at})
-		defer func() { s.edits = append(s.edits, edit{kind: editLoad, at: s.r.pos}) }()
 	}
+	if !short {
+		s.edit(op, sub, at, imm, weight)
+	}
+	if calls && s.held {
+		s.edits = append(s.edits, edit{kind: editLoad, at: r.pos})
+	}
+	if s.length = -1; op == opI32Const {
+		t := reader{b: r.b, pos: imm}
+		s.length = int64(uint32(t.s33()))
+	}
+}
+
+// isShort says that a bulk operation moves so little that it stays as it is.
+func (s *scanner) isShort(op byte, sub uint32) bool {
+	return op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill) && s.length >= 0 && s.length <= shortBulk
+}
+
+// calls says that the instruction is a call, or becomes one.
+func (s *scanner) calls(op byte, sub uint32, imm int, short bool) bool {
 	switch op {
-	case opBlock:
-		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
-	case opLoop:
-		s.loop(at, imm, weight)
-	case opIf:
-		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
-		s.next(r.pos, s.cur)
-	case opElse:
-		l := &s.labels[len(s.labels)-1]
-		l.unchecked = max(l.unchecked, s.run)
-		l.op = opElse
-		s.run = l.entry
-		s.next(r.pos, l.dominant)
-	case opEnd:
-		s.end()
+	case opCall, opCallIndirect, opMemoryGrow:
+		return true
+	case opPrefixFC:
+		return !short && (sub == fcMemoryCopy || sub == fcMemoryFill || sub == fcMemoryInit && s.m.large(segment(s.r.b, imm)))
+	}
+	return false
+}
+
+// edit plans what an instruction asks for besides its weight.
+func (s *scanner) edit(op byte, sub uint32, at, imm int, weight int64) {
+	switch op {
+	case opBlock, opLoop, opIf, opElse, opEnd:
+		s.structure(op, at, imm, weight)
 	case opBr, opBrIf, opBrTable, opReturn, opUnreachable:
 		s.jump(op, at, imm)
 	case opCall, opRefFunc:
@@ -236,13 +243,28 @@ func (s *scanner) instruction() {
 	case opMemoryGrow:
 		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperGrow)))
 	case opPrefixFC:
-		if !short {
-			s.bulk(sub, at, imm)
-		}
+		s.bulk(sub, at, imm)
 	}
-	if s.length = -1; op == opI32Const {
-		t := reader{b: r.b, pos: imm}
-		s.length = int64(uint32(t.s33()))
+}
+
+// structure follows the nesting of blocks.
+func (s *scanner) structure(op byte, at, imm int, weight int64) {
+	switch op {
+	case opBlock:
+		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
+	case opLoop:
+		s.loop(at, imm, weight)
+	case opIf:
+		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
+		s.next(s.r.pos, s.cur)
+	case opElse:
+		l := &s.labels[len(s.labels)-1]
+		l.unchecked = max(l.unchecked, s.run)
+		l.op = opElse
+		s.run = l.entry
+		s.next(s.r.pos, l.dominant)
+	case opEnd:
+		s.end()
 	}
 }
 
@@ -277,8 +299,12 @@ func (s *scanner) loop(at, imm int, weight int64) {
 	s.open(s.r.pos, weight, -1, loopHeader)
 }
 
-// leaf is the weight of a called function that does not charge for itself.
-func (s *scanner) leaf(imm int) int64 {
+// leaf is the weight of a called function that does not charge for itself; 0 where it
+// does, and for all other instructions.
+func (s *scanner) leaf(op byte, imm int) int64 {
+	if op != opCall {
+		return 0
+	}
 	t := reader{b: s.r.b, pos: imm}
 	if d := int(t.u32()) - int(s.m.imported); d >= 0 && d < len(s.m.leaves) {
 		return s.m.leaves[d]
@@ -395,172 +421,4 @@ func (s *scanner) bulk(sub uint32, at, imm int) {
 func (s *scanner) size(at, shift int) {
 	s.sized = true
 	s.edits = append(s.edits, edit{kind: editSized, at: at, arg: shift})
-}
-
-// facts are what survey finds out about a function.
-type facts struct {
-	weight int64 // if it neither calls, loops nor does anything that is charged by size; else -1
-	loops  bool
-	locals uint64
-	calls  uint64 // the host's at loops included
-	blocks uint64 // that control flow is divided into, about
-	depth  uint64 // of nesting, at the deepest
-
-	loopCount, loopDepth uint64
-}
-
-// compileCost estimates what an optimizing compiler has to do for a function: it
-// follows every local through every block, every branch through its nesting, and
-// every mutable global across every call. Measured with hostile modules, a unit is about two microseconds.
-func (f *facts) compileCost(params, mutable int) uint64 {
-	live := f.locals + uint64(params) + 1
-	return f.blocks*live + f.depth*f.depth/64 + f.calls*uint64(mutable)/4 + f.loopDepth*f.loopCount*live/4
-}
-
-// survey walks a body without planning edits, and shows whom it calls.
-func survey(body []byte, visit func(op byte, index uint32)) (f facts, err error) {
-	r := reader{b: body}
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		f.locals += uint64(r.u32())
-		r.byte()
-	}
-	f.weight = 1
-	plain := f.locals <= leafLocals
-	loops := uint64(0) // around what is being read
-	var nesting []byte
-	for r.err == nil && !r.done() {
-		op := r.byte()
-		var sub uint32
-		if op == opPrefixFC || op == opPrefixFD {
-			sub = r.u32()
-		}
-		imm := r.pos
-		f.weight += r.immediates(op, sub)
-		switch op {
-		case opBlock, opLoop, opIf:
-			f.blocks++
-			nesting = append(nesting, op)
-			f.depth = max(f.depth, uint64(len(nesting)))
-			if op == opLoop {
-				f.calls++
-				f.loopCount++
-				loops++
-				f.loopDepth = max(f.loopDepth, loops)
-			}
-		case opEnd:
-			if n := len(nesting); n > 0 {
-				if nesting[n-1] == opLoop {
-					loops--
-				}
-				nesting = nesting[:n-1]
-			}
-		case opBrIf, opBrTable:
-			f.blocks++
-		}
-		switch op {
-		case opCall, opRefFunc:
-			t := reader{b: body, pos: imm}
-			visit(op, t.u32())
-			f.calls++
-			plain = false
-		case opCallIndirect:
-			visit(op, 0)
-			f.calls++
-			plain = false
-		case opLoop:
-			f.loops, plain = true, false
-		case opMemoryGrow:
-			plain = false
-		case opPrefixFC:
-			plain = plain && sub < fcMemoryInit
-		}
-	}
-	if !plain {
-		f.weight = -1
-	}
-	return f, r.err
-}
-
-// emit writes the edited body. frame > 0 takes that much of the stack budget.
-func (s *scanner) emit(out []byte, frame int64, results []byte) []byte {
-	out = s.emitLocals(out)
-	out = s.enter(out, frame)
-	wrapped := frame > 0 || s.held // one way out, where what was taken is given back
-	if wrapped {
-		out = s.m.appendBlockType(append(out, opBlock), results)
-	}
-	pos := s.bodyFrom
-	s.m.moved(pos, len(out))
-	for _, e := range s.edits {
-		out = append(out, s.r.b[pos:e.at]...)
-		pos = e.at
-		switch e.kind {
-		case editCharge:
-			p := &s.pieces[e.arg]
-			if p.into != e.arg || p.weight == 0 {
-				continue
-			}
-			out = s.charge(out, p.weight, p.check)
-		case editCheck:
-			out = s.check(out)
-		case editReturn:
-			if !wrapped {
-				continue
-			}
-			out = appendU32(append(out, opBr), uint32(e.arg))
-		case editSized:
-			out = s.chargeSized(out, e.arg)
-		case editSave:
-			out = s.save(out)
-		case editLoad:
-			out = s.load(out)
-		case editReplace, editInsert:
-			out = append(out, e.bytes...)
-		}
-		pos = e.at + e.skip
-		s.m.moved(pos, len(out))
-	}
-	out = append(out, s.r.b[pos:]...)
-	if !wrapped {
-		return out
-	}
-	if s.held { // the last byte ended our block
-		out = s.save(out)
-	}
-	if frame > 0 {
-		out = s.m.leaveFrame(out, frame)
-	}
-	return append(out, opEnd)
-}
-
-// enter takes what the function needs at its entry, before its first instruction.
-func (s *scanner) enter(out []byte, frame int64) []byte {
-	if s.held {
-		out = s.load(out)
-	}
-	if frame > 0 {
-		entry := &s.pieces[0]
-		out = s.enterFrame(out, frame, entry.weight)
-		entry.weight = 0 // and so is not charged once more
-	}
-	return out
-}
-
-// emitLocals adds the local of the counter, and that of sizes.
-func (s *scanner) emitLocals(out []byte) []byte {
-	var added []byte
-	groups := uint32(0)
-	if s.held {
-		added = append(added, 1, typeI64)
-		groups++
-	}
-	if s.sized {
-		added = append(added, 1, typeI32)
-		groups++
-	}
-	r := reader{b: s.r.b}
-	n := r.u32()
-	out = appendU32(out, n+groups)
-	out = append(out, s.r.b[r.pos:s.bodyFrom]...)
-	return append(out, added...)
 }

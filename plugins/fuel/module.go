@@ -8,7 +8,7 @@ import (
 
 // Version is part of every key under which rewritten modules are cached: it
 // grows with any change of what Rewrite puts out.
-const Version = 7
+const Version = 8
 
 // Names that a rewritten module and its host share. A module that already uses
 // one of them is refused.
@@ -39,8 +39,8 @@ type Options struct {
 	TableEntries uint32 // most entries of a table; default 1<<18
 	Functions    uint32 // most functions; default 1<<17
 	BodyBytes    uint32 // longest function body; default 1 MiB
-	FunctionCost uint64 // bound of what the compiler has to do for one function; default 1<<19, about a second
-	CompileCost  uint64 // the same for all of them; default 1<<23
+	FunctionCost uint64 // bound of what the compiler has to do for one function; default 3<<20, some seconds
+	CompileCost  uint64 // the same for all of them; default 1<<25
 	// ExportGlobals exports every mutable global, so that a host can put an
 	// instance back to an earlier state.
 	ExportGlobals bool
@@ -60,10 +60,10 @@ func (o Options) withDefaults() Options {
 		o.StackBytes = 1 << 20
 	}
 	if o.FunctionCost == 0 {
-		o.FunctionCost = 1 << 19
+		o.FunctionCost = 3 << 20
 	}
 	if o.CompileCost == 0 {
-		o.CompileCost = 1 << 23
+		o.CompileCost = 1 << 25
 	}
 	return o
 }
@@ -179,7 +179,13 @@ func (m *module) split(wasm []byte) error {
 			if c.err != nil {
 				return c.err
 			}
+			if name == "name" && len(content) > maxNames {
+				return tooMany(len(content), "bytes of names", maxNames)
+			}
 			m.customs = append(m.customs, custom{name: name, data: content[c.pos:]})
+			if len(m.customs) > maxCustoms {
+				return tooMany(len(m.customs), "custom sections", maxCustoms)
+			}
 		case id >= secEnd:
 			return fmt.Errorf("%w: unknown section %d", ErrMalformed, id)
 		case m.sections[id] != nil:
@@ -199,28 +205,26 @@ func (m *module) section(id int) *reader {
 	return &reader{b: []byte{0}}
 }
 
-// maxTypes bounds function types: the engine remembers each that it has ever seen.
-const maxTypes = 1 << 14
-
 func (m *module) readTypes() error {
 	r := m.section(secType)
-	n := r.u32()
-	if n > maxTypes {
-		return fmt.Errorf("%d types: at most %d are allowed", n, maxTypes)
-	}
-	for ; n > 0 && r.err == nil; n-- {
-		if r.byte() != 0x60 {
+	all := 0
+	for n := r.count("types", maxTypes); n > 0 && r.err == nil; n-- {
+		if form := r.byte(); form != 0x60 {
 			r.fail("unknown form of type")
 		}
-		params := r.bytes(r.u32())
-		m.types = append(m.types, funcType{params: len(params), results: r.bytes(r.u32())})
+		params := r.bytes(r.count("parameters of a type", maxArity))
+		results := r.bytes(r.count("results of a type", maxArity))
+		m.types = append(m.types, funcType{params: len(params), results: results})
+		if all += len(params) + len(results); all > maxArities && r.err == nil {
+			return tooMany(all, "parameters and results of all types", maxArities)
+		}
 	}
 	return r.err
 }
 
 func (m *module) readImports() error {
 	r := m.section(secImport)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
+	for n := r.count("imports", maxImports); n > 0 && r.err == nil; n-- {
 		if mod, name := r.name(), r.name(); mod == ImportModule {
 			return fmt.Errorf("import %s.%s is reserved to the host", mod, name)
 		}
@@ -232,7 +236,9 @@ func (m *module) readImports() error {
 			r.byte()
 			r.limits()
 		case 2:
-			r.limits()
+			if flags, _, _ := r.limits(); r.err == nil {
+				r.err = checkMemory(flags)
+			}
 		case 3:
 			r.skip(2)
 			m.globals++
@@ -261,7 +267,7 @@ func (m *module) readFunctions() error {
 
 func (m *module) readGlobals() error {
 	r := m.section(secGlobal)
-	n := r.u32()
+	n := r.count("globals", maxGlobals)
 	for i := uint32(0); i < n && r.err == nil; i++ {
 		r.byte()
 		if r.byte() == 1 {
@@ -317,7 +323,7 @@ func (m *module) readBodies() error {
 // is a lie has to be found before an engine allocates it.
 func (m *module) readData() error {
 	r := m.section(secData)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
+	for n := r.count("data segments", maxSegments); n > 0 && r.err == nil; n-- {
 		flags := r.u32()
 		if flags == 2 {
 			r.u32()
@@ -342,11 +348,8 @@ func Strip(wasm []byte) ([]byte, error) {
 
 func (m *module) boundTables() error {
 	r := m.section(secTable)
-	n := r.u32()
+	n := r.count("tables", maxTables)
 	out := appendU32(nil, n)
-	if n > 16 {
-		return fmt.Errorf("%d tables: at most 16 are allowed", n)
-	}
 	for ; n > 0 && r.err == nil; n-- {
 		out = append(out, r.byte())
 		flags, minimum, maximum := r.limits()
@@ -368,8 +371,8 @@ func (m *module) boundMemory() error {
 	out := appendU32(nil, n)
 	for ; n > 0 && r.err == nil; n-- {
 		flags, minimum, maximum := r.limits()
-		if flags > 1 {
-			return fmt.Errorf("%w: shared and 64-bit memories are not supported", ErrMalformed)
+		if err := checkMemory(flags); err != nil {
+			return err
 		}
 		if minimum > m.opts.MemoryPages {
 			return fmt.Errorf("the module starts with %d KiB of memory: its limit is %d KiB (limits.memory)", minimum*64, m.opts.MemoryPages*64)
@@ -400,7 +403,7 @@ func (m *module) renumber(i uint32) uint32 {
 
 func (m *module) rewriteExports() error {
 	r := m.section(secExport)
-	n := r.u32()
+	n := r.count("exports", maxExports)
 	var out []byte
 	for i := uint32(0); i < n && r.err == nil; i++ {
 		name := r.name()
@@ -479,8 +482,9 @@ func (m *module) rewriteElements() error {
 		return nil
 	}
 	r := m.section(secElement)
-	n := r.u32()
+	n := r.count("element segments", maxElements)
 	out := appendU32(nil, n)
+	entries := 0
 	for ; n > 0 && r.err == nil; n-- {
 		flags := r.u32()
 		if flags > 7 {
@@ -496,7 +500,10 @@ func (m *module) rewriteElements() error {
 		if flags&3 != 0 {
 			out = append(out, r.byte())
 		}
-		count := r.u32()
+		count := r.count("functions in element segments", maxEntries)
+		if entries += int(count); entries > maxEntries {
+			return tooMany(entries, "functions in element segments", maxEntries)
+		}
 		out = appendU32(out, count)
 		for ; count > 0 && r.err == nil; count-- {
 			if flags&4 != 0 {

@@ -134,7 +134,7 @@ func (r *reader) immediates(op byte, sub uint32) (weight int64) {
 	case op == opPrefixFD:
 		return r.immediatesFD(sub)
 	}
-	r.fail("unknown instruction")
+	r.fail(unknown(op))
 	return 0
 }
 

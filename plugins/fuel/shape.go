@@ -22,7 +22,7 @@ func Inspect(wasm []byte) (*Shape, error) {
 	}
 	s := &Shape{customs: m.customs}
 	r := m.section(secImport)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
+	for n := r.count("imports", maxImports); n > 0 && r.err == nil; n-- {
 		s.Imports = append(s.Imports, Import{r.name(), r.name()})
 		skipImport(r)
 	}
@@ -30,7 +30,7 @@ func Inspect(wasm []byte) (*Shape, error) {
 		return nil, r.err
 	}
 	r = m.section(secExport)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
+	for n := r.count("exports", maxExports); n > 0 && r.err == nil; n-- {
 		name := r.name()
 		if r.byte() == 0 {
 			s.Exports = append(s.Exports, name)

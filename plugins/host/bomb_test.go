@@ -24,7 +24,7 @@ func TestCompileBombsAreRefused(t *testing.T) {
 	locals := func(n int) string { return repeat(n, "(local i32)", none) }
 	for name, source := range map[string]string{
 		"many branches over many locals": run(locals(300) +
-			repeat(5000, "(if (local.get 0) (then (local.set %d (local.get 1))))", func(i int) []any { return []any{2 + i%300} })),
+			repeat(12000, "(if (local.get 0) (then (local.set %d (local.get 1))))", func(i int) []any { return []any{2 + i%300} })),
 		"deep nesting": run(strings.Repeat("(block ", 20000) + "(br_if 19999 (local.get 0))" + strings.Repeat(")", 20000)),
 		"nested loops": run(locals(100) +
 			repeat(600, "(loop (local.set %d (i32.add (local.get %d) (local.get %d))) ", func(i int) []any { return []any{2 + i%100, 2 + i*7%100, 2 + i*13%100} }) +

@@ -112,6 +112,9 @@ func (h *Host) compile(ctx context.Context, wasm []byte, s compiler.Spec, o Opti
 	}
 	defer leave()
 	o.Progress("being compiled")
+	if o.Tenant != "" {
+		return h.tenants.Compile(ctx, wasm, s)
+	}
 	return h.compiler.Compile(ctx, wasm, s)
 }
 

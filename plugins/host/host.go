@@ -25,8 +25,9 @@ type Config struct {
 	Logger *slog.Logger
 	// ModuleBytes bounds a module; default 32 MiB.
 	ModuleBytes int64
-	// Compilation bounds the child process that compiles one module.
-	Compilation compiler.Limits
+	// Compilation bounds the child process that compiles one module; TenantCompilation that
+	// of a tenant's: by default half the memory and half the time.
+	Compilation, TenantCompilation compiler.Limits
 	// InProcess compiles in this process instead of a child, without a bound: for tests,
 	// and for programs that run only what their user trusts.
 	InProcess bool
@@ -39,6 +40,7 @@ type Config struct {
 type Host struct {
 	cfg      Config
 	compiler compiler.Compiler // nil with the interpreter
+	tenants  compiler.Compiler // the same for tenants' modules
 	queue    *fairqueue.Queue  // for the compiler
 	store    *compiler.Store   // nil = nothing is kept
 	stage    *compiler.Stage   // nil with the interpreter
@@ -90,8 +92,9 @@ func (h *Host) engine() (wazero.RuntimeConfig, error) {
 		return wazero.NewRuntimeConfigInterpreter(), nil
 	}
 	var err error
-	if h.compiler = compiler.Compiler(compiler.InProcess{}); !h.cfg.InProcess {
-		if h.compiler, err = compiler.NewChild(h.cfg.Compilation); err != nil {
+	h.compiler, h.tenants = compiler.InProcess{}, compiler.InProcess{}
+	if !h.cfg.InProcess {
+		if h.compiler, h.tenants, err = children(h.cfg.Compilation, h.cfg.TenantCompilation); err != nil {
 			return nil, err
 		}
 	}
@@ -107,6 +110,23 @@ func (h *Host) engine() (wazero.RuntimeConfig, error) {
 		return nil, err
 	}
 	return h.stage.Config(wazero.NewRuntimeConfigCompiler()), nil
+}
+
+// children are the compilers of operators' and of tenants' modules.
+func children(operators, tenants compiler.Limits) (compiler.Compiler, compiler.Compiler, error) {
+	operators = operators.WithDefaults()
+	if tenants.Memory == 0 {
+		tenants.Memory = operators.Memory / 2
+	}
+	if tenants.CPU == 0 {
+		tenants.CPU = operators.CPU / 2
+	}
+	first, err := compiler.NewChild(operators)
+	if err != nil {
+		return nil, nil, err
+	}
+	second, err := compiler.NewChild(tenants)
+	return first, second, err
 }
 
 // Close ends compilations and frees the engine.

@@ -31,7 +31,8 @@ type Limits struct {
 	AdoptCPU    time.Duration
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults fills in what is zero.
+func (l Limits) WithDefaults() Limits {
 	set := func(p *int64, v int64) {
 		if *p == 0 {
 			*p = v
@@ -69,7 +70,7 @@ func NewChild(l Limits) (*Child, error) {
 	if _, err := os.Stat(selfProgram); err == nil {
 		program = selfProgram
 	}
-	return &Child{limits: l.withDefaults(), program: program}, nil
+	return &Child{limits: l.WithDefaults(), program: program}, nil
 }
 
 const selfProgram = "/proc/self/exe"
@@ -77,7 +78,7 @@ const selfProgram = "/proc/self/exe"
 // Usage is what a child used.
 type Usage struct {
 	CPU    time.Duration
-	MaxRSS int64 // bytes
+	Memory int64 // bytes that were resident at the most; 0 where the child was killed
 }
 
 // Exceeded is the error of a module that needs more than a limit.
@@ -211,7 +212,10 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 	case <-time.After(dying):
 		return true, errors.New("the compiler's process could not be ended")
 	}
-	p.usage = usageOf(cmd.ProcessState)
+	p.usage.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	if rep != nil {
+		p.usage.Memory = rep.Peak
+	}
 	switch {
 	case failure != nil:
 		p.artifact = nil
@@ -302,14 +306,6 @@ func (p *child) diagnose(failure error, state *os.ProcessState, last string) err
 		return fmt.Errorf("the compiler's process failed: %s", strings.TrimPrefix(first, "compiler: "))
 	}
 	return fmt.Errorf("the compiler crashed on this module (%s, %w): %s", state, failure, first)
-}
-
-func usageOf(state *os.ProcessState) Usage {
-	u := Usage{CPU: state.UserTime() + state.SystemTime()}
-	if r, ok := state.SysUsage().(*syscall.Rusage); ok {
-		u.MaxRSS = r.Maxrss << 10
-	}
-	return u
 }
 
 // head keeps the first bytes of what is written to it.

@@ -27,6 +27,7 @@ const (
 // hostile has been read yet. The order matters: what needs rights comes first.
 func confine(r *role) error {
 	closeInherited()
+	r.status, _ = os.Open("/proc/self/status") // for reports; without it they lack a number
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceness); err != nil {
 		return fmt.Errorf("give way to the server: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,11 +25,12 @@ const roleVariable = "WASMPLANE_COMPILER_ROLE"
 
 // role is what the parent tells the child, as JSON in roleVariable.
 type role struct {
-	Memory  int64  // bytes of address space that it may take besides what it begins with
-	CPU     int64  // seconds
-	Scratch string // where the engine writes; with Private, where a file system of its own is put
-	Private bool   // it has name spaces of its own, and may mount
-	Test    string // for tests of the bounds: something else to do than to compile
+	Memory  int64    // bytes of address space that it may take besides what it begins with
+	CPU     int64    // seconds
+	Scratch string   // where the engine writes; with Private, where a file system of its own is put
+	Private bool     // it has name spaces of its own, and may mount
+	status  *os.File // what the kernel says of this process; out of reach later
+	Test    string   // for tests of the bounds: something else to do than to compile
 }
 
 // request is what the parent asks, as JSON in front of the module.
@@ -43,6 +46,7 @@ type reply struct {
 	Name    string
 	Metered int
 	Code    int
+	Peak    int64 // bytes of memory that were resident at the most
 
 	// What it cost to take over the result: the parent is going to do the same.
 	AdoptBytes uint64
@@ -96,19 +100,20 @@ func runRole(ctx context.Context, encoded string) error {
 	if _, err := io.ReadFull(in, wasm); err != nil {
 		return fmt.Errorf("read the module: %w", err)
 	}
-	return answer(ctx, os.Stdout, wasm, q.Spec, r.Scratch)
+	return r.answer(ctx, os.Stdout, wasm, q.Spec)
 }
 
 // answer compiles and writes what came of it.
-func answer(ctx context.Context, w io.Writer, wasm []byte, s Spec, dir string) error {
-	a, err := build(ctx, wasm, s, dir)
+func (r *role) answer(ctx context.Context, w io.Writer, wasm []byte, s Spec) error {
+	a, err := build(ctx, wasm, s, r.Scratch)
 	if err != nil {
-		return writeHeader(w, reply{Error: err.Error(), Invalid: true})
+		return writeHeader(w, reply{Error: err.Error(), Invalid: true, Peak: peak(r.status)})
 	}
 	rep := reply{Name: a.Name, Metered: len(a.Metered), Code: len(a.Code)}
-	if rep.AdoptBytes, rep.AdoptTime, err = rehearse(ctx, a.Metered, dir); err != nil {
+	if rep.AdoptBytes, rep.AdoptTime, err = rehearse(ctx, a.Metered, r.Scratch); err != nil {
 		return writeHeader(w, reply{Error: fmt.Sprintf("the compiled module cannot be taken over: %v", err)})
 	}
+	rep.Peak = peak(r.status)
 	if err := writeHeader(w, rep); err != nil {
 		return err
 	}
@@ -176,4 +181,20 @@ func memory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
+}
+
+// peak reads how many bytes were resident at the most; 0 where the kernel doesn't say.
+func peak(status *os.File) int64 {
+	b := make([]byte, 4<<10)
+	n, err := status.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0
+	}
+	for line := range strings.Lines(string(b[:n])) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
 }

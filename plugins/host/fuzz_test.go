@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tetratelabs/wazero"
-
-	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
 )
@@ -33,36 +30,6 @@ func seeds(tb testing.TB) [][]byte {
 			(i32.const 5) (i64.const 7) (call_indirect (type $t) (i32.const 1)) (drop) (drop)
 			(block $b (result i32) (loop $l (result i32) (br_table $l $b $b (i32.const 3) (local.get 0)))))
 		(start $init) (func $init))`))
-}
-
-// FuzzRewrite: whatever the bytes, the rewriter neither panics nor runs on, and
-// what it makes of a valid module is valid.
-func FuzzRewrite(f *testing.F) {
-	for _, s := range seeds(f) {
-		f.Add(s)
-	}
-	ctx := context.Background()
-	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithMemoryLimitPages(1024))
-	f.Fuzz(func(t *testing.T, wasm []byte) {
-		metered, err := fuel.Rewrite(wasm, fuel.Options{ExportGlobals: len(wasm)%2 == 0})
-		if err != nil {
-			return
-		}
-		stripped, err := fuel.Strip(wasm)
-		if err != nil {
-			t.Fatal(err)
-		}
-		original, err := r.CompileModule(ctx, stripped)
-		if err != nil {
-			return
-		}
-		_ = original.Close(ctx)
-		compiled, err := r.CompileModule(ctx, metered)
-		if err != nil {
-			t.Fatalf("a valid module was made invalid: %v", err)
-		}
-		_ = compiled.Close(ctx)
-	})
 }
 
 // FuzzHost: whatever the bytes, the host ends in time, with an answer or an error.

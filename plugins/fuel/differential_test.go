@@ -1,4 +1,4 @@
-package host_test
+package fuel_test
 
 import (
 	"context"

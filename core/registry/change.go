@@ -19,11 +19,11 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 	if err != nil {
 		return nil, err
 	}
-	result, err := r.onLive(ctx, key, func(ctx context.Context, l live) (Result, error) {
-		if l.item == nil {
+	result, err := r.onNewest(ctx, key, func(ctx context.Context, at snapshot) (Result, error) {
+		if at.item == nil {
 			return Result{}, apierrors.NewNotFound(r.res.GroupResource, name)
 		}
-		versioned, err := l.item.Object.Versioned()
+		versioned, err := at.item.Object.Versioned()
 		if err != nil {
 			return Result{}, apierrors.NewInternalError(err)
 		}
@@ -32,7 +32,7 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 			return Result{}, err
 		}
 		w := &write{r: r, key: key, codec: r.res.StorageCodec(), opts: writeOptions{dryRun: dryRun}}
-		return w.store(ctx, object.FromVersioned(w.codec, next), l.item.Revision)
+		return w.store(ctx, object.FromVersioned(w.codec, next), at.item.Revision)
 	})
 	return result.Object, err
 }

@@ -16,7 +16,7 @@ import (
 // AdmitConnect asks admission about a connection to an object: exec, attach,
 // port-forward, proxy. options are those of the connection, of kind.
 func (r *Registry) AdmitConnect(ctx context.Context, req *Request, kind schema.GroupVersionKind, options runtime.Object) error {
-	asked := &admission.Request{
+	question := &admission.Request{
 		UID:         newUID(),
 		Operation:   admission.Connect,
 		Kind:        kind,
@@ -27,11 +27,11 @@ func (r *Registry) AdmitConnect(ctx context.Context, req *Request, kind schema.G
 		User:        req.User,
 		Object:      object.FromVersioned(sentCodec{kind}, options),
 	}
-	defer passOn(ctx, asked)
-	if err := r.cfg.Admission.Mutate(ctx, asked); err != nil {
+	defer passOn(ctx, question)
+	if err := r.cfg.Admission.Mutate(ctx, question); err != nil {
 		return err
 	}
-	return r.cfg.Admission.Validate(ctx, asked)
+	return r.cfg.Admission.Validate(ctx, question)
 }
 
 // Read gets one built-in object in its v1 form, as fresh as can be. It is shared.

@@ -33,8 +33,8 @@ func (r *Registry) deleteOne(ctx context.Context, req *Request) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	return r.onLive(ctx, key, func(ctx context.Context, l live) (Result, error) {
-		return r.delete(ctx, req, l)
+	return r.onNewest(ctx, key, func(ctx context.Context, at snapshot) (Result, error) {
+		return r.delete(ctx, req, at)
 	})
 }
 
@@ -52,17 +52,17 @@ func (r *Registry) warnOfOrphans(ctx context.Context, req *Request) {
 }
 
 // delete is one attempt. Which of the cases it is, is decided on a copy of the
-// live object by upstream's strategies; options change along the way.
-func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, error) {
-	if l.item == nil {
+// current object by upstream's strategies; options change along the way.
+func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Result, error) {
+	if at.item == nil {
 		return Result{}, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
 	options := deleteOptions(req.Options)
-	old, err := r.view(ctx, l.item, req.Version)
+	old, err := r.view(ctx, at.item, req.Version)
 	if err != nil {
 		return Result{}, err
 	}
-	internal, m, err := r.existing(l.item, old)
+	internal, m, err := r.existing(at.item, old)
 	if err != nil {
 		return Result{}, err
 	}
@@ -102,32 +102,32 @@ func (r *Registry) delete(ctx context.Context, req *Request, l live) (Result, er
 		}
 	}
 	if waits || graceful && options.GracePeriodSeconds != nil && *options.GracePeriodSeconds > 0 {
-		return r.mark(ctx, req, internal, old, l)
+		return r.mark(ctx, req, internal, old, at)
 	}
-	return r.remove(ctx, req, internal, l)
+	return r.remove(ctx, req, internal, at)
 }
 
 // mark stores the object with its deletion under way.
-func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Object, old *object.Object, l live) (Result, error) {
-	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version), key: l.item.Key}
+func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Object, old *object.Object, at snapshot) (Result, error) {
+	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version), key: at.item.Key}
 	obj := object.FromInternal(w.codec, internal)
 	if same, err := unchanged(obj, old); err != nil {
 		return Result{}, err
 	} else if same {
 		return Result{Object: old}, errUnsure
 	}
-	return w.store(ctx, obj, l.item.Revision)
+	return w.store(ctx, obj, at.item.Revision)
 }
 
 // remove takes the object out of the store.
-func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Object, l live) (Result, error) {
-	revision := l.item.Revision
+func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Object, at snapshot) (Result, error) {
+	revision := at.item.Revision
 	if !optionsOf(req.Options).isDryRun() {
 		var err error
-		if revision, err = r.cfg.Store.Delete(ctx, l.item.Key, l.item.Revision); err != nil {
+		if revision, err = r.cfg.Store.Delete(ctx, at.item.Key, at.item.Revision); err != nil {
 			return Result{}, r.storeError(err, "delete", req.Name)
 		}
-		r.set.alloc.deleted(ctx, r, l.item)
+		r.released(ctx, at.item)
 	}
 	codec := r.res.Codec(req.Version)
 	versioned, err := codec.Versioned(internal)
@@ -161,7 +161,7 @@ func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Ob
 	if req.Admitted {
 		return nil
 	}
-	asked := &admission.Request{
+	question := &admission.Request{
 		UID:       newUID(),
 		Operation: admission.Delete,
 		Kind:      old.Kind(),
@@ -173,11 +173,11 @@ func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Ob
 		Options:   options,
 		OldObject: old,
 	}
-	defer passOn(ctx, asked)
-	if err := r.cfg.Admission.Mutate(ctx, asked); err != nil {
+	defer passOn(ctx, question)
+	if err := r.cfg.Admission.Mutate(ctx, question); err != nil {
 		return err
 	}
-	return r.cfg.Admission.Validate(ctx, asked)
+	return r.cfg.Admission.Validate(ctx, question)
 }
 
 func deleteOptions(o runtime.Object) *metav1.DeleteOptions {

@@ -49,8 +49,8 @@ func (r *Registry) storeError(err error, verb, name string) error {
 }
 
 // tooLarge answers a read whose resourceVersion does not exist yet.
-func tooLarge(asked, current int64) error {
-	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
+func tooLarge(revision, current int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 	return err
 }

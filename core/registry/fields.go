@@ -19,33 +19,33 @@ import (
 )
 
 // owned writes into next's managedFields who set what, by comparing it with
-// live. Like upstream it does so before admission: what plugins and the server
+// current. Like upstream it does so before admission: what plugins and the server
 // fill in belongs to nobody, so that a later apply neither conflicts with it nor
 // takes it away.
-func (w *write) owned(ctx context.Context, live *object.Object, next runtime.Object) (*object.Object, error) {
+func (w *write) owned(ctx context.Context, current *object.Object, next runtime.Object) (*object.Object, error) {
 	fm, err := w.fieldManager(ctx)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	if s, ok := w.codec.(settler); ok {
-		if next, err = s.Settle(next); err != nil {
+	if s, ok := w.codec.(converter); ok {
+		if next, err = s.AsConverted(next); err != nil {
 			return nil, badObject(err)
 		}
 	}
-	if quick, ok := fm.(creator); ok && live == nil {
+	if quick, ok := fm.(creator); ok && current == nil {
 		return object.FromVersioned(w.codec, quick.Create(next, w.req.Manager)), nil
 	}
-	was, err := w.before(live)
+	was, err := w.before(current)
 	if err != nil {
 		return nil, err
 	}
 	return object.FromVersioned(w.codec, fm.UpdateNoErrors(was, next, w.req.Manager)), nil
 }
 
-// settler is an optional power of a codec whose conversion may change what a
-// client wrote: Settle answers the object as it will be.
-type settler interface {
-	Settle(o runtime.Object) (runtime.Object, error)
+// converter is an optional power of a codec whose conversion may change what a
+// client wrote: AsConverted returns the object as it will be.
+type converter interface {
+	AsConverted(o runtime.Object) (runtime.Object, error)
 }
 
 // creator is an optional power of a field manager: what it says of an object that
@@ -61,12 +61,12 @@ func (w *write) fieldManager(ctx context.Context) (ownership.Upstream, error) {
 	return w.r.cfg.Contract.FieldManager(w.r.res, w.req.Version, w.req.Subresource)
 }
 
-// before is what the field manager compares with: live, or an empty object.
-func (w *write) before(live *object.Object) (runtime.Object, error) {
-	if live == nil {
+// before is what the field manager compares with: current, or an empty object.
+func (w *write) before(current *object.Object) (runtime.Object, error) {
+	if current == nil {
 		return emptyLike(w.codec)
 	}
-	was, err := live.Versioned()
+	was, err := current.Versioned()
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -74,12 +74,12 @@ func (w *write) before(live *object.Object) (runtime.Object, error) {
 }
 
 // applied is the change of a server-side apply.
-func (w *write) applied(ctx context.Context, live *object.Object) (*object.Object, error) {
+func (w *write) applied(ctx context.Context, current *object.Object) (*object.Object, error) {
 	fm, err := w.fieldManager(ctx)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	was, err := w.before(live)
+	was, err := w.before(current)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (w *write) applied(ctx context.Context, live *object.Object) (*object.Objec
 	if err != nil {
 		return nil, err
 	}
-	if live == nil {
+	if current == nil {
 		m, err := meta.Accessor(next)
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
@@ -97,7 +97,7 @@ func (w *write) applied(ctx context.Context, live *object.Object) (*object.Objec
 		}
 		wipe(next)
 	}
-	// An apply that changes nothing answers the live object's form, any other the internal one.
+	// An apply that changes nothing answers the current object's form, any other the internal one.
 	versioned, err := w.codec.Versioned(next)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)

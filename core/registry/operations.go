@@ -65,15 +65,15 @@ func (r *Registry) Update(ctx context.Context, req *Request) (Result, error) {
 	}
 	uid := m.GetUID()
 	w.creates = req.Subresource == "" && w.strategy.AllowCreateOnUpdate(ctx)
-	w.change = func(ctx context.Context, live *object.Object) (*object.Object, error) {
-		if err := w.checkUID(uid, live); err != nil {
+	w.change = func(ctx context.Context, current *object.Object) (*object.Object, error) {
+		if err := w.checkUID(uid, current); err != nil {
 			return nil, err
 		}
 		next := o.DeepCopyObject() // the next attempt begins with o again
-		if live == nil {
+		if current == nil {
 			wipe(next)
 		}
-		return w.owned(ctx, live, next)
+		return w.owned(ctx, current, next)
 	}
 	return w.run(ctx)
 }
@@ -91,8 +91,8 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 		w.change = w.applied
 		return w.run(ctx)
 	}
-	w.change = func(ctx context.Context, live *object.Object) (*object.Object, error) {
-		next, err := w.patched(ctx, live)
+	w.change = func(ctx context.Context, current *object.Object) (*object.Object, error) {
+		next, err := w.patched(ctx, current)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 			warning.AddWarning(ctx, "", duplicateOwners+strings.Join(twice, ","))
 		}
 		w.codec.Default(next)
-		return w.owned(ctx, live, next)
+		return w.owned(ctx, current, next)
 	}
 	return w.run(ctx)
 }
@@ -126,13 +126,13 @@ func (r *Registry) newWrite(req *Request) (*write, error) {
 	return w, nil
 }
 
-// run carries the write out on the live object.
+// run carries the write out on the current object.
 func (w *write) run(ctx context.Context) (Result, error) {
 	var err error
 	if w.key, err = w.r.key(w.req.Namespace, w.req.Name); err != nil {
 		return Result{}, err
 	}
-	return w.r.onLive(ctx, w.key, w.apply)
+	return w.r.onNewest(ctx, w.key, w.apply)
 }
 
 // decode reads the request's body and fills in defaults.
@@ -171,14 +171,14 @@ func warnStrict(ctx context.Context, errs []error) {
 }
 
 // checkUID refuses an update that was meant for another object of this name.
-func (w *write) checkUID(uid types.UID, live *object.Object) error {
+func (w *write) checkUID(uid types.UID, current *object.Object) error {
 	if uid == "" {
 		return nil
 	}
-	if live == nil {
+	if current == nil {
 		return w.r.conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid))
 	}
-	m, err := live.Meta()
+	m, err := current.Meta()
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -215,13 +215,13 @@ func (w *write) finalized(obj, old *object.Object) (bool, error) {
 }
 
 // remove deletes the object whose last finalizer the write took away.
-func (w *write) remove(ctx context.Context, obj *object.Object, l live) (Result, error) {
+func (w *write) remove(ctx context.Context, obj *object.Object, at snapshot) (Result, error) {
 	if !w.opts.isDryRun() {
-		_, err := w.r.cfg.Store.Delete(ctx, w.key, l.item.Revision)
+		_, err := w.r.cfg.Store.Delete(ctx, w.key, at.item.Revision)
 		if err := w.r.storeError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
 			return Result{}, err
 		}
-		w.r.set.alloc.deleted(ctx, w.r, l.item)
+		w.r.released(ctx, at.item)
 	}
 	return Result{Object: obj, Deleted: true}, nil
 }

@@ -25,16 +25,16 @@ const (
 	maxPatched         = 16 << 20
 )
 
-// patched applies the request's patch to live and returns the versioned object,
+// patched applies the request's patch to current and returns the versioned object,
 // decoded but not defaulted.
-func (w *write) patched(ctx context.Context, live *object.Object) (runtime.Object, error) {
+func (w *write) patched(ctx context.Context, current *object.Object) (runtime.Object, error) {
 	if !json.Valid(w.req.Body) {
 		return nil, errInvalidPatch()
 	}
 	if w.req.PatchType == types.StrategicMergePatchType {
-		return w.strategicMerge(ctx, live)
+		return w.strategicMerge(ctx, current)
 	}
-	before, err := live.Encoded(object.JSON)
+	before, err := current.Encoded(object.JSON)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -156,7 +156,7 @@ func (w *write) mergePatch(before []byte) (after []byte, strict []error, err err
 	return after, strict, nil
 }
 
-func (w *write) strategicMerge(ctx context.Context, live *object.Object) (runtime.Object, error) {
+func (w *write) strategicMerge(ctx context.Context, current *object.Object) (runtime.Object, error) {
 	patch := map[string]any{}
 	var strict []error
 	var err error
@@ -168,7 +168,7 @@ func (w *write) strategicMerge(ctx context.Context, live *object.Object) (runtim
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	versioned, err := live.Versioned()
+	versioned, err := current.Versioned()
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -59,7 +60,7 @@ type Config struct {
 	Admission  Admission        // nil = nobody has a say
 	Authorizer authz.Authorizer // asked when an update creates; nil = it may not
 	// Services says which addresses and ports Services get.
-	Services Services
+	Services allocation.Ranges
 	// Roles refuses writes of roles and bindings that hand out more than their
 	// writer has; nil = nobody is refused.
 	Roles RoleGuard
@@ -73,10 +74,10 @@ type Config struct {
 // Set is the registries of everything that is served. Rows can be added and
 // removed while it serves (custom resources).
 type Set struct {
-	cfg    Config
-	served atomic.Pointer[served]
-	alloc  *allocations
-	turns  *turns
+	cfg      Config
+	served   atomic.Pointer[served]
+	services *allocation.Allocator
+	turns    *turns
 }
 
 // served is one state of the set, never changed once it is in place.
@@ -112,7 +113,7 @@ func New(cfg Config) (*Set, error) {
 	}
 	s := &Set{cfg: cfg, turns: newTurns()}
 	var err error
-	if s.alloc, err = newAllocations(s); err != nil {
+	if s.services, err = allocation.New(allocation.Config{Ranges: cfg.Services, Addresses: addresses{s}, Store: cfg.Store, Logger: cfg.Logger}); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	s.served.Store(&served{byName: map[schema.GroupResource]*Registry{}, cached: map[string]*watchcache.Resource{}})

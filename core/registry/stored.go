@@ -222,14 +222,14 @@ func dedupOwners(o runtime.Object) (twice []string) {
 
 // passOn hands on what plugins had to say: warnings to the client, annotations
 // to the audit log.
-func passOn(ctx context.Context, asked *admission.Request) {
-	for _, text := range asked.Warnings() {
+func passOn(ctx context.Context, question *admission.Request) {
+	for _, text := range question.Warnings() {
 		warning.AddWarning(ctx, "", text)
 	}
-	for key, value := range asked.Annotations() {
+	for key, value := range question.Annotations() {
 		audit.AddAuditAnnotation(ctx, key, value)
 	}
-	if bodies := asked.BodyAnnotations(); len(bodies) > 0 {
+	if bodies := question.BodyAnnotations(); len(bodies) > 0 {
 		if ac := audit.AuditContextFrom(ctx); ac != nil && !ac.GetEventLevel().Less(auditinternal.LevelRequest) {
 			for key, value := range bodies {
 				audit.AddAuditAnnotation(ctx, key, value)

@@ -8,7 +8,7 @@ import (
 
 // turns let writes that collided on one key try again one after the other:
 // against each other most tries would be in vain, and what n writers of one
-// object cost would grow with n squared. It is a courtesy and not a lock: who has
+// object cost would grow with n squared. It is a courtesy and not a lock: a write that has
 // waited for courtesyWait tries anyway, since the one whose turn it is may be
 // asking a webhook that itself waits for this write.
 type turns struct {
@@ -26,23 +26,47 @@ func newTurns() *turns {
 	return t
 }
 
-// take waits for the key's turn; release is to be called once the write is over.
-// waited says that time has passed, in which the state has probably changed.
-func (t *turns) take(ctx context.Context, key string) (release func(), waited bool) {
-	slot := t.slots[maphash.String(t.seed, key)%uint64(len(t.slots))]
-	done := func() { <-slot }
+// turn is one write's turn on a key. It is for one goroutine.
+type turn struct {
+	key   string
+	slot  chan struct{}
+	tried bool
+	taken bool
+}
+
+// of is a write's turn on a key, which take takes and end gives back.
+func (t *turns) of(key string) *turn {
+	return &turn{key: key, slot: t.slots[maphash.String(t.seed, key)%uint64(len(t.slots))]}
+}
+
+// take waits for the turn, the first time that it is called. waited says that time
+// has passed, in which the state has probably changed.
+func (t *turn) take(ctx context.Context) (waited bool) {
+	if t.tried {
+		return false
+	}
+	t.tried = true
 	select {
-	case slot <- struct{}{}:
-		return done, false
+	case t.slot <- struct{}{}:
+		t.taken = true
+		return false
 	default:
 	}
 	timer := time.NewTimer(courtesyWait)
 	defer timer.Stop()
 	select {
-	case slot <- struct{}{}:
-		return done, true
+	case t.slot <- struct{}{}:
+		t.taken = true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return func() {}, true
+	return true
+}
+
+// end gives the turn to the next write.
+func (t *turn) end() {
+	if t.taken {
+		<-t.slot
+		t.taken = false
+	}
 }

@@ -10,34 +10,38 @@ import (
 func TestTurnsAreTakenOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
-		release, waited := turns.take(t.Context(), "a")
-		if waited {
+		first := turns.of("a")
+		if first.take(t.Context()) {
 			t.Error("the first one waited")
 		}
 		next := make(chan bool)
 		go func() {
-			release, waited := turns.take(t.Context(), "a")
-			release()
+			second := turns.of("a")
+			waited := second.take(t.Context())
+			second.end()
 			next <- waited
 		}()
 		synctest.Wait()
-		release()
+		first.end()
 		if waited := <-next; !waited {
 			t.Error("the second one did not wait")
 		}
 
-		// Whoever never gives the turn back holds up nobody for long.
-		_, _ = turns.take(t.Context(), "a")
+		// A write that never gives its turn back holds up nobody for long.
+		turns.of("a").take(t.Context())
 		began := time.Now()
-		release, _ = turns.take(t.Context(), "a")
-		if took := time.Since(began); took != courtesyWait {
-			t.Errorf("waited for %s", took)
+		third := turns.of("a")
+		if !third.take(t.Context()) || time.Since(began) != courtesyWait {
+			t.Errorf("waited for %s", time.Since(began))
 		}
-		release() // of a turn that was not had: nothing is given back
+		if third.take(t.Context()) {
+			t.Error("waited for a second turn of the same write")
+		}
+		third.end() // of a turn that was not had: nothing is given back
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		began = time.Now()
-		if _, _ = turns.take(ctx, "a"); time.Since(began) != 0 {
+		if turns.of("a").take(ctx); time.Since(began) != 0 {
 			t.Error("a request that has ended waited")
 		}
 	})

@@ -22,9 +22,9 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
-	"github.com/wasmplane/wasmplane/core/api/services"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/store"
 )
 
@@ -41,9 +41,9 @@ type write struct {
 	strategy api.Strategy // of the resource or the subresource
 	key      string
 
-	// change makes the wanted object of the live one (nil: there is none). What
+	// change makes the wanted object of the current one (nil: there is none). What
 	// it returns is defaulted, field managed and owned by the write.
-	change func(ctx context.Context, live *object.Object) (*object.Object, error)
+	change func(ctx context.Context, current *object.Object) (*object.Object, error)
 	// creates: the write may make an object that does not exist.
 	creates bool
 }
@@ -51,8 +51,8 @@ type write struct {
 // apply tells the story of a write on the state l: make the object, let
 // admission change it, let the strategy prepare and validate it, let admission
 // judge it, put it in place of exactly that state.
-func (w *write) apply(ctx context.Context, l live) (Result, error) {
-	if l.item == nil {
+func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
+	if at.item == nil {
 		if !w.creates {
 			return Result{}, apierrors.NewNotFound(w.r.res.GroupResource, w.req.Name)
 		}
@@ -61,7 +61,7 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 		}
 		return w.create(ctx)
 	}
-	old, err := w.r.view(ctx, l.item, w.req.Version)
+	old, err := w.r.view(ctx, at.item, w.req.Version)
 	if err != nil {
 		return Result{}, err
 	}
@@ -72,35 +72,34 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 	if err := w.checkIdentity(obj); err != nil {
 		return Result{}, err
 	}
-	if err := w.seen(ctx, obj, l); err != nil {
+	if err := w.checkSeen(ctx, obj, at); err != nil {
 		return Result{}, err
 	}
-	asked := w.admission(admission.Update, updateOptions(w.req.Options), obj, old)
-	if err := w.mutate(ctx, asked); err != nil {
+	question := w.admission(admission.Update, updateOptions(w.req.Options), obj, old)
+	if err := w.mutate(ctx, question); err != nil {
 		return Result{}, err
 	}
-	claims, err := w.prepareUpdate(ctx, obj, old, l)
-	stored := false
-	defer func() { w.r.set.alloc.settle(ctx, claims, stored) }()
+	claims, err := w.prepareUpdate(ctx, obj, old, at)
+	defer claims.End(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	if err := w.guard(ctx, obj, old); err != nil {
 		return Result{}, err
 	}
-	if err := w.validate(ctx, asked); err != nil {
+	if err := w.validate(ctx, question); err != nil {
 		return Result{}, err
 	}
 	if gone, err := w.finalized(obj, old); err != nil {
 		return Result{}, err
 	} else if gone {
-		return w.remove(ctx, obj, l)
+		return w.remove(ctx, obj, at)
 	}
 	if same, err := unchanged(obj, old); err != nil {
 		return Result{}, err
 	} else if same {
-		// Written with another key, or in the clear: what changes nothing is how it
-		// is asked to be written with the present one.
+		// An update that changes nothing still writes a value that was encrypted with
+		// an old key, or not at all: this is how clients have values encrypted anew.
 		stale, err := store.Stale(ctx, w.r.cfg.Store, w.key)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return Result{}, w.r.storeError(err, "update", w.req.Name)
@@ -109,8 +108,10 @@ func (w *write) apply(ctx context.Context, l live) (Result, error) {
 			return Result{Object: old}, errUnsure
 		}
 	}
-	result, err := w.store(ctx, obj, l.item.Revision)
-	stored = err == nil && !w.opts.isDryRun()
+	result, err := w.store(ctx, obj, at.item.Revision)
+	if err == nil && !w.opts.isDryRun() {
+		claims.Keep()
+	}
 	return result, err
 }
 
@@ -143,8 +144,8 @@ func (w *write) create(ctx context.Context) (Result, error) {
 	if w.r.res.Terminating {
 		return Result{}, w.terminating(obj)
 	}
-	asked := w.admission(admission.Create, createOptions(w.req.Options), obj, nil)
-	if err := w.mutate(ctx, asked); err != nil {
+	question := w.admission(admission.Create, createOptions(w.req.Options), obj, nil)
+	if err := w.mutate(ctx, question); err != nil {
 		return Result{}, err
 	}
 	admitted, err := obj.Internal()
@@ -162,7 +163,7 @@ func (w *write) create(ctx context.Context) (Result, error) {
 			}
 			m.SetName(w.strategy.GenerateName(m.GetGenerateName()))
 		}
-		result, err := w.createNamed(ctx, obj, internal, asked)
+		result, err := w.createNamed(ctx, obj, internal, question)
 		if err == nil {
 			return result, nil
 		}
@@ -173,31 +174,31 @@ func (w *write) create(ctx context.Context) (Result, error) {
 }
 
 // createNamed is the rest of create, once the object has a name.
-func (w *write) createNamed(ctx context.Context, obj *object.Object, internal runtime.Object, asked *admission.Request) (Result, error) {
+func (w *write) createNamed(ctx context.Context, obj *object.Object, internal runtime.Object, question *admission.Request) (Result, error) {
 	m, err := meta.Accessor(internal)
 	if err != nil {
 		return Result{}, apierrors.NewInternalError(err)
 	}
 	rest.FillObjectMetaSystemFields(m)
-	claims, err := w.r.set.alloc.claim(ctx, w, internal, nil)
+	claims, err := w.claim(ctx, internal, nil)
 	if err != nil {
 		return Result{}, err
 	}
-	stored := false
-	defer func() { w.r.set.alloc.settle(ctx, claims, stored) }()
+	defer claims.End(ctx)
 	if err := rest.BeforeCreate(w.strategy, ctx, internal); err != nil {
 		return Result{}, err
 	}
 	obj.SetInternal(internal)
-	asked.Name = m.GetName()
+	question.Name = m.GetName()
 	if err := w.guard(ctx, obj, nil); err != nil {
 		return Result{}, err
 	}
-	if err := w.validate(ctx, asked); err != nil {
+	if err := w.validate(ctx, question); err != nil {
 		return Result{}, err
 	}
 	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.opts.isDryRun() {
-		// Whoever sends what he once read wants to change it, not to make another.
+		// A create must not carry a resourceVersion: a client that sends an object
+		// which it has read wants to change that one and not to make another.
 		return Result{}, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "resourceVersion should not be set on objects to be created",
 		}}
@@ -214,7 +215,9 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		return Result{}, w.taken(ctx, conflict, internal, m.GetName())
 	}
 	result.Created = err == nil
-	stored = err == nil && !w.opts.isDryRun()
+	if err == nil && !w.opts.isDryRun() {
+		claims.Keep()
+	}
 	return result, err
 }
 
@@ -240,7 +243,7 @@ func (w *write) taken(ctx context.Context, c *store.ConflictError, internal runt
 	return err
 }
 
-// admission is the question that plugins are asked. Mutators change obj itself.
+// admission is the question that plugins are question. Mutators change obj itself.
 func (w *write) admission(op admission.Operation, options runtime.Object, obj, old *object.Object) *admission.Request {
 	name := w.req.Name
 	if m, err := obj.Meta(); err == nil && name == "" {
@@ -268,19 +271,19 @@ func (w *write) namespace() string {
 	return w.req.Namespace
 }
 
-func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
+func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 	if w.req.Admitted {
 		return nil
 	}
-	before, err := asked.Object.Versioned()
+	before, err := question.Object.Versioned()
 	if err != nil {
 		return badObject(err)
 	}
-	if err := w.r.cfg.Admission.Mutate(ctx, asked); err != nil {
-		passOn(ctx, asked)
+	if err := w.r.cfg.Admission.Mutate(ctx, question); err != nil {
+		passOn(ctx, question)
 		return err
 	}
-	after, err := asked.Object.Versioned()
+	after, err := question.Object.Versioned()
 	if err != nil {
 		return badObject(err)
 	}
@@ -292,7 +295,7 @@ func (w *write) mutate(ctx context.Context, asked *admission.Request) error {
 			warning.AddWarning(ctx, "", duplicateOwnersAfter+strings.Join(twice, ","))
 		}
 		if len(twice) > 0 || kept {
-			asked.Object.SetVersioned(after)
+			question.Object.SetVersioned(after)
 		}
 	}
 	return nil
@@ -318,23 +321,23 @@ func keepManagers(ctx context.Context, before, after runtime.Object) bool {
 	return true
 }
 
-func (w *write) validate(ctx context.Context, asked *admission.Request) error {
+func (w *write) validate(ctx context.Context, question *admission.Request) error {
 	if w.req.Admitted {
 		return nil
 	}
-	err := w.r.cfg.Admission.Validate(ctx, asked)
-	passOn(ctx, asked)
+	err := w.r.cfg.Admission.Validate(ctx, question)
+	passOn(ctx, question)
 	return err
 }
 
 // prepareUpdate checks the version that the client has seen and runs the
 // strategy; obj is then what will be stored.
-func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, l live) (*services.Claims, error) {
+func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, at snapshot) (*allocation.Claims, error) {
 	internal, err := obj.Internal()
 	if err != nil {
 		return nil, badObject(err)
 	}
-	existing, _, err := w.r.existing(l.item, old)
+	existing, _, err := w.r.existing(at.item, old)
 	if err != nil {
 		return nil, err
 	}
@@ -342,10 +345,10 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, l li
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	if err := w.checkVersion(ctx, m, l.revision()); err != nil {
+	if err := w.checkVersion(ctx, m, at.revision()); err != nil {
 		return nil, err
 	}
-	claims, err := w.r.set.alloc.claim(ctx, w, internal, existing)
+	claims, err := w.claim(ctx, internal, existing)
 	if err != nil {
 		return nil, err
 	}
@@ -374,9 +377,9 @@ func (w *write) guard(ctx context.Context, obj, old *object.Object) error {
 	return w.r.cfg.Roles.Check(ctx, w.req.User, w.req.Namespace, w.req.Name, next, was)
 }
 
-// seen is checkVersion before admission, so that plugins and webhooks are not
-// asked about a write that has lost already.
-func (w *write) seen(ctx context.Context, obj *object.Object, l live) error {
+// checkSeen is checkVersion before admission, so that plugins and webhooks are not
+// asked about a write that has lost already. An object without a version passes.
+func (w *write) checkSeen(ctx context.Context, obj *object.Object, at snapshot) error {
 	m, err := obj.Meta()
 	if err != nil {
 		return badObject(err)
@@ -384,22 +387,22 @@ func (w *write) seen(ctx context.Context, obj *object.Object, l live) error {
 	if m.GetResourceVersion() == "" {
 		return nil
 	}
-	return w.checkVersion(ctx, m, l.revision())
+	return w.checkVersion(ctx, m, at.revision())
 }
 
 func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64) error {
-	asked, err := parseRevision(m.GetResourceVersion())
+	seen, err := parseRevision(m.GetResourceVersion())
 	if err != nil {
 		return invalid(w.r.groupKind(), w.req.Name, field.Invalid(field.NewPath("metadata", "resourceVersion"), m.GetResourceVersion(), err.Error()))
 	}
 	switch {
-	case asked == 0 && w.strategy.AllowUnconditionalUpdate(ctx):
+	case seen == 0 && w.strategy.AllowUnconditionalUpdate(ctx):
 		m.SetResourceVersion(strconv.FormatInt(current, 10))
-	case asked == 0:
+	case seen == 0:
 		// Upstream names the resource where the kind belongs; clients match on it.
 		return invalid(schema.GroupKind{Group: w.r.res.Group, Kind: w.r.res.GroupResource.Resource}, w.req.Name,
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"))
-	case asked != current:
+	case seen != current:
 		return w.r.conflict(w.req.Name, optimisticLock)
 	}
 	return nil
@@ -427,8 +430,8 @@ func (w *write) checkIdentity(obj *object.Object) error {
 }
 
 // nameless is the refusal of an object that doesn't say which one it is.
-func nameless(asked string) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", asked))
+func nameless(name string) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
 }
 
 // store puts obj in place of revision expect and returns it with its new one.

@@ -47,6 +47,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/customresource/lifecycle"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/memory"
 	"github.com/wasmplane/wasmplane/core/store"
@@ -301,7 +302,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	}
 	if s.registries, err = registry.New(registry.Config{
 		Contract: contract, View: s.view, Store: s.store, Cache: s.cache, Admission: admit, Authorizer: chain,
-		Services: registry.Services{CIDRs: []string{s.services.String()}}, Roles: rbac.Guard{RBAC: s.roles, Chain: chain},
+		Services: allocation.Ranges{CIDRs: []string{s.services.String()}}, Roles: rbac.Guard{RBAC: s.roles, Chain: chain},
 		Logger: s.o.Logger, Tracer: tracer,
 	}); err != nil {
 		return err

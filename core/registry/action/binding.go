@@ -39,21 +39,21 @@ func (b oldBinding) Do(ctx context.Context, _ *registry.Registry, req *registry.
 
 // Do implements Action.
 func (b binding) Do(ctx context.Context, pods *registry.Registry, req *registry.Request) (runtime.Object, error) {
-	asked, err := admitted[*corev1.Binding](ctx, pods, req, corev1.SchemeGroupVersion.WithKind("Binding"))
+	wanted, err := admitted[*corev1.Binding](ctx, pods, req, corev1.SchemeGroupVersion.WithKind("Binding"))
 	if err != nil {
 		return nil, err
 	}
-	if req.Name != "" && req.Name != asked.Name {
+	if req.Name != "" && req.Name != wanted.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
-	if asked.Namespace != "" && asked.Namespace != req.Namespace {
+	if wanted.Namespace != "" && wanted.Namespace != req.Namespace {
 		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	if err := validBinding(asked); err != nil {
+	if err := validBinding(wanted); err != nil {
 		return nil, err
 	}
-	uid, version := asked.UID, asked.ResourceVersion
-	_, err = pods.Change(ctx, req.Namespace, asked.Name, req.DryRun(), func(o runtime.Object) error {
+	uid, version := wanted.UID, wanted.ResourceVersion
+	_, err = pods.Change(ctx, req.Namespace, wanted.Name, req.DryRun(), func(o runtime.Object) error {
 		pod, ok := o.(*corev1.Pod)
 		if !ok {
 			return apierrors.NewInternalError(fmt.Errorf("stored pod is a %T", o))
@@ -61,7 +61,7 @@ func (b binding) Do(ctx context.Context, pods *registry.Registry, req *registry.
 		if err := pods.CheckPreconditions(pod, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}); err != nil {
 			return err
 		}
-		if err := assign(pod, asked, metav1.NewTime(b.now())); err != nil {
+		if err := assign(pod, wanted, metav1.NewTime(b.now())); err != nil {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, pod.Name, err)
 		}
 		return nil

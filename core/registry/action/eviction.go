@@ -32,14 +32,14 @@ type eviction struct {
 
 // Do implements Action.
 func (e eviction) Do(ctx context.Context, r *registry.Registry, req *registry.Request) (runtime.Object, error) {
-	asked, err := admitted[*policyv1.Eviction](ctx, r, req, policyv1.SchemeGroupVersion.WithKind("Eviction"))
+	wanted, err := admitted[*policyv1.Eviction](ctx, r, req, policyv1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return nil, err
 	}
-	if req.Name != asked.Name {
+	if req.Name != wanted.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	options, err := evictionOptions(asked, req.DryRun())
+	options, err := evictionOptions(wanted, req.DryRun())
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func (e eviction) Do(ctx context.Context, r *registry.Registry, req *registry.Re
 	return e.evictWithin(ctx, r, req, pod, options)
 }
 
-func evictionOptions(asked *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
-	options := asked.DeleteOptions
+func evictionOptions(wanted *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
+	options := wanted.DeleteOptions
 	if options == nil {
 		return &metav1.DeleteOptions{DryRun: dryRun}, nil
 	}

@@ -21,11 +21,11 @@ type getScale struct{ contract *api.Contract }
 
 // Do implements Action.
 func (s getScale) Do(ctx context.Context, r *registry.Registry, req *registry.Request) (runtime.Object, error) {
-	live, err := r.Get(ctx, req, "")
+	current, err := r.Get(ctx, req, "")
 	if err != nil {
 		return nil, err
 	}
-	return scaling{s.contract, r, req}.answer(live)
+	return scaling{s.contract, r, req}.answer(current)
 }
 
 // updateScale replaces an object's scale by the request's body.
@@ -92,8 +92,8 @@ func (c scaling) of(o *object.Object, withOwners bool) (*autoscalingv1.Scale, er
 func (c scaling) put(ctx context.Context, next func(ctx context.Context, sent *registry.Sent, now *autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (runtime.Object, error) {
 	own := *c.req
 	own.Subresource, own.Admitted = "", true
-	result, err := c.registry.Rewrite(ctx, &own, func(ctx context.Context, live *object.Object) (*object.Object, error) {
-		now, err := c.of(live, true)
+	result, err := c.registry.Rewrite(ctx, &own, func(ctx context.Context, current *object.Object) (*object.Object, error) {
+		now, err := c.of(current, true)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (c scaling) put(ctx context.Context, next func(ctx context.Context, sent *r
 		if scale, err = c.admit(ctx, sent, scale, now); err != nil {
 			return nil, err
 		}
-		internal, err := registry.Internal(live)
+		internal, err := registry.Internal(current)
 		if err != nil {
 			return nil, err
 		}

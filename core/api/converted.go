@@ -13,8 +13,8 @@ import (
 
 // converted are the kinds that conversion to the internal form and back does not
 // leave as they were: it fills one field from another, or moves one into another.
-// Upstream converts whatever it decodes, so that who wrote such a field (its
-// managed fields) is said of the object after conversion.
+// Upstream converts whatever it decodes, so the managed fields, which record who
+// wrote a field, are those of the object after conversion.
 var converted = map[schema.GroupVersionKind]bool{
 	{Version: "v1", Kind: "Node"}:                                          true, // podCIDR into podCIDRs
 	{Version: "v1", Kind: "Secret"}:                                        true, // stringData into data
@@ -36,8 +36,8 @@ func fill(o runtime.Object) {
 	}
 }
 
-// Settle answers a decoded object as conversion leaves it. It may change o.
-func (c *codec) Settle(o runtime.Object) (runtime.Object, error) {
+// AsConverted returns a decoded object as conversion leaves it. It may change o.
+func (c *codec) AsConverted(o runtime.Object) (runtime.Object, error) {
 	if !converted[c.gvk] {
 		return o, nil
 	}
@@ -45,11 +45,11 @@ func (c *codec) Settle(o runtime.Object) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	settled, err := c.Versioned(internal)
+	versioned, err := c.Versioned(internal)
 	if err != nil {
 		return nil, err
 	}
-	return c.named(settled), nil
+	return c.named(versioned), nil
 }
 
 // AsStored makes of the versioned object that was written what readers of it will

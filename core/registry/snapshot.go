@@ -85,101 +85,104 @@ func (r *Registry) stored(ctx context.Context, key string) (*watchcache.Item, er
 	return r.item(kv)
 }
 
-// live is the state that a write is going to replace: first what the cache has,
-// which is nearly always right, and whatever the store has once that turned out
-// to be old.
-type live struct {
+// snapshot is the state that a write is going to replace: first what the cache has,
+// which is nearly always right, and whatever the store has once that turned out to
+// be old.
+type snapshot struct {
 	item *watchcache.Item // nil = the object does not exist
-	// current: item comes from the store and not from the cache, so that what
-	// was decided on it stands.
-	current bool
+	// certain: item comes from the store and not from the cache, so that what was
+	// decided on it stands.
+	certain bool
 }
 
-func (l live) revision() int64 {
-	if l.item == nil {
+func (at snapshot) revision() int64 {
+	if at.item == nil {
 		return 0
 	}
-	return l.item.Revision
+	return at.item.Revision
 }
 
-// attempt is one try of a write on a live state. done = false asks for another
-// try if the state was not current.
-type attempt func(ctx context.Context, l live) (Result, error)
+// is says whether two snapshots are of the same revision of an object that exists.
+func (at snapshot) is(other snapshot) bool {
+	return at.item != nil && other.item != nil && at.item.Revision == other.item.Revision
+}
+
+// attempt is one try of a write on a snapshot.
+type attempt func(ctx context.Context, at snapshot) (Result, error)
 
 // errUnsure is returned by an attempt that would answer without writing: the
-// answer stands only if the state was current.
+// answer stands only if the snapshot was the newest state.
 var errUnsure = errors.New("the state may be old")
 
-// onLive runs try on the live state of key until it succeeds or fails on a
+// onNewest runs try on the newest state of key until it succeeds, or fails on a
 // state that is certain. Where the store found another state than expected, the
 // next try gets that one.
-func (r *Registry) onLive(ctx context.Context, key string, try attempt) (Result, error) {
-	l := live{}
-	if cached, _, ok := r.cached.Get(key); ok {
-		l.item = cached
-	} else {
-		// Absence is not worth a guess: a client that has just created the object is right.
-		item, err := r.stored(ctx, key)
-		if err != nil {
-			return Result{}, err
-		}
-		l = live{item: item, current: true}
+func (r *Registry) onNewest(ctx context.Context, key string, try attempt) (Result, error) {
+	at, err := r.first(ctx, key)
+	if err != nil {
+		return Result{}, err
 	}
-	release, waited, inTurn := func() {}, false, false
-	defer func() { release() }()
+	turn := r.set.turns.of(key)
+	defer turn.end()
 	for {
 		if err := ctx.Err(); err != nil {
 			return Result{}, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 		}
-		result, err := try(ctx, l)
-		var conflict *store.ConflictError
-		switch {
-		case err == nil:
+		result, err := try(ctx, at)
+		if err == nil {
 			return result, nil
-		case errors.As(err, &conflict) && !inTurn:
-			inTurn = true
-			if release, waited = r.set.turns.take(ctx, key); !waited {
-				l, err = r.found(conflict)
-			} else {
-				l.current = true
-				l.item, err = r.stored(ctx, key)
-			}
-			if err != nil {
-				return Result{}, err
-			}
-		case errors.As(err, &conflict):
-			if l, err = r.found(conflict); err != nil {
-				return Result{}, err
-			}
-		case l.current:
-			if errors.Is(err, errUnsure) {
-				return result, nil
-			}
-			return result, err
-		default:
-			fresh, freshErr := r.stored(ctx, key)
-			if freshErr != nil {
-				return Result{}, freshErr
-			}
-			same := fresh != nil && l.item != nil && fresh.Revision == l.item.Revision
-			if same && errors.Is(err, errUnsure) {
-				return result, nil
-			}
-			if same {
-				return result, err
-			}
-			l = live{item: fresh, current: true}
 		}
+		var conflict *store.ConflictError
+		if errors.As(err, &conflict) {
+			if at, err = r.afterConflict(ctx, conflict, turn); err != nil {
+				return Result{}, err
+			}
+			continue
+		}
+		newest := at
+		if !at.certain {
+			var readErr error
+			if newest, readErr = r.newest(ctx, key); readErr != nil {
+				return Result{}, readErr
+			}
+		}
+		if !at.certain && !newest.is(at) {
+			at = newest
+			continue
+		}
+		if errors.Is(err, errUnsure) {
+			return result, nil
+		}
+		return result, err
 	}
 }
 
-// found is the state that a conflict brought with it.
-func (r *Registry) found(c *store.ConflictError) (live, error) {
+// first is what a write begins with.
+func (r *Registry) first(ctx context.Context, key string) (snapshot, error) {
+	if cached, _, ok := r.cached.Get(key); ok {
+		return snapshot{item: cached}, nil
+	}
+	// Absence is not worth a guess: a client that has just created the object is right.
+	return r.newest(ctx, key)
+}
+
+// newest is the state of key as the store has it.
+func (r *Registry) newest(ctx context.Context, key string) (snapshot, error) {
+	item, err := r.stored(ctx, key)
+	return snapshot{item: item, certain: true}, err
+}
+
+// afterConflict is the state for the next try: the one that the conflict found, or
+// the store's where time has passed since, because the write has waited for its turn.
+func (r *Registry) afterConflict(ctx context.Context, c *store.ConflictError, t *turn) (snapshot, error) {
+	if waited := t.take(ctx); waited {
+		return r.newest(ctx, t.key)
+	}
 	if c.Current.ModRevision == 0 {
-		return live{current: true}, nil
+		return snapshot{certain: true}, nil
 	}
 	item, err := r.item(c.Current)
-	return live{item: item, current: true}, err
+	return snapshot{item: item, certain: true}, err
 }
 
 // view is item in the requested version. It is shared.
@@ -223,8 +226,8 @@ func (r *Registry) converted(ctx context.Context, objects []*object.Object, vers
 	return out, err
 }
 
-// existing is a copy of the live object's internal form that strategies may
-// change; old is the live object in the requested version.
+// existing is a copy of the current object's internal form that strategies may
+// change; old is the current object in the requested version.
 func (r *Registry) existing(item *watchcache.Item, old *object.Object) (runtime.Object, metav1.Object, error) {
 	if r.res.Custom == nil {
 		return internalCopy(item)

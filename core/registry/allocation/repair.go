@@ -1,4 +1,4 @@
-package registry
+package allocation
 
 import (
 	"context"
@@ -7,20 +7,20 @@ import (
 	"github.com/wasmplane/wasmplane/core/api/services"
 )
 
-// RepairServices compares the claims of addresses and node ports with the Services
+// Repair compares the claims of addresses and node ports with the Services
 // of c, at once and then as often as every says, puts right what differs and logs
 // it. It ends with ctx.
-func (s *Set) RepairServices(ctx context.Context, c services.Cluster, every time.Duration) {
-	repair := services.NewRepair(s.alloc.allocator)
+func (a *Allocator) Repair(ctx context.Context, c services.Cluster, every time.Duration) {
+	repair := services.NewRepair(a.allocator)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		done, err := repair.Pass(ctx, c)
 		if err != nil && ctx.Err() == nil {
-			s.cfg.Logger.WarnContext(ctx, "The claims of Services could not be compared; the next pass tries again.", "error", err)
+			a.logger.WarnContext(ctx, "the claims of Services could not be compared; the next pass tries again", "error", err)
 		}
 		if !done.Empty() {
-			s.cfg.Logger.WarnContext(ctx, "The claims of Services and the Services did not agree.",
+			a.logger.WarnContext(ctx, "the claims of Services and the Services did not agree",
 				"freedPorts", done.FreedPorts, "freedAddresses", done.FreedAddresses, "claimedPorts", done.ClaimedPorts,
 				"claimedAddresses", done.ClaimedAddresses, "ofOtherServices", done.Shared)
 		}

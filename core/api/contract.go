@@ -36,7 +36,6 @@ func New() (*Contract, error) {
 		c.resources = append(c.resources, r)
 	}
 	c.models = newModels(c)
-	c.openapi = newOpenAPI(c)
 	return c, nil
 }
 

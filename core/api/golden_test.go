@@ -4,8 +4,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +64,7 @@ func describeRow(t *testing.T, c *Contract, r *Resource) string {
 		}
 		line("columns %s", columns(table))
 	}
-	for _, name := range sortedKeys(r.Subresources) {
+	for _, name := range slices.Sorted(maps.Keys(r.Subresources)) {
 		s := r.Subresources[name]
 		line("/%s %s: %s%s %s", name, s.Kind, strings.Join(s.Verbs, " "), connects(s), describeStrategy(s.Strategy, nil))
 	}

@@ -168,6 +168,18 @@ func (m *models) schemas(group string, cfg *common.OpenAPIV3Config) (map[string]
 	return schemas, nil
 }
 
+// SchemaConfig is what kube-openapi needs to make schemas of the contract's kinds.
+// It is the caller's.
+func (c *Contract) SchemaConfig() *common.OpenAPIV3Config { return c.models.config() }
+
+// DefinitionName is the name under which a Go type stands in documents and schemas.
+func (c *Contract) DefinitionName(goType string) (string, spec.Extensions) {
+	return c.models.namer().GetDefinitionName(goType)
+}
+
+// Scheme knows the versioned kinds of a group, and those that it shares with others.
+func (c *Contract) Scheme(group string) *runtime.Scheme { return c.schemes.of(group) }
+
 func (m *models) config() *common.OpenAPIV3Config {
 	cfg := &common.OpenAPIV3Config{
 		Info:              &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes"}},

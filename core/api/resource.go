@@ -139,7 +139,6 @@ type Contract struct {
 	schemes   schemes
 	live      *live
 	models    *models
-	openapi   *openAPI
 	tablePrinter
 }
 

@@ -39,87 +39,6 @@ func newContract(tb testing.TB) *Contract {
 	return c
 }
 
-// Each group version describes the paths, operations, parameters and models
-// that upstream's server describes. Upstream recorded CBOR, which is off by default.
-func TestOpenAPIV3IsUpstreams(t *testing.T) {
-	c := newContract(t)
-	for _, g := range c.Groups() {
-		for _, v := range g.Versions {
-			gv := schema.GroupVersion{Group: g.Name, Version: v}
-			t.Run(gv.String(), func(t *testing.T) {
-				file := "api__v1_openapi.json"
-				if g.Name != "" {
-					file = "apis__" + g.Name + "__" + v + "_openapi.json"
-				}
-				want := tree(t, upstreamFile(t, "api/openapi-spec/v3/"+file))
-				ours, protobuf, err := c.OpenAPIV3(gv)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(protobuf) == 0 {
-					t.Error("no protobuf")
-				}
-				got := tree(t, ours)
-				for _, part := range []string{"info", "openapi"} {
-					if diff := cmp.Diff(want[part], got[part]); diff != "" {
-						t.Errorf("%s (-upstream +ours):\n%s", part, diff)
-					}
-				}
-				compareMaps(t, "path", without(want["paths"]), without(got["paths"]))
-				compareMaps(t, "schema", at(want, "components", "schemas"), noEnums(at(got, "components", "schemas")).(map[string]any))
-			})
-		}
-	}
-}
-
-// OpenAPI v2 has upstream's operations and definitions of all that is served.
-func TestOpenAPIV2IsUpstreams(t *testing.T) {
-	c := newContract(t)
-	want := tree(t, upstreamFile(t, "api/openapi-spec/swagger.json"))
-	ours, protobuf, err := c.OpenAPIV2()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(protobuf) == 0 {
-		t.Error("no protobuf")
-	}
-	got := tree(t, ours)
-	served := map[string]any{}
-	for path := range at(got, "paths") {
-		served[path] = at(want, "paths")[path]
-	}
-	compareMaps(t, "path", without(served), without(got["paths"]))
-	defined := map[string]any{}
-	for name := range at(got, "definitions") {
-		defined[name] = at(want, "definitions")[name]
-	}
-	compareMaps(t, "definition", defined, noEnums(at(got, "definitions")).(map[string]any))
-}
-
-// noEnums drops enumerations: upstream records without them, and serves them.
-func noEnums(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		if _, ok := v["enum"].([]any); ok {
-			delete(v, "enum")
-		}
-		for k, x := range v {
-			v[k] = noEnums(x)
-		}
-		if doc, ok := v["description"].(string); ok {
-			text, _, found := strings.Cut(doc, "Possible enum values:")
-			if v["description"] = strings.TrimRight(text, "\n"); found && text == "" {
-				delete(v, "description")
-			}
-		}
-	case []any:
-		for i, x := range v {
-			v[i] = noEnums(x)
-		}
-	}
-	return v
-}
-
 func tree(t *testing.T, b []byte) map[string]any {
 	t.Helper()
 	var m map[string]any
@@ -127,42 +46,6 @@ func tree(t *testing.T, b []byte) map[string]any {
 		t.Fatal(err)
 	}
 	return m
-}
-
-func at(m map[string]any, keys ...string) map[string]any {
-	for _, k := range keys {
-		m, _ = m[k].(map[string]any)
-	}
-	return m
-}
-
-// without drops what upstream records of CBOR.
-func without(v any) map[string]any {
-	m, _ := drop(v).(map[string]any)
-	return m
-}
-
-func drop(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for k, x := range v {
-			if !strings.Contains(k, "cbor") {
-				out[k] = drop(x)
-			}
-		}
-		return out
-	case []any:
-		out := []any{}
-		for _, x := range v {
-			if s, ok := x.(string); ok && strings.Contains(s, "cbor") {
-				continue
-			}
-			out = append(out, drop(x))
-		}
-		return out
-	}
-	return v
 }
 
 func compareMaps(t *testing.T, what string, want, got map[string]any) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/openapi"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -32,6 +33,7 @@ type Config struct {
 // Catalogue serves the documents. It is safe for concurrent use.
 type Catalogue struct {
 	contract   *api.Contract
+	openapi    *openapi.Documents
 	registries *registry.Set
 	aggregator *aggregator.Aggregator
 	answers    *answer.Writer
@@ -46,7 +48,7 @@ type Catalogue struct {
 
 // New makes a catalogue.
 func New(cfg Config) *Catalogue {
-	return &Catalogue{contract: cfg.Contract, registries: cfg.Registries, aggregator: cfg.Aggregator, answers: cfg.Answers, ends: cfg.Ends}
+	return &Catalogue{contract: cfg.Contract, openapi: openapi.New(cfg.Contract), registries: cfg.Registries, aggregator: cfg.Aggregator, answers: cfg.Answers, ends: cfg.Ends}
 }
 
 // Paths lists the groups and group versions that are served below /apis.

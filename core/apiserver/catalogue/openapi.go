@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/openapi"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -39,7 +40,7 @@ func (c *Catalogue) OpenAPIV2(w http.ResponseWriter, req *http.Request) {
 }
 
 // writeSpec answers with a document in the form that the client prefers; 304 if it has it.
-func (c *Catalogue) writeSpec(w http.ResponseWriter, req *http.Request, doc *api.Document, protoType, protoOld string) {
+func (c *Catalogue) writeSpec(w http.ResponseWriter, req *http.Request, doc *openapi.Document, protoType, protoOld string) {
 	accept := req.Header.Get("Accept")
 	data, mediaType, etag := doc.JSON, object.JSON, doc.JSONTag
 	if strings.Contains(accept, protoType) || strings.Contains(accept, protoOld) {
@@ -72,7 +73,7 @@ type specs struct {
 	remote     uint64
 	data       []byte // the index of v3
 	v2of       uint64 // the generation that whole is of
-	whole      *api.Document
+	whole      *openapi.Document
 	v3         map[schema.GroupVersion]*spec3
 }
 
@@ -80,17 +81,17 @@ type specs struct {
 // custom resources only its fingerprint is known.
 type spec3 struct {
 	fingerprint string // "" = everything in it is built in
-	document    *api.Document
+	document    *openapi.Document
 }
 
-func (x *specs) v2(c *Catalogue) (*api.Document, error) {
+func (x *specs) v2(c *Catalogue) (*openapi.Document, error) {
 	rows, generation := c.registries.Resources()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.whole != nil && x.v2of == generation {
 		return x.whole, nil
 	}
-	doc, err := c.contract.OpenAPIV2Of(rows)
+	doc, err := c.openapi.V2(rows)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (x *specs) v2(c *Catalogue) (*api.Document, error) {
 
 // entry is what is known of a group version's document; the lock is held.
 func (x *specs) entry(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource) *spec3 {
-	fingerprint := c.contract.Fingerprint(gv, rows)
+	fingerprint := c.openapi.Fingerprint(gv, rows)
 	if e := x.v3[gv]; e != nil && e.fingerprint == fingerprint {
 		return e
 	}
@@ -112,7 +113,7 @@ func (x *specs) entry(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource
 	return e
 }
 
-func (x *specs) document(c *Catalogue, gv schema.GroupVersion) (*api.Document, error) {
+func (x *specs) document(c *Catalogue, gv schema.GroupVersion) (*openapi.Document, error) {
 	rows, _ := c.registries.Resources()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -125,7 +126,7 @@ func (x *specs) document(c *Catalogue, gv schema.GroupVersion) (*api.Document, e
 
 func (x *specs) fill(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource, e *spec3) (err error) {
 	if e.document == nil {
-		e.document, err = c.contract.OpenAPIV3Of(gv, rows)
+		e.document, err = c.openapi.V3(gv, rows)
 	}
 	return err
 }

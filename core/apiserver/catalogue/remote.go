@@ -17,7 +17,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/wasmplane/wasmplane/core/aggregator"
-	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/openapi"
 )
 
 // remotes are the group versions that other servers serve, in the order of
@@ -116,12 +116,12 @@ func (d *documents) join(all []discoveryv2.APIGroupDiscovery, remotes []*aggrega
 // a good part of a second, so it is done once for each state of both.
 type mergedSpec struct {
 	mu     sync.Mutex
-	own    *api.Document
+	own    *openapi.Document
 	remote uint64
-	merged *api.Document
+	merged *openapi.Document
 }
 
-func (m *mergedSpec) get(c *Catalogue, own *api.Document) (*api.Document, error) {
+func (m *mergedSpec) get(c *Catalogue, own *openapi.Document) (*openapi.Document, error) {
 	remotes, generation := c.remotes()
 	if !slices.ContainsFunc(remotes, func(r *aggregator.Remote) bool { return r.OpenAPIV2() != nil }) {
 		return own, nil
@@ -143,6 +143,6 @@ func (m *mergedSpec) get(c *Catalogue, own *api.Document) (*api.Document, error)
 	if err != nil {
 		return nil, fmt.Errorf("encode the merged OpenAPI v2 document: %w", err)
 	}
-	m.own, m.remote, m.merged = own, generation, api.NewDocument(merged, encoded)
+	m.own, m.remote, m.merged = own, generation, openapi.NewDocument(merged, encoded)
 	return m.merged, nil
 }

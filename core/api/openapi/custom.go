@@ -1,19 +1,21 @@
-package api
+package openapi
 
 import (
 	"bytes"
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
-	openapi_v3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/wasmplane/wasmplane/core/api"
 )
 
 // Document is an OpenAPI document in the encodings that clients ask for, each
@@ -30,14 +32,14 @@ func NewDocument(jsonDoc, protoDoc []byte) *Document {
 }
 
 // customIn are the custom rows of a group version that discovery tells of.
-func customIn(gv schema.GroupVersion, rows []*Resource) []*Resource {
-	var out []*Resource
+func customIn(gv schema.GroupVersion, rows []*api.Resource) []*api.Resource {
+	var out []*api.Resource
 	for _, r := range rows {
 		if r.Custom != nil && !r.Unlisted && r.Group == gv.Group && r.Serves(gv.Version) {
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b *Resource) int {
+	slices.SortFunc(out, func(a, b *api.Resource) int {
 		return bytes.Compare([]byte(a.GroupResource.Resource), []byte(b.GroupResource.Resource))
 	})
 	return out
@@ -45,32 +47,28 @@ func customIn(gv schema.GroupVersion, rows []*Resource) []*Resource {
 
 // Fingerprint identifies a group version's document without building it: that
 // of rows that are not built in, "" where all of them are.
-func (c *Contract) Fingerprint(gv schema.GroupVersion, rows []*Resource) string {
+func (d *Documents) Fingerprint(gv schema.GroupVersion, rows []*api.Resource) string {
 	custom := customIn(gv, rows)
 	if len(custom) == 0 {
 		return ""
 	}
 	h := sha512.New()
-	fmt.Fprintln(h, gv, len(c.InVersion(gv)))
+	fmt.Fprintln(h, gv, len(d.contract.InVersion(gv)))
 	for _, r := range custom {
 		fmt.Fprintln(h, r.GroupResource, r.Custom.Fingerprint())
 	}
 	return fmt.Sprintf("%X", h.Sum(nil))
 }
 
-// OpenAPIV3Of is OpenAPIV3 of a group version with the custom rows that it has.
-func (c *Contract) OpenAPIV3Of(gv schema.GroupVersion, rows []*Resource) (*Document, error) {
+// V3 is the document of one group version, with the custom ones of rows.
+func (d *Documents) V3(gv schema.GroupVersion, rows []*api.Resource) (*Document, error) {
 	custom := customIn(gv, rows)
 	if len(custom) == 0 {
-		jsonDoc, protoDoc, err := c.OpenAPIV3(gv)
-		if err != nil {
-			return nil, err
-		}
-		return NewDocument(jsonDoc, protoDoc), nil
+		return d.builtinV3(gv)
 	}
 	var parts []*spec3.OpenAPI
-	if len(c.InVersion(gv)) > 0 {
-		own, err := c.OpenAPIV3Spec(gv)
+	if len(d.contract.InVersion(gv)) > 0 {
+		own, err := d.V3Spec(gv)
 		if err != nil {
 			return nil, err
 		}
@@ -87,25 +85,13 @@ func (c *Contract) OpenAPIV3Of(gv schema.GroupVersion, rows []*Resource) (*Docum
 	if err != nil {
 		return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", gv, err)
 	}
-	jsonDoc, err := json.Marshal(merged)
-	if err != nil {
-		return nil, fmt.Errorf("encode OpenAPI v3 of %s: %w", gv, err)
-	}
-	parsed, err := openapi_v3.ParseDocument(jsonDoc)
-	if err != nil {
-		return nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
-	}
-	protoDoc, err := proto.Marshal(parsed)
-	if err != nil {
-		return nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
-	}
-	return NewDocument(jsonDoc, protoDoc), nil
+	return encodeV3(gv, merged)
 }
 
-// OpenAPIV2Of is OpenAPIV2 with custom rows. What is built in takes a second to
+// V2 is the document of everything, with the custom ones of rows. What is built in takes a second to
 // describe, and is described once; custom rows are put into the encoded document.
-func (c *Contract) OpenAPIV2Of(rows []*Resource) (*Document, error) {
-	base, err := c.openapi.base(c)
+func (d *Documents) V2(rows []*api.Resource) (*Document, error) {
+	base, err := d.base()
 	if err != nil {
 		return nil, err
 	}
@@ -144,13 +130,13 @@ type v2Base struct {
 // v2Maps are the pieces of a document that custom resources add to.
 func v2Maps() []string { return []string{"paths", "definitions", "parameters"} }
 
-func (o *openAPI) base(c *Contract) (*v2Base, error) {
-	o.baseMu.Lock()
-	defer o.baseMu.Unlock()
-	if o.v2 != nil {
-		return o.v2, nil
+func (d *Documents) base() (*v2Base, error) {
+	d.v2Mu.Lock()
+	defer d.v2Mu.Unlock()
+	if d.v2 != nil {
+		return d.v2, nil
 	}
-	jsonDoc, protoDoc, err := c.OpenAPIV2()
+	jsonDoc, protoDoc, err := d.builtinV2()
 	if err != nil {
 		return nil, err
 	}
@@ -170,13 +156,13 @@ func (o *openAPI) base(c *Contract) (*v2Base, error) {
 			b.has[name][k] = true
 		}
 	}
-	o.v2 = b
+	d.v2 = b
 	return b, nil
 }
 
 // without is what custom rows add to the base; nil where there are none. What
 // the base has already, it keeps.
-func (b *v2Base) without(rows []*Resource) (*spec.Swagger, error) {
+func (b *v2Base) without(rows []*api.Resource) (*spec.Swagger, error) {
 	var out *spec.Swagger
 	for _, r := range rows {
 		if r.Custom == nil || r.Unlisted {
@@ -235,7 +221,7 @@ func (b *v2Base) splice(extra *spec.Swagger) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.WriteByte('{')
-	for i, name := range sortedKeys(pieces) {
+	for i, name := range slices.Sorted(maps.Keys(pieces)) {
 		if i > 0 {
 			out.WriteByte(',')
 		}

@@ -1,4 +1,11 @@
-package api
+// Package openapi describes what a server serves: the OpenAPI v2 and v3 documents of
+// the contract's table and of custom resources, as JSON and as protobuf.
+//
+// It guarantees that what it describes is what upstream's server describes of the
+// same resources, and that a document is built once and its bytes kept. Building is
+// slow (v2 takes a good part of a second and tens of megabytes), so it begins when
+// somebody asks. It describes routes and serves none.
+package openapi
 
 import (
 	"encoding/json"
@@ -19,53 +26,54 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	generated "k8s.io/kubernetes/pkg/generated/openapi"
+
+	"github.com/wasmplane/wasmplane/core/api"
 )
 
-// openAPI keeps the documents that somebody has asked for.
-type openAPI struct {
-	contract *Contract
+// Documents are the documents that somebody has asked for. They are safe for
+// concurrent use.
+type Documents struct {
+	contract *api.Contract
 	version  string // in the documents' info
 
-	mu sync.Mutex
-	v3 map[schema.GroupVersion]*document
+	v3Mu sync.Mutex
+	v3   map[schema.GroupVersion]*Document // of what is built in
 
-	baseMu sync.Mutex
-	v2     *v2Base
+	v2Mu sync.Mutex
+	v2   *v2Base
 }
 
-// document is one description in the two encodings that clients ask for.
-type document struct{ json, proto []byte }
-
-func newOpenAPI(c *Contract) *openAPI {
+// New makes the documents of a contract.
+func New(contract *api.Contract) *Documents {
 	v := version.Get()
 	named := v.Major + "." + v.Minor
 	if v.Major == "" {
 		named = "unversioned" // a test's binary
 	}
-	return &openAPI{contract: c, version: named, v3: map[schema.GroupVersion]*document{}}
+	return &Documents{contract: contract, version: named, v3: map[schema.GroupVersion]*Document{}}
 }
 
-// OpenAPIV2Spec builds the document that /openapi/v2 serves. It takes a good
+// V2Spec builds the document that /openapi/v2 serves. It takes a good
 // part of a second and tens of megabytes: ask only when a client does, and keep
 // the encoded bytes, not the document.
-func (c *Contract) OpenAPIV2Spec() (*spec.Swagger, error) {
+func (d *Documents) V2Spec() (*spec.Swagger, error) {
 	var all []common.RouteContainer
-	for _, g := range c.groups {
+	for _, g := range d.contract.Groups() {
 		for _, v := range g.Versions {
-			routes, err := c.describe(schema.GroupVersion{Group: g.Name, Version: v})
+			routes, err := d.describe(schema.GroupVersion{Group: g.Name, Version: v})
 			if err != nil {
 				return nil, err
 			}
 			all = append(all, routes)
 		}
 	}
-	s, err := builder.BuildOpenAPISpecFromRoutes(all, c.models.configV2())
+	s, err := builder.BuildOpenAPISpecFromRoutes(all, d.configV2())
 	if err != nil {
 		return nil, fmt.Errorf("build OpenAPI v2: %w", err)
 	}
-	for name, d := range s.Definitions {
-		dropDefaults(&d)
-		s.Definitions[name] = d
+	for name, definition := range s.Definitions {
+		dropDefaults(&definition)
+		s.Definitions[name] = definition
 	}
 	return s, nil
 }
@@ -91,9 +99,9 @@ func dropDefaults(s *spec.Schema) {
 	}
 }
 
-// OpenAPIV2 is the document that /openapi/v2 serves, as JSON and as protobuf.
-func (c *Contract) OpenAPIV2() (jsonDoc, protoDoc []byte, err error) {
-	s, err := c.OpenAPIV2Spec()
+// builtinV2 is the document that /openapi/v2 serves, as JSON and as protobuf.
+func (d *Documents) builtinV2() (jsonDoc, protoDoc []byte, err error) {
+	s, err := d.V2Spec()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,44 +118,52 @@ func (c *Contract) OpenAPIV2() (jsonDoc, protoDoc []byte, err error) {
 	return jsonDoc, protoDoc, nil
 }
 
-// OpenAPIV3 is the document of one group version that /openapi/v3 serves, as
-// JSON and as protobuf. It is built when first asked for, and kept.
-func (c *Contract) OpenAPIV3(gv schema.GroupVersion) (jsonDoc, protoDoc []byte, err error) {
-	o := c.openapi
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if d := o.v3[gv]; d != nil {
-		return d.json, d.proto, nil
+// builtinV3 is the document of the built-in resources of one group version. It is
+// built when first asked for, and kept.
+func (d *Documents) builtinV3(gv schema.GroupVersion) (*Document, error) {
+	d.v3Mu.Lock()
+	defer d.v3Mu.Unlock()
+	if made := d.v3[gv]; made != nil {
+		return made, nil
 	}
-	s, err := c.OpenAPIV3Spec(gv)
-	if err != nil {
-		return nil, nil, err
-	}
-	d := &document{}
-	if d.json, err = json.Marshal(s); err != nil {
-		return nil, nil, fmt.Errorf("encode OpenAPI v3 of %s: %w", gv, err)
-	}
-	parsed, err := openapi_v3.ParseDocument(d.json)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
-	}
-	if d.proto, err = proto.Marshal(parsed); err != nil {
-		return nil, nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
-	}
-	o.v3[gv] = d
-	return d.json, d.proto, nil
-}
-
-// OpenAPIV3Spec builds the document of one group version.
-func (c *Contract) OpenAPIV3Spec(gv schema.GroupVersion) (*spec3.OpenAPI, error) {
-	if len(c.InVersion(gv)) == 0 {
-		return nil, fmt.Errorf("group version %s is not served", gv)
-	}
-	routes, err := c.describe(gv)
+	s, err := d.V3Spec(gv)
 	if err != nil {
 		return nil, err
 	}
-	s, err := builder3.BuildOpenAPISpecFromRoutes([]common.RouteContainer{routes}, c.models.configV3())
+	made, err := encodeV3(gv, s)
+	if err != nil {
+		return nil, err
+	}
+	d.v3[gv] = made
+	return made, nil
+}
+
+func encodeV3(gv schema.GroupVersion, s *spec3.OpenAPI) (*Document, error) {
+	jsonDoc, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode OpenAPI v3 of %s: %w", gv, err)
+	}
+	parsed, err := openapi_v3.ParseDocument(jsonDoc)
+	if err != nil {
+		return nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
+	}
+	protoDoc, err := proto.Marshal(parsed)
+	if err != nil {
+		return nil, fmt.Errorf("encode OpenAPI v3 of %s as protobuf: %w", gv, err)
+	}
+	return NewDocument(jsonDoc, protoDoc), nil
+}
+
+// V3Spec builds the document of one group version.
+func (d *Documents) V3Spec(gv schema.GroupVersion) (*spec3.OpenAPI, error) {
+	if len(d.contract.InVersion(gv)) == 0 {
+		return nil, fmt.Errorf("group version %s is not served", gv)
+	}
+	routes, err := d.describe(gv)
+	if err != nil {
+		return nil, err
+	}
+	s, err := builder3.BuildOpenAPISpecFromRoutes([]common.RouteContainer{routes}, d.configV3())
 	if err != nil {
 		return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", gv, err)
 	}
@@ -178,11 +194,11 @@ func ownKinds(s *spec.Schema, gv schema.GroupVersion) {
 	s.Extensions[key] = own
 }
 
-func (m *models) configV3() *common.OpenAPIV3Config {
-	cfg := m.config()
+func (d *Documents) configV3() *common.OpenAPIV3Config {
+	cfg := d.contract.SchemaConfig()
 	cfg.CommonResponses = map[int]*spec3.Response{http.StatusUnauthorized: {ResponseProps: spec3.ResponseProps{Description: "Unauthorized"}}}
 	cfg.GetOperationIDAndTagsFromRoute = operationID
-	cfg.Info.Version = m.contract.openapi.version
+	cfg.Info.Version = d.version
 	cfg.SecuritySchemes = spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: spec3.SecuritySchemeProps{
 		Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
 	}}}
@@ -190,14 +206,14 @@ func (m *models) configV3() *common.OpenAPIV3Config {
 	return cfg
 }
 
-func (m *models) configV2() *common.Config {
+func (d *Documents) configV2() *common.Config {
 	return &common.Config{
 		ProtocolList:                   []string{"https"},
-		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: m.contract.openapi.version}},
+		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: d.version}},
 		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
 		CommonResponses:                map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}},
 		GetDefinitions:                 generated.GetOpenAPIDefinitions,
-		GetDefinitionName:              m.namer().GetDefinitionName,
+		GetDefinitionName:              d.contract.DefinitionName,
 		GetOperationIDAndTagsFromRoute: operationID,
 		SecurityDefinitions: &spec.SecurityDefinitions{"BearerToken": {SecuritySchemeProps: spec.SecuritySchemeProps{
 			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",

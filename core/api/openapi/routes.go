@@ -1,7 +1,8 @@
-package api
+package openapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/common"
 
+	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -87,10 +89,10 @@ type describer struct {
 	routes []common.Route
 }
 
-func (c *Contract) describe(gv schema.GroupVersion) (routeContainer, error) {
-	d := &describer{gv: gv, root: RootPath(gv), scheme: c.schemes.of(gv.Group)}
+func (docs *Documents) describe(gv schema.GroupVersion) (routeContainer, error) {
+	d := &describer{gv: gv, root: RootPath(gv), scheme: docs.contract.Scheme(gv.Group)}
 	d.discovery()
-	for _, r := range c.InVersion(gv) {
+	for _, r := range docs.contract.InVersion(gv) {
 		if err := d.resource(r); err != nil {
 			return routeContainer{}, fmt.Errorf("routes of %s: %w", r.GroupResource, err)
 		}
@@ -110,8 +112,8 @@ func (d *describer) discovery() {
 // place is a resource or subresource in one version.
 type place struct {
 	*describer
-	res        *Resource
-	sub        *Subresource // nil for the resource itself
+	res        *api.Resource
+	sub        *api.Subresource // nil for the resource itself
 	kind       schema.GroupVersionKind
 	object     any // sample of what is read and written
 	verbs      []string
@@ -119,7 +121,7 @@ type place struct {
 	item       string
 }
 
-func (d *describer) resource(r *Resource) error {
+func (d *describer) resource(r *api.Resource) error {
 	o, err := d.scheme.New(r.GVK(d.gv.Version))
 	if err != nil {
 		return err
@@ -132,7 +134,7 @@ func (d *describer) resource(r *Resource) error {
 	if err := e.describe(); err != nil {
 		return err
 	}
-	for _, name := range sortedKeys(r.Subresources) {
+	for _, name := range slices.Sorted(maps.Keys(r.Subresources)) {
 		if err := d.subresource(e, r.Subresources[name]); err != nil {
 			return fmt.Errorf("subresource %s: %w", name, err)
 		}
@@ -140,7 +142,7 @@ func (d *describer) resource(r *Resource) error {
 	return nil
 }
 
-func (d *describer) subresource(parent place, s *Subresource) error {
+func (d *describer) subresource(parent place, s *api.Subresource) error {
 	e := parent
 	e.sub, e.kind, e.verbs = s, s.Kind, s.Verbs
 	if s.Strategy != nil {
@@ -453,13 +455,4 @@ func article(kind string) string {
 		return "an "
 	}
 	return "a "
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -37,7 +37,7 @@ func (a addresses) Release(ctx context.Context, name string) error {
 		return err
 	}
 	for {
-		kv, err := r.cfg.Store.Get(ctx, r.prefix()+name)
+		kv, err := r.cfg.Store.Get(ctx, r.reads.Prefix()+name)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
 		}
@@ -58,7 +58,7 @@ func (a addresses) Taken(name string) bool {
 	if err != nil {
 		return false
 	}
-	_, _, ok := r.cached.Get(r.prefix() + name)
+	_, ok := r.reads.Cached(r.reads.Prefix() + name)
 	return ok
 }
 
@@ -90,7 +90,7 @@ func (r *Registry) make(ctx context.Context, versioned runtime.Object) error {
 		return err
 	}
 	obj.SetInternal(internal)
-	key, err := r.key(req.Namespace, req.Name)
+	key, err := r.reads.Key(req.Namespace, req.Name)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // again where somebody else was faster. It answers what was stored, in that version.
 // dryRun is that of the options of the request behind it.
 func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []string, f func(o runtime.Object) error) (*object.Object, error) {
-	key, err := r.key(namespace, name)
+	key, err := r.reads.Key(namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -56,10 +56,10 @@ func (r *Registry) CheckPreconditions(m metav1.Object, p *metav1.Preconditions) 
 		return nil
 	}
 	if p.UID != nil && *p.UID != "" && *p.UID != m.GetUID() {
-		return r.conflict(m.GetName(), "Precondition failed: UID in precondition: "+string(*p.UID)+", UID in object meta: "+string(m.GetUID()))
+		return r.reads.Conflict(m.GetName(), "Precondition failed: UID in precondition: "+string(*p.UID)+", UID in object meta: "+string(m.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != "" && *p.ResourceVersion != m.GetResourceVersion() {
-		return r.conflict(m.GetName(), "Precondition failed: ResourceVersion in precondition: "+*p.ResourceVersion+", ResourceVersion in object meta: "+m.GetResourceVersion())
+		return r.reads.Conflict(m.GetName(), "Precondition failed: ResourceVersion in precondition: "+*p.ResourceVersion+", ResourceVersion in object meta: "+m.GetResourceVersion())
 	}
 	return nil
 }

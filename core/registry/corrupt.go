@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,46 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 )
-
-// corrupt answers a read of one object whose value nobody can read, in
-// upstream's words: it names the key, so that somebody can delete it.
-func corrupt(e *store.CorruptError) error {
-	return apierrors.NewInternalError(storage.NewCorruptObjError(e.Key, unkeyed(e)))
-}
-
-// unkeyed is the error without the key, which the words around it name.
-func unkeyed(e *store.CorruptError) error {
-	what := "data from the storage is not transformable"
-	if e.Undecodable {
-		what = "object not decodable"
-	}
-	return fmt.Errorf("%s revision=%d: %w", what, e.Revision, e.Err)
-}
-
-// unlistable fails a list or watch that would be without objects that nobody can
-// read. A list that leaves them out looks whole: controllers would take what
-// belongs to them for orphaned.
-func (r *Registry) unlistable(errs []error) error {
-	causes := make([]metav1.StatusCause, 0, len(errs))
-	for _, err := range errs {
-		cause := metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: err.Error()}
-		var e *store.CorruptError
-		if errors.As(err, &e) {
-			cause.Field, cause.Message = e.Key, storage.NewCorruptObjError(e.Key, unkeyed(e)).Error()
-		}
-		causes = append(causes, cause)
-	}
-	message := fmt.Sprintf("failed to read one or more %s from the storage: %s", r.res.GroupResource, causes[0].Message)
-	if more := len(causes) - 1; more > 0 {
-		message = fmt.Sprintf("%s (and %d more)", message, more)
-	}
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError, Message: message,
-		Details: &metav1.StatusDetails{Group: r.res.Group, Kind: r.res.GroupResource.Resource, Name: "list", Causes: causes},
-	}}
-}
 
 // Unsafe says whether a delete asks for an object to be deleted unread.
 func Unsafe(options runtime.Object) bool {
@@ -70,7 +32,7 @@ func (r *Registry) DeleteUnread(ctx context.Context, req *Request) (Result, erro
 	if r.res.Virtual {
 		return Result{}, apierrors.NewMethodNotSupported(r.res.GroupResource, "delete")
 	}
-	key, err := r.key(req.Namespace, req.Name)
+	key, err := r.reads.Key(req.Namespace, req.Name)
 	if err != nil {
 		return Result{}, err
 	}
@@ -91,9 +53,9 @@ func (r *Registry) DeleteUnread(ctx context.Context, req *Request) (Result, erro
 			}}, nil
 		case (errors.As(err, &conflict) || errors.As(err, &again)) && n < unsafeAttempts:
 		case errors.As(err, &conflict):
-			return Result{}, r.conflict(req.Name, optimisticLock)
+			return Result{}, r.reads.Conflict(req.Name, reader.OptimisticLock)
 		default:
-			return Result{}, r.storeError(err, "delete", req.Name)
+			return Result{}, r.reads.StoreError(err, "delete", req.Name)
 		}
 	}
 }
@@ -106,7 +68,7 @@ func (r *Registry) unreadRevision(ctx context.Context, key, name string) (int64,
 		return unreadable.Revision, nil
 	}
 	if err != nil {
-		return 0, r.storeError(err, "delete", name)
+		return 0, r.reads.StoreError(err, "delete", name)
 	}
 	if _, _, _, err := r.decode(kv.Key, kv.Value, kv.ModRevision); err != nil {
 		return kv.ModRevision, nil //nolint:nilerr // that it cannot be read is what was asked for

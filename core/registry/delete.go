@@ -29,7 +29,7 @@ func (r *Registry) Delete(ctx context.Context, req *Request) (Result, error) {
 }
 
 func (r *Registry) deleteOne(ctx context.Context, req *Request) (Result, error) {
-	key, err := r.key(req.Namespace, req.Name)
+	key, err := r.reads.Key(req.Namespace, req.Name)
 	if err != nil {
 		return Result{}, err
 	}
@@ -58,7 +58,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 		return Result{}, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
 	options := deleteOptions(req.Options)
-	old, err := r.view(ctx, at.item, req.Version)
+	old, err := r.reads.InVersion(ctx, at.item, req.Version)
 	if err != nil {
 		return Result{}, err
 	}
@@ -125,7 +125,7 @@ func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Ob
 	if !optionsOf(req.Options).isDryRun() {
 		var err error
 		if revision, err = r.cfg.Store.Delete(ctx, at.item.Key, at.item.Revision); err != nil {
-			return Result{}, r.storeError(err, "delete", req.Name)
+			return Result{}, r.reads.StoreError(err, "delete", req.Name)
 		}
 		r.released(ctx, at.item)
 	}
@@ -311,7 +311,7 @@ func (r *Registry) DeleteCollection(ctx context.Context, req *Request, list List
 		all.Revision, all.Continue, all.Remaining = page.Revision, page.Continue, page.Remaining
 		for _, item := range page.Items {
 			if err := ctx.Err(); err != nil {
-				return all, r.storeError(err, "delete collection", "")
+				return all, r.reads.StoreError(err, "delete collection", "")
 			}
 			if err := r.deleteListed(ctx, req, item); err != nil {
 				return all, err

@@ -93,7 +93,7 @@ func (w *write) applied(ctx context.Context, current *object.Object) (*object.Ob
 			return nil, apierrors.NewInternalError(err)
 		}
 		if uid := m.GetUID(); uid != "" {
-			return nil, w.r.conflict(w.req.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+			return nil, w.r.reads.Conflict(w.req.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 		}
 		wipe(next)
 	}

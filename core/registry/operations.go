@@ -129,7 +129,7 @@ func (r *Registry) newWrite(req *Request) (*write, error) {
 // run carries the write out on the current object.
 func (w *write) run(ctx context.Context) (Result, error) {
 	var err error
-	if w.key, err = w.r.key(w.req.Namespace, w.req.Name); err != nil {
+	if w.key, err = w.r.reads.Key(w.req.Namespace, w.req.Name); err != nil {
 		return Result{}, err
 	}
 	return w.r.onNewest(ctx, w.key, w.apply)
@@ -176,14 +176,14 @@ func (w *write) checkUID(uid types.UID, current *object.Object) error {
 		return nil
 	}
 	if current == nil {
-		return w.r.conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid))
+		return w.r.reads.Conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid))
 	}
 	m, err := current.Meta()
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
 	if m.GetUID() != uid {
-		return w.r.conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, m.GetUID()))
+		return w.r.reads.Conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, m.GetUID()))
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (w *write) finalized(obj, old *object.Object) (bool, error) {
 func (w *write) remove(ctx context.Context, obj *object.Object, at snapshot) (Result, error) {
 	if !w.opts.isDryRun() {
 		_, err := w.r.cfg.Store.Delete(ctx, w.key, at.item.Revision)
-		if err := w.r.storeError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
+		if err := w.r.reads.StoreError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
 			return Result{}, err
 		}
 		w.r.released(ctx, at.item)

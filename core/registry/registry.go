@@ -4,8 +4,8 @@
 //
 // It guarantees that a write is one compare-and-swap of what strategy, field
 // management and admission made of exactly the state that it replaces; that an
-// answer of a write carries the revision at which it is durable; and that a read
-// is as fresh as its resourceVersion demands.
+// answer of a write carries the revision at which it is durable. Reads are those of
+// core/registry/reader.
 //
 // What does more than that to an object is an action: see core/registry/action.
 //
@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -136,21 +137,23 @@ func (s *Set) Add(res *api.Resource) error {
 		old := s.served.Load()
 		next := old.copy()
 		r := &Registry{set: s, cfg: &s.cfg, res: res, decode: s.cfg.Contract.WatchDecoder(res), ends: &run.Ends{}}
+		prefix := reader.Prefix(res)
 		before := next.byName[res.GroupResource]
 		if before != nil && before.res.Custom == res.Custom {
 			r.ends = before.ends // the same definition: watches go on
 		}
 		if !res.Virtual {
-			cached, known := next.cached[r.prefix()]
+			cached, known := next.cached[prefix]
 			if !known {
 				var err error
-				if cached, err = s.cfg.Cache.Register(r.prefix(), r.decode); err != nil {
+				if cached, err = s.cfg.Cache.Register(prefix, r.decode); err != nil {
 					return fmt.Errorf("register %s with the watch cache: %w", res.GroupResource, err)
 				}
-				next.cached[r.prefix()] = cached
+				next.cached[prefix] = cached
 			}
 			r.cached = cached
 		}
+		r.reads = reader.New(s.reading(), res, r.cached, r.decode)
 		next.byName[res.GroupResource] = r
 		if i := slices.IndexFunc(next.order, func(o *api.Resource) bool { return o.GroupResource == res.GroupResource }); i >= 0 {
 			next.order[i] = res
@@ -164,6 +167,11 @@ func (s *Set) Add(res *api.Resource) error {
 			return nil
 		}
 	}
+}
+
+// reading is what readers share.
+func (s *Set) reading() reader.Config {
+	return reader.Config{Contract: s.cfg.Contract, Store: s.cfg.Store, Cache: s.cfg.Cache, Logger: s.cfg.Logger}
 }
 
 // Count is how many objects a resource has, as far as the watch cache has seen;
@@ -192,7 +200,7 @@ func (s *Set) Remove(gr schema.GroupResource) {
 			shared = shared || other.cached == r.cached
 		}
 		if !shared && r.cached != nil {
-			delete(next.cached, r.prefix())
+			delete(next.cached, r.reads.Prefix())
 		}
 		if !s.served.CompareAndSwap(old, next) {
 			continue
@@ -264,7 +272,7 @@ func equivalent(r *Registry, version, subresource string) (admission.Equivalent,
 		}
 	}
 	e.Convert = func(ctx context.Context, o *object.Object) (*object.Object, error) {
-		return r.inVersion(ctx, o, version)
+		return r.reads.Convert(ctx, o, version)
 	}
 	return e, true
 }
@@ -286,6 +294,7 @@ type Registry struct {
 	res    *api.Resource
 	cached *watchcache.Resource // nil for virtual resources
 	decode watchcache.Decoder
+	reads  *reader.Reader
 	ends   *run.Ends // of the requests that do not outlive the row
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -86,7 +87,7 @@ func (r *Registry) asStored(ctx context.Context, w *write, value []byte, revisio
 		}
 		m.SetResourceVersion(strconv.FormatInt(revision, 10))
 	}
-	return r.inVersion(ctx, stored, w.codec.Kind().Version)
+	return r.reads.Convert(ctx, stored, w.codec.Kind().Version)
 }
 
 // withRevision stamps the answer of a write.
@@ -116,7 +117,7 @@ func (r *Registry) put(ctx context.Context, key string, value []byte, expect int
 		}
 	}
 	if err != nil {
-		return 0, r.storeError(err, "write", lastSegment(key))
+		return 0, r.reads.StoreError(err, "write", reader.LastSegment(key))
 	}
 	return revision, nil
 }
@@ -135,7 +136,7 @@ func (r *Registry) dryCreate(ctx context.Context, key string) error {
 		return nil
 	}
 	if err != nil {
-		return r.storeError(err, "get", lastSegment(key))
+		return r.reads.StoreError(err, "get", reader.LastSegment(key))
 	}
 	return &store.ConflictError{Key: key, Current: kv}
 }

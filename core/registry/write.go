@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 )
 
@@ -61,7 +62,7 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 		}
 		return w.create(ctx)
 	}
-	old, err := w.r.view(ctx, at.item, w.req.Version)
+	old, err := w.r.reads.InVersion(ctx, at.item, w.req.Version)
 	if err != nil {
 		return Result{}, err
 	}
@@ -102,7 +103,7 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 		// an old key, or not at all: this is how clients have values encrypted anew.
 		stale, err := store.Stale(ctx, w.r.cfg.Store, w.key)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return Result{}, w.r.storeError(err, "update", w.req.Name)
+			return Result{}, w.r.reads.StoreError(err, "update", w.req.Name)
 		}
 		if !stale || w.opts.isDryRun() {
 			return Result{Object: old}, errUnsure
@@ -203,7 +204,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "resourceVersion should not be set on objects to be created",
 		}}
 	}
-	if w.key, err = w.r.key(w.namespace(), m.GetName()); err != nil {
+	if w.key, err = w.r.reads.Key(w.namespace(), m.GetName()); err != nil {
 		return Result{}, err
 	}
 	result, err := w.store(ctx, obj, 0)
@@ -234,7 +235,7 @@ func (w *write) terminating(obj *object.Object) error {
 // taken is the error of a create whose name is in use.
 func (w *write) taken(ctx context.Context, c *store.ConflictError, internal runtime.Object, name string) error {
 	err := rest.CheckGeneratedNameError(ctx, w.strategy, apierrors.NewAlreadyExists(w.r.res.GroupResource, name), internal)
-	if item, itemErr := w.r.item(c.Current); itemErr == nil {
+	if item, itemErr := w.r.reads.Item(c.Current); itemErr == nil {
 		var status *apierrors.StatusError
 		if m, metaErr := item.Object.Meta(); metaErr == nil && m.GetDeletionTimestamp() != nil && errors.As(err, &status) {
 			status.ErrStatus.Message = "object is being deleted: " + status.ErrStatus.Message
@@ -391,7 +392,7 @@ func (w *write) checkSeen(ctx context.Context, obj *object.Object, at snapshot) 
 }
 
 func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64) error {
-	seen, err := parseRevision(m.GetResourceVersion())
+	seen, err := reader.ParseRevision(m.GetResourceVersion())
 	if err != nil {
 		return invalid(w.r.groupKind(), w.req.Name, field.Invalid(field.NewPath("metadata", "resourceVersion"), m.GetResourceVersion(), err.Error()))
 	}
@@ -403,7 +404,7 @@ func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64
 		return invalid(schema.GroupKind{Group: w.r.res.Group, Kind: w.r.res.GroupResource.Resource}, w.req.Name,
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"))
 	case seen != current:
-		return w.r.conflict(w.req.Name, optimisticLock)
+		return w.r.reads.Conflict(w.req.Name, reader.OptimisticLock)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ var mayImport = map[string]string{
 	"core/auth/...":                 "core/auth/... core/trace core/api/...",
 	"core/pki":                      "",
 	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",
+	"core/registry/reader":          "core/api core/object core/store core/watchcache",
 	"core/registry/allocation":      "core/api/services core/store",
 	"core/registry/action":          "core/admission core/api core/auth/authz core/object core/registry",
 	"core/aggregator/...":           "core/controllers",

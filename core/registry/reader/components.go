@@ -1,4 +1,4 @@
-package registry
+package reader
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // components are the ComponentStatuses, a resource that is made when asked and
 // that upstream has deprecated. The store is the one component that every
 // server can speak for; the others say how they are by their leases.
-func (r *Registry) components(ctx context.Context, req *Request) ([]*watchcache.Item, error) {
+func (r *Reader) components(ctx context.Context, q Query) ([]*watchcache.Item, error) {
 	if r.res.Group != "" || r.res.GroupResource.Resource != "componentstatuses" {
 		return nil, apierrors.NewMethodNotSupported(r.res.GroupResource, "get")
 	}
@@ -27,18 +27,18 @@ func (r *Registry) components(ctx context.Context, req *Request) ([]*watchcache.
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd-0"},
 		Conditions: []corev1.ComponentCondition{healthy},
 	}
-	return []*watchcache.Item{{Object: object.FromVersioned(r.res.Codec(req.Version), status)}}, nil
+	return []*watchcache.Item{{Object: object.FromVersioned(r.res.Codec(q.Version), status)}}, nil
 }
 
-func (r *Registry) component(ctx context.Context, req *Request) (*object.Object, error) {
-	all, err := r.components(ctx, req)
+func (r *Reader) component(ctx context.Context, q Query) (*object.Object, error) {
+	all, err := r.components(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	for _, item := range all {
-		if m, err := item.Object.Meta(); err == nil && m.GetName() == req.Name {
+		if m, err := item.Object.Meta(); err == nil && m.GetName() == q.Name {
 			return item.Object, nil
 		}
 	}
-	return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
+	return nil, apierrors.NewNotFound(r.res.GroupResource, q.Name)
 }

@@ -1,4 +1,4 @@
-package registry
+package reader
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // Watch is a running watch. It is for one goroutine; Stop must be called.
 type Watch struct {
-	r       *Registry
+	r       *Reader
 	watcher *watchcache.Watcher
 	// initialEnd: the client asked to be told where the initial events end.
 	initialEnd bool
@@ -23,12 +23,12 @@ type Watch struct {
 // Watch starts a watch with the meaning that resourceVersion and
 // sendInitialEvents have upstream: from now on, from a revision, or the present
 // state first.
-func (r *Registry) Watch(ctx context.Context, req *Request, o ListOptions) (*Watch, error) {
-	where, err := r.selection(ctx, req, o)
+func (r *Reader) Watch(ctx context.Context, q Query, o ListOptions) (*Watch, error) {
+	where, err := r.selection(ctx, q, o)
 	if err != nil {
 		return nil, err
 	}
-	revision, err := parseRevision(o.ResourceVersion)
+	revision, err := ParseRevision(o.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +55,12 @@ func (r *Registry) Watch(ctx context.Context, req *Request, o ListOptions) (*Wat
 		return nil, r.tooOld(revision)
 	}
 	if err != nil {
-		return nil, r.storeError(err, "watch", "")
+		return nil, r.StoreError(err, "watch", "")
 	}
 	return &Watch{r: r, watcher: w, bookmarks: o.Bookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents && o.Bookmarks}, nil
 }
 
-func (r *Registry) tooOld(revision int64) error {
+func (r *Reader) tooOld(revision int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", revision, r.cfg.Cache.Revision()))
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/transient"
 )
 
 // AdmitConnect asks admission about a connection to an object: exec, attach,
@@ -25,7 +26,7 @@ func (r *Registry) AdmitConnect(ctx context.Context, req *Request, kind schema.G
 		Namespace:   req.Namespace,
 		Name:        req.Name,
 		User:        req.User,
-		Object:      object.FromVersioned(sentCodec{kind}, options),
+		Object:      object.FromVersioned(transient.Codec{GVK: kind}, options),
 	}
 	defer passOn(ctx, question)
 	if err := r.cfg.Admission.Mutate(ctx, question); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/compare"
+	"github.com/wasmplane/wasmplane/core/registry/deletion"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
@@ -89,12 +90,12 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 		now := metav1.NewTime(r.cfg.Now())
 		m.SetDeletionTimestamp(&now)
 	}
-	if finalizers := r.finalizers(ctx, m, options); !slices.Equal(finalizers, m.GetFinalizers()) {
+	if finalizers := deletion.Finalizers(ctx, r.res.DeleteStrategy, m, options); !slices.Equal(finalizers, m.GetFinalizers()) {
 		m.SetFinalizers(finalizers)
 	}
 	waits := len(m.GetFinalizers()) > 0
 	if !graceful && waits && !begins {
-		markDeleting(m, r.cfg.Now())
+		deletion.Mark(m, r.cfg.Now())
 	}
 	if r.isNamespace() {
 		if waits, err = r.terminate(&internal, waits); err != nil {
@@ -111,7 +112,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Object, old *object.Object, at snapshot) (Result, error) {
 	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version), key: at.item.Key}
 	obj := object.FromInternal(w.codec, internal)
-	if same, err := unchanged(obj, old); err != nil {
+	if same, err := compare.Unchanged(obj, old); err != nil {
 		return Result{}, err
 	} else if same {
 		return Result{Object: old}, errUnsure
@@ -185,64 +186,6 @@ func deleteOptions(o runtime.Object) *metav1.DeleteOptions {
 		return options.DeepCopy() // strategies change it, and there may be another attempt
 	}
 	return &metav1.DeleteOptions{}
-}
-
-// finalizers are the object's with those of the garbage collector that the
-// deletion's propagation policy asks for.
-func (r *Registry) finalizers(ctx context.Context, m metav1.Object, options *metav1.DeleteOptions) []string {
-	orphan, foreground := r.propagation(ctx, m, options)
-	kept := slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool {
-		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
-	})
-	if orphan {
-		kept = append(kept, metav1.FinalizerOrphanDependents)
-	}
-	if foreground {
-		kept = append(kept, metav1.FinalizerDeleteDependents)
-	}
-	if len(kept) == len(m.GetFinalizers()) && !slices.ContainsFunc(kept, func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
-		return m.GetFinalizers()
-	}
-	return kept
-}
-
-// propagation decides what happens to dependents: what the options say, else
-// what the object's finalizers say, else what its kind does by default.
-func (r *Registry) propagation(ctx context.Context, m metav1.Object, options *metav1.DeleteOptions) (orphan, foreground bool) {
-	policy := rest.GarbageCollectionPolicy("")
-	if s, ok := r.res.DeleteStrategy.(rest.GarbageCollectionDeleteStrategy); ok {
-		policy = s.DefaultGarbageCollectionPolicy(ctx)
-	}
-	switch {
-	case policy == rest.Unsupported:
-		return false, false
-	case options.OrphanDependents != nil: //nolint:staticcheck // deprecated, and still sent
-		return *options.OrphanDependents, false //nolint:staticcheck // as above
-	case options.PropagationPolicy != nil:
-		return *options.PropagationPolicy == metav1.DeletePropagationOrphan, *options.PropagationPolicy == metav1.DeletePropagationForeground
-	}
-	for _, f := range m.GetFinalizers() {
-		switch f {
-		case metav1.FinalizerOrphanDependents:
-			return true, false
-		case metav1.FinalizerDeleteDependents:
-			return false, true
-		}
-	}
-	return policy == rest.OrphanDependents, false
-}
-
-// markDeleting tells finalizers that their turn has come.
-func markDeleting(m metav1.Object, now time.Time) {
-	if m.GetDeletionTimestamp() == nil && m.GetGeneration() > 0 {
-		m.SetGeneration(m.GetGeneration() + 1)
-	}
-	if at := m.GetDeletionTimestamp(); at == nil || at.After(now) {
-		t := metav1.NewTime(now)
-		m.SetDeletionTimestamp(&t)
-	}
-	var zero int64
-	m.SetDeletionGracePeriodSeconds(&zero)
 }
 
 func (r *Registry) isNamespace() bool {

@@ -3,8 +3,8 @@
 // store and the watch cache. It knows no HTTP.
 //
 // It guarantees that a write is one compare-and-swap of what strategy, field
-// management and admission made of exactly the state that it replaces; that an
-// answer of a write carries the revision at which it is durable. Reads are those of
+// management and admission made of exactly the state that it replaces, and that the
+// answer to a write carries the revision at which it is durable. Reads are those of
 // core/registry/reader.
 //
 // What does more than that to an object is an action: see core/registry/action.

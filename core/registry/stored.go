@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -139,53 +138,6 @@ func (r *Registry) dryCreate(ctx context.Context, key string) error {
 		return r.reads.StoreError(err, "get", reader.LastSegment(key))
 	}
 	return &store.ConflictError{Key: key, Current: kv}
-}
-
-// unchanged says whether storing obj would change nothing but times in its
-// managed fields. It is asked on every update, nearly always of objects that
-// differ in their metadata already, which are compared first.
-func unchanged(obj, old *object.Object) (bool, error) {
-	next, err := obj.Versioned()
-	if err != nil {
-		return false, apierrors.NewInternalError(err)
-	}
-	was, err := old.Versioned()
-	if err != nil {
-		return false, apierrors.NewInternalError(err)
-	}
-	nextMeta, err := meta.Accessor(next)
-	if err != nil {
-		return false, apierrors.NewInternalError(err)
-	}
-	wasMeta, err := meta.Accessor(was)
-	if err != nil {
-		return false, apierrors.NewInternalError(err)
-	}
-	if nextMeta.GetGeneration() != wasMeta.GetGeneration() || !sameManagers(nextMeta.GetManagedFields(), wasMeta.GetManagedFields()) {
-		return false, nil
-	}
-	fields, version := nextMeta.GetManagedFields(), nextMeta.GetResourceVersion()
-	nextMeta.SetManagedFields(wasMeta.GetManagedFields())
-	nextMeta.SetResourceVersion(wasMeta.GetResourceVersion())
-	same := apiequality.Semantic.DeepEqual(next, was)
-	nextMeta.SetManagedFields(fields)
-	nextMeta.SetResourceVersion(version)
-	return same, nil
-}
-
-// sameManagers compares managed fields but for their times.
-func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {
-	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
-		return x.Manager == y.Manager && x.Operation == y.Operation && x.APIVersion == y.APIVersion &&
-			x.FieldsType == y.FieldsType && x.Subresource == y.Subresource && bytes.Equal(rawFields(x), rawFields(y))
-	})
-}
-
-func rawFields(e metav1.ManagedFieldsEntry) []byte {
-	if e.FieldsV1 == nil {
-		return nil
-	}
-	return e.FieldsV1.GetRawBytes()
 }
 
 // needsName says whether a create has to make a name.

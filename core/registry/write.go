@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 )
@@ -96,7 +97,7 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 	} else if gone {
 		return w.remove(ctx, obj, at)
 	}
-	if same, err := unchanged(obj, old); err != nil {
+	if same, err := compare.Unchanged(obj, old); err != nil {
 		return Result{}, err
 	} else if same {
 		// An update that changes nothing still writes a value that was encrypted with
@@ -310,7 +311,7 @@ func keepManagers(ctx context.Context, before, after runtime.Object) bool {
 	if errors.Join(err1, err2) != nil {
 		return false // what has no metadata has no managers
 	}
-	if sameManagers(was.GetManagedFields(), now.GetManagedFields()) {
+	if compare.SameManagers(was.GetManagedFields(), now.GetManagedFields()) {
 		return false // they are the field manager's own
 	}
 	invalid := managedfields.ValidateManagedFields(now.GetManagedFields())

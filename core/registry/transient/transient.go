@@ -1,0 +1,88 @@
+// Package transient has the codec of kinds that clients send and nobody stores:
+// Binding, Eviction, Scale, TokenRequest, reviews, options of connections. They have
+// one version, and no internal form here.
+//
+// It guarantees that what it decodes is of exactly its kind. It fills in no
+// defaults: whatever answers such an object knows them.
+package transient
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Codec is the codec of one kind.
+type Codec struct{ GVK schema.GroupVersionKind }
+
+// Kind implements object.Codec.
+func (c Codec) Kind() schema.GroupVersionKind { return c.GVK }
+
+// Decode implements object.Codec.
+func (c Codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
+	o, _, err := c.DecodeStrict(data, mediaType, false)
+	return o, err
+}
+
+// DecodeStrict is Decode; where strict is true it also lists unknown and duplicate
+// fields.
+func (c Codec) DecodeStrict(data []byte, mediaType string, strict bool) (runtime.Object, []error, error) {
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+	if !ok {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("a %s cannot be read from %q", c.GVK.Kind, mediaType))
+	}
+	s := info.Serializer
+	if strict {
+		s = info.StrictSerializer
+	}
+	o, gvk, err := s.Decode(data, &c.GVK, nil)
+	var unknown []error
+	if strictErr, ok := runtime.AsStrictDecodingError(err); ok && o != nil {
+		unknown, err = strictErr.Errors(), nil
+	}
+	switch {
+	case err != nil:
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v", c.GVK.Kind, err))
+	case *gvk != c.GVK:
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the kind in the data (%s) does not match the expected kind (%s)", gvk, c.GVK))
+	}
+	o.GetObjectKind().SetGroupVersionKind(c.GVK)
+	return o, unknown, nil
+}
+
+// Default implements object.Codec. Whatever answers such an object knows its defaults.
+func (c Codec) Default(runtime.Object) {}
+
+// Internal implements object.Codec.
+func (c Codec) Internal(o runtime.Object) (runtime.Object, error) { return o, nil }
+
+// Versioned implements object.Codec.
+func (c Codec) Versioned(o runtime.Object) (runtime.Object, error) { return o, nil }
+
+// Encode implements object.Codec.
+func (c Codec) Encode(o runtime.Object, mediaType string) ([]byte, error) {
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+	if !ok {
+		return nil, fmt.Errorf("a %s cannot be written as %q", c.GVK.Kind, mediaType)
+	}
+	return runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, c.GVK.GroupVersion()), o)
+}
+
+// FromTree implements object.Codec.
+func (c Codec) FromTree(tree map[string]any) (runtime.Object, error) {
+	o, err := scheme.Scheme.New(c.GVK)
+	if err != nil {
+		return nil, err
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(tree, o)
+	o.GetObjectKind().SetGroupVersionKind(c.GVK)
+	return o, err
+}
+
+// ToTree implements object.Codec.
+func (c Codec) ToTree(o runtime.Object) (map[string]any, error) {
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+}

@@ -15,6 +15,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // ca is a certificate authority: NAME.crt, readable by who may enter the
@@ -99,7 +101,7 @@ func (c *ca) selfSign(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("read back the authority %s: %w", c.commonName, err)
 	}
-	if err := writeFile(c.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
+	if err := atomicfile.Write(c.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
 		return err
 	}
 	c.cert.Store(cert)
@@ -142,7 +144,7 @@ func (a *Authority) openServiceAccountKey() (*ecdsa.PrivateKey, error) {
 	if old, err := os.ReadFile(a.path("sa.pub")); err == nil && bytes.Equal(old, public) {
 		return key, nil
 	}
-	return key, writeFile(a.path("sa.pub"), public, 0o644)
+	return key, atomicfile.Write(a.path("sa.pub"), public, 0o644)
 }
 
 func newKeyFile(file string) (*ecdsa.PrivateKey, error) {
@@ -154,7 +156,7 @@ func newKeyFile(file string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, writeFile(file, data, 0o600)
+	return key, atomicfile.Write(file, data, 0o600)
 }
 
 func readCert(file string) (*x509.Certificate, error) {

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // Kubeconfig says how to reach the cluster, and as whom.
@@ -167,5 +169,5 @@ func writeConfig(file string, c *clientcmdapi.Config) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the kubeconfig: %w", err)
 	}
-	return writeFile(file, data, 0o600)
+	return atomicfile.Write(file, data, 0o600)
 }

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // Pair is a certificate with its key, in one PEM file. Its content changes when
@@ -122,7 +124,7 @@ func (p *Pair) issue(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(p.file, data, 0o600); err != nil {
+	if err := atomicfile.Write(p.file, data, 0o600); err != nil {
 		return err
 	}
 	p.current.Store(c)

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
@@ -155,20 +157,11 @@ func write(path string, doc *yaml.Node) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(real), ".rollout-*")
-	if err != nil {
-		return err
-	}
-	enc := yaml.NewEncoder(f)
-	enc.SetIndent(2)
-	err = errors.Join(enc.Encode(doc), enc.Close(), f.Chmod(info.Mode().Perm()), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), real)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return atomicfile.WriteFrom(real, info.Mode().Perm(), func(w io.Writer) error {
+		enc := yaml.NewEncoder(w)
+		enc.SetIndent(2)
+		return errors.Join(enc.Encode(doc), enc.Close())
+	})
 }
 
 // take changes an entry, or the spec of an object, in place.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/plugins/sign"
 )
 
@@ -80,29 +81,10 @@ func (c *cache) put(b []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := replace(c.blobFile(Digest(b)), b); err != nil {
+	if err := atomicfile.WriteVolatile(c.blobFile(Digest(b)), b, 0o600); err != nil {
 		return fmt.Errorf("keep a fetched module: %w", err)
 	}
 	return c.prune()
-}
-
-// replace writes a file by rename, so that no reader sees half of it.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 func (c *cache) sourceFile(source string) string {
@@ -134,7 +116,7 @@ func (c *cache) remember(k known) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(c.sourceFile(k.Source), b); err != nil {
+	if err := atomicfile.WriteVolatile(c.sourceFile(k.Source), b, 0o600); err != nil {
 		return fmt.Errorf("remember a source: %w", err)
 	}
 	return nil

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // Dir is a data directory.
@@ -144,11 +146,7 @@ func (d Dir) WriteState(s State) error {
 	if err != nil {
 		return fmt.Errorf("encode the cluster's state: %w", err)
 	}
-	next := d.stateFile() + ".next"
-	if err := os.WriteFile(next, append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write the cluster's state: %w", err)
-	}
-	if err := os.Rename(next, d.stateFile()); err != nil {
+	if err := atomicfile.Write(d.stateFile(), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the cluster's state: %w", err)
 	}
 	return nil

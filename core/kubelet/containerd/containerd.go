@@ -35,6 +35,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 const (
@@ -82,7 +83,7 @@ func Start(ctx context.Context, cfg Config) (*Child, error) {
 	if err := cfg.freshBoot(); err != nil {
 		return nil, err
 	}
-	if err := writeFile(cfg.configFile(), rendered, 0o600); err != nil {
+	if err := atomicfile.Write(cfg.configFile(), rendered, 0o600); err != nil {
 		return nil, err
 	}
 	if c.process, err = launch(ctx, cfg, bin, sum); err != nil {
@@ -272,7 +273,7 @@ func (c Config) freshBoot() error {
 		return fmt.Errorf("look at containerd's state: %w", err)
 	}
 	if mounts, err := machine.MountsBelow(c.stateDir()); err != nil || len(mounts) > 0 {
-		return errors.Join(err, writeFile(mark, []byte(now), 0o600)) // in use after all
+		return errors.Join(err, atomicfile.Write(mark, []byte(now), 0o600)) // in use after all
 	}
 	for _, e := range entries {
 		if err := os.RemoveAll(filepath.Join(c.stateDir(), e.Name())); err != nil {
@@ -282,7 +283,7 @@ func (c Config) freshBoot() error {
 	if err := os.MkdirAll(filepath.Join(c.stateDir(), "s"), 0o700); err != nil {
 		return fmt.Errorf("make containerd's directories: %w", err)
 	}
-	return writeFile(mark, []byte(now), 0o600)
+	return atomicfile.Write(mark, []byte(now), 0o600)
 }
 
 // adopt finds a containerd that is what we would start. One that is not, or does

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // process names a process for good: a pid alone may be given to another.
@@ -59,7 +60,7 @@ func writePIDFile(path string, p pidFile) error {
 	if err != nil {
 		return fmt.Errorf("write the pid file: %w", err)
 	}
-	return writeFile(path, data, 0o600)
+	return atomicfile.Write(path, data, 0o600)
 }
 
 // readPIDFile answers what runs; fs.ErrNotExist when nothing does.
@@ -80,24 +81,6 @@ func readPIDFile(path string) (pidFile, error) {
 		return pidFile{}, fmt.Errorf("process %d is another one now: %w", p.PID, os.ErrNotExist)
 	}
 	return p, nil
-}
-
-// writeFile replaces a file in one step.
-func writeFile(path string, data []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }
 
 // watched is a process held by a pidfd: it can be waited for and signalled

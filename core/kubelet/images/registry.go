@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 const ourMark = "# Written by wasmplane from node.registries; changes here are lost.\n"
@@ -170,7 +172,7 @@ func WriteRegistries(dir string, registries []Registry) error {
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return fmt.Errorf("write the registries: %w", err)
 		}
-		if err := replaceFile(filepath.Join(to, "hosts.toml"), r.hosts()); err != nil {
+		if err := atomicfile.Write(filepath.Join(to, "hosts.toml"), r.hosts(), 0o644); err != nil {
 			return fmt.Errorf("write the registries: %w", err)
 		}
 	}
@@ -193,12 +195,4 @@ func removeOurs(dir string, keep map[string]bool) error {
 		}
 	}
 	return nil
-}
-
-func replaceFile(path string, data []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
 }

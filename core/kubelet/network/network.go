@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 const (
@@ -154,12 +155,7 @@ func (c Config) writeConflist() error {
 	if err := os.MkdirAll(c.ConfDir, 0o755); err != nil {
 		return fmt.Errorf("write the CNI configuration: %w", err)
 	}
-	// containerd reads only names that end like a configuration's.
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
-		return fmt.Errorf("write the CNI configuration: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := atomicfile.Write(path, data, 0o644); err != nil {
 		return fmt.Errorf("write the CNI configuration: %w", err)
 	}
 	return nil

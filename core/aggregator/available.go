@@ -17,6 +17,7 @@ import (
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const (
@@ -118,8 +119,9 @@ func (a *Aggregator) answers(ctx context.Context, s *apiregistrationv1.APIServic
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	results := make(chan error, probes)
+	var asking run.Tasks // ends with ctx, at the latest
 	for range probes {
-		go func() { results <- a.probe(ctx, r) }()
+		asking.Go("aggregator: probe", func() { results <- a.probe(ctx, r) })
 	}
 	var err error
 	for range probes {

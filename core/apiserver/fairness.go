@@ -14,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // fairness gives each request a seat of its priority level, by upstream's API
@@ -161,9 +163,8 @@ func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *generic
 	seated, begun := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })
 	var forget flowcontrol.ForgetWatchFunc
-	over := make(chan struct{}) // closed when the seats are given back, or were refused
-	go func() {
-		defer close(over)
+	// It ends when the seats are given back, or were refused.
+	over := run.Go("fairness: seats of a watch", func() error {
 		f.handle(req, info, who, &c, func() {
 			forget = f.control.RegisterWatch(req)
 			close(seated)
@@ -174,7 +175,8 @@ func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *generic
 			case <-most.C:
 			}
 		})
-	}()
+		return nil
+	})
 	defer func() {
 		begin() // also where the watch failed before it began
 		<-over

@@ -264,8 +264,7 @@ func (s *Server) Run(ctx context.Context) error {
 		},
 	}
 	s.addr = listener.Addr()
-	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	failed := run.Go("API server", func() error { return server.ServeTLS(listener, "", "") })
 	close(s.ready)
 	select {
 	case err := <-failed:

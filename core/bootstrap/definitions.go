@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // DefinitionsManager owns the fields of the definitions that a binary brings.
@@ -92,12 +94,7 @@ func established(ctx context.Context, client typed.CustomResourceDefinitionInter
 		if failure == nil {
 			continue
 		}
-		pause := time.NewTimer(again)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
+		run.Sleep(ctx, again)
 	}
 }
 

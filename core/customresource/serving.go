@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/customresource/conversion"
 	"github.com/wasmplane/wasmplane/core/customresource/extension"
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
@@ -104,12 +105,7 @@ func (s *Serving) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // whatever it was, the end was asked for
 		}
 		s.cfg.Logger.WarnContext(ctx, "The watch of the definitions of custom resources broke off; beginning again.", "error", err)
-		pause := time.NewTimer(retry)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
+		run.Sleep(ctx, retry)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // names are the cluster's own, in CoreDNS's kubernetes plugin.
@@ -35,11 +37,10 @@ func newNames(cfg Config, next plugin.Handler) (*names, error) {
 
 // run follows the API until ctx ends, and closes ready once it knows everything.
 func (n *names) run(ctx context.Context, ready chan<- struct{}) {
-	done := make(chan struct{})
-	go func() { // ends when Stop is called below
-		defer close(done)
+	done := run.Go("dns: caches", func() error { // ends when Stop is called below
 		n.plugin.APIConn.Run()
-	}()
+		return nil
+	})
 	defer func() {
 		_ = n.plugin.APIConn.Stop()
 		<-done

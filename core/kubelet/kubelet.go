@@ -42,6 +42,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -317,7 +318,7 @@ func (k *Kubelet) recorder(ctx context.Context) {
 // follow keeps up with the runtime: its events, and when they break off, or
 // after a long time, a list of everything.
 func (k *Kubelet) follow(ctx context.Context) error {
-	pause := 50 * time.Millisecond
+	retry := run.Backoff{First: 50 * time.Millisecond, Longest: 10 * time.Second}
 	first := true
 	for ctx.Err() == nil {
 		sub, cancel := context.WithCancel(ctx)
@@ -327,12 +328,12 @@ func (k *Kubelet) follow(ctx context.Context) error {
 		}
 		if err != nil {
 			cancel()
-			k.log.Warn("The container runtime does not answer; trying again", "in", pause, "error", err)
+			wait := retry.Next()
+			k.log.WarnContext(ctx, "the container runtime does not answer; trying again", "error", err, "retryIn", wait)
 			k.node.RuntimeFailed(err)
-			if !sleep(ctx, pause) {
+			if !run.Sleep(ctx, wait) {
 				return nil
 			}
-			pause = min(2*pause, 10*time.Second)
 			continue
 		}
 		k.node.RuntimeFailed(nil)
@@ -343,7 +344,7 @@ func (k *Kubelet) follow(ctx context.Context) error {
 			k.reap(ctx)
 			close(k.ready)
 		}
-		pause = 50 * time.Millisecond
+		retry.Reset()
 		k.consume(ctx, ch)
 		cancel()
 	}
@@ -605,15 +606,4 @@ func (k *Kubelet) span(ctx context.Context, name string, p *corev1.Pod, attrs ..
 		}
 	}
 	return k.cfg.Tracer.Start(ctx, name, trace.Object("Pod", p.Namespace, p.Name, p.UID), oteltrace.WithAttributes(attrs...))
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

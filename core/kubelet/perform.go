@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // perform does what a machine asked for and says how it ended.
@@ -129,16 +130,13 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
 // its pods refer to, and the API's authorizer may learn of a pod a little later
 // than the node does.
 func patiently(ctx context.Context, try func() error) error {
-	pause := 5 * time.Millisecond
-	for {
+	const attempts = 9 // some 1.3 s
+	retry := run.Backoff{First: 5 * time.Millisecond, Longest: time.Second}
+	for n := 1; ; n++ {
 		err := try()
-		if !apierrors.IsForbidden(err) || pause > time.Second {
+		if !apierrors.IsForbidden(err) || n == attempts || !retry.Wait(ctx) {
 			return err
 		}
-		if !sleep(ctx, pause) {
-			return err
-		}
-		pause *= 2
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // How often the node's housekeeping is done.
@@ -107,7 +108,7 @@ func (w *worker) noteLogs(v *pod.View) {
 
 // known waits until the runtime says who it is.
 func (k *Kubelet) known(ctx context.Context) error {
-	pause := 50 * time.Millisecond
+	retry := run.Backoff{First: 50 * time.Millisecond, Longest: 5 * time.Second}
 	for {
 		name, _, err := k.cfg.Engine.Version(ctx)
 		if err == nil {
@@ -117,10 +118,10 @@ func (k *Kubelet) known(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		k.log.Warn("The container runtime does not answer yet; trying again", "in", pause, "error", err)
-		if !sleep(ctx, pause) {
+		wait := retry.Next()
+		k.log.WarnContext(ctx, "the container runtime does not answer yet; trying again", "error", err, "retryIn", wait)
+		if !run.Sleep(ctx, wait) {
 			return ctx.Err()
 		}
-		pause = min(2*pause, 5*time.Second)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // healthWant is a Service of a load balancer that asks each node whether it has
@@ -33,7 +35,7 @@ type healthPort struct {
 	service types.NamespacedName
 	local   atomic.Int64
 	server  *http.Server
-	done    chan struct{}
+	done    <-chan error
 }
 
 func newHealthPorts(log *slog.Logger) *healthPorts {
@@ -84,14 +86,14 @@ func listen(ctx context.Context, w *healthWant) (*healthPort, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on health check node port %d: %w", w.port, err)
 	}
-	p := &healthPort{service: w.service, done: make(chan struct{})}
+	p := &healthPort{service: w.service}
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
-	go func() { // ends when the server is shut down
-		defer close(p.done)
+	p.done = run.Go("proxy: health check port", func() error { // ends when the server is shut down
 		if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			_ = l.Close()
 		}
-	}()
+		return nil
+	})
 	return p, nil
 }
 

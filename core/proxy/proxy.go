@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Config says whose Services are made reachable, and how.
@@ -212,7 +214,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer check.Stop()
 	again := time.NewTimer(0)
 	defer again.Stop()
-	started, wait := false, time.Duration(0)
+	started, retry := false, run.Backoff{First: 100 * time.Millisecond, Longest: 30 * time.Second}
 	for {
 		select {
 		case <-ctx.Done():
@@ -226,12 +228,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			wait = min(max(2*wait, 100*time.Millisecond), 30*time.Second)
+			wait := retry.Next()
 			again.Reset(wait)
-			p.cfg.Log.Error("could not bring Services into nftables; will try again", "error", err, "after", wait)
+			p.cfg.Log.ErrorContext(ctx, "could not bring Services into nftables; trying again", "error", err, "retryIn", wait)
 			continue
 		}
-		wait = 0
+		retry.Reset()
 		if !started {
 			started = true
 			close(p.ready)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/profiling"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Check is one thing that has to be well.
@@ -93,8 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 		h.TLSConfig = conf
 		serve = func() error { return h.ServeTLS(s.cfg.Listener, "", "") }
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- serve() }()
+	failed := run.Go("server of metrics and health", serve)
 	s.cfg.Logger.Info("metrics and health are served", "component", s.cfg.Component, "address", s.cfg.Listener.Addr().String(), "tls", s.cfg.TLS != nil)
 	select {
 	case err := <-failed:

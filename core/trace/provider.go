@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Between a component and an exporter that goes over the network stands a queue.
@@ -65,7 +67,10 @@ func newQueue(ctx context.Context, e sdktrace.SpanExporter) *queue {
 		stop: make(chan context.Context, 1), done: make(chan struct{}),
 	}
 	ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	go q.run(ctx)
+	run.Go("trace: export of spans", func() error {
+		q.run(ctx)
+		return nil
+	})
 	return q
 }
 
@@ -118,7 +123,8 @@ func (q *queue) run(ctx context.Context) {
 	timer := time.NewTimer(batchDelay)
 	defer timer.Stop()
 	var batch []sdktrace.ReadOnlySpan
-	delay := batchDelay
+	delay := batchDelay // longer while the other end fails
+	retry := run.Backoff{First: 2 * batchDelay, Longest: longestRetry}
 	for {
 		// While the other end fails, spans gather in batch and then in the
 		// channel; both are bounded.
@@ -143,8 +149,9 @@ func (q *queue) run(ctx context.Context) {
 		}
 		if batch = q.deliver(ctx, batch); len(batch) == 0 {
 			delay = batchDelay
+			retry.Reset()
 		} else {
-			delay = min(2*delay, longestRetry)
+			delay = retry.Next()
 		}
 		timer.Reset(delay)
 	}

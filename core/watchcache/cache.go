@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 )
 
@@ -148,9 +149,9 @@ func (c *Cache) Run(ctx context.Context) error {
 		wg.Wait()
 		c.stop()
 	}()
-	pause := backoff{}
+	retry := storeRetry()
 	for ctx.Err() == nil {
-		err := c.session(ctx, pause.reset)
+		err := c.session(ctx, retry.Reset)
 		if ctx.Err() != nil {
 			break
 		}
@@ -161,7 +162,7 @@ func (c *Cache) Run(ctx context.Context) error {
 			continue
 		}
 		c.log.Warn("the watch that feeds the watch cache broke off; resuming it", "error", err, "revision", c.Revision())
-		pause.wait(ctx)
+		retry.Wait(ctx)
 	}
 	return nil
 }
@@ -324,7 +325,7 @@ func (c *Cache) loadLate(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	pause := backoff{}
+	retry := storeRetry()
 	for {
 		c.mu.Lock()
 		batch := c.toLoad
@@ -334,11 +335,11 @@ func (c *Cache) loadLate(ctx context.Context) {
 			for ctx.Err() == nil && !r.isOver() && !r.isLoaded() {
 				err := c.loadOne(ctx, r)
 				if err == nil {
-					pause.reset()
+					retry.Reset()
 					break
 				}
 				c.log.Warn("the watch cache could not load a resource; trying again", "prefix", r.prefix, "error", err)
-				pause.wait(ctx)
+				retry.Wait(ctx)
 			}
 		}
 		select {
@@ -418,17 +419,7 @@ func notify(ch chan struct{}) {
 	}
 }
 
-// backoff spaces attempts.
-type backoff struct{ next time.Duration }
-
-func (b *backoff) reset() { b.next = 0 }
-
-func (b *backoff) wait(ctx context.Context) {
-	b.next = min(max(2*b.next, 20*time.Millisecond), 2*time.Second)
-	t := time.NewTimer(b.next)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+// storeRetry spaces attempts to reach the store.
+func storeRetry() *run.Backoff {
+	return &run.Backoff{First: 20 * time.Millisecond, Longest: 2 * time.Second}
 }

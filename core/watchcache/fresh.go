@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // errWentBack: the store's newest revision is older than one that it delivered.
@@ -108,18 +110,20 @@ func (q *waiting) stop() {
 // waits: the revision waited for may belong to a key outside the watch, so that
 // no event tells of it. However many wait, it asks once at a time.
 func (c *Cache) askProgress(ctx context.Context) {
-	const first, longest = time.Millisecond, 50 * time.Millisecond
+	const longest = 50 * time.Millisecond
+	backoff := run.Backoff{First: time.Millisecond, Longest: longest, Jitter: -1}
 	again := time.NewTimer(longest)
 	defer again.Stop()
-	pause := first
+	pause := backoff.Next()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.waiting.ask:
-			pause = first
+			backoff.Reset()
+			pause = backoff.Next()
 		case <-again.C:
-			pause = min(2*pause, longest)
+			pause = backoff.Next()
 		}
 		if !c.waiting.any() {
 			continue

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
@@ -134,11 +135,10 @@ func object(o any) *unstructured.Unstructured {
 
 // Run follows and reports until ctx ends. What it loaded stays loaded.
 func (c *Controller) Run(ctx context.Context) error {
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
+	stopped := run.Go("plugin objects: informer", func() error {
 		c.informer.RunWithContext(ctx)
-	}()
+		return nil
+	})
 	defer func() { <-stopped }()
 	if !cache.WaitForCacheSync(ctx.Done(), c.informer.HasSynced) {
 		return nil

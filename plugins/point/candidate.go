@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 )
@@ -112,14 +113,15 @@ func (p *Plugin) compare(ctx context.Context, pt abi.Point, kind string, doc any
 	answer, failure, hook := answered.Answer, answered.Err, answered.Hook.Hook
 	// The request's end is not the candidate's, and what changes anything is left undone.
 	detached := host.WithDryRun(context.WithoutCancel(ctx))
-	go func() {
+	run.Go("candidate "+p.Name(), func() error {
 		defer c.end()
 		got, usage, err := c.Version.Guest.Call(detached, h.Op, w.Bytes())
 		writers.Put(w)
 		c.Stats.Nanoseconds.Add(int64(usage.Duration))
 		c.Stats.Fuel.Add(usage.Fuel)
 		c.judge(p, pt, about, verdict(pt, hook, answer, failure), verdict(pt, h.Hook, got, err), err)
-	}()
+		return nil
+	})
 }
 
 // Opinion is a decision in the words of a point whose answers only its adapter can read.
@@ -154,13 +156,14 @@ func (c *Candidate) Compare(ctx context.Context, p *Plugin, pt abi.Point, about 
 		c.end()
 		return
 	}
-	go func() {
+	run.Go("candidate "+p.Name(), func() error {
 		defer c.end()
 		decided, said, usage := ask(detached)
 		c.Stats.Nanoseconds.Add(int64(usage.Duration))
 		c.Stats.Fuel.Add(usage.Fuel)
 		c.judge(p, pt, about, decided.decision(), said.decision(), said.Err)
-	}()
+		return nil
+	})
 }
 
 func (c *Candidate) begin() bool {

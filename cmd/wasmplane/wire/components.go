@@ -213,15 +213,14 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		})()
 		defer inf.Shutdown()
 		inf.Start(ctx.Done())
-		go func() { // ends with Run: Ready is closed, or ctx has ended
-			select {
-			case <-s.Ready():
+		return run.Together(ctx, s.Run, func(ctx context.Context) error {
+			if run.Await(ctx, s.Ready()) {
 				c.catchingUp.Store(false)
 				ready()
-			case <-ctx.Done():
 			}
-		}()
-		return s.Run(ctx)
+			<-ctx.Done()
+			return nil
+		})
 	})
 }
 

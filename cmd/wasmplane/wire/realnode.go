@@ -245,12 +245,10 @@ func (n *realNode) setNetwork(ctx context.Context, kube kubernetes.Interface, rt
 		if err := rt.SetPodCIDRs(ctx, []netip.Prefix{own}, []netip.Prefix{cluster}); err != nil {
 			return fmt.Errorf("set up the pod network: %w", err)
 		}
-		for pause := 5 * time.Millisecond; rt.Engine().Ready(ctx) != nil && pause < 2*time.Second; pause *= 2 {
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+		const attempts = 9 // some 3 s
+		look := run.Backoff{First: 5 * time.Millisecond, Longest: 2 * time.Second}
+		for n := 0; rt.Engine().Ready(ctx) != nil && n < attempts; n++ {
+			if !look.Wait(ctx) {
 				return nil
 			}
 		}

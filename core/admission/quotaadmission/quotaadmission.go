@@ -34,6 +34,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/quota"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Name of the plugin.
@@ -203,7 +204,11 @@ func (p *Plugin) enqueue(ctx context.Context, namespace string, w *waiter) {
 	list, busy := p.waiting[namespace]
 	p.waiting[namespace] = append(list, w)
 	if !busy {
-		go p.work(context.WithoutCancel(ctx), namespace)
+		working := context.WithoutCancel(ctx)
+		run.Go("quota: charge of a namespace", func() error {
+			p.work(working, namespace)
+			return nil
+		})
 	}
 }
 

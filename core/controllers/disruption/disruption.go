@@ -29,6 +29,7 @@ import (
 	helper "k8s.io/component-helpers/apps/poddisruptionbudget"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const (
@@ -83,14 +84,7 @@ func New(env controllers.Env, workers int, dyn dynamic.Interface) (*Controller, 
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- c.stale.Run(ctx) }()
-	err := c.loop.Run(ctx)
-	stop()
-	<-ended
-	return err
+	return run.Together(ctx, c.loop.Run, c.stale.Run)
 }
 
 func (c *Controller) queueBudgets(pod *corev1.Pod) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Discover lists everything that the server serves, with an error for the groups
@@ -82,14 +83,14 @@ func (m *monitors) wantRefresh() {
 // run keeps the watches in step with what the server serves, until ctx ends.
 func (m *monitors) run(ctx context.Context) {
 	defer m.stopAll()
-	retry := firstRetry
+	retry := run.Backoff{First: firstRetry, Longest: refreshEvery}
 	for {
 		next := refreshEvery
 		if err := m.update(ctx); err != nil {
-			m.log.Log(ctx, level(retry), "not every API group could be discovered; what they held before is still watched", "error", err)
-			next, retry = retry, min(2*retry, refreshEvery)
+			next = retry.Next()
+			m.log.Log(ctx, level(next), "not every API group could be discovered; what they held before is still watched", "error", err, "retryIn", next)
 		} else {
-			retry = firstRetry
+			retry.Reset()
 		}
 		if !m.await(ctx, next) {
 			return
@@ -115,18 +116,7 @@ func (m *monitors) await(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	case <-m.refresh:
-		return pause(ctx, refreshDelay)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
+		return run.Sleep(ctx, refreshDelay)
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 var jobKind = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
@@ -83,13 +84,7 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- c.orphans.Run(ctx) }()
-	err := c.loop.Run(ctx)
-	stop()
-	return errors.Join(err, <-ended)
+	return run.Together(ctx, c.loop.Run, c.orphans.Run)
 }
 
 func (c *Controller) jobChanged(old, current metav1.Object) {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const (
@@ -88,12 +89,7 @@ func New(env controllers.Env, workers, finishedLimit int) (*Controller, error) {
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	nodes := make(chan error, 1)
-	go func() { nodes <- c.byNode.Run(ctx) }()
-	err := c.byPod.Run(ctx)
-	stop()
-	return errors.Join(err, <-nodes)
+	return run.Together(ctx, c.byPod.Run, c.byNode.Run)
 }
 
 // reconcilePod removes a pod that is being deleted and that no kubelet ever had.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // manager owns the status, as upstream's controller does.
@@ -107,10 +108,10 @@ func (c *Controller) check(ctx context.Context, policy *admissionregistrationv1.
 func within[T any](ctx context.Context, d time.Duration, f func() T) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	done := make(chan T, 1)
-	go func() { done <- f() }()
+	var t T
+	done := run.Go("policystatus: check of expressions", func() error { t = f(); return nil })
 	select {
-	case t := <-done:
+	case <-done:
 		return t, nil
 	case <-ctx.Done():
 		var none T

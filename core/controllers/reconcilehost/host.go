@@ -34,6 +34,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -192,7 +193,7 @@ func (h *Host) Run(ctx context.Context) error {
 type lease struct {
 	hosted *hosted
 	cancel context.CancelFunc
-	ended  chan struct{}
+	ended  <-chan error
 }
 
 func (l *lease) stop() {
@@ -219,12 +220,12 @@ func (h *Host) follow(ctx context.Context, running map[string]*lease) {
 			continue
 		}
 		serving, cancel := context.WithCancel(ctx)
-		l := &lease{hosted: r, cancel: cancel, ended: make(chan struct{})}
+		l := &lease{hosted: r, cancel: cancel}
 		running[name] = l
-		go func() {
-			defer close(l.ended)
+		l.ended = run.Go("reconciler "+name, func() error {
 			r.serve(serving, h.caches)
-		}()
+			return nil
+		})
 	}
 }
 

@@ -157,7 +157,7 @@ func deployment(name string, annotations map[string]any) *unstructured.Unstructu
 	}}
 }
 
-func run(t *testing.T, w *world) *Host {
+func start(t *testing.T, w *world) *Host {
 	t.Helper()
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, meta.RESTScopeNamespace)
@@ -201,7 +201,7 @@ func TestPlanIsCarriedOut(t *testing.T) { synctest.Test(t, planIsCarriedOut) }
 
 func planIsCarriedOut(t *testing.T) {
 	w := newWorld(t, deployment("web", map[string]any{"expose": "80"}))
-	h := run(t, w)
+	h := start(t, w)
 	e := &exposer{name: "exposer"}
 	if err := h.Set(e); err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestForeignObjectIsNotAdopted(t *testing.T) {
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web", "namespace": "default", "uid": "theirs", "resourceVersion": "7"},
 	}}
 	w := newWorld(t, deployment("web", map[string]any{"expose": "80"}), theirs)
-	h := run(t, w)
+	h := start(t, w)
 	if err := h.Set(&exposer{name: "exposer"}); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestForeignObjectIsNotAdopted(t *testing.T) {
 // stops one, and it goes on when it is given back.
 func TestComeGoAndPermission(t *testing.T) {
 	w := newWorld(t, deployment("web", map[string]any{"expose": "80"}))
-	h := run(t, w)
+	h := start(t, w)
 	first := &exposer{name: "exposer"}
 	if err := h.Set(first); err != nil {
 		t.Fatal(err)

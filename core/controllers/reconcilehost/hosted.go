@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // hosted is one reconciler with all that serves it.
@@ -81,33 +82,22 @@ func (h *hosted) say(serving bool, problem error) {
 // again, until ctx ends.
 func (h *hosted) serve(ctx context.Context, c *caches) {
 	defer h.events.shutdown()
-	wait := time.Second
+	retry := run.Backoff{First: time.Second, Longest: h.cfg.Review}
 	for {
 		err := h.permitted(ctx)
 		if err == nil {
-			wait = time.Second
+			retry.Reset()
 			err = h.work(ctx, c)
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		h.say(false, err)
-		h.log.Warn("a reconciler is not served", "error", err, "next try in", wait.String())
-		if !pause(ctx, wait) {
+		wait := retry.Next()
+		h.log.Warn("a reconciler is not served", "error", err, "retryIn", wait)
+		if !run.Sleep(ctx, wait) {
 			return
 		}
-		wait = min(2*wait, h.cfg.Review)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -149,27 +139,24 @@ func (h *hosted) work(ctx context.Context, c *caches) error {
 	}
 	loop.Beside(func(ctx context.Context) {
 		h.say(true, nil)
-		for pause(ctx, h.cfg.Review) {
+		for run.Sleep(ctx, h.cfg.Review) {
 			if err := h.permitted(ctx); err != nil && ctx.Err() == nil {
 				stop(err)
 				return
 			}
 		}
 	})
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		h.tellWaiting(ctx, all)
-	}()
+	var watching run.Tasks
+	watching.Go("reconciler "+h.reconciler.Name()+": caches", func() { h.tellWaiting(ctx, all) })
 	err = loop.Run(ctx)
 	stop(nil)
-	<-watching
+	watching.Wait()
 	return errors.Join(err, context.Cause(ctx))
 }
 
 // tellWaiting puts into the status what the caches wait for.
 func (h *hosted) tellWaiting(ctx context.Context, all []*shared) {
-	for pause(ctx, time.Second) {
+	for run.Sleep(ctx, time.Second) {
 		var problem error
 		synced := true
 		for _, s := range all {

@@ -21,7 +21,7 @@ func TestAPlanPatchesWhatItDoesNotOwn(t *testing.T) {
 		"spec": map[string]any{"port": "80"},
 	}}
 	w := newWorld(t, deployment("web", nil), theirs)
-	h := run(t, w)
+	h := start(t, w)
 	patches := func(uid string) func(controllers.Snapshot) (controllers.Plan, error) {
 		return func(s controllers.Snapshot) (controllers.Plan, error) {
 			return controllers.Plan{Patch: []controllers.Patch{{

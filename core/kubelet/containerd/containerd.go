@@ -35,6 +35,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -111,7 +112,7 @@ func (c *Child) current() *watched {
 // Run keeps containerd running until ctx ends, which leaves it running. One that
 // dies is started again, sooner at first than later.
 func (c *Child) Run(ctx context.Context) error {
-	wait := minRestart
+	retry := run.Backoff{First: minRestart, Longest: maxRestart}
 	for {
 		process, since := c.current(), time.Now()
 		select {
@@ -122,13 +123,13 @@ func (c *Child) Run(ctx context.Context) error {
 		c.cfg.Log.Warn("containerd ended and will be started again; containers keep running",
 			"pid", process.PID, "log", c.cfg.LogFile(), "lastWords", c.cfg.lastWords())
 		if time.Since(since) > maxRestart {
-			wait = minRestart
+			retry.Reset()
 		}
-		for {
-			if !sleep(ctx, wait) {
+		for wait := retry.Next(); ; {
+			if !run.Sleep(ctx, wait) {
 				return nil
 			}
-			wait = min(2*wait, maxRestart)
+			wait = retry.Next()
 			err := c.restart(ctx)
 			if err == nil {
 				break
@@ -136,19 +137,8 @@ func (c *Child) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // told to end while it waited
 			}
-			c.cfg.Log.Error("containerd cannot be started", "error", err, "nextTry", wait)
+			c.cfg.Log.Error("containerd cannot be started; trying again", "error", err, "retryIn", wait)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -426,10 +416,7 @@ func answers(ctx context.Context, socket string, timeout time.Duration, ended <-
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer conn.Close()
-	answer := make(chan error, 1)
-	go func() {
-		answer <- askVersion(ctx, cri.NewRuntimeServiceClient(conn))
-	}()
+	answer := run.Go("containerd: first question", func() error { return askVersion(ctx, cri.NewRuntimeServiceClient(conn)) })
 	select {
 	case err := <-answer:
 		if err != nil {
@@ -454,7 +441,7 @@ func answers(ctx context.Context, socket string, timeout time.Duration, ended <-
 func askVersion(ctx context.Context, client cri.RuntimeServiceClient) error {
 	for {
 		_, err := client.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
-		if status.Code(err) != codes.Unavailable || !sleep(ctx, askAgain) {
+		if status.Code(err) != codes.Unavailable || !run.Sleep(ctx, askAgain) {
 			return err
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // logTo sends the process's log to a file of bounded size. containerd writes
@@ -25,13 +27,12 @@ func logTo(path string, limit int64) (drained func(), err error) {
 	}
 	os.Stdout, os.Stderr = w, w
 	logrus.SetOutput(w)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	done := run.Go("containerd: its log", func() error {
 		defer out.Close()
 		// A full disk must not block containerd: what cannot be written is dropped.
 		_, _ = io.Copy(lossy{out}, r)
-	}()
+		return nil
+	})
 	return func() {
 		w.Close()
 		<-done

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -110,7 +111,7 @@ func watch(p pidFile) (*watched, error) {
 		w.fd.Close()
 		return nil, fmt.Errorf("watch containerd (pid %d): %w", p.PID, err)
 	}
-	go w.run(raw)
+	run.Go("containerd: its end", func() error { w.run(raw); return nil })
 	// Only now is it certain that the pidfd is of the process that was meant.
 	if now, err := identify(p.PID); err != nil || now != p.process {
 		w.close()

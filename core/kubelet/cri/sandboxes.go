@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // socketTarget makes a gRPC target of an endpoint.
@@ -151,20 +153,20 @@ func (e *Engine) Events(ctx context.Context) (<-chan *runtime.ContainerEventResp
 		return nil, explain(err, "subscribe to container events")
 	}
 	ch := make(chan *runtime.ContainerEventResponse, eventBuffer)
-	go func() {
+	run.Go("cri: container events", func() error { // ends with ctx
 		defer close(ch)
 		for {
 			ev, err := stream.Recv()
 			if err != nil {
-				return // the closed channel tells; the caller lists afresh
+				return err // the caller sees the closed channel and lists anew
 			}
 			select {
 			case ch <- ev:
 			case <-ctx.Done():
-				return
+				return nil
 			}
 		}
-	}()
+	})
 	return ch, nil
 }
 

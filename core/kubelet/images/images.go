@@ -28,6 +28,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/images/pause"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const (
@@ -291,7 +292,7 @@ func tarOf(dir string) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("import %s: %w: a layout's directory has a file oci-layout", dir, ErrNotAnImage)
 	}
 	r, w := io.Pipe()
-	go func() {
+	run.Go("images: archive of a layout", func() error { // ends when the reader is closed
 		out := tar.NewWriter(w)
 		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
@@ -299,8 +300,8 @@ func tarOf(dir string) (io.ReadCloser, error) {
 			}
 			return addFile(out, dir, p)
 		})
-		w.CloseWithError(errors.Join(err, out.Close()))
-	}()
+		return w.CloseWithError(errors.Join(err, out.Close()))
+	})
 	return r, nil
 }
 

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // maxLine bounds a line of a log file; the runtime splits longer ones at 16 KiB.
@@ -284,30 +286,32 @@ func (c *copier) wake() (<-chan struct{}, func()) {
 	}
 	quit := make(chan struct{})
 	if err != nil {
-		t := time.NewTicker(500 * time.Millisecond)
-		go func() {
+		run.Go("logs: look at a log", func() error {
+			t := time.NewTicker(500 * time.Millisecond)
 			defer t.Stop()
 			for {
 				select {
 				case <-quit:
-					return
+					return nil
 				case <-t.C:
 					nudge(out)
 				}
 			}
-		}()
+		})
 		return out, func() { close(quit) }
 	}
-	go func() {
+	run.Go("logs: changes of a log", func() error { // both end with fw
 		for range fw.Events {
 			nudge(out)
 		}
-	}()
-	go func() {
+		return nil
+	})
+	run.Go("logs: lost changes of a log", func() error {
 		for range fw.Errors {
 			nudge(out)
 		}
-	}()
+		return nil
+	})
 	return out, func() { _ = fw.Close() }
 }
 

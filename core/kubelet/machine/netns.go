@@ -5,20 +5,19 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // inFreshNetns runs do in a network namespace of its own, which ends with it.
 func inFreshNetns(do func()) error {
-	done := make(chan error, 1)
-	go func() {
+	return <-run.Go("a network namespace", func() error {
 		// Never unlocked: the thread is spoilt and ends with the goroutine.
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("make a network namespace: %w", err)
-			return
+			return fmt.Errorf("make a network namespace: %w", err)
 		}
 		do()
-		done <- nil
-	}()
-	return <-done
+		return nil
+	})
 }

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Machine tells what a node is, in the API's words.
@@ -153,7 +154,7 @@ func (r *Registrar) Refresh() {
 
 // Register makes the node known, trying until it succeeds or ctx ends.
 func (r *Registrar) Register(ctx context.Context) error {
-	pause := 100 * time.Millisecond
+	retry := run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
 	for {
 		err := r.register(ctx)
 		if err == nil {
@@ -162,15 +163,11 @@ func (r *Registrar) Register(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.cfg.Logger.Warn("The node cannot be registered; trying again", "in", pause, "error", err)
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		wait := retry.Next()
+		r.cfg.Logger.WarnContext(ctx, "the node cannot be registered; trying again", "error", err, "retryIn", wait)
+		if !run.Sleep(ctx, wait) {
 			return ctx.Err()
-		case <-t.C:
 		}
-		pause = min(2*pause, 5*time.Second)
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Kind of an object that is held.
@@ -191,7 +193,7 @@ func (s *Store) watch(ctx context.Context, h *held) {
 // readable waits until the API lets the node read the object: its authorizer may
 // learn of the pod that refers to it a little later than the node does.
 func (s *Store) readable(ctx context.Context, k Key) bool {
-	pause := 5 * time.Millisecond
+	retry := run.Backoff{First: 5 * time.Millisecond, Longest: time.Minute}
 	for {
 		var err error
 		switch k.Kind {
@@ -203,17 +205,14 @@ func (s *Store) readable(ctx context.Context, k Key) bool {
 		if !apierrors.IsForbidden(err) {
 			return ctx.Err() == nil
 		}
-		if pause > time.Second {
-			s.log.Warn("The API forbids to read an object that a pod of this node refers to; trying on", "kind", k.Kind, "namespace", k.Namespace, "name", k.Name, "error", err)
+		wait := retry.Next()
+		if wait > time.Second {
+			s.log.WarnContext(ctx, "the API forbids to read an object that a pod of this node refers to; trying again",
+				"kind", k.Kind, "namespace", k.Namespace, "name", k.Name, "error", err, "retryIn", wait)
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !run.Sleep(ctx, wait) {
 			return false
-		case <-t.C:
 		}
-		pause = min(2*pause, time.Minute)
 	}
 }
 

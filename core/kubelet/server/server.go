@@ -30,6 +30,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Node is a kubelet as the server sees it.
@@ -124,8 +125,7 @@ func (s *Server) Run(ctx context.Context) error {
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		BaseContext:  func(net.Listener) context.Context { return ctx },
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- h.ServeTLS(s.cfg.Listener, "", "") }()
+	failed := run.Go("kubelet server", func() error { return h.ServeTLS(s.cfg.Listener, "", "") })
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve the kubelet's API at %s: %w", s.cfg.Listener.Addr(), err)

@@ -46,6 +46,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Prefix of the annotations that direct a simulation.
@@ -144,20 +145,6 @@ func duration(v string) time.Duration {
 		return 0
 	}
 	return d
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // RunSandbox gives a pod an address.
@@ -545,8 +532,8 @@ func (e *Engine) PullImage(ctx context.Context, spec *cri.ImageSpec, _ *cri.Auth
 	if v := a[Prefix+"pull-time"]; v != "" {
 		takes = duration(v)
 	}
-	if err := wait(ctx, takes); err != nil {
-		return "", err
+	if takes > 0 && !run.Sleep(ctx, takes) {
+		return "", ctx.Err()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const (
@@ -134,7 +136,8 @@ func (c *podCertificates) request(ctx context.Context, pod *corev1.Pod, src *cor
 func (c *podCertificates) await(ctx context.Context, namespace string, p *podCertificate) error {
 	ctx, cancel := context.WithTimeout(ctx, issueWithin)
 	defer cancel()
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+	look := run.Backoff{First: 100 * time.Millisecond, Longest: 2 * time.Second}
+	for {
 		r, err := c.client.CertificatesV1().PodCertificateRequests(namespace).Get(ctx, p.pending, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			name := p.pending
@@ -144,11 +147,7 @@ func (c *podCertificates) await(ctx context.Context, namespace string, p *podCer
 		if err == nil && p.answered(r) {
 			return p.refused
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !look.Wait(ctx) {
 			return fmt.Errorf("PodCertificateRequest %s/%s is not issued yet", namespace, p.pending)
 		}
 	}

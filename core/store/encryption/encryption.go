@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/encryption/kms"
 )
@@ -320,7 +321,7 @@ func (s *Store) watch(ctx context.Context, inner store.Watcher, err error) (stor
 		return nil, err
 	}
 	w := &watcher{Watcher: inner, batches: make(chan store.Batch, 16)}
-	go func() { // ends with the inner watch, which ends with ctx
+	run.Go("encryption: watch", func() error { // ends with the inner watch, which ends with ctx
 		defer close(w.batches)
 		for b := range inner.Batches() {
 			for i := range b.Events {
@@ -330,10 +331,11 @@ func (s *Store) watch(ctx context.Context, inner store.Watcher, err error) (stor
 			select {
 			case w.batches <- b:
 			case <-ctx.Done():
-				return
+				return nil
 			}
 		}
-	}()
+		return nil
+	})
 	return w, nil
 }
 

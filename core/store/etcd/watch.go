@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 )
 
@@ -58,11 +59,12 @@ func (s *Store) watch(ctx context.Context, prefix string, from int64, lean bool)
 		opts = append(opts, clientv3.WithPrevKV())
 	}
 	responses := s.client.Watcher.Watch(metadata.NewOutgoingContext(ctx, stream), prefix, opts...)
-	go func() {
+	run.Go("etcd: watch", func() error {
 		defer cancel()
 		defer close(w.batches)
 		w.end(ctx, w.copy(ctx, responses), prefix)
-	}()
+		return nil
+	})
 	return w, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Case is one question with its answer.
@@ -85,11 +86,10 @@ func returns(t *testing.T, a authz.Authorizer, cases []Case) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range cases {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _, _ = a.Authorize(ctx, c.Question)
-		}()
+		done := run.Go("authztest: question", func() error {
+			_, _, err := a.Authorize(ctx, c.Question)
+			return err
+		})
 		select {
 		case <-done:
 		case <-time.After(10 * time.Second):

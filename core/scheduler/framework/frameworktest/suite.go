@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
 
@@ -380,12 +381,11 @@ func lifetime(t *testing.T, p framework.Plugin, c Case) {
 func returns(t *testing.T, p framework.Plugin) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	done := make(chan struct{})
 	c := odd()[1]
-	go func() {
-		defer close(done)
+	done := run.Go("frameworktest: question", func() error {
 		Ask(ctx, p, framework.NewPodInfo(c.Pod), c.Snapshot())
-	}()
+		return nil
+	})
 	select {
 	case <-done:
 	case <-time.After(time.Minute):

@@ -31,17 +31,13 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
-	"github.com/wasmplane/wasmplane/core/kubelet/ground"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
-	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
-	"github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
-	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -54,28 +50,18 @@ type Config struct {
 	Client kubernetes.Interface
 	// Engine runs containers. Required.
 	Engine engine.Engine
-	// Machine is what a real node is told of its machine: directories, cgroups,
-	// addresses. Used unless Ground is given. NodeName is filled in.
-	Machine ground.Config
-	// VolumePlugins for kinds of volumes beyond the built-in ones. Used unless Volumes is given.
-	VolumePlugins []volume.Plugin
-	// Ground, Volumes and Handler (of probes and hooks) are the machine's, unless
-	// others are given: a simulation gives its own.
-	Ground  Ground
+	// Host, Volumes and Handler (of probes and hooks) are the node's. Required.
+	Host    Host
 	Volumes Volumes
 	Handler probe.Handler
 	// Admitters are asked in order, after the node's own checks.
 	Admitters []Admitter
-	// Objects shared with other kubelets, who are run elsewhere; nil: the kubelet has its own and runs them.
+	// Objects that the pods refer to; run elsewhere. Required.
 	Objects Objects
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
 	Feeds *Feeds
 	// Leases shared with other kubelets; nil: the kubelet has its own and runs it.
 	Leases *lease.Keeper
-	// Events shared with other kubelets; nil: the kubelet has its own.
-	Events record.EventBroadcaster
-	// Server to serve the node's pods on, run elsewhere; nil: none.
-	Server *server.Server
 	// Node describes the node to register.
 	Node node.Config
 	// ClusterDNS are the addresses of the cluster's DNS; ClusterDomain its domain ("cluster.local").
@@ -113,6 +99,8 @@ func (c *Config) check() error {
 		return errors.New("kubelet: Client is missing")
 	case c.Engine == nil:
 		return errors.New("kubelet: Engine is missing")
+	case c.Host == nil, c.Volumes == nil, c.Handler == nil, c.Objects == nil:
+		return errors.New("kubelet: Host, Volumes, Handler or Objects is missing")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -138,7 +126,6 @@ type Kubelet struct {
 	log     *slog.Logger
 	feeds   *Feeds
 	leases  *lease.Keeper
-	events  record.EventBroadcaster
 	rec     record.EventRecorder
 	writer  *status.Writer
 	puller  *pull.Puller
@@ -146,7 +133,6 @@ type Kubelet struct {
 	node    *node.Registrar
 	ready   chan struct{}
 	runtime string
-	runners []runner
 	// adopted is what the runtime held at the start, by pod.
 	mu       sync.Mutex
 	adopted  map[types.UID]pod.Snapshot
@@ -161,13 +147,10 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{
-		cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, leases: cfg.Leases, events: cfg.Events,
+		cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, leases: cfg.Leases,
 		ready: make(chan struct{}), workers: map[types.UID]*worker{}, admitted: map[types.UID]*corev1.Pod{},
 	}
 	var err error
-	if err = k.defaults(); err != nil {
-		return nil, err
-	}
 	if k.feeds == nil {
 		if k.feeds, err = NewFeeds(cfg.Client, cfg.NodeName); err != nil {
 			return nil, err
@@ -176,65 +159,16 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.leases == nil {
 		k.leases = lease.NewKeeper(lease.Config{Logger: cfg.Logger})
 	}
-	cfg = k.cfg
 	k.writer = status.NewWriter(cfg.Client, k.log, 0)
 	k.puller = pull.New(cfg.Engine, cfg.ParallelPulls)
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.tellProbe, k.log)
 	nc := cfg.Node
 	nc.Name, nc.Client, nc.Logger = cfg.NodeName, cfg.Client, k.log
-	nc.Machine, nc.Engine = cfg.Ground, cfg.Engine
-	if cfg.Server != nil && nc.Port == 0 {
-		nc.Port = cfg.Server.Port()
-	}
+	nc.Host, nc.Engine = cfg.Host, cfg.Engine
 	if k.node, err = node.NewRegistrar(nc); err != nil {
 		return nil, err
 	}
 	return k, nil
-}
-
-// defaults makes what a real node has and nobody gave.
-func (k *Kubelet) defaults() error {
-	c := &k.cfg
-	var store *objects.Store
-	if c.Objects == nil {
-		store = objects.New(c.Client, k.log)
-		c.Objects = store
-		k.runners = append(k.runners, store)
-	}
-	if c.Ground == nil {
-		c.Machine.NodeName = c.NodeName
-		if c.Machine.Logger == nil {
-			c.Machine.Logger = k.log
-		}
-		g, err := ground.New(c.Machine)
-		if err != nil {
-			return err
-		}
-		c.Ground = g
-	}
-	if c.Volumes == nil {
-		m, err := volume.New(volume.Config{
-			RootDir: c.Machine.RootDir, Client: c.Client, Objects: c.Objects, Plugins: c.VolumePlugins, Logger: k.log,
-			Allocatable: func() corev1.ResourceList {
-				if n, err := k.feeds.Node(c.NodeName); err == nil {
-					return n.Status.Allocatable
-				}
-				return nil
-			},
-		})
-		if err != nil {
-			return err
-		}
-		if store != nil {
-			store.Changed(m.Changed)
-		}
-		c.Volumes = m
-		k.runners = append(k.runners, m)
-	}
-	if c.Handler == nil {
-		c.Handler = probe.NewHandler(c.Engine)
-	}
-	return nil
 }
 
 // Ready is closed once the node is registered and its pods are being looked after.
@@ -275,16 +209,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.cfg.Leases == nil {
 		start("lease", k.leases.Run)
 	}
-	for _, r := range k.runners {
-		start("objects and volumes", r.Run)
-	}
 	start("status writer", k.writer.Run)
 	start("probes", k.probes.Run)
 	start("node status", k.node.Run)
 	start("upkeep", k.tend)
-	if k.cfg.Server != nil {
-		defer k.cfg.Server.Add(k)()
-	}
 	stop := k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID())
 	defer stop()
 	select {
@@ -304,15 +232,13 @@ func (k *Kubelet) Run(ctx context.Context) error {
 }
 
 func (k *Kubelet) recorder(ctx context.Context) {
-	if k.events == nil {
-		k.events = record.NewBroadcaster(record.WithContext(ctx))
-		k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.cfg.Client.CoreV1().Events("")})
-		k.wg.Go(func() {
-			<-ctx.Done()
-			k.events.Shutdown()
-		})
-	}
-	k.rec = k.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.cfg.Client.CoreV1().Events("")})
+	k.wg.Go(func() {
+		<-ctx.Done()
+		events.Shutdown()
+	})
+	k.rec = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})
 }
 
 // follow keeps up with the runtime: its events, and when they break off, or
@@ -398,7 +324,7 @@ func (k *Kubelet) runtimeEvent(ctx context.Context, ev *cri.ContainerEventRespon
 func (k *Kubelet) container(ctx context.Context, p *corev1.Pod, st *cri.ContainerStatus, sandbox string) pod.Container {
 	c := containerOf(st, sandbox)
 	if c.State == pod.Exited {
-		if msg := k.cfg.Ground.LastWords(ctx, p, st); msg != "" {
+		if msg := k.cfg.Host.LastWords(ctx, p, st); msg != "" {
 			if c.Message != "" {
 				c.Message += ": "
 			}
@@ -532,7 +458,7 @@ func (k *Kubelet) reap(ctx context.Context) {
 			k.wg.Go(func() { k.remove(ctx, uid, snap) })
 		}
 	}
-	left, err := k.cfg.Ground.Claimed(ctx)
+	left, err := k.cfg.Host.Claimed(ctx)
 	if err != nil {
 		k.log.Warn("Leftovers of pods cannot be looked for", "error", err)
 	}
@@ -580,10 +506,10 @@ func (k *Kubelet) remove(ctx context.Context, uid types.UID, snap pod.Snapshot) 
 func (k *Kubelet) sweep(ctx context.Context, uid types.UID) {
 	err := k.cfg.Volumes.Unmount(ctx, uid)
 	if err == nil {
-		err = k.cfg.Ground.Release(ctx, uid)
+		err = k.cfg.Host.Release(ctx, uid)
 	}
 	if err == nil {
-		err = k.cfg.Ground.Erase(ctx, uid)
+		err = k.cfg.Host.Erase(ctx, uid)
 	}
 	if err != nil && ctx.Err() == nil {
 		k.log.Warn("Leftovers of a pod cannot be removed; the next resync tries again", "uid", uid, "error", err)

@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) node(name string, eng *simulated.Engine, change ...func(*kubelet.Config)) (stop func()) {
 	w.t.Helper()
 	cfg := kubelet.Config{
-		NodeName: name, Client: w.client, Engine: eng, Ground: simulated.NewGround(simulated.GroundConfig{Name: name, Address: "127.0.0.1", Engine: eng}),
+		NodeName: name, Client: w.client, Engine: eng, Host: simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Engine: eng}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Objects: objects.New(w.client, nil), Feeds: w.feeds,
 		Delays: pod.Options{CrashInitial: 50 * time.Millisecond, CrashMax: time.Second, ImageInitial: 50 * time.Millisecond, RetryInitial: 20 * time.Millisecond},
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),

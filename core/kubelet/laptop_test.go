@@ -10,8 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
 	"github.com/wasmplane/wasmplane/core/kubelet"
@@ -36,16 +34,13 @@ func TestAHundredNodes(t *testing.T) {
 	w.start()
 	ensureNamespace(t, client, "default")
 	ensureNamespace(t, client, corev1.NamespaceNodeLease)
-	events := record.NewBroadcaster()
-	defer events.Shutdown()
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	leases := lease.NewKeeper(lease.Config{})
 	run(t, leases.Run)
 	base := memory()
 	began := time.Now()
 	for i := range nodes {
 		w.node(fmt.Sprintf("n%d", i), w.engine(), func(c *kubelet.Config) {
-			c.Logger, c.Events, c.Leases = slog.New(slog.DiscardHandler), events, leases
+			c.Logger, c.Leases = slog.New(slog.DiscardHandler), leases
 		})
 	}
 	t.Logf("%d nodes ready after %v", nodes, time.Since(began))

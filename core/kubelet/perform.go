@@ -58,7 +58,7 @@ func (w *worker) perform(ctx context.Context, p *corev1.Pod, a pod.Action) pod.D
 	case pod.Delete:
 		return w.simply(ctx, "delete", p, func(ctx context.Context) error { return w.k.writer.Delete(ctx, p) })
 	case pod.Cleanup:
-		return w.simply(ctx, "cleanup", p, func(ctx context.Context) error { return w.k.cfg.Ground.Erase(ctx, w.uid) })
+		return w.simply(ctx, "cleanup", p, func(ctx context.Context) error { return w.k.cfg.Host.Erase(ctx, w.uid) })
 	}
 	return pod.Done{}
 }
@@ -109,7 +109,7 @@ func (w *worker) admit(ctx context.Context, p *corev1.Pod) pod.Done {
 func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
 	ctx, span := w.k.span(ctx, "volumes", p, attribute.Int("wasmplane.volumes", len(p.Spec.Volumes)))
 	w.k.cfg.Objects.Follow(p)
-	place, err := w.k.cfg.Ground.Claim(ctx, p)
+	place, err := w.k.cfg.Host.Claim(ctx, p)
 	switch {
 	case err != nil:
 		w.k.tell(p, "", corev1.EventTypeWarning, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
@@ -301,7 +301,7 @@ func (k *Kubelet) keyring(ctx context.Context, p *corev1.Pod) *pull.Keyring {
 	return ring
 }
 
-// strays is an optional power of a Ground: to end the processes of a container
+// strays is an optional power of a Host: to end the processes of a container
 // that the runtime holds for dead. It can be wrong: one whose start was cut off,
 // by the death of who asked for it, may run on.
 type strays interface {
@@ -338,7 +338,7 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 	if err != nil {
 		return fail("CreateContainerConfigError", err)
 	}
-	if g, ok := w.k.cfg.Ground.(strays); ok && a.Former != "" {
+	if g, ok := w.k.cfg.Host.(strays); ok && a.Former != "" {
 		if err := g.KillStrays(ctx, p, a.Former); err != nil {
 			return fail("CreateContainerError", err)
 		}
@@ -370,7 +370,7 @@ func (w *worker) start(ctx context.Context, p *corev1.Pod, a pod.Start) pod.Done
 	}
 	w.k.tell(p, a.Container, corev1.EventTypeNormal, "Started", "Container started")
 	if got != nil && got.LogPath != "" {
-		w.k.cfg.Ground.Started(p, a.Container, a.ID, got.LogPath)
+		w.k.cfg.Host.Started(p, a.Container, a.ID, got.LogPath)
 	}
 	return pod.Done{Container: got}
 }
@@ -460,7 +460,7 @@ func (w *worker) teardown(ctx context.Context) error {
 		return fmt.Errorf("take volumes down: %w", err)
 	}
 	w.k.cfg.Objects.Unfollow(w.uid)
-	if err := w.k.cfg.Ground.Release(ctx, w.uid); err != nil {
+	if err := w.k.cfg.Host.Release(ctx, w.uid); err != nil {
 		return fmt.Errorf("remove cgroup: %w", err)
 	}
 	return nil
@@ -498,7 +498,7 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
-	files, err := k.cfg.Ground.Files(ctx, spec.FilesRequest{Pod: p, Container: c, RestartCount: a.RestartCount, Hostname: hostname, Domain: domain, IPs: ips})
+	files, err := k.cfg.Host.Files(ctx, spec.FilesRequest{Pod: p, Container: c, RestartCount: a.RestartCount, Hostname: hostname, Domain: domain, IPs: ips})
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (k *Kubelet) relieve(ctx context.Context) {
 			k.evict(uid, msg)
 		}
 	}
-	facts, err := k.cfg.Ground.Facts(ctx)
+	facts, err := k.cfg.Host.Facts(ctx)
 	if err != nil || len(facts.Short) == 0 || k.evicting() {
 		return
 	}

@@ -81,7 +81,7 @@ func (w *worker) update(ctx context.Context, p *corev1.Pod, a pod.Resize) error 
 		return err
 	}
 	// The pod's own bounds follow.
-	if _, err := w.k.cfg.Ground.Claim(ctx, p); err != nil {
+	if _, err := w.k.cfg.Host.Claim(ctx, p); err != nil {
 		return fmt.Errorf("resize the pod's cgroup: %w", err)
 	}
 	return nil

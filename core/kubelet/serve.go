@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"maps"
 	"sort"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,9 +88,16 @@ func (k *Kubelet) Exited(uid types.UID, container string) <-chan struct{} {
 
 // Config as far as it may be told.
 func (k *Kubelet) Config() any {
-	return map[string]any{
+	config := map[string]any{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"clusterDNS": k.cfg.ClusterDNS, "clusterDomain": k.cfg.ClusterDomain,
-		"podLogsDir": k.cfg.Machine.LogRoot, "cgroupRoot": k.cfg.Machine.CgroupRoot, "maxPods": k.cfg.Machine.MaxPods,
 	}
+	if h, ok := k.cfg.Host.(configured); ok {
+		maps.Copy(config, h.Configuration())
+	}
+	return config
 }
+
+// configured is an optional power of a Host: to say how it is configured, in the words
+// of a KubeletConfiguration.
+type configured interface{ Configuration() map[string]any }

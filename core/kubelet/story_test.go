@@ -286,7 +286,7 @@ func TestASandboxThatDiesIsReplaced(t *testing.T) {
 
 // tight is a machine that is short of memory when told so.
 type tight struct {
-	*simulated.Ground
+	*simulated.Host
 	mu    sync.Mutex
 	short []node.Short
 }
@@ -298,7 +298,7 @@ func (g *tight) set(s ...node.Short) {
 }
 
 func (g *tight) Facts(ctx context.Context) (*node.Facts, error) {
-	f, err := g.Ground.Facts(ctx)
+	f, err := g.Host.Facts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -312,8 +312,8 @@ func (g *tight) Facts(ctx context.Context) (*node.Facts, error) {
 func TestPodsAreEvictedOneByOne(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	g := &tight{Ground: simulated.NewGround(simulated.GroundConfig{Name: "n1", Address: "127.0.0.1"})}
-	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Ground, c.Upkeep = g, 20*time.Millisecond })
+	g := &tight{Host: simulated.NewHost(simulated.HostConfig{Name: "n1", Address: "127.0.0.1"})}
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Host, c.Upkeep = g, 20*time.Millisecond })
 	high := int32(100)
 	w.create("n1", "low")
 	w.create("n1", "high", func(p *corev1.Pod) { p.Spec.Priority = &high })

@@ -15,7 +15,7 @@ const (
 	collectEvery = 5 * time.Minute
 )
 
-// disk is an optional power of a Ground: how full the disk is on which images are.
+// disk is an optional power of a Host: how full the disk is on which images are.
 type disk interface {
 	Disk(ctx context.Context) (used, total uint64, err error)
 }
@@ -48,7 +48,7 @@ func (k *Kubelet) tend(ctx context.Context) error {
 }
 
 func (k *Kubelet) collector() *pull.Collector {
-	d, ok := k.cfg.Ground.(disk)
+	d, ok := k.cfg.Host.(disk)
 	if !ok {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
@@ -131,7 +131,7 @@ func (c *cluster) kube() kubernetes.Interface {
 
 // socket is that of the node's containerd.
 func (c *cluster) socket() string {
-	return containerd.Config{Dir: datadir.Dir(c.Data).Node(), Names: machine.NamesOf(c.Name)}.Socket()
+	return containerd.Config{Dir: datadir.Dir(c.Data).Node(), Names: linuxhost.NamesOf(c.Name)}.Socket()
 }
 
 func (c *cluster) importHello() {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 )
 
@@ -37,7 +37,7 @@ func measurePods(tb testing.TB, one, many, atOnce int) *report {
 		tb.Fatal(err)
 	}
 	defer func() { _ = eng.Close() }()
-	f := &floor{t: tb, engine: eng, cgroup: machine.NamesOf(c.Name).PodsCgroup(), logs: filepath.Join(c.Dir, "floor-logs")}
+	f := &floor{t: tb, engine: eng, cgroup: linuxhost.NamesOf(c.Name).PodsCgroup(), logs: filepath.Join(c.Dir, "floor-logs")}
 	p := newPodTimer(tb, kube, "default")
 	// Once for nothing: first use of the image, the bridge, the code.
 	p.run(1)

@@ -15,7 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/dns"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/proxy"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -53,7 +53,7 @@ func newNetworking(c *component, dnsConfig *rest.Config) (*networking, error) {
 		return n, nil
 	}
 	n.service, err = proxy.New(proxy.Config{
-		Table: machine.NamesOf(c.o.Config.Cluster.Name).Table("services"), Node: c.o.Config.Node.Name,
+		Table: linuxhost.NamesOf(c.o.Config.Cluster.Name).Table("services"), Node: c.o.Config.Node.Name,
 		Informers: n.informers, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services}, Log: c.o.Logger,
 	})
 	return n, err

@@ -14,9 +14,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
-	"github.com/wasmplane/wasmplane/core/kubelet/ground"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -25,7 +24,7 @@ import (
 // CheckHost lists what this machine lacks for a real node and how to get it, and
 // with what restrictions one runs here.
 func CheckHost(ctx context.Context) (fatal, restrictions []string) {
-	for _, p := range machine.Check(ctx) {
+	for _, p := range linuxhost.Check(ctx) {
 		if p.Warning {
 			restrictions = append(restrictions, p.String())
 			continue
@@ -36,7 +35,7 @@ func CheckHost(ctx context.Context) (fatal, restrictions []string) {
 }
 
 func requireHost(ctx context.Context) error {
-	if err := machine.Fatal(machine.Check(ctx)); err != nil {
+	if err := linuxhost.Fatal(linuxhost.Check(ctx)); err != nil {
 		return fmt.Errorf("this machine cannot be a real node:\n%w\nsimulated nodes work without: wasmplane up --nodes simulated:3", err)
 	}
 	return nil
@@ -92,13 +91,13 @@ func removeNode(ctx context.Context, o Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("the cluster has a real node on this machine; run this as root to take it down")
 	}
-	names := machine.NamesOf(o.Config.Cluster.Name)
+	names := linuxhost.NamesOf(o.Config.Cluster.Name)
 	err := realnode.Remove(ctx, realNodeConfig(o), 10)
-	err = errors.Join(err, machine.RemoveTables(ctx, names), machine.UnmountBelow(o.Dir.Node()))
+	err = errors.Join(err, linuxhost.RemoveTables(ctx, names), linuxhost.UnmountBelow(o.Dir.Node()))
 	if err != nil {
 		return err
 	}
-	g, err := ground.New(ground.Config{
+	g, err := linuxhost.New(linuxhost.Config{
 		NodeName: o.Config.Node.Name, RootDir: kubeletRoot(o), LogRoot: o.Config.Node.LogDir, LinkRoot: o.Config.Node.LogLinkDir,
 		CgroupRoot: names.PodsCgroup(), Logger: o.Logger,
 	})
@@ -113,7 +112,7 @@ func removeNode(ctx context.Context, o Options) error {
 	for _, uid := range pods {
 		errs = append(errs, g.Release(ctx, uid), g.Erase(ctx, uid))
 	}
-	return errors.Join(append(errs, machine.RemoveCgroup(names.Cgroup()))...)
+	return errors.Join(append(errs, linuxhost.RemoveCgroup(names.Cgroup()))...)
 }
 
 // ImportImages imports a file into the node of dir and returns the images' names.

@@ -23,9 +23,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
-	"github.com/wasmplane/wasmplane/core/kubelet/ground"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
@@ -119,7 +118,7 @@ func (n *realNode) runRuntime(ctx context.Context) error {
 // run is the kubelet over the runtime.
 func (n *realNode) run(ctx context.Context) error {
 	var eng engine.Engine
-	names := machine.NamesOf(n.o.Config.Cluster.Name)
+	names := linuxhost.NamesOf(n.o.Config.Cluster.Name)
 	var rt *realnode.Node
 	if endpoint := n.o.Config.Node.CRIEndpoint; endpoint != "" {
 		external, err := cri.New(cri.Config{Endpoint: endpoint})
@@ -140,13 +139,13 @@ func (n *realNode) run(ctx context.Context) error {
 }
 
 // serve builds the kubelet and runs it with everything around it.
-func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, names machine.Names) error {
+func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, names linuxhost.Names) error {
 	set, err := client.New(n.config)
 	if err != nil {
 		return err
 	}
 	c := n.o.Config
-	g, err := ground.New(ground.Config{
+	g, err := linuxhost.New(linuxhost.Config{
 		NodeName: c.Node.Name, RootDir: kubeletRoot(n.o), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
 		CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
 		Version: version.Get().GitVersion, Logger: n.o.Logger,
@@ -167,7 +166,7 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 		return err
 	}
 	k, err := kubelet.New(kubelet.Config{
-		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Ground: g, Volumes: volumes,
+		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes,
 		Handler: probe.NewHandler(eng), Admitters: n.plugins.nodeAdmitters(), Objects: held,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: reservedPorts(c, door.Port()),
@@ -200,7 +199,7 @@ func (n *realNode) signal(k *kubelet.Kubelet) func(context.Context) error {
 	}
 }
 
-func allocatable(ctx context.Context, g *ground.Ground) func() corev1.ResourceList {
+func allocatable(ctx context.Context, g *linuxhost.Host) func() corev1.ResourceList {
 	return func() corev1.ResourceList {
 		facts, err := g.Facts(ctx)
 		if err != nil {

@@ -89,7 +89,7 @@ func (sim *simulation) add(ctx context.Context, name string, network *simulated.
 	held := objects.New(set.Kube, s.o.Logger)
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: name, Client: set.Kube, Engine: eng,
-		Ground:  simulated.NewGround(simulated.GroundConfig{Name: name, Address: "127.0.0.1", Version: version.Get().GitVersion, Engine: eng}),
+		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Version: version.Get().GitVersion, Engine: eng}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Admitters: s.plugins.nodeAdmitters(),
 		Objects: held, Feeds: sim.feeds, Leases: sim.keep,
 		Node:          node.Config{Labels: map[string]string{"wasmplane.dev/simulated": "true"}, Port: sim.door.Port()},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/containerd/containerd/v2/version"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 const (
@@ -33,7 +33,7 @@ type Config struct {
 	// Dir is the private directory: images, state, sockets, logs, helpers. Absolute.
 	Dir string
 	// Names are the host-wide names of the cluster.
-	Names machine.Names
+	Names linuxhost.Names
 	// Runc is the path of runc; the one on PATH when empty.
 	Runc string
 	// SandboxImage is the pause image, DefaultSandboxImage when empty.
@@ -45,7 +45,7 @@ type Config struct {
 	// CNIBinDirs are searched for CNI plugins after our own.
 	CNIBinDirs []string
 	// Facts about the machine; found out when nil.
-	Facts *machine.Facts
+	Facts *linuxhost.Facts
 	// Helpers holds the small binaries; those embedded in this one when nil.
 	Helpers fs.FS
 	// Launching is called when no containerd runs, before one is launched, and what it
@@ -66,11 +66,11 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("containerd's directory %q is not an absolute path", c.Dir)
 	}
 	if c.Names.ID == "" {
-		return c, errors.New("containerd needs the host-wide names of its cluster (machine.NamesOf)")
+		return c, errors.New("containerd needs the host-wide names of its cluster (linuxhost.NamesOf)")
 	}
 	c.Dir = filepath.Clean(c.Dir)
 	if c.Facts == nil {
-		c.Facts = machine.Discover()
+		c.Facts = linuxhost.Discover()
 	}
 	if c.Runc == "" {
 		c.Runc = c.Facts.Runc
@@ -127,7 +127,7 @@ func (c Config) stateDir() string {
 }
 
 // shortStateDir stands in for a directory whose path is too long.
-func shortStateDir(n machine.Names, dir string) string {
+func shortStateDir(n linuxhost.Names, dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return "/run/" + n.ID + "-" + hex.EncodeToString(sum[:4])
 }

@@ -34,7 +34,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
@@ -262,7 +262,7 @@ func (c Config) freshBoot() error {
 	if err != nil {
 		return fmt.Errorf("look at containerd's state: %w", err)
 	}
-	if mounts, err := machine.MountsBelow(c.stateDir()); err != nil || len(mounts) > 0 {
+	if mounts, err := linuxhost.MountsBelow(c.stateDir()); err != nil || len(mounts) > 0 {
 		return errors.Join(err, atomicfile.Write(mark, []byte(now), 0o600)) // in use after all
 	}
 	for _, e := range entries {

@@ -15,14 +15,14 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"go.uber.org/goleak"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testConfig(dir string) Config {
 	return Config{
-		Dir: dir, Names: machine.NamesOf("test"), Runc: "/usr/sbin/runc", Facts: &machine.Facts{Root: true},
+		Dir: dir, Names: linuxhost.NamesOf("test"), Runc: "/usr/sbin/runc", Facts: &linuxhost.Facts{Root: true},
 		Helpers: fstest.MapFS{
 			shimName: {Data: []byte("#!/bin/true\n"), Mode: 0o755},
 			cniName:  {Data: []byte("#!/bin/true\n"), Mode: 0o755},
@@ -72,7 +72,7 @@ func TestRender(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"absolute":          func(c *Config) { c.Dir = "data" },
-		"names":             func(c *Config) { c.Names = machine.Names{} },
+		"names":             func(c *Config) { c.Names = linuxhost.Names{} },
 		"apt-get install r": func(c *Config) { c.Runc = "" },
 	} {
 		cfg := testConfig("/data")

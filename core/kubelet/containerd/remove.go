@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // Remove ends containerd and every process that it started, without asking them,
@@ -20,17 +20,17 @@ func Remove(ctx context.Context, cfg Config) error {
 		return err
 	}
 	dirs := cfg.ownDirs()
-	if err := machine.KillBelow(ctx, cfg.Names, []string{filepath.Join(cfg.Dir, "bin")}, cfg.containers()...); err != nil {
+	if err := linuxhost.KillBelow(ctx, cfg.Names, []string{filepath.Join(cfg.Dir, "bin")}, cfg.containers()...); err != nil {
 		return err
 	}
 	var errs []error
 	for _, d := range dirs {
-		errs = append(errs, machine.UnmountBelow(d))
+		errs = append(errs, linuxhost.UnmountBelow(d))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // removing files below a mount would remove a volume's content
 	}
-	errs = append(errs, machine.RemoveCgroup(cfg.Names.Cgroup()))
+	errs = append(errs, linuxhost.RemoveCgroup(cfg.Names.Cgroup()))
 	for _, d := range dirs[1:] {
 		if err := os.RemoveAll(d); err != nil {
 			errs = append(errs, fmt.Errorf("remove containerd's state: %w", err))

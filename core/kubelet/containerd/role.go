@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/cmd/containerd/command"
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // roleVariable carries the role and its arguments. A variable and not argv[0],
@@ -58,7 +58,7 @@ func runRole(ctx context.Context, encoded string) error {
 	}
 	defer lock.Close()
 	if r.Cgroup != "" {
-		if err := machine.JoinCgroup(r.Cgroup); err != nil {
+		if err := linuxhost.JoinCgroup(r.Cgroup); err != nil {
 			return fmt.Errorf("leave the parent's cgroup: %w", err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // leftovers are what a containerd that was killed while it made a pod may have left
@@ -33,12 +33,12 @@ func (c Config) noteLeftovers() leftovers {
 	l := leftovers{shims: map[int]string{}}
 	// A shim is made by a helper that containerd runs. One that outlived its
 	// containerd would make its shim behind our back, after this look.
-	for _, pid := range machine.ProgramsBelow(filepath.Join(c.Dir, "bin")) {
+	for _, pid := range linuxhost.ProgramsBelow(filepath.Join(c.Dir, "bin")) {
 		if slices.Contains(arguments(pid), "start") {
 			killTree(pid)
 		}
 	}
-	for _, pid := range machine.ProgramsBelow(filepath.Join(c.Dir, "bin")) {
+	for _, pid := range linuxhost.ProgramsBelow(filepath.Join(c.Dir, "bin")) {
 		if id := shimID(pid); id != "" {
 			l.shims[pid] = id
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"sigs.k8s.io/knftables"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -35,7 +35,7 @@ const (
 // Config is the network of one node.
 type Config struct {
 	// Names are the host-wide names of the cluster.
-	Names machine.Names
+	Names linuxhost.Names
 	// PodCIDRs are the node's own ranges, from its spec: one of each family at most.
 	PodCIDRs []netip.Prefix
 	// ClusterCIDRs are the ranges of all pods, PodCIDRs when empty. What goes there

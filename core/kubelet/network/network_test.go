@@ -13,12 +13,12 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 func testConfig(t *testing.T, cidrs ...string) Config {
 	t.Helper()
-	c := Config{Names: machine.NamesOf("nettest"), ConfDir: filepath.Join(t.TempDir(), "cni"), StateDir: filepath.Join(t.TempDir(), "net")}
+	c := Config{Names: linuxhost.NamesOf("nettest"), ConfDir: filepath.Join(t.TempDir(), "cni"), StateDir: filepath.Join(t.TempDir(), "net")}
 	for _, s := range cidrs {
 		c.PodCIDRs = append(c.PodCIDRs, netip.MustParsePrefix(s))
 	}
@@ -104,10 +104,10 @@ func TestMasqueradeRule(t *testing.T) {
 			t.Errorf("%q is not there once:\n%s", want, rules)
 		}
 	}
-	if err := machine.RemoveTables(t.Context(), machine.NamesOf("nettest2")); err != nil {
+	if err := linuxhost.RemoveTables(t.Context(), linuxhost.NamesOf("nettest2")); err != nil {
 		t.Fatal(err)
 	}
-	if err := machine.RemoveTables(t.Context(), c.Names); err != nil {
+	if err := linuxhost.RemoveTables(t.Context(), c.Names); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(out) != 0 {

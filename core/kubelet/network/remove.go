@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // Remove takes the network of a cluster off this machine: bridge, links, nftables
@@ -16,9 +16,9 @@ import (
 // must be gone.
 func Remove(ctx context.Context, cfg Config) error {
 	errs := []error{
-		machine.RemoveLinks(cfg.Names),
-		machine.RemoveTables(ctx, cfg.Names),
-		machine.ForgetNetwork(cfg.Names),
+		linuxhost.RemoveLinks(cfg.Names),
+		linuxhost.RemoveTables(ctx, cfg.Names),
+		linuxhost.ForgetNetwork(cfg.Names),
 	}
 	for _, path := range []string{filepath.Dir(cfg.addresses()), filepath.Join(cfg.ConfDir, confName)} {
 		if err := os.RemoveAll(path); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/disk"
 	"sigs.k8s.io/knftables"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // NoteRecords looks which sandboxes have addresses and host ports on record now,
@@ -38,7 +38,7 @@ func NoteRecords(cfg Config) func(ctx context.Context, known func(id string) boo
 		}
 		errs := []error{cfg.releaseAddresses(holders, gone), cfg.releaseHostPorts(ctx, gone)}
 		for id := range gone {
-			errs = append(errs, machine.ForgetResult(cfg.Names, id))
+			errs = append(errs, linuxhost.ForgetResult(cfg.Names, id))
 		}
 		return errors.Join(errs...)
 	}

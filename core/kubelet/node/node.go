@@ -31,8 +31,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// Machine tells what a node is, in the API's words.
-type Machine interface {
+// Host tells what a node is, in the API's words.
+type Host interface {
 	// Facts are capacity, allocatable, addresses and system information; they are
 	// asked for again every now and then.
 	Facts(ctx context.Context) (*Facts, error)
@@ -57,10 +57,10 @@ type Short struct {
 
 // Config of a Registrar.
 type Config struct {
-	Name    string
-	Client  kubernetes.Interface
-	Machine Machine
-	Engine  interface {
+	Name   string
+	Client kubernetes.Interface
+	Host   Host
+	Engine interface {
 		engine.Images
 		engine.Observer
 	}
@@ -93,7 +93,7 @@ type Registrar struct {
 
 // NewRegistrar makes a Registrar.
 func NewRegistrar(cfg Config) (*Registrar, error) {
-	if cfg.Name == "" || cfg.Client == nil || cfg.Machine == nil || cfg.Engine == nil {
+	if cfg.Name == "" || cfg.Client == nil || cfg.Host == nil || cfg.Engine == nil {
 		return nil, errors.New("a node's registrar needs its name, a client, a machine and an engine")
 	}
 	if cfg.Every <= 0 {
@@ -324,7 +324,7 @@ func (r *Registrar) writeStatus(ctx context.Context, have *corev1.Node, st corev
 
 // status of the node now; times of transition come from have.
 func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.NodeStatus, error) {
-	facts, err := r.cfg.Machine.Facts(ctx)
+	facts, err := r.cfg.Host.Facts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}

@@ -46,7 +46,7 @@ func registrar(t *testing.T, client *fake.Clientset, m *machine) *node.Registrar
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := node.NewRegistrar(node.Config{Name: "n1", Client: client, Machine: m, Engine: e, Port: 10250,
+	r, err := node.NewRegistrar(node.Config{Name: "n1", Client: client, Host: m, Engine: e, Port: 10250,
 		Labels: map[string]string{"mine": "yes"}, Taints: []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}}})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 )
 
@@ -57,14 +57,14 @@ func TestKilledInTheMiddle(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(cfg.Dir, "net/addresses/*/10.*")); len(left) > 0 {
 		t.Errorf("addresses are lost: %v", left)
 	}
-	mounts, err := machine.MountsBelow(filepath.Join(cfg.Dir, "run"))
+	mounts, err := linuxhost.MountsBelow(filepath.Join(cfg.Dir, "run"))
 	if err != nil || len(mounts) > 0 {
 		t.Errorf("mounts are left: %v (%v)", mounts, err)
 	}
 	// A shim ends by itself, a moment after its sandbox is removed.
 	nodetest.Eventually(t, "no process of the pods and no shim is left", func() bool {
-		pids, err := machine.CgroupProcesses(node.Names().PodsCgroup())
-		return err == nil && len(pids) == 0 && len(machine.ProgramsBelow(filepath.Join(cfg.Dir, "bin"))) == 0
+		pids, err := linuxhost.CgroupProcesses(node.Names().PodsCgroup())
+		return err == nil && len(pids) == 0 && len(linuxhost.ProgramsBelow(filepath.Join(cfg.Dir, "bin"))) == 0
 	})
 }
 

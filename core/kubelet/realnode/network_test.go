@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 )
@@ -194,7 +194,7 @@ func TestRemoveWithoutContainerd(t *testing.T) {
 	s.Linux.CgroupParent = "" // a cgroup that is not below ours
 	_, _ = node.RunWith(t, s, nodetest.Container("main", "serve", ":80"))
 	node.Close()
-	if err := machine.KillBelow(t.Context(), machine.Names{ID: strings.TrimPrefix(node.Names().RuntimeCgroup(), "/")}, nil); err != nil {
+	if err := linuxhost.KillBelow(t.Context(), linuxhost.Names{ID: strings.TrimPrefix(node.Names().RuntimeCgroup(), "/")}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := realnode.Remove(t.Context(), node.Config, 0); err != nil {
@@ -217,7 +217,7 @@ func traces(t *testing.T, n *nodetest.Node) string {
 			found = append(found, what)
 		}
 	}
-	mounts, err := machine.MountsBelow(n.Config.Dir)
+	mounts, err := linuxhost.MountsBelow(n.Config.Dir)
 	note(strings.Join(mounts, "\n"), err)
 	cgroups, err := filepath.Glob("/sys/fs/cgroup/*" + n.Names().Cgroup())
 	note(strings.Join(cgroups, "\n"), err)
@@ -240,7 +240,7 @@ func traces(t *testing.T, n *nodetest.Node) string {
 	return strings.Join(found, "\n")
 }
 
-func bridgeAddress(t *testing.T, n machine.Names) string {
+func bridgeAddress(t *testing.T, n linuxhost.Names) string {
 	t.Helper()
 	link, err := netlink.LinkByName(n.Bridge())
 	if err != nil {

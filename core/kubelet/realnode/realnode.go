@@ -20,7 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/network"
 )
 
@@ -43,7 +43,7 @@ type Config struct {
 	Log              *slog.Logger
 }
 
-func (c Config) names() machine.Names { return machine.NamesOf(c.Cluster) }
+func (c Config) names() linuxhost.Names { return linuxhost.NamesOf(c.Cluster) }
 
 func (c Config) containerd() containerd.Config {
 	child := c.Containerd
@@ -112,7 +112,7 @@ func (n *Node) Socket() string { return n.child.Socket() }
 func (n *Node) Adopted() bool { return n.child.Adopted() }
 
 // Names are the host-wide names in use; the kubelet puts pods below PodsCgroup.
-func (n *Node) Names() machine.Names { return n.cfg.names() }
+func (n *Node) Names() linuxhost.Names { return n.cfg.names() }
 
 // Images opens the image store. The caller closes it.
 func (n *Node) Images() (*images.Store, error) {

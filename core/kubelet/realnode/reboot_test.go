@@ -7,7 +7,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 )
 
@@ -18,16 +18,16 @@ func TestReboot(t *testing.T) {
 	node := nodetest.StartWith(t, cfg)
 	sandbox, container := node.Run(t, "web", "serve", ":80")
 	node.Close()
-	if err := machine.KillBelow(t.Context(), node.Names(), []string{cfg.Dir}); err != nil {
+	if err := linuxhost.KillBelow(t.Context(), node.Names(), []string{cfg.Dir}); err != nil {
 		t.Fatal(err)
 	}
-	if err := machine.UnmountBelow(cfg.Dir); err != nil {
+	if err := linuxhost.UnmountBelow(cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := machine.RemoveLinks(node.Names()); err != nil {
+	if err := linuxhost.RemoveLinks(node.Names()); err != nil {
 		t.Fatal(err)
 	}
-	if err := machine.RemoveCgroup(node.Names().Cgroup()); err != nil {
+	if err := linuxhost.RemoveCgroup(node.Names().Cgroup()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(cfg.Dir, "run/boot"), []byte("the one before"), 0o600); err != nil {

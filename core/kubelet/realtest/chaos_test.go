@@ -12,7 +12,7 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 )
 
@@ -118,7 +118,7 @@ func inTheMiddle(t *testing.T, start func(*world) (stop func())) {
 // program for each pod.
 func (w *world) processes(pods int) {
 	w.t.Helper()
-	pids, err := machine.CgroupProcesses(w.node.Names().PodsCgroup())
+	pids, err := linuxhost.CgroupProcesses(w.node.Names().PodsCgroup())
 	if err != nil || len(pids) != 2*pods {
 		w.t.Errorf("%d processes run in %d pods, %v", len(pids), pods, err)
 	}

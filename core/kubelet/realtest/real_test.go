@@ -39,13 +39,16 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
-	"github.com/wasmplane/wasmplane/core/kubelet/ground"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 func TestMain(m *testing.M) { os.Exit(nodetest.Main(m)) }
@@ -125,18 +128,38 @@ func (w *world) kubelet() (stop func()) {
 
 func (w *world) kubeletOn(e engine.Engine) (stop func()) {
 	w.t.Helper()
+	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
+	host, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: w.root(), LogRoot: w.logs, LinkRoot: filepath.Join(w.logs, "containers"),
+		CgroupRoot: w.node.Names().PodsCgroup(), NodeIPs: []string{"127.0.0.1"}, Logger: log,
+		Evict: map[string]string{threshold.DiskAvailable: "0"}}) // what the machine has is not what is tested
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	held := objects.New(w.client, log)
+	volumes, err := volume.New(volume.Config{RootDir: w.root(), Client: w.client, Objects: held, Logger: log, Allocatable: func() corev1.ResourceList {
+		facts, err := host.Facts(w.t.Context())
+		if err != nil {
+			return nil
+		}
+		return facts.Allocatable
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	held.Changed(volumes.Changed)
 	k, err := kubelet.New(kubelet.Config{
-		NodeName: "n1", Client: w.client, Engine: e, Server: w.server,
-		Machine: ground.Config{RootDir: w.root(), LogRoot: w.logs, LinkRoot: filepath.Join(w.logs, "containers"), CgroupRoot: w.node.Names().PodsCgroup(), NodeIPs: []string{"127.0.0.1"},
-			Evict: map[string]string{threshold.DiskAvailable: "0"}}, // what the machine has is not what is tested
-		Node: node.Config{}, ClusterDNS: []string{"10.96.0.10"},
+		NodeName: "n1", Client: w.client, Engine: e, Host: host, Volumes: volumes, Handler: probe.NewHandler(e), Objects: held,
+		Node: node.Config{Port: w.server.Port()}, ClusterDNS: []string{"10.96.0.10"},
 		Delays: pod.Options{CrashInitial: 100 * time.Millisecond, CrashMax: time.Second, RetryInitial: 50 * time.Millisecond},
-		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+		Logger: log,
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	stop = w.background("kubelet", k.Run)
+	stop = w.background("kubelet", func(ctx context.Context) error {
+		defer w.server.Add(k)()
+		return run.Together(ctx, k.Run, held.Run, volumes.Run)
+	})
 	select {
 	case <-k.Ready():
 	case <-time.After(patience):
@@ -400,7 +423,7 @@ func (w *world) nothingLeft(uid string) {
 		links, _ := filepath.Glob(filepath.Join(w.logs, "containers", "*"))
 		return len(c)+len(s)+len(logs)+len(links) == 0 && os.IsNotExist(dir)
 	})
-	mounts, err := machine.MountsBelow(w.root())
+	mounts, err := linuxhost.MountsBelow(w.root())
 	if err != nil || len(mounts) > 0 {
 		w.t.Errorf("mounts left: %v, %v", mounts, err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
-// GroundConfig says what a simulated node has.
-type GroundConfig struct {
+// HostConfig says what a simulated node has.
+type HostConfig struct {
 	// Capacity of the node; cpu 8, memory 32Gi, ephemeral-storage 100Gi and 110 pods if empty.
 	Capacity corev1.ResourceList
 	// Address of the node: where its kubelet's server listens.
@@ -30,15 +30,15 @@ type GroundConfig struct {
 	Engine *Engine
 }
 
-// Ground is the machine of a simulated node: it has what it was told to have,
-// and pods occupy nothing on it. It is a kubelet.Ground.
-type Ground struct {
+// Host is the machine of a simulated node: it has what it was told to have,
+// and pods occupy nothing on it. It is a kubelet.Host.
+type Host struct {
 	facts  node.Facts
 	engine *Engine // nil: nobody is told
 }
 
-// NewGround makes the machine of one node.
-func NewGround(cfg GroundConfig) *Ground {
+// NewHost makes the machine of one node.
+func NewHost(cfg HostConfig) *Host {
 	capacity := cfg.Capacity
 	if len(capacity) == 0 {
 		capacity = corev1.ResourceList{
@@ -49,7 +49,7 @@ func NewGround(cfg GroundConfig) *Ground {
 	if cfg.Version == "" {
 		cfg.Version = "v1.37.1"
 	}
-	return &Ground{engine: cfg.Engine, facts: node.Facts{
+	return &Host{engine: cfg.Engine, facts: node.Facts{
 		Capacity: capacity, Allocatable: capacity,
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: cfg.Address}, {Type: corev1.NodeHostName, Address: cfg.Name}},
 		Info: corev1.NodeSystemInfo{
@@ -60,11 +60,11 @@ func NewGround(cfg GroundConfig) *Ground {
 }
 
 // Facts of the node.
-func (g *Ground) Facts(context.Context) (*node.Facts, error) { return &g.facts, nil }
+func (g *Host) Facts(context.Context) (*node.Facts, error) { return &g.facts, nil }
 
 // Claim occupies nothing. The engine learns what a runtime is not told: whether the
 // pod is one that is to end.
-func (g *Ground) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
+func (g *Host) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
 	if g.engine != nil && p.Spec.RestartPolicy != "" && p.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		g.engine.finite(p.UID, true)
 	}
@@ -72,16 +72,16 @@ func (g *Ground) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
 }
 
 // Files are none.
-func (g *Ground) Files(context.Context, spec.FilesRequest) ([]*cri.Mount, error) { return nil, nil }
+func (g *Host) Files(context.Context, spec.FilesRequest) ([]*cri.Mount, error) { return nil, nil }
 
 // Started links no log.
-func (g *Ground) Started(*corev1.Pod, string, string, string) {}
+func (g *Host) Started(*corev1.Pod, string, string, string) {}
 
 // LastWords are none.
-func (g *Ground) LastWords(context.Context, *corev1.Pod, *cri.ContainerStatus) string { return "" }
+func (g *Host) LastWords(context.Context, *corev1.Pod, *cri.ContainerStatus) string { return "" }
 
 // Release forgets the pod.
-func (g *Ground) Release(_ context.Context, uid types.UID) error {
+func (g *Host) Release(_ context.Context, uid types.UID) error {
 	if g.engine != nil {
 		g.engine.finite(uid, false)
 	}
@@ -89,10 +89,10 @@ func (g *Ground) Release(_ context.Context, uid types.UID) error {
 }
 
 // Erase has nothing to remove.
-func (g *Ground) Erase(context.Context, types.UID) error { return nil }
+func (g *Host) Erase(context.Context, types.UID) error { return nil }
 
 // Claimed by nobody.
-func (g *Ground) Claimed(context.Context) ([]types.UID, error) { return nil, nil }
+func (g *Host) Claimed(context.Context) ([]types.UID, error) { return nil, nil }
 
 // Volumes are not mounted: there is nobody to read them. It is a kubelet.Volumes.
 type Volumes struct{}

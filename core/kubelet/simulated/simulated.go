@@ -1,7 +1,7 @@
 // Package simulated runs pods without running anything: an engine whose
 // sandboxes get addresses and whose containers are entries in a map. The kubelet
 // above it is the one that drives containerd; only what is handed to it differs:
-// Engine for the runtime, Ground for the machine, Volumes and Probes.
+// Engine for the runtime, Host for the machine, Volumes and Probes.
 //
 // It costs a few hundred bytes a container and no goroutine, so that a laptop
 // without root holds hundreds of nodes, for writing and testing schedulers,

@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // isMount tells whether something is mounted at dir.
 func isMount(dir string) (bool, error) {
-	mounts, err := machine.MountsBelow(dir)
+	mounts, err := linuxhost.MountsBelow(dir)
 	if err != nil {
 		return false, err
 	}

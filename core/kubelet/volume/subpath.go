@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // bindSubPath binds a path inside a volume to target, so that whatever the pod
@@ -99,10 +99,10 @@ func unmountSubPaths(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := machine.UnmountBelow(dir); err != nil {
+	if err := linuxhost.UnmountBelow(dir); err != nil {
 		return fmt.Errorf("unmount subPaths: %w", err)
 	}
-	left, err := machine.MountsBelow(dir)
+	left, err := linuxhost.MountsBelow(dir)
 	if err != nil {
 		return err
 	}

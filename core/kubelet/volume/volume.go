@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
@@ -498,10 +498,10 @@ func list(dir string) ([]string, error) {
 
 // removeTree removes a directory in which nothing is mounted any more.
 func removeTree(dir string) error {
-	if err := machine.UnmountBelow(dir); err != nil {
+	if err := linuxhost.UnmountBelow(dir); err != nil {
 		return err
 	}
-	left, err := machine.MountsBelow(dir)
+	left, err := linuxhost.MountsBelow(dir)
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,13 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // Leftovers names what a cluster has left on the host: links, nftables tables,
 // cgroups, mounts, processes, logs. Processes and mounts are told by dir.
 func Leftovers(cluster, dir string) error {
-	id := machine.NamesOf(cluster).ID
+	id := linuxhost.NamesOf(cluster).ID
 	var errs []error
 	for what, found := range map[string][]string{
 		"links":     matching("/sys/class/net/" + id + "*"),
@@ -107,15 +107,15 @@ func sweep(cluster, dir string) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	names := machine.NamesOf(cluster)
-	_ = machine.UnmountBelow(dir)
-	_ = machine.RemoveLinks(names)
+	names := linuxhost.NamesOf(cluster)
+	_ = linuxhost.UnmountBelow(dir)
+	_ = linuxhost.RemoveLinks(names)
 	for _, t := range tables(names.ID) {
 		if f := strings.Fields(t); len(f) == 3 {
 			_ = exec.Command("nft", "delete", "table", f[1], f[2]).Run()
 		}
 	}
-	_ = machine.RemoveCgroup(names.Cgroup())
+	_ = linuxhost.RemoveCgroup(names.Cgroup())
 	for _, pattern := range []string{"/var/log/pods/" + cluster + "_*", "/var/log/containers/*_" + cluster + "_*"} {
 		for _, path := range matching(pattern) {
 			_ = os.RemoveAll(path)
@@ -127,7 +127,7 @@ func sweep(cluster, dir string) {
 // its shims' children: the kernel's view, not containerd's.
 func Containers(data string) []string {
 	shims := map[string]bool{}
-	for _, pid := range machine.ProgramsBelow(data) {
+	for _, pid := range linuxhost.ProgramsBelow(data) {
 		shims[strconv.Itoa(pid)] = true
 	}
 	var found []string

@@ -11,10 +11,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
-// Ground is the machine under the pods: what they occupy beside containers, and
+// Host is the machine under a node's pods: what they occupy beside containers, and
 // what the node says of itself.
-type Ground interface {
-	node.Machine
+type Host interface {
+	node.Host
 	// Claim makes a pod's directories and cgroup; idempotent.
 	Claim(ctx context.Context, p *corev1.Pod) (spec.Place, error)
 	// Files makes what a container mounts beside its volumes: its hosts file and
@@ -42,11 +42,6 @@ type Volumes interface {
 	Update(p *corev1.Pod)
 	// Unmount takes a pod's volumes down, also those of a pod of which only the UID is known; idempotent.
 	Unmount(ctx context.Context, uid types.UID) error
-}
-
-// runner is what needs to run while the kubelet does.
-type runner interface {
-	Run(ctx context.Context) error
 }
 
 // Objects answers the ConfigMaps and Secrets that pods of this node refer to.

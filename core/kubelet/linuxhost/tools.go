@@ -1,4 +1,4 @@
-package machine
+package linuxhost
 
 import (
 	"os"
@@ -18,7 +18,7 @@ type Facts struct {
 	CgroupV2    bool   // the unified hierarchy alone
 }
 
-// Discover finds the facts of this machine.
+// Discover finds the facts of this
 func Discover() *Facts {
 	return &Facts{
 		Root:        os.Geteuid() == 0,

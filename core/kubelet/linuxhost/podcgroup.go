@@ -1,4 +1,4 @@
-package ground
+package linuxhost
 
 import (
 	"bufio"
@@ -17,8 +17,8 @@ import (
 const cgroupMount = "/sys/fs/cgroup"
 
 // makeCgroup makes a pod's cgroup and bounds it. The runtime puts the containers below it.
-func (g *Ground) makeCgroup(path string, r *cri.LinuxContainerResources) error {
-	if g.v2 {
+func (h *Host) makeCgroup(path string, r *cri.LinuxContainerResources) error {
+	if h.v2 {
 		return makeV2(path, r)
 	}
 	return makeV1(path, r)
@@ -134,19 +134,19 @@ func enable(dir string) {
 }
 
 // cgroupPods are the UIDs of pods that have a cgroup below the root.
-func (g *Ground) cgroupPods() []string {
-	if g.cfg.CgroupRoot == "" {
+func (h *Host) cgroupPods() []string {
+	if h.cfg.CgroupRoot == "" {
 		return nil
 	}
-	roots := []string{filepath.Join(cgroupMount, g.cfg.CgroupRoot)}
-	if !g.v2 {
+	roots := []string{filepath.Join(cgroupMount, h.cfg.CgroupRoot)}
+	if !h.v2 {
 		mounts, err := v1Mounts()
 		if err != nil {
 			return nil
 		}
 		roots = roots[:0]
 		for _, m := range mounts {
-			roots = append(roots, filepath.Join(m, g.cfg.CgroupRoot))
+			roots = append(roots, filepath.Join(m, h.cfg.CgroupRoot))
 		}
 	}
 	var out []string

@@ -1,10 +1,4 @@
-// Package ground is the Linux machine under the pods of a real node: their
-// directories, hosts files, logs and cgroups, and what the node says of itself.
-//
-// All that it makes for a pod carries the pod's UID in its path, below the
-// directories and the cgroup that it was given; it removes nothing else, and no
-// directory in which something is still mounted.
-package ground
+package linuxhost
 
 import (
 	"context"
@@ -24,7 +18,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
-	"github.com/wasmplane/wasmplane/core/kubelet/machine"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
@@ -58,15 +51,15 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Ground of one node.
-type Ground struct {
+// Host is the machine of one node. It is a kubelet.Host.
+type Host struct {
 	cfg   Config
 	evict threshold.Set
 	v2    bool
 }
 
 // New checks the configuration and makes the directories.
-func New(cfg Config) (*Ground, error) {
+func New(cfg Config) (*Host, error) {
 	if cfg.NodeName == "" || !filepath.IsAbs(cfg.RootDir) {
 		return nil, fmt.Errorf("a node needs its name and an absolute root directory, not %q and %q", cfg.NodeName, cfg.RootDir)
 	}
@@ -86,8 +79,8 @@ func New(cfg Config) (*Ground, error) {
 	if err != nil {
 		return nil, fmt.Errorf("when the node is under pressure: %w", err)
 	}
-	g := &Ground{cfg: cfg, evict: limits, v2: machine.CgroupV2()}
-	for _, dir := range []string{g.podsDir(), cfg.LogRoot, cfg.LinkRoot} {
+	h := &Host{cfg: cfg, evict: limits, v2: CgroupV2()}
+	for _, dir := range []string{h.podsDir(), cfg.LogRoot, cfg.LinkRoot} {
 		if dir == "" {
 			continue
 		}
@@ -95,13 +88,18 @@ func New(cfg Config) (*Ground, error) {
 			return nil, fmt.Errorf("make the directory of pods: %w", err)
 		}
 	}
-	return g, nil
+	return h, nil
 }
 
-func (g *Ground) podsDir() string { return filepath.Join(g.cfg.RootDir, "pods") }
+// Configuration is what the kubelet shows of it at /configz.
+func (h *Host) Configuration() map[string]any {
+	return map[string]any{"podLogsDir": h.cfg.LogRoot, "cgroupRoot": h.cfg.CgroupRoot, "maxPods": h.cfg.MaxPods}
+}
+
+func (h *Host) podsDir() string { return filepath.Join(h.cfg.RootDir, "pods") }
 
 // PodDir is a pod's own directory.
-func (g *Ground) PodDir(uid types.UID) string { return filepath.Join(g.podsDir(), string(uid)) }
+func (h *Host) PodDir(uid types.UID) string { return filepath.Join(h.podsDir(), string(uid)) }
 
 // safe refuses a UID that would lead out of the directory of pods.
 func safe(uid types.UID) error {
@@ -112,24 +110,24 @@ func safe(uid types.UID) error {
 }
 
 // LogDir is where a pod's logs are.
-func (g *Ground) LogDir(p *corev1.Pod) string {
-	return filepath.Join(g.cfg.LogRoot, p.Namespace+"_"+p.Name+"_"+string(p.UID))
+func (h *Host) LogDir(p *corev1.Pod) string {
+	return filepath.Join(h.cfg.LogRoot, p.Namespace+"_"+p.Name+"_"+string(p.UID))
 }
 
 // Claim makes a pod's directories and cgroup.
-func (g *Ground) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
+func (h *Host) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
 	if err := safe(p.UID); err != nil {
 		return spec.Place{}, err
 	}
-	for _, dir := range []string{filepath.Join(g.PodDir(p.UID), "containers"), g.LogDir(p)} {
+	for _, dir := range []string{filepath.Join(h.PodDir(p.UID), "containers"), h.LogDir(p)} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return spec.Place{}, fmt.Errorf("make a directory of pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
 	}
-	place := spec.Place{LogDir: g.LogDir(p), CgroupV2: g.v2}
-	if g.cfg.CgroupRoot != "" {
-		place.CgroupParent = g.podCgroup(p)
-		if err := g.makeCgroup(place.CgroupParent, spec.PodResources(p)); err != nil {
+	place := spec.Place{LogDir: h.LogDir(p), CgroupV2: h.v2}
+	if h.cfg.CgroupRoot != "" {
+		place.CgroupParent = h.podCgroup(p)
+		if err := h.makeCgroup(place.CgroupParent, spec.PodResources(p)); err != nil {
 			return spec.Place{}, err
 		}
 	}
@@ -147,13 +145,13 @@ func qosDir(q corev1.PodQOSClass) string {
 	return ""
 }
 
-func (g *Ground) podCgroup(p *corev1.Pod) string {
-	return filepath.Join(g.cfg.CgroupRoot, qosDir(status.QOS(p)), "pod"+string(p.UID))
+func (h *Host) podCgroup(p *corev1.Pod) string {
+	return filepath.Join(h.cfg.CgroupRoot, qosDir(status.QOS(p)), "pod"+string(p.UID))
 }
 
 // Release removes a pod's cgroup, and ends what runs in it: nothing should any more.
-func (g *Ground) Release(ctx context.Context, uid types.UID) error {
-	if g.cfg.CgroupRoot == "" {
+func (h *Host) Release(ctx context.Context, uid types.UID) error {
+	if h.cfg.CgroupRoot == "" {
 		return nil
 	}
 	if err := safe(uid); err != nil {
@@ -161,33 +159,33 @@ func (g *Ground) Release(ctx context.Context, uid types.UID) error {
 	}
 	var errs []error
 	for _, q := range []string{"", "burstable", "besteffort"} {
-		path := filepath.Join(g.cfg.CgroupRoot, q, "pod"+string(uid))
-		if err := g.empty(ctx, path); err != nil {
+		path := filepath.Join(h.cfg.CgroupRoot, q, "pod"+string(uid))
+		if err := h.empty(ctx, path); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, machine.RemoveCgroup(path))
+		errs = append(errs, RemoveCgroup(path))
 	}
 	return errors.Join(errs...)
 }
 
 // KillStrays ends the processes that are left of a container.
-func (g *Ground) KillStrays(ctx context.Context, p *corev1.Pod, container string) error {
-	if g.cfg.CgroupRoot == "" || container == "" || strings.ContainsAny(container, "/\x00") {
+func (h *Host) KillStrays(ctx context.Context, p *corev1.Pod, container string) error {
+	if h.cfg.CgroupRoot == "" || container == "" || strings.ContainsAny(container, "/\x00") {
 		return nil
 	}
-	return g.empty(ctx, filepath.Join(g.podCgroup(p), container))
+	return h.empty(ctx, filepath.Join(h.podCgroup(p), container))
 }
 
 // empty ends the processes in a cgroup and waits until they are gone.
-func (g *Ground) empty(ctx context.Context, path string) error {
+func (h *Host) empty(ctx context.Context, path string) error {
 	const tries = 50
 	for range tries {
-		pids, err := machine.CgroupProcesses(path)
+		pids, err := CgroupProcesses(path)
 		if err != nil || len(pids) == 0 {
 			return err
 		}
-		g.cfg.Logger.Warn("Processes were left of a container or pod that has ended; they are killed", "cgroup", path, "pids", pids)
+		h.cfg.Logger.Warn("Processes were left of a container or pod that has ended; they are killed", "cgroup", path, "pids", pids)
 		for _, pid := range pids {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("kill process %d in cgroup %s: %w", pid, path, err)
@@ -205,12 +203,12 @@ func (g *Ground) empty(ctx context.Context, path string) error {
 }
 
 // Erase removes a pod's directories, logs and links.
-func (g *Ground) Erase(_ context.Context, uid types.UID) error {
+func (h *Host) Erase(_ context.Context, uid types.UID) error {
 	if err := safe(uid); err != nil {
 		return err
 	}
-	dir := g.PodDir(uid)
-	mounts, err := machine.MountsBelow(dir)
+	dir := h.PodDir(uid)
+	mounts, err := MountsBelow(dir)
 	if err != nil {
 		return err
 	}
@@ -220,11 +218,11 @@ func (g *Ground) Erase(_ context.Context, uid types.UID) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the directory of pod %s: %w", uid, err)
 	}
-	return g.eraseLogs(uid)
+	return h.eraseLogs(uid)
 }
 
-func (g *Ground) eraseLogs(uid types.UID) error {
-	entries, err := os.ReadDir(g.cfg.LogRoot)
+func (h *Host) eraseLogs(uid types.UID) error {
+	entries, err := os.ReadDir(h.cfg.LogRoot)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for logs of pod %s: %w", uid, err)
 	}
@@ -232,8 +230,8 @@ func (g *Ground) eraseLogs(uid types.UID) error {
 		if !strings.HasSuffix(e.Name(), "_"+string(uid)) {
 			continue
 		}
-		dir := filepath.Join(g.cfg.LogRoot, e.Name())
-		g.eraseLinks(dir)
+		dir := filepath.Join(h.cfg.LogRoot, e.Name())
+		h.eraseLinks(dir)
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("remove logs of pod %s: %w", uid, err)
 		}
@@ -242,16 +240,16 @@ func (g *Ground) eraseLogs(uid types.UID) error {
 }
 
 // eraseLinks removes the links into a directory of logs.
-func (g *Ground) eraseLinks(dir string) {
-	if g.cfg.LinkRoot == "" {
+func (h *Host) eraseLinks(dir string) {
+	if h.cfg.LinkRoot == "" {
 		return
 	}
-	entries, err := os.ReadDir(g.cfg.LinkRoot)
+	entries, err := os.ReadDir(h.cfg.LinkRoot)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		link := filepath.Join(g.cfg.LinkRoot, e.Name())
+		link := filepath.Join(h.cfg.LinkRoot, e.Name())
 		if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, dir+"/") {
 			_ = os.Remove(link)
 		}
@@ -259,7 +257,7 @@ func (g *Ground) eraseLinks(dir string) {
 }
 
 // Claimed are the pods that have a directory, a cgroup or logs here.
-func (g *Ground) Claimed(context.Context) ([]types.UID, error) {
+func (h *Host) Claimed(context.Context) ([]types.UID, error) {
 	seen := map[types.UID]bool{}
 	var out []types.UID
 	add := func(uid string) {
@@ -268,21 +266,21 @@ func (g *Ground) Claimed(context.Context) ([]types.UID, error) {
 			out = append(out, u)
 		}
 	}
-	entries, err := os.ReadDir(g.podsDir())
+	entries, err := os.ReadDir(h.podsDir())
 	if err != nil {
 		return nil, fmt.Errorf("list the directories of pods: %w", err)
 	}
 	for _, e := range entries {
 		add(e.Name())
 	}
-	for _, uid := range g.cgroupPods() {
+	for _, uid := range h.cgroupPods() {
 		add(uid)
 	}
 	return out, nil
 }
 
 // Files makes a container's hosts file and the file for its last words.
-func (g *Ground) Files(_ context.Context, r spec.FilesRequest) ([]*cri.Mount, error) {
+func (h *Host) Files(_ context.Context, r spec.FilesRequest) ([]*cri.Mount, error) {
 	var mounts []*cri.Mount
 	has := func(path string) bool {
 		for _, m := range r.Container.VolumeMounts {
@@ -293,8 +291,8 @@ func (g *Ground) Files(_ context.Context, r spec.FilesRequest) ([]*cri.Mount, er
 		return false
 	}
 	if !has("/etc/hosts") && (len(r.IPs) > 0 || r.Pod.Spec.HostNetwork) {
-		file := filepath.Join(g.PodDir(r.Pod.UID), "etc-hosts")
-		content, err := g.hosts(r)
+		file := filepath.Join(h.PodDir(r.Pod.UID), "etc-hosts")
+		content, err := h.hosts(r)
 		if err != nil {
 			return nil, err
 		}
@@ -304,7 +302,7 @@ func (g *Ground) Files(_ context.Context, r spec.FilesRequest) ([]*cri.Mount, er
 		mounts = append(mounts, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: file})
 	}
 	if to := r.Container.TerminationMessagePath; to != "" && !has(filepath.Clean(to)) {
-		file, err := g.messageFile(r)
+		file, err := h.messageFile(r)
 		if err != nil {
 			return nil, err
 		}
@@ -313,8 +311,8 @@ func (g *Ground) Files(_ context.Context, r spec.FilesRequest) ([]*cri.Mount, er
 	return mounts, nil
 }
 
-func (g *Ground) messageFile(r spec.FilesRequest) (string, error) {
-	dir := filepath.Join(g.PodDir(r.Pod.UID), "containers", r.Container.Name)
+func (h *Host) messageFile(r spec.FilesRequest) (string, error) {
+	dir := filepath.Join(h.PodDir(r.Pod.UID), "containers", r.Container.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make the directory of container %s: %w", r.Container.Name, err)
 	}
@@ -329,7 +327,7 @@ func (g *Ground) messageFile(r spec.FilesRequest) (string, error) {
 	return file, nil
 }
 
-func (g *Ground) hosts(r spec.FilesRequest) ([]byte, error) {
+func (h *Host) hosts(r spec.FilesRequest) ([]byte, error) {
 	var b strings.Builder
 	if r.Pod.Spec.HostNetwork {
 		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
@@ -359,15 +357,15 @@ func (g *Ground) hosts(r spec.FilesRequest) ([]byte, error) {
 }
 
 // Started links a container's log for log collectors.
-func (g *Ground) Started(p *corev1.Pod, container, id, logPath string) {
-	if g.cfg.LinkRoot == "" {
+func (h *Host) Started(p *corev1.Pod, container, id, logPath string) {
+	if h.cfg.LinkRoot == "" {
 		return
 	}
 	const longest = 251 // of a name, with room for the suffix
 	name := fmt.Sprintf("%s_%s_%s-%s", p.Name, p.Namespace, container, id)
-	link := filepath.Join(g.cfg.LinkRoot, name[:min(len(name), longest)]+".log")
+	link := filepath.Join(h.cfg.LinkRoot, name[:min(len(name), longest)]+".log")
 	if err := os.Symlink(logPath, link); err != nil && !errors.Is(err, fs.ErrExist) {
-		g.cfg.Logger.Warn("A container's log cannot be linked", "namespace", p.Namespace, "pod", p.Name, "container", container, "error", err)
+		h.cfg.Logger.Warn("A container's log cannot be linked", "namespace", p.Namespace, "pod", p.Name, "container", container, "error", err)
 	}
 }
 
@@ -380,7 +378,7 @@ const (
 
 // LastWords is what a container left in its termination message file, or, if it
 // failed and its policy is so, the end of its log.
-func (g *Ground) LastWords(ctx context.Context, _ *corev1.Pod, st *cri.ContainerStatus) string {
+func (h *Host) LastWords(ctx context.Context, _ *corev1.Pod, st *cri.ContainerStatus) string {
 	to := st.Annotations[pod.TerminationMessagePathAnnotation]
 	if to == "" {
 		return ""

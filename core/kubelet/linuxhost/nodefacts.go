@@ -1,4 +1,4 @@
-package ground
+package linuxhost
 
 import (
 	"bufio"
@@ -21,17 +21,17 @@ import (
 )
 
 // Facts of the machine, read afresh.
-func (g *Ground) Facts(context.Context) (*node.Facts, error) {
+func (h *Host) Facts(context.Context) (*node.Facts, error) {
 	mem, err := meminfo()
 	if err != nil {
 		return nil, err
 	}
 	var disk unix.Statfs_t
-	if err := unix.Statfs(g.cfg.RootDir, &disk); err != nil {
-		return nil, fmt.Errorf("look at the file system of %s: %w", g.cfg.RootDir, err)
+	if err := unix.Statfs(h.cfg.RootDir, &disk); err != nil {
+		return nil, fmt.Errorf("look at the file system of %s: %w", h.cfg.RootDir, err)
 	}
 	size := int64(usable(&disk)) * disk.Bsize
-	limit := func(signal string, capacity int64) int64 { return g.evict[signal].Of(capacity) }
+	limit := func(signal string, capacity int64) int64 { return h.evict[signal].Of(capacity) }
 	evictMemory := limit(threshold.MemoryAvailable, mem["MemTotal"])
 	evictDisk := limit(threshold.DiskAvailable, size)
 	f := &node.Facts{Pressure: map[corev1.NodeConditionType]string{}}
@@ -39,7 +39,7 @@ func (g *Ground) Facts(context.Context) (*node.Facts, error) {
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(mem["MemTotal"], resource.BinarySI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(size, resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(g.cfg.MaxPods, resource.DecimalSI),
+		corev1.ResourcePods:             *resource.NewQuantity(h.cfg.MaxPods, resource.DecimalSI),
 	}
 	hugePages(f.Capacity)
 	f.Allocatable = f.Capacity.DeepCopy()
@@ -54,7 +54,7 @@ func (g *Ground) Facts(context.Context) (*node.Facts, error) {
 		}
 		f.Allocatable[name] = q
 	}
-	for name, q := range g.cfg.Reserved {
+	for name, q := range h.cfg.Reserved {
 		less(name, q)
 	}
 	less(corev1.ResourceMemory, *resource.NewQuantity(evictMemory, resource.BinarySI))
@@ -66,11 +66,11 @@ func (g *Ground) Facts(context.Context) (*node.Facts, error) {
 	if int64(disk.Bavail)*disk.Bsize < evictDisk || int64(disk.Ffree) < limit(threshold.InodesFree, int64(disk.Files)) { //nolint:gosec // counts of a file system
 		f.Pressure[corev1.NodeDiskPressure] = "kubelet has disk pressure"
 	}
-	if pidsLow(g.evict[threshold.PIDsAvailable]) {
+	if pidsLow(h.evict[threshold.PIDsAvailable]) {
 		f.Pressure[corev1.NodePIDPressure] = "kubelet has insufficient PID available"
 	}
-	f.Addresses = g.addresses()
-	f.Info = g.info()
+	f.Addresses = h.addresses()
+	f.Info = h.info()
 	return f, nil
 }
 
@@ -135,8 +135,8 @@ func read(file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-func (g *Ground) addresses() []corev1.NodeAddress {
-	ips := g.cfg.NodeIPs
+func (h *Host) addresses() []corev1.NodeAddress {
+	ips := h.cfg.NodeIPs
 	if len(ips) == 0 {
 		if ip, err := utilnet.ChooseHostInterface(); err == nil {
 			ips = []string{ip.String()}
@@ -148,14 +148,14 @@ func (g *Ground) addresses() []corev1.NodeAddress {
 	for _, ip := range ips {
 		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
-	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: g.cfg.NodeName})
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: h.cfg.NodeName})
 }
 
-func (g *Ground) info() corev1.NodeSystemInfo {
+func (h *Host) info() corev1.NodeSystemInfo {
 	i := corev1.NodeSystemInfo{
 		MachineID: read("/etc/machine-id"), SystemUUID: read("/sys/class/dmi/id/product_uuid"), BootID: read("/proc/sys/kernel/random/boot_id"),
 		KernelVersion: read("/proc/sys/kernel/osrelease"), OSImage: osImage(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
-		KubeletVersion: g.cfg.Version,
+		KubeletVersion: h.cfg.Version,
 	}
 	if i.SystemUUID == "" {
 		i.SystemUUID = i.MachineID
@@ -173,10 +173,10 @@ func osImage() string {
 }
 
 // Disk tells how full the file system is on which pods and images are.
-func (g *Ground) Disk(context.Context) (used, total uint64, err error) {
+func (h *Host) Disk(context.Context) (used, total uint64, err error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(g.cfg.RootDir, &st); err != nil {
-		return 0, 0, fmt.Errorf("look at the file system of %s: %w", g.cfg.RootDir, err)
+	if err := unix.Statfs(h.cfg.RootDir, &st); err != nil {
+		return 0, 0, fmt.Errorf("look at the file system of %s: %w", h.cfg.RootDir, err)
 	}
 	size := uint64(st.Bsize) //nolint:gosec // never negative
 	return (st.Blocks - st.Bfree) * size, usable(&st) * size, nil

@@ -1,8 +1,9 @@
-package ground_test
+package linuxhost_test
 
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/ground"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
-func newGround(t *testing.T) (*ground.Ground, string) {
+func newHost(t *testing.T) (*linuxhost.Host, string) {
 	t.Helper()
 	dir := t.TempDir()
-	g, err := ground.New(ground.Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), LogRoot: filepath.Join(dir, "logs"), LinkRoot: filepath.Join(dir, "links"),
+	g, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), LogRoot: filepath.Join(dir, "logs"), LinkRoot: filepath.Join(dir, "links"),
 		NodeIPs: []string{"192.0.2.7"}, Reserved: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func aPod() *corev1.Pod {
 }
 
 func TestFacts(t *testing.T) {
-	g, _ := newGround(t)
+	g, _ := newHost(t)
 	f, err := g.Facts(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestFacts(t *testing.T) {
 }
 
 func TestAPodLeavesNothing(t *testing.T) {
-	g, dir := newGround(t)
+	g, dir := newHost(t)
 	p := aPod()
 	place, err := g.Claim(t.Context(), p)
 	if err != nil {
@@ -87,7 +88,7 @@ func TestAPodLeavesNothing(t *testing.T) {
 }
 
 func TestFiles(t *testing.T) {
-	g, dir := newGround(t)
+	g, dir := newHost(t)
 	p := aPod()
 	p.Spec.HostAliases = []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
 	if _, err := g.Claim(t.Context(), p); err != nil {
@@ -145,7 +146,7 @@ func TestFiles(t *testing.T) {
 
 func TestWeights(t *testing.T) {
 	for shares, want := range map[int64]int64{0: 1, 2: 1, 1024: 39, 262144: 10000} {
-		if got := ground.Weight(shares); got != want {
+		if got := linuxhost.Weight(shares); got != want {
 			t.Errorf("%d shares weigh %d, want %d", shares, got, want)
 		}
 	}
@@ -153,7 +154,7 @@ func TestWeights(t *testing.T) {
 
 func TestDiskPressure(t *testing.T) {
 	for limit, want := range map[string]bool{"0": false, "99.9999%": true} {
-		g, err := ground.New(ground.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"},
+		g, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"},
 			Evict: map[string]string{threshold.DiskAvailable: limit, threshold.InodesFree: "0"}})
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +167,20 @@ func TestDiskPressure(t *testing.T) {
 			t.Errorf("with less than %s left: pressure %t", limit, got)
 		}
 	}
-	if _, err := ground.New(ground.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), Evict: map[string]string{"disk": "1"}}); err == nil {
+	if _, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), Evict: map[string]string{"disk": "1"}}); err == nil {
 		t.Error("an unknown signal was taken")
+	}
+}
+
+// What people read at /configz is what the node was told.
+func TestConfigurationIsShown(t *testing.T) {
+	dir := t.TempDir()
+	h, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: dir, LogRoot: filepath.Join(dir, "logs"), CgroupRoot: "/a-cluster/pods"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"podLogsDir": filepath.Join(dir, "logs"), "cgroupRoot": "/a-cluster/pods", "maxPods": int64(110)}
+	if got := h.Configuration(); !reflect.DeepEqual(got, want) {
+		t.Errorf("configuration %v, want %v", got, want)
 	}
 }

@@ -1,11 +1,17 @@
-// Package machine knows the machine under a node: which names a cluster may use on
-// it, what the machine lacks to run containers, and how to leave it as it was.
+// Package linuxhost is the Linux machine under a node. Host gives pods their
+// directories, hosts files, logs and cgroups, and says what the node has. Names are
+// what a cluster may call its own on the machine; Check says what the machine lacks
+// to run containers, and the functions that remove leave it as it was.
+//
+// All that Host makes for a pod carries the pod's UID in its path, below the
+// directories and the cgroup that it was given; it removes nothing else, and no
+// directory in which something is still mounted.
 //
 // Everything host-wide (bridge, nftables tables, cgroups) is named by Names, so
 // that several clusters, and a containerd or Docker of the machine's own, never
 // meet; Clean removes what carries a cluster's name or lies below its directory,
 // and refuses to touch anything else.
-package machine
+package linuxhost
 
 import (
 	"crypto/sha256"
@@ -24,7 +30,7 @@ const (
 	hashedLen = 12
 )
 
-// Names are the host-wide names of one cluster on one machine. Each is derived
+// Names are the host-wide names of one cluster on one  Each is derived
 // from ID, which contains exactly one dash: what follows a second dash names the
 // purpose, so no cluster's names are a prefix of another's.
 type Names struct {

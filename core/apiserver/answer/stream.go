@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Stream is the answer to a watch. One goroutine at a time may use it.
@@ -148,16 +149,16 @@ func (k *socketStream) Begin() error {
 		return err
 	}
 	k.conn = conn
-	go func() {
+	run.Go("watch over a web socket: read", func() error {
 		// Reading answers pings and finds out that the client has gone; it ends
 		// at the latest when end closes the connection.
 		defer k.cancel()
 		for {
 			if _, _, err := conn.NextReader(); err != nil {
-				return
+				return err
 			}
 		}
-	}()
+	})
 	return nil
 }
 

@@ -147,12 +147,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer look.Stop()
 	defer count.Stop()
 	first := c.apply(ctx)
-	loaded := make(chan struct{})
-	go func() {
-		defer close(loaded)
+	loaded := run.Go("plugin objects: first load", func() error {
 		_ = first.Wait(ctx) // what could not be loaded stands in the status
 		close(c.ready)
-	}()
+		return nil
+	})
 	defer func() { <-loaded }()
 	c.report(ctx, true)
 	for {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Limits bound one compilation. The kernel enforces them. The zero value of a field means
@@ -231,7 +233,7 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 // command dies with the thread that started it. The channel is closed when it has ended.
 func launch(cmd *exec.Cmd) (<-chan struct{}, error) {
 	begun, ended := make(chan error, 1), make(chan struct{})
-	go func() {
+	run.Go("compiler: thread of a child", func() error {
 		defer close(ended)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -240,7 +242,8 @@ func launch(cmd *exec.Cmd) (<-chan struct{}, error) {
 		if err == nil {
 			_ = cmd.Wait() // its state tells more than the error
 		}
-	}()
+		return nil
+	})
 	return ended, <-begun
 }
 

@@ -3,91 +3,15 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
-
-// Decision is the outcome of one cycle for one pod.
-type Decision struct {
-	// Node that the pod should run on; "" where there is none.
-	Node string
-	// State of the cycle, for the points that follow.
-	State *framework.State
-	// Nomination by a PostFilter, where Node is "": nil = none.
-	Nomination *framework.Nomination
-	// PostFilter is why no room can be made, in the words of those who tried.
-	PostFilter []string
-	// Statuses of the nodes that were left out, by name; Whole is set instead when
-	// the pod was refused before any node was looked at.
-	Statuses map[string]*framework.Status
-	Whole    *framework.Status
-	// Evaluated nodes of Total; Feasible ones among them.
-	Total, Evaluated int
-	Feasible         []*framework.NodeInfo
-	// Scores by plugin, weighted, in the order of Feasible; nil where one node was left.
-	Scores map[string][]int64
-}
-
-// Fatal is the error of a plugin that could not do its work, if there was one.
-func (d *Decision) Fatal() *framework.Status {
-	if d.Whole != nil && d.Whole.Code == framework.Error {
-		return d.Whole
-	}
-	return nil
-}
-
-// RefusedBy names the plugins that left nodes out.
-func (d *Decision) RefusedBy() []string {
-	names := map[string]bool{}
-	if d.Whole != nil && d.Whole.Plugin != "" {
-		names[d.Whole.Plugin] = true
-	}
-	for _, st := range d.Statuses {
-		if st.Plugin != "" {
-			names[st.Plugin] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// Message says why no node fits, in upstream's words:
-// "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable."
-func (d *Decision) Message() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "0/%d nodes are available", d.Total)
-	if d.Whole != nil {
-		if r := strings.Join(d.Whole.Reasons, ", "); r != "" {
-			b.WriteString(": " + r)
-		}
-		b.WriteString(".")
-		return b.String()
-	}
-	count := map[string]int{}
-	for _, st := range d.Statuses {
-		for _, r := range st.Reasons {
-			count[r]++
-		}
-	}
-	parts := make([]string, 0, len(count))
-	for reason, n := range count {
-		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
-	}
-	slices.Sort(parts)
-	if len(parts) > 0 {
-		b.WriteString(": " + strings.Join(parts, ", "))
-	}
-	b.WriteString(".")
-	for _, why := range d.PostFilter {
-		b.WriteString(" " + why)
-	}
-	return b.String()
-}
 
 // observer is told how long the parts of a decision took; it may be nil.
 type observer interface {
@@ -100,13 +24,23 @@ type promises struct {
 	ahead map[string][]*framework.PodInfo // by node, pods whose room it may not take
 }
 
-// decide finds the node for a pod on a snapshot. It changes nothing outside.
-// start is where the search begins, so that one cycle goes on where the last one
-// stopped; workers bounds how many goroutines judge nodes.
-func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, with promises, start, workers int, o observer) *Decision {
+// circumstances are what a decision depends on besides the pod, the snapshot and what
+// the plugins answer.
+type circumstances struct {
+	promises
+	start   int              // where the search begins: one cycle goes on where the last one stopped
+	workers int              // how many goroutines judge nodes at the most; the decision does not depend on it
+	seed    uint64           // decides among equals
+	now     func() time.Time // by which the points' durations are measured
+}
+
+// decide finds the node for a pod on a snapshot. It changes nothing outside, and the
+// same arguments give the same decision: one that was recorded can be replayed.
+func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in circumstances, o observer) *Decision {
 	d := &Decision{State: framework.NewState(), Total: len(snap.Nodes), Statuses: map[string]*framework.Status{}}
+	d.effort.now = in.now
 	filterCtx, end := o.begin(ctx, "filter")
-	s := c.filter(filterCtx, p, snap, with, start, workers, d)
+	s := c.filter(filterCtx, p, snap, in, d)
 	end(d)
 	if d.Whole != nil {
 		return d
@@ -120,9 +54,9 @@ func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framew
 		return d
 	}
 	scoreCtx, end := o.begin(ctx, "score")
-	totals := c.score(scoreCtx, p, snap, s.judges, workers, d)
+	totals := c.score(scoreCtx, p, snap, s.judges, in.workers, d)
 	if d.Whole == nil {
-		d.Node = d.Feasible[best(totals)].Node.Name
+		d.Node = d.Feasible[best(totals, in.seed)].Node.Name
 	}
 	end(d)
 	return d
@@ -135,37 +69,37 @@ type judged struct {
 	verdicts []framework.Verdict
 }
 
-func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, with promises, start, workers int, d *Decision) *search {
+func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in circumstances, d *Decision) *search {
 	if len(snap.Nodes) == 0 {
 		d.Whole = framework.NewStatus(framework.Unschedulable, "no nodes available to schedule pods")
 		return nil
 	}
-	s := &search{profile: c, ahead: with.ahead, start: start, workers: workers}
-	end := c.metrics.point(c.name, "PreFilter")
+	s := &search{profile: c, ahead: in.ahead, start: in.start, workers: in.workers}
+	end := d.effort.begin("PreFilter")
 	s.names, s.filters = c.preFilter(ctx, p, snap, d)
 	end(d.Whole)
 	if d.Whole != nil {
 		return nil
 	}
 	var st *framework.Status
-	if s.judges, st = c.judge(ctx, p, snap); st == nil && len(with.ahead) > 0 && len(s.judges) > 0 {
-		s.judgesAhead, st = c.judge(ctx, p, snapshotWith(snap, with.ahead))
+	if s.judges, st = c.judge(ctx, p, snap); st == nil && len(in.ahead) > 0 && len(s.judges) > 0 {
+		s.judgesAhead, st = c.judge(ctx, p, snapshotWith(snap, in.ahead))
 	}
 	if st != nil {
 		d.Whole = st
 		return nil
 	}
 	// The node that was promised is looked at alone first: the room there was made for this pod.
-	if at, ok := snap.Index[with.node]; ok {
+	if at, ok := snap.Index[in.node]; ok {
 		if s.judge(ctx, d.State, p, snap.Nodes[at], at).IsSuccess() {
 			d.Evaluated, d.Feasible = 1, []*framework.NodeInfo{snap.Nodes[at]}
 			return s
 		}
 	}
-	end = c.metrics.point(c.name, "Filter")
+	end = d.effort.begin("Filter")
 	c.filterNodes(ctx, p, snap, s, d)
 	end(d.Whole)
-	c.metrics.askedFilters(c.name, s.filters, d)
+	d.askedFilters(s.filters)
 	return s
 }
 
@@ -226,7 +160,7 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 	for _, pre := range c.preFilters {
 		narrowed, st := pre.PreFilter(ctx, d.State, p, snap)
 		if st.IsSuccess() || st.Code != framework.Skip {
-			c.metrics.asked(c.name, "PreFilter", pre.Name(), 1)
+			d.effort.count("PreFilter", pre.Name(), 1)
 		}
 		switch {
 		case !st.IsSuccess() && st.Code == framework.Skip:
@@ -280,25 +214,31 @@ func enough(nodes int) int {
 func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
 	n := len(snap.Nodes)
 	statuses := make([]*framework.Status, n)
-	looked := make([]bool, n)
-	var feasible, evaluated atomic.Int64
-	wanted := int64(enough(n))
-	parallel(n, s.workers, func(i int) bool {
-		if feasible.Load() >= wanted || ctx.Err() != nil {
-			return false
-		}
+	wanted := enough(n)
+	var feasible atomic.Int64
+	parallel(n, s.workers, func() bool { return feasible.Load() < int64(wanted) && ctx.Err() == nil }, func(i int) {
 		at := (s.start + i) % n
-		looked[at] = true
-		evaluated.Add(1)
 		if statuses[at] = s.judge(ctx, d.State, p, snap.Nodes[at], at); statuses[at].IsSuccess() {
 			feasible.Add(1)
 		}
-		return true
 	})
-	d.Evaluated = int(evaluated.Load())
+	if ctx.Err() != nil {
+		d.Whole = framework.AsStatus(fmt.Errorf("look for a node: %w", context.Cause(ctx)))
+		return
+	}
+	// Several goroutines look at a few nodes more than one does. What counts ends with
+	// the node that made it enough, so that the decision is the same.
+	counted := make([]bool, n)
+	for found := 0; d.Evaluated < n && found < wanted; d.Evaluated++ {
+		at := (s.start + d.Evaluated) % n
+		counted[at] = true
+		if statuses[at].IsSuccess() {
+			found++
+		}
+	}
 	for at, info := range snap.Nodes {
 		switch st := statuses[at]; {
-		case !looked[at]:
+		case !counted[at]:
 		case st.IsSuccess():
 			d.Feasible = append(d.Feasible, info)
 		case st.Code == framework.Error:
@@ -307,9 +247,6 @@ func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *f
 		default:
 			d.Statuses[info.Node.Name] = st
 		}
-	}
-	if ctx.Err() != nil {
-		d.Whole = framework.AsStatus(fmt.Errorf("look for a node: %w", context.Cause(ctx)))
 	}
 }
 
@@ -366,12 +303,10 @@ func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *fr
 	if len(c.post) == 0 {
 		return
 	}
-	end := c.metrics.point(c.name, "PostFilter")
+	end := d.effort.begin("PostFilter")
 	answer := framework.NewStatus(framework.Unschedulable)
 	defer func() { end(answer) }()
-	if c.metrics != nil {
-		c.metrics.preemptions.Inc()
-	}
+	d.effort.preempted = true
 	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap}
 	for _, post := range c.post {
 		nomination, st := post.PostFilter(ctx, d.State, p, snap, d.failedNodes(), sim)
@@ -406,20 +341,20 @@ func (c *profile) score(ctx context.Context, p *framework.PodInfo, snap *framewo
 		}
 		take(j.name, j.weight, scores)
 	}
-	end := c.metrics.point(c.name, "PreScore")
+	end := d.effort.begin("PreScore")
 	skipped, st := c.preScore(ctx, p, d)
 	end(st)
 	if st != nil {
 		d.Whole = st
 		return nil
 	}
-	end = c.metrics.point(c.name, "Score")
+	end = d.effort.begin("Score")
 	defer func() { end(d.Whole) }()
 	for _, s := range c.scores {
 		if skipped[s.plugin.Name()] {
 			continue
 		}
-		c.metrics.asked(c.name, "Score", s.plugin.Name(), len(d.Feasible))
+		d.effort.count("Score", s.plugin.Name(), len(d.Feasible))
 		scores, st := scoreNodes(ctx, s.plugin, p, workers, d)
 		if st != nil {
 			d.Whole = st
@@ -435,7 +370,7 @@ func (c *profile) preScore(ctx context.Context, p *framework.PodInfo, d *Decisio
 	for _, pre := range c.preScores {
 		st := pre.PreScore(ctx, d.State, p, d.Feasible)
 		if st.IsSuccess() || st.Code != framework.Skip {
-			c.metrics.asked(c.name, "PreScore", pre.Name(), 1)
+			d.effort.count("PreScore", pre.Name(), 1)
 		}
 		switch {
 		case st.IsSuccess():
@@ -457,21 +392,17 @@ func asError(st *framework.Status) *framework.Status {
 
 func scoreNodes(ctx context.Context, s framework.Score, p *framework.PodInfo, workers int, d *Decision) ([]int64, *framework.Status) {
 	scores := make([]int64, len(d.Feasible))
-	var mu sync.Mutex
-	var failed *framework.Status
-	parallel(len(d.Feasible), workers, func(i int) bool {
-		score, st := s.Score(ctx, d.State, p, d.Feasible[i])
-		if !st.IsSuccess() {
-			mu.Lock()
-			failed = by(asError(st), s)
-			mu.Unlock()
-			return false
+	statuses := make([]*framework.Status, len(d.Feasible))
+	var failed atomic.Bool
+	parallel(len(d.Feasible), workers, func() bool { return !failed.Load() }, func(i int) {
+		if scores[i], statuses[i] = s.Score(ctx, d.State, p, d.Feasible[i]); !statuses[i].IsSuccess() {
+			failed.Store(true)
 		}
-		scores[i] = score
-		return true
 	})
-	if failed != nil {
-		return nil, failed
+	for _, st := range statuses {
+		if !st.IsSuccess() {
+			return nil, by(asError(st), s)
+		}
 	}
 	if n, ok := s.(framework.Normalize); ok {
 		if st := n.Normalize(ctx, d.State, p, d.Feasible, scores); !st.IsSuccess() {
@@ -486,8 +417,9 @@ func scoreNodes(ctx context.Context, s framework.Score, p *framework.PodInfo, wo
 	return scores, nil
 }
 
-// best picks the highest total; among equals by chance, so that equal nodes fill alike.
-func best(totals []int64) int {
+// best picks the highest total; among equals by the seed, so that equal nodes fill alike.
+func best(totals []int64, seed uint64) int {
+	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // fairness, not secrecy
 	at, ties := 0, 1
 	for i := 1; i < len(totals); i++ {
 		switch {
@@ -495,7 +427,7 @@ func best(totals []int64) int {
 			at, ties = i, 1
 		case totals[i] == totals[at]:
 			ties++
-			if rand.IntN(ties) == 0 { //nolint:gosec // fairness, not secrecy
+			if chance.IntN(ties) == 0 {
 				at = i
 			}
 		}
@@ -503,32 +435,28 @@ func best(totals []int64) int {
 	return at
 }
 
-// parallel calls do for 0..n-1 until one answers false; small n stay on this goroutine.
-func parallel(n, workers int, do func(i int) bool) {
-	const chunk = 32
-	if workers <= 1 || n <= chunk {
-		for i := range n {
-			if !do(i) {
-				return
-			}
+// parallel calls do for 0, 1, 2, ... below n for as long as more says so; small n stay
+// on this goroutine. What it has begun it finishes, so that do was called for every
+// number up to the last one.
+func parallel(n, workers int, more func() bool, do func(i int)) {
+	const chunk = 16
+	if workers <= 1 || n <= 2*chunk {
+		for i := 0; i < n && more(); i++ {
+			do(i)
 		}
 		return
 	}
 	var next atomic.Int64
-	var stop atomic.Bool
 	var wg sync.WaitGroup
 	for range min(workers, (n+chunk-1)/chunk) {
 		wg.Go(func() {
-			for !stop.Load() {
+			for more() {
 				from := int(next.Add(chunk)) - chunk
 				if from >= n {
 					return
 				}
 				for i := from; i < min(from+chunk, n); i++ {
-					if !do(i) {
-						stop.Store(true)
-						return
-					}
+					do(i)
 				}
 			}
 		})

@@ -142,27 +142,16 @@ func (m *metrics) point(profile, point string) func(*framework.Status) {
 	}
 }
 
-// asked counts that a plugin was asked n times at a point.
-func (m *metrics) asked(profile, point, plugin string, n int) {
-	if m != nil && n > 0 {
-		m.evaluations.WithLabelValues(plugin, point, profile).Add(float64(n))
+// decided adds what a decision cost.
+func (m *metrics) decided(profile string, e *effort) {
+	for _, p := range e.points {
+		m.points.WithLabelValues(p.point, outcome(p.status), profile).Observe(p.took.Seconds())
 	}
-}
-
-// askedFilters counts how often each filter was asked in a search: all of them about a
-// node that fits, and up to the one that refused about another.
-func (m *metrics) askedFilters(profile string, filters []framework.Filter, d *Decision) {
-	if m == nil || len(filters) == 0 {
-		return
+	for a, n := range e.asked {
+		m.evaluations.WithLabelValues(a.plugin, a.point, profile).Add(float64(n))
 	}
-	refusals := map[string]int{}
-	for _, st := range d.Statuses {
-		refusals[st.Plugin]++
-	}
-	left := len(d.Feasible) + len(d.Statuses)
-	for _, f := range filters {
-		m.asked(profile, "Filter", f.Name(), left)
-		left -= refusals[f.Name()]
+	if e.preempted {
+		m.preemptions.Inc()
 	}
 }
 

@@ -1,0 +1,221 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+)
+
+func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
+	end := c.metrics.point(c.name, "Reserve")
+	for i, r := range c.reserves {
+		if st := r.Reserve(ctx, d.State, p, d.Node); !st.IsSuccess() {
+			end(st)
+			for ; i >= 0; i-- {
+				c.reserves[i].Unreserve(ctx, d.State, p, d.Node)
+			}
+			return by(st, r)
+		}
+	}
+	end(nil)
+	return nil
+}
+
+// bind carries a decision out and says whether the pod has its node. Waiting for
+// permission ends when the scheduler stops; a binding that has begun is finished.
+func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) bool {
+	_, end := o.begin(ctx, "bind")
+	st := s.permit(ctx, prof, it, d)
+	if st.IsSuccess() {
+		st = s.bindNow(ctx, prof, it, d)
+	}
+	end(d)
+	if !st.IsSuccess() {
+		for i := len(prof.reserves) - 1; i >= 0; i-- {
+			prof.reserves[i].Unreserve(context.WithoutCancel(ctx), d.State, it.Info, d.Node)
+		}
+		s.undo(ctx, prof, it, d, st)
+		return false
+	}
+	s.queue.Done(it.Info.Pod.UID)
+	s.event(prof, it.Info.Pod, corev1.EventTypeNormal, "Scheduled", "Binding",
+		fmt.Sprintf("Successfully assigned %s/%s to %s", it.Info.Pod.Namespace, it.Info.Pod.Name, d.Node))
+	return true
+}
+
+func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, d *Decision) *framework.Status {
+	select {
+	case s.binding <- struct{}{}:
+		defer func() { <-s.binding }()
+	case <-ctx.Done():
+		return framework.AsStatus(ctx.Err())
+	}
+	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	if st := prof.prepare(bindCtx, d, it.Info); !st.IsSuccess() {
+		return st
+	}
+	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
+		return st
+	}
+	end := prof.metrics.point(prof.name, "PostBind")
+	for _, post := range prof.postBinds {
+		post.PostBind(bindCtx, d.State, it.Info, d.Node)
+	}
+	end(nil)
+	return nil
+}
+
+// longestWait bounds how long Permit plugins may hold a pod back.
+const longestWait = 15 * time.Minute
+
+// permit asks the Permit plugins. One that says Wait is asked again when its time
+// is over. A waiting pod that is deleted, or whose room somebody of higher priority
+// needs, waits no longer.
+func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (st *framework.Status) {
+	end := prof.metrics.point(prof.name, "Permit")
+	defer func() { end(st) }()
+	if len(prof.permits) == 0 {
+		return nil
+	}
+	return s.wait(ctx, prof, it, d)
+}
+
+// wait is for permission.
+func (s *Scheduler) wait(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (answer *framework.Status) {
+	began, waited := time.Now(), false
+	defer func() {
+		if waited {
+			s.metrics.permitWait.WithLabelValues(outcome(answer)).Observe(time.Since(began).Seconds())
+		}
+	}()
+	uid := it.Info.Pod.UID
+	refused := s.waiting.add(uid)
+	defer s.waiting.remove(uid)
+	end := time.NewTimer(longestWait)
+	defer end.Stop()
+	for _, p := range prof.permits {
+		st, wait := p.Permit(ctx, d.State, it.Info, d.Node)
+		for !st.IsSuccess() && st.Code == framework.Wait {
+			waited = true
+			again := time.NewTimer(max(wait, time.Millisecond))
+			select {
+			case <-again.C:
+			case why := <-refused:
+				again.Stop()
+				return by(framework.NewStatus(framework.Unschedulable, why), p)
+			case <-end.C:
+				again.Stop()
+				return by(framework.NewStatus(framework.Unschedulable, "timed out while waiting for permission to bind"), p)
+			case <-ctx.Done():
+				again.Stop()
+				return framework.AsStatus(ctx.Err())
+			}
+			st, wait = p.Permit(ctx, d.State, it.Info, d.Node)
+		}
+		if !st.IsSuccess() {
+			return by(st, p)
+		}
+	}
+	return nil
+}
+
+// waiters are the pods that Permit plugins hold back.
+type waiters struct {
+	mu   sync.Mutex
+	pods map[types.UID]chan string
+}
+
+// add announces a waiting pod; what comes from the channel is why it must not wait any longer.
+func (w *waiters) add(uid types.UID) <-chan string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pods == nil {
+		w.pods = map[types.UID]chan string{}
+	}
+	c := make(chan string, 1)
+	w.pods[uid] = c
+	return c
+}
+
+func (w *waiters) remove(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, uid)
+}
+
+// refuse ends the wait of a pod; it says whether the pod waited.
+func (w *waiters) refuse(uid types.UID, why string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c, ok := w.pods[uid]
+	if !ok {
+		return false
+	}
+	select {
+	case c <- why:
+	default: // told already
+	}
+	return true
+}
+
+func (c *profile) prepare(ctx context.Context, d *Decision, p *framework.PodInfo) (st *framework.Status) {
+	end := c.metrics.point(c.name, "PreBind")
+	defer func() { end(st) }()
+	for _, pre := range c.preBinds {
+		if st := pre.PreBind(ctx, d.State, p, d.Node); !st.IsSuccess() {
+			return by(st, pre)
+		}
+	}
+	return nil
+}
+
+// write binds as the first Bind plugin that doesn't Skip says.
+func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *framework.PodInfo) (st *framework.Status) {
+	end := prof.metrics.point(prof.name, "Bind")
+	defer func() { end(st) }()
+	var how framework.Binding
+	for _, b := range prof.binds {
+		answer, st := b.Bind(ctx, d.State, p, d.Node)
+		if st.IsSuccess() {
+			how = answer
+			break
+		}
+		if st.Code != framework.Skip {
+			return by(st, b)
+		}
+	}
+	if how.Done {
+		return nil
+	}
+	err := s.cfg.Client.CoreV1().Pods(p.Pod.Namespace).Bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: p.Pod.UID, Annotations: how.Annotations},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: d.Node},
+	}, metav1.CreateOptions{})
+	return framework.AsStatus(err)
+}
+
+// undo gives the node back after a reservation or binding that failed.
+func (s *Scheduler) undo(ctx context.Context, prof *profile, it *queue.Item, d *Decision, st *framework.Status) {
+	s.cache.Forget(it.Info.Pod.UID)
+	// The room that the pod would have taken may be what others wait for.
+	s.queue.Happened(framework.PodRemoved)
+	if ctx.Err() != nil {
+		return
+	}
+	d.Whole, d.Node = st, ""
+	if apierrors.IsNotFound(st.Err) {
+		s.queue.Done(it.Info.Pod.UID)
+		return
+	}
+	s.refuse(ctx, prof, it, d)
+}

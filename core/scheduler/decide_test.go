@@ -1,0 +1,89 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// rows refuses every third node and finds the others equally good.
+type rows struct{}
+
+func (rows) Name() string { return "rows" }
+
+func (rows) Filter(_ context.Context, _ *framework.State, _ *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	runtime.Gosched() // lets goroutines overtake each other
+	if n.Node.Labels["third"] == "true" {
+		return framework.NewStatus(framework.Unschedulable, "a third node")
+	}
+	return nil
+}
+
+func (rows) Score(context.Context, *framework.State, *framework.PodInfo, *framework.NodeInfo) (int64, *framework.Status) {
+	return 50, nil
+}
+
+// unobserved is an observer to whom nothing matters.
+type unobserved struct{}
+
+func (unobserved) begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
+	return ctx, func(*Decision) {}
+}
+
+func rowsOf(n int) *framework.Snapshot {
+	snap := &framework.Snapshot{Index: map[string]int{}}
+	for i := range n {
+		name := fmt.Sprintf("n%03d", i)
+		snap.Index[name] = i
+		snap.Nodes = append(snap.Nodes, framework.NewNodeInfo(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"third": fmt.Sprint(i%3 == 2)},
+		}}))
+	}
+	return snap
+}
+
+// What decided once decides again: with the same circumstances, and with any number of
+// goroutines, everything that a Decision says is the same.
+func TestADecisionCanBeReplayed(t *testing.T) {
+	prof, err := compile(Profile{Name: "replay", Plugins: []Weighted{{Plugin: rows{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, pod := rowsOf(400), framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
+	clock := func() time.Time { return time.Unix(0, 0) }
+	decide := func(workers int, seed uint64) *Decision {
+		d := prof.decide(t.Context(), pod, snap, circumstances{start: 390, workers: workers, seed: seed, now: clock}, unobserved{})
+		d.effort.now = nil // two functions are never equal
+		return d
+	}
+	recorded := decide(1, 7)
+	if recorded.Node == "" || len(recorded.Feasible) != enough(400) {
+		t.Fatalf("decided for %q among %d nodes, want one among %d", recorded.Node, len(recorded.Feasible), enough(400))
+	}
+	if n := recorded.effort.asked[asked{"Filter", "rows"}]; n != recorded.Evaluated {
+		t.Errorf("the filter counts as asked %d times about %d nodes", n, recorded.Evaluated)
+	}
+	for _, workers := range []int{1, 2, 8} {
+		for range 20 {
+			if again := decide(workers, 7); !reflect.DeepEqual(again, recorded) {
+				t.Fatalf("with %d workers: node %s after %d nodes, %d feasible; recorded were %s, %d, %d", workers,
+					again.Node, again.Evaluated, len(again.Feasible), recorded.Node, recorded.Evaluated, len(recorded.Feasible))
+			}
+		}
+	}
+	others := map[string]bool{}
+	for seed := range uint64(20) {
+		others[decide(1, seed).Node] = true
+	}
+	if len(others) < 2 {
+		t.Error("among equals every seed takes the same node")
+	}
+}

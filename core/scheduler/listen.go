@@ -1,0 +1,105 @@
+package scheduler
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// listen feeds cache and queue from the informers.
+func (s *Scheduler) listen() error {
+	core := s.cfg.Informers.Core().V1()
+	storage := s.cfg.Informers.Storage().V1()
+	add := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
+		reg, err := inf.AddEventHandler(h)
+		if err == nil {
+			s.synced = append(s.synced, reg.HasSynced)
+		}
+		return err
+	}
+	volumes := handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged) })
+	return errors.Join(
+		add(core.Nodes().Informer(), handler(s.node)),
+		add(core.Pods().Informer(), handler(s.pod)),
+		add(core.PersistentVolumes().Informer(), volumes),
+		add(core.PersistentVolumeClaims().Informer(), volumes),
+		add(storage.StorageClasses().Informer(), volumes),
+		// Nothing waits for these, but no decision may be made before they are there.
+		add(s.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(core.Namespaces().Informer(), cache.ResourceEventHandlerFuncs{}),
+		// These select pods; a pod whose spread or preference is a default is counted with
+		// those that the same ones select.
+		add(core.Services().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(core.ReplicationControllers().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(s.cfg.Informers.Apps().V1().ReplicaSets().Informer(), cache.ResourceEventHandlerFuncs{}),
+		add(s.cfg.Informers.Apps().V1().StatefulSets().Informer(), cache.ResourceEventHandlerFuncs{}),
+	)
+}
+
+// handler reduces informer events to (old, new), with nil for what is not there.
+func handler(f func(old, now k8sruntime.Object)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f(nil, o.(k8sruntime.Object)) },
+		UpdateFunc: func(o, n any) { f(o.(k8sruntime.Object), n.(k8sruntime.Object)) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if last, ok := o.(k8sruntime.Object); ok {
+				f(last, nil)
+			}
+		},
+	}
+}
+
+func (s *Scheduler) node(old, now k8sruntime.Object) {
+	if now == nil {
+		s.cache.RemoveNode(old.(*corev1.Node).Name)
+		return
+	}
+	s.queue.Happened(s.cache.SetNode(now.(*corev1.Node)))
+}
+
+func (s *Scheduler) pod(old, now k8sruntime.Object) {
+	if now == nil {
+		s.gone(old.(*corev1.Pod))
+		return
+	}
+	p := now.(*corev1.Pod)
+	if o, ok := old.(*corev1.Pod); ok && o.UID != p.UID {
+		s.gone(o) // deleted and made anew between two events
+	}
+	switch {
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		s.gone(p)
+	case p.Spec.NodeName != "":
+		s.queue.Remove(p.UID)
+		s.nominated.drop(p.UID)
+		s.cache.SetPod(p)
+		if o, ok := old.(*corev1.Pod); !ok || o.Spec.NodeName == "" {
+			s.queue.Happened(framework.PodBound)
+		}
+	case p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0:
+		s.queue.Remove(p.UID)
+		s.nominated.drop(p.UID)
+		s.waiting.refuse(p.UID, "the pod is being deleted")
+	case s.profile(p.Spec.SchedulerName) != nil && !s.cache.Holds(p.UID):
+		if node := p.Status.NominatedNodeName; node != "" && s.nominated.of(p.UID) == "" && old == nil {
+			s.nominated.set(framework.NewPodInfo(p), node) // promised before this scheduler began
+		}
+		s.queue.Set(p)
+	}
+}
+
+func (s *Scheduler) gone(p *corev1.Pod) {
+	s.queue.Remove(p.UID)
+	s.nominated.drop(p.UID)
+	s.waiting.refuse(p.UID, "the pod was deleted")
+	if s.cache.RemovePod(p.UID) {
+		s.queue.Happened(framework.PodRemoved)
+	}
+}

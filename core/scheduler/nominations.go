@@ -1,0 +1,87 @@
+package scheduler
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// nominations are the pods that wait for room on a node which was promised to
+// them, because others are being removed from it. Pods of lower priority must not
+// take that room. It is safe for concurrent use.
+type nominations struct {
+	mu   sync.Mutex
+	pods map[types.UID]nominated
+}
+
+type nominated struct {
+	info *framework.PodInfo
+	node string
+}
+
+func (n *nominations) set(p *framework.PodInfo, node string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pods == nil {
+		n.pods = map[types.UID]nominated{}
+	}
+	if node == "" {
+		delete(n.pods, p.Pod.UID)
+		return
+	}
+	n.pods[p.Pod.UID] = nominated{p, node}
+}
+
+func (n *nominations) drop(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.pods, uid)
+}
+
+// of is the node that a pod was promised; "" where there is none.
+func (n *nominations) of(uid types.UID) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pods[uid].node
+}
+
+// ahead lists, by node, the nominated pods whose room a pod may not take: those of
+// its own priority or a higher one.
+func (n *nominations) ahead(p *corev1.Pod) map[string][]*framework.PodInfo {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out map[string][]*framework.PodInfo
+	for uid, other := range n.pods {
+		if uid == p.UID || priorityOf(other.info.Pod) < priorityOf(p) {
+			continue
+		}
+		if out == nil {
+			out = map[string][]*framework.PodInfo{}
+		}
+		out[other.node] = append(out[other.node], other.info)
+	}
+	return out
+}
+
+// behind lists the pods nominated to a node whose priority is lower.
+func (n *nominations) behind(node string, priority int32) []*corev1.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []*corev1.Pod
+	for _, other := range n.pods {
+		if other.node == node && priorityOf(other.info.Pod) < priority {
+			out = append(out, other.info.Pod)
+		}
+	}
+	return out
+}
+
+func priorityOf(p *corev1.Pod) int32 {
+	if p.Spec.Priority != nil {
+		return *p.Spec.Priority
+	}
+	return 0
+}

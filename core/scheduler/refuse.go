@@ -1,0 +1,174 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+)
+
+// gate leaves a pod out of the cycles, and says why on it.
+func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st *framework.Status) {
+	pod := it.Info.Pod
+	if st.Code == framework.Error {
+		s.cfg.Logger.Error("a plugin could not say whether a pod may be scheduled", "pod", key(pod), "error", joinReasons(st))
+		s.queue.Errored(pod.UID)
+	} else {
+		s.queue.Gated(pod.UID, prof.interest([]string{st.Plugin}))
+	}
+	if err := s.setCondition(ctx, pod, corev1.PodReasonSchedulingGated, joinReasons(st), ""); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		s.cfg.Logger.Warn("the reason why a pod waits could not be written to it", "pod", key(pod), "error", err)
+	}
+}
+
+// refuse puts the pod back and says why, on the pod itself. A nomination is carried
+// out first: the pod is tried again when its victims are gone.
+func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d *Decision) {
+	pod := it.Info.Pod
+	if ctx.Err() != nil {
+		return
+	}
+	node, err := s.nominate(ctx, prof, it.Info, d)
+	if err != nil {
+		d.Whole = framework.AsStatus(fmt.Errorf("make room on node %s: %w", d.Nomination.Node, err))
+	}
+	reason, message := corev1.PodReasonUnschedulable, d.Message()
+	if st := d.Fatal(); st != nil {
+		reason, message = "SchedulerError", joinReasons(st)
+		s.cfg.Logger.Error("a pod could not be scheduled because of an error", "pod", key(pod), "error", message)
+		s.queue.Errored(pod.UID)
+	} else {
+		s.queue.Failed(pod.UID, prof.interest(d.RefusedBy()))
+	}
+	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
+	if err := s.setCondition(ctx, pod, reason, message, node); err != nil && !apierrors.IsNotFound(err) {
+		s.cfg.Logger.Warn("the reason why a pod waits could not be written to it", "pod", key(pod), "error", err)
+	}
+}
+
+// nominate keeps the room on the nominated node for the pod and has the victims
+// removed. It returns the node.
+func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.PodInfo, d *Decision) (string, error) {
+	n := d.Nomination
+	if n == nil {
+		return "", nil
+	}
+	s.nominated.set(p, n.Node)
+	if n.Node != "" {
+		s.metrics.victims.Observe(float64(len(n.Victims)))
+	}
+	if n.Node == "" {
+		if p.Pod.Status.NominatedNodeName == "" {
+			return "", nil
+		}
+		return "", s.patchStatus(ctx, p.Pod, map[string]any{"nominatedNodeName": nil})
+	}
+	if err := s.makeRoom(ctx, prof, p.Pod, n); err != nil {
+		s.nominated.drop(p.Pod.UID)
+		return "", err
+	}
+	return n.Node, nil
+}
+
+// makeRoom carries out a nomination: the victims are told why and are deleted,
+// and pods of lower priority that were promised the node lose that promise, since
+// the room that they waited for is somebody else's now.
+func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, n *framework.Nomination) error {
+	for _, v := range n.Victims {
+		if err := s.preempt(ctx, prof, p, v.Pod, n.Node); err != nil {
+			return fmt.Errorf("remove pod %s for %s: %w", key(v.Pod), key(p), err)
+		}
+	}
+	for _, other := range s.nominated.behind(n.Node, priorityOf(p)) {
+		s.nominated.drop(other.UID)
+		if err := s.patchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
+			s.cfg.Logger.Warn("the node that a pod was promised could not be taken off it", "pod", key(other), "node", n.Node, "error", err)
+		}
+	}
+	return nil
+}
+
+func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev1.Pod, node string) error {
+	if s.waiting.refuse(victim.UID, fmt.Sprintf("preempted by pod %s", p.UID)) {
+		return nil // it was not bound yet: nothing runs that would have to be deleted
+	}
+	if victim.DeletionTimestamp != nil {
+		return nil
+	}
+	now := metav1.Now()
+	err := s.patchStatus(ctx, victim, map[string]any{"conditions": []corev1.PodCondition{{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: victim.Generation, LastTransitionTime: now,
+		Reason: corev1.PodReasonPreemptionByScheduler, Message: prof.name + ": preempting to accommodate a higher priority pod",
+	}}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write its DisruptionTarget condition: %w", err)
+	}
+	err = s.cfg.Client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return err
+	}
+	s.event(prof, victim, corev1.EventTypeNormal, "Preempted", "Preempting", fmt.Sprintf("Preempted by pod %v on node %v", p.UID, node))
+	return nil
+}
+
+// setCondition writes PodScheduled=False with the reason, and the nominated node,
+// unless both stand there already.
+func (s *Scheduler) setCondition(ctx context.Context, p *corev1.Pod, reason, message, nominated string) error {
+	since := metav1.Now()
+	for _, c := range p.Status.Conditions {
+		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse {
+			continue
+		}
+		since = c.LastTransitionTime
+		if c.Reason == reason && c.Message == message && (nominated == "" || p.Status.NominatedNodeName == nominated) {
+			return nil
+		}
+	}
+	status := map[string]any{"conditions": []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, ObservedGeneration: p.Generation,
+		LastTransitionTime: since, Reason: reason, Message: message,
+	}}}
+	if nominated != "" {
+		status["nominatedNodeName"] = nominated
+	}
+	return s.patchStatus(ctx, p, status)
+}
+
+func (s *Scheduler) patchStatus(ctx context.Context, p *corev1.Pod, status map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
+	if err != nil {
+		return fmt.Errorf("encode a pod's status: %w", err)
+	}
+	_, err = s.cfg.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
+
+func (s *Scheduler) event(prof *profile, p *corev1.Pod, kind, reason, action, note string) {
+	if s.cfg.Events != nil {
+		if len(note) > 1024 { // the API's bound
+			note = note[:1021] + "..."
+		}
+		s.cfg.Events(prof.name).Eventf(p, nil, kind, reason, action, "%s", note)
+	}
+}
+
+func joinReasons(st *framework.Status) string {
+	if st.Err != nil && len(st.Reasons) == 0 {
+		return st.Err.Error()
+	}
+	out := ""
+	for i, r := range st.Reasons {
+		if i > 0 {
+			out += ", "
+		}
+		out += r
+	}
+	return out
+}

@@ -107,6 +107,17 @@ func (k *Kubelet) reserve(p *corev1.Pod, node *corev1.Node) verdict {
 	return verdict{}
 }
 
+// readmit implements owner.
+func (k *Kubelet) readmit(p *corev1.Pod, node *corev1.Node) verdict {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v := k.fits(p, node)
+	if !v.refused {
+		k.admitted[p.UID] = p
+	}
+	return v
+}
+
 func (k *Kubelet) release(uid pod.Key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -47,10 +47,7 @@ func (k *Kubelet) evicting() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, w := range k.workers {
-		w.mu.Lock()
-		busy := w.evicted && !w.ended
-		w.mu.Unlock()
-		if busy {
+		if w.evicting() {
 			return true
 		}
 	}
@@ -62,15 +59,11 @@ func (k *Kubelet) evict(uid types.UID, message string) {
 	if w == nil {
 		return
 	}
-	w.mu.Lock()
-	again := w.evicted
-	w.evicted = true
-	p := w.pod
-	w.mu.Unlock()
-	if again || p.DeletionTimestamp != nil {
+	p, first := w.beginEviction()
+	if !first || p.DeletionTimestamp != nil {
 		return
 	}
-	k.tell(p, "", corev1.EventTypeWarning, evict.Reason, message)
+	k.event(p, "", corev1.EventTypeWarning, evict.Reason, message)
 	grace := int64(1)
 	w.send(pod.Evicted{Reason: evict.Reason, Message: message, Grace: &grace})
 }
@@ -90,9 +83,7 @@ func (k *Kubelet) usage(ctx context.Context) ([]evict.Usage, error) {
 	defer k.mu.Unlock()
 	var out []evict.Usage
 	for uid, w := range k.workers {
-		w.mu.Lock()
-		p, ended := w.pod, w.ended
-		w.mu.Unlock()
+		p, ended := w.occupant()
 		if ended || p.DeletionTimestamp != nil {
 			continue
 		}

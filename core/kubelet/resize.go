@@ -14,8 +14,7 @@ import (
 
 // grant decides whether a running pod may have the resources that it now asks for.
 func (w *worker) grant(p *corev1.Pod) pod.Done {
-	k := w.k
-	node, err := k.feeds.Node(k.cfg.NodeName)
+	node, err := w.feeds.Node(w.cfg.NodeName)
 	if err != nil {
 		return pod.Done{Err: err}
 	}
@@ -30,34 +29,28 @@ func (w *worker) grant(p *corev1.Pod) pod.Done {
 			return w.hold(p, corev1.PodReasonInfeasible, fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, n, m))
 		}
 	}
-	k.mu.Lock()
-	v := k.fits(p, node)
-	if !v.refused {
-		k.admitted[p.UID] = p
-	}
-	k.mu.Unlock()
-	if v.refused {
+	if v := w.owner.readmit(p, node); v.refused {
 		return w.hold(p, corev1.PodReasonDeferred, v.message)
 	}
 	return pod.Done{}
 }
 
 func (w *worker) hold(p *corev1.Pod, reason, message string) pod.Done {
-	w.k.tell(p, "", corev1.EventTypeWarning, "Resize"+reason, message)
+	w.event(p, "", corev1.EventTypeWarning, "Resize"+reason, message)
 	return pod.Done{Refused: true, Reason: reason, Message: message}
 }
 
 // resize brings changed resources to a container that runs, and to its pod's cgroup.
 func (w *worker) resize(ctx context.Context, p *corev1.Pod, a pod.Resize) pod.Done {
-	ctx, span := w.k.span(ctx, "container.resize", p)
+	ctx, span := w.span(ctx, "container.resize", p)
 	err := w.update(ctx, p, a)
 	end(span, err)
 	if err == nil {
-		w.k.tell(p, a.Container, corev1.EventTypeNormal, "ResizeCompleted", "Container resize completed")
+		w.event(p, a.Container, corev1.EventTypeNormal, "ResizeCompleted", "Container resize completed")
 		return pod.Done{}
 	}
 	if ctx.Err() == nil {
-		w.k.tell(p, a.Container, corev1.EventTypeWarning, "ResizeError", plain(err))
+		w.event(p, a.Container, corev1.EventTypeWarning, "ResizeError", plain(err))
 	}
 	return pod.Done{Err: err, Message: plain(err)}
 }
@@ -70,18 +63,18 @@ func (w *worker) update(ctx context.Context, p *corev1.Pod, a pod.Resize) error 
 	if err := w.roomFor(ctx, a); err != nil {
 		return err
 	}
-	node, err := w.k.feeds.Node(w.k.cfg.NodeName)
+	node, err := w.feeds.Node(w.cfg.NodeName)
 	if err != nil {
 		return fmt.Errorf("look at the node: %w", err)
 	}
 	own := *c
 	own.Resources.Requests, own.Resources.Limits = a.To.Requests, a.To.Limits
 	memory := node.Status.Capacity[corev1.ResourceMemory]
-	if err := w.k.cfg.Engine.UpdateResources(ctx, a.ID, spec.Resources(p, &own, memory.Value(), w.at().CgroupV2)); err != nil {
+	if err := w.cfg.Engine.UpdateResources(ctx, a.ID, spec.Resources(p, &own, memory.Value(), w.at().CgroupV2)); err != nil {
 		return err
 	}
 	// The pod's own bounds follow.
-	if _, err := w.k.cfg.Host.Claim(ctx, p); err != nil {
+	if _, err := w.cfg.Host.Claim(ctx, p); err != nil {
 		return fmt.Errorf("resize the pod's cgroup: %w", err)
 	}
 	return nil
@@ -93,7 +86,7 @@ func (w *worker) roomFor(ctx context.Context, a pod.Resize) error {
 	if to.IsZero() || !from.IsZero() && to.Cmp(*from) >= 0 {
 		return nil
 	}
-	list, err := w.k.cfg.Engine.Stats(ctx)
+	list, err := w.cfg.Engine.Stats(ctx)
 	if err != nil {
 		return fmt.Errorf("see how much memory the container uses: %w", err)
 	}

@@ -71,9 +71,7 @@ func (k *Kubelet) Sandbox(uid types.UID) string {
 	if w == nil {
 		return ""
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.sandbox
+	return w.readySandbox()
 }
 
 // Exited is closed when a container has ended.

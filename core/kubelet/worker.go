@@ -16,10 +16,24 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 )
 
+// owner is who has the workers: what concerns more pods than one is decided there.
+type owner interface {
+	// admit says whether the node takes the pod, and keeps room for it.
+	admit(ctx context.Context, p *corev1.Pod) (verdict, error)
+	// readmit says whether a pod that was admitted may have other resources, and keeps
+	// room for them.
+	readmit(p *corev1.Pod, node *corev1.Node) verdict
+	// release gives the room of a pod that has ended to others.
+	release(uid pod.Key)
+	// forget drops a pod of which nothing is left.
+	forget(w *worker)
+}
+
 // worker is one pod on this node. Its goroutine alone steps the machine; all
 // others only send it events.
 type worker struct {
-	k       *Kubelet
+	*parts
+	owner   owner
 	uid     types.UID
 	machine *pod.Machine
 
@@ -45,10 +59,10 @@ type worker struct {
 	evicted, ended bool
 }
 
-func newWorker(k *Kubelet, p *corev1.Pod, found pod.Snapshot) *worker {
+func newWorker(node *parts, o owner, p *corev1.Pod, found pod.Snapshot) *worker {
 	now := time.Now()
 	w := &worker{
-		k: k, uid: p.UID, machine: pod.NewMachine(p, found, now, k.cfg.Delays),
+		parts: node, owner: o, uid: p.UID, machine: pod.NewMachine(p, found, now, node.cfg.Delays),
 		signal: make(chan struct{}, 1), cancels: map[pod.Action]context.CancelFunc{}, pod: p, began: now,
 	}
 	if len(found.Sandboxes) > 0 {
@@ -105,7 +119,7 @@ func (w *worker) run(ctx context.Context) {
 			w.running = nil
 			w.closeEnds()
 			w.mu.Unlock()
-			w.k.forget(w)
+			w.owner.forget(w)
 			return
 		}
 		w.report(ctx)
@@ -129,7 +143,7 @@ const stepTimeout = 2 * time.Minute
 func (w *worker) act(ctx context.Context, a pod.Action) {
 	switch a := a.(type) {
 	case pod.Note:
-		w.note(a)
+		w.recordNote(a)
 		return
 	case pod.Cancel:
 		w.mu.Lock()
@@ -154,8 +168,8 @@ func (w *worker) act(ctx context.Context, a pod.Action) {
 		w.mu.Unlock()
 	}
 	view := w.machine.Pod()
-	w.k.wg.Go(func() {
-		done := w.perform(actx, view, a)
+	w.tasks.Go("kubelet: action for a pod", func() {
+		done := w.execute(actx, view, a)
 		cancel()
 		w.mu.Lock()
 		delete(w.cancels, a)
@@ -168,12 +182,12 @@ func (w *worker) act(ctx context.Context, a pod.Action) {
 	})
 }
 
-func (w *worker) note(n pod.Note) {
+func (w *worker) recordNote(n pod.Note) {
 	kind := corev1.EventTypeNormal
 	if n.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	w.k.tell(w.machine.Pod(), n.Container, kind, n.Reason, n.Message)
+	w.event(w.machine.Pod(), n.Container, kind, n.Reason, n.Message)
 }
 
 // report makes the pod's status and hands it on, with the containers to be probed.
@@ -194,28 +208,28 @@ func (w *worker) report(ctx context.Context) {
 		}
 	}
 	w.closeEnds()
-	w.noteLogs(&v)
+	w.recordLogs(&v)
 	w.ended = v.Stage >= pod.Ended
 	w.mu.Unlock()
 	if v.Stage == pod.New {
 		return
 	}
-	prev := w.k.writer.Last(w.uid)
+	prev := w.writer.Last(w.uid)
 	if prev == nil {
 		prev = &v.Pod.Status
 	}
-	st := status.Generate(v, prev, w.k.statusNode(), time.Now())
+	st := status.Generate(v, prev, w.statusNode(), time.Now())
 	if v.Stage <= pod.Finished {
-		w.k.writer.Set(v.Pod, &st)
+		w.writer.Set(v.Pod, &st)
 	}
-	w.k.probes.Set(v.Pod, st.PodIP, w.machine.Targets())
+	w.probes.Set(v.Pod, st.PodIP, w.machine.Targets())
 	if st.Phase == corev1.PodRunning && !w.ran {
 		w.ran = true
-		_, span := w.k.span(ctx, "running", v.Pod, attribute.Int64("wasmplane.since_seen_us", time.Since(w.began).Microseconds()))
+		_, span := w.span(ctx, "running", v.Pod, attribute.Int64("wasmplane.since_seen_us", time.Since(w.began).Microseconds()))
 		span.End(oteltrace.WithTimestamp(time.Now()))
 	}
 	if v.Stage >= pod.Ended {
-		w.k.release(w.uid)
+		w.owner.release(w.uid)
 	}
 }
 
@@ -258,17 +272,52 @@ func (w *worker) exited(id string) <-chan struct{} {
 	return ch
 }
 
-// forget drops a pod of which nothing is left.
-func (k *Kubelet) forget(w *worker) {
-	k.probes.Set(w.machine.Pod(), "", nil)
-	k.cfg.Objects.Unfollow(w.uid)
-	k.writer.Forget(w.uid)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.workers, w.uid)
-	delete(k.admitted, w.uid)
+// evicting reports whether the pod was evicted and has not ended yet.
+func (w *worker) evicting() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.evicted && !w.ended
 }
 
-func (k *Kubelet) statusNode() status.Node {
-	return status.Node{HostIPs: k.node.IPs(), Runtime: k.runtime}
+// beginEviction marks the pod as evicted. It reports whether this is the first time.
+func (w *worker) beginEviction() (p *corev1.Pod, first bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first = !w.evicted
+	w.evicted = true
+	return w.pod, first
+}
+
+// occupant is the pod, and whether it has ended.
+func (w *worker) occupant() (p *corev1.Pod, ended bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pod, w.ended
+}
+
+// readySandbox is the ID of the sandbox that is ready; "" where none is.
+func (w *worker) readySandbox() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sandbox
+}
+
+// logFiles of the containers that run, by their IDs.
+func (w *worker) logFiles() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.logs
+}
+
+// recordLogs remembers where the containers write. Lock held.
+func (w *worker) recordLogs(v *pod.View) {
+	w.logs = nil
+	for i := range v.Containers {
+		if c := v.Containers[i].Current; c != nil && c.State == pod.Running && c.LogPath != "" {
+			if w.logs == nil {
+				w.logs = map[string]string{}
+			}
+			w.logs[c.ID] = c.LogPath
+		}
+	}
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
-	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // How often the node's housekeeping is done.
 const (
-	tendEvery    = 10 * time.Second
+	upkeepEvery  = 10 * time.Second
 	collectEvery = 5 * time.Minute
 )
 
@@ -20,8 +18,8 @@ type disk interface {
 	Disk(ctx context.Context) (used, total uint64, err error)
 }
 
-// tend keeps logs and images within bounds until ctx ends.
-func (k *Kubelet) tend(ctx context.Context) error {
+// upkeep keeps logs and images within bounds until ctx ends.
+func (k *Kubelet) upkeep(ctx context.Context) error {
 	t := time.NewTicker(k.cfg.Upkeep)
 	defer t.Stop()
 	collect := k.collector()
@@ -82,46 +80,6 @@ func (k *Kubelet) rotateLogs(ctx context.Context, now time.Time) {
 			if err != nil && ctx.Err() == nil {
 				k.log.Warn("A container's log cannot be rotated", "uid", w.uid, "container", id, "error", err)
 			}
-		}
-	}
-}
-
-// logFiles of the containers that run, by their IDs.
-func (w *worker) logFiles() map[string]string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.logs
-}
-
-// noteLogs remembers where the containers write. Lock held.
-func (w *worker) noteLogs(v *pod.View) {
-	w.logs = nil
-	for i := range v.Containers {
-		if c := v.Containers[i].Current; c != nil && c.State == pod.Running && c.LogPath != "" {
-			if w.logs == nil {
-				w.logs = map[string]string{}
-			}
-			w.logs[c.ID] = c.LogPath
-		}
-	}
-}
-
-// known waits until the runtime says who it is.
-func (k *Kubelet) known(ctx context.Context) error {
-	retry := run.Backoff{First: 50 * time.Millisecond, Longest: 5 * time.Second}
-	for {
-		name, _, err := k.cfg.Engine.Version(ctx)
-		if err == nil {
-			k.runtime = name
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		wait := retry.Next()
-		k.log.WarnContext(ctx, "the container runtime does not answer yet; trying again", "error", err, "retryIn", wait)
-		if !run.Sleep(ctx, wait) {
-			return ctx.Err()
 		}
 	}
 }

@@ -1,0 +1,143 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// execute does what a machine asked for and answers how it ended.
+func (w *worker) execute(ctx context.Context, p *corev1.Pod, a pod.Action) pod.Done {
+	switch a := a.(type) {
+	case pod.Admit:
+		return w.admit(ctx, p)
+	case pod.Mount:
+		return w.mount(ctx, p)
+	case pod.StartSandbox:
+		return w.startSandbox(ctx, p, a)
+	case pod.StopSandbox:
+		return w.runStep(ctx, "sandbox.stop", p, func(ctx context.Context) error { return w.cfg.Engine.StopSandbox(ctx, a.ID) })
+	case pod.RemoveSandbox:
+		return w.runStep(ctx, "sandbox.remove", p, func(ctx context.Context) error { return w.cfg.Engine.RemoveSandbox(ctx, a.ID) })
+	case pod.Pull:
+		return w.pull(ctx, p, a)
+	case pod.Create:
+		return w.create(ctx, p, a)
+	case pod.Start:
+		return w.start(ctx, p, a)
+	case pod.PostStart:
+		return w.postStart(ctx, p, a)
+	case pod.Kill:
+		return w.kill(ctx, p, a)
+	case pod.RemoveContainer:
+		return w.runStep(ctx, "container.remove", p, func(ctx context.Context) error { return w.cfg.Engine.RemoveContainer(ctx, a.ID) })
+	case pod.Grant:
+		return w.grant(p)
+	case pod.Resize:
+		return w.resize(ctx, p, a)
+	case pod.Teardown:
+		return w.runStep(ctx, "teardown", p, w.teardown)
+	case pod.Delete:
+		return w.runStep(ctx, "delete", p, func(ctx context.Context) error { return w.writer.Delete(ctx, p) })
+	case pod.Cleanup:
+		return w.runStep(ctx, "cleanup", p, func(ctx context.Context) error { return w.cfg.Host.Erase(ctx, w.uid) })
+	}
+	return pod.Done{}
+}
+
+// runStep does what has no other outcome than that it is done or not.
+func (w *worker) runStep(ctx context.Context, name string, p *corev1.Pod, do func(context.Context) error) pod.Done {
+	ctx, span := w.span(ctx, name, p)
+	err := do(ctx)
+	end(span, err)
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("A step in a pod's end failed; trying again", "step", name, "namespace", p.Namespace, "pod", p.Name, "error", err)
+	}
+	return pod.Done{Err: err}
+}
+
+// plain is a runtime's message without gRPC's frame around it.
+func plain(err error) string {
+	if s, ok := grpcstatus.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+func gone(err error) bool { return grpcstatus.Code(err) == codes.NotFound }
+
+// retryForbidden tries again for a moment when the API forbids: a node may read what
+// its pods refer to, and the API's authorizer may learn of a pod a little later
+// than the node does.
+func retryForbidden(ctx context.Context, try func() error) error {
+	const attempts = 9 // some 1.3 s
+	retry := run.Backoff{First: 5 * time.Millisecond, Longest: time.Second}
+	for n := 1; ; n++ {
+		err := try()
+		if !apierrors.IsForbidden(err) || n == attempts || !retry.Wait(ctx) {
+			return err
+		}
+	}
+}
+
+func (w *worker) admit(ctx context.Context, p *corev1.Pod) pod.Done {
+	v, err := w.owner.admit(ctx, p)
+	if err != nil {
+		w.log.Warn("A pod can neither be admitted nor refused; trying again", "namespace", p.Namespace, "pod", p.Name, "error", err)
+		return pod.Done{Err: err}
+	}
+	if v.refused {
+		w.event(p, "", corev1.EventTypeWarning, v.reason, v.message)
+		// Upstream's status says whose word it is.
+		return pod.Done{Refused: true, Reason: v.reason, Message: "Pod was rejected: " + v.message}
+	}
+	return pod.Done{}
+}
+
+func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
+	ctx, span := w.span(ctx, "volumes", p, attribute.Int("wasmplane.volumes", len(p.Spec.Volumes)))
+	w.cfg.Objects.Follow(p)
+	place, err := w.cfg.Host.Claim(ctx, p)
+	switch {
+	case err != nil:
+		w.event(p, "", corev1.EventTypeWarning, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
+	default:
+		w.mu.Lock()
+		w.place = place
+		w.mu.Unlock()
+		err = retryForbidden(ctx, func() error { return w.cfg.Volumes.Mount(ctx, p) })
+		if err != nil && ctx.Err() == nil {
+			w.event(p, "", corev1.EventTypeWarning, "FailedMount", err.Error())
+		}
+	}
+	end(span, err)
+	return pod.Done{Err: err}
+}
+
+func (w *worker) at() spec.Place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.place
+}
+
+func (w *worker) teardown(ctx context.Context) error {
+	if err := w.cfg.Volumes.Unmount(ctx, w.uid); err != nil {
+		return fmt.Errorf("take volumes down: %w", err)
+	}
+	w.cfg.Objects.Unfollow(w.uid)
+	if err := w.cfg.Host.Release(ctx, w.uid); err != nil {
+		return fmt.Errorf("remove cgroup: %w", err)
+	}
+	return nil
+}

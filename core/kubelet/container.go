@@ -1,0 +1,275 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/probe"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+)
+
+func container(p *corev1.Pod, name string) (*corev1.Container, pod.Kind) {
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.Name == name {
+			if pod.IsSidecar(c) {
+				return c, pod.Sidecar
+			}
+			return c, pod.Init
+		}
+	}
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == name {
+			return c, pod.Regular
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if p.Spec.EphemeralContainers[i].Name == name {
+			c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+			return &c, pod.Ephemeral
+		}
+	}
+	return nil, 0
+}
+
+// strayKiller is an optional power of a Host: to end the processes of a container that
+// the runtime reports as dead. The runtime can be wrong: where a start was cut off,
+// because the kubelet that asked for it died, the process may run on.
+type strayKiller interface {
+	KillStrays(ctx context.Context, p *corev1.Pod, container string) error
+}
+
+func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Done {
+	c, kind := container(p, a.Container)
+	if c == nil {
+		return pod.Done{Err: errors.New("no such container"), Reason: "CreateContainerConfigError", Message: "no such container"}
+	}
+	if a.Resources != nil {
+		own := *c
+		own.Resources.Requests, own.Resources.Limits = a.Resources.Requests, a.Resources.Limits
+		c = &own
+	}
+	ctx, span := w.span(ctx, "container.create", p, attribute.String("k8s.container.name", c.Name))
+	fail := func(reason string, err error) pod.Done {
+		end(span, err)
+		if ctx.Err() == nil {
+			w.event(p, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+plain(err))
+		}
+		return pod.Done{Err: err, Reason: reason, Message: plain(err)}
+	}
+	var cfg *cri.ContainerConfig
+	err := retryForbidden(ctx, func() (err error) {
+		cfg, err = w.containerConfig(ctx, p, c, kind, a)
+		return err
+	})
+	if err != nil {
+		return fail("CreateContainerConfigError", err)
+	}
+	sandbox, err := spec.Sandbox(p, 0, w.at(), w.cluster())
+	if err != nil {
+		return fail("CreateContainerConfigError", err)
+	}
+	if g, ok := w.cfg.Host.(strayKiller); ok && a.Former != "" {
+		if err := g.KillStrays(ctx, p, a.Former); err != nil {
+			return fail("CreateContainerError", err)
+		}
+	}
+	id, err := w.cfg.Engine.CreateContainer(ctx, a.Sandbox, cfg, sandbox)
+	if err != nil {
+		return fail("CreateContainerError", err)
+	}
+	st, err := w.cfg.Engine.ContainerStatus(ctx, id)
+	if err != nil {
+		return fail("CreateContainerError", err)
+	}
+	w.event(p, c.Name, corev1.EventTypeNormal, "Created", "Container created")
+	end(span, nil)
+	got := w.container(ctx, p, st, a.Sandbox)
+	return pod.Done{Container: &got}
+}
+
+// containerConfig gathers what a container's configuration is made of.
+func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.Container, kind pod.Kind, a pod.Create) (*cri.ContainerConfig, error) {
+	k, cl := w.parts, w.cluster()
+	w.mu.Lock()
+	ips := w.ips
+	w.mu.Unlock()
+	if pod.HostNetwork(p) {
+		ips = cl.HostIPs
+	}
+	services, err := k.servicesFor(p)
+	if err != nil {
+		return nil, err
+	}
+	node, err := k.feeds.Node(k.cfg.NodeName)
+	if err != nil {
+		return nil, fmt.Errorf("look at the node: %w", err)
+	}
+	env, err := spec.Env(ctx, spec.EnvRequest{Pod: p, Container: c, Objects: k.cfg.Objects, Services: services, PodIPs: ips, Cluster: cl, Allocatable: node.Status.Allocatable})
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := k.cfg.Volumes.Mounts(ctx, p, c, spec.EnvMap(env))
+	if err != nil {
+		return nil, err
+	}
+	if err := w.imageVolumes(ctx, p, c, mounts); err != nil {
+		return nil, err
+	}
+	hostname, domain, err := spec.Hostname(p, cl)
+	if err != nil {
+		return nil, err
+	}
+	files, err := k.cfg.Host.Files(ctx, spec.FilesRequest{Pod: p, Container: c, RestartCount: a.RestartCount, Hostname: hostname, Domain: domain, IPs: ips})
+	if err != nil {
+		return nil, err
+	}
+	image, err := k.cfg.Engine.ImageStatus(ctx, &cri.ImageSpec{Image: a.Image})
+	if err != nil {
+		return nil, fmt.Errorf("inspect image %q: %w", c.Image, err)
+	}
+	memory := node.Status.Capacity[corev1.ResourceMemory]
+	return spec.Container(spec.ContainerRequest{
+		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image,
+		Env: env, Mounts: append(mounts, files...), Place: w.at(), NodeMemory: memory.Value(),
+		Target: w.target(p, c.Name), SeccompRoot: k.cfg.SeccompRoot,
+	})
+}
+
+// servicesFor are the Services that a pod's environment tells of.
+func (k *parts) servicesFor(p *corev1.Pod) ([]*corev1.Service, error) {
+	out, err := k.feeds.Services(p.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("list services of namespace %s: %w", p.Namespace, err)
+	}
+	if p.Namespace == corev1.NamespaceDefault {
+		return out, nil
+	}
+	defaults, err := k.feeds.Services(corev1.NamespaceDefault)
+	if err != nil {
+		return nil, fmt.Errorf("list services of namespace default: %w", err)
+	}
+	for _, s := range defaults {
+		if s.Name == "kubernetes" {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// target is the ID of the container that an ephemeral one looks into.
+func (w *worker) target(p *corev1.Pod, name string) string {
+	for i := range p.Spec.EphemeralContainers {
+		if e := &p.Spec.EphemeralContainers[i]; e.Name == name && e.TargetContainerName != "" {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.running[e.TargetContainerName]
+		}
+	}
+	return ""
+}
+
+func (w *worker) start(ctx context.Context, p *corev1.Pod, a pod.Start) pod.Done {
+	ctx, span := w.span(ctx, "container.start", p, attribute.String("k8s.container.name", a.Container))
+	err := w.cfg.Engine.StartContainer(ctx, a.ID)
+	end(span, err)
+	got := w.lookAt(ctx, p, a.ID)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.event(p, a.Container, corev1.EventTypeWarning, "Failed", "Error: "+plain(err))
+		}
+		return pod.Done{Err: err, Reason: "RunContainerError", Message: plain(err), Container: got}
+	}
+	w.event(p, a.Container, corev1.EventTypeNormal, "Started", "Container started")
+	if got != nil && got.LogPath != "" {
+		w.cfg.Host.Started(p, a.Container, a.ID, got.LogPath)
+	}
+	return pod.Done{Container: got}
+}
+
+// lookAt is a container as the runtime has it now; nil if it has it no more.
+func (w *worker) lookAt(ctx context.Context, p *corev1.Pod, id string) *pod.Container {
+	st, err := w.cfg.Engine.ContainerStatus(ctx, id)
+	if err != nil {
+		return nil
+	}
+	// Its status does not say in which sandbox it is; the machine knows.
+	c := w.container(ctx, p, st, "")
+	return &c
+}
+
+func (w *worker) podIP() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if pod.HostNetwork(w.pod) {
+		if ips := w.node.IPs(); len(ips) > 0 {
+			return ips[0]
+		}
+	}
+	if len(w.ips) > 0 {
+		return w.ips[0]
+	}
+	return ""
+}
+
+func (w *worker) postStart(ctx context.Context, p *corev1.Pod, a pod.PostStart) pod.Done {
+	c, _ := container(p, a.Container)
+	if c == nil || c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return pod.Done{}
+	}
+	ctx, span := w.span(ctx, "container.poststart", p, attribute.String("k8s.container.name", a.Container))
+	err := w.cfg.Handler.Hook(ctx, probe.Hook{Pod: p, Container: c, ID: a.ID, PodIP: w.podIP(), Handler: c.Lifecycle.PostStart})
+	end(span, err)
+	if err == nil {
+		return pod.Done{}
+	}
+	if ctx.Err() == nil {
+		// Not what it said: that may be a secret.
+		w.event(p, c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	}
+	return pod.Done{Err: err, Reason: "PostStartHookError", Message: err.Error()}
+}
+
+func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
+	ctx, span := w.span(ctx, "container.stop", p, attribute.String("k8s.container.name", a.Container))
+	c, _ := container(p, a.Container)
+	if !a.NoHook {
+		w.event(p, a.Container, corev1.EventTypeNormal, "Killing", a.Message)
+	}
+	grace := a.Grace
+	if c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && !a.NoHook && grace > 0 {
+		grace = max(grace-w.preStop(ctx, p, c, a), min(minimumGrace, a.Grace))
+	}
+	err := w.cfg.Engine.StopContainer(ctx, a.ID, grace)
+	if gone(err) {
+		err = nil
+	}
+	end(span, err)
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("A container cannot be stopped; trying again", "namespace", p.Namespace, "pod", p.Name, "container", a.Container, "error", err)
+	}
+	return pod.Done{Err: err, Container: w.lookAt(ctx, p, a.ID)}
+}
+
+// minimumGrace in seconds is what a container gets whose hook used its time up.
+const minimumGrace = 2
+
+// preStop runs a container's hook and answers the seconds that it took.
+func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container, a pod.Kill) int64 {
+	began := time.Now()
+	hctx, cancel := context.WithTimeout(ctx, time.Duration(a.Grace)*time.Second)
+	defer cancel()
+	err := w.cfg.Handler.Hook(hctx, probe.Hook{Pod: p, Container: c, ID: a.ID, PodIP: w.podIP(), Handler: c.Lifecycle.PreStop})
+	if err != nil && ctx.Err() == nil {
+		w.log.Info("A preStop hook failed", "namespace", p.Namespace, "pod", p.Name, "container", c.Name, "error", err)
+		w.event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+	return int64(time.Since(began) / time.Second)
+}

@@ -1,0 +1,189 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// follow keeps up with the runtime: its events, and when they break off, or
+// after a long time, a list of everything.
+func (k *Kubelet) follow(ctx context.Context) error {
+	retry := run.Backoff{First: 50 * time.Millisecond, Longest: 10 * time.Second}
+	first := true
+	for ctx.Err() == nil {
+		sub, cancel := context.WithCancel(ctx)
+		ch, err := k.cfg.Engine.Events(sub)
+		if err == nil {
+			err = k.relist(ctx, first)
+		}
+		if err != nil {
+			cancel()
+			wait := retry.Next()
+			k.log.WarnContext(ctx, "the container runtime does not answer; trying again", "error", err, "retryIn", wait)
+			k.node.RuntimeFailed(err)
+			if !run.Sleep(ctx, wait) {
+				return nil
+			}
+			continue
+		}
+		k.node.RuntimeFailed(nil)
+		if first {
+			first = false
+			k.feeds.follow(k.cfg.NodeName, follower{changed: func(p *corev1.Pod) { k.podChanged(ctx, p) }, gone: k.podGone})
+			defer k.feeds.unfollow(k.cfg.NodeName)
+			k.reap(ctx)
+			close(k.ready)
+		}
+		retry.Reset()
+		k.consume(ctx, ch)
+		cancel()
+	}
+	return nil
+}
+
+// consume hands events to the pods that they are about until the channel breaks off.
+func (k *Kubelet) consume(ctx context.Context, ch <-chan *cri.ContainerEventResponse) {
+	t := time.NewTicker(k.cfg.Resync)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev, ok := <-ch:
+			if !ok {
+				return
+			}
+			k.runtimeEvent(ctx, ev)
+		case <-t.C:
+			if err := k.relist(ctx, false); err != nil {
+				k.log.Warn("The container runtime cannot be listed", "error", err)
+				return
+			}
+			k.reap(ctx)
+		}
+	}
+}
+
+func (k *Kubelet) runtimeEvent(ctx context.Context, ev *cri.ContainerEventResponse) {
+	sb := ev.GetPodSandboxStatus()
+	w := k.worker(uidOf(sb.GetLabels()))
+	if w == nil {
+		return
+	}
+	snap := pod.Snapshot{Sandboxes: []pod.Sandbox{sandboxOf(sb)}}
+	for _, c := range ev.GetContainersStatuses() {
+		snap.Containers = append(snap.Containers, k.container(ctx, w.identity(), c, sb.GetId()))
+	}
+	if ev.ContainerEventType == cri.ContainerEventType_CONTAINER_DELETED_EVENT {
+		if ev.ContainerId != sb.GetId() {
+			w.send(pod.Observed{Snapshot: snap})
+		}
+		w.send(pod.Deleted{ID: ev.ContainerId})
+		return
+	}
+	w.send(pod.Observed{Snapshot: snap})
+}
+
+// relist asks the runtime for everything. The first time, what it holds is kept
+// for the pods to come.
+func (k *Kubelet) relist(ctx context.Context, first bool) error {
+	since := time.Now()
+	found, err := k.snapshots(ctx)
+	if err != nil {
+		return err
+	}
+	if first {
+		k.mu.Lock()
+		k.adopted = found
+		k.mu.Unlock()
+		return nil
+	}
+	k.mu.Lock()
+	workers := make([]*worker, 0, len(k.workers))
+	for _, w := range k.workers {
+		workers = append(workers, w)
+	}
+	k.mu.Unlock()
+	for _, w := range workers {
+		w.send(pod.Observed{Snapshot: found[w.uid], Complete: true, Since: since})
+	}
+	return nil
+}
+
+// snapshots of all pods in the runtime.
+func (k *Kubelet) snapshots(ctx context.Context) (map[types.UID]pod.Snapshot, error) {
+	sandboxes, err := k.cfg.Engine.ListSandboxes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	containers, err := k.cfg.Engine.ListContainers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	out := map[types.UID]pod.Snapshot{}
+	for _, sb := range sandboxes {
+		uid := uidOf(sb.Labels)
+		if uid == "" {
+			continue // not a pod's
+		}
+		st, err := k.cfg.Engine.SandboxStatus(ctx, sb.Id)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		s := out[uid]
+		s.Sandboxes = append(s.Sandboxes, sandboxOf(st))
+		out[uid] = s
+	}
+	for _, c := range containers {
+		uid := uidOf(c.Labels)
+		if uid == "" {
+			continue
+		}
+		st, err := k.cfg.Engine.ContainerStatus(ctx, c.Id)
+		if err != nil {
+			continue
+		}
+		s := out[uid]
+		s.Containers = append(s.Containers, k.container(ctx, k.podOf(uid, c.Labels), st, c.PodSandboxId))
+		out[uid] = s
+	}
+	return out, nil
+}
+
+// podOf is the pod as it is known, or what a container's labels say of it.
+func (k *Kubelet) podOf(uid types.UID, labels map[string]string) *corev1.Pod {
+	if w := k.worker(uid); w != nil {
+		return w.identity()
+	}
+	p := &corev1.Pod{}
+	p.UID, p.Name, p.Namespace = uid, labels[pod.NameLabel], labels[pod.NamespaceLabel]
+	return p
+}
+
+// awaitRuntime waits until the runtime says who it is.
+func (k *Kubelet) awaitRuntime(ctx context.Context) error {
+	retry := run.Backoff{First: 50 * time.Millisecond, Longest: 5 * time.Second}
+	for {
+		name, _, err := k.cfg.Engine.Version(ctx)
+		if err == nil {
+			k.runtime = name
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		wait := retry.Next()
+		k.log.WarnContext(ctx, "the container runtime does not answer yet; trying again", "error", err, "retryIn", wait)
+		if !run.Sleep(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}

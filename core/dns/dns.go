@@ -107,10 +107,6 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Listening is closed once the addresses are served; other names than the
-// cluster's are answered from then on.
-func (s *Server) Listening() <-chan struct{} { return s.up }
-
 // Ready is closed once the cluster's names are known too.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 

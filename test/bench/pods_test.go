@@ -15,7 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
-	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 )
 
 // BenchmarkPods is pod create to Running, beside raw CRI calls on the same containerd.
@@ -81,7 +81,7 @@ type floor struct {
 }
 
 func (f *floor) run(n int) (times, time.Duration) {
-	r, err := realnode.Floor(f.t.Context(), f.engine, realnode.FloorConfig{
+	r, err := nodetest.Floor(f.t.Context(), f.engine, nodetest.FloorConfig{
 		Image: helloImage, Pods: n, AtOnce: n, CgroupParent: f.cgroup, LogDir: f.logs,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -54,7 +55,7 @@ func review(apiVersion string, uid types.UID, r *admission.Request, t matching.T
 	head, err := json.Marshal(question{
 		UID: uid, Kind: metav1.GroupVersionKind(t.Kind), Resource: metav1.GroupVersionResource(t.Resource), SubResource: r.Subresource,
 		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: r.Subresource,
-		Name: r.Name, Namespace: matching.Namespace(r), Operation: admissionv1.Operation(r.Operation), UserInfo: userInfo(r), DryRun: r.DryRun,
+		Name: r.Name, Namespace: matching.Namespace(r), Operation: admissionv1.Operation(r.Operation), UserInfo: authz.UserInfo(r.User), DryRun: r.DryRun,
 	})
 	if err != nil {
 		return nil, err
@@ -106,20 +107,6 @@ func encodedOptions(o runtime.Object) ([]byte, error) {
 		kind.Group = "meta.k8s.io"
 	}
 	return json.Marshal(object.Named(o, kind))
-}
-
-func userInfo(r *admission.Request) authenticationv1.UserInfo {
-	if r.User == nil {
-		return authenticationv1.UserInfo{}
-	}
-	out := authenticationv1.UserInfo{Username: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups()}
-	for k, v := range r.User.GetExtra() {
-		if out.Extra == nil {
-			out.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		out.Extra[k] = v
-	}
-	return out
 }
 
 // answer is what a webhook said, whichever version of the review it speaks.

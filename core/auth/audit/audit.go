@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -34,6 +33,8 @@ import (
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
 	"k8s.io/apiserver/plugin/pkg/audit/truncate"
 	"k8s.io/apiserver/plugin/pkg/audit/webhook"
+
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // bodyLimit bounds how much of a body an event holds; the apiserver takes no more.
@@ -325,7 +326,7 @@ func attributes(info *genericrequest.RequestInfo, who user.Info) authorizer.Attr
 func (l *Log) event(req *http.Request, info *genericrequest.RequestInfo, who user.Info, id types.UID, level auditinternal.Level) auditinternal.Event {
 	ev := auditinternal.Event{
 		Level: level, AuditID: id, RequestReceivedTimestamp: metav1.NewMicroTime(l.now()),
-		Verb: info.Verb, RequestURI: req.URL.RequestURI(), UserAgent: truncated(req.UserAgent()), User: userInfo(who),
+		Verb: info.Verb, RequestURI: req.URL.RequestURI(), UserAgent: truncated(req.UserAgent()), User: authz.UserInfo(who),
 	}
 	for _, ip := range utilnet.SourceIPs(req) {
 		ev.SourceIPs = append(ev.SourceIPs, ip.String())
@@ -345,20 +346,6 @@ func truncated(s string) string {
 		return s
 	}
 	return s[:limit] + "...TRUNCATED"
-}
-
-func userInfo(who user.Info) authenticationv1.UserInfo {
-	if who == nil {
-		return authenticationv1.UserInfo{}
-	}
-	info := authenticationv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
-	for k, v := range who.GetExtra() {
-		if info.Extra == nil {
-			info.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		info.Extra[k] = v
-	}
-	return info
 }
 
 // lose counts, and tells at most once a minute: a full disk must not fill the log too.

@@ -15,6 +15,8 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	upstream "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // Entry is the record of one request. A nil Entry records nothing.
@@ -42,7 +44,7 @@ func (e *Entry) Impersonated(as user.Info) {
 	if e == nil {
 		return
 	}
-	info := userInfo(as)
+	info := authz.UserInfo(as)
 	e.mu.Lock()
 	e.event.ImpersonatedUser = &info
 	e.mu.Unlock()

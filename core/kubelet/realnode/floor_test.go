@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 )
 
@@ -15,7 +14,7 @@ func BenchmarkFloor(b *testing.B) {
 	for _, atOnce := range []int{1, 10} {
 		b.Run(fmt.Sprintf("%d-at-once", atOnce), func(b *testing.B) {
 			for b.Loop() {
-				r, err := realnode.Floor(b.Context(), node.Engine(), realnode.FloorConfig{
+				r, err := nodetest.Floor(b.Context(), node.Engine(), nodetest.FloorConfig{
 					Image: nodetest.Image, Pods: 10, AtOnce: atOnce,
 					CgroupParent: node.Names().PodsCgroup(), LogDir: node.Config.Dir + "/floor",
 				})
@@ -23,8 +22,8 @@ func BenchmarkFloor(b *testing.B) {
 					b.Fatal(err)
 				}
 				for what, d := range map[string]time.Duration{
-					"ms/pod-median": realnode.Median(r.Running), "ms/sandbox": realnode.Median(r.Sandbox),
-					"ms/create": realnode.Median(r.Create), "ms/start": realnode.Median(r.Start), "ms/wall": r.Wall,
+					"ms/pod-median": nodetest.Median(r.Running), "ms/sandbox": nodetest.Median(r.Sandbox),
+					"ms/create": nodetest.Median(r.Create), "ms/start": nodetest.Median(r.Start), "ms/wall": r.Wall,
 				} {
 					b.ReportMetric(float64(d.Microseconds())/1000, what)
 				}

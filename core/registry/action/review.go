@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
@@ -75,7 +74,7 @@ func reviews(cfg Config) map[schema.GroupResource]answer {
 		}),
 		authentication("selfsubjectreviews"): answerTo(authentication("selfsubjectreviews"), func(_ context.Context, req *registry.Request, o *authenticationv1.SelfSubjectReview) error {
 			o.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(cfg.Now())}
-			o.Status.UserInfo = userInfo(req.User)
+			o.Status.UserInfo = authz.UserInfo(req.User)
 			return nil
 		}),
 		authorization("selfsubjectaccessreviews"): answerTo(authorization("selfsubjectaccessreviews"), func(ctx context.Context, req *registry.Request, o *authorizationv1.SelfSubjectAccessReview) error {
@@ -122,15 +121,4 @@ func rules(ctx context.Context, authorizer authz.Authorizer, req *registry.Reque
 	}
 	review.Status = authz.ReviewRules(ctx, ruler, req.User, review.Spec.Namespace)
 	return nil
-}
-
-func userInfo(u user.Info) authenticationv1.UserInfo {
-	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
-	if extra := u.GetExtra(); len(extra) > 0 {
-		info.Extra = make(map[string]authenticationv1.ExtraValue, len(extra))
-		for k, v := range extra {
-			info.Extra[k] = v
-		}
-	}
-	return info
 }

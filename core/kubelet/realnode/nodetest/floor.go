@@ -1,4 +1,4 @@
-package realnode
+package nodetest
 
 import (
 	"context"
@@ -55,13 +55,14 @@ func Floor(ctx context.Context, e engine.Engine, cfg FloorConfig) (r FloorResult
 	)
 	defer func() {
 		// Also when the measurement was called off.
-		err = errors.Join(err, each(sandboxes, func(id string) error {
-			ctx := context.WithoutCancel(ctx)
-			if err := e.StopSandbox(ctx, id); err != nil {
-				return err
+		ctx := context.WithoutCancel(ctx)
+		for _, id := range sandboxes {
+			stopped := e.StopSandbox(ctx, id)
+			if stopped == nil {
+				stopped = e.RemoveSandbox(ctx, id)
 			}
-			return e.RemoveSandbox(ctx, id)
-		}))
+			err = errors.Join(err, stopped)
+		}
 	}()
 	began := time.Now()
 	for i := range cfg.Pods {

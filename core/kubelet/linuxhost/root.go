@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // checkRoot wants a root folder that runc can pivot from. The kernel's pivot_root
@@ -63,20 +65,14 @@ func inChroot() *Problem {
 // chrooted reports whether the root folder of this process is another than that of
 // its mount namespace.
 func chrooted() (bool, error) {
-	type answer struct {
-		chrooted bool
-		err      error
-	}
-	done := make(chan answer, 1)
-	go func() {
+	var chrooted bool
+	err := <-run.Go("look at the root folder", func() (err error) {
 		// Never unlocked: the thread is spoilt and ends with the goroutine.
 		runtime.LockOSThread()
-		var a answer
-		a.chrooted, a.err = leavesChroot()
-		done <- a
-	}()
-	a := <-done
-	return a.chrooted, a.err
+		chrooted, err = leavesChroot()
+		return err
+	})
+	return chrooted, err
 }
 
 // leavesChroot joins this thread's own mount namespace, which leads to the

@@ -25,3 +25,30 @@ release-check: ## Make the release twice, in two folders, and fail where a byte 
 	WORK=build/release/the-other/folder test/release/build.sh '$(VERSION)' build/release/b
 	diff -r build/release/a build/release/b
 	@echo "both are the same: $$(sha256sum < build/release/a/SHA256SUMS | cut -c1-16)"
+
+##@ Now and then
+
+.PHONY: fmt
+fmt: ## Format Go files, and sort their imports, as .golangci.yml says.
+	go run $(GOLANGCI) fmt ./...
+	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) fmt ./...); done
+
+.PHONY: spdx
+spdx: ## Write the license's line into source files that lack it.
+	test/spdx.sh fix
+
+.PHONY: spdx-check
+spdx-check: ## Fail where a source file does not name its license.
+	@test/spdx.sh check
+
+.PHONY: bench-compare
+bench-compare: ## Measure the hot paths, and compare with test/bench/baseline.txt by benchstat.
+	test/bench/compare.sh compare
+
+.PHONY: bench-record
+bench-record: ## Measure the hot paths anew, on a quiet machine, for bench-compare.
+	test/bench/compare.sh record
+
+.PHONY: nightly
+nightly: ## Run what takes hours: fuzzing, history, chaos, differential, a part of the conformance suite; build/nightly/report.md. PARTS="fuzz chaos" FUZZTIME=2m.
+	test/nightly.sh

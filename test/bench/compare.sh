@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Measures the hot paths and compares them with what is recorded in test/bench/baseline.txt.
+# Usage: test/bench/compare.sh compare|record
+# Times are those of one machine and its load, which the record names: compare on the same one, quiet.
+# Bytes and allocations hold anywhere.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+baseline=test/bench/baseline.txt
+new=$(mktemp)
+trap 'rm -f "$new"' EXIT
+measure() { # measure PATTERN PACKAGE
+  go test -run '^$' -bench "$1" -benchmem -count "${COUNT:-6}" -benchtime "${BENCHTIME:-0.3s}" -timeout 20m "$2"
+}
+{
+  echo "load: $(cut -d' ' -f1-3 /proc/loadavg)"
+  measure 'PodCreateFloor' ./core/api
+  measure 'List|FreshAfterWrite' ./core/watchcache
+  measure 'Record' ./core/trace
+  measure 'Snapshot' ./core/scheduler/nodecache
+  measure 'PodCreate' ./core/admission/builtin
+  measure 'Metering' ./plugins/host
+} | tee "$new"
+case $1 in
+  record) cp "$new" "$baseline"; echo "recorded in $baseline" ;;
+  compare) go run "$benchstat" "$baseline" "$new" ;;
+  *) echo "usage: test/bench/compare.sh compare|record" >&2; exit 2 ;;
+esac

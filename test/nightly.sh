@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs what takes too long for every change: each fuzz target for a while, concurrent writes against
+# a model, kills under load, the same questions to upstream and to us, a slice of the
+# conformance suite. Writes one page: build/nightly/report.md, with a log of each part beside it.
+# Usage: test/nightly.sh
+# Environment: FUZZTIME (2m for each target), FUZZ (which targets, a regular expression), PARTS ("fuzz history chaos differential conformance"),
+# and what the parts themselves take (CHAOS_KILLS, HISTORY_WRITES, FOCUS, LIMIT).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=build/nightly
+parts=${PARTS:-fuzz history chaos differential conformance}
+mkdir -p "$out"
+rm -f "$out"/*.log
+page=$out/report.md
+failed=0
+{
+  echo "# Nightly, $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d)"
+  echo
+  echo "$(nproc) processors, load $(cut -d' ' -f1-3 /proc/loadavg) at the beginning, $(go version | cut -d' ' -f3)."
+  echo
+  echo "| part | result | time | last words |"
+  echo "|---|---|---|---|"
+} >"$page"
+
+run() { # run NAME COMMAND...: a line of the page
+  local name=$1 log begin status=passed
+  shift
+  log=$out/${name//[^A-Za-z0-9]/-}.log
+  begin=$SECONDS
+  "$@" >"$log" 2>&1 || { status="**failed**"; failed=1; }
+  echo "| $name | $status | $((SECONDS - begin)) s | $(grep -v '^\s*$' "$log" | tail -n 1 | cut -c1-120 | tr '|' '/') |" >>"$page"
+  echo "$name: $status"
+}
+
+fuzz() {
+  local file name dir
+  while IFS=: read -r file name; do
+    dir=./$(dirname "$file")
+    [ "$dir" != ./sdk/go ] || dir=github.com/wasmplane/wasmplane/sdk/go
+    run "fuzz $name in $dir" go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-2m}" -timeout 30m "$dir"
+  done < <(git grep -o -E '^func Fuzz[A-Za-z0-9_]+' -- '*_test.go' | sed 's/func //' | grep -E "${FUZZ:-.}")
+}
+
+for part in $parts; do
+  case $part in
+    fuzz) fuzz ;;
+    history | chaos | differential) run "$part" make -s "$part" ;;
+    conformance) run conformance make -s conformance LIMIT="${LIMIT:-1h}" ;;
+    *) echo "PARTS: there is no part $part" >&2; exit 2 ;;
+  esac
+done
+{
+  echo
+  echo "Load $(cut -d' ' -f1-3 /proc/loadavg) at the end. What failed, at length:"
+  for log in $(grep -l -E '^(--- )?FAIL|^panic:|\*\*\*' "$out"/*.log 2>/dev/null); do
+    printf '\n## %s\n\n```\n%s\n```\n' "$(basename "$log" .log)" "$(tail -n 60 "$log")"
+  done
+} >>"$page"
+echo "the page is $page"
+exit $failed

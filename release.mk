@@ -30,8 +30,8 @@ release-check: ## Make the release twice, in two folders, and fail where a byte 
 
 .PHONY: fmt
 fmt: ## Format Go files, and sort their imports, as .golangci.yml says.
-	go run $(GOLANGCI) fmt ./...
-	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) fmt ./...); done
+	go run $(GOLANGCI) fmt --enable gofumpt,gci ./...
+	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) fmt --enable gofumpt,gci ./...); done
 
 .PHONY: spdx
 spdx: ## Write the license's line into source files that lack it.

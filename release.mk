@@ -26,6 +26,10 @@ release-check: ## Make the release twice, in two folders, and fail where a byte 
 	diff -r build/release/a build/release/b
 	@echo "both are the same: $$(sha256sum < build/release/a/SHA256SUMS | cut -c1-16)"
 
+.PHONY: release-install
+release-install: ## Install the package of build/release/files in a new root of Debian, start the cluster by its unit, remove it. As root.
+	test/release/install.sh build/release/files/wasmplane_*_$(shell go env GOARCH).deb
+
 ##@ Now and then
 
 .PHONY: fmt

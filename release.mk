@@ -46,7 +46,7 @@ spdx-check: ## Fail where a source file does not name its license.
 	@test/spdx.sh check
 
 .PHONY: bench-compare
-bench-compare: ## Measure the hot paths, and compare with test/bench/baseline.txt by benchstat.
+bench-compare: ## Measure the hot paths, and compare by benchstat with what bench-record measured.
 	test/bench/compare.sh compare
 
 .PHONY: bench-record

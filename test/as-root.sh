@@ -25,18 +25,21 @@ fi
 # theirs FOLDER: whether it is of the user who asked sudo.
 theirs() { [ "$(stat -c %u "$1" 2>/dev/null)" = "$SUDO_UID" ]; }
 give_back() {
-  local folders=() cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}
+  local cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache} f
   if theirs .; then
-    folders+=(bin build core/kubelet/containerd/embedded)
+    for f in bin build core/kubelet/containerd/embedded; do give "$f" -true; done
     chown -h "$SUDO_UID:$SUDO_GID" .wasmplane .wasmplane/*.log 2>/dev/null
   fi
   for f in "${GOCACHE:-$cache/go-build}" "${GOMODCACHE:-${GOPATH:-${HOME:-/root}/go}/pkg/mod}" "${WASMPLANE_TOOLCHAINS:-$cache/wasmplane}"; do
-    if theirs "$f" || theirs "$(dirname "$f")"; then folders+=("$f"); fi
-  done
-  for f in "${folders[@]}"; do
-    [ ! -e "$f" ] || find "$f" -xdev -user 0 -exec chown -h "$SUDO_UID:$SUDO_GID" {} +
+    # Caches are large: of these only what this command made.
+    if theirs "$f" || theirs "$(dirname "$f")"; then give "$f" -newerct "@$began"; fi
   done
 }
+# give FOLDER FIND-TEST...
+give() {
+  [ ! -e "$1" ] || find "$1" -xdev -user 0 "${@:2}" -exec chown -h "$SUDO_UID:$SUDO_GID" {} +
+}
+began=$(date +%s)
 # Ctrl-C is for the command, which ends by itself.
 trap : INT
 status=0

@@ -4,6 +4,7 @@
 # and make. Called by `make fresh`.
 #   ALL=1              both commands, all releases, as root and as a user with sudo
 #   RELEASES="trixie"  these releases; without it the oldest, with ALL=1 all
+#   FRESH_AS=walker    as a user with sudo, in a folder whose name has a space
 #   UBUNTU_MIRROR=URL, DEBIAN_MIRROR=URL   where this host's apt knows none
 # The mirror, proxies and certificates are those of this host. Its Go toolchain is
 # mounted read-only; its module and build caches are mounted below folders that take
@@ -21,13 +22,14 @@ mkdir -p "$logs"
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/wasmplane-fresh.XXXXXX")
 cluster=fresh$((BASHPID % 100000))
 rows=("root|user|command|result|apt fetched|apt installed|minutes")
-failed=0 namespace= network=
+failed=0 namespace= network= watch=
 
 end_namespace() {
   [ -z "$network" ] || kill "$network" 2>/dev/null || true
   [ -z "$namespace" ] || kill -KILL "$namespace" 2>/dev/null || true # and so everything in it
-  wait "$network" "$namespace" 2>/dev/null || true
-  namespace= network=
+  [ -z "$watch" ] || kill "$watch" 2>/dev/null || true
+  wait $network $namespace $watch 2>/dev/null || true
+  namespace= network= watch=
   # Cgroups outlive their processes, and bear the cluster's name.
   find /sys/fs/cgroup -depth -type d -path "*/wp-$cluster*" -exec rmdir {} + 2>/dev/null || true
 }
@@ -62,7 +64,7 @@ make_root() {
   fi
   echo "making a root of $1 $2 from this host's mirror"
   # In mounts of its own: what debootstrap mounts ends with it.
-  if ! unshare --mount debootstrap --variant=minbase --include=git,make,sudo "$2" "$root" "$mirror" >"$logs/$2-debootstrap.log" 2>&1; then
+  if ! timeout -k 10 1200 unshare --mount debootstrap --variant=minbase --include=git,make,sudo "$2" "$root" "$mirror" >"$logs/$2-debootstrap.log" 2>&1; then
     tail -n 20 "$logs/$2-debootstrap.log"
     echo "debootstrap made no root of $1 $2: is the mirror reachable from here?"
     return 1
@@ -100,12 +102,13 @@ run() {
   await_child
   slirp4netns --configure --mtu=65520 --disable-host-loopback --ready-fd=3 "$child" tap0 >"$logs/slirp4netns.log" 2>&1 3>"$work/go" &
   network=$!
-  (sleep "$limit" && echo "FRESH: the limit of $limit s is over" >>"$log" && kill -KILL "$namespace") &
-  local watch=$!
-  wait "$namespace" || status=$?
-  namespace=
-  kill "$watch" 2>/dev/null || true
-  wait "$watch" 2>/dev/null || true
+  sleep "$limit" >/dev/null 2>&1 & # it holds nobody's output open
+  watch=$!
+  wait -n "$namespace" "$watch" || status=$?
+  if kill -0 "$namespace" 2>/dev/null; then
+    echo "the limit of $limit s is over" >>"$log"
+    status=124
+  fi
   end_namespace
   rm -f "$work/go"
   packages "$root" >"$work/after"

@@ -9,6 +9,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +48,7 @@ type Request struct {
 	OldObject   *object.Object
 
 	mu          sync.Mutex
+	authors     []user.Info
 	warnings    []string
 	annotations map[string]string
 	bodies      map[string]string
@@ -68,6 +70,42 @@ func (r *Request) Memo(key any, make func() any) any {
 		r.memos[key] = m
 	}
 	return m
+}
+
+// ChangedFor tells that the object was changed on behalf of somebody other than the
+// request's user. What is validated by who asks (exemptions, ownership, policies that
+// look at the user) is then validated as that author too: nobody's request carries
+// through what the author of a change could not do.
+func (r *Request) ChangedFor(author user.Info) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sameUser(author, r.User) || slices.ContainsFunc(r.authors, func(u user.Info) bool { return sameUser(author, u) }) {
+		return
+	}
+	r.authors = append(r.authors, author)
+}
+
+// asAuthors are the request as each of the authors of its object would have made it. It has
+// warnings, annotations and memos of its own.
+func (r *Request) asAuthors() []*Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*Request
+	for _, u := range r.authors {
+		out = append(out, &Request{
+			UID: r.UID, Operation: r.Operation, Kind: r.Kind, Resource: r.Resource, Subresource: r.Subresource,
+			Namespace: r.Namespace, Name: r.Name, User: u, DryRun: r.DryRun, Options: r.Options, Object: r.Object, OldObject: r.OldObject,
+		})
+	}
+	return out
+}
+
+func sameUser(a, b user.Info) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	groups := func(u user.Info) []string { return slices.Compact(slices.Sorted(slices.Values(u.GetGroups()))) }
+	return a.GetName() == b.GetName() && a.GetUID() == b.GetUID() && slices.Equal(groups(a), groups(b))
 }
 
 // Warn adds a warning that the client shows to its user.
@@ -145,4 +183,12 @@ type Again interface {
 type Validator interface {
 	Plugin
 	Validate(ctx context.Context, r *Request) error
+}
+
+// Charger is an optional power of a Validator that takes from somebody's account,
+// which is not the user's: it is asked once, whoever else has changed the object.
+type Charger interface {
+	Validator
+	// Charges marks the power.
+	Charges()
 }

@@ -154,7 +154,8 @@ func applyDefaults(r *Request) error {
 	return nil
 }
 
-// Validate asks every validator, in order, until one refuses.
+// Validate asks every validator, in order, until one refuses. Where the object was
+// changed on behalf of others, each is asked as these, too.
 func (c *Chain) Validate(ctx context.Context, r *Request) (err error) {
 	defer func(began time.Time) { c.metrics.observeStep("validate", r.Operation, err, began) }(time.Now())
 	l := c.list.Load()
@@ -165,6 +166,24 @@ func (c *Chain) Validate(ctx context.Context, r *Request) (err error) {
 		}
 		if err := c.validate(ctx, v, r, l.validates[i]); err != nil {
 			return err
+		}
+		if _, charges := p.(Charger); charges {
+			continue
+		}
+		if err := c.validateAsAuthors(ctx, v, r, l.validates[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Chain) validateAsAuthors(ctx context.Context, v Validator, r *Request, says oteltrace.SpanStartEventOption) error {
+	for _, as := range r.asAuthors() {
+		if !v.Handles(as) {
+			continue
+		}
+		if err := c.validate(ctx, v, as, says); err != nil {
+			return apierrors.NewForbidden(r.Resource.GroupResource(), r.displayName(), fmt.Errorf("a plugin changed the object on behalf of its writer, %q, who may not do so: %w", as.User.GetName(), err))
 		}
 	}
 	return nil

@@ -48,6 +48,9 @@ type Manifest struct {
 	Hooks    []Hook `json:"hooks"`
 	// Needs are the host functions that the plugin cannot do without.
 	Needs []string `json:"needs"`
+	// RulesAreDefaults: the hooks' rules stand only where the entry has none, as
+	// Kubewarden's do, instead of being narrowed by it. Modules of our ABI have no say in it.
+	RulesAreDefaults bool `json:"-"`
 }
 
 // Hook is one operation of a module at one point.

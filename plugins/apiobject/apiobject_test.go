@@ -1,6 +1,7 @@
 package apiobject_test
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -73,11 +74,11 @@ func TestTheGuardAnswersTheWriter(t *testing.T) {
 	guard := apiobject.Guard{}
 	request := func(o *unstructured.Unstructured) *admission.Request {
 		return &admission.Request{
-			Operation: admission.Create, Resource: apiobject.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(),
+			Operation: admission.Create, Resource: apiobject.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(), User: &user.DefaultInfo{Name: "jane"},
 			Object: object.FromTree(object.Unstructured{GVK: schema.GroupVersionKind{Group: apiobject.Group, Version: "v1", Kind: "Plugin"}}, o.Object),
 		}
 	}
-	if r := request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest)); !guard.Handles(r) || guard.Validate(t.Context(), r) != nil {
+	if r := request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest)); !guard.Handles(r) || guard.Mutate(t.Context(), r) != nil || guard.Validate(t.Context(), r) != nil {
 		t.Error("a good one is refused")
 	}
 	err := guard.Validate(t.Context(), request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: short")))
@@ -123,7 +124,7 @@ func TestWhatShowsTheFileIsNotChangedThroughTheAPI(t *testing.T) {
 				Operation: c.op, Resource: apiobject.Resource(), Kind: shown.GroupVersionKind(), Name: "p", User: &user.DefaultInfo{Name: who, Groups: []string{user.SystemPrivilegedGroup}},
 				Object: carry(c.now), OldObject: carry(c.old),
 			}
-			err := guard.Validate(t.Context(), r)
+			err := errors.Join(guard.Mutate(t.Context(), r), guard.Validate(t.Context(), r))
 			if who != "jane" {
 				if err != nil {
 					t.Errorf("%s by the server: %v", c.name, err)

@@ -106,7 +106,8 @@ func New(cfg Config) (*Controller, error) {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { c.tell() },
 		UpdateFunc: func(old, now any) {
-			if o, n := object(old), object(now); o == nil || n == nil || o.GetGeneration() != n.GetGeneration() || o.GetUID() != n.GetUID() {
+			if o, n := object(old), object(now); o == nil || n == nil || o.GetGeneration() != n.GetGeneration() || o.GetUID() != n.GetUID() ||
+				o.GetAnnotations()[WriterAnnotation] != n.GetAnnotations()[WriterAnnotation] {
 				c.tell() // a status is no reason to load anything
 			}
 		},

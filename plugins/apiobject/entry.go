@@ -53,7 +53,7 @@ func (r Rules) Entry(o *unstructured.Unstructured) (manifest.Entry, error) {
 		}
 		return e, err
 	}
-	e.Line, e.FromAPI = 0, true
+	e.Line, e.FromAPI, e.Writer = 0, true, writerOf(o)
 	if o.GetNamespace() != "" {
 		return r.tenant(e, o.GetNamespace())
 	}

@@ -15,13 +15,18 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	carrier "github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // Guard refuses Plugins that could never be loaded, when they are written: whoever
 // writes one learns at once what is wrong with it, by the same words as in the file.
 // It also keeps the objects that show what the configuration file holds as they are.
-// It implements core's admission.Validator.
-type Guard struct{ Rules Rules }
+// It records who wrote an object, and refuses what goes beyond that user's rights.
+// It implements core's admission.Mutator and Validator.
+type Guard struct {
+	Rules  Rules
+	Rights *rights.Checker
+}
 
 // Name implements admission.Plugin.
 func (Guard) Name() string { return "PluginObject" }
@@ -41,7 +46,7 @@ func (Guard) Handles(r *admission.Request) bool {
 }
 
 // Validate implements admission.Validator.
-func (g Guard) Validate(_ context.Context, r *admission.Request) error {
+func (g Guard) Validate(ctx context.Context, r *admission.Request) error {
 	old, err := read(r.OldObject)
 	if err != nil {
 		return err
@@ -67,10 +72,11 @@ func (g Guard) Validate(_ context.Context, r *admission.Request) error {
 	if o.GetDeletionTimestamp() != nil {
 		return nil // what is on its way out may be as wrong as it likes
 	}
-	if _, err := g.Rules.Entry(o); err != nil {
+	e, err := g.Rules.Entry(o)
+	if err != nil {
 		return invalid(r.Kind.Kind, o.GetName(), err)
 	}
-	return nil
+	return g.withinRights(ctx, r, &e, o, old)
 }
 
 // byServer: the server itself writes.

@@ -161,6 +161,26 @@ func (l *load) version(m *abi.Manifest, mod *host.Module, g point.Guest, err err
 	return point.NewForeign(*l.entry, host.Digest(l.wasm), m, mod, g), nil
 }
 
+// Describe is what a module that could not be loaded says of itself, as far as its
+// metadata and exports go; nil where they say nothing.
+func Describe(a manifest.ABI, wasm []byte, e *manifest.Entry) *abi.Manifest {
+	shape, err := fuel.Inspect(wasm)
+	if err != nil {
+		return nil
+	}
+	if a == manifest.KubeSchedulerWasm {
+		return schedwasm.Manifest(e, shape.Exports)
+	}
+	metadata, err := kubewarden.ParseMetadata(shape.Custom(kubewarden.Section))
+	if err != nil {
+		return nil
+	}
+	if m, err := metadata.Manifest(e); err == nil {
+		return m
+	}
+	return nil
+}
+
 func pointsOf(m *abi.Manifest) map[int32]abi.Point {
 	out := map[int32]abi.Point{}
 	for _, h := range m.Hooks {

@@ -50,6 +50,13 @@ func (c *Caller) Review(ctx context.Context, spec authorizationv1.SubjectAccessR
 	if own := c.e.Namespace; own != "" && (spec.ResourceAttributes == nil || spec.ResourceAttributes.Namespace != own) {
 		return none, &host.RefusedError{Reason: fmt.Sprintf("plugin %q of namespace %s may ask about that namespace only", c.e.Name, own)}
 	}
+	own := authorizationv1.ResourceAttributes{Verb: "create", Group: authorizationv1.GroupName, Resource: "subjectaccessreviews"}
+	if c.e.Namespace != "" {
+		own.Resource, own.Namespace = "localsubjectaccessreviews", c.e.Namespace
+	}
+	if err := c.may(ctx, own); err != nil {
+		return none, err
+	}
 	if err := host.Charge(ctx, costOfReview); err != nil {
 		return none, err
 	}
@@ -106,6 +113,9 @@ func (c *Caller) RecordEvent(ctx context.Context, q EventRequest) error {
 		return errors.New("regarding: the name is longer than names are")
 	case c.e.Namespace != "" && r.Namespace != c.e.Namespace:
 		return &host.RefusedError{Reason: fmt.Sprintf("plugin %q of namespace %s may record events there only", c.e.Name, c.e.Namespace)}
+	}
+	if err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "events", Namespace: r.Namespace}); err != nil {
+		return err
 	}
 	if host.DryRun(ctx) {
 		return nil

@@ -64,6 +64,9 @@ func (c *Caller) Fetch(ctx context.Context, q FetchRequest) (FetchReply, error) 
 	if err != nil {
 		return FetchReply{}, err
 	}
+	if err := c.mayNetwork(ctx, "http"); err != nil {
+		return FetchReply{}, err
+	}
 	if host.DryRun(ctx) && q.Method != http.MethodGet && q.Method != http.MethodHead {
 		return FetchReply{}, fmt.Errorf("this is a dry run, in which nothing but GET and HEAD is sent, and this is a %s", q.Method)
 	}
@@ -302,6 +305,9 @@ func (c *Caller) lookup(ctx context.Context, q lookupRequest) (lookupReply, erro
 func (c *Caller) LookupHost(ctx context.Context, name string) ([]string, error) {
 	if !slices.ContainsFunc(c.e.Grants.DNS, func(p string) bool { return hostMatches(p, name) }) {
 		return nil, c.refused("look up the addresses of "+clip(name, 253), "dns: ["+clip(name, 253)+"]")
+	}
+	if err := c.mayNetwork(ctx, "dns"); err != nil {
+		return nil, err
 	}
 	if err := host.Charge(ctx, costOfConnection); err != nil {
 		return nil, err

@@ -25,8 +25,11 @@ import (
 	"strconv"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // Grant is what an entry's grants have to say for a function ("log: true"); "" where there is no such function.
@@ -61,6 +64,7 @@ type Functions struct {
 	states  states
 	egress  egress
 	rates   rates
+	rights  *rights.Checker
 }
 
 // New makes the functions that a backend offers. Run them, and Close them after the plugins.
@@ -68,7 +72,30 @@ func New(b Backend) *Functions {
 	if b.Logger == nil {
 		b.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Functions{backend: b}
+	return &Functions{backend: b, rights: rights.New(b.Access)}
+}
+
+// Rights holds plugins of the API against the rights of their writers.
+func (f *Functions) Rights() *rights.Checker { return f.rights }
+
+// may says whether the plugin's writer may do this; entries of the file have none, and may.
+func (c *Caller) may(ctx context.Context, a authorizationv1.ResourceAttributes) error {
+	err := c.f.rights.Act(ctx, c.e, a)
+	var lacking *rights.LackingError
+	if errors.As(err, &lacking) {
+		return &host.RefusedError{Reason: err.Error()}
+	}
+	return err
+}
+
+// mayNetwork: what no rule of RBAC speaks of takes the right to give plugins more than one has.
+func (c *Caller) mayNetwork(ctx context.Context, field string) error {
+	err := c.f.rights.Grants(ctx, c.e, "grants."+field, "send from the control plane's machines")
+	var lacking *rights.LackingError
+	if errors.As(err, &lacking) {
+		return &host.RefusedError{Reason: err.Error()}
+	}
+	return err
 }
 
 // Run writes what plugins keep until ctx ends.

@@ -104,6 +104,9 @@ func (c *Caller) imageAccess(ctx context.Context, image string) (ImageAccess, er
 	if !plain && !slices.ContainsFunc(g.Registries, func(p string) bool { return hostMatches(p, registry) }) {
 		return ImageAccess{}, c.refused("look up images of "+registry, "images: {registries: ["+registry+"]}")
 	}
+	if err := c.mayNetwork(ctx, "images"); err != nil {
+		return ImageAccess{}, err
+	}
 	if c.f.backend.Images == nil {
 		return ImageAccess{}, notHere("way to look up images")
 	}

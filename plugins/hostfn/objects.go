@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -134,6 +135,9 @@ func (c *Caller) GetObject(ctx context.Context, q GetRequest) (GetReply, error) 
 	if err != nil {
 		return GetReply{}, err
 	}
+	if err := c.mayRead(ctx, r, namespace, "get", q.Name); err != nil {
+		return GetReply{}, err
+	}
 	mask, err := c.mask(g, q.Fields)
 	if err != nil {
 		return GetReply{}, err
@@ -172,6 +176,16 @@ func (c *Caller) ListObjects(ctx context.Context, q ListRequest) (ListReply, err
 	g, err := c.covering(r, s.Namespace, "")
 	if err != nil {
 		return ListReply{}, err
+	}
+	for _, name := range g.Names {
+		if err := c.mayRead(ctx, r, s.Namespace, "get", name); err != nil {
+			return ListReply{}, err
+		}
+	}
+	if len(g.Names) == 0 {
+		if err := c.mayRead(ctx, r, s.Namespace, "list", ""); err != nil {
+			return ListReply{}, err
+		}
 	}
 	mask, err := c.mask(g, q.Fields)
 	if err != nil {
@@ -277,6 +291,13 @@ func (c *Caller) covering(r Resource, namespace, name string) (*manifest.ReadGra
 		in = " in namespace " + namespace
 	}
 	return nil, c.refused("read "+r.Resource+in, fmt.Sprintf("read: [{%sresources: [%s]}]", group, r.Resource))
+}
+
+// mayRead: what a plugin of the API reads, its writer may read.
+func (c *Caller) mayRead(ctx context.Context, r Resource, namespace, verb, name string) error {
+	return c.may(ctx, authorizationv1.ResourceAttributes{
+		Verb: verb, Group: r.Group, Version: r.Version, Resource: r.Resource, Namespace: namespace, Name: name,
+	})
 }
 
 func covers(g *manifest.ReadGrant, r Resource, namespace, name string) bool {

@@ -29,13 +29,18 @@ type adapters struct {
 // something (a node table, a running control loop) are kept.
 func (l *Loader) adapt(p *point.Plugin, before adapters) adapters {
 	return adapters{
-		admission:  pointadmission.New(p, l.cfg.Namespaces),
+		admission:  pointadmission.New(p, l.cluster()),
 		authorizer: authorization.New(p),
 		scheduling: newScheduling(p, before.scheduling),
 		reconciler: reconcile.New(p, before.reconciler),
 		node:       nodeadmission.New(p),
-		custom:     customresource.New(p, l.cfg.Namespaces),
+		custom:     customresource.New(p, l.cluster()),
 	}
+}
+
+// cluster is what the adapters of admission know of the cluster.
+func (l *Loader) cluster() pointadmission.Cluster {
+	return pointadmission.Cluster{Namespaces: l.cfg.Namespaces, Rights: l.cfg.Functions.Rights()}
 }
 
 // newScheduling makes the adapter that the module's ABI calls for.

@@ -65,7 +65,7 @@ func (l *Loader) join(slots []*slot) {
 		s = s.with(s.entry) // others may be reading the one that is published
 		slots[i] = s
 		if s.verdicts == nil {
-			s.adapters = adapters{admission: pointadmission.New(s.plugin, l.cfg.Namespaces)}
+			s.adapters = adapters{admission: pointadmission.New(s.plugin, l.cluster())}
 			continue
 		}
 		inForce := s.plugin.Current().Entry
@@ -77,7 +77,7 @@ func (l *Loader) join(slots []*slot) {
 				members[name] = point.NewPlugin(e.Name, l.metrics)
 			}
 		}
-		s.adapters = adapters{admission: pointadmission.NewGroup(s.plugin, s.verdicts, members, l.cfg.Namespaces)}
+		s.adapters = adapters{admission: pointadmission.NewGroup(s.plugin, s.verdicts, members, l.cluster())}
 	}
 }
 

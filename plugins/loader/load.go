@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
@@ -227,12 +229,40 @@ func (l *Loader) failed(s, fresh *slot, err error) error {
 	err = fmt.Errorf("load plugin %q: %w", e.Name, err)
 	fresh.err = err
 	if cur := s.plugin.Current(); cur == nil || cur.Err != nil {
-		s.plugin.Swap(point.NewBroken(e, err))
-		l.cfg.Logger.Error("plugin could not be loaded; its failure policy decides at its points", "plugin", e.Name, "error", err)
+		var known *knownError
+		var m *abi.Manifest
+		if errors.As(err, &known) {
+			m = known.manifest
+		}
+		broken := point.NewBroken(e, m, err)
+		s.plugin.Swap(broken)
+		l.cfg.Logger.Error("plugin could not be loaded", "plugin", e.Name, "until then", consequence(broken), "error", err)
+		fresh.err = fmt.Errorf("%w (until it can be, %s)", err, consequence(broken))
+		err = fresh.err
 	} else {
 		l.cfg.Logger.Error("new version of a plugin could not be loaded; the one before stays in force", "plugin", e.Name, "digest", cur.Digest, "error", err)
 	}
 	return err
+}
+
+// consequence words what becomes of requests while nothing of a plugin is loaded.
+func consequence(v *point.Version) string {
+	var at []string
+	for _, p := range abi.Points() {
+		guards := strings.HasPrefix(string(p), "admission.") || p == abi.Authorization || strings.HasPrefix(string(p), "customresource.")
+		if guards && v.Hook(p) != nil {
+			at = append(at, string(p))
+		}
+	}
+	switch {
+	case len(at) == 0:
+		return "nobody is asked in its place"
+	case v.Entry.FailurePolicy == manifest.Ignore:
+		return fmt.Sprintf("what it would be asked at %s goes on without it: its failurePolicy is Ignore", strings.Join(at, " and "))
+	case v.Entry.Mode != manifest.Enforce:
+		return fmt.Sprintf("what it would be asked at %s goes on without it: its mode is %s", strings.Join(at, " and "), v.Entry.Mode)
+	}
+	return fmt.Sprintf("what it would be asked at %s is refused: its failurePolicy is Fail", strings.Join(at, " and "))
 }
 
 // putAway unloads a plugin that has no part in this process any more, and returns what is to

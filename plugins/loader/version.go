@@ -61,7 +61,14 @@ func (l *Loader) version(ctx context.Context, j *load, e manifest.Entry) (*point
 		return nil, err
 	}
 	if speaks != manifest.Wasmplane {
-		return l.foreignVersion(ctx, j, speaks, wasm, e)
+		v, err := l.foreignVersion(ctx, j, speaks, wasm, e)
+		if err == nil {
+			err = l.permitted(ctx, v)
+		}
+		if err != nil {
+			return nil, knowing(foreign.Describe(speaks, wasm, &e), err)
+		}
+		return v, nil
 	}
 	settings, err := e.SettingsJSON()
 	if err != nil {
@@ -95,10 +102,44 @@ func (l *Loader) started(ctx context.Context, j *load, e manifest.Entry, digest 
 	j.progress("being started")
 	m, err := l.describe(ctx, &e, mod, s)
 	if err != nil {
-		return nil, err
+		return nil, knowing(m, err)
 	}
 	v := point.NewVersion(e, digest, m, mod)
-	return v, errors.Join(pointadmission.Check(v), customresource.Check(v))
+	if err := errors.Join(pointadmission.Check(v), customresource.Check(v), l.rights(ctx, v)); err != nil {
+		return nil, knowing(m, err)
+	}
+	return v, nil
+}
+
+// rights: what a plugin of the API asks for and where it takes part is within the
+// rights of its writer.
+func (l *Loader) rights(ctx context.Context, v *point.Version) error {
+	return l.cfg.Functions.Rights().Check(ctx, &v.Entry, pointsOf(v))
+}
+
+// permitted is rights for a module that nobody else closes.
+func (l *Loader) permitted(ctx context.Context, v *point.Version) error {
+	err := l.rights(ctx, v)
+	if err != nil {
+		err = errors.Join(err, v.Module.Close())
+	}
+	return err
+}
+
+// knownError is why a module could not be loaded that has told what it is: its failure
+// policy then decides for what it would have been asked, and for no more.
+type knownError struct {
+	error
+	manifest *abi.Manifest
+}
+
+func (e *knownError) Unwrap() error { return e.error }
+
+func knowing(m *abi.Manifest, err error) error {
+	if m == nil {
+		return err
+	}
+	return &knownError{err, m}
 }
 
 // foreignVersion loads a module that was written for another project.
@@ -148,19 +189,23 @@ func (l *Loader) describe(ctx context.Context, e *manifest.Entry, mod *host.Modu
 	}
 	mod.Return(first)
 	if err != nil {
-		return nil, err
+		return m, err
 	}
 	if m.Settings {
 		s.takes = true
 	}
 	err = mod.With(ctx, func(in *host.Instance) error {
-		if m.Settings {
-			m, err = parseManifest(ctx, in)
+		if !m.Settings {
+			return nil
+		}
+		again, err := parseManifest(ctx, in)
+		if err == nil {
+			m = again
 		}
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return m, err
 	}
 	return m, checkManifest(e, m)
 }

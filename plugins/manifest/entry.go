@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/plugins/abi"
@@ -97,6 +98,9 @@ type Entry struct {
 	// FromAPI: the entry is an object of the API. Such a plugin takes no part in
 	// writes of Plugins: none can keep itself from being taken away.
 	FromAPI bool `yaml:"-"`
+	// Writer is who wrote the object that the entry comes from, as the server recorded it:
+	// the plugin may do no more than its writer. nil = of the file, or not known.
+	Writer *user.DefaultInfo `yaml:"-"`
 	// Line of the entry in its file, for messages.
 	Line int `yaml:"-"`
 }
@@ -458,6 +462,23 @@ func (e *Entry) SettingsJSON() ([]byte, error) {
 		return nil, &config.FieldError{Line: e.Settings.Line, Path: "settings", Problem: "expected what JSON can hold: " + err.Error()}
 	}
 	return out, nil
+}
+
+// LikelyPoints are those at which a plugin takes part of which nothing is known but its
+// entry: where the entry has settings for a point that is one of its points; else it
+// validates, since what nobody knows may be what guards the cluster.
+func (e *Entry) LikelyPoints() []string {
+	switch {
+	case len(e.Points) > 0:
+		return e.Points
+	case e.ABI == KubeSchedulerWasm || e.Scheduling.Weight != 1:
+		return nil // a scheduler without it decides as it would without any plugin
+	case e.Authorization.Order == "after":
+		return []string{string(abi.Authorization)}
+	case e.Reconcile.ServiceAccount != "kube-system/"+e.Name:
+		return []string{string(abi.Reconcile)}
+	}
+	return []string{string(abi.AdmissionValidate)}
 }
 
 // Wants says whether the entry lets the plugin take part at a point.

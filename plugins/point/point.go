@@ -59,12 +59,28 @@ func (v *Version) Foreign() bool {
 // NotLoaded is the kind of fault of an entry that could not be loaded.
 const NotLoaded host.Kind = "not loaded"
 
-// NewBroken makes a version of an entry that could not be loaded. It takes part
-// where the entry says so: what was meant to protect something fails by its failure policy.
-func NewBroken(e manifest.Entry, err error) *Version {
+// NewBroken makes a version of an entry that could not be loaded. What was meant to
+// protect something fails by its failure policy, for all that it would have been asked: at the
+// points of the entry, else at those of the module, as far as it could be read (m, which may be
+// nil), by its rules. Where neither is known it validates, and its entry's rules alone,
+// or nothing, narrow what.
+func NewBroken(e manifest.Entry, m *abi.Manifest, err error) *Version {
 	v := &Version{Entry: e, Err: err, Manifest: &abi.Manifest{Name: e.Name}, hooks: map[abi.Point]*Hook{}}
-	for _, p := range e.Points {
+	known := m != nil && len(m.Hooks) > 0
+	if known {
+		v.Manifest = m
+	}
+	points := e.Points
+	if len(points) == 0 && !known {
+		points = e.LikelyPoints()
+	}
+	for _, p := range points {
 		v.hooks[abi.Point(p)] = &Hook{Hook: &abi.Hook{Point: abi.Point(p)}}
+	}
+	for i := range v.Manifest.Hooks {
+		if h := v.Manifest.Hooks[i]; e.Wants(h.Point) {
+			v.hooks[h.Point] = &Hook{Hook: &abi.Hook{Point: h.Point, Match: h.Match}}
+		}
 	}
 	return v
 }

@@ -28,7 +28,9 @@ func (p *plugins) rules() apiobject.Rules {
 }
 
 // guard refuses Plugins that could never be loaded.
-func (p *plugins) guard() apiobject.Guard { return apiobject.Guard{Rules: p.rules()} }
+func (p *plugins) guard() apiobject.Guard {
+	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights()}
+}
 
 // objects loads the Plugins of the API into this process, or those of namespaces.
 func (p *plugins) objects(c dynamic.Interface, identity string, tenants, reports, answers bool) (*apiobject.Controller, error) {

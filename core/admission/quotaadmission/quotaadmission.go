@@ -106,6 +106,9 @@ func New(cfg Config) (*Plugin, error) {
 // Name implements admission.Plugin.
 func (*Plugin) Name() string { return Name }
 
+// Charges implements admission.Charger.
+func (*Plugin) Charges() {}
+
 // Handles implements admission.Plugin: most namespaces have no quota, and that is
 // known at once.
 func (p *Plugin) Handles(r *admission.Request) bool {

@@ -81,7 +81,13 @@ func (m *Metadata) Check() error {
 	if m == nil {
 		return nil
 	}
-	if m.ProtocolVersion != "" && m.ProtocolVersion != "v1" {
+	// kwctl annotate writes "Unknown" for policies that are asked in no protocol of
+	// its own: those compiled from Rego, and commands of WASI.
+	spoken := []string{"", "v1", "V1"}
+	if m.ExecutionMode == "opa" || m.ExecutionMode == "gatekeeper" || m.ExecutionMode == "wasi" {
+		spoken = append(spoken, "Unknown", "unknown")
+	}
+	if !slices.Contains(spoken, m.ProtocolVersion) {
 		return fmt.Errorf("the policy speaks protocol %s: only v1 is spoken here", m.ProtocolVersion)
 	}
 	if m.PolicyType == "raw" {
@@ -95,7 +101,7 @@ func (m *Metadata) Check() error {
 func (m *Metadata) Manifest(e *manifest.Entry) (*abi.Manifest, error) {
 	at := abi.AdmissionValidate
 	var rules []abi.Rule
-	out := &abi.Manifest{ABI: abi.Version, Name: e.Name, Settings: true}
+	out := &abi.Manifest{ABI: abi.Version, Name: e.Name, Settings: true, RulesAreDefaults: true}
 	if m != nil {
 		if m.Mutating {
 			at = abi.AdmissionMutate

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 
 	"go.opentelemetry.io/otel/attribute"
 	oteltrace "go.opentelemetry.io/otel/trace"
@@ -34,14 +35,21 @@ import (
 // Namespaces answers the labels of a namespace; ok is false where it does not exist.
 type Namespaces func(ctx context.Context, name string) (labels map[string]string, ok bool)
 
+// Cluster is what the adapters have to know of the cluster.
+type Cluster struct {
+	Namespaces Namespaces
+	// Rights holds plugins of the API against the rights of their writers; nil = nobody can.
+	Rights *rights.Checker
+}
+
 // New makes the adapter of a plugin for the points that it has hooks at now. It
 // is nil where the plugin takes no part in admission.
-func New(p *point.Plugin, namespaces Namespaces) admission.Plugin {
+func New(p *point.Plugin, c Cluster) admission.Plugin {
 	v := p.Current()
 	if v == nil {
 		return nil
 	}
-	a := &adapter{plugin: p, namespaces: namespaces}
+	a := &adapter{plugin: p, cluster: c}
 	mutates, validates := v.Hook(abi.AdmissionMutate) != nil, v.Hook(abi.AdmissionValidate) != nil
 	switch {
 	case mutates && validates:
@@ -68,9 +76,9 @@ type both struct {
 
 // adapter is what both points share.
 type adapter struct {
-	plugin     *point.Plugin
-	namespaces Namespaces
-	matchers   matchers
+	plugin   *point.Plugin
+	cluster  Cluster
+	matchers matchers
 }
 
 // Name implements admission.Plugin.
@@ -184,7 +192,7 @@ func (a *adapter) ask(ctx context.Context, pt abi.Point, r *admission.Request) e
 		if v.Hook(pt) == nil {
 			return nil
 		}
-		matches, err := a.matchers.of(v).matches(ctx, pt, r, a.namespaces)
+		matches, err := a.matchers.of(v).matches(ctx, pt, r, a.cluster)
 		if err != nil {
 			return a.unmatched(ctx, pt, r, v, err)
 		}
@@ -269,7 +277,7 @@ func (t *turn) finish(ctx context.Context) error {
 		if len(t.answer.Patch) > 0 {
 			outcome.Patch = patchText(t.answer.Patch)
 		}
-		if err := t.change(); err != nil {
+		if err := t.change(ctx); err != nil {
 			t.call.Fail(err)
 			refusal, outcome = t.failed(), point.Outcome{}
 		}
@@ -401,7 +409,7 @@ func reasonOf(code int32) metav1.StatusReason {
 
 // change applies a patch or takes a whole object, on a copy. Modes other than
 // Enforce apply it to see whether it could be, and keep the object as it is.
-func (t *turn) change() error {
+func (t *turn) change(ctx context.Context) error {
 	o := t.request.Object
 	if o == nil {
 		return errors.New("it answered with a change, but this request has no object to change")
@@ -415,6 +423,9 @@ func (t *turn) change() error {
 		return err
 	}
 	if err := sameIdentity(before, after); err != nil {
+		return err
+	}
+	if err := t.mayChange(ctx, before, after); err != nil {
 		return err
 	}
 	if t.call.Mode() == manifest.Enforce {

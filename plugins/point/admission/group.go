@@ -50,10 +50,10 @@ func CompileGroup(g *manifest.Group) (*Verdicts, error) {
 }
 
 // NewGroup makes the adapter of a group over its members' plugins.
-func NewGroup(p *point.Plugin, verdicts *Verdicts, members map[string]*point.Plugin, namespaces Namespaces) admission.Plugin {
-	g := &group{adapter: &adapter{plugin: p, namespaces: namespaces}, verdicts: verdicts, members: map[string]*adapter{}}
+func NewGroup(p *point.Plugin, verdicts *Verdicts, members map[string]*point.Plugin, c Cluster) admission.Plugin {
+	g := &group{adapter: &adapter{plugin: p, cluster: c}, verdicts: verdicts, members: map[string]*adapter{}}
 	for name, m := range members {
-		g.members[name] = &adapter{plugin: m, namespaces: namespaces}
+		g.members[name] = &adapter{plugin: m, cluster: c}
 	}
 	return g
 }
@@ -71,7 +71,7 @@ func (g *group) Validate(ctx context.Context, r *admission.Request) error {
 	if v == nil || v.Hook(abi.AdmissionValidate) == nil {
 		return nil
 	}
-	matches, err := g.matchers.of(v).matches(ctx, abi.AdmissionValidate, r, g.namespaces)
+	matches, err := g.matchers.of(v).matches(ctx, abi.AdmissionValidate, r, g.cluster)
 	if err != nil {
 		return g.unmatched(ctx, abi.AdmissionValidate, r, v, err)
 	}
@@ -147,7 +147,7 @@ func (s *said) message(wanted string) string {
 // verdict asks a member, without an effect on the request.
 func (a *adapter) verdict(ctx context.Context, r *admission.Request) (allowed bool, message string, err error) {
 	if v := a.plugin.Current(); v != nil && v.Err == nil {
-		matches, err := a.matchers.of(v).matches(ctx, abi.AdmissionValidate, r, a.namespaces)
+		matches, err := a.matchers.of(v).matches(ctx, abi.AdmissionValidate, r, a.cluster)
 		if err != nil || !matches {
 			return true, "", err // the module's own rules say that it has nothing against it
 		}

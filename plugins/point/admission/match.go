@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -70,6 +71,15 @@ func compile(v *point.Version) *matcher {
 		m.entry = append(m.entry, abi.Rule{Operations: r.Operations, Groups: r.APIGroups, Versions: r.APIVersions, Resources: r.Resources})
 	}
 	var errs []error
+	if len(m.entry) > 0 && v.Manifest.RulesAreDefaults {
+		for p := range m.module {
+			m.module[p] = []abi.Rule{{Resources: []string{"*/*"}}} // the entry's rules alone decide
+		}
+	} else if len(m.module) > 0 {
+		for i := range m.entry {
+			errs = append(errs, m.unmet(i))
+		}
+	}
 	selector := func(s manifest.Selector) labels.Selector {
 		if s.Empty() {
 			return nil
@@ -93,6 +103,46 @@ func compile(v *point.Version) *matcher {
 	// A version that is not loaded, perhaps because of a mistake in what was just
 	// read, fails for all that the rest matches, and for nothing beyond.
 	return m
+}
+
+// unmet finds what the i-th rule of the entry names and no rule of the module has: the
+// entry's rules only narrow the module's, so the plugin would never be asked about it.
+func (m *matcher) unmet(i int) error {
+	have := slices.Concat(slices.Collect(maps.Values(m.module))...)
+	rule := &m.entry[i]
+	either := func(list []string) []string {
+		if len(list) == 0 {
+			return []string{"*"}
+		}
+		return list
+	}
+	for _, op := range either(rule.Operations) {
+		for _, group := range either(rule.Groups) {
+			for _, resource := range either(rule.Resources) {
+				if !slices.ContainsFunc(have, func(h abi.Rule) bool {
+					return overlap(h.Operations, op) && overlap(h.Groups, group) && resourcesOverlap(h.Resources, resource) &&
+						(len(rule.Versions) == 0 || slices.ContainsFunc(rule.Versions, func(v string) bool { return overlap(h.Versions, v) }))
+				}) {
+					return fmt.Errorf("match.rules[%d]: no rule of the module is about %s of %s in API group %q: rules of an entry narrow the module's own, so the plugin would not be asked; take it out, or use a module that asks for it", i, op, resource, group)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// overlap: some value is named by both.
+func overlap(list []string, v string) bool { return v == "*" || named(list, v) }
+
+func resourcesOverlap(list []string, v string) bool {
+	want, sub, _ := strings.Cut(v, "/")
+	if len(list) == 0 {
+		return sub == "" || sub == "*"
+	}
+	return slices.ContainsFunc(list, func(h string) bool {
+		res, has, _ := strings.Cut(h, "/")
+		return (res == "*" || want == "*" || res == want) && (sub == has || sub == "*" || has == "*")
+	})
 }
 
 // celCost bounds one condition; it is upstream's limit for match conditions.
@@ -126,7 +176,7 @@ func (m *matcher) handles(r *admission.Request) bool {
 	if r.Resource.Group == manifest.APIGroup && r.Resource.Resource == "plugins" && r.User != nil && r.User.GetName() == user.APIServerUser {
 		return false // what shows the entries of the file: a policy about Plugins is about what people write
 	}
-	if len(m.entry) > 0 && !anyRule(m.entry, r) {
+	if !m.reaches(r) || len(m.entry) > 0 && !anyRule(m.entry, r) {
 		return false
 	}
 	return anyRule(m.module[abi.AdmissionMutate], r) || anyRule(m.module[abi.AdmissionValidate], r)
@@ -165,9 +215,9 @@ func resourceMatches(list []string, resource, subresource string) bool {
 }
 
 // matches looks at labels and conditions too.
-func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Request, namespaces Namespaces) (bool, error) {
-	if own := m.version.Entry.Namespace; own != "" && (r.Namespace != own || ofTheSystem(r)) {
-		return false, nil // a tenant's plugin
+func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Request, c Cluster) (bool, error) {
+	if !m.reaches(r) || m.foreignSecret(pt, r) {
+		return false, nil
 	}
 	if !anyRule(m.module[pt], r) || len(m.entry) > 0 && !anyRule(m.entry, r) {
 		return false, nil
@@ -182,23 +232,15 @@ func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Reques
 		return false, nil
 	}
 	if m.namespace != nil {
-		ok, err := namespaceSelected(ctx, m.namespace, r, namespaces)
+		ok, err := namespaceSelected(ctx, m.namespace, r, c.Namespaces)
 		if !ok || err != nil {
 			return false, err
 		}
 	}
-	return m.conditionsHold(ctx, r)
-}
-
-// ofTheSystem: what the cluster itself does in a namespace is no business of a
-// tenant's plugin, or pods would not start, nor namespaces end.
-func ofTheSystem(r *admission.Request) bool {
-	if r.User == nil {
-		return true
+	if err := m.maySee(ctx, c, r); err != nil {
+		return false, err
 	}
-	return strings.HasPrefix(r.User.GetName(), "system:kube-") || slices.ContainsFunc(r.User.GetGroups(), func(g string) bool {
-		return g == user.SystemPrivilegedGroup || g == user.NodesGroup || g == "system:serviceaccounts:"+metav1.NamespaceSystem
-	})
+	return m.conditionsHold(ctx, r)
 }
 
 // excepted says that one of the entry's exceptions lets the request through, and

@@ -18,7 +18,7 @@ func (a *adapter) Matches(ctx context.Context, pt abi.Point, r *admission.Reques
 	if v == nil || v.Hook(pt) == nil {
 		return false, nil
 	}
-	return a.matchers.of(v).matches(ctx, pt, r, a.namespaces)
+	return a.matchers.of(v).matches(ctx, pt, r, a.cluster)
 }
 
 // Matcher decides as admission does which requests a plugin sees, for the adapters
@@ -26,8 +26,8 @@ func (a *adapter) Matches(ctx context.Context, pt abi.Point, r *admission.Reques
 type Matcher struct{ adapter }
 
 // NewMatcher makes the matcher of a plugin, of whatever version is in force.
-func NewMatcher(p *point.Plugin, namespaces Namespaces) *Matcher {
-	return &Matcher{adapter{plugin: p, namespaces: namespaces}}
+func NewMatcher(p *point.Plugin, c Cluster) *Matcher {
+	return &Matcher{adapter{plugin: p, cluster: c}}
 }
 
 // Covers says whether the rules of a hook and of its entry name a resource, in

@@ -38,12 +38,12 @@ type Plugin struct {
 }
 
 // New makes the adapter of a plugin; nil where it takes no part at custom resources now.
-func New(p *point.Plugin, namespaces pointadmission.Namespaces) *Plugin {
+func New(p *point.Plugin, c pointadmission.Cluster) *Plugin {
 	v := p.Current()
 	if v == nil || v.Hook(abi.CustomResourceConvert) == nil && v.Hook(abi.CustomResourceValidate) == nil {
 		return nil
 	}
-	return &Plugin{plugin: p, match: pointadmission.NewMatcher(p, namespaces)}
+	return &Plugin{plugin: p, match: pointadmission.NewMatcher(p, c)}
 }
 
 // Name is the plugin's.

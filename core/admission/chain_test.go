@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
@@ -262,4 +263,38 @@ func FuzzPatch(f *testing.F) {
 			t.Errorf("%s made %s, want %s", text, doc, want)
 		}
 	})
+}
+
+type charging struct{ admission.Validator }
+
+func (charging) Charges() {}
+
+// What somebody else's hand changed is validated as that somebody too, but charged once.
+func TestValidatorsAreAskedAsTheAuthorsOfChanges(t *testing.T) {
+	var asked []string
+	note := func(name string) admission.Validator {
+		return admissiontest.Validating(name, func(_ context.Context, r *admission.Request) error {
+			asked = append(asked, name+" "+r.User.GetName())
+			if name == "second" && r.User.GetName() == "zoe" {
+				return errors.New("not zoe")
+			}
+			return nil
+		})
+	}
+	c := chain(t, note("first"), note("second"), charging{note("quota")})
+	r := admissiontest.Creating("pods", pod())
+	r.ChangedFor(&user.DefaultInfo{Name: "tina"})
+	r.ChangedFor(&user.DefaultInfo{Name: "tina"})
+	r.ChangedFor(admissiontest.Someone()) // who asks
+	if err := c.Validate(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"first jane", "first tina", "second jane", "second tina", "quota jane"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+	r.ChangedFor(&user.DefaultInfo{Name: "zoe"})
+	err := c.Validate(t.Context(), r)
+	if want := `on behalf of its writer, "zoe", who may not do so`; err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "not zoe") {
+		t.Errorf("%v, want %q", err, want)
+	}
 }

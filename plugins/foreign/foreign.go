@@ -57,6 +57,9 @@ func Recognise(wasm []byte, e *manifest.Entry) (manifest.ABI, error) {
 	if err != nil && e.ABI == "" {
 		return "", err
 	}
+	if e.ABI != "" && said != "" && e.ABI != said {
+		return "", fmt.Errorf("abi: the entry says %s, and the module's metadata say %s: leave abi out", e.ABI, said)
+	}
 	if e.ABI != "" {
 		return e.ABI, nil
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,20 +15,17 @@ import (
 )
 
 // inventory is data.inventory of a Gatekeeper policy: the objects that the entry's
-// grants.read name. It is read again when it is older than a second, and handed
+// grants.read name. It is read for each request, at the newest revision, and handed
 // out as the same bytes while no object has changed.
 type inventory struct {
 	caller *hostfn.Caller
 	kinds  []hostfn.Target
 
 	mu      sync.Mutex
-	seen    time.Time // when it was read
-	states  string    // resourceVersions of what text was made from
+	state   string // of the objects that text was made from
 	text    []byte
 	targets []hostfn.Target // kinds, found out
 }
-
-const inventoryAge = time.Second
 
 // versions are tried in this order where only the group of a resource is known.
 var versions = []string{"v1", "v2", "v1beta1", "v1beta2", "v1alpha1"}
@@ -58,30 +54,37 @@ func newInventory(f *hostfn.Functions, e *manifest.Entry, m *kubewarden.Metadata
 	return v
 }
 
-// read is the data document.
+// read is the data document, of the newest state: two writes of the same, one after
+// the other, must not both pass because the second was judged by what was before the first.
 func (v *inventory) read(ctx context.Context) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.text != nil && time.Since(v.seen) < inventoryAge {
-		return v.text, nil
-	}
-	lists, states, err := v.lists(ctx)
+	seen, state, err := v.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if v.seen = time.Now(); v.text != nil && states == v.states {
+	if v.text != nil && state != "" && state == v.state {
 		return v.text, nil
+	}
+	lists := make([]hostfn.ListReply, 0, len(seen))
+	for _, s := range seen {
+		reply, err := s.Encode(ctx)
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, reply)
 	}
 	text, err := assembleInventory(v.targets, lists)
 	if err != nil {
 		return nil, err
 	}
-	v.text, v.states = text, states
+	v.text, v.state = text, state
 	return text, nil
 }
 
-func (v *inventory) lists(ctx context.Context) ([]hostfn.ListReply, string, error) {
-	states := ""
+// look reads all kinds; state is the same only where all objects are, "" where that
+// cannot be told.
+func (v *inventory) look(ctx context.Context) (seen []*hostfn.Seen, state string, err error) {
 	if v.targets == nil {
 		targets := make([]hostfn.Target, 0, len(v.kinds))
 		for _, k := range v.kinds {
@@ -93,32 +96,19 @@ func (v *inventory) lists(ctx context.Context) ([]hostfn.ListReply, string, erro
 		}
 		v.targets = targets
 	}
-	var out []hostfn.ListReply
+	known := true
 	for _, t := range v.targets {
-		r, err := v.caller.ListObjects(ctx, hostfn.ListRequest{Target: t})
+		s, err := v.caller.Look(ctx, hostfn.ListRequest{Target: t, Fresh: true})
 		if err != nil {
 			return nil, "", err
 		}
-		out = append(out, r)
-		for _, item := range r.Items {
-			var o struct {
-				Metadata struct {
-					UID             string `json:"uid"`
-					ResourceVersion string `json:"resourceVersion"`
-				} `json:"metadata"`
-			}
-			if err := json.Unmarshal(item, &o); err != nil {
-				return nil, "", err
-			}
-			if o.Metadata.UID == "" { // a mask hides it: the list's own version has to do
-				states += r.ResourceVersion + "\n"
-				break
-			}
-			states += o.Metadata.UID + "@" + o.Metadata.ResourceVersion + "\n"
-		}
-		states += "\n"
+		known = known && s.State != ""
+		seen, state = append(seen, s), state+s.State+"\n\n"
 	}
-	return out, states, nil
+	if !known {
+		state = ""
+	}
+	return seen, state, nil
 }
 
 // find finds the version of a resource whose group is known.

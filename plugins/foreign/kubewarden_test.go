@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/sign"
 )
@@ -140,6 +141,24 @@ func TestAPolicyOverWaPC(t *testing.T) {
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
 	if err := apply(t, l, r); err == nil || !strings.Contains(err.Error(), "a DELETE has no object to mutate") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestTheEntrysRulesDecide: as with the policy objects of Kubewarden, and not only where the
+// metadata's rules agree. A policy bound to pods and services let the Service pass.
+func TestTheEntrysRulesDecide(t *testing.T) {
+	for more, want := range map[string]string{
+		"": "", "match: {rules: [{resources: [pods, services], apiGroups: ['']}]}": "denied the request",
+		"match: {rules: [{resources: [pods]}]}": "",
+	} {
+		l := load(t, section(wapcGuest(t), "io.kubewarden.metadata", strings.Replace(mutating, `"mutating":true`, `"mutating":false`, 1)), functions(t), "settings: {answer: {accepted: false, message: no}}\n"+more)
+		r := admissiontest.Creating("services", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "default"}})
+		if err := apply(t, l, r); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", more, err, want)
+		}
+		if err := apply(t, l, creating()); err == nil || !strings.Contains(err.Error(), "denied the request") {
+			t.Errorf("%q: the pod passed: %v", more, err)
+		}
 	}
 }
 

@@ -158,47 +158,73 @@ func (c *Caller) GetObject(ctx context.Context, q GetRequest) (GetReply, error) 
 
 // ListObjects reads objects.
 func (c *Caller) ListObjects(ctx context.Context, q ListRequest) (ListReply, error) {
+	seen, err := c.Look(ctx, q)
+	if err != nil {
+		return ListReply{}, err
+	}
+	return seen.Encode(ctx)
+}
+
+// Seen is a list that has been read and not been encoded yet, which costs most.
+type Seen struct {
+	// State is the same only where the objects are; "" where that cannot be told.
+	State string
+	// Encode makes the reply.
+	Encode func(ctx context.Context) (ListReply, error)
+}
+
+// stateOf are the objects' identities with their versions.
+func stateOf(kind string, list []runtime.Object) string {
+	var b strings.Builder
+	b.WriteString(kind)
+	for _, o := range list {
+		m, err := meta.Accessor(o)
+		if err != nil || m.GetUID() == "" || m.GetResourceVersion() == "" {
+			return ""
+		}
+		fmt.Fprintf(&b, "\n%s@%s", m.GetUID(), m.GetResourceVersion())
+	}
+	return b.String()
+}
+
+// Look reads objects, and leaves encoding them to whoever finds that they have changed.
+func (c *Caller) Look(ctx context.Context, q ListRequest) (*Seen, error) {
 	objects := c.f.backend.Objects
 	if objects == nil {
-		return ListReply{}, notHere("API to read from")
+		return nil, notHere("API to read from")
 	}
 	r, err := c.find(ctx, q.Target)
 	if err != nil {
-		return ListReply{}, err
+		return nil, err
 	}
 	s, err := selection(q)
 	if err != nil {
-		return ListReply{}, err
+		return nil, err
 	}
 	if s.Namespace, err = c.namespace(r, q.Namespace); err != nil {
-		return ListReply{}, err
+		return nil, err
 	}
 	g, err := c.covering(r, s.Namespace, "")
 	if err != nil {
-		return ListReply{}, err
+		return nil, err
 	}
-	for _, name := range g.Names {
-		if err := c.mayRead(ctx, r, s.Namespace, "get", name); err != nil {
-			return ListReply{}, err
-		}
-	}
-	if len(g.Names) == 0 {
-		if err := c.mayRead(ctx, r, s.Namespace, "list", ""); err != nil {
-			return ListReply{}, err
-		}
+	if err := c.mayList(ctx, r, s.Namespace, g); err != nil {
+		return nil, err
 	}
 	mask, err := c.mask(g, q.Fields)
 	if err != nil {
-		return ListReply{}, err
+		return nil, err
 	}
 	if len(g.Names) > 0 {
 		s.Limit = 0 // what is not granted must not count
 	}
 	page, err := objects.List(ctx, r, s)
 	if err != nil {
-		return ListReply{}, fmt.Errorf("list %s: %w", r.Resource, err)
+		return nil, fmt.Errorf("list %s: %w", r.Resource, err)
 	}
-	return c.listReply(ctx, r, g, mask, q.Limit, page)
+	return &Seen{State: stateOf(r.GVK().String(), page.Items), Encode: func(ctx context.Context) (ListReply, error) {
+		return c.listReply(ctx, r, g, mask, q.Limit, page)
+	}}, nil
 }
 
 func (c *Caller) listReply(ctx context.Context, r Resource, g *manifest.ReadGrant, mask mask, limit int, page Page) (ListReply, error) {
@@ -298,6 +324,19 @@ func (c *Caller) mayRead(ctx context.Context, r Resource, namespace, verb, name 
 	return c.may(ctx, authorizationv1.ResourceAttributes{
 		Verb: verb, Group: r.Group, Version: r.Version, Resource: r.Resource, Namespace: namespace, Name: name,
 	})
+}
+
+// mayList: objects that the grant names are read one by one, as far as rights go.
+func (c *Caller) mayList(ctx context.Context, r Resource, namespace string, g *manifest.ReadGrant) error {
+	for _, name := range g.Names {
+		if err := c.mayRead(ctx, r, namespace, "get", name); err != nil {
+			return err
+		}
+	}
+	if len(g.Names) > 0 {
+		return nil
+	}
+	return c.mayRead(ctx, r, namespace, "list", "")
 }
 
 func covers(g *manifest.ReadGrant, r Resource, namespace, name string) bool {

@@ -40,34 +40,34 @@ func (p *Policy) answer(dumped, request []byte, at abi.Point) ([]byte, error) {
 	return reviewAnswer(results[0].Result, at)
 }
 
-// violations refuses where there is one.
+// violations refuses where there is one. A rule of violations is a set, which is
+// always defined: one that is not is another rule, or belongs to another ABI.
 func violations(results []result) ([]byte, error) {
-	a := admission{Allowed: true}
-	if len(results) > 0 && results[0].Result != nil {
-		var found []struct {
-			Msg any `json:"msg"`
-		}
-		if err := json.Unmarshal(results[0].Result, &found); err != nil {
-			return nil, fmt.Errorf("the policy's answer is no set of violations: %w", err)
-		}
-		var texts []string
-		for _, v := range found {
-			switch m := v.Msg.(type) {
-			case string:
-				texts = append(texts, m)
-			case nil:
-				texts = append(texts, "a violation without a message")
-			default:
-				b, err := json.Marshal(m)
-				if err != nil {
-					return nil, err
-				}
-				texts = append(texts, string(b))
-			}
-		}
-		a.Allowed, a.Message = len(texts) == 0, strings.Join(texts, ", ")
+	if len(results) == 0 || results[0].Result == nil || string(results[0].Result) == "null" {
+		return nil, errors.New("the policy's rule is undefined for this request, where a set of violations was expected: is abi: gatekeeper right, and the entrypoint?")
 	}
-	return json.Marshal(a)
+	var found []struct {
+		Msg any `json:"msg"`
+	}
+	if err := json.Unmarshal(results[0].Result, &found); err != nil {
+		return nil, fmt.Errorf("the policy's answer is no set of violations (is abi: gatekeeper right?): %w", err)
+	}
+	var texts []string
+	for _, v := range found {
+		switch m := v.Msg.(type) {
+		case string:
+			texts = append(texts, m)
+		case nil:
+			texts = append(texts, "a violation without a message")
+		default:
+			b, err := json.Marshal(m)
+			if err != nil {
+				return nil, err
+			}
+			texts = append(texts, string(b))
+		}
+	}
+	return json.Marshal(admission{Allowed: len(texts) == 0, Message: strings.Join(texts, ", ")})
 }
 
 // reviewAnswer reads an AdmissionReview with a response.

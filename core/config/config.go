@@ -52,11 +52,36 @@ type Configuration struct {
 	// file:; a relative path starts at the configuration's folder. Empty: they may
 	// not, and come from registries and https only.
 	PluginFiles string `yaml:"pluginFiles"`
+	Egress      Egress `yaml:"egress"`
 
 	// File that the document came from; relative paths in it start at its folder.
 	File string `yaml:"-"`
 
 	root *yaml.Node // of the document; nil where there is none
+}
+
+// Egress is where the control plane connects to on behalf of what others write.
+type Egress struct {
+	// Tenants are networks ("10.1.0.0/16") that the sources of TenantPlugins may be in
+	// besides the internet: a registry of the company's. Without it they reach no private, loopback
+	// or link-local address, nor the cluster's own.
+	Tenants []string `yaml:"tenants"`
+	// Operators are networks that sources of other plugins, webhooks and servers of
+	// aggregated APIs may be in besides all but link-local addresses and those of cloud metadata services.
+	Operators []string `yaml:"operators"`
+}
+
+// Networks are the lists as prefixes. They have been checked.
+func (e Egress) Networks() (tenants, operators []netip.Prefix) {
+	parse := func(list []string) (out []netip.Prefix) {
+		for _, text := range list {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				out = append(out, p.Masked())
+			}
+		}
+		return out
+	}
+	return parse(e.Tenants), parse(e.Operators)
 }
 
 // Cluster names the cluster and its networks.
@@ -640,6 +665,13 @@ func (c *Configuration) checkNetworks() error {
 	services, err := netip.ParsePrefix(c.Cluster.ServiceCIDR)
 	if err != nil || !services.Addr().Is4() || services.Bits() > 28 || services.Bits() < 12 {
 		return field("cluster.serviceCIDR", "expected an IPv4 network from /12 to /28 such as 10.96.0.0/16, found %q", c.Cluster.ServiceCIDR)
+	}
+	for path, list := range map[string][]string{"egress.tenants": c.Egress.Tenants, "egress.operators": c.Egress.Operators} {
+		for i, text := range list {
+			if _, err := netip.ParsePrefix(text); err != nil {
+				return field(fmt.Sprintf("%s[%d]", path, i), "expected a network such as 10.1.0.0/16, found %q", text)
+			}
+		}
 	}
 	if pods.Overlaps(services) {
 		return field("cluster.serviceCIDR", "%s overlaps cluster.podCIDR %s", services, pods)

@@ -10,16 +10,15 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
@@ -250,42 +249,25 @@ func authorities(file string) (*x509.CertPool, error) {
 // allowed. The address is checked when it is connected to, whatever a name was
 // resolved to before. No proxy of the environment is used: it would connect in our place.
 func GuardedTransport(private bool, roots *x509.CertPool) *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
-	if !private {
-		dialer.Control = func(_, address string, _ syscall.RawConn) error {
-			at, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return fmt.Errorf("connect to %s: %w", address, err)
-			}
-			if !Public(at.Addr()) {
-				return &host.RefusedError{Reason: fmt.Sprintf("%s is a private address (private: true in the grant allows it)", at.Addr())}
-			}
-			return nil
-		}
+	policy := dial.Public(nil, nil)
+	if private {
+		policy = dial.Operator(nil)
 	}
-	return &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+	t := policy.Guard(&http.Transport{
+		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, MaxIdleConns: 32, IdleConnTimeout: time.Minute,
 		TLSHandshakeTimeout: 5 * time.Second, ResponseHeaderTimeout: 10 * time.Second, MaxResponseHeaderBytes: headerLimit,
+	})
+	connect := policy.Dialer(5 * time.Second)
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := connect.DialContext(ctx, network, address)
+		var refused *dial.RefusedError
+		if errors.As(err, &refused) {
+			return nil, &host.RefusedError{Reason: refused.Error() + " (private: true in the grant allows private ones, and no grant those of metadata services)"}
+		}
+		return c, err
 	}
-}
-
-// reserved are ranges that lead to no public service, besides those that the
-// standard library knows.
-var reserved = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("198.51.100.0/24"),
-	netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"),
-	netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
-}
-
-// Public says whether an address belongs to the public internet.
-func Public(a netip.Addr) bool {
-	a = a.Unmap()
-	if !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() {
-		return false
-	}
-	return !slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+	return t
 }
 
 type lookupRequest struct {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
@@ -322,7 +323,7 @@ func TestOnlyPublicAddressesArePublic(t *testing.T) {
 		"8.8.8.8": true, "2606:4700::1111": true, "10.0.0.1": false, "127.0.0.1": false, "169.254.169.254": false, "192.168.1.1": false, "100.64.0.1": false,
 		"::1": false, "fe80::1": false, "fd00::1": false, "::ffff:10.0.0.1": false, "0.0.0.0": false, "224.0.0.1": false, "255.255.255.255": false, "64:ff9b::a00:1": false, "2002:a00:1::": false,
 	} {
-		if got := hostfn.Public(netip.MustParseAddr(a)); got != want {
+		if got := dial.IsPublic(netip.MustParseAddr(a)); got != want {
 			t.Errorf("%s: %t", a, got)
 		}
 	}

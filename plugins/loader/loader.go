@@ -26,6 +26,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/host/fairqueue"
@@ -48,6 +49,8 @@ type Config struct {
 	ModuleDir string
 	// Secrets answers entries that name a Secret with credentials; nil = nobody does.
 	Secrets source.Secrets
+	// Operators and Tenants say where modules are fetched from; see source.Config.
+	Operators, Tenants *dial.Policy
 	// Functions are what can be granted to plugins; nil = those that need nothing but this process.
 	Functions *hostfn.Functions
 	// Points are those at which this process asks plugins; nil = all, empty = none.
@@ -107,7 +110,7 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if cfg.Functions == nil {
 		cfg.Functions = hostfn.New(hostfn.Backend{Logger: cfg.Logger})
 	}
-	fetch, err := source.New(source.Config{Dir: cfg.Dir, CacheDir: cfg.ModuleDir, Secrets: cfg.Secrets, Logger: cfg.Logger})
+	fetch, err := source.New(source.Config{Dir: cfg.Dir, CacheDir: cfg.ModuleDir, Secrets: cfg.Secrets, Operators: cfg.Operators, Tenants: cfg.Tenants, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}

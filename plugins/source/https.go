@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
@@ -75,8 +76,17 @@ func (f *Fetcher) client(e *manifest.Entry) (*http.Client, func(), error) {
 	}}, t.CloseIdleConnections, nil
 }
 
+// policy is where the entry's source may be: tenants' on the internet and where the
+// operator says, others' everywhere but where machines tell about themselves.
+func (f *Fetcher) policy(e *manifest.Entry) *dial.Policy {
+	if e.Namespace != "" {
+		return f.cfg.Tenants
+	}
+	return f.cfg.Operators
+}
+
 func (f *Fetcher) transport(e *manifest.Entry) (*http.Transport, error) {
-	t := http.DefaultTransport.(*http.Transport).Clone()
+	t := f.policy(e).Guard(http.DefaultTransport.(*http.Transport).Clone())
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	t.ResponseHeaderTimeout = 30 * time.Second
 	if e.Fetch.CA == "" && e.Fetch.CAFile == "" {
@@ -108,13 +118,13 @@ func download(ctx context.Context, client *http.Client, url string, limit int64,
 		}
 		got, tag = append(got, b...), etag
 		if int64(len(got)) > limit {
-			return nil, fmt.Errorf("it has more than %d bytes (fetch.maxSize)", limit)
+			return nil, &limitError{fmt.Sprintf("it has more than %d bytes (fetch.maxSize)", limit)}
 		}
 		if err == nil {
 			return got, nil
 		}
 		var final *statusError
-		if ctx.Err() != nil || errors.As(err, &final) && !final.temporary() {
+		if ctx.Err() != nil || dial.Refused(err) || errors.As(err, &final) && !final.temporary() {
 			return nil, err
 		}
 		if last = err; tag == "" {
@@ -201,7 +211,7 @@ func (f *Fetcher) secret(ctx context.Context, e *manifest.Entry) (map[string][]b
 	namespace, name, _ := strings.Cut(e.Fetch.Secret, "/")
 	data, err := f.cfg.Secrets(ctx, namespace, name)
 	if err != nil {
-		return nil, fmt.Errorf("fetch.secret: %w", err)
+		return nil, &secretError{err}
 	}
 	return data, nil
 }

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/sign"
 )
@@ -37,7 +38,11 @@ type Config struct {
 	CacheDir string
 	// Secrets answers entries that name one; nil = nobody can.
 	Secrets Secrets
-	Logger  *slog.Logger
+	// Operators and Tenants say to which addresses sources may lead that operators name, in
+	// the file or in Plugins of the cluster, and those of namespaces. nil = everywhere but to
+	// metadata services, and the internet only.
+	Operators, Tenants *dial.Policy
+	Logger             *slog.Logger
 }
 
 // Fetcher fetches modules. It is safe for concurrent use.
@@ -63,6 +68,14 @@ func New(cfg Config) (*Fetcher, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Operators == nil {
+		p := dial.Operator(nil)
+		cfg.Operators = &p
+	}
+	if cfg.Tenants == nil {
+		p := dial.Public(nil, nil)
+		cfg.Tenants = &p
+	}
 	c, err := openCache(cfg.CacheDir)
 	if err != nil {
 		return nil, err
@@ -76,12 +89,62 @@ func Digest(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Fetch fetches, checks and verifies the module of an entry.
+// Fetch fetches, checks and verifies the module of an entry. A tenant is told no more of
+// what it met than he needs; the log has the rest.
 func (f *Fetcher) Fetch(ctx context.Context, e *manifest.Entry) (*Module, error) {
+	m, err := f.fetchPinned(ctx, e)
+	if err != nil && e.Namespace != "" {
+		f.cfg.Logger.WarnContext(ctx, "could not fetch the module of a plugin of a namespace", "plugin", e.Name, "namespace", e.Namespace, "source", e.Source, "error", err)
+		err = forTenants(err)
+	}
+	return m, err
+}
+
+// forTenants leaves of an error what is about the entry or a limit: not what answers
+// where, with which words.
+func forTenants(err error) error {
+	var limit *limitError
+	var secret *secretError
+	var signature *sign.Error
+	var digest *digestError
+	var refused *dial.RefusedError
+	switch {
+	case errors.As(err, &limit):
+		return limit
+	case errors.As(err, &secret):
+		return secret
+	case errors.As(err, &refused):
+		return errors.New("fetch the module: refused by policy: sources of a namespace's plugins are on the internet, or where the operator allows it (egress.tenants)")
+	case errors.As(err, &signature):
+		return errors.New("fetch the module: the signatures that the entry asks for are not there, or do not count")
+	case errors.As(err, &digest):
+		return errors.New("fetch the module: it has another digest than the entry pins")
+	}
+	return errors.New("fetch the module: not reachable")
+}
+
+// limitError is a bound of the entry that was passed.
+type limitError struct{ text string }
+
+func (e *limitError) Error() string { return e.text }
+
+// secretError is what is wrong with the entry's credentials, which are the writer's own.
+type secretError struct{ err error }
+
+func (e *secretError) Error() string { return "fetch.secret: " + e.err.Error() }
+
+func (e *secretError) Unwrap() error { return e.err }
+
+// digestError is a module that is not what the entry pins.
+type digestError struct{ text string }
+
+func (e *digestError) Error() string { return e.text }
+
+func (f *Fetcher) fetchPinned(ctx context.Context, e *manifest.Entry) (*Module, error) {
 	if e.Kind() != "file" && !e.Pinned() {
 		return nil, errors.New("a module that is not a local file has to be pinned (digest)")
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, time.Duration(e.Fetch.Timeout), fmt.Errorf("fetching took longer than %s (fetch.timeout)", time.Duration(e.Fetch.Timeout)))
+	bounded, cancel := context.WithTimeoutCause(ctx, time.Duration(e.Fetch.Timeout), &limitError{fmt.Sprintf("fetching took longer than %s (fetch.timeout)", time.Duration(e.Fetch.Timeout))})
 	defer cancel()
 	m, err := f.fetch(bounded, e)
 	if err != nil {
@@ -91,7 +154,7 @@ func (f *Fetcher) Fetch(ctx context.Context, e *manifest.Entry) (*Module, error)
 		return nil, err
 	}
 	if e.Digest != "" && e.Digest != m.Digest {
-		return nil, fmt.Errorf("the module %s has digest %s: the entry pins %s", e.Source, m.Digest, e.Digest)
+		return nil, &digestError{fmt.Sprintf("the module %s has digest %s: the entry pins %s", e.Source, m.Digest, e.Digest)}
 	}
 	return m, nil
 }
@@ -162,7 +225,7 @@ func readAll(r io.Reader, limit int64, what string) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s has more than %d bytes (fetch.maxSize)", what, limit)
+		return nil, &limitError{fmt.Sprintf("%s has more than %d bytes (fetch.maxSize)", what, limit)}
 	}
 	return b, nil
 }

@@ -67,7 +67,7 @@ var mayImport = map[string]string{
 	"plugins/hostfn":          "plugins/abi plugins/host plugins/manifest plugins/rights plugins/sign",
 	"plugins/hostfn/backend":  "core/auth/authz core/client core/registry core/run/atomicfile plugins/hostfn plugins/manifest",
 	"plugins/sign":            "",
-	"plugins/source":          "plugins/manifest plugins/sign",
+	"plugins/source":          "core/dial plugins/manifest plugins/sign",
 	"plugins/rollout":         "plugins/manifest",
 	"plugins/apiobject":       "core/admission core/object core/config plugins/abi plugins/host plugins/loader plugins/manifest plugins/point plugins/rights",
 	"plugins/host/...":        "plugins/fuel/... plugins/host/...",

@@ -62,7 +62,7 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 	hooks, err := webhook.New(webhook.Config{
 		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: s.view, Static: files,
 		MutatingCredentials: settings.MutatingCredentials, ValidatingCredentials: settings.ValidatingCredentials,
-		Conditions: conditions, Log: s.o.Logger,
+		Conditions: conditions, Log: s.o.Logger, Control: operatorsDial(s.o).Control,
 	})
 	if err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, 
 	l, err := loader.New(ctx, loader.Config{
 		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(), DisabledDir: o.Dir.DisabledPlugins(), Logger: o.Logger,
 		Registerer: e.metrics, Namespaces: e.namespaces, Functions: functions, Secrets: secrets(e.kube), Points: e.points,
+		Operators: operatorsDial(o), Tenants: tenantsDial(o),
 	})
 	if err != nil {
 		return nil, err

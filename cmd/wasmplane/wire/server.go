@@ -379,6 +379,7 @@ func (s *server) aggregation(contract *api.Contract) (*aggregator.Aggregator, er
 	return aggregator.New(aggregator.Config{
 		API: client.InMemory(s.local, serverUser, "apiserver"), Informers: s.informers, BuiltIn: builtIn,
 		Certificate: func() (*tls.Certificate, error) { return proxy.Certificate(), nil },
+		Dial:        operatorsDial(s.o).Context(),
 		Metrics:     s.metrics, Logger: s.o.Logger,
 	})
 }

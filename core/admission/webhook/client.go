@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -40,6 +41,7 @@ type clients struct {
 	services resolver
 	// credentials say as whom a place is asked; nil: as nobody.
 	credentials webhookutil.AuthenticationInfoResolver
+	control     func(network, address string, c syscall.RawConn) error
 	mu          sync.Mutex
 	byConfig    *lru.Cache
 }
@@ -51,8 +53,8 @@ type client struct {
 	transport *http.Transport // below what adds credentials
 }
 
-func newClients(kube kubernetes.Interface, credentials webhookutil.AuthenticationInfoResolver) *clients {
-	return &clients{services: resolver{kube}, credentials: credentials, byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
+func newClients(kube kubernetes.Interface, credentials webhookutil.AuthenticationInfoResolver, control func(string, string, syscall.RawConn) error) *clients {
+	return &clients{services: resolver{kube}, credentials: credentials, control: control, byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
 		c.(*client).transport.CloseIdleConnections()
 	})}
 }
@@ -84,7 +86,7 @@ func (c *clients) make(cc *admissionregistrationv1.WebhookClientConfig) (*client
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	dialer := &net.Dialer{Timeout: dialFor, KeepAlive: 30 * time.Second}
+	dialer := &net.Dialer{Timeout: dialFor, KeepAlive: 30 * time.Second, Control: c.control}
 	transport := &http.Transport{
 		TLSClientConfig: trust, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialFor,
 		MaxIdleConnsPerHost: 32, IdleConnTimeout: idleFor, MaxResponseHeaderBytes: 64 << 10,

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +53,9 @@ type Config struct {
 	// MutatingCredentials and ValidatingCredentials say as whom webhooks are asked;
 	// nil: as nobody.
 	MutatingCredentials, ValidatingCredentials webhookutil.AuthenticationInfoResolver
+	// Control is asked about each address before a webhook is connected to there, as
+	// net.Dialer's; nil: every address will do.
+	Control func(network, address string, c syscall.RawConn) error
 	// Static are the configurations of files; nil: there are none.
 	Static Static
 	// Conditions are the metrics of match conditions, shared with the policies; nil = discard.
@@ -95,8 +99,8 @@ func New(cfg Config) (*Webhooks, error) {
 		compiler:   cel.NewConditionCompiler(matching.NewEnvironment()),
 		namespaces: matching.Namespaces{Lister: cfg.Informers.Core().V1().Namespaces().Lister(), Client: cfg.Client},
 		clients: map[string]*clients{
-			MutatingName:   newClients(cfg.Client, cfg.MutatingCredentials),
-			ValidatingName: newClients(cfg.Client, cfg.ValidatingCredentials),
+			MutatingName:   newClients(cfg.Client, cfg.MutatingCredentials, cfg.Control),
+			ValidatingName: newClients(cfg.Client, cfg.ValidatingCredentials, cfg.Control),
 		},
 		metrics: newMetrics(),
 	}

@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/wasmplane/wasmplane/core/dial"
+)
+
+// operatorsDial is where the control plane connects to on behalf of what operators
+// write: sources of plugins, webhooks, servers of aggregated APIs.
+func operatorsDial(o Options) *dial.Policy {
+	_, allowed := o.Config.Egress.Networks()
+	p := dial.Operator(allowed)
+	return &p
+}
+
+// tenantsDial is where it connects to on behalf of tenants: the internet, without the
+// cluster's own networks and this machine's own addresses, should these be public.
+func tenantsDial(o Options) *dial.Policy {
+	allowed, _ := o.Config.Egress.Networks()
+	var own []netip.Prefix
+	for _, text := range []string{o.Config.Cluster.PodCIDR, o.Config.Cluster.ServiceCIDR} {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			own = append(own, p)
+		}
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		o.Logger.Warn("could not list this machine's addresses, which sources of tenants' plugins must not lead to", "error", err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok {
+			if addr, ok := netip.AddrFromSlice(n.IP); ok {
+				addr = addr.Unmap()
+				own = append(own, netip.PrefixFrom(addr, addr.BitLen()))
+			}
+		}
+	}
+	p := dial.Public(allowed, own)
+	return &p
+}

@@ -124,7 +124,8 @@ func download(ctx context.Context, client *http.Client, url string, limit int64,
 			return got, nil
 		}
 		var final *statusError
-		if ctx.Err() != nil || dial.Refused(err) || errors.As(err, &final) && !final.temporary() {
+		var limited *limitError
+		if ctx.Err() != nil || dial.Refused(err) || errors.As(err, &limited) || errors.As(err, &final) && !final.temporary() {
 			return nil, err
 		}
 		if last = err; tag == "" {
@@ -175,7 +176,7 @@ func part(ctx context.Context, client *http.Client, url string, limit int64, c c
 		return nil, tag, false, &statusError{resp.StatusCode, resp.Status}
 	}
 	if resp.ContentLength > limit {
-		return nil, "", whole, &statusError{text: fmt.Sprintf("%d bytes: at most %d are allowed (fetch.maxSize)", resp.ContentLength, limit)}
+		return nil, "", whole, &limitError{fmt.Sprintf("the server answers %d bytes: at most %d are allowed (fetch.maxSize)", resp.ContentLength, limit)}
 	}
 	b, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err == nil && resp.ContentLength >= 0 && int64(len(b)) < resp.ContentLength {
@@ -195,7 +196,7 @@ type credentials struct{ username, password string }
 func (f *Fetcher) credentials(ctx context.Context, e *manifest.Entry) (credentials, error) {
 	data, err := f.secret(ctx, e)
 	if err == nil && data != nil && data["username"] == nil {
-		err = fmt.Errorf("fetch.secret: %s holds no username and password", e.Fetch.Secret)
+		err = &secretError{fmt.Errorf("%s holds no username and password", e.Fetch.Secret)}
 	}
 	return credentials{string(data["username"]), string(data["password"])}, err
 }
@@ -206,7 +207,7 @@ func (f *Fetcher) secret(ctx context.Context, e *manifest.Entry) (map[string][]b
 		return nil, nil
 	}
 	if f.cfg.Secrets == nil {
-		return nil, fmt.Errorf("fetch.secret: there is no API here to read %s from", e.Fetch.Secret)
+		return nil, &secretError{fmt.Errorf("there is no API here to read %s from", e.Fetch.Secret)}
 	}
 	namespace, name, _ := strings.Cut(e.Fetch.Secret, "/")
 	data, err := f.cfg.Secrets(ctx, namespace, name)

@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // Hook is one operation of a loaded module, ready to be called.
@@ -216,10 +217,20 @@ func (p *Plugin) AskOnce(ctx context.Context, pt abi.Point, kind string, doc any
 	}
 }
 
-// Fail marks a call whose answer could not be understood as failed.
+// Fail marks a call as failed whose answer could not be understood, or whose plugin
+// did what its writer may not do.
 func (c *Call) Fail(err error) {
-	c.Err = &host.Fault{Plugin: c.Plugin.name, Kind: BadAnswer, Detail: err.Error(), Err: err}
+	kind := BadAnswer
+	var lacking *rights.LackingError
+	var unknown *rights.UnknownWriterError
+	if errors.As(err, &lacking) || errors.As(err, &unknown) {
+		kind = LacksRights
+	}
+	c.Err = &host.Fault{Plugin: c.Plugin.name, Kind: kind, Detail: err.Error(), Err: err}
 }
+
+// LacksRights is the kind of fault of a plugin whose writer may not do what it is about to do.
+const LacksRights host.Kind = "lacks rights"
 
 // BadAnswer is the kind of fault of an answer that makes no sense at its point.
 const BadAnswer host.Kind = "bad answer"

@@ -70,7 +70,11 @@ func (g Guard) Mutate(_ context.Context, r *admission.Request) error {
 	}
 	annotations[WriterAnnotation] = want
 	o.SetAnnotations(annotations)
-	r.Object.SetTree(o.Object)
+	v, err := r.Object.Codec().FromTree(o.Object)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	r.Object.SetVersioned(v)
 	return nil
 }
 

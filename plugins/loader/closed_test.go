@@ -40,7 +40,7 @@ func TestWhatCannotBeLoadedFailsClosed(t *testing.T) {
 			if c.file != "" {
 				replaceFile(t, filepath.Join(dir, "guard.wasm"), counting(t, c.file))
 			}
-			l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, "plugins:\n  - name: guard\n    source: file:guard.wasm\n    "+c.more+"\n")})
+			l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins:\n  - name: guard\n    source: file:guard.wasm\n    "+c.more+"\n")})
 			if err := l.Load(t.Context()); err == nil || c.pods && !strings.Contains(err.Error(), "is refused: its failurePolicy is Fail") {
 				t.Errorf("loading says: %v", err)
 			}
@@ -72,7 +72,7 @@ func TestARuleThatNothingMeetsIsAnError(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		replaceFile(t, filepath.Join(dir, "guard.wasm"), counting(t, `{"op":1,"point":"admission.validate","match":[{"operations":["CREATE","UPDATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["pods"]}]}`))
-		l := newLoader(t, loader.Config{Dir: dir, Entries: entries(t, fmt.Sprintf("plugins:\n  - name: guard\n    source: file:guard.wasm\n    match: {rules: %s}\n", rules))})
+		l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, fmt.Sprintf("plugins:\n  - name: guard\n    source: file:guard.wasm\n    match: {rules: %s}\n", rules))})
 		if err := l.Load(t.Context()); (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
 			t.Errorf("%s: %v, want %q", rules, err, problem)
 		}

@@ -39,7 +39,9 @@ func inside(t *testing.T, address string, asked *atomic.Int64, answer http.Handl
 // the control plane's own machine.
 func TestATenantsSourceReachesNothingNear(t *testing.T) {
 	var asked, behind atomic.Int64
-	secret := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "the database's password", http.StatusTeapot) }
+	secret := func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the database's password", http.StatusTeapot)
+	}
 	s, ca := inside(t, "127.0.0.1", &asked, secret)
 	beyond, _ := inside(t, "127.0.0.2", &behind, secret)
 	redirecting, other := inside(t, "127.0.0.1", &asked, func(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 
@@ -87,8 +88,12 @@ func (h *Host) code(ctx context.Context, wasm []byte, o Options) (wazero.Compile
 	if code, err := h.kept(ctx, key); code != nil || err != nil {
 		return code, err
 	}
+	if err := h.refusedBefore(key, o.Tenant); err != nil {
+		return nil, err
+	}
 	a, err := h.compile(ctx, wasm, spec, o)
 	if err != nil {
+		h.remember(key, o.Tenant, err)
 		return nil, err
 	}
 	code, err := h.adopt(ctx, a)
@@ -176,3 +181,42 @@ func (h *Host) validate(ctx context.Context, wasm []byte) error {
 	}
 	return nil
 }
+
+// refusal is why a module was too expensive to compile, and until when that holds.
+type refusal struct {
+	err   error
+	until time.Time
+}
+
+// A module that was too expensive is not compiled again for some time: whoever loads
+// plugins tries again what failed.
+const (
+	refusalHolds = 10 * time.Minute
+	mostRefusals = 1000
+)
+
+// refusedBefore is the error with which a module was refused lately. Tenants' limits are
+// others than operators'.
+func (h *Host) refusedBefore(key, tenant string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r, ok := h.refused[refusalKey(key, tenant)]; ok && time.Now().Before(r.until) {
+		return r.err
+	}
+	return nil
+}
+
+func (h *Host) remember(key, tenant string, err error) {
+	var too *compiler.Exceeded
+	if !errors.As(err, &too) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refused == nil || len(h.refused) >= mostRefusals {
+		h.refused = map[string]refusal{}
+	}
+	h.refused[refusalKey(key, tenant)] = refusal{err: err, until: time.Now().Add(refusalHolds)}
+}
+
+func refusalKey(key, tenant string) string { return fmt.Sprint(tenant != "", " ", key) }

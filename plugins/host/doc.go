@@ -13,8 +13,10 @@
 //   - A fault (trap, exhausted budget, bad pointer, exit) ends in a *Fault that
 //     names plugin, reason, guest function and line; the instance is thrown away,
 //     and a new one is made in the background. Many faults in a row open a breaker.
-//   - Compilation happens off the request path, one module at a time, and is kept
-//     in a directory that only the owner can read: it holds native code.
+//   - Compilation happens off the request path, in a child process that the kernel bounds
+//     (package compiler), operators' modules before tenants' (package fairqueue). The result is kept in a directory
+//     that only the owner can read, and authenticated, as it is native code. This process never compiles
+//     unless Config.InProcess says so.
 //
 // Host.Compile makes a Module, which is one version of one plugin; Module.Call is
 // a request. Closing a Module waits for the calls that run.

@@ -55,6 +55,7 @@ type Host struct {
 	closed  bool
 	jobs    sync.WaitGroup             // compilations; begun under mu
 	foreign map[string]*foreignImports // host modules of other ABIs, by the ABI's name
+	refused map[string]refusal         // modules that were too expensive, by key
 }
 
 // New makes a host. Close it after its modules.

@@ -364,6 +364,30 @@ func TestCompiledCodeIsKeptAndProtected(t *testing.T) {
 	}
 }
 
+// TestWhatWasTooExpensiveIsNotTriedAgain at once, as loaders try again what failed.
+func TestWhatWasTooExpensiveIsNotTriedAgain(t *testing.T) {
+	h, err := host.New(t.Context(), host.Config{Compilation: compiler.Limits{Deadline: time.Nanosecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	compiled := 0
+	for range 3 {
+		_, err := h.Compile(t.Context(), assemble(t, guest(`(func $run (param i32 i32) (result i64) (i64.const 0))`)), host.Options{Name: "x", Progress: func(what string) {
+			if what == "being compiled" {
+				compiled++
+			}
+		}})
+		var too *compiler.Exceeded
+		if !errors.As(err, &too) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if compiled != 1 {
+		t.Errorf("compiled %d times", compiled)
+	}
+}
+
 func TestNothingIsLeftBehind(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	h, err := host.New(t.Context(), host.Config{InProcess: true})

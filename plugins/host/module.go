@@ -82,19 +82,19 @@ func (m *Module) Guard(f func() error) error {
 }
 
 // Lease takes an instance out of the pool for good: its holder keeps state in it
-// (a node table) and closes it with Return.
+// (a node table) and ends that with Discard or Release.
 func (m *Module) Lease(ctx context.Context) (*Instance, error) { return m.acquire(ctx) }
 
-// Return gives a leased instance back to be closed.
-func (m *Module) Return(in *Instance) {
+// Discard closes a leased instance.
+func (m *Module) Discard(in *Instance) {
 	m.drop(in)
 	<-m.slots
 	m.work.Done()
 }
 
-// GiveBack puts a leased instance back into the pool, as With does: after a
+// Release puts a leased instance back into the pool, as With does: after a
 // fault it is thrown away.
-func (m *Module) GiveBack(in *Instance, err error) { m.release(in, err) }
+func (m *Module) Release(in *Instance, err error) { m.release(in, err) }
 
 // acquire takes an idle instance or makes one, as soon as fewer than the limit run.
 func (m *Module) acquire(ctx context.Context) (*Instance, error) {

@@ -187,7 +187,7 @@ func (l *Loader) describe(ctx context.Context, e *manifest.Entry, mod *host.Modu
 	if err == nil && !m.Settings && s.settings != nil && string(s.settings) != "{}" {
 		err = errors.New("the entry has settings, but the plugin takes none")
 	}
-	mod.Return(first)
+	mod.Discard(first)
 	if err != nil {
 		return m, err
 	}

@@ -134,7 +134,7 @@ func (c *cycle) end(uid string) {
 	defer c.mu.Unlock()
 	if c.instance != nil {
 		*sessionOf(c.instance) = session{}
-		c.version.Module.GiveBack(c.instance, nil)
+		c.version.Module.Release(c.instance, nil)
 	}
 	c.instance, c.closed = nil, true
 }
@@ -281,7 +281,7 @@ func (c *cycle) run(ctx context.Context, t turn) (value uint64, ans answer, u ho
 		return err
 	})
 	if err != nil {
-		c.version.Module.GiveBack(c.instance, err)
+		c.version.Module.Release(c.instance, err)
 		c.instance, c.err = nil, err
 		return 0, ans, u, err
 	}

@@ -59,7 +59,7 @@ func (j *judge) Close() {
 
 func (j *judge) drop() {
 	if j.table != nil {
-		j.table.version.Module.Return(j.table.instance)
+		j.table.version.Module.Discard(j.table.instance)
 		j.table = nil
 	}
 }

@@ -76,7 +76,7 @@ func (s *shadow) close() {
 
 func (s *shadow) drop() {
 	if s.table != nil {
-		s.table.version.Module.Return(s.table.instance)
+		s.table.version.Module.Discard(s.table.instance)
 	}
 	s.table, s.owner = nil, nil
 }

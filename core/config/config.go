@@ -332,7 +332,7 @@ type Controllers struct {
 // Node settings: which nodes this process runs, and how.
 type Node struct {
 	// Mode: real (this machine), simulated:N, or none.
-	Mode string `yaml:"mode"`
+	Mode NodeMode `yaml:"mode"`
 	// Name of the real node; empty: the host's name.
 	Name string `yaml:"name"`
 	// Address of the real node; empty: the address of the default route.
@@ -450,7 +450,7 @@ func Default() *Configuration {
 		Scheduler:   Scheduler{TopologySpread: TopologySpread{DefaultingType: "System"}},
 		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
 		Node: Node{
-			Mode:         "real",
+			Mode:         NodeMode{Real: true},
 			MaxPods:      110,
 			EvictionHard: threshold.Defaults(),
 
@@ -469,10 +469,30 @@ func Default() *Configuration {
 	}
 }
 
-// NodeMode is Node.Mode, taken apart.
+// NodeMode says which nodes there are: this machine, simulated ones, or, in its zero
+// value, none.
 type NodeMode struct {
 	Real      bool
 	Simulated int
+}
+
+// String is what ParseNodeMode reads.
+func (m NodeMode) String() string {
+	switch {
+	case m.Real:
+		return "real"
+	case m.Simulated > 0:
+		return fmt.Sprintf("simulated:%d", m.Simulated)
+	}
+	return "none"
+}
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (m *NodeMode) UnmarshalYAML(n *yaml.Node) (err error) {
+	if *m, err = ParseNodeMode(n.Value); err != nil {
+		return &FieldError{Line: n.Line, Problem: err.Error()}
+	}
+	return nil
 }
 
 // ParseNodeMode reads real, simulated:N or none.
@@ -523,9 +543,6 @@ func (c *Configuration) complete() error {
 	}
 	if err := c.checkNetworks(); err != nil {
 		return err
-	}
-	if _, err := ParseNodeMode(c.Node.Mode); err != nil {
-		return field("node.mode", "%v", err)
 	}
 	for path, addr := range map[string]string{"apiserver.listen": c.APIServer.Listen, "node.kubeletListen": c.Node.KubeletListen} {
 		if i := strings.LastIndexByte(addr, ':'); i < 0 || !isPort(addr[i+1:]) {

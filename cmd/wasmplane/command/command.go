@@ -185,15 +185,24 @@ func (a *app) addServer(f *pflag.FlagSet) {
 // overrides are the scalars of the configuration that a flag or a variable sets.
 var overrides = []struct {
 	flag, path string
-	set        func(*config.Configuration, string)
+	set        func(*config.Configuration, string) error
 }{
-	{"cluster-name", "cluster.name", func(c *config.Configuration, v string) { c.Cluster.Name = v }},
-	{"listen", "apiserver.listen", func(c *config.Configuration, v string) { c.APIServer.Listen = v }},
-	{"nodes", "node.mode", func(c *config.Configuration, v string) { c.Node.Mode = v }},
-	{"node-name", "node.name", func(c *config.Configuration, v string) { c.Node.Name = v }},
-	{"etcd-endpoints", "store.endpoints", func(c *config.Configuration, v string) { c.Store.Endpoints = splitList(v) }},
-	{"enable-admission-plugins", "apiserver.enableAdmissionPlugins", func(c *config.Configuration, v string) { c.APIServer.EnableAdmissionPlugins = splitList(v) }},
-	{"disable-admission-plugins", "apiserver.disableAdmissionPlugins", func(c *config.Configuration, v string) { c.APIServer.DisableAdmissionPlugins = splitList(v) }},
+	{"cluster-name", "cluster.name", func(c *config.Configuration, v string) error { c.Cluster.Name = v; return nil }},
+	{"listen", "apiserver.listen", func(c *config.Configuration, v string) error { c.APIServer.Listen = v; return nil }},
+	{"nodes", "node.mode", func(c *config.Configuration, v string) (err error) {
+		c.Node.Mode, err = config.ParseNodeMode(v)
+		return err
+	}},
+	{"node-name", "node.name", func(c *config.Configuration, v string) error { c.Node.Name = v; return nil }},
+	{"etcd-endpoints", "store.endpoints", func(c *config.Configuration, v string) error { c.Store.Endpoints = splitList(v); return nil }},
+	{"enable-admission-plugins", "apiserver.enableAdmissionPlugins", func(c *config.Configuration, v string) error {
+		c.APIServer.EnableAdmissionPlugins = splitList(v)
+		return nil
+	}},
+	{"disable-admission-plugins", "apiserver.disableAdmissionPlugins", func(c *config.Configuration, v string) error {
+		c.APIServer.DisableAdmissionPlugins = splitList(v)
+		return nil
+	}},
 }
 
 // load makes the configuration: defaults, then the file, then variables, then flags.
@@ -211,7 +220,9 @@ func (a *app) load(f *pflag.FlagSet, s *settings) (*config.Configuration, error)
 	}
 	for _, o := range overrides {
 		if flag := f.Lookup(o.flag); flag != nil && flag.Changed {
-			o.set(cfg, flag.Value.String())
+			if err := o.set(cfg, flag.Value.String()); err != nil {
+				return nil, fmt.Errorf("--%s: %w", o.flag, err)
+			}
 		}
 	}
 	if cfg.Node.Name == "" {

@@ -104,7 +104,7 @@ func mergeTarget(merge bool) string {
 }
 
 func leftRunning(cfg *config.Configuration) string {
-	if cfg.Node.Mode == "real" {
+	if cfg.Node.Mode.Real {
 		return " Pods keep running; `wasmplane up` carries on, `wasmplane down` removes them."
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/leader"
 	"github.com/wasmplane/wasmplane/core/scheduler"
@@ -282,15 +284,20 @@ func (c *component) recorders(ctx context.Context, kube kubernetes.Interface) (f
 	}, b.Shutdown, nil
 }
 
-// component gives out a component of the server's own process.
-func (s *server) component(ctx context.Context, name, userName string, groups ...string) (*component, error) {
-	tracer, err := s.spans.tracer(ctx, name)
+// component gives out a part of the server's own process, under its own identity.
+func (s *server) component(ctx context.Context, p part) (*component, error) {
+	return s.componentAs(ctx, p, p.identity(s.o.Config))
+}
+
+// componentAs gives out a part that works under another identity than the table's.
+func (s *server) componentAs(ctx context.Context, p part, as pki.Identity) (*component, error) {
+	tracer, err := s.spans.tracer(ctx, p.name)
 	if err != nil {
 		return nil, err
 	}
-	id := &user.DefaultInfo{Name: userName, Groups: append(groups, user.AllAuthenticated)}
+	id := &user.DefaultInfo{Name: as.User, Groups: append(slices.Clone(as.Groups), user.AllAuthenticated)}
 	return &component{
-		o: s.o, config: client.InMemory(s.local, id, name),
+		o: s.o, config: client.InMemory(s.local, id, p.name),
 		identities: client.InMemoryIdentities{Handler: s.local},
 		tracer:     tracer, plugins: s.plugins, metrics: s.metrics,
 	}, nil

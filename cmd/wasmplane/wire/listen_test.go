@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -36,9 +35,6 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := single.(*listeners).all; len(all) != 2 || all[1].Addr().Network() != "unix" {
-		t.Errorf("%d listeners, want one at the address and one at the socket", len(all))
-	}
 	for network, at := range map[string]string{"tcp": c.APIServer.Listen, "unix": dir.Socket()} {
 		dialled, err := net.Dial(network, at)
 		if err != nil {
@@ -54,36 +50,6 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 		t.Error("a port in use was not noticed")
 	}
 	_ = single.Close()
-
-	both := &listeners{accepted: make(chan net.Conn), done: make(chan struct{})}
-	for _, host := range []string{"127.0.0.1", "127.0.0.2"} {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		both.all = append(both.all, l)
-	}
-	both.accept()
-	for _, l := range both.all {
-		dialled, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		accepted, err := both.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if accepted.RemoteAddr().String() != dialled.LocalAddr().String() {
-			t.Errorf("accepted %s, dialled from %s", accepted.RemoteAddr(), dialled.LocalAddr())
-		}
-		_, _ = accepted.Close(), dialled.Close()
-	}
-	if err := both.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := both.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
 }
 
 func TestTheDNSHasTheTenthAddressOfServices(t *testing.T) {

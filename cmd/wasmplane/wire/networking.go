@@ -16,7 +16,6 @@ import (
 	"github.com/wasmplane/wasmplane/core/dns"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
-	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/proxy"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -174,11 +173,11 @@ func (s *server) dnsService(ctx context.Context) error {
 
 // addNetworking adds the service proxy and the DNS of this machine.
 func (s *server) addNetworking(ctx context.Context, g *run.Group) error {
-	c, err := s.component(ctx, "proxy", pki.Proxy().User)
+	c, err := s.component(ctx, parts.proxy)
 	if err != nil {
 		return err
 	}
-	n, err := newNetworking(c, client.InMemory(s.local, bootstrap.CoreDNS(), "dns"))
+	n, err := newNetworking(c, client.InMemory(s.local, bootstrap.CoreDNS(), parts.dns.name))
 	if err != nil {
 		return err
 	}

@@ -32,10 +32,19 @@ func (p *plugins) guard() apiobject.Guard {
 	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights()}
 }
 
-// objects loads the Plugins of the API into this process, or those of namespaces.
-func (p *plugins) objects(c dynamic.Interface, identity string, tenants, reports, answers bool) (*apiobject.Controller, error) {
+// objectsOptions say whose Plugins of the API a process loads, and what it writes.
+type objectsOptions struct {
+	client   dynamic.Interface
+	identity string // of the process, in the status
+	tenants  bool   // those of namespaces, instead of the cluster's
+	reports  bool   // it writes the status
+	answers  bool   // it writes for those that no process asks, too, and shows the configuration's
+}
+
+// objects loads the Plugins of the API into this process.
+func (p *plugins) objects(o objectsOptions) (*apiobject.Controller, error) {
 	return apiobject.New(apiobject.Config{
-		Client: c, Loader: p.loader, Rules: p.rules(), Tenants: tenants, Identity: identity, Reports: reports, Answers: answers, Mirror: answers && !tenants, Logger: p.o.Logger,
+		Client: o.client, Loader: p.loader, Rules: p.rules(), Tenants: o.tenants, Identity: o.identity, Reports: o.reports, Answers: o.answers, Mirror: o.answers && !o.tenants, Logger: p.o.Logger,
 		Event: func(about corev1.ObjectReference, kind, reason, message string) {
 			p.events.RecordAs("wasmplane", about, kind, reason, message)
 		},
@@ -44,9 +53,7 @@ func (p *plugins) objects(c dynamic.Interface, identity string, tenants, reports
 
 // pluginObjects installs the definition of Plugins, and follows them.
 func (s *server) pluginObjects(ctx context.Context) error {
-	select {
-	case <-s.boot.Ready():
-	case <-ctx.Done():
+	if !run.Await(ctx, s.boot.Ready()) {
 		return nil
 	}
 	own, err := apiextensions.NewForConfig(s.internal.Config)

@@ -7,18 +7,15 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
-	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -46,9 +43,9 @@ type plugins struct {
 // doesn't keep the cluster from starting: its failure policy decides what its
 // points answer, and the person at the terminal is told.
 func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, error) {
-	entries, err := manifest.ParseAll(o.Config.Plugins)
+	entries, err := manifest.OfFile(o.Config)
 	if err != nil {
-		return nil, inFile(err, o.Config.File)
+		return nil, err
 	}
 	functions := hostfn.New(e.host)
 	l, err := loader.New(ctx, loader.Config{
@@ -83,29 +80,6 @@ type pluginEnvironment struct {
 	points     []abi.Point // nil = all
 }
 
-// pointsOf are the points that a component asks plugins at.
-func pointsOf(component string) []abi.Point {
-	prefixes := map[string][]string{
-		"apiserver": {"admission.", "authorization", "customresource."}, "scheduler": {"scheduling."}, "controllers": {"reconcile"}, "kubelet": {"nodeadmission"},
-		"webhook": {"admission.", "authorization"},
-	}
-	out := []abi.Point{}
-	for _, p := range abi.Points() {
-		if slices.ContainsFunc(prefixes[component], func(prefix string) bool { return strings.HasPrefix(string(p), prefix) }) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func inFile(err error, file string) error {
-	var fe *config.FieldError
-	if errors.As(err, &fe) && fe.File == "" {
-		fe.File = file
-	}
-	return err
-}
-
 func (p *plugins) authorizers() (before, after []authz.Authorizer) { return p.loader.Authorizers() }
 func (p *plugins) admission() []admission.Plugin                   { return p.loader.AdmissionPlugins() }
 func (p *plugins) customResources() []*pointcustom.Plugin          { return p.loader.CustomResources() }
@@ -128,7 +102,7 @@ func (p *plugins) nodeAdmitters() []kubelet.Admitter {
 }
 
 // listener is somebody who is told when the set of plugins has changed.
-type listener struct{ tell func() }
+type listener struct{ changed func() }
 
 // onChange tells f whenever the set of plugins has changed, until the listener is
 // taken off again by what is returned: a component that lost its leadership must not be told.
@@ -149,13 +123,14 @@ func (p *plugins) onChange(f func()) (off func()) {
 
 // run follows the modules' files and the configuration's plugins until ctx ends.
 func (p *plugins) run(ctx context.Context) error {
-	err := run.Parallel(p.loader.Run, p.tell, p.followFile, p.functions.Run, p.events.Run)(ctx)
+	err := run.Parallel(p.loader.Run, p.notify, p.followFile, p.functions.Run, p.events.Run)(ctx)
 	err = errors.Join(err, p.loader.Close(context.WithoutCancel(ctx)))
 	p.functions.Close()
 	return err
 }
 
-func (p *plugins) tell(ctx context.Context) error {
+// notify has everybody of onChange take on a set that has changed.
+func (p *plugins) notify(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -165,71 +140,29 @@ func (p *plugins) tell(ctx context.Context) error {
 			listeners := slices.Collect(maps.Keys(p.listeners))
 			p.mu.Unlock()
 			for _, l := range listeners {
-				l.tell()
+				l.changed()
 			}
 		}
 	}
 }
 
-// settle is how long the configuration has to be left alone before it is read:
-// whoever truncates and writes it again must not be caught in between, since half a
-// file may well be a good one with fewer plugins.
-const settle = 100 * time.Millisecond
-
-// followFile applies the plugins of the configuration file when it changes. The
-// folder is watched, because editors replace files.
+// followFile applies the plugins of the configuration file when it changes.
 func (p *plugins) followFile(ctx context.Context) error {
 	file := p.o.Config.File
 	if file == "" {
 		<-ctx.Done()
 		return nil
 	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", file, err)
-	}
-	defer func() { _ = w.Close() }()
-	if err := w.Add(filepath.Dir(file)); err != nil {
-		return fmt.Errorf("watch %s: %w", file, err)
-	}
-	quiet := time.NewTimer(0)
-	defer quiet.Stop()
-	<-quiet.C
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-w.Errors:
-			p.o.Logger.Warn("changes of the configuration may have been missed", "file", file, "error", err)
-		case e := <-w.Events:
-			if filepath.Clean(e.Name) == filepath.Clean(file) && !e.Has(fsnotify.Remove) {
-				quiet.Reset(settle)
-			}
-		case <-quiet.C:
-			p.reload(ctx, file)
+	return manifest.FollowFile(ctx, file, p.o.Logger, func(entries []manifest.Entry, err error) {
+		if err == nil {
+			err = p.loader.Apply(ctx, loader.File, entries)
 		}
-	}
-}
-
-func (p *plugins) reload(ctx context.Context, file string) {
-	entries, err := readEntries(file)
-	if err == nil {
-		err = p.loader.Apply(ctx, loader.File, entries)
-	}
-	if err != nil {
-		p.o.note("plugins: " + err.Error() + " (what was in force stays in force)")
-		return
-	}
-	p.o.Logger.Info("plugins follow the configuration", "file", file, "plugins", len(entries))
-}
-
-func readEntries(file string) ([]manifest.Entry, error) {
-	c, err := config.LoadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := manifest.ParseAll(c.Plugins)
-	return entries, inFile(err, file)
+		if err != nil {
+			p.o.note("plugins: " + err.Error() + " (what was in force stays in force)")
+			return
+		}
+		p.o.Logger.InfoContext(ctx, "plugins follow the configuration", "file", file, "plugins", len(entries))
+	})
 }
 
 // secrets reads Secrets for fetching modules.

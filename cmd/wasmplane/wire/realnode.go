@@ -309,8 +309,7 @@ func dnsAddress(c *config.Configuration) netip.Addr {
 // addRuntime adds the runtime of this machine's node. It starts first of all, side
 // by side with the server; the kubelet comes last.
 func (s *server) addRuntime(ctx context.Context, g *run.Group) (*realNode, error) {
-	id := pki.Node(s.o.Config.Node.Name)
-	c, err := s.component(ctx, "kubelet", id.User, id.Groups...)
+	c, err := s.component(ctx, parts.kubelet)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/client"
-	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
@@ -22,8 +21,8 @@ import (
 )
 
 // remoteComponent is a component whose API server is another process.
-func remoteComponent(ctx context.Context, o Options, name string) (*component, error) {
-	cfg, err := client.FromKubeconfig(o.Kubeconfig, name)
+func remoteComponent(ctx context.Context, o Options, p part) (*component, error) {
+	cfg, err := client.FromKubeconfig(o.Kubeconfig, p.name)
 	if err != nil {
 		return nil, err
 	}
@@ -35,14 +34,14 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 	if err != nil {
 		return nil, err
 	}
-	tracer, err := spans.tracer(ctx, name)
+	tracer, err := spans.tracer(ctx, p.name)
 	if err != nil {
 		return nil, err
 	}
 	metrics := prometheus.NewRegistry()
 	events := backend.NewEvents(set.Kube)
 	loaded, err := newPlugins(ctx, o, pluginEnvironment{
-		namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, kube: set.Kube, host: remoteBackend(o, name, set, events), events: events, metrics: metrics, points: pointsOf(name),
+		namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, kube: set.Kube, host: remoteBackend(o, p, set, events), events: events, metrics: metrics, points: p.asks(),
 	})
 	if err != nil {
 		return nil, err
@@ -56,9 +55,9 @@ func remoteComponent(ctx context.Context, o Options, name string) (*component, e
 
 // remoteBackend is what a component by itself offers to plugins, by its own client and
 // with its own rights. A node keeps what its plugins keep on its own disk.
-func remoteBackend(o Options, component string, set *client.Set, events *backend.Events) hostfn.Backend {
+func remoteBackend(o Options, p part, set *client.Set, events *backend.Events) hostfn.Backend {
 	var state hostfn.StateStore = backend.ConfigMapState{Kube: set.Kube}
-	if component == "kubelet" {
+	if p.stateOnDisk {
 		state = &backend.FileState{Dir: o.Dir.PluginState()}
 	}
 	return hostfn.Backend{
@@ -69,14 +68,14 @@ func remoteBackend(o Options, component string, set *client.Set, events *backend
 
 // Scheduler runs the scheduler by itself.
 func Scheduler(ctx context.Context, o Options, ready func(Info)) error {
-	return componentRun(ctx, o, "scheduler", func(ctx context.Context, c *component, ready func()) error {
+	return componentRun(ctx, o, parts.scheduler, func(ctx context.Context, c *component, ready func()) error {
 		return c.scheduler(ctx, ready)
 	}, ready)
 }
 
 // Controllers runs the control loops by themselves.
 func Controllers(ctx context.Context, o Options, ready func(Info)) error {
-	return componentRun(ctx, o, "controllers", func(ctx context.Context, c *component, ready func()) error {
+	return componentRun(ctx, o, parts.controllers, func(ctx context.Context, c *component, ready func()) error {
 		ready()
 		with, err := c.keys()
 		if err != nil {
@@ -118,11 +117,7 @@ func (c *component) keys() (controlling, error) {
 
 // Kubelet runs this machine as a node by itself.
 func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
-	mode, err := config.ParseNodeMode(o.Config.Node.Mode)
-	if err != nil {
-		return err
-	}
-	if !mode.Real {
+	if !o.Config.Node.Mode.Real {
 		return fmt.Errorf("a kubelet by itself runs this machine as a node; simulated nodes run with `wasmplane up --nodes %s`", o.Config.Node.Mode)
 	}
 	if o.Config.Node.CRIEndpoint == "" {
@@ -130,7 +125,7 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 			return err
 		}
 	}
-	return componentRun(ctx, o, "kubelet", func(ctx context.Context, c *component, ready func()) error {
+	return componentRun(ctx, o, parts.kubelet, func(ctx context.Context, c *component, ready func()) error {
 		// The serving certificate comes from the cluster's own authority, so this
 		// shares the apiserver's data directory.
 		authority, err := pki.Open(pki.Config{Dir: o.Dir.PKI(), ClusterDomain: o.Config.Cluster.Domain, Log: o.Logger})
@@ -160,8 +155,8 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 // Proxy routes Services on this machine by itself, and answers the cluster's names.
 // The DNS has an identity of its own: dns.kubeconfig beside the proxy's.
 func Proxy(ctx context.Context, o Options, ready func(Info)) error {
-	return componentRun(ctx, o, "proxy", func(ctx context.Context, c *component, ready func()) error {
-		names, err := client.FromKubeconfig(filepath.Join(filepath.Dir(o.Kubeconfig), "dns.kubeconfig"), "dns")
+	return componentRun(ctx, o, parts.proxy, func(ctx context.Context, c *component, ready func()) error {
+		names, err := client.FromKubeconfig(filepath.Join(filepath.Dir(o.Kubeconfig), parts.dns.name+".kubeconfig"), parts.dns.name)
 		if err != nil {
 			return err
 		}

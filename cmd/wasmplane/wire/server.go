@@ -152,7 +152,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 		return nil, err
 	}
 	s.view = registry.NewView(s.contract)
-	if s.internal, err = client.New(client.InMemory(s.local, serverUser, "apiserver")); err != nil {
+	if s.internal, err = client.New(client.InMemory(s.local, serverUser, parts.apiserver.name)); err != nil {
 		return nil, err
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.internal.Kube, 0, informers.WithTransform(trim.Server))
@@ -166,10 +166,12 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if err != nil {
 		return nil, err
 	}
-	if s.objects, err = s.plugins.objects(s.internal.Dynamic, "apiserver_"+self, false, true, true); err != nil {
+	objects := objectsOptions{client: s.internal.Dynamic, identity: parts.apiserver.name + "_" + self, reports: parts.apiserver.reports, answers: true}
+	if s.objects, err = s.plugins.objects(objects); err != nil {
 		return nil, err
 	}
-	if s.tenants, err = s.plugins.objects(s.internal.Dynamic, "apiserver_"+self, true, true, true); err != nil {
+	objects.tenants = true
+	if s.tenants, err = s.plugins.objects(objects); err != nil {
 		return nil, err
 	}
 	return s, s.build(ctx)
@@ -259,7 +261,7 @@ func (s *server) openStore(ctx context.Context) error {
 
 // build makes the chain from the watch cache to the HTTP server.
 func (s *server) build(ctx context.Context) (err error) {
-	tracer, err := s.spans.tracer(ctx, "apiserver")
+	tracer, err := s.spans.tracer(ctx, parts.apiserver.name)
 	if err != nil {
 		return err
 	}
@@ -325,7 +327,7 @@ func (s *server) build(ctx context.Context) (err error) {
 		return err
 	}
 	c := s.o.Config.APIServer
-	listener, err := s.listenAPI(ctx, s.o.Config.Node.Mode == "real")
+	listener, err := s.listenAPI(ctx, s.o.Config.Node.Mode.Real)
 	if err != nil {
 		return err
 	}
@@ -370,14 +372,14 @@ func (s *server) aggregation(contract *api.Contract) (*aggregator.Aggregator, er
 	var builtIn []schema.GroupVersion
 	for _, g := range contract.Groups() {
 		for _, v := range g.Versions {
-			// Who registers the others needs no registration.
+			// The group of registrations itself needs none.
 			if g.Name != "apiregistration.k8s.io" {
 				builtIn = append(builtIn, schema.GroupVersion{Group: g.Name, Version: v})
 			}
 		}
 	}
 	return aggregator.New(aggregator.Config{
-		API: client.InMemory(s.local, serverUser, "apiserver"), Informers: s.informers, BuiltIn: builtIn,
+		API: client.InMemory(s.local, serverUser, parts.apiserver.name), Informers: s.informers, BuiltIn: builtIn,
 		Certificate: func() (*tls.Certificate, error) { return proxy.Certificate(), nil },
 		Dial:        operatorsDial(s.o).Context(),
 		Metrics:     s.metrics, Logger: s.o.Logger,
@@ -515,7 +517,7 @@ func (s *server) units() []run.Unit {
 		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.releaseMemory, memory.Pace, s.followFiles, s.followStatic, s.followPlugins, s.size.Run, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugin reload", Run: s.plugins.run},
-		{Name: "apiserver", Run: s.runAPI, Ready: s.api.Ready()},
+		{Name: parts.apiserver.name, Run: s.runAPI, Ready: s.api.Ready()},
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.remotes.Run, s.definitions.Run, s.repairServices), Ready: s.boot.Ready()},
 		{Name: "plugin objects", Run: s.pluginObjects, Ready: s.objects.Ready()},
 	}
@@ -557,7 +559,7 @@ func (s *server) compact(ctx context.Context) error {
 // runAPI serves, and fills the server's own informers from itself.
 func (s *server) runAPI(ctx context.Context) error {
 	select {
-	case <-s.custom.Ready(): // who lists all kinds of objects shall not miss those of definitions
+	case <-s.custom.Ready(): // a client that lists every kind must find those of definitions too
 	case <-ctx.Done():
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/component-base/version"
 
 	"github.com/wasmplane/wasmplane/core/bootstrap"
@@ -34,7 +33,7 @@ type simulation struct {
 // addSimulated adds n simulated nodes. They are the one kubelet; only engine,
 // machine, volumes and probes are simulations.
 func (s *server) addSimulated(ctx context.Context, g *run.Group, n int) (string, error) {
-	reader, err := s.component(ctx, "kubelet", bootstrap.SimulatedNodes().GetName())
+	reader, err := s.componentAs(ctx, parts.kubelet, pki.Identity{User: bootstrap.SimulatedNodes().GetName()})
 	if err != nil {
 		return "", err
 	}
@@ -74,7 +73,7 @@ func (s *server) addSimulated(ctx context.Context, g *run.Group, n int) (string,
 
 func (sim *simulation) add(ctx context.Context, name string, network *simulated.Network) error {
 	s := sim.s
-	c, err := s.component(ctx, "kubelet", "system:node:"+name, user.NodesGroup)
+	c, err := s.componentAs(ctx, parts.kubelet, pki.Node(name))
 	if err != nil {
 		return err
 	}
@@ -126,7 +125,7 @@ func (sim *simulation) run(ctx context.Context, ready chan<- struct{}) error {
 // simulatedDoor is the server of all simulated kubelets: a request names a pod, and
 // the pod is on one of them. It asks the API, as the first node, who may enter.
 func (s *server) simulatedDoor(ctx context.Context) (*kubeletserver.Server, error) {
-	c, err := s.component(ctx, "kubelet", "system:node:simulated-1", user.NodesGroup)
+	c, err := s.componentAs(ctx, parts.kubelet, pki.Node("simulated-1"))
 	if err != nil {
 		return nil, err
 	}

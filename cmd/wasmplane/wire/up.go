@@ -11,7 +11,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
-	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -19,10 +18,7 @@ import (
 
 // Up runs a whole cluster in this process until ctx ends.
 func Up(ctx context.Context, o Options, ready func(Info)) error {
-	mode, err := config.ParseNodeMode(o.Config.Node.Mode)
-	if err != nil {
-		return err
-	}
+	mode := o.Config.Node.Mode
 	if mode.Real && o.Config.Node.CRIEndpoint == "" {
 		if err := requireHost(ctx); err != nil {
 			return err
@@ -82,19 +78,19 @@ func (s *server) assemble(ctx context.Context, g *run.Group, mode config.NodeMod
 
 // addControl adds the controllers and the scheduler.
 func (s *server) addControl(ctx context.Context, g *run.Group) error {
-	c, err := s.component(ctx, "controllers", pki.ControllerManager().User)
+	c, err := s.component(ctx, parts.controllers)
 	if err != nil {
 		return err
 	}
-	g.Add(run.Unit{Name: "controllers", Run: func(ctx context.Context) error {
+	g.Add(run.Unit{Name: parts.controllers.name, Run: func(ctx context.Context) error {
 		return c.controllers(ctx, controlling{rootCA: s.authority.CAPEM(), minter: satoken.SecretTokens{Signer: s.minter}, authority: s.authority.CASigner})
 	}})
-	sched, err := s.component(ctx, "scheduler", pki.Scheduler().User)
+	sched, err := s.component(ctx, parts.scheduler)
 	if err != nil {
 		return err
 	}
 	ready := make(chan struct{})
-	g.Add(run.Unit{Name: "scheduler", Ready: ready, Run: func(ctx context.Context) error {
+	g.Add(run.Unit{Name: parts.scheduler.name, Ready: ready, Run: func(ctx context.Context) error {
 		return sched.scheduler(ctx, sync.OnceFunc(func() { close(ready) }))
 	}})
 	return nil
@@ -149,7 +145,7 @@ func (s *server) writeState(nodes string) error {
 
 // APIServer runs the API server by itself.
 func APIServer(ctx context.Context, o Options, ready func(Info)) error {
-	s, err := newServer(ctx, o, pointsOf("apiserver"))
+	s, err := newServer(ctx, o, parts.apiserver.asks())
 	if err != nil {
 		return err
 	}
@@ -170,21 +166,12 @@ func (s *server) publishComponents() error {
 	if err := os.MkdirAll(filepath.Dir(s.o.Dir.ComponentKubeconfig("any")), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the components' kubeconfigs: %w", err)
 	}
-	for _, id := range []struct {
-		name     string
-		identity pki.Identity
-	}{
-		{"scheduler", pki.Scheduler()},
-		{"controllers", pki.ControllerManager()},
-		{"proxy", pki.Proxy()},
-		{"dns", pki.Identity{Name: "dns", User: bootstrap.CoreDNS().GetName(), Groups: bootstrap.CoreDNS().GetGroups()}},
-		{"kubelet", pki.Node(s.o.Config.Node.Name)},
-	} {
-		k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), id.identity)
+	for _, p := range clients() {
+		k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), p.identity(s.o.Config))
 		if err != nil {
 			return err
 		}
-		if err := pki.WriteKubeconfig(s.o.Dir.ComponentKubeconfig(id.name), k); err != nil {
+		if err := pki.WriteKubeconfig(s.o.Dir.ComponentKubeconfig(p.name), k); err != nil {
 			return err
 		}
 	}
@@ -192,8 +179,8 @@ func (s *server) publishComponents() error {
 }
 
 // componentRun runs a component that is a process of its own.
-func componentRun(ctx context.Context, o Options, name string, work func(ctx context.Context, c *component, ready func()) error, ready func(Info)) error {
-	c, err := remoteComponent(ctx, o, name)
+func componentRun(ctx context.Context, o Options, p part, work func(ctx context.Context, c *component, ready func()) error, ready func(Info)) error {
+	c, err := remoteComponent(ctx, o, p)
 	if err != nil {
 		return err
 	}
@@ -201,18 +188,18 @@ func componentRun(ctx context.Context, o Options, name string, work func(ctx con
 	if err != nil {
 		return err
 	}
-	objects, err := c.plugins.objects(c.dynamic, name+"_"+self, false, name == "scheduler" || name == "controllers", false)
+	objects, err := c.plugins.objects(objectsOptions{client: c.dynamic, identity: p.name + "_" + self, reports: p.reports})
 	if err != nil {
 		return err
 	}
 	follow := objects.Run
-	if len(pointsOf(name)) == 0 {
+	if len(p.asks()) == 0 {
 		follow = func(ctx context.Context) error { // it asks none; to end would end the component
 			<-ctx.Done()
 			return nil
 		}
 	}
-	return run.Parallel(c.tell(name), c.spans.run, c.plugins.run, follow, func(ctx context.Context) error {
+	return run.Parallel(c.serve(p), c.spans.run, c.plugins.run, follow, func(ctx context.Context) error {
 		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) }))
 	})(ctx)
 }

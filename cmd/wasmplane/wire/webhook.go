@@ -19,7 +19,7 @@ func Webhook(ctx context.Context, o Options, ready func(Info)) error {
 	if err != nil {
 		return err
 	}
-	return componentRun(ctx, o, "webhook", func(ctx context.Context, c *component, ready func()) error {
+	return componentRun(ctx, o, parts.webhook, func(ctx context.Context, c *component, ready func()) error {
 		set, err := client.New(c.config)
 		if err != nil {
 			return err
@@ -31,7 +31,7 @@ func Webhook(ctx context.Context, o Options, ready func(Info)) error {
 
 // RemoveWebhook takes back what Webhook has registered.
 func RemoveWebhook(ctx context.Context, o Options) error {
-	cfg, err := client.FromKubeconfig(o.Kubeconfig, "webhook")
+	cfg, err := client.FromKubeconfig(o.Kubeconfig, parts.webhook.name)
 	if err != nil {
 		return err
 	}

@@ -23,25 +23,14 @@ import (
 	"github.com/wasmplane/wasmplane/core/secureserving"
 )
 
-// customaryPorts are where upstream's components serve their metrics.
-var customaryPorts = map[string]string{"scheduler": "10259", "controllers": "10257", "proxy": "10249"}
-
-// tell serves what a component that runs by itself tells of itself, until ctx ends.
-// The kubelet has a server anyway.
-func (c *component) tell(name string) func(context.Context) error {
-	var s config.Serving
-	switch name {
-	case "scheduler":
-		s = c.o.Config.Scheduler.Serving
-	case "controllers":
-		s = c.o.Config.Controllers.Serving
-	case "proxy":
-		s.Listen = c.o.Config.Proxy.MetricsListen
-	default:
-		s.Listen = config.NoListen
+// serve serves the metrics and health of a part that runs by itself, until ctx ends.
+func (c *component) serve(p part) func(context.Context) error {
+	s := config.Serving{Listen: config.NoListen}
+	if p.serving != nil {
+		s = p.serving(c.o.Config)
 	}
 	return func(ctx context.Context) error {
-		listener, err := listenFor(ctx, c.o.Logger, name, s.Listen)
+		listener, err := listenFor(ctx, c.o.Logger, p, s.Listen)
 		if err != nil {
 			return err
 		}
@@ -49,7 +38,7 @@ func (c *component) tell(name string) func(context.Context) error {
 			<-ctx.Done()
 			return nil
 		}
-		server, err := c.tellingServer(name, s, listener)
+		server, err := c.metricsServer(p, s, listener)
 		if err != nil {
 			return errors.Join(err, listener.Close())
 		}
@@ -58,9 +47,9 @@ func (c *component) tell(name string) func(context.Context) error {
 }
 
 // listenFor listens where the configuration says; nil = nowhere. The customary port
-// may be taken, by another cluster's component of this machine: that is said, and
+// may be taken, by another cluster's component of this machine: that is logged, and
 // keeps nobody from working.
-func listenFor(ctx context.Context, log *slog.Logger, name, listen string) (net.Listener, error) {
+func listenFor(ctx context.Context, log *slog.Logger, p part, listen string) (net.Listener, error) {
 	if listen == config.NoListen {
 		return nil, nil
 	}
@@ -72,31 +61,31 @@ func listenFor(ctx context.Context, log *slog.Logger, name, listen string) (net.
 		}
 		return l, nil
 	}
-	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", customaryPorts[name]))
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", p.port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		log.Warn("metrics and health are not served: the customary port is taken; choose one in the configuration", "component", name, "port", customaryPorts[name])
+		log.Warn("metrics and health are not served: the customary port is taken; choose one in the configuration", "component", p.name, "port", p.port)
 		return nil, nil
 	}
 	return l, err
 }
 
-func (c *component) tellingServer(name string, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
+func (c *component) metricsServer(p part, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
 	conf := secureserving.Config{
-		Component: name, Listener: listener, Logger: c.o.Logger,
+		Component: p.name, Listener: listener, Logger: c.o.Logger,
 		Gatherer: prometheus.Gatherers{c.metrics, legacyregistry.DefaultGatherer},
 	}
 	if c.watch != nil {
 		conf.Live = append(conf.Live, secureserving.Check{Name: c.watch.Name(), Do: c.watch.Check})
 	}
-	if name == "scheduler" {
-		conf.Ready = append(conf.Ready, secureserving.Check{Name: "sched-handler-sync", Do: func(*http.Request) error {
+	if p.readyCheck != "" {
+		conf.Ready = append(conf.Ready, secureserving.Check{Name: p.readyCheck, Do: func(*http.Request) error {
 			if c.catchingUp.Load() {
-				return errors.New("the scheduler has not seen the cluster yet")
+				return fmt.Errorf("the %s has not seen the cluster yet", p.name)
 			}
 			return nil
 		}})
 	}
-	if name == "proxy" { // which may not ask the API who somebody is
+	if p.open {
 		return secureserving.New(conf)
 	}
 	set, err := client.New(c.config)
@@ -110,15 +99,15 @@ func (c *component) tellingServer(name string, s config.Serving, listener net.Li
 	if conf.Authenticator, conf.Authorizer, err = kubeletserver.Delegate(set.Kube, trusted.CAData); err != nil {
 		return nil, err
 	}
-	if conf.TLS, err = tellingTLS(c.o, s, listener); err != nil {
+	if conf.TLS, err = servingTLS(c.o, s, listener); err != nil {
 		return nil, err
 	}
 	return secureserving.New(conf)
 }
 
-// tellingTLS has the configured certificate, which is read again for new connections
+// servingTLS has the configured certificate, which is read again for new connections
 // once its file has changed, or one that signs itself.
-func tellingTLS(o Options, s config.Serving, listener net.Listener) (*tls.Config, error) {
+func servingTLS(o Options, s config.Serving, listener net.Listener) (*tls.Config, error) {
 	if s.CertFile != "" {
 		pair := &filePair{cert: o.Config.Path(s.CertFile), key: o.Config.Path(s.KeyFile), log: o.Logger}
 		if _, err := pair.get(nil); err != nil {

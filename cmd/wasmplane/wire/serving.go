@@ -2,18 +2,15 @@ package wire
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_*
 
@@ -99,37 +96,8 @@ func (c *component) metricsServer(p part, s config.Serving, listener net.Listene
 	if conf.Authenticator, conf.Authorizer, err = kubeletserver.Delegate(set.Kube, trusted.CAData); err != nil {
 		return nil, err
 	}
-	if conf.TLS, err = servingTLS(c.o, s, listener); err != nil {
+	if conf.TLS, err = secureserving.Certificate(c.o.Config.Path(s.CertFile), c.o.Config.Path(s.KeyFile), listener.Addr(), c.o.Logger); err != nil {
 		return nil, err
 	}
 	return secureserving.New(conf)
-}
-
-// servingTLS has the configured certificate, which is read again for new connections
-// once its file has changed, or one that signs itself.
-func servingTLS(o Options, s config.Serving, listener net.Listener) (*tls.Config, error) {
-	if s.CertFile != "" {
-		pair := &filePair{cert: o.Config.Path(s.CertFile), key: o.Config.Path(s.KeyFile), log: o.Logger}
-		if _, err := pair.get(nil); err != nil {
-			return nil, fmt.Errorf("the serving certificate of metrics and health: %w", err)
-		}
-		return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get}, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	var ips []net.IP
-	if a, ok := listener.Addr().(*net.TCPAddr); ok && !a.IP.IsUnspecified() {
-		ips = append(ips, a.IP)
-	}
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, ips, []string{"localhost"})
-	if err != nil {
-		return nil, fmt.Errorf("make a certificate for metrics and health: %w", err)
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("make a certificate for metrics and health: %w", err)
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, nil
 }

@@ -1,13 +1,46 @@
-package wire
+package secureserving
 
 import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 )
+
+// Certificate has the certificate of files, which is read again for new connections once
+// they have changed, or, without files, one that signs itself for this machine and the
+// address that is listened at.
+func Certificate(certFile, keyFile string, at net.Addr, log *slog.Logger) (*tls.Config, error) {
+	if certFile != "" {
+		pair := &filePair{cert: certFile, key: keyFile, log: log}
+		if _, err := pair.get(nil); err != nil {
+			return nil, fmt.Errorf("the serving certificate of metrics and health: %w", err)
+		}
+		return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get}, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	var ips []net.IP
+	if a, ok := at.(*net.TCPAddr); ok && !a.IP.IsUnspecified() {
+		ips = append(ips, a.IP)
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, ips, []string{"localhost"})
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for metrics and health: %w", err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for metrics and health: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, nil
+}
 
 // filePair is a certificate with its key in files that somebody else renews.
 type filePair struct {

@@ -11,8 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -106,23 +110,17 @@ func TestWorkBeginsAfreshAfterLeadershipIsLost(t *testing.T) {
 // end of the leadership nor, with it, the end of work.
 func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := &silent{Interface: fake.NewClientset()}
 		e := Election{
 			Client: client, Namespace: "kube-system", Name: "test", Identity: "one", Logger: slog.New(slog.DiscardHandler),
 			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		}
-		var silentSince time.Time
 		var worked time.Duration
 		err := e.Lead(t.Context(), func(ctx context.Context) error {
-			client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-				// A renewal makes two requests; together they end before the renewal's own
-				// deadline, because a fake's request does not end with its context.
-				<-time.After(e.RenewDeadline * 9 / 20)
-				return true, nil, errors.New("no answer")
-			})
-			silentSince = time.Now()
+			client.fell.Store(true)
+			since := time.Now()
 			<-ctx.Done()
-			worked = time.Since(silentSince)
+			worked = time.Since(since)
 			return ctx.Err()
 		})
 		if !errors.Is(err, ErrLeadershipLost) {
@@ -132,4 +130,44 @@ func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
 			t.Errorf("work went on for %v after the API fell silent; another may lead after %v", worked, e.LeaseDuration)
 		}
 	})
+}
+
+// silent is an API that stops answering about leases: requests end with their contexts.
+type silent struct {
+	kubernetes.Interface
+	fell atomic.Bool
+}
+
+func (s *silent) CoordinationV1() coordinationv1client.CoordinationV1Interface {
+	return silentCoordination{s.Interface.CoordinationV1(), s}
+}
+
+type silentCoordination struct {
+	coordinationv1client.CoordinationV1Interface
+	api *silent
+}
+
+func (c silentCoordination) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return silentLeases{c.CoordinationV1Interface.Leases(namespace), c.api}
+}
+
+type silentLeases struct {
+	coordinationv1client.LeaseInterface
+	api *silent
+}
+
+func (l silentLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	if l.api.fell.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return l.LeaseInterface.Get(ctx, name, o)
+}
+
+func (l silentLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if l.api.fell.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return l.LeaseInterface.Update(ctx, lease, o)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
@@ -24,6 +25,12 @@ func slow(t *testing.T) (address string, asked, ended chan struct{}) {
 	}))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://"), asked, ended
+}
+
+// nearby lets tenants' sources be on this machine, where those of tests are.
+func nearby() *dial.Policy {
+	p := dial.Operator(nil)
+	return &p
 }
 
 func slowEntries(t *testing.T, address string, names ...string) []manifest.Entry {
@@ -45,7 +52,7 @@ func TestASlowSourceHoldsNobodyUp(t *testing.T) {
 	address, asked, ended := slow(t)
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "canned.wasm"), plugintest.Canned(t))
-	l := newLoader(t, loader.Config{InProcess: true, Dir: dir})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Tenants: nearby()})
 	pending := l.Begin(t.Context(), loader.Tenant, slowEntries(t, address, "team-a", "team-b", "team-c"))
 	<-asked
 	for _, message := range []string{"first", "second"} {
@@ -78,7 +85,7 @@ func TestAnotherEntryEndsTheLoadOfTheOneBefore(t *testing.T) {
 	address, asked, ended := slow(t)
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "canned.wasm"), plugintest.Canned(t))
-	l := newLoader(t, loader.Config{InProcess: true, Dir: dir})
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Tenants: nearby()})
 	first := l.Begin(t.Context(), loader.API, slowEntries(t, address, "p"))
 	<-asked
 	again := l.Begin(t.Context(), loader.API, slowEntries(t, address, "p"))

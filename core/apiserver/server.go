@@ -255,7 +255,7 @@ func (s *Server) Run(ctx context.Context) error {
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          1000, // an informer-heavy client has hundreds of watches on one connection
+			MaxConcurrentStreams:          100, // as upstream; a client with more watches opens more connections
 			MaxReceiveBufferPerStream:     256 << 10,
 			MaxReceiveBufferPerConnection: 1 << 20,
 			// A client that is gone without a word holds watches until it is missed.

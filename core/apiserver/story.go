@@ -21,6 +21,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -68,10 +69,11 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	if err != nil {
 		ctx, audited, _ := s.audit(ctx, req, info, nil)
 		span.forget()
-		s.answers.Fail(w, req.WithContext(ctx), unauthorized(err))
+		s.answers.Unauthorized(w, req.WithContext(ctx), err)
 		audited(w.status())
 		return
 	}
+	answer.CloseUnlessKnown(w, req, asker)
 	span.user(asker)
 	ctx = genericrequest.WithUser(ctx, asker)
 	ctx, audited, err := s.audit(ctx, req, info, asker)
@@ -158,15 +160,6 @@ func (s *Server) local(_ *requestSpan, req *http.Request) (user.Info, error) {
 }
 
 var errNobody = errors.New("no credentials")
-
-// unauthorized says no more than that: which credential failed and why is not the client's to know.
-func unauthorized(err error) error {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return err
-	}
-	return apierrors.NewUnauthorized("Unauthorized")
-}
 
 func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(int), error) {
 	if s.cfg.Audit == nil {

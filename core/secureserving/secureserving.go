@@ -81,6 +81,7 @@ func (s *Server) Run(ctx context.Context) error {
 	h := &http.Server{
 		Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 90 * time.Second, MaxHeaderBytes: 32 << 10,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 100}, // as the API's
 		ErrorLog:    slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -133,6 +134,9 @@ func (s *Server) guarded(h http.Handler) http.Handler {
 		who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
 		if err != nil || !ok {
 			s.cfg.Logger.Debug("a request could not be authenticated", "path", r.URL.Path, "error", err)
+			if r.ProtoMajor == 2 {
+				w.Header().Set("Connection", "close") // strangers keep no connection of many streams
+			}
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}

@@ -64,6 +64,26 @@ func config(t *testing.T) secureserving.Config {
 	}
 }
 
+// One connection of HTTP/2 has many streams: net/http ends it for this header.
+func TestStrangersKeepNoConnection(t *testing.T) {
+	s, err := secureserving.New(config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]string{"": "close", "bad": "close", "jane": ""} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+		r.ProtoMajor = 2
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		if got := w.Header().Get("Connection"); got != want {
+			t.Errorf("%q: Connection is %q, want %q", token, got, want)
+		}
+	}
+}
+
 func TestMetricsAreForWhoMay(t *testing.T) {
 	s, err := secureserving.New(config(t))
 	if err != nil {

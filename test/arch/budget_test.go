@@ -21,7 +21,6 @@ var mayGrow = map[string]int{
 	"cmd/wasmplane/wire":     3582,
 	"core/admission/builtin": 3788,
 	"core/api":               3184,
-	"core/apiserver":         2506,
 	"core/kubelet":           2574,
 	"core/registry":          2956,
 	"core/trace":             2706,

@@ -1,11 +1,14 @@
 package answer
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // statusError is a refusal that apierrors has no constructor for.
@@ -44,4 +47,25 @@ func (a *Writer) NotFound(w http.ResponseWriter, req *http.Request) {
 // MethodNotAllowed answers a request whose path has no route for its method.
 func (a *Writer) MethodNotAllowed(w http.ResponseWriter, req *http.Request) {
 	a.Fail(w, req, unrouted(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"))
+}
+
+// Unauthorized answers a request whose sender is not known. It says no more than
+// that: which credential failed and why is not the client's to know.
+func (a *Writer) Unauthorized(w http.ResponseWriter, req *http.Request, err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		err = apierrors.NewUnauthorized("Unauthorized")
+	}
+	CloseUnlessKnown(w, req, nil)
+	a.Fail(w, req, err)
+}
+
+// CloseUnlessKnown ends the HTTP/2 connection of a sender whom nobody knows (nil, or
+// anonymous) after the answer, as upstream does: one connection of many streams
+// would let a stranger open and reset them faster than the server can answer.
+// net/http sends a GOAWAY for the header, and takes no more streams.
+func CloseUnlessKnown(w http.ResponseWriter, req *http.Request, who user.Info) {
+	if req.ProtoMajor == 2 && (who == nil || who.GetName() == user.Anonymous) {
+		w.Header().Set("Connection", "close")
+	}
 }

@@ -115,8 +115,12 @@ type Store struct {
 	// which resources are encrypted at rest, and with which keys (a KMS v2 plugin's,
 	// aesgcm, aescbc, secretbox). It is read again when it changes. Empty: nothing is.
 	EncryptionConfigFile string `yaml:"encryptionConfigFile"`
-	// QuotaBytes bounds the embedded etcd's database, in bytes.
+	// QuotaBytes bounds the embedded etcd's database, in bytes. An eighth of it is kept
+	// back from ordinary writes: for deletes, leases, states of nodes and administrators.
 	QuotaBytes int64 `yaml:"quotaBytes"`
+	// NamespaceQuotaBytes bounds what the objects of one namespace take in the store;
+	// kube-system has no bound. 0: a quarter of QuotaBytes; -1: there is no bound.
+	NamespaceQuotaBytes int64 `yaml:"namespaceQuotaBytes"`
 	// CompactionInterval: how much history is kept; watches and paged lists older
 	// than that begin anew.
 	CompactionInterval Duration `yaml:"compactionInterval"`
@@ -551,6 +555,12 @@ func (c *Configuration) complete() error {
 	}
 	if err := c.checkServing(); err != nil {
 		return err
+	}
+	if c.Store.QuotaBytes < 1<<20 {
+		return field("store.quotaBytes", "expected at least 1048576, found %d", c.Store.QuotaBytes)
+	}
+	if c.Store.NamespaceQuotaBytes < -1 {
+		return field("store.namespaceQuotaBytes", "expected a number of bytes, 0 for a quarter of quotaBytes, or -1 for no bound, found %d", c.Store.NamespaceQuotaBytes)
 	}
 	if (c.Store.CertFile == "") != (c.Store.KeyFile == "") {
 		return field("store.certFile", "certFile and keyFile belong together; only one is given")

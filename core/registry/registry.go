@@ -65,6 +65,10 @@ type Config struct {
 	// Roles refuses writes of roles and bindings that hand out more than their
 	// writer has; nil = nobody is refused.
 	Roles RoleGuard
+	// Space says whether there is room for a write; nil = the store alone does.
+	// Administrators are the groups whose members may use what is kept back.
+	Space          Space
+	Administrators []string
 	// View shows the registries once they are made; nil = nobody waits for them.
 	View   *View
 	Logger *slog.Logger     // nil = discard

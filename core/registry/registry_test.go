@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 // world is a registry on a real store and cache, with an admission chain and a
 // store that tests can step into.
 type world struct {
+	room func(store.Write) error // nil = there is always room
 	*registry.Set
 	store   *steppedStore
 	cache   *watchcache.Cache
@@ -65,7 +66,8 @@ func newWorld(t *testing.T) *world {
 	if w.cache, err = watchcache.New(watchcache.Config{Store: e.Store()}); err != nil {
 		t.Fatal(err)
 	}
-	w.Set, err = registry.New(registry.Config{Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w, View: w.view})
+	w.Set, err = registry.New(registry.Config{Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w, View: w.view,
+		Space: w, Administrators: []string{"admins"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +88,13 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) Name() string { return "world" }
+
+func (w *world) Admit(x store.Write) error {
+	if w.room == nil {
+		return nil
+	}
+	return w.room(x)
+}
 
 func (w *world) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
 	if w.allow(a) {

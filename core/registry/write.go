@@ -448,6 +448,9 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 	}
 	revision := expect
 	if !w.opts.isDryRun() {
+		if err := w.room(internal, value); err != nil {
+			return Result{}, w.r.reads.StoreError(err, "write", reader.LastSegment(w.key))
+		}
 		revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal))
 		if apierrors.IsRequestEntityTooLargeError(err) && w.dropManagers(obj) {
 			return w.store(ctx, obj, expect)

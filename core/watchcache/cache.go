@@ -25,6 +25,8 @@ type Cache struct {
 	forms   forms
 	stored  atomic.Int64 // bytes that the items of all resources are packed into
 
+	byNamespace shares
+
 	revision atomic.Int64 // everything up to it has been applied
 	waiting  waiting
 	fresh    freshQueue
@@ -130,6 +132,36 @@ func (c *Cache) Reread() {
 
 // Ready is closed once every resource registered before Run is loaded.
 func (c *Cache) Ready() <-chan struct{} { return c.ready }
+
+// NamespaceBytes is what the objects of a namespace take as they are stored, as far
+// as the cache has seen.
+func (c *Cache) NamespaceBytes(name string) int64 { return c.byNamespace.of(name) }
+
+// shares are bytes by namespace.
+type shares struct {
+	mu    sync.Mutex
+	bytes map[string]int64
+}
+
+func (s *shares) add(namespace string, bytes int64) {
+	if namespace == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes == nil {
+		s.bytes = map[string]int64{}
+	}
+	if s.bytes[namespace] += bytes; s.bytes[namespace] == 0 {
+		delete(s.bytes, namespace)
+	}
+}
+
+func (s *shares) of(namespace string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes[namespace]
+}
 
 // Revision is the newest revision up to which the cache has seen everything.
 func (c *Cache) Revision() int64 { return c.revision.Load() }

@@ -106,7 +106,7 @@ func (r *Resource) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended {
-		r.account(-sizeOf(r.state))
+		r.accountAll(r.state, -1)
 		r.ended = true
 		close(r.over)
 	}
@@ -263,7 +263,8 @@ func treeOf(items []*Item) *tree {
 }
 
 func (r *Resource) reset(state *tree, rev int64) {
-	r.account(sizeOf(state) - sizeOf(r.state))
+	r.accountAll(state, 1)
+	r.accountAll(r.state, -1)
 	r.state, r.shared, r.revision, r.early, r.snapshots = state, nil, rev, nil, nil
 	r.history = history{start: rev}
 	r.epoch++
@@ -271,21 +272,30 @@ func (r *Resource) reset(state *tree, rev int64) {
 	r.open()
 }
 
-// account tells the cache how much more the items take as they are stored.
-func (r *Resource) account(bytes int64) {
+// account tells the cache what an item takes as it is stored: sign is 1 for one that
+// came, -1 for one that went.
+func (r *Resource) account(it *Item, sign int64) {
 	if !r.ended { // end has taken everything away
-		r.cache.stored.Add(bytes)
+		r.cache.stored.Add(sign * int64(it.size))
+		r.cache.byNamespace.add(r.namespaceOf(it.Key), sign*int64(it.size))
 	}
 }
 
-// sizeOf is the sum of what items take as they are stored.
-func sizeOf(t *tree) int64 {
-	sum := int64(0)
+// accountAll is account for every item of a state.
+func (r *Resource) accountAll(t *tree, sign int64) {
 	t.Ascend(func(it *Item) bool {
-		sum += int64(it.size)
+		r.account(it, sign)
 		return true
 	})
-	return sum
+}
+
+// namespaceOf reads the namespace out of a key; "" for objects of the cluster.
+func (r *Resource) namespaceOf(key string) string {
+	namespace, _, namespaced := strings.Cut(strings.TrimPrefix(key, r.prefix), "/")
+	if !namespaced {
+		return ""
+	}
+	return namespace
 }
 
 func (r *Resource) open() {
@@ -362,10 +372,10 @@ func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 		return
 	default:
 		prev, _ = r.state.ReplaceOrInsert(item)
-		r.account(int64(item.size))
+		r.account(item, 1)
 	}
 	if prev != nil {
-		r.account(-int64(prev.size))
+		r.account(prev, -1)
 	}
 	r.shared = nil
 	c := &change{rev: e.KV.ModRevision, key: e.KV.Key, item: item, prev: prev, at: now}

@@ -41,6 +41,9 @@ type Item struct {
 	size int // of the stored value
 }
 
+// Size of the stored value in bytes.
+func (i *Item) Size() int { return i.size }
+
 // Decoder turns a stored value into what an Item needs besides key and
 // revision. It sets metadata.resourceVersion to revision. It may be called from
 // several goroutines at once, and once for each revision of a key; an error

@@ -50,7 +50,7 @@ func (s *server) followPlugins(ctx context.Context) error {
 
 // readiness is what /readyz asks.
 func (s *server) readiness() []apiserver.Check {
-	checks := []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}}
+	checks := []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}, {Name: "store-space", Check: s.room.Check}}
 	if s.sealed != nil {
 		checks = append(checks, apiserver.Check{Name: "kms-providers", Check: s.sealed.Check})
 	}

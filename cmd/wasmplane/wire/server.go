@@ -54,6 +54,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/store/encryption"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/store/measured"
+	"github.com/wasmplane/wasmplane/core/store/space"
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 	"github.com/wasmplane/wasmplane/plugins/abi"
@@ -76,6 +77,8 @@ type server struct {
 	sealed      *encryption.Store // nil = nothing is encrypted at rest
 	closeStore  func() error
 	storeDone   <-chan struct{} // nil = the store has no end of its own
+	gauge       space.Gauge     // nil = its room is not ours to watch
+	room        *space.Keeper
 	cache       *watchcache.Cache
 	contract    *api.Contract
 	view        *registry.View // of registries, which are made later
@@ -255,7 +258,7 @@ func (s *server) openStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.etcd, s.store, s.closeStore, s.storeDone = e.Store(), e.Store(), e.Close, e.Done()
+	s.etcd, s.store, s.closeStore, s.storeDone, s.gauge = e.Store(), e.Store(), e.Close, e.Done(), e
 	return nil
 }
 
@@ -274,6 +277,9 @@ func (s *server) build(ctx context.Context) (err error) {
 		return err
 	}
 	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: s.o.Logger, Metrics: s.metrics}); err != nil {
+		return err
+	}
+	if err := s.keepRoom(); err != nil {
 		return err
 	}
 	authenticator, issuer, openID, err := s.authentication()
@@ -305,6 +311,7 @@ func (s *server) build(ctx context.Context) (err error) {
 	if s.registries, err = registry.New(registry.Config{
 		Contract: contract, View: s.view, Store: s.store, Cache: s.cache, Admission: admit, Authorizer: chain,
 		Services: allocation.Ranges{CIDRs: []string{s.services.String()}}, Roles: rbac.Guard{RBAC: s.roles, Chain: chain},
+		Space: s.room, Administrators: []string{pki.BreakGlassGroup, pki.AdminsGroup},
 		Logger: s.o.Logger, Tracer: tracer,
 	}); err != nil {
 		return err
@@ -514,7 +521,7 @@ func (s *server) namespaceLabels(ctx context.Context, name string) (map[string]s
 func (s *server) units() []run.Unit {
 	return []run.Unit{
 		{Name: "store", Run: s.runStore},
-		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.authority.Run, s.spans.run, s.releaseMemory, memory.Pace, s.followFiles, s.followStatic, s.followPlugins, s.size.Run, s.custom.Run), Ready: s.cache.Ready()},
+		{Name: "watch cache", Run: run.Parallel(s.cache.Run, s.compact, s.room.Run, s.authority.Run, s.spans.run, s.releaseMemory, memory.Pace, s.followFiles, s.followStatic, s.followPlugins, s.size.Run, s.custom.Run), Ready: s.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugin reload", Run: s.plugins.run},
 		{Name: parts.apiserver.name, Run: s.runAPI, Ready: s.api.Ready()},

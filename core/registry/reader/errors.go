@@ -38,6 +38,8 @@ func (r *Reader) StoreError(err error, verb, name string) error {
 		return apierrors.NewNotFound(r.res.GroupResource, name)
 	case errors.Is(err, store.ErrCompacted), errors.Is(err, watchcache.ErrTooOld):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided " + verb + " is too old.")
+	case errors.Is(err, store.ErrFull):
+		return r.full(err, name)
 	case errors.Is(err, store.ErrTooLarge):
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s %q is larger than what the store takes", r.res.GroupResource, name))
 	case errors.Is(err, store.ErrUnavailable):

@@ -278,7 +278,7 @@ func classify(err error) (hint string, class error) {
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return "", store.ErrFuture
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return "; delete objects or raise the quota, then start the store again (an external etcd: defragment it and disarm the alarm)", store.ErrFull
+		return "; delete objects or raise the quota (an external etcd: then defragment it and disarm the alarm)", store.ErrFull
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return "", store.ErrTooLarge
 	case errors.Is(err, rpctypes.ErrTooManyRequests):

@@ -43,6 +43,7 @@ type Server struct {
 	etcd  *embed.Etcd
 	store *Store
 	lock  *os.File
+	quota int64
 }
 
 // Start opens the data directory and waits until the store can be used. Two
@@ -58,7 +59,7 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("close the store's data directory to others: %w", err)
 	}
-	s := &Server{}
+	s := &Server{quota: cfg.Quota}
 	if s.lock, err = lockDir(cfg.Dir); err != nil {
 		return nil, err
 	}

@@ -37,6 +37,9 @@ func readBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
 	}
+	if f, ok := req.Body.(*fetched); ok && f.data != nil {
+		return f.data, nil
+	}
 	var data []byte
 	var err error
 	if req.ContentLength > 0 {
@@ -46,13 +49,18 @@ func readBody(req *http.Request) ([]byte, error) {
 		return nil, tooLargeBody()
 	}
 	if err != nil {
-		var tooMuch *http.MaxBytesError
-		if errors.As(err, &tooMuch) {
-			return nil, tooLargeBody()
-		}
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
+		return nil, unread(err)
 	}
 	return data, nil
+}
+
+// unread answers for a body that did not come whole.
+func unread(err error) error {
+	var tooMuch *http.MaxBytesError
+	if errors.As(err, &tooMuch) {
+		return tooLargeBody()
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
 }
 
 func tooLargeBody() error {

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
-	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // fair is a control of some seats, with one schema for the user "slow" and
@@ -42,8 +40,9 @@ func fair(t *testing.T, seats int) flowcontrol.Interface {
 			Spec: flowcontrolv1.FlowSchemaSpec{
 				PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"}, MatchingPrecedence: 100,
 				Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-					Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "slow"}}},
-					ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true}},
+					Subjects:         []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "slow"}}},
+					ResourceRules:    []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true}},
+					NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
 				}},
 			},
 		},
@@ -62,17 +61,21 @@ func fair(t *testing.T, seats int) flowcontrol.Interface {
 	return control
 }
 
+// holding is a path whose requests keep their seats until leave is closed.
+func holding(entered chan<- struct{}, leave <-chan struct{}) apiserver.Mount {
+	return apiserver.Mount{Prefix: "/hold", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-leave
+	})}
+}
+
 func TestAFlowThatHasNoSeatLeftIsRefusedAndOthersAreNot(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s := apiservertest.Start(t, apiservertest.Options{
-		Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
-			if a.GetUser().GetName() == "slow" && a.GetResource() == "configmaps" && a.GetVerb() == "list" {
-				entered <- struct{}{}
-				<-leave
-			}
-			return authorizer.DecisionAllow, "", nil
-		}),
-		Server: func(c *apiserver.Config) { c.Fairness = fair(t, 6) }, // of 6 seats, one is narrow's
+		Server: func(c *apiserver.Config) {
+			c.Fairness = fair(t, 6) // of 6 seats, one is narrow's
+			c.Mounts = append(c.Mounts, holding(entered, leave))
+		},
 	})
 	ask := func(who, path string) *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
@@ -103,7 +106,7 @@ func TestAFlowThatHasNoSeatLeftIsRefusedAndOthersAreNot(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		get("slow", "/api/v1/configmaps")
+		get("slow", "/hold")
 	}()
 	<-entered
 	r := get("slow", "/api/v1/secrets")

@@ -78,17 +78,17 @@ func TestImpersonation(t *testing.T) {
 func TestTooManyRequests(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s := apiservertest.Start(t, apiservertest.Options{
-		Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
-			if a.GetUser().GetName() == "slow" {
-				entered <- struct{}{}
-				<-leave
-			}
-			return authorizer.DecisionAllow, "", nil
-		}),
-		Server: func(c *apiserver.Config) { c.MaxReads = 1 },
+		Server: func(c *apiserver.Config) {
+			c.MaxReads = 1
+			c.Mounts = append(c.Mounts, holding(entered, leave))
+		},
 	})
 	get := func(who string) *http.Response {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/namespaces", nil)
+		path := "/api/v1/namespaces"
+		if who == "slow" {
+			path = "/hold"
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

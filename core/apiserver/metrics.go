@@ -19,6 +19,7 @@ type metrics struct {
 	rejected  *prometheus.CounterVec
 	long      *prometheus.GaugeVec
 	events    *prometheus.CounterVec
+	stalled   prometheus.Counter
 	chain     *chainMetrics
 }
 
@@ -50,6 +51,10 @@ func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error)
 			Name: "apiserver_watch_events_total",
 			Help: "Number of events sent in watch clients",
 		}, []string{"group", "version", "resource"}),
+		stalled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wasmplane_apiserver_stalled_answers_total",
+			Help: "Answers and watches that were cut off because their clients did not take them.",
+		}),
 		chain: newChainMetrics(),
 	}
 	if r == nil {
@@ -62,7 +67,7 @@ func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error)
 			ConstLabels: prometheus.Labels{"request_kind": kind},
 		}, func() float64 { return float64(l.now.Load()) })
 	}
-	own := []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, inflight("readOnly", reads), inflight("mutating", writes)}
+	own := []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, m.stalled, inflight("readOnly", reads), inflight("mutating", writes)}
 	for _, c := range append(own, m.chain.collectors()...) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the apiserver's metrics: %w", err)

@@ -16,6 +16,7 @@ type recorder struct {
 	code     int
 	size     int
 	hijacked bool
+	guard    *stall // nil = an answer may take as long as it takes
 }
 
 // status is the code that was answered. Nothing written means 200, and a
@@ -43,14 +44,25 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.code == 0 {
 		r.code = http.StatusOK
 	}
-	n, err := r.ResponseWriter.Write(p)
+	var n int
+	var err error
+	if g := r.guard; g != nil && (g.relief != nil || r.size+len(p) > smallAnswer) {
+		g.during(func() { n, err = r.ResponseWriter.Write(p) })
+	} else {
+		n, err = r.ResponseWriter.Write(p)
+	}
 	r.size += n
 	return n, err
 }
 
 // Flush implements http.Flusher.
 func (r *recorder) Flush() {
-	if f, ok := r.ResponseWriter.(http.Flusher); ok {
+	f, ok := r.ResponseWriter.(http.Flusher)
+	switch {
+	case !ok:
+	case r.guard != nil:
+		r.guard.during(f.Flush)
+	default:
 		f.Flush()
 	}
 }

@@ -106,6 +106,9 @@ type Config struct {
 	// MinWatch is the shortest time that a watch without timeoutSeconds lives; 0 =
 	// 30 minutes. The real one is up to twice that, so that clients don't come back together.
 	MinWatch time.Duration
+	// WatchStall is how long the client of a watch may take nothing of what was sent,
+	// before it is cut off, and of any other answer a third of it; 0 = 30 s.
+	WatchStall time.Duration
 	// ShutdownDelay is how long requests may take to end when the server stops; 0 = 10 s.
 	ShutdownDelay time.Duration
 
@@ -139,6 +142,9 @@ func (c *Config) complete() error {
 	if c.MinWatch == 0 {
 		c.MinWatch = 30 * time.Minute
 	}
+	if c.WatchStall == 0 {
+		c.WatchStall = watchStall
+	}
 	if c.ShutdownDelay == 0 {
 		c.ShutdownDelay = 10 * time.Second
 	}
@@ -163,6 +169,8 @@ type Server struct {
 	fairness  *fairness // nil = two plain limits
 	reads     limit
 	writes    limit
+	bodies    bodies
+	stalled   counts // watches that stall, by user
 	answers   *answer.Writer
 	catalogue *catalogue.Catalogue
 	actions   *action.Actions

@@ -35,8 +35,8 @@ type Audit interface {
 	Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (next context.Context, end func(status int), err error)
 }
 
-// serve tells the story of a request: what is asked, who asks, may they, and
-// then the answer.
+// serve tells the story of a request: what is asked, who asks, may they, all that
+// they send, and then, in its turn, the answer.
 func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) {
 	w := &recorder{ResponseWriter: rw}
 	started := s.cfg.Now()
@@ -89,7 +89,19 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 		return
 	}
 	ctx = genericrequest.WithUser(ctx, asker) // from here on the request is somebody else's
-	s.seated(w, req.WithContext(ctx), info, asker, func(req *http.Request) { s.answer(w, req, info, asker) })
+	req = req.WithContext(ctx)
+	// Before there is a seat: who may not has none, and none is held while a body comes.
+	if err := s.authorize(ctx, info, asker); err != nil {
+		s.forbid(w, req, err)
+		return
+	}
+	done, err := s.fetch(w, req, info, asker)
+	defer done()
+	if err != nil {
+		s.answers.Fail(w, req, err)
+		return
+	}
+	s.seated(w, req, info, asker, func(req *http.Request) { s.answer(w, req, info, asker) })
 }
 
 // deepen grows the stack of the request's goroutine at once to what a write is
@@ -105,17 +117,35 @@ func deepen(somewhere int) byte {
 
 // answer is the rest of the story, once the request has its turn.
 func (s *Server) answer(w *recorder, req *http.Request, info *genericrequest.RequestInfo, asker user.Info) {
-	if err := s.authorize(req.Context(), info, asker); err != nil {
-		s.forbid(w, req, err)
-		return
-	}
 	ctx, cancel, err := s.deadline(req.Context(), w, req, info)
 	if err != nil {
 		s.answers.Fail(w, req, err)
 		return
 	}
 	defer cancel()
+	defer s.guard(ctx, w, info, asker)()
 	s.router.ServeHTTP(w, req.WithContext(ctx))
+}
+
+// guard bounds how long an answer waits for a client that does not take it, by
+// stalled writes and, where the request has a deadline, by that.
+func (s *Server) guard(ctx context.Context, w *recorder, info *genericrequest.RequestInfo, asker user.Info) (stop func()) {
+	g := &stall{s: s, w: w, user: asker.GetName()}
+	switch {
+	case info.Verb == "watch":
+		g.relief = func() { watchBegun(ctx) }
+		w.guard = g
+		return func() {}
+	case longRunning(info) || s.longMount(info):
+		return func() {}
+	}
+	w.guard = g
+	within := context.AfterFunc(ctx, g.timeUp)
+	return func() {
+		if !within() {
+			g.end()
+		}
+	}
 }
 
 // forbid answers somebody who may not. What it says repeats words of the request,

@@ -1,0 +1,116 @@
+package apiserver
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Bounds of answers that are not taken. A write stalls when the client has not
+// taken what was written before.
+const (
+	watchStall  = 30 * time.Second // Config.WatchStall
+	answerParts = 3                // an answer is cut off after this part of it, for 16 KiB,
+	reliefParts = 10               // and a watch gives its seat back after this one
+	stalledMost = 20               // watches of one user that stall at one time
+	smallAnswer = 2 << 10          // goes into a buffer, and nobody waits for the client
+	lastWord    = 5 * time.Second  // to receive that a request's time is up
+)
+
+// stall ends the writes of an answer that its client does not take.
+type stall struct {
+	s    *Server
+	w    http.ResponseWriter
+	user string
+	// relief is called once the first write of a watch stalls; nil = it is no watch.
+	relief func()
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	writing bool
+	counted bool
+	ended   bool // the writer may not be touched any more
+}
+
+func (g *stall) during(write func()) {
+	first := g.s.cfg.WatchStall / answerParts
+	if g.relief != nil {
+		first = g.s.cfg.WatchStall / reliefParts
+	}
+	g.mu.Lock()
+	g.writing = true
+	if g.timer == nil {
+		g.timer = time.AfterFunc(first, g.fire)
+	} else {
+		g.timer.Reset(first)
+	}
+	g.mu.Unlock()
+	write()
+	g.timer.Stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.writing = false
+	if g.counted {
+		g.counted = false
+		g.s.stalled.leave(g.user)
+	}
+}
+
+func (g *stall) fire() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.writing {
+		return
+	}
+	if g.relief != nil && !g.counted {
+		g.relief()
+		g.counted = true
+		if g.s.stalled.enter(g.user) <= stalledMost {
+			g.timer.Reset(g.s.cfg.WatchStall - g.s.cfg.WatchStall/reliefParts)
+			return
+		}
+	}
+	g.s.metrics.stalled.Inc()
+	_ = http.NewResponseController(g.w).SetWriteDeadline(time.Unix(1, 0)) // callers within the process have no connection
+}
+
+// timeUp ends the request's writes soon after its time.
+func (g *stall) timeUp() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ended {
+		_ = http.NewResponseController(g.w).SetWriteDeadline(time.Now().Add(lastWord))
+	}
+}
+
+// end takes timeUp back: the connection may have more requests.
+func (g *stall) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+	_ = http.NewResponseController(g.w).SetWriteDeadline(time.Time{})
+}
+
+// counts are numbers by user.
+type counts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (c *counts) enter(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string]int{}
+	}
+	c.of[name]++
+	return c.of[name]
+}
+
+func (c *counts) leave(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[name]--; c.of[name] <= 0 {
+		delete(c.of, name)
+	}
+}

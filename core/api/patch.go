@@ -53,6 +53,9 @@ func (m merge) whole(live runtime.Object, patch map[string]any) (runtime.Object,
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
+	if err := boundMerge(before, patch); err != nil {
+		return nil, nil, err
+	}
 	merged, err := strategicpatch.StrategicMergeMapPatch(before, patch, m.codec.empty())
 	switch {
 	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
@@ -73,6 +76,46 @@ func (m merge) whole(live runtime.Object, patch map[string]any) (runtime.Object,
 		unknown = fields.Errors()
 	}
 	return after, unknown, nil
+}
+
+// maxComparisons bounds a strategic merge, which looks for each entry of the patch's
+// lists among all entries of the object's: this many take about half a second.
+const maxComparisons = 10_000_000
+
+// boundMerge refuses a patch whose lists would cost more to merge than a request may.
+func boundMerge(live, patch map[string]any) error {
+	entries, longest := lists(patch)
+	if entries == 0 {
+		return nil
+	}
+	_, among := lists(live)
+	among += longest // what is added is looked through, too
+	if entries*among <= maxComparisons {
+		return nil
+	}
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+		"the strategic merge patch has %d entries of lists, to be looked for among up to %d: the product is bounded by %d; send a merge patch, a JSON patch or the whole object",
+		entries, among, maxComparisons))
+}
+
+// lists counts the entries of all lists in a tree, and those of the longest one.
+func lists(tree any) (entries, longest int64) {
+	add := func(below any) {
+		n, most := lists(below)
+		entries, longest = entries+n, max(longest, most)
+	}
+	switch v := tree.(type) {
+	case map[string]any:
+		for _, below := range v {
+			add(below)
+		}
+	case []any:
+		for _, below := range v {
+			add(below)
+		}
+		entries, longest = entries+int64(len(v)), max(longest, int64(len(v)))
+	}
+	return entries, longest
 }
 
 // parts patches an object that has nothing but the named spots of live, and puts

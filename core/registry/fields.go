@@ -23,6 +23,11 @@ import (
 // fill in belongs to nobody, so that a later apply neither conflicts with it nor
 // takes it away.
 func (w *write) owned(ctx context.Context, current *object.Object, next runtime.Object) (*object.Object, error) {
+	if m, err := meta.Accessor(next); err == nil {
+		if err := w.boundMeta(m); err != nil {
+			return nil, err
+		}
+	}
 	fm, err := w.fieldManager(ctx)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)

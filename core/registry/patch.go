@@ -23,6 +23,7 @@ import (
 const (
 	maxPatchOperations = 10_000
 	maxPatched         = 16 << 20
+	maxMoved           = 50_000_000
 )
 
 // patched applies the request's patch to current and returns the versioned object,
@@ -116,6 +117,9 @@ func (w *write) jsonPatch(before []byte) (after []byte, strict []error, err erro
 	if err := boundCopies(before, w.req.Body); err != nil {
 		return nil, nil, err
 	}
+	if err := boundMoves(before, len(patch)); err != nil {
+		return nil, nil, err
+	}
 	after, err = patch.Apply(before)
 	if err != nil {
 		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
@@ -140,6 +144,46 @@ func boundCopies(before, patch []byte) error {
 		}
 	}
 	return nil
+}
+
+// boundMoves refuses a JSON patch that could move too many entries: whoever adds or
+// removes one of a list moves all behind it.
+func boundMoves(before []byte, operations int) error {
+	if operations*len(before)/2 <= maxMoved { // an entry has two bytes at least
+		return nil
+	}
+	if longest := longestList(before) + operations; operations*longest > maxMoved {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"the JSON patch has %d operations, and the longest list of the object %d entries: the product is bounded by %d; replace the list", operations, longest, maxMoved))
+	}
+	return nil
+}
+
+// longestList is the number of entries of the longest list in valid JSON, or more
+// where objects have more members.
+func longestList(data []byte) int {
+	var commas []int
+	longest, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				quoted = false
+			}
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			commas = append(commas, 1)
+		case c == ',':
+			commas[len(commas)-1]++
+		case c == '}' || c == ']':
+			longest = max(longest, commas[len(commas)-1])
+			commas = commas[:len(commas)-1]
+		}
+	}
+	return longest
 }
 
 func (w *write) mergePatch(before []byte) (after []byte, strict []error, err error) {

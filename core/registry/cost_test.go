@@ -1,0 +1,68 @@
+package registry_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/registry"
+)
+
+// many is a JSON list of n entries, each made of format and its number.
+func many(n int, format string) string {
+	entries := make([]string, n)
+	for i := range entries {
+		entries[i] = fmt.Sprintf(format, i)
+	}
+	return "[" + strings.Join(entries, ",") + "]"
+}
+
+// What would cost more than a request may is refused with the bound, before the
+// cost arises; what people really send is not.
+func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
+	w := newWorld(t)
+	pods, maps := w.registry(t, "", "pods"), w.registry(t, "", "configmaps")
+	env := func(n int, letter string) string {
+		return `{"name":"c","image":"x","env":` + many(n, `{"name":"`+letter+`%d","value":"v"}`) + `}`
+	}
+	create(t, pods, "a", `{"metadata":{"name":"large"},"spec":{"containers":[`+env(6000, "E")+`]}}`)
+	create(t, pods, "a", `{"metadata":{"name":"p"},"spec":{"containers":[`+env(1000, "E")+`]}}`)
+	create(t, maps, "a", `{"metadata":{"name":"m"}}`)
+	status := func(r *registry.Request) *registry.Request { r.Subresource = "status"; return r }
+	for _, c := range []struct {
+		what  string
+		patch *registry.Request
+		want  string // of the refusal; "": none of ours
+	}{
+		{"many entries among many", patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(6000, "X")+`]}}`), "is bounded by 10000000"},
+		{"one entry among many", patch("a", "large", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1, "X")+`]}}`), ""},
+		{"a thousand among a thousand", patch("a", "p", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1000, "X")+`]}}`), ""},
+		{"conditions", status(patch("a", "p", types.StrategicMergePatchType, `{"status":{"conditions":`+many(50, `{"type":"T%d","status":"True"}`)+`}}`)), ""},
+		{"entries that move all others", patch("a", "large", types.JSONPatchType, many(9000, `{"op":"add","path":"/spec/containers/0/env/0","value":{"name":"X%d"}}`)), "is bounded by 50000000"},
+	} {
+		_, err := pods.Patch(t.Context(), c.patch)
+		switch {
+		case c.want != "" && (!apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want a refusal that says %q", c.what, err, c.want)
+		case c.want == "" && apierrors.IsRequestEntityTooLargeError(err):
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	for field, list := range map[string]string{
+		"ownerReferences": many(1001, `{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u%d"}`),
+		"finalizers":      many(1001, `"example.com/f%d"`),
+	} {
+		_, err := maps.Create(t.Context(), request("a", "", `{"metadata":{"name":"new","`+field+`":`+list+`}}`, &metav1.CreateOptions{}))
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must have at most 1000 items") {
+			t.Errorf("%s: %.200v", field, err)
+		}
+		_, err = maps.Patch(t.Context(), patch("a", "m", types.MergePatchType, `{"metadata":{"`+field+`":`+list+`}}`))
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must have at most 1000 items") {
+			t.Errorf("%s by a patch: %.200v", field, err)
+		}
+	}
+}

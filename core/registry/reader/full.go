@@ -11,7 +11,8 @@ import (
 )
 
 // full answers a write that there is no room for. A namespace that has taken its
-// share is told as one that has used up a quota; a full store has a code of its own.
+// share is told as one that has used up a quota; a full store has a code of its own, and no
+// Retry-After: clients would wait out ten of them for each object of a file.
 func (r *Reader) full(err error, name string) error {
 	var limit *store.FullError
 	if errors.As(err, &limit) && limit.Limit == store.NamespaceQuota {
@@ -23,6 +24,6 @@ func (r *Reader) full(err error, name string) error {
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage", Message: message,
-		Details: &metav1.StatusDetails{Group: r.res.Group, Kind: r.res.GroupResource.Resource, Name: name, RetryAfterSeconds: 10},
+		Details: &metav1.StatusDetails{Group: r.res.Group, Kind: r.res.GroupResource.Resource, Name: name},
 	}}
 }

@@ -109,6 +109,39 @@ func TestAFullStoreKeepsSomethingBackAndRecovers(t *testing.T) {
 	takes(t, s, k)
 }
 
+// Objects that change all the time leave their past in the database until it has grown
+// to its bound; what is kept back is there all the same, and changes go on.
+func TestHistoryTakesNothingThatIsKeptBack(t *testing.T) {
+	srv, k := kept(t, 16<<20)
+	s := srv.Store()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	revs := map[string]int64{}
+	put := func(key string, size int) {
+		rev, err := s.Put(ctx, key, make([]byte, size), revs[key], 0)
+		if err != nil {
+			t.Fatalf("%s of %d bytes: %v", key, size, err)
+		}
+		revs[key] = rev
+	}
+	for written := 0; written < 24<<20; {
+		put("/registry/leases/a", 1000)
+		size := 200_000 + written%100_000
+		if err := k.Admit(store.Write{Bytes: size}); err != nil {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				t.Fatalf("after %d bytes there is no room any more: %v", written, err)
+			}
+			continue
+		}
+		put(fmt.Sprintf("/registry/x%d", written%7), size)
+		written += size
+	}
+}
+
 // etcd itself was full: it refuses all writes until somebody has told it that there
 // is room, which nobody else can in a store that listens nowhere.
 func TestAStoreThatRefusedEverythingRecovers(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,7 +62,9 @@ type Config struct {
 type Keeper struct {
 	cfg     Config
 	bound   int64        // of ordinary writes
-	waiting atomic.Int64 // bytes that were admitted and that Usage may not show yet
+	waiting atomic.Int64 // bytes that were admitted since the last look: Usage may not show them yet,
+	earlier atomic.Int64 // nor those between the last two
+	recount sync.Mutex
 	soon    chan struct{}
 	refused *prometheus.CounterVec
 	made    *prometheus.CounterVec
@@ -104,7 +107,7 @@ func (k *Keeper) register() error {
 		gauge("wasmplane_store_in_use_bytes", "Bytes of the database that states take, present and past.", func() float64 { return float64(g.Usage().InUse) })
 		gauge("wasmplane_store_ordinary_bytes", "Bytes of the database that ordinary writes may take.", func() float64 { return float64(k.bound) })
 		gauge("wasmplane_store_full", "1 while ordinary writes are refused because the store is full.", func() float64 {
-			if k.full() != nil {
+			if k.full(0) != nil {
 				return 1
 			}
 			return 0
@@ -131,7 +134,7 @@ func (k *Keeper) Admit(w store.Write) error {
 	if k.cfg.Gauge == nil {
 		return nil
 	}
-	if err := k.full(); err != nil {
+	if err := k.brimful(); err != nil {
 		select {
 		case k.soon <- struct{}{}:
 		default:
@@ -147,28 +150,50 @@ func (k *Keeper) refuse(err *store.FullError) error {
 	return err
 }
 
+// brimful is full with what Usage may not show yet. Some of that it may show already, so
+// it is counted anew before anybody is refused over it.
+func (k *Keeper) brimful() *store.FullError {
+	pending := func() int64 { return k.waiting.Load() + k.earlier.Load() }
+	err := k.full(pending())
+	if err == nil || k.full(0) != nil {
+		return err
+	}
+	k.recount.Lock()
+	defer k.recount.Unlock()
+	if k.full(pending()) != nil {
+		k.waiting.Store(0)
+		k.earlier.Store(0)
+		k.cfg.Gauge.Refresh()
+	}
+	return k.full(pending())
+}
+
 // full leaves a margin, so that what is refused does not depend on how large it is.
-func (k *Keeper) full() *store.FullError {
+func (k *Keeper) full(pending int64) *store.FullError {
 	u := k.cfg.Gauge.Usage()
-	if taken := u.InUse + k.waiting.Load(); taken > k.bound-min(k.bound/32, 2<<20) || u.Refusing {
+	if taken := u.InUse + pending; taken > k.bound-min(k.bound/32, 2<<20) || k.grown(u.File+pending) || u.Refusing {
 		return &store.FullError{Limit: store.Quota, Bytes: taken, Bound: k.bound}
 	}
 	return nil
 }
+
+// grown: the database is so close to its bound that the store itself soon takes nothing.
+// Free pages count: a value needs as many as it has in one piece.
+func (k *Keeper) grown(file int64) bool { return file > k.cfg.Quota-k.cfg.Quota/16 }
 
 // Check is for /readyz: it fails while ordinary writes are refused.
 func (k *Keeper) Check(context.Context) error {
 	if k.cfg.Gauge == nil {
 		return nil
 	}
-	if err := k.full(); err != nil {
+	if err := k.full(0); err != nil {
 		return err
 	}
 	return nil
 }
 
-// Pauses of Run. The database commits several times a second; what was admitted
-// before the last look is in its figures by the next.
+// Pauses of Run. The database commits several times a second: what was admitted
+// before the look before this one is in its figures.
 const (
 	look         = 500 * time.Millisecond
 	forgetPause  = 2 * time.Second // between two roundings-off of the history
@@ -190,7 +215,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			k.waiting.Store(0)
+			k.earlier.Store(k.waiting.Swap(0))
 		case <-k.soon:
 			if time.Since(last) < look {
 				continue
@@ -215,13 +240,13 @@ func (r *round) makeRoom(ctx context.Context, now time.Time) error {
 	u := r.cfg.Gauge.Usage()
 	r.report(ctx, u)
 	// Nine tenths of what ordinary writes may take: history is worth less than they are.
-	if u.InUse > r.bound-r.bound/10 || u.Refusing {
+	if u.InUse > r.bound-r.bound/10 || r.grown(u.File) || u.Refusing {
 		if err := r.forget(ctx, now); err != nil {
 			return err
 		}
 		r.cfg.Gauge.Refresh()
 	}
-	if !u.Refusing || now.Sub(r.reclaimed) < reclaimPause && u.File >= r.cfg.Quota {
+	if !u.Refusing && !r.grown(u.File) || now.Sub(r.reclaimed) < reclaimPause && (u.File >= r.cfg.Quota || !u.Refusing) {
 		return nil
 	}
 	// Only once there is something to gain: others wait while it is done.
@@ -256,7 +281,7 @@ func (r *round) forget(ctx context.Context, now time.Time) error {
 
 // report tells the operator once when the store is full, and once when it no longer is.
 func (r *round) report(ctx context.Context, u Usage) {
-	full := r.full() != nil
+	full := r.full(0) != nil
 	if full == r.wasFull {
 		return
 	}

@@ -44,15 +44,22 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.code == 0 {
 		r.code = http.StatusOK
 	}
-	var n int
-	var err error
-	if g := r.guard; g != nil && (g.relief != nil || r.size+len(p) > smallAnswer) {
-		g.during(func() { n, err = r.ResponseWriter.Write(p) })
-	} else {
-		n, err = r.ResponseWriter.Write(p)
+	if g := r.guard; g == nil || g.relief == nil && r.size+len(p) <= smallAnswer {
+		n, err := r.ResponseWriter.Write(p)
+		r.size += n
+		return n, err
 	}
-	r.size += n
-	return n, err
+	written := 0
+	for { // in parts: whoever takes one in time reads, however long all of it takes
+		part := p[written:min(len(p), written+stallPart)]
+		var n int
+		var err error
+		r.guard.during(func() { n, err = r.ResponseWriter.Write(part) })
+		written, r.size = written+n, r.size+n
+		if err != nil || written == len(p) {
+			return written, err
+		}
+	}
 }
 
 // Flush implements http.Flusher.

@@ -109,6 +109,38 @@ func TestWhoMayNotHasNoSeat(t *testing.T) {
 	}
 }
 
+// Authorizers that are slow for one user have a bounded number of that user's requests.
+func TestRequestsThatAskWhetherTheyMayAreBounded(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := apiservertest.Start(t, apiservertest.Options{
+		Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+			if a.GetUser().GetName() == "slow" {
+				entered <- struct{}{}
+				<-leave
+			}
+			return authorizer.DecisionAllow, "", nil
+		}),
+		Server: func(c *apiserver.Config) { c.MaxReads, c.MaxWrites = 4, 4 }, // two of eight are a user's
+	})
+	done := make(chan int, 2)
+	for range 2 {
+		go func() { done <- ask(t, s, "slow", http.MethodGet, "/api/v1/namespaces", "") }()
+		<-entered
+	}
+	if code := ask(t, s, "slow", http.MethodGet, "/api/v1/namespaces", ""); code != http.StatusTooManyRequests {
+		t.Errorf("a third request of one user was answered %d", code)
+	}
+	if code := ask(t, s, "fast", http.MethodGet, "/api/v1/namespaces", ""); code != http.StatusOK {
+		t.Errorf("another user was answered %d", code)
+	}
+	close(leave)
+	for range 2 {
+		if code := <-done; code != http.StatusOK {
+			t.Errorf("who waited was answered %d", code)
+		}
+	}
+}
+
 // A client that does not take what it asked for loses its seat, and then its watch
 // or its answer.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {

@@ -170,6 +170,8 @@ type Server struct {
 	reads     limit
 	writes    limit
 	bodies    bodies
+	asking    limit  // requests of which it is being found out whether they may be done
+	askers    counts // of them, by user
 	stalled   counts // watches that stall, by user
 	answers   *answer.Writer
 	catalogue *catalogue.Catalogue
@@ -196,6 +198,7 @@ func New(cfg Config) (*Server, error) {
 		},
 		reads:    limit{most: int64(cfg.MaxReads)},
 		writes:   limit{most: int64(cfg.MaxWrites)},
+		asking:   limit{most: int64(cfg.MaxReads + cfg.MaxWrites)},
 		ready:    make(chan struct{}),
 		stopping: make(chan struct{}),
 	}

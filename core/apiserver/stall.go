@@ -10,8 +10,9 @@ import (
 // taken what was written before.
 const (
 	watchStall  = 30 * time.Second // Config.WatchStall
-	answerParts = 3                // an answer is cut off after this part of it, for 16 KiB,
+	answerParts = 3                // an answer is cut off after this part of it,
 	reliefParts = 10               // and a watch gives its seat back after this one
+	stallPart   = 16 << 10         // of what is written, in bytes, has this long
 	stalledMost = 20               // watches of one user that stall at one time
 	smallAnswer = 2 << 10          // goes into a buffer, and nobody waits for the client
 	lastWord    = 5 * time.Second  // to receive that a request's time is up

@@ -91,8 +91,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	ctx = genericrequest.WithUser(ctx, asker) // from here on the request is somebody else's
 	req = req.WithContext(ctx)
 	// Before there is a seat: who may not has none, and none is held while a body comes.
-	if err := s.authorize(ctx, info, asker); err != nil {
-		s.forbid(w, req, err)
+	if !s.permitted(w, req, info, asker) {
 		return
 	}
 	done, err := s.fetch(w, req, info, asker)
@@ -210,6 +209,28 @@ func (s *Server) complete(ctx context.Context, w *recorder, audited func(int), p
 		audit.From(ctx).Panicked(panicked)
 	}
 	panic(panicked)
+}
+
+// askersMost is the part of all requests that may ask the chain at one time which one
+// user's may be.
+const askersMost = 4
+
+// permitted answers whoever may not, or has too many requests that ask the chain: these
+// hold no seat, and an authorizer may be slow. Administrators always get in.
+func (s *Server) permitted(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info) bool {
+	if !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+		defer s.askers.leave(who.GetName())
+		if n := s.askers.enter(who.GetName()); int64(n) > max(s.asking.most/askersMost, 1) || !s.asking.enter() {
+			s.refuse(w, req, info, 1)
+			return false
+		}
+		defer s.asking.leave()
+	}
+	if err := s.authorize(req.Context(), info, who); err != nil {
+		s.forbid(w, req, err)
+		return false
+	}
+	return true
 }
 
 // authorize asks the chain, which records what it decided; the refusal is upstream's words.

@@ -53,7 +53,7 @@ func (m merge) whole(live runtime.Object, patch map[string]any) (runtime.Object,
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
-	if err := boundMerge(before, patch); err != nil {
+	if err := BoundMerge(before, patch); err != nil {
 		return nil, nil, err
 	}
 	merged, err := strategicpatch.StrategicMergeMapPatch(before, patch, m.codec.empty())
@@ -82,8 +82,8 @@ func (m merge) whole(live runtime.Object, patch map[string]any) (runtime.Object,
 // lists among all entries of the object's: this many take about half a second.
 const maxComparisons = 10_000_000
 
-// boundMerge refuses a patch whose lists would cost more to merge than a request may.
-func boundMerge(live, patch map[string]any) error {
+// BoundMerge refuses a patch whose lists would cost more to merge than a request may.
+func BoundMerge(live, patch map[string]any) error {
 	entries, longest := lists(patch)
 	if entries == 0 {
 		return nil

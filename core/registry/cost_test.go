@@ -43,6 +43,9 @@ func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
 		{"a thousand among a thousand", patch("a", "p", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1000, "X")+`]}}`), ""},
 		{"conditions", status(patch("a", "p", types.StrategicMergePatchType, `{"status":{"conditions":`+many(50, `{"type":"T%d","status":"True"}`)+`}}`)), ""},
 		{"entries that move all others", patch("a", "large", types.JSONPatchType, many(9000, `{"op":"add","path":"/spec/containers/0/env/0","value":{"name":"X%d"}}`)), "is bounded by 50000000"},
+		{"entries that move those that came with them", patch("a", "p", types.JSONPatchType, strings.TrimSuffix(many(9000, `{"op":"add","path":"/spec/containers/0/args/0","value":"%d"}`), "]")+
+			`,{"op":"add","path":"/spec/containers/0/args","value":`+many(6000, `"%d"`)+`}]`), "is bounded by 50000000"},
+		{"many operations on little", patch("a", "p", types.JSONPatchType, many(9000, `{"op":"add","path":"/metadata/labels","value":{"x":"y%d"}}`)), ""},
 	} {
 		_, err := pods.Patch(t.Context(), c.patch)
 		switch {
@@ -64,5 +67,46 @@ func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must have at most 1000 items") {
 			t.Errorf("%s by a patch: %.200v", field, err)
 		}
+		_, err = maps.Patch(t.Context(), patch("a", "applied", types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"applied","`+field+`":`+list+`}}`))
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must have at most 1000 items") {
+			t.Errorf("%s by an apply: %.200v", field, err)
+		}
+	}
+}
+
+// An object that has more than the bound from before may be changed and deleted; it
+// does not get more.
+func TestAnObjectAboveTheBoundsMayKeepWhatItHas(t *testing.T) {
+	w := newWorld(t)
+	maps := w.registry(t, "", "configmaps")
+	_, err := w.store.Store.Put(t.Context(), "/registry/configmaps/a/old", []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"old","namespace":"a","uid":"u","finalizers":`+
+		many(1002, `"example.com/f%d"`)+`,"ownerReferences":`+many(1002, `{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u%d"}`)+`}}`), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.cache.Fresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	merge := types.MergePatchType
+	for what, body := range map[string]string{"finalizers": `{"metadata":{"finalizers":` + many(1003, `"example.com/f%d"`) + `}}`,
+		"owners": `{"metadata":{"ownerReferences":` + many(1003, `{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u%d"}`) + `}}`} {
+		if _, err := maps.Patch(t.Context(), patch("a", "old", merge, body)); !apierrors.IsInvalid(err) {
+			t.Errorf("more %s: %.200v", what, err)
+		}
+	}
+	_, err = maps.Patch(t.Context(), patch("a", "old", types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"old"},"data":{"c":"d"}}`))
+	if err != nil {
+		t.Errorf("an apply of something else: %.200v", err)
+	}
+	for _, body := range []string{`{"data":{"a":"b"}}`, `{"metadata":{"finalizers":` + many(1001, `"example.com/f%d"`) + `}}`} {
+		if _, err := maps.Patch(t.Context(), patch("a", "old", merge, body)); err != nil {
+			t.Errorf("%.40s: %.200v", body, err)
+		}
+	}
+	if _, err := maps.Delete(t.Context(), request("a", "old", "", &metav1.DeleteOptions{})); err != nil {
+		t.Errorf("its deletion: %.200v", err)
+	}
+	if _, err := maps.Patch(t.Context(), patch("a", "old", merge, `{"metadata":{"finalizers":null}}`)); err != nil {
+		t.Errorf("the end of its finalizers: %.200v", err)
 	}
 }

@@ -24,7 +24,7 @@ import (
 // takes it away.
 func (w *write) owned(ctx context.Context, current *object.Object, next runtime.Object) (*object.Object, error) {
 	if m, err := meta.Accessor(next); err == nil {
-		if err := w.boundMeta(m); err != nil {
+		if err := w.boundMeta(m, current); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func (w *write) applied(ctx context.Context, current *object.Object) (*object.Ob
 	if err != nil {
 		return nil, err
 	}
-	next, err := w.applyWith(ctx, fm, was)
+	next, err := w.applyWith(ctx, fm, was, current)
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +110,17 @@ func (w *write) applied(ctx context.Context, current *object.Object) (*object.Ob
 	return object.FromVersioned(w.codec, versioned), nil
 }
 
-// applyWith merges the request's apply patch into was.
-func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtime.Object) (runtime.Object, error) {
+// applyWith merges the request's apply patch into was, which is current, or an empty
+// object where there is none.
+func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtime.Object, current *object.Object) (runtime.Object, error) {
 	patch := &unstructured.Unstructured{Object: map[string]any{}}
 	if err := w.unmarshal(&patch.Object); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	if err := w.duplicates(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.boundMeta(patch, current); err != nil { // before the field manager compares its entries
 		return nil, err
 	}
 	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)

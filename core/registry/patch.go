@@ -117,7 +117,7 @@ func (w *write) jsonPatch(before []byte) (after []byte, strict []error, err erro
 	if err := boundCopies(before, w.req.Body); err != nil {
 		return nil, nil, err
 	}
-	if err := boundMoves(before, len(patch)); err != nil {
+	if err := boundMoves(before, w.req.Body, len(patch)); err != nil {
 		return nil, nil, err
 	}
 	after, err = patch.Apply(before)
@@ -147,20 +147,21 @@ func boundCopies(before, patch []byte) error {
 }
 
 // boundMoves refuses a JSON patch that could move too many entries: whoever adds or
-// removes one of a list moves all behind it.
-func boundMoves(before []byte, operations int) error {
-	if operations*len(before)/2 <= maxMoved { // an entry has two bytes at least
+// removes one of a list moves all behind it. The list is the object's or comes with the
+// patch; what operations add one by one is bounded by their number.
+func boundMoves(before, patch []byte, operations int) error {
+	if operations*max(len(before), len(patch))/2 <= maxMoved { // an entry has two bytes at least
 		return nil
 	}
-	if longest := longestList(before) + operations; operations*longest > maxMoved {
+	if longest := max(longestList(before), longestList(patch)); operations*longest > maxMoved {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-			"the JSON patch has %d operations, and the longest list of the object %d entries: the product is bounded by %d; replace the list", operations, longest, maxMoved))
+			"the JSON patch has %d operations, and the longest list %d entries: the product is bounded by %d; replace the list", operations, longest, maxMoved))
 	}
 	return nil
 }
 
-// longestList is the number of entries of the longest list in valid JSON, or more
-// where objects have more members.
+// longestList is the number of entries of the longest list in a valid JSON object or
+// list, without itself, or more where objects have more members.
 func longestList(data []byte) int {
 	var commas []int
 	longest, quoted := 0, false
@@ -179,7 +180,9 @@ func longestList(data []byte) int {
 		case c == ',':
 			commas[len(commas)-1]++
 		case c == '}' || c == ']':
-			longest = max(longest, commas[len(commas)-1])
+			if len(commas) > 1 { // the outermost is the object, or the list of operations
+				longest = max(longest, commas[len(commas)-1])
+			}
 			commas = commas[:len(commas)-1]
 		}
 	}

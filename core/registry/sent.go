@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/transient"
@@ -50,7 +51,7 @@ func (s *Sent) Decode(ctx context.Context) (runtime.Object, error) {
 func (s *Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime.Object) (runtime.Object, error) {
 	w := s.w
 	if w.isApply() {
-		return w.applyWith(ctx, owners, now)
+		return w.applyWith(ctx, owners, now, nil)
 	}
 	if !json.Valid(w.req.Body) {
 		return nil, errInvalidPatch()
@@ -62,6 +63,13 @@ func (s *Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime
 	var after []byte
 	var strict []error
 	if w.req.PatchType == types.StrategicMergePatchType {
+		patch := map[string]any{}
+		if err := json.Unmarshal(w.req.Body, &patch); err != nil {
+			return nil, errInvalidPatch()
+		}
+		if err := api.BoundMerge(nil, patch); err != nil { // these kinds have no lists of their own
+			return nil, err
+		}
 		if after, err = strategicpatch.StrategicMergePatch(before, w.req.Body, now); err != nil {
 			err = apierrors.NewBadRequest(err.Error())
 		}
@@ -83,7 +91,7 @@ func (s *Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime
 
 // CheckIdentity holds an object against the name and namespace of the request.
 func (s *Sent) CheckIdentity(o runtime.Object) error {
-	return s.w.checkIdentity(object.FromVersioned(s.codec, o))
+	return s.w.checkIdentity(object.FromVersioned(s.codec, o), nil)
 }
 
 // Admit asks admission about o, which a request with the operation brings, and

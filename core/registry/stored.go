@@ -3,13 +3,11 @@ package registry
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,11 +158,21 @@ func dedupOwners(o runtime.Object) (twice []string) {
 		return nil
 	}
 	kept := make([]metav1.OwnerReference, 0, len(refs))
+	type flag struct{ given, value bool }
+	type identity struct {
+		ref                            metav1.OwnerReference // without its pointers
+		controller, blockOwnerDeletion flag
+	}
+	seen := make(map[identity]bool, len(refs))
+	flagOf := func(p *bool) flag { return flag{given: p != nil, value: p != nil && *p} }
 	for _, ref := range refs {
-		if slices.ContainsFunc(kept, func(k metav1.OwnerReference) bool { return apiequality.Semantic.DeepEqual(k, ref) }) {
+		id := identity{ref: ref, controller: flagOf(ref.Controller), blockOwnerDeletion: flagOf(ref.BlockOwnerDeletion)}
+		id.ref.Controller, id.ref.BlockOwnerDeletion = nil, nil
+		if seen[id] {
 			twice = append(twice, string(ref.UID))
 			continue
 		}
+		seen[id] = true
 		kept = append(kept, ref)
 	}
 	if len(twice) > 0 {

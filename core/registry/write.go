@@ -71,7 +71,7 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := w.checkIdentity(obj); err != nil {
+	if err := w.checkIdentity(obj, old); err != nil {
 		return Result{}, err
 	}
 	if err := w.checkSeen(ctx, obj, at); err != nil {
@@ -140,7 +140,7 @@ func (w *write) create(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := w.checkIdentity(obj); err != nil {
+	if err := w.checkIdentity(obj, nil); err != nil {
 		return Result{}, err
 	}
 	if w.r.res.Terminating {
@@ -410,8 +410,9 @@ func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64
 	return nil
 }
 
-// checkIdentity holds the object against the name and namespace of the request.
-func (w *write) checkIdentity(obj *object.Object) error {
+// checkIdentity holds the object against the name and namespace of the request, and
+// its metadata against its bounds. old is what it replaces; nil = nothing.
+func (w *write) checkIdentity(obj, old *object.Object) error {
 	m, err := obj.Meta()
 	if err != nil {
 		return badObject(err)
@@ -419,7 +420,7 @@ func (w *write) checkIdentity(obj *object.Object) error {
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForScope(w.req.Namespace, w.r.res.Namespaced), m); err != nil {
 		return err
 	}
-	if err := w.boundMeta(m); err != nil {
+	if err := w.boundMeta(m, old); err != nil {
 		return err
 	}
 	if w.req.Name == "" {
@@ -441,13 +442,27 @@ const (
 	maxFinalizers = 1000
 )
 
-func (w *write) boundMeta(m metav1.Object) error {
-	path := field.NewPath("metadata")
-	if n := len(m.GetOwnerReferences()); n > maxOwners {
-		return invalid(w.r.groupKind(), m.GetName(), field.TooMany(path.Child("ownerReferences"), n, maxOwners))
+// boundMeta refuses lists above their bounds. An object that has more of them from
+// before, old, may keep what it has, and never gets more.
+func (w *write) boundMeta(m metav1.Object, old *object.Object) error {
+	owners, finalizers := len(m.GetOwnerReferences()), len(m.GetFinalizers())
+	if owners <= maxOwners && finalizers <= maxFinalizers {
+		return nil
 	}
-	if n := len(m.GetFinalizers()); n > maxFinalizers {
-		return invalid(w.r.groupKind(), m.GetName(), field.TooMany(path.Child("finalizers"), n, maxFinalizers))
+	path := field.NewPath("metadata")
+	hadOwners, hadFinalizers := 0, 0
+	if old != nil {
+		was, err := old.Meta()
+		if err != nil {
+			return badObject(err)
+		}
+		hadOwners, hadFinalizers = len(was.GetOwnerReferences()), len(was.GetFinalizers())
+	}
+	if owners > max(maxOwners, hadOwners) {
+		return invalid(w.r.groupKind(), m.GetName(), field.TooMany(path.Child("ownerReferences"), owners, maxOwners))
+	}
+	if finalizers > max(maxFinalizers, hadFinalizers) {
+		return invalid(w.r.groupKind(), m.GetName(), field.TooMany(path.Child("finalizers"), finalizers, maxFinalizers))
 	}
 	return nil
 }

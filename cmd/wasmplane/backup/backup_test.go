@@ -17,7 +17,7 @@ import (
 
 func dirOf(t *testing.T) datadir.Dir {
 	t.Helper()
-	d, err := datadir.Open(filepath.Join(t.TempDir(), "d"))
+	d, err := datadir.Open(filepath.Join(t.TempDir(), "d"), func(notice string) { t.Error(notice) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string, componen
 	if err != nil {
 		return err
 	}
-	dir, err := datadir.Open(s.dataDir)
+	dir, err := datadir.Open(s.dataDir, func(notice string) { logger.WarnContext(c.Context(), "modes of the data directory", "notice", notice) })
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ pods running, and the next up carries on with them.`,
 }
 
 func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings, merge bool) error {
-	dir, err := datadir.Open(s.dataDir)
+	dir, err := datadir.Open(s.dataDir, func(notice string) { fmt.Fprintln(a.stdout, notice) })
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ func Default() Dir {
 }
 
 // Open makes the directory, closed to other users, and returns its absolute path.
-func Open(path string) (Dir, error) {
+// A directory that was open to them is closed, and whoever opens it is told in a sentence.
+func Open(path string, report func(notice string)) (Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("data directory %s: %w", path, err)
@@ -46,7 +47,56 @@ func Open(path string) (Dir, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return "", fmt.Errorf("make the data directory: %w; choose another one with --data-dir", err)
 	}
+	notice, err := Dir(abs).closeToOthers()
+	if err != nil {
+		return "", fmt.Errorf("close the data directory to other users: %w; do it by hand (chmod 0700 %s), or choose another one with --data-dir", err, abs)
+	}
+	if notice != "" {
+		report(notice)
+	}
 	return Dir(abs), nil
+}
+
+// closeToOthers takes from other users what they may do in the directory. One that
+// is shared with others, such as /tmp or /srv, would be taken from them: it is left
+// alone, and what is below keeps its own modes.
+func (d Dir) closeToOthers() (notice string, err error) {
+	info, err := os.Stat(string(d))
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return "", err
+	}
+	shared := info.Mode()&fs.ModeSticky != 0
+	if !shared {
+		if shared, err = d.holdsOthers(); err != nil {
+			return "", err
+		}
+	}
+	if shared {
+		return fmt.Sprintf("The data directory %s is open to other users (%04o), and holds what is not a cluster's: it stays so. A directory of the cluster's own is safer.", d, info.Mode().Perm()), nil
+	}
+	const closed = 0o700
+	if err := os.Chmod(string(d), closed); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("The data directory %s was open to other users of this machine (%04o): it is closed now (%04o).", d, info.Mode().Perm(), closed), nil
+}
+
+// holdsOthers tells whether there are directories, but none that a cluster makes.
+func (d Dir) holdsOthers() (bool, error) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return false, err
+	}
+	others := false
+	for _, e := range entries {
+		switch path := d.join(e.Name()); path {
+		case d.stateFile(), d.lockFile(), d.PKI(), d.Etcd(), d.Node():
+			return false, nil
+		default:
+			others = others || e.IsDir() && e.Name() != "lost+found" // of a fresh file system
+		}
+	}
+	return others, nil
 }
 
 func (d Dir) join(parts ...string) string {

@@ -80,12 +80,17 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("when the node is under pressure: %w", err)
 	}
 	h := &Host{cfg: cfg, evict: limits, v2: CgroupV2()}
-	for _, dir := range []string{h.podsDir(), cfg.LogRoot, cfg.LinkRoot} {
+	for _, dir := range []string{cfg.RootDir, h.podsDir()} {
+		if err := closed(dir); err != nil {
+			return nil, fmt.Errorf("make the directory of pods: %w", err)
+		}
+	}
+	for _, dir := range []string{cfg.LogRoot, cfg.LinkRoot} {
 		if dir == "" {
 			continue
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("make the directory of pods: %w", err)
+			return nil, fmt.Errorf("make the directory of pods' logs: %w", err)
 		}
 	}
 	return h, nil
@@ -94,6 +99,22 @@ func New(cfg Config) (*Host, error) {
 // Configuration is what the kubelet shows of it at /configz.
 func (h *Host) Configuration() map[string]any {
 	return map[string]any{"podLogsDir": h.cfg.LogRoot, "cgroupRoot": h.cfg.CgroupRoot, "maxPods": h.cfg.MaxPods}
+}
+
+// closed makes a directory that other users of the machine do not enter, as upstream's
+// kubelet has it, or closes one that was open: what pods mount is below, Secrets
+// among it, with the modes that containers need. They get it by bind mounts, which
+// lead past the directories above.
+func closed(dir string) error {
+	const mode = 0o750
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm()&^mode == 0 {
+		return err
+	}
+	return os.Chmod(dir, mode)
 }
 
 func (h *Host) podsDir() string { return filepath.Join(h.cfg.RootDir, "pods") }
@@ -119,10 +140,9 @@ func (h *Host) Claim(_ context.Context, p *corev1.Pod) (spec.Place, error) {
 	if err := safe(p.UID); err != nil {
 		return spec.Place{}, err
 	}
-	for _, dir := range []string{filepath.Join(h.PodDir(p.UID), "containers"), h.LogDir(p)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return spec.Place{}, fmt.Errorf("make a directory of pod %s/%s: %w", p.Namespace, p.Name, err)
-		}
+	dir := h.PodDir(p.UID)
+	if err := errors.Join(closed(dir), closed(filepath.Join(dir, "containers")), os.MkdirAll(h.LogDir(p), 0o755)); err != nil {
+		return spec.Place{}, fmt.Errorf("make a directory of pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	place := spec.Place{LogDir: h.LogDir(p), CgroupV2: h.v2}
 	if h.cfg.CgroupRoot != "" {
@@ -313,7 +333,7 @@ func (h *Host) Files(_ context.Context, r spec.FilesRequest) ([]*cri.Mount, erro
 
 func (h *Host) messageFile(r spec.FilesRequest) (string, error) {
 	dir := filepath.Join(h.PodDir(r.Pod.UID), "containers", r.Container.Name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := closed(dir); err != nil {
 		return "", fmt.Errorf("make the directory of container %s: %w", r.Container.Name, err)
 	}
 	file := filepath.Join(dir, fmt.Sprintf("message-%d", r.RestartCount))

@@ -126,8 +126,8 @@ func write(r Request, out Payload, memory bool) (Mounted, error) {
 		if err := mountTmpfs(r.Dir, 0); err != nil {
 			return Mounted{}, err
 		}
-	} else if err := os.MkdirAll(r.Dir, 0o755); err != nil {
-		return Mounted{}, fmt.Errorf("make volume directory: %w", err)
+	} else if err := makeDir(r.Dir, 0o755); err != nil {
+		return Mounted{}, err
 	}
 	if err := Write(r.Dir, out, func(dir string) error { return own(dir, r.Pod, true) }); err != nil {
 		return Mounted{}, err

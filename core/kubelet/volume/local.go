@@ -30,10 +30,21 @@ func isMount(dir string) (bool, error) {
 	return false, nil
 }
 
+// makeDir makes a volume's directory; what is above it is closed to other users of the machine.
+func makeDir(dir string, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		return fmt.Errorf("make directory of volumes: %w", err)
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("make volume directory: %w", err)
+	}
+	return nil
+}
+
 // mountTmpfs mounts a file system in memory, if there is none yet. size 0 is half of the memory.
 func mountTmpfs(dir string, size int64) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make volume directory: %w", err)
+	if err := makeDir(dir, 0o755); err != nil {
+		return err
 	}
 	if there, err := isMount(dir); err != nil || there {
 		return err
@@ -67,8 +78,8 @@ func (*emptyDir) Mount(_ context.Context, r Request) (Mounted, error) {
 			return Mounted{}, err
 		}
 	}
-	if err := os.MkdirAll(r.Dir, 0o777); err != nil {
-		return Mounted{}, fmt.Errorf("make volume directory: %w", err)
+	if err := makeDir(r.Dir, 0o777); err != nil {
+		return Mounted{}, err
 	}
 	// For any user, whatever the umask.
 	if info, err := os.Stat(r.Dir); err == nil && info.Mode().Perm() != 0o777 {
@@ -97,8 +108,8 @@ func memorySize(p *corev1.Pod, e *corev1.EmptyDirVolumeSource) int64 {
 }
 
 func mountHugePages(dir string, e *corev1.EmptyDirVolumeSource) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make volume directory: %w", err)
+	if err := makeDir(dir, 0o755); err != nil {
+		return err
 	}
 	if there, err := isMount(dir); err != nil || there {
 		return err

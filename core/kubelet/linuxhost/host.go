@@ -349,6 +349,9 @@ func (h *Host) messageFile(r spec.FilesRequest) (string, error) {
 
 func (h *Host) hosts(r spec.FilesRequest) ([]byte, error) {
 	var b strings.Builder
+	if err := spec.OneLine("the host name", append([]string{r.Hostname, r.Domain}, r.IPs...)...); err != nil {
+		return nil, err
+	}
 	if r.Pod.Spec.HostNetwork {
 		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
 		own, err := os.ReadFile("/etc/hosts")
@@ -370,6 +373,9 @@ func (h *Host) hosts(r spec.FilesRequest) ([]byte, error) {
 	if len(r.Pod.Spec.HostAliases) > 0 {
 		b.WriteString("\n# Entries added by HostAliases.\n")
 		for _, a := range r.Pod.Spec.HostAliases {
+			if err := spec.OneLine("spec.hostAliases", append([]string{a.IP}, a.Hostnames...)...); err != nil {
+				return nil, err
+			}
 			fmt.Fprintf(&b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
 		}
 	}

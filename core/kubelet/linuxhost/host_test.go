@@ -87,6 +87,31 @@ func TestAPodLeavesNothing(t *testing.T) {
 	}
 }
 
+// Whatever the API let pass, an alias is one line of the hosts file.
+func TestAliasesAreOneLineEach(t *testing.T) {
+	g, dir := newHost(t)
+	c := &corev1.Container{Name: "c"}
+	for _, a := range []corev1.HostAlias{
+		{IP: "1.2.3.4\n6.6.6.6", Hostnames: []string{"bank"}}, {IP: "1.2.3.4", Hostnames: []string{"a", "b\n6.6.6.6\tbank"}}, {IP: "1.2.3.4", Hostnames: []string{"b\r6.6.6.6"}},
+	} {
+		p := aPod()
+		p.Spec.HostAliases = []corev1.HostAlias{a}
+		if _, err := g.Claim(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		_, err := g.Files(t.Context(), spec.FilesRequest{Pod: p, Container: c, Hostname: "h", IPs: []string{"10.0.0.1"}})
+		if err == nil || !strings.Contains(err.Error(), "spec.hostAliases") {
+			t.Errorf("%+v: %v", a, err)
+		}
+	}
+	if _, err := g.Files(t.Context(), spec.FilesRequest{Pod: aPod(), Container: c, Hostname: "h\n6.6.6.6\tbank", IPs: []string{"10.0.0.1"}}); err == nil {
+		t.Error("a host name began a line of its own")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "root/pods/uid/etc-hosts")); err == nil {
+		t.Error("the file was written all the same")
+	}
+}
+
 func TestFiles(t *testing.T) {
 	g, dir := newHost(t)
 	p := aPod()

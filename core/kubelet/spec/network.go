@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -46,6 +47,18 @@ func Hostname(p *corev1.Pod, cl Cluster) (hostname, domain string, err error) {
 		hostname = fqdn
 	}
 	return hostname, domain, nil
+}
+
+// OneLine refuses words that would begin another line of the file that they are
+// written to, hosts or resolv.conf: whatever the API let pass, the line would be
+// one that nobody validated. field is where the words are from.
+func OneLine(field string, words ...string) error {
+	for _, w := range words {
+		if strings.ContainsFunc(w, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }) {
+			return fmt.Errorf("%s: %q has a line break or another control character; it has to be a word", field, w)
+		}
+	}
+	return nil
 }
 
 // DNS is a pod's resolver configuration by its policy.

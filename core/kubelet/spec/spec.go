@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,12 +68,16 @@ func Sandbox(p *corev1.Pod, attempt uint32, place Place, cl Cluster) (*cri.PodSa
 	if err != nil {
 		return nil, err
 	}
+	dns := DNS(p, cl)
+	if err := OneLine("spec.dnsConfig", slices.Concat(dns.Servers, dns.Searches, dns.Options)...); err != nil {
+		return nil, err
+	}
 	c := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
 		Labels:       map[string]string{},
 		Annotations:  p.Annotations,
 		LogDirectory: place.LogDir,
-		DnsConfig:    DNS(p, cl),
+		DnsConfig:    dns,
 		Linux:        sandboxLinux(p, place),
 	}
 	for k, v := range p.Labels {

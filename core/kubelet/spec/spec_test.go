@@ -195,6 +195,27 @@ func TestDNS(t *testing.T) {
 	}
 }
 
+// What the API lets pass, an option's value for one, does not write lines of its own
+// to resolv.conf.
+func TestDNSWritesNoLinesOfItsOwn(t *testing.T) {
+	for _, bad := range []string{"1\nnameserver 6.6.6.6", "1\r2", "a\x00", "a\u2028b"} {
+		for name, d := range map[string]corev1.PodDNSConfig{
+			"server": {Nameservers: []string{bad}}, "search": {Searches: []string{bad}},
+			"option": {Options: []corev1.PodDNSConfigOption{{Name: bad}}}, "value": {Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &bad}}},
+		} {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{DNSPolicy: corev1.DNSNone, DNSConfig: &d}}
+			if _, err := spec.Sandbox(p, 0, spec.Place{}, spec.Cluster{}); err == nil || !strings.Contains(err.Error(), "spec.dnsConfig") {
+				t.Errorf("%s %q: %v", name, bad, err)
+			}
+		}
+	}
+	good := "trust-ad"
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{DNSConfig: &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: good}}}}}
+	if c, err := spec.Sandbox(p, 0, spec.Place{}, spec.Cluster{}); err != nil || !slices.Equal(c.DnsConfig.Options, []string{good}) {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
 func linux(t *testing.T, change func(*corev1.Pod, *corev1.Container, *spec.ContainerRequest)) (*cri.LinuxContainerSecurityContext, *cri.LinuxContainerResources, error) {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}}

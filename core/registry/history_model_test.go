@@ -179,10 +179,10 @@ func (a *ask) patch(n *state) {
 
 // updated is what all writes of the object itself have in common.
 func (a *ask) updated(s, n *state) (*state, metav1.StatusReason) {
-	if a.body != nil { // made of what was read: it may be of an object that is gone
-		if was := stateOf(a.body).deleted; was != "" && was != s.deleted {
-			return nil, metav1.StatusReasonInvalid
-		}
+	// What was read may be of an object that is gone, and tell of its deletion. Where this
+	// one is being deleted too, the server puts its own time in its place.
+	if a.body != nil && stateOf(a.body).deleted != "" && s.deleted == "" {
+		return nil, metav1.StatusReasonInvalid
 	}
 	for _, f := range n.finalizers {
 		if s.deleted != "" && !slices.Contains(s.finalizers, f) {
@@ -294,12 +294,12 @@ func (c *checker) step(e change, answered, deletions []operation) {
 		if after != nil && e.state != nil {
 			after.choose(before.state, e.state)
 		}
-		if refused == "" && after.same(e.state) {
+		// Two may make the same of it, one of them by finding it so: then the other wrote.
+		if refused == "" && after.same(e.state) && (writer == nil || !changesNothing(o, e.state)) {
 			writer = o
 			if after != nil {
 				e.state.applied = after.applied
 			}
-			break
 		}
 	}
 	if writer == nil {
@@ -327,10 +327,16 @@ func (c *checker) step(e change, answered, deletions []operation) {
 // then it had nothing to change in it.
 func (c *checker) unchanging(o *operation, s *state) {
 	c.t.Helper()
-	after, refused := o.after(s)
-	if refused != "" || !after.same(s) {
+	if !changesNothing(o, s) {
+		after, refused := o.after(s)
 		c.t.Errorf("%s was answered with %s, of which it makes %s %s", o, s, after, refused)
 	}
+}
+
+// changesNothing says that a state is what an operation would make of it.
+func changesNothing(o *operation, s *state) bool {
+	after, refused := o.after(s)
+	return refused == "" && after.same(s)
 }
 
 // timeless is an object without its revision and the times of its managers.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +114,8 @@ func (p *plugin) say(t *testing.T, file, text string) {
 	}
 }
 
+// start returns when the plugin can be connected to: who dials before it listens waits a
+// second until gRPC dials again, which is all the time that a test gives it.
 func (p *plugin) start(t *testing.T) {
 	t.Helper()
 	_ = os.Remove(filepath.Join(p.dir, "socket"))
@@ -122,6 +125,16 @@ func (p *plugin) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.stop() })
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+		conn, err := net.Dial("unix", filepath.Join(p.dir, "socket"))
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the plugin does not listen: %v", err)
+		}
+	}
 }
 
 func (p *plugin) stop() {

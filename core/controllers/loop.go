@@ -112,6 +112,9 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 	}
 	for _, s := range l.sources {
 		registration, err := s.informer.AddEventHandler(s.handler)
+		if ctx.Err() != nil {
+			return nil // informers may have ended with ctx already
+		}
 		if err != nil {
 			return fmt.Errorf("%s: watching: %w", l.name, err)
 		}

@@ -64,11 +64,10 @@ func (s *Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime
 	var strict []error
 	if w.req.PatchType == types.StrategicMergePatchType {
 		patch := map[string]any{}
-		if err := json.Unmarshal(w.req.Body, &patch); err != nil {
-			return nil, errInvalidPatch()
-		}
-		if err := api.BoundMerge(nil, patch); err != nil { // these kinds have no lists of their own
-			return nil, err
+		if json.Unmarshal(w.req.Body, &patch) == nil { // else the merge says what is wrong with it
+			if err := api.BoundMerge(nil, patch); err != nil { // these kinds have no lists of their own
+				return nil, err
+			}
 		}
 		if after, err = strategicpatch.StrategicMergePatch(before, w.req.Body, now); err != nil {
 			err = apierrors.NewBadRequest(err.Error())

@@ -50,7 +50,7 @@ out, it is the current folder.`,
 }
 
 // note tells the person at the terminal what takes longer than a moment.
-func (a *app) note(text string) { fmt.Fprintln(a.stderr, text) }
+func (a *app) printLine(text string) { fmt.Fprintln(a.stderr, text) }
 
 // show prints v as YAML or JSON.
 func (a *app) show(v any, output string) error {
@@ -188,7 +188,7 @@ time, into your cache folder or $WASMPLANE_TOOLCHAINS.`,
 					out = filepath.Join(base, file)
 				}
 			}
-			b, err := toolchain.New(toolchain.Config{Progress: a.note, Debug: debug})
+			b, err := toolchain.New(toolchain.Config{Progress: a.printLine, Debug: debug})
 			if err != nil {
 				return err
 			}

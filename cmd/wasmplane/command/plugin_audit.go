@@ -43,12 +43,12 @@ Exit code: 0 no object fails, 1 some do, or the plugin failed.`,
 			if err != nil {
 				return err
 			}
-			audit, err := cluster.RunAudit(c.Context(), cfg, cl, l.namespace, a.note)
+			audit, err := cluster.RunAudit(c.Context(), cfg, cl, l.namespace, a.printLine)
 			if err != nil {
 				return err
 			}
 			for _, u := range audit.Unread {
-				a.note("not read: " + u)
+				a.printLine("not read: " + u)
 			}
 			if err := a.showAudit(audit, output, all); err != nil {
 				return err

@@ -169,7 +169,7 @@ func markDisabled(list []apiobject.Listed, dir datadir.Dir) []apiobject.Listed {
 
 func (a *app) showPlugins(list []apiobject.Listed, wide bool) error {
 	if len(list) == 0 {
-		a.note("There are no plugins.") // beside stdout, as kubectl does
+		a.printLine("There are no plugins.") // beside stdout, as kubectl does
 		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)

@@ -214,7 +214,7 @@ func (a *app) pluginRun() *cobra.Command {
 				return err
 			}
 			if s := d.Stack(); s != "" {
-				a.note(s)
+				a.printLine(s)
 			}
 			return nil
 		},

@@ -75,7 +75,7 @@ func (p *progress) stop() {
 	}
 }
 
-func (p *progress) note(text string) {
+func (p *progress) printLine(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintln(p.w, "  "+text)

@@ -71,7 +71,7 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 	p := &progress{w: a.stdout, log: dir.Log()}
 	defer p.stop()
 	err = wire.Up(ctx, wire.Options{
-		Config: cfg, Dir: dir, Logger: logger, Progress: p.report, Note: p.note, Version: Version,
+		Config: cfg, Dir: dir, Logger: logger, Progress: p.report, Note: p.printLine, Version: Version,
 		MergeKubeconfig: mergeTarget(merge),
 	}, func(i wire.Info) {
 		a.announce(i, dir, time.Since(begin), merge)
@@ -208,7 +208,7 @@ the data go too.`,
 				return err
 			}
 			p := &progress{w: a.stdout}
-			if err := wire.Down(c.Context(), dir, purge, logger, p.note); err != nil {
+			if err := wire.Down(c.Context(), dir, purge, logger, p.printLine); err != nil {
 				return err
 			}
 			fmt.Fprintln(a.stdout, "The cluster is down.")

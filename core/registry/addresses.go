@@ -95,7 +95,7 @@ func (r *Registry) make(ctx context.Context, versioned runtime.Object) error {
 		return err
 	}
 	w := &write{r: r, req: req, codec: codec, key: key}
-	_, err = w.store(ctx, obj, 0)
+	_, err = w.store(ctx, obj, nil)
 	var conflict *store.ConflictError
 	if errors.As(err, &conflict) {
 		return apierrors.NewAlreadyExists(r.res.GroupResource, req.Name)

@@ -32,7 +32,7 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 			return Result{}, err
 		}
 		w := &write{r: r, key: key, codec: r.res.StorageCodec(), opts: writeOptions{dryRun: dryRun}}
-		return w.store(ctx, object.FromVersioned(w.codec, next), at.item.Revision)
+		return w.store(ctx, object.FromVersioned(w.codec, next), at.item)
 	})
 	return result.Object, err
 }

@@ -117,7 +117,7 @@ func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Obje
 	} else if same {
 		return Result{Object: old}, errUnsure
 	}
-	return w.store(ctx, obj, at.item.Revision)
+	return w.store(ctx, obj, at.item)
 }
 
 // remove takes the object out of the store.

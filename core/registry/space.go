@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
 // Space says whether there is room for a write in the store.
@@ -20,8 +21,11 @@ type Space interface {
 	Admit(w store.Write) error
 }
 
-// room asks for room for the value of a write.
-func (w *write) room(internal runtime.Object, value []byte) error {
+// room asks for room for the value of a write. old is what the value replaces, nil
+// where it makes something new. It must be the snapshot of the write and not the
+// cache's present one: the cache may be behind, and an object that is marked as
+// deleted already would be granted the growth of its mark once more.
+func (w *write) room(internal runtime.Object, value []byte, old *watchcache.Item) error {
 	if w.r.cfg.Space == nil {
 		return nil
 	}
@@ -30,12 +34,10 @@ func (w *write) room(internal runtime.Object, value []byte) error {
 		return apierrors.NewInternalError(err)
 	}
 	before, deleting := 0, false
-	if w.r.cached != nil {
-		if item, _, ok := w.r.cached.Get(w.key); ok {
-			before = item.Size()
-			if was, err := item.Object.Meta(); err == nil {
-				deleting = was.GetDeletionTimestamp() != nil
-			}
+	if old != nil {
+		before = old.Size()
+		if was, err := old.Object.Meta(); err == nil {
+			deleting = was.GetDeletionTimestamp() != nil
 		}
 	}
 	return w.r.cfg.Space.Admit(store.Write{

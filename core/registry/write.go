@@ -28,6 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
 // nameAttempts is how often a taken generated name is replaced by another one.
@@ -110,7 +111,7 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 			return Result{Object: old}, errUnsure
 		}
 	}
-	result, err := w.store(ctx, obj, at.item.Revision)
+	result, err := w.store(ctx, obj, at.item)
 	if err == nil && !w.opts.isDryRun() {
 		claims.Keep()
 	}
@@ -208,7 +209,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 	if w.key, err = w.r.reads.Key(w.namespace(), m.GetName()); err != nil {
 		return Result{}, err
 	}
-	result, err := w.store(ctx, obj, 0)
+	result, err := w.store(ctx, obj, nil)
 	var conflict *store.ConflictError
 	if errors.As(err, &conflict) && w.req.Name != "" {
 		return Result{}, err // an update that was going to create has something to update now
@@ -472,8 +473,9 @@ func nameless(name string) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
 }
 
-// store puts obj in place of revision expect and returns it with its new one.
-func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Result, error) {
+// store puts obj in place of old and returns it with its new revision. Where old is
+// nil, obj must not exist yet.
+func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.Item) (Result, error) {
 	internal, err := obj.Internal()
 	if err != nil {
 		return Result{}, apierrors.NewInternalError(err)
@@ -482,14 +484,15 @@ func (w *write) store(ctx context.Context, obj *object.Object, expect int64) (Re
 	if err != nil {
 		return Result{}, err
 	}
+	expect := snapshot{item: old}.revision()
 	revision := expect
 	if !w.opts.isDryRun() {
-		if err := w.room(internal, value); err != nil {
+		if err := w.room(internal, value, old); err != nil {
 			return Result{}, w.r.reads.StoreError(err, "write", reader.LastSegment(w.key))
 		}
 		revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal))
 		if apierrors.IsRequestEntityTooLargeError(err) && w.dropManagers(obj) {
-			return w.store(ctx, obj, expect)
+			return w.store(ctx, obj, old)
 		}
 		if err != nil {
 			return Result{}, err

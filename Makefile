@@ -69,7 +69,7 @@ build node-helpers hello-image: | own
 ##@ Development
 
 .PHONY: check
-check: fmt-check vet lint gen-check test ## Everything that has to be green: formatting, vet, lint, generated files, tests.
+check: fmt-check spdx-check vet lint gen-check test ## Everything that has to be green: formatting, licenses, vet, lint, generated files, tests.
 
 .PHONY: quick
 quick: node-helpers ## Vet and test what has changed since main, without root, in three minutes at most. BASE=COMMIT.

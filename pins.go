@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build pins
 
 // Package wasmplane at the module's root holds no code. This file keeps

@@ -34,8 +34,8 @@ release-install: ## Install the package of build/release/files in a new root of 
 
 .PHONY: fmt
 fmt: ## Format Go files, and sort their imports, as .golangci.yml says.
-	go run $(GOLANGCI) fmt --enable gofumpt,gci ./...
-	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) fmt --enable gofumpt,gci ./...); done
+	go run $(GOLANGCI) fmt ./...
+	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) fmt ./...); done
 
 .PHONY: spdx
 spdx: ## Write the license's line into source files that lack it.

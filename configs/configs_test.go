@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package configs tests that every sample configuration is what it says: it loads,
 // it is complete, and the modules that it names can be built here.
 package configs

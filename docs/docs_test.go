@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package docs tests that the documents lead somewhere: links have a target, the
 // indexes are whole, and what CONTRIBUTING shows builds and passes.
 package docs

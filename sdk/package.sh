@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs the SDKs into what their registries take: a crate, an npm package, a Zig package.
 # That of Go is taken from the repository by its tag sdk/go/vX.Y.Z; the C header is a file.
 # Usage: sdk/package.sh [FOLDER]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sdk holds the sources of the SDKs, so that the tool can put the one of
 // a plugin's language beside the plugin: what it was built with stays there, and
 // building needs no network.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command as root, by sudo where it must, and leaves nothing behind that the
 # user cannot write: what root made in the user's folders is given to the user.
 # Usage: test/as-root.sh COMMAND [ARG...]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing on this machine for a job, and says beforehand what, why
 # and how much it is. Does nothing, and says nothing, where everything is there.
 # Usage: test/deps.sh JOB...

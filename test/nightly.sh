@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs what takes too long for every change: each fuzz target for a while, concurrent writes against
 # a model, kills under load, the same questions to upstream and to us, a slice of the
 # conformance suite. Writes one page: build/nightly/report.md, with a log of each part beside it.

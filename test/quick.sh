@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Vets and tests, without root and within three minutes, the packages that differ
 # from main (or, on main, from the last commit) and those that import them directly.
 # Usage: test/quick.sh [BASE]

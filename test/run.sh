@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs every test. Those of the real node need root (network namespaces,
 # mounts, containers): without it, this asks sudo.
 # Usage: test/run.sh [TIMEOUT]

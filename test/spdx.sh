@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every source file begins with the line that names its license (https://spdx.dev/ids).
 # Usage: test/spdx.sh check|fix
 # Left out: what is generated (its generator's matter), test data, and the templates of
@@ -27,7 +28,7 @@ for f in "${missing[@]}"; do
     *) # a line of its own: it belongs to no documentation
       echo "// $line"; echo; cat "$f" ;;
   esac >"$new"
-  cat "$new" >"$f" # keeps the mode
-  rm "$new"
+  chmod --reference="$f" "$new"
+  mv "$new" "$f" # a new file: the shell may be reading this one
 done
 echo "${#missing[@]} files name their license now"

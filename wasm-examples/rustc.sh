@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the first Rust compiler of this machine that has the target
 # wasm32-unknown-unknown, for that target and with a linker for it. A rustup of the
 # user's own that lacks the target does not hide one of the distribution's that has it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -347,8 +349,10 @@ func TestPortmap(t *testing.T) {
 			t.Errorf("after both pods' DEL:\n%s", rules)
 		}
 		for _, bad := range []object{
-			{"hostPort": 0, "containerPort": 80, "protocol": "tcp"}, {"hostPort": 1, "containerPort": 70000, "protocol": "tcp"},
-			{"hostPort": 1, "containerPort": 1, "protocol": "icmp"}, {"hostPort": 1, "containerPort": 1, "protocol": "tcp", "hostIP": "x; flush ruleset"},
+			{"hostPort": 0, "containerPort": 80, "protocol": "tcp"},
+			{"hostPort": 1, "containerPort": 70000, "protocol": "tcp"},
+			{"hostPort": 1, "containerPort": 1, "protocol": "icmp"},
+			{"hostPort": 1, "containerPort": 1, "protocol": "tcp", "hostIP": "x; flush ruleset"},
 		} {
 			rt, _ := s.pod("bad", bad)
 			if _, err := s.add(rt); err == nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command wasmplane-cni is the CNI plugins of a node's own network in one small
 // binary: bridge, host-local, loopback and portmap, called by those names. It is
 // apart from the main binary because the pod's path executes it several times, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -221,13 +223,17 @@ func layout(tx *knftables.Transaction, family knftables.Family, snat bool) {
 	for _, hook := range []knftables.BaseChainHook{knftables.PreroutingHook, knftables.OutputHook} {
 		// As a number: nft 1.0.6 rejects the name "dstnat" on the output hook. Ahead of
 		// it, so that a service rule of the same table family does not win by chance.
-		tx.Add(&knftables.Chain{Name: string(hook), Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(hook),
-			Priority: knftables.PtrTo(knftables.BaseChainPriority("-101"))})
+		tx.Add(&knftables.Chain{
+			Name: string(hook), Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(hook),
+			Priority: knftables.PtrTo(knftables.BaseChainPriority("-101")),
+		})
 		tx.Flush(&knftables.Chain{Name: string(hook)})
 		tx.Add(&knftables.Rule{Chain: string(hook), Rule: "fib daddr type local jump forward-hostports"})
 	}
-	tx.Add(&knftables.Chain{Name: "postrouting", Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PostroutingHook),
-		Priority: knftables.PtrTo(knftables.SNATPriority)})
+	tx.Add(&knftables.Chain{
+		Name: "postrouting", Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PostroutingHook),
+		Priority: knftables.PtrTo(knftables.SNATPriority),
+	})
 	tx.Flush(&knftables.Chain{Name: "postrouting"})
 	if !snat {
 		return

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command wasmplane-hello is the sample that `make run` deploys: a web server that
 // says which pod answered. It stands in for nginx where no registry is at hand.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command wasmplane-shim is containerd's runc shim (io.containerd.runc.v2), built
 // apart from the main binary: a pod's path executes it several times, and every
 // execution of a large multi-call binary costs 6 ms more than one of this.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command wasmplane is a Kubernetes-compatible control plane in one binary. It
 // also compiles plugins and runs its own containerd, by executing itself, and kubectl.
 package main

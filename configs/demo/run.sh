@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Starts a cluster, deploys a web server to it, and shows what happened. Called by
 # `make run`. Ctrl-C stops the cluster and removes what it put on this host.
 #   ONCE=1            clean up and exit when everything was shown

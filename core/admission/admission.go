@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admission is the contract of everything that has a say in a write
 // after authorization: built-in plugins, CEL policies, webhooks, Wasm plugins.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package aggregator lets other servers serve parts of the API: an APIService
 // says which group version is theirs and by which Service they are reached, and
 // requests for it are passed on, with the user's identity, over a connection
@@ -38,10 +40,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	registration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	registrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	registrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
-
-	registration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
 )

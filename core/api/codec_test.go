@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
@@ -35,16 +37,26 @@ func TestBodiesAreJudgedInUpstreamsWords(t *testing.T) {
 		"no kind":       {body: `{"metadata":{"name":"a"}}`},
 		"unknown field": {body: `{"spec":{"bogus":1,"containers":[{"nmae":"x"}]}}`, strict: []string{`unknown field "spec.bogus"`, `unknown field "spec.containers[0].nmae"`}},
 		"twice":         {body: `{"metadata":{"name":"a","name":"b"}}`, strict: []string{`duplicate field "metadata.name"`}},
-		"YAML twice": {body: "metadata:\n  name: a\n  name: b\n", media: object.YAML,
-			strict: []string{`yaml: unmarshal errors:` + "\n" + `  line 3: key "name" already set in map`}},
-		"other kind": {body: `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}`,
-			err: `ConfigMap in version "v1" cannot be handled as a Pod: converting (v1.ConfigMap) to (core.Pod): unknown conversion`},
-		"other version": {body: `{"kind":"Pod","apiVersion":"v2"}`,
-			err: `Pod in version "v2" cannot be handled as a Pod: no kind "Pod" is registered for version "v2" in scheme`},
-		"other group": {body: `{"kind":"Deployment","apiVersion":"apps/v1"}`,
-			err: `Deployment in version "v1" cannot be handled as a Pod: converting (v1.Deployment) to (core.Pod): unknown conversion`},
-		"wrong type": {body: `{"kind":"Pod","apiVersion":"v1","spec":{"containers":"none"}}`,
-			err: `Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container`},
+		"YAML twice": {
+			body: "metadata:\n  name: a\n  name: b\n", media: object.YAML,
+			strict: []string{`yaml: unmarshal errors:` + "\n" + `  line 3: key "name" already set in map`},
+		},
+		"other kind": {
+			body: `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}`,
+			err:  `ConfigMap in version "v1" cannot be handled as a Pod: converting (v1.ConfigMap) to (core.Pod): unknown conversion`,
+		},
+		"other version": {
+			body: `{"kind":"Pod","apiVersion":"v2"}`,
+			err:  `Pod in version "v2" cannot be handled as a Pod: no kind "Pod" is registered for version "v2" in scheme`,
+		},
+		"other group": {
+			body: `{"kind":"Deployment","apiVersion":"apps/v1"}`,
+			err:  `Deployment in version "v1" cannot be handled as a Pod: converting (v1.Deployment) to (core.Pod): unknown conversion`,
+		},
+		"wrong type": {
+			body: `{"kind":"Pod","apiVersion":"v1","spec":{"containers":"none"}}`,
+			err:  `Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container`,
+		},
 		"no JSON": {body: `{"kind":`, err: `the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error`},
 		"empty":   {body: ``, err: `<empty>`},
 		"bytes":   {body: "\x01\x02", media: object.Protobuf, err: `(0102)`},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package api is the Kubernetes contract: types, defaulting, conversion,
 // validation, strategies, printers, OpenAPI and field management of every
 // built-in resource, taken from the published Kubernetes modules.

@@ -1,11 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
 	"context"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition/tableconvertor"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+	"k8s.io/kube-aggregator/pkg/registry/apiservice"
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 	"k8s.io/kubernetes/pkg/apis/apps"
 	"k8s.io/kubernetes/pkg/apis/authentication"
@@ -86,13 +94,6 @@ import (
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattributesclass"
 	migration "k8s.io/kubernetes/pkg/registry/storagemigration/storagemigration"
 	"k8s.io/utils/clock"
-
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
-	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition/tableconvertor"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
-	"k8s.io/kube-aggregator/pkg/registry/apiservice"
 )
 
 // groupOrder is the order of discovery: upstream's group priorities, the core
@@ -152,36 +153,59 @@ func coreRows() []row {
 	stream, proxied := []string{"GET", "POST"}, []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 	return []row{
 		{name: "bindings", object: &core.Binding{}, scoped: namespaced, verbs: create, virtual: true},
-		{name: "componentstatuses", object: &core.ComponentStatus{}, list: &core.ComponentStatusList{}, scoped: clusterWide,
-			short: []string{"cs"}, verbs: []string{"get", "list"}, virtual: true},
-		{name: "configmaps", object: &core.ConfigMap{}, list: &core.ConfigMapList{}, short: []string{"cm"},
-			strategy: configmap.Strategy, attrs: configmap.GetAttrs},
-		{name: "endpoints", object: &core.Endpoints{}, list: &core.EndpointsList{}, short: []string{"ep"},
-			strategy: endpoint.Strategy, prefix: "services/endpoints"},
-		{name: "events", object: &core.Event{}, list: &core.EventList{}, short: []string{"ev"},
+		{
+			name: "componentstatuses", object: &core.ComponentStatus{}, list: &core.ComponentStatusList{}, scoped: clusterWide,
+			short: []string{"cs"}, verbs: []string{"get", "list"}, virtual: true,
+		},
+		{
+			name: "configmaps", object: &core.ConfigMap{}, list: &core.ConfigMapList{}, short: []string{"cm"},
+			strategy: configmap.Strategy, attrs: configmap.GetAttrs,
+		},
+		{
+			name: "endpoints", object: &core.Endpoints{}, list: &core.EndpointsList{}, short: []string{"ep"},
+			strategy: endpoint.Strategy, prefix: "services/endpoints",
+		},
+		{
+			name: "events", object: &core.Event{}, list: &core.EventList{}, short: []string{"ev"},
 			strategy: event.Strategy, ttl: eventTTL, attrs: event.GetAttrs,
-			fields: []string{"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+			fields: []string{
+				"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
 				"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-				"reason", "reportingComponent", "source", "type"}},
-		{name: "limitranges", object: &core.LimitRange{}, list: &core.LimitRangeList{}, short: []string{"limits"},
-			strategy: limitrange.Strategy, plainTable: true},
-		{name: "namespaces", object: &core.Namespace{}, list: &core.NamespaceList{}, short: []string{"ns"},
+				"reason", "reportingComponent", "source", "type",
+			},
+		},
+		{
+			name: "limitranges", object: &core.LimitRange{}, list: &core.LimitRangeList{}, short: []string{"limits"},
+			strategy: limitrange.Strategy, plainTable: true,
+		},
+		{
+			name: "namespaces", object: &core.Namespace{}, list: &core.NamespaceList{}, short: []string{"ns"},
 			strategy: namespace.Strategy, attrs: namespace.GetAttrs, fields: []string{"status.phase"}, returnDeleted: true,
 			verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
-			subs:  []*Subresource{part("finalize", namespace.FinalizeStrategy, "update"), statusOf(namespace.StatusStrategy)}},
-		{name: "nodes", object: &core.Node{}, list: &core.NodeList{}, short: []string{"no"}, prefix: "minions",
+			subs:  []*Subresource{part("finalize", namespace.FinalizeStrategy, "update"), statusOf(namespace.StatusStrategy)},
+		},
+		{
+			name: "nodes", object: &core.Node{}, list: &core.NodeList{}, short: []string{"no"}, prefix: "minions",
 			strategy: node.Strategy, attrs: node.GetAttrs, fields: []string{"spec.unschedulable"},
-			subs: []*Subresource{connecting("proxy", "NodeProxyOptions", proxied...), statusOf(node.StatusStrategy)}},
-		{name: "persistentvolumeclaims", object: &core.PersistentVolumeClaim{}, list: &core.PersistentVolumeClaimList{},
+			subs: []*Subresource{connecting("proxy", "NodeProxyOptions", proxied...), statusOf(node.StatusStrategy)},
+		},
+		{
+			name: "persistentvolumeclaims", object: &core.PersistentVolumeClaim{}, list: &core.PersistentVolumeClaimList{},
 			short: []string{"pvc"}, strategy: persistentvolumeclaim.Strategy, attrs: persistentvolumeclaim.GetAttrs,
-			returnDeleted: true, subs: []*Subresource{statusOf(persistentvolumeclaim.StatusStrategy)}},
-		{name: "persistentvolumes", object: &core.PersistentVolume{}, list: &core.PersistentVolumeList{},
+			returnDeleted: true, subs: []*Subresource{statusOf(persistentvolumeclaim.StatusStrategy)},
+		},
+		{
+			name: "persistentvolumes", object: &core.PersistentVolume{}, list: &core.PersistentVolumeList{},
 			short: []string{"pv"}, strategy: persistentvolume.Strategy, attrs: persistentvolume.GetAttrs,
-			returnDeleted: true, subs: []*Subresource{statusOf(persistentvolume.StatusStrategy)}},
-		{name: "pods", object: &core.Pod{}, list: &core.PodList{}, short: []string{"po"}, categories: all,
+			returnDeleted: true, subs: []*Subresource{statusOf(persistentvolume.StatusStrategy)},
+		},
+		{
+			name: "pods", object: &core.Pod{}, list: &core.PodList{}, short: []string{"po"}, categories: all,
 			strategy: pod.Strategy, attrs: pod.GetAttrs, returnDeleted: true,
-			fields: []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-				"spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
+			fields: []string{
+				"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+				"spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+			},
 			subs: []*Subresource{
 				connecting("attach", "PodAttachOptions", stream...),
 				action("binding", schema.GroupVersionKind{Version: "v1", Kind: "Binding"}, "create"),
@@ -193,24 +217,37 @@ func coreRows() []row {
 				connecting("proxy", "PodProxyOptions", proxied...),
 				part("resize", pod.ResizeStrategy, "get", "patch", "update"),
 				statusOf(pod.StatusStrategy),
-			}},
-		{name: "podtemplates", object: &core.PodTemplate{}, list: &core.PodTemplateList{},
-			strategy: podtemplate.Strategy, returnDeleted: true},
-		{name: "replicationcontrollers", object: &core.ReplicationController{}, list: &core.ReplicationControllerList{},
+			},
+		},
+		{
+			name: "podtemplates", object: &core.PodTemplate{}, list: &core.PodTemplateList{},
+			strategy: podtemplate.Strategy, returnDeleted: true,
+		},
+		{
+			name: "replicationcontrollers", object: &core.ReplicationController{}, list: &core.ReplicationControllerList{},
 			short: []string{"rc"}, categories: all, strategy: replicationcontroller.Strategy, prefix: "controllers",
 			attrs: replicationcontroller.GetAttrs, fields: []string{"status.replicas"},
-			subs: []*Subresource{scaleOf(), statusOf(replicationcontroller.StatusStrategy)}},
-		{name: "resourcequotas", object: &core.ResourceQuota{}, list: &core.ResourceQuotaList{}, short: []string{"quota"},
-			strategy: resourcequota.Strategy, returnDeleted: true, subs: []*Subresource{statusOf(resourcequota.StatusStrategy)}},
-		{name: "secrets", object: &core.Secret{}, list: &core.SecretList{},
-			strategy: secret.Strategy, attrs: secret.GetAttrs, fields: []string{"type"}},
-		{name: "serviceaccounts", object: &core.ServiceAccount{}, list: &core.ServiceAccountList{}, short: []string{"sa"},
+			subs: []*Subresource{scaleOf(), statusOf(replicationcontroller.StatusStrategy)},
+		},
+		{
+			name: "resourcequotas", object: &core.ResourceQuota{}, list: &core.ResourceQuotaList{}, short: []string{"quota"},
+			strategy: resourcequota.Strategy, returnDeleted: true, subs: []*Subresource{statusOf(resourcequota.StatusStrategy)},
+		},
+		{
+			name: "secrets", object: &core.Secret{}, list: &core.SecretList{},
+			strategy: secret.Strategy, attrs: secret.GetAttrs, fields: []string{"type"},
+		},
+		{
+			name: "serviceaccounts", object: &core.ServiceAccount{}, list: &core.ServiceAccountList{}, short: []string{"sa"},
 			strategy: serviceaccount.Strategy, returnDeleted: true,
-			subs: []*Subresource{action("token", schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, "create")}},
-		{name: "services", object: &core.Service{}, list: &core.ServiceList{}, short: []string{"svc"}, categories: all,
+			subs: []*Subresource{action("token", schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, "create")},
+		},
+		{
+			name: "services", object: &core.Service{}, list: &core.ServiceList{}, short: []string{"svc"}, categories: all,
 			strategy: service.Strategy, prefix: "services/specs", attrs: service.GetAttrs,
 			fields: []string{"spec.clusterIP", "spec.type"}, returnDeleted: true,
-			subs: []*Subresource{connecting("proxy", "ServiceProxyOptions", proxied...), statusOf(service.StatusStrategy)}},
+			subs: []*Subresource{connecting("proxy", "ServiceProxyOptions", proxied...), statusOf(service.StatusStrategy)},
+		},
 	}
 }
 
@@ -218,37 +255,53 @@ func coreRows() []row {
 func aggregationRows(s schemes) []row {
 	strategy := apiservice.NewStrategy(s.aggregation)
 	return []row{
-		{group: "apiregistration.k8s.io", name: "apiservices", scheme: s.aggregation, object: &apiregistration.APIService{},
+		{
+			group: "apiregistration.k8s.io", name: "apiservices", scheme: s.aggregation, object: &apiregistration.APIService{},
 			list: &apiregistration.APIServiceList{}, categories: []string{"api-extensions"}, strategy: strategy,
 			prefix: "apiregistration.k8s.io/apiservices", storageJSON: true, printer: printAPIServices,
-			subs: []*Subresource{statusOf(updates(apiservice.NewStatusStrategy(s.aggregation)))}},
+			subs: []*Subresource{statusOf(updates(apiservice.NewStatusStrategy(s.aggregation)))},
+		},
 	}
 }
 
 func appsRows() []row {
 	all := []string{"all"}
 	return []row{
-		{group: "apps", name: "controllerrevisions", object: &apps.ControllerRevision{}, list: &apps.ControllerRevisionList{},
-			strategy: controllerrevision.Strategy},
-		{group: "apps", name: "daemonsets", object: &apps.DaemonSet{}, list: &apps.DaemonSetList{}, short: []string{"ds"},
-			categories: all, strategy: daemonset.Strategy, subs: []*Subresource{statusOf(daemonset.StatusStrategy)}},
-		{group: "apps", name: "deployments", object: &apps.Deployment{}, list: &apps.DeploymentList{}, short: []string{"deploy"},
-			categories: all, strategy: deployment.Strategy, subs: []*Subresource{scaleOf(), statusOf(deployment.StatusStrategy)}},
-		{group: "apps", name: "replicasets", object: &apps.ReplicaSet{}, list: &apps.ReplicaSetList{}, short: []string{"rs"},
+		{
+			group: "apps", name: "controllerrevisions", object: &apps.ControllerRevision{}, list: &apps.ControllerRevisionList{},
+			strategy: controllerrevision.Strategy,
+		},
+		{
+			group: "apps", name: "daemonsets", object: &apps.DaemonSet{}, list: &apps.DaemonSetList{}, short: []string{"ds"},
+			categories: all, strategy: daemonset.Strategy, subs: []*Subresource{statusOf(daemonset.StatusStrategy)},
+		},
+		{
+			group: "apps", name: "deployments", object: &apps.Deployment{}, list: &apps.DeploymentList{}, short: []string{"deploy"},
+			categories: all, strategy: deployment.Strategy, subs: []*Subresource{scaleOf(), statusOf(deployment.StatusStrategy)},
+		},
+		{
+			group: "apps", name: "replicasets", object: &apps.ReplicaSet{}, list: &apps.ReplicaSetList{}, short: []string{"rs"},
 			categories: all, strategy: replicaset.Strategy, attrs: replicaset.GetAttrs,
-			subs: []*Subresource{scaleOf(), statusOf(replicaset.StatusStrategy)}},
-		{group: "apps", name: "statefulsets", object: &apps.StatefulSet{}, list: &apps.StatefulSetList{}, short: []string{"sts"},
-			categories: all, strategy: statefulset.Strategy, subs: []*Subresource{scaleOf(), statusOf(statefulset.StatusStrategy)}},
+			subs: []*Subresource{scaleOf(), statusOf(replicaset.StatusStrategy)},
+		},
+		{
+			group: "apps", name: "statefulsets", object: &apps.StatefulSet{}, list: &apps.StatefulSetList{}, short: []string{"sts"},
+			categories: all, strategy: statefulset.Strategy, subs: []*Subresource{scaleOf(), statusOf(statefulset.StatusStrategy)},
+		},
 	}
 }
 
 // eventsRows: the same objects under another group; they are stored with the core group's.
 func eventsRows() []row {
 	return []row{
-		{group: "events.k8s.io", name: "events", object: &core.Event{}, list: &core.EventList{}, short: []string{"ev"},
+		{
+			group: "events.k8s.io", name: "events", object: &core.Event{}, list: &core.EventList{}, short: []string{"ev"},
 			strategy: event.Strategy, ttl: eventTTL, attrs: event.GetAttrs,
-			fields: []string{"regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
-				"regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingController", "type"}},
+			fields: []string{
+				"regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
+				"regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingController", "type",
+			},
+		},
 	}
 }
 
@@ -271,21 +324,27 @@ func reviewRows() []row {
 
 func autoscalingRows() []row {
 	return []row{
-		{group: "autoscaling", name: "horizontalpodautoscalers", object: &autoscaling.HorizontalPodAutoscaler{},
+		{
+			group: "autoscaling", name: "horizontalpodautoscalers", object: &autoscaling.HorizontalPodAutoscaler{},
 			list: &autoscaling.HorizontalPodAutoscalerList{}, short: []string{"hpa"}, categories: []string{"all"},
 			strategy: horizontalpodautoscaler.Strategy, storageVersion: "v2",
-			subs: []*Subresource{statusOf(horizontalpodautoscaler.StatusStrategy)}},
+			subs: []*Subresource{statusOf(horizontalpodautoscaler.StatusStrategy)},
+		},
 	}
 }
 
 func batchRows() []row {
 	all := []string{"all"}
 	return []row{
-		{group: "batch", name: "cronjobs", object: &batch.CronJob{}, list: &batch.CronJobList{}, short: []string{"cj"},
-			categories: all, strategy: cronjob.Strategy, subs: []*Subresource{statusOf(cronjob.StatusStrategy)}},
-		{group: "batch", name: "jobs", object: &batch.Job{}, list: &batch.JobList{}, categories: all,
+		{
+			group: "batch", name: "cronjobs", object: &batch.CronJob{}, list: &batch.CronJobList{}, short: []string{"cj"},
+			categories: all, strategy: cronjob.Strategy, subs: []*Subresource{statusOf(cronjob.StatusStrategy)},
+		},
+		{
+			group: "batch", name: "jobs", object: &batch.Job{}, list: &batch.JobList{}, categories: all,
 			strategy: job.Strategy, attrs: job.GetAttrs, fields: []string{"status.successful"},
-			subs: []*Subresource{statusOf(job.StatusStrategy)}},
+			subs: []*Subresource{statusOf(job.StatusStrategy)},
+		},
 	}
 }
 
@@ -294,57 +353,79 @@ func certificatesRows(live *live) []row {
 	requests := podcertificaterequest.NewStrategy()
 	signer := []string{"spec.signerName"}
 	return []row{
-		{group: group, name: "certificatesigningrequests", object: &certificates.CertificateSigningRequest{},
+		{
+			group: group, name: "certificatesigningrequests", object: &certificates.CertificateSigningRequest{},
 			list: &certificates.CertificateSigningRequestList{}, short: []string{"csr"}, strategy: csr.Strategy,
 			attrs: csr.GetAttrs, fields: signer,
-			subs: []*Subresource{part("approval", csr.ApprovalStrategy, "get", "patch", "update"), statusOf(csr.StatusStrategy)}},
-		{group: group, name: "clustertrustbundles", object: &certificates.ClusterTrustBundle{},
+			subs: []*Subresource{part("approval", csr.ApprovalStrategy, "get", "patch", "update"), statusOf(csr.StatusStrategy)},
+		},
+		{
+			group: group, name: "clustertrustbundles", object: &certificates.ClusterTrustBundle{},
 			list: &certificates.ClusterTrustBundleList{}, strategy: clustertrustbundle.Strategy, storageVersion: "v1beta1",
 			fields: signer, attrs: withMeta(false, func(o runtime.Object) fields.Set {
 				return fields.Set{"spec.signerName": o.(*certificates.ClusterTrustBundle).Spec.SignerName}
-			})},
-		{group: group, name: "podcertificaterequests", object: &certificates.PodCertificateRequest{},
+			}),
+		},
+		{
+			group: group, name: "podcertificaterequests", object: &certificates.PodCertificateRequest{},
 			list: &certificates.PodCertificateRequestList{}, strategy: requests, storageVersion: "v1beta1",
 			noNamespace: true, fields: []string{"spec.signerName", "spec.podName", "spec.nodeName"},
 			attrs: withMeta(true, func(o runtime.Object) fields.Set {
 				spec := &o.(*certificates.PodCertificateRequest).Spec
 				return fields.Set{"spec.signerName": spec.SignerName, "spec.podName": spec.PodName, "spec.nodeName": string(spec.NodeName)}
 			}),
-			subs: []*Subresource{statusOf(podcertificaterequest.NewStatusStrategy(requests, live, clock.RealClock{}))}},
+			subs: []*Subresource{statusOf(podcertificaterequest.NewStatusStrategy(requests, live, clock.RealClock{}))},
+		},
 	}
 }
 
 func networkingRows() []row {
 	const group = "networking.k8s.io"
 	return []row{
-		{group: group, name: "ingressclasses", object: &networking.IngressClass{}, list: &networking.IngressClassList{},
-			strategy: ingressclass.Strategy},
-		{group: group, name: "ingresses", object: &networking.Ingress{}, list: &networking.IngressList{}, short: []string{"ing"},
-			strategy: ingress.Strategy, prefix: "ingress", subs: []*Subresource{statusOf(ingress.StatusStrategy)}},
-		{group: group, name: "ipaddresses", object: &networking.IPAddress{}, list: &networking.IPAddressList{}, short: []string{"ip"},
-			strategy: ipaddress.Strategy},
-		{group: group, name: "networkpolicies", object: &networking.NetworkPolicy{}, list: &networking.NetworkPolicyList{},
-			short: []string{"netpol"}, strategy: networkpolicy.Strategy},
-		{group: group, name: "servicecidrs", object: &networking.ServiceCIDR{}, list: &networking.ServiceCIDRList{},
-			strategy: servicecidr.Strategy, subs: []*Subresource{statusOf(servicecidr.StatusStrategy)}},
+		{
+			group: group, name: "ingressclasses", object: &networking.IngressClass{}, list: &networking.IngressClassList{},
+			strategy: ingressclass.Strategy,
+		},
+		{
+			group: group, name: "ingresses", object: &networking.Ingress{}, list: &networking.IngressList{}, short: []string{"ing"},
+			strategy: ingress.Strategy, prefix: "ingress", subs: []*Subresource{statusOf(ingress.StatusStrategy)},
+		},
+		{
+			group: group, name: "ipaddresses", object: &networking.IPAddress{}, list: &networking.IPAddressList{}, short: []string{"ip"},
+			strategy: ipaddress.Strategy,
+		},
+		{
+			group: group, name: "networkpolicies", object: &networking.NetworkPolicy{}, list: &networking.NetworkPolicyList{},
+			short: []string{"netpol"}, strategy: networkpolicy.Strategy,
+		},
+		{
+			group: group, name: "servicecidrs", object: &networking.ServiceCIDR{}, list: &networking.ServiceCIDRList{},
+			strategy: servicecidr.Strategy, subs: []*Subresource{statusOf(servicecidr.StatusStrategy)},
+		},
 	}
 }
 
 func policyRows() []row {
 	return []row{
-		{group: "policy", name: "poddisruptionbudgets", object: &policy.PodDisruptionBudget{}, list: &policy.PodDisruptionBudgetList{},
+		{
+			group: "policy", name: "poddisruptionbudgets", object: &policy.PodDisruptionBudget{}, list: &policy.PodDisruptionBudgetList{},
 			short: []string{"pdb"}, strategy: poddisruptionbudget.Strategy,
-			subs: []*Subresource{statusOf(poddisruptionbudget.StatusStrategy)}},
+			subs: []*Subresource{statusOf(poddisruptionbudget.StatusStrategy)},
+		},
 	}
 }
 
 func rbacRows() []row {
 	const group = "rbac.authorization.k8s.io"
 	return []row{
-		{group: group, name: "clusterrolebindings", object: &rbac.ClusterRoleBinding{}, list: &rbac.ClusterRoleBindingList{},
-			strategy: clusterrolebinding.Strategy},
-		{group: group, name: "clusterroles", object: &rbac.ClusterRole{}, list: &rbac.ClusterRoleList{},
-			strategy: clusterrole.Strategy, plainTable: true},
+		{
+			group: group, name: "clusterrolebindings", object: &rbac.ClusterRoleBinding{}, list: &rbac.ClusterRoleBindingList{},
+			strategy: clusterrolebinding.Strategy,
+		},
+		{
+			group: group, name: "clusterroles", object: &rbac.ClusterRole{}, list: &rbac.ClusterRoleList{},
+			strategy: clusterrole.Strategy, plainTable: true,
+		},
 		{group: group, name: "rolebindings", object: &rbac.RoleBinding{}, list: &rbac.RoleBindingList{}, strategy: rolebinding.Strategy},
 		{group: group, name: "roles", object: &rbac.Role{}, list: &rbac.RoleList{}, strategy: role.Strategy, plainTable: true},
 	}
@@ -353,18 +434,30 @@ func rbacRows() []row {
 func storageRows() []row {
 	const group = "storage.k8s.io"
 	return []row{
-		{group: group, name: "csidrivers", object: &storage.CSIDriver{}, list: &storage.CSIDriverList{},
-			strategy: csidriver.Strategy, returnDeleted: true},
-		{group: group, name: "csinodes", object: &storage.CSINode{}, list: &storage.CSINodeList{},
-			strategy: csinode.Strategy, returnDeleted: true, subs: []*Subresource{statusOf(csinode.StatusStrategy)}},
-		{group: group, name: "csistoragecapacities", object: &storage.CSIStorageCapacity{}, list: &storage.CSIStorageCapacityList{},
-			strategy: csistoragecapacity.Strategy, plainTable: true},
-		{group: group, name: "storageclasses", object: &storage.StorageClass{}, list: &storage.StorageClassList{},
-			short: []string{"sc"}, strategy: storageclass.Strategy, returnDeleted: true},
-		{group: group, name: "volumeattachments", object: &storage.VolumeAttachment{}, list: &storage.VolumeAttachmentList{},
-			strategy: volumeattachment.Strategy, returnDeleted: true, subs: []*Subresource{statusOf(volumeattachment.StatusStrategy)}},
-		{group: group, name: "volumeattributesclasses", object: &storage.VolumeAttributesClass{}, list: &storage.VolumeAttributesClassList{},
-			short: []string{"vac"}, strategy: volumeattributesclass.Strategy, returnDeleted: true},
+		{
+			group: group, name: "csidrivers", object: &storage.CSIDriver{}, list: &storage.CSIDriverList{},
+			strategy: csidriver.Strategy, returnDeleted: true,
+		},
+		{
+			group: group, name: "csinodes", object: &storage.CSINode{}, list: &storage.CSINodeList{},
+			strategy: csinode.Strategy, returnDeleted: true, subs: []*Subresource{statusOf(csinode.StatusStrategy)},
+		},
+		{
+			group: group, name: "csistoragecapacities", object: &storage.CSIStorageCapacity{}, list: &storage.CSIStorageCapacityList{},
+			strategy: csistoragecapacity.Strategy, plainTable: true,
+		},
+		{
+			group: group, name: "storageclasses", object: &storage.StorageClass{}, list: &storage.StorageClassList{},
+			short: []string{"sc"}, strategy: storageclass.Strategy, returnDeleted: true,
+		},
+		{
+			group: group, name: "volumeattachments", object: &storage.VolumeAttachment{}, list: &storage.VolumeAttachmentList{},
+			strategy: volumeattachment.Strategy, returnDeleted: true, subs: []*Subresource{statusOf(volumeattachment.StatusStrategy)},
+		},
+		{
+			group: group, name: "volumeattributesclasses", object: &storage.VolumeAttributesClass{}, list: &storage.VolumeAttributesClassList{},
+			short: []string{"vac"}, strategy: volumeattributesclass.Strategy, returnDeleted: true,
+		},
 	}
 }
 
@@ -373,24 +466,36 @@ func admissionRows(live *live) []row {
 	api := []string{"api-extensions"}
 	validating := validatingadmissionpolicy.NewStrategy(live, live)
 	return []row{
-		{group: group, name: "mutatingadmissionpolicies", object: &admissionregistration.MutatingAdmissionPolicy{},
+		{
+			group: group, name: "mutatingadmissionpolicies", object: &admissionregistration.MutatingAdmissionPolicy{},
 			list: &admissionregistration.MutatingAdmissionPolicyList{}, categories: api,
-			strategy: mutatingadmissionpolicy.NewStrategy(live, live)},
-		{group: group, name: "mutatingadmissionpolicybindings", object: &admissionregistration.MutatingAdmissionPolicyBinding{},
+			strategy: mutatingadmissionpolicy.NewStrategy(live, live),
+		},
+		{
+			group: group, name: "mutatingadmissionpolicybindings", object: &admissionregistration.MutatingAdmissionPolicyBinding{},
 			list: &admissionregistration.MutatingAdmissionPolicyBindingList{}, categories: api,
-			strategy: mutatingadmissionpolicybinding.NewStrategy(live, live, live)},
-		{group: group, name: "mutatingwebhookconfigurations", object: &admissionregistration.MutatingWebhookConfiguration{},
+			strategy: mutatingadmissionpolicybinding.NewStrategy(live, live, live),
+		},
+		{
+			group: group, name: "mutatingwebhookconfigurations", object: &admissionregistration.MutatingWebhookConfiguration{},
 			list: &admissionregistration.MutatingWebhookConfigurationList{}, categories: api,
-			strategy: mutatingwebhookconfiguration.Strategy},
-		{group: group, name: "validatingadmissionpolicies", object: &admissionregistration.ValidatingAdmissionPolicy{},
+			strategy: mutatingwebhookconfiguration.Strategy,
+		},
+		{
+			group: group, name: "validatingadmissionpolicies", object: &admissionregistration.ValidatingAdmissionPolicy{},
 			list: &admissionregistration.ValidatingAdmissionPolicyList{}, categories: api, strategy: validating,
-			subs: []*Subresource{statusOf(validatingadmissionpolicy.NewStatusStrategy(validating))}},
-		{group: group, name: "validatingadmissionpolicybindings", object: &admissionregistration.ValidatingAdmissionPolicyBinding{},
+			subs: []*Subresource{statusOf(validatingadmissionpolicy.NewStatusStrategy(validating))},
+		},
+		{
+			group: group, name: "validatingadmissionpolicybindings", object: &admissionregistration.ValidatingAdmissionPolicyBinding{},
 			list: &admissionregistration.ValidatingAdmissionPolicyBindingList{}, categories: api,
-			strategy: validatingadmissionpolicybinding.NewStrategy(live, live, live)},
-		{group: group, name: "validatingwebhookconfigurations", object: &admissionregistration.ValidatingWebhookConfiguration{},
+			strategy: validatingadmissionpolicybinding.NewStrategy(live, live, live),
+		},
+		{
+			group: group, name: "validatingwebhookconfigurations", object: &admissionregistration.ValidatingWebhookConfiguration{},
 			list: &admissionregistration.ValidatingWebhookConfigurationList{}, categories: api,
-			strategy: validatingwebhookconfiguration.Strategy},
+			strategy: validatingwebhookconfiguration.Strategy,
+		},
 	}
 }
 
@@ -398,12 +503,14 @@ func admissionRows(live *live) []row {
 // compact form, and a cluster's snapshot has them so.
 func extensionRows(s schemes) []row {
 	return []row{
-		{group: "apiextensions.k8s.io", name: "customresourcedefinitions", scheme: s.extensions,
+		{
+			group: "apiextensions.k8s.io", name: "customresourcedefinitions", scheme: s.extensions,
 			object: &apiextensions.CustomResourceDefinition{}, list: &apiextensions.CustomResourceDefinitionList{},
 			short: []string{"crd", "crds"}, categories: []string{"api-extensions"},
 			strategy: customresourcedefinition.NewStrategy(s.extensions), storageVersion: "v1beta1", storageJSON: true,
 			prefix: "apiextensions.k8s.io/customresourcedefinitions", printer: printDefinitions, beginDelete: cleanUpFirst,
-			subs: []*Subresource{statusOf(updates(customresourcedefinition.NewStatusStrategy(s.extensions)))}},
+			subs: []*Subresource{statusOf(updates(customresourcedefinition.NewStatusStrategy(s.extensions)))},
+		},
 	}
 }
 
@@ -429,29 +536,37 @@ func cleanUpFirst(internal runtime.Object) {
 
 func schedulingRows() []row {
 	return []row{
-		{group: "scheduling.k8s.io", name: "priorityclasses", object: &scheduling.PriorityClass{}, list: &scheduling.PriorityClassList{},
-			short: []string{"pc"}, strategy: priorityclass.Strategy},
+		{
+			group: "scheduling.k8s.io", name: "priorityclasses", object: &scheduling.PriorityClass{}, list: &scheduling.PriorityClassList{},
+			short: []string{"pc"}, strategy: priorityclass.Strategy,
+		},
 	}
 }
 
 func coordinationRows() []row {
 	return []row{
-		{group: "coordination.k8s.io", name: "leases", object: &coordination.Lease{}, list: &coordination.LeaseList{},
-			strategy: lease.Strategy},
+		{
+			group: "coordination.k8s.io", name: "leases", object: &coordination.Lease{}, list: &coordination.LeaseList{},
+			strategy: lease.Strategy,
+		},
 	}
 }
 
 func nodeRows() []row {
 	return []row{
-		{group: "node.k8s.io", name: "runtimeclasses", object: &apinode.RuntimeClass{}, list: &apinode.RuntimeClassList{},
-			strategy: runtimeclass.Strategy},
+		{
+			group: "node.k8s.io", name: "runtimeclasses", object: &apinode.RuntimeClass{}, list: &apinode.RuntimeClassList{},
+			strategy: runtimeclass.Strategy,
+		},
 	}
 }
 
 func discoveryRows() []row {
 	return []row{
-		{group: "discovery.k8s.io", name: "endpointslices", object: &discovery.EndpointSlice{}, list: &discovery.EndpointSliceList{},
-			strategy: endpointslice.Strategy},
+		{
+			group: "discovery.k8s.io", name: "endpointslices", object: &discovery.EndpointSlice{}, list: &discovery.EndpointSliceList{},
+			strategy: endpointslice.Strategy,
+		},
 	}
 }
 
@@ -459,37 +574,53 @@ func deviceRows(live *live) []row {
 	const group = "resource.k8s.io"
 	claims := resourceclaim.NewStrategy(live.namespaces(), live)
 	return []row{
-		{group: group, name: "deviceclasses", object: &resource.DeviceClass{}, list: &resource.DeviceClassList{},
-			strategy: deviceclass.Strategy, returnDeleted: true},
-		{group: group, name: "devicetaintrules", object: &resource.DeviceTaintRule{}, list: &resource.DeviceTaintRuleList{},
+		{
+			group: group, name: "deviceclasses", object: &resource.DeviceClass{}, list: &resource.DeviceClassList{},
+			strategy: deviceclass.Strategy, returnDeleted: true,
+		},
+		{
+			group: group, name: "devicetaintrules", object: &resource.DeviceTaintRule{}, list: &resource.DeviceTaintRuleList{},
 			strategy: devicetaintrule.Strategy, storageVersion: "v1beta2",
-			subs: []*Subresource{statusOf(devicetaintrule.StatusStrategy)}},
-		{group: group, name: "resourceclaims", object: &resource.ResourceClaim{}, list: &resource.ResourceClaimList{},
+			subs: []*Subresource{statusOf(devicetaintrule.StatusStrategy)},
+		},
+		{
+			group: group, name: "resourceclaims", object: &resource.ResourceClaim{}, list: &resource.ResourceClaimList{},
 			strategy: claims, attrs: resourceclaim.GetAttrs, returnDeleted: true,
-			subs: []*Subresource{statusOf(resourceclaim.NewStatusStrategy(claims))}},
-		{group: group, name: "resourceclaimtemplates", object: &resource.ResourceClaimTemplate{}, list: &resource.ResourceClaimTemplateList{},
-			strategy: resourceclaimtemplate.NewStrategy(live.namespaces()), attrs: resourceclaimtemplate.GetAttrs, returnDeleted: true},
-		{group: group, name: "resourceslices", object: &resource.ResourceSlice{}, list: &resource.ResourceSliceList{},
+			subs: []*Subresource{statusOf(resourceclaim.NewStatusStrategy(claims))},
+		},
+		{
+			group: group, name: "resourceclaimtemplates", object: &resource.ResourceClaimTemplate{}, list: &resource.ResourceClaimTemplateList{},
+			strategy: resourceclaimtemplate.NewStrategy(live.namespaces()), attrs: resourceclaimtemplate.GetAttrs, returnDeleted: true,
+		},
+		{
+			group: group, name: "resourceslices", object: &resource.ResourceSlice{}, list: &resource.ResourceSliceList{},
 			strategy: resourceslice.Strategy, attrs: resourceslice.GetAttrs, returnDeleted: true,
-			fields: []string{"spec.nodeName", "spec.driver", "spec.pool.name"}},
+			fields: []string{"spec.nodeName", "spec.driver", "spec.pool.name"},
+		},
 	}
 }
 
 func flowcontrolRows() []row {
 	const group = "flowcontrol.apiserver.k8s.io"
 	return []row{
-		{group: group, name: "flowschemas", object: &flowcontrol.FlowSchema{}, list: &flowcontrol.FlowSchemaList{},
-			strategy: flowschema.Strategy, subs: []*Subresource{statusOf(flowschema.StatusStrategy)}},
-		{group: group, name: "prioritylevelconfigurations", object: &flowcontrol.PriorityLevelConfiguration{},
+		{
+			group: group, name: "flowschemas", object: &flowcontrol.FlowSchema{}, list: &flowcontrol.FlowSchemaList{},
+			strategy: flowschema.Strategy, subs: []*Subresource{statusOf(flowschema.StatusStrategy)},
+		},
+		{
+			group: group, name: "prioritylevelconfigurations", object: &flowcontrol.PriorityLevelConfiguration{},
 			list: &flowcontrol.PriorityLevelConfigurationList{}, strategy: prioritylevelconfiguration.Strategy,
-			subs: []*Subresource{statusOf(prioritylevelconfiguration.StatusStrategy)}},
+			subs: []*Subresource{statusOf(prioritylevelconfiguration.StatusStrategy)},
+		},
 	}
 }
 
 func migrationRows() []row {
 	return []row{
-		{group: "storagemigration.k8s.io", name: "storageversionmigrations", object: &storagemigration.StorageVersionMigration{},
+		{
+			group: "storagemigration.k8s.io", name: "storageversionmigrations", object: &storagemigration.StorageVersionMigration{},
 			list: &storagemigration.StorageVersionMigrationList{}, strategy: migration.Strategy, storageVersion: "v1beta1",
-			subs: []*Subresource{statusOf(migration.StatusStrategy)}},
+			subs: []*Subresource{statusOf(migration.StatusStrategy)},
+		},
 	}
 }

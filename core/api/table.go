@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package api
 
 import (
@@ -238,8 +240,10 @@ func statusOf(s Strategy) *Subresource {
 }
 
 func scaleOf() *Subresource {
-	return &Subresource{Name: "scale", Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
-		Verbs: []string{"get", "patch", "update"}}
+	return &Subresource{
+		Name: "scale", Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+		Verbs: []string{"get", "patch", "update"},
+	}
 }
 
 func part(name string, s Strategy, verbs ...string) *Subresource {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver_test
 
 import (
@@ -21,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authentication/user"
 	applyautoscalingv1 "k8s.io/client-go/applyconfigurations/autoscaling/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -30,8 +33,6 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
 	"github.com/wasmplane/wasmplane/core/client"
-
-	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // clients are the ways that programs talk to the server.

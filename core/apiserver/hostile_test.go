@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver_test
 
 import (
@@ -129,8 +131,10 @@ func TestAnUpgradeThroughANodeNeedsCreate(t *testing.T) {
 		{"Connection: keep-alive, UPGRADE", "Upgrade: websocket"},
 	} {
 		for _, node := range []string{"node", "https:node:"} {
-			lines := append([]string{"GET /api/v1/nodes/" + node + "/proxy/exec/connect/pod/main?command=id&output=1 HTTP/1.1", "Host: x", "Authorization: Bearer reader",
-				"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}, headers...)
+			lines := append([]string{
+				"GET /api/v1/nodes/" + node + "/proxy/exec/connect/pod/main?command=id&output=1 HTTP/1.1", "Host: x", "Authorization: Bearer reader",
+				"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+			}, headers...)
 			response, body := dialRaw(t, s).say(lines...)
 			if response == nil || response.StatusCode != http.StatusForbidden {
 				t.Errorf("%v at %s: answered %v %s", headers, node, response, body)

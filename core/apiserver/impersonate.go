@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver
 
 import (
@@ -82,8 +84,10 @@ func impersonatedExtra(header http.Header) (map[string][]string, error) {
 // impersonations are the questions whether asker may act as target.
 func impersonations(asker user.Info, target *user.DefaultInfo) []authorizer.AttributesRecord {
 	question := func(group, resource, sub, namespace, name string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{User: asker, Verb: "impersonate", APIGroup: group, APIVersion: "v1", Resource: resource, Subresource: sub,
-			Namespace: namespace, Name: name, ResourceRequest: true}
+		return authorizer.AttributesRecord{
+			User: asker, Verb: "impersonate", APIGroup: group, APIVersion: "v1", Resource: resource, Subresource: sub,
+			Namespace: namespace, Name: name, ResourceRequest: true,
+		}
 	}
 	var all []authorizer.AttributesRecord
 	if namespace, name, err := serviceaccount.SplitUsername(target.Name); err == nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiserver
 
 import (
@@ -83,8 +85,10 @@ func (s *Server) routes() *mux.Router {
 
 // index lists what there is.
 func (s *Server) index(w http.ResponseWriter, req *http.Request) {
-	paths := []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
-		"/openid/v1/jwks", "/.well-known/openid-configuration"}
+	paths := []string{
+		"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
+		"/openid/v1/jwks", "/.well-known/openid-configuration",
+	}
 	paths = append(paths, s.catalogue.Paths()...)
 	for _, m := range s.cfg.Mounts {
 		paths = append(paths, m.Prefix)

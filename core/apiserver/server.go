@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package apiserver is the HTTP face of the control plane: it turns requests into
 // operations of core/registry and answers in the words, formats and status codes
 // of the Kubernetes API, so that stock kubectl, client-go and Helm work with it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bootstrap gives a cluster what it cannot be without: its namespaces,
 // roles and bindings, system priority classes, the network of Services, and the
 // `kubernetes` Service by which pods reach the API, with the addresses of all
@@ -25,6 +27,7 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -33,8 +36,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Config describes the cluster to begin.

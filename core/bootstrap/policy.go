@@ -1,17 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bootstrap
 
 import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/wasmplane/wasmplane/core/api/rbac"
 )
@@ -264,9 +265,11 @@ type owners struct {
 func (o owners) Get(namespace, name string) (reconciliation.RuleOwner, error) {
 	return o.get(namespace, name)
 }
+
 func (o owners) Create(r reconciliation.RuleOwner) (reconciliation.RuleOwner, error) {
 	return o.create(r)
 }
+
 func (o owners) Update(r reconciliation.RuleOwner) (reconciliation.RuleOwner, error) {
 	return o.update(r)
 }
@@ -281,12 +284,15 @@ type bindings struct {
 func (b bindings) Get(namespace, name string) (reconciliation.RoleBinding, error) {
 	return b.get(namespace, name)
 }
+
 func (b bindings) Delete(namespace, name string, uid types.UID) error {
 	return b.remove(namespace, name, uid)
 }
+
 func (b bindings) Create(r reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
 	return b.create(r)
 }
+
 func (b bindings) Update(r reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
 	return b.update(r)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package client is how every component reaches the API: a rest.Config with the
 // component's own identity, and the typed, dynamic and metadata clients over it.
 //

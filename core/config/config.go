@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config is the configuration document of wasmplane: one versioned YAML
 // file that covers every component, decoded strictly. An unknown or wrong field
 // is an error that names file, line, field and what was expected.

@@ -1,15 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package controllers
 
 import (
 	"errors"
 	"log/slog"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-
-	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
 // Env is what a controller is built with: its own identity towards the API, the

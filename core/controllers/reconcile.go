@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controllers runs control loops: list-watch, a queue of keys, one
 // reconcile at a time per key, write back through the API.
 //

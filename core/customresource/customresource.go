@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package customresource serves the resources that CustomResourceDefinitions
 // define: as rows of core/registry beside the built-in ones, so that they are
 // written, watched, authorized and admitted by the same code.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dial connects to what others name: sources of modules, webhooks, servers of
 // aggregated APIs, hosts that plugins were granted. A Policy says which addresses may be
 // connected to, and is asked about the address itself, at the moment of connecting: what a name

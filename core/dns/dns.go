@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dns answers the cluster's names: Services and pods by CoreDNS's
 // kubernetes plugin, used as a library, and all other names by the host's
 // resolvers, whose answers are kept for as long as they allow.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dns
 
 // Listening is closed once the addresses are served; other names than the cluster's

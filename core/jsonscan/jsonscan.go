@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package jsonscan finds its way in JSON text without decoding it: where a member
 // of an object is, and how deep the text nests. It is for the two places where
 // decoding would cost more than the rest of an answer: cutting an object's metadata

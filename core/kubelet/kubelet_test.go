@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package kubelet_test
 
 import (
@@ -116,8 +118,10 @@ func (w *world) create(node, name string, change ...func(*corev1.Pod)) *corev1.P
 	grace := int64(5)
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Generation: 1, Annotations: map[string]string{}},
-		Spec: corev1.PodSpec{NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
-			Containers: []corev1.Container{{Name: "web", Image: "example.org/web:1", ImagePullPolicy: corev1.PullIfNotPresent}}},
+		Spec: corev1.PodSpec{
+			NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{Name: "web", Image: "example.org/web:1", ImagePullPolicy: corev1.PullIfNotPresent}},
+		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	for _, c := range change {

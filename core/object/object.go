@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package object carries one API object through a request in every form that
 // somebody needs: the bytes that came in, the versioned Go struct, the internal
 // struct that strategies read, the plain JSON tree, encoded bytes.

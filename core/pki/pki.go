@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pki makes and renews the certificates and keys of one cluster.
 //
 // It owns one directory (0700, every key 0600) and guarantees that whatever is

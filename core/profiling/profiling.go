@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package profiling serves Go's profiles of this process below /debug/pprof/, where upstream's
 // components have them: profile (processor), heap, goroutine, mutex, block, trace and so on.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package proxy makes Services reachable: it writes, into a table of nftables of
 // its own, which address leads to which endpoints, and keeps it so.
 //

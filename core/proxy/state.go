@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package proxy
 
 import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/knftables"
-
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/knftables"
 )
 
 // state is what is in a table, with who wants it. Two Services can want one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package quota knows what counts against a ResourceQuota: which objects, how
 // much of what, under which scopes. It is pure: admission charges with it, and the
 // controller counts with it, so that the two can never disagree.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package quota_test
 
 import (
@@ -121,15 +123,21 @@ func TestCharges(t *testing.T) {
 	}{
 		{"what fits", limited(list("pods", "2", "cpu", "1"), list("pods", "1", "cpu", "500m")), quota.Change{Object: small}, list("pods", "2", "cpu", "1"), ""},
 		{
-			"what does not", limited(list("pods", "1", "requests.cpu", "600m"), list("pods", "0", "requests.cpu", "200m")), quota.Change{Object: small}, nil,
+			"what does not", limited(list("pods", "1", "requests.cpu", "600m"), list("pods", "0", "requests.cpu", "200m")),
+			quota.Change{Object: small},
+			nil,
 			"exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=200m, limited: requests.cpu=600m",
 		},
 		{
-			"several that do not, sorted", limited(list("pods", "1", "cpu", "100m"), list("pods", "1", "cpu", "0")), quota.Change{Object: small}, nil,
+			"several that do not, sorted", limited(list("pods", "1", "cpu", "100m"), list("pods", "1", "cpu", "0")),
+			quota.Change{Object: small},
+			nil,
 			"exceeded quota: q, requested: cpu=500m,pods=1, used: cpu=0,pods=1, limited: cpu=100m,pods=1",
 		},
 		{
-			"a pod that says too little", limited(list("limits.cpu", "1", "limits.memory", "1Gi"), list("limits.cpu", "0", "limits.memory", "0")), quota.Change{Object: small}, nil,
+			"a pod that says too little", limited(list("limits.cpu", "1", "limits.memory", "1Gi"), list("limits.cpu", "0", "limits.memory", "0")),
+			quota.Change{Object: small},
+			nil,
 			"failed quota: q: must specify limits.cpu for: c; limits.memory for: c",
 		},
 		{"a quota that nobody has counted yet", limited(list("pods", "1"), nil), quota.Change{Object: small}, nil, "status unknown for quota: q, resources: pods"},
@@ -143,11 +151,13 @@ func TestCharges(t *testing.T) {
 		{"a pod that changes its scope", limited(list("pods", "1"), none, corev1.ResourceQuotaScopeTerminating), quota.Change{Object: deadline, Old: small}, list("pods", "1"), ""},
 		{
 			"a resize pays the difference", limited(list("cpu", "1"), list("cpu", "500m")),
-			quota.Change{Object: pod(list("cpu", "900m"), nil), Old: small, Subresource: "resize"}, list("cpu", "900m"), "",
+			quota.Change{Object: pod(list("cpu", "900m"), nil), Old: small, Subresource: "resize"},
+			list("cpu", "900m"), "",
 		},
 		{
 			"a smaller one pays nothing", limited(list("cpu", "1"), list("cpu", "1")),
-			quota.Change{Object: pod(list("cpu", "100m"), nil), Old: small, Subresource: "resize"}, list("cpu", "1"), "",
+			quota.Change{Object: pod(list("cpu", "100m"), nil), Old: small, Subresource: "resize"},
+			list("cpu", "1"), "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package registry_test
 
 import (
@@ -88,8 +90,10 @@ func TestAnObjectAboveTheBoundsMayKeepWhatItHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	merge := types.MergePatchType
-	for what, body := range map[string]string{"finalizers": `{"metadata":{"finalizers":` + many(1003, `"example.com/f%d"`) + `}}`,
-		"owners": `{"metadata":{"ownerReferences":` + many(1003, `{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u%d"}`) + `}}`} {
+	for what, body := range map[string]string{
+		"finalizers": `{"metadata":{"finalizers":` + many(1003, `"example.com/f%d"`) + `}}`,
+		"owners":     `{"metadata":{"ownerReferences":` + many(1003, `{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u%d"}`) + `}}`,
+	} {
 		if _, err := maps.Patch(t.Context(), patch("a", "old", merge, body)); !apierrors.IsInvalid(err) {
 			t.Errorf("more %s: %.200v", what, err)
 		}

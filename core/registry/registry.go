@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package registry gives every API resource its behaviour: what get, list,
 // watch, create, update, patch and delete mean, over upstream's strategies, the
 // store and the watch cache. It knows no HTTP.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package registry_test
 
 import (
@@ -66,8 +68,10 @@ func newWorld(t *testing.T) *world {
 	if w.cache, err = watchcache.New(watchcache.Config{Store: e.Store()}); err != nil {
 		t.Fatal(err)
 	}
-	w.Set, err = registry.New(registry.Config{Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w, View: w.view,
-		Space: w, Administrators: []string{"admins"}})
+	w.Set, err = registry.New(registry.Config{
+		Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w, View: w.view,
+		Space: w, Administrators: []string{"admins"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,17 +346,25 @@ func TestDeletion(t *testing.T) {
 		check    func(metav1.Object) bool
 	}{
 		{"plain", maps, `{"metadata":{"name":"x"}}`, &metav1.DeleteOptions{}, true, nil},
-		{"finalizer", maps, `{"metadata":{"name":"x","finalizers":["example.com/f"]}}`, &metav1.DeleteOptions{}, false,
+		{
+			"finalizer", maps, `{"metadata":{"name":"x","finalizers":["example.com/f"]}}`, &metav1.DeleteOptions{}, false,
 			func(m metav1.Object) bool {
 				return m.GetDeletionTimestamp() != nil && *m.GetDeletionGracePeriodSeconds() == 0
-			}},
-		{"orphan", maps, `{"metadata":{"name":"x"}}`, &metav1.DeleteOptions{PropagationPolicy: &orphan}, false,
-			func(m metav1.Object) bool { return m.GetFinalizers()[0] == metav1.FinalizerOrphanDependents }},
+			},
+		},
+		{
+			"orphan", maps, `{"metadata":{"name":"x"}}`, &metav1.DeleteOptions{PropagationPolicy: &orphan}, false,
+			func(m metav1.Object) bool { return m.GetFinalizers()[0] == metav1.FinalizerOrphanDependents },
+		},
 		{"background takes orphan back", maps, `{"metadata":{"name":"x","finalizers":["orphan"]}}`, &metav1.DeleteOptions{PropagationPolicy: &background}, true, nil},
-		{"dry run", maps, `{"metadata":{"name":"x"}}`, &metav1.DeleteOptions{DryRun: []string{"All"}}, false,
-			func(m metav1.Object) bool { return m.GetDeletionTimestamp() == nil }},
-		{"grace", pods, `{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`, &metav1.DeleteOptions{GracePeriodSeconds: &ten}, false,
-			func(m metav1.Object) bool { return *m.GetDeletionGracePeriodSeconds() == 10 }},
+		{
+			"dry run", maps, `{"metadata":{"name":"x"}}`, &metav1.DeleteOptions{DryRun: []string{"All"}}, false,
+			func(m metav1.Object) bool { return m.GetDeletionTimestamp() == nil },
+		},
+		{
+			"grace", pods, `{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`, &metav1.DeleteOptions{GracePeriodSeconds: &ten}, false,
+			func(m metav1.Object) bool { return *m.GetDeletionGracePeriodSeconds() == 10 },
+		},
 		{"no grace", pods, `{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`, &metav1.DeleteOptions{GracePeriodSeconds: &zero}, true, nil},
 		{"on no node", pods, `{"metadata":{"name":"x"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, &metav1.DeleteOptions{}, true, nil},
 	} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package run is the kit for lifetimes. A Group starts the parts of a process in
 // order, waits for each to be ready, and stops them in reverse order when the
 // process ends or a part fails. Within a part, Together runs loops side by side, Go

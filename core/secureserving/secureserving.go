@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package secureserving is the door of a component that runs as a process of its
 // own: /metrics and /debug/pprof/ for those who may, /livez, /readyz and /healthz for
 // everybody, as upstream's components have them.

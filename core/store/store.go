@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package store is the contract of the place where the cluster's state lives: a
 // revisioned key-value store with compare-and-swap and an ordered watch, as etcd
 // is one. An acknowledged write is durable; revisions only grow; nothing else is

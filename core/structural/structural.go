@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package structural knows the Go types of API objects by their structure: which
 // members they have in JSON, and whether two values of them are the same. It finds
 // out once about each type, and compares without allocating, so that questions

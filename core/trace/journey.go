@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package trace
 
 import (
@@ -147,8 +149,11 @@ func (t *thing) fill(m map[string]string) {
 		field *string
 		value string
 	}{
-		{&t.kind, kindOf(m[string(ResourceKey)], m[string(KindKey)])}, {&t.resource, requested(m[string(ResourceKey)])}, {&t.namespace, m[string(NamespaceKey)]},
-		{&t.name, m[string(NameKey)]}, {&t.owner, m[string(OwnerUIDKey)]},
+		{&t.kind, kindOf(m[string(ResourceKey)], m[string(KindKey)])},
+		{&t.resource, requested(m[string(ResourceKey)])},
+		{&t.namespace, m[string(NamespaceKey)]},
+		{&t.name, m[string(NameKey)]},
+		{&t.owner, m[string(OwnerUIDKey)]},
 	} {
 		if *f.field == "" {
 			*f.field = f.value

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package watchcache
 
 import (
@@ -115,8 +117,10 @@ func (r *Resource) end() {
 // item decodes one value; nil where that fails, which is told and counted.
 func (r *Resource) item(kv store.KV) *Item {
 	if kv.Unreadable == nil && bytes.HasPrefix(kv.Value, encrypted) {
-		kv.Unreadable = &store.CorruptError{Key: kv.Key, Revision: kv.ModRevision,
-			Err: fmt.Errorf("unable to transform key %q: the value is encrypted, and no encryption configuration says how", kv.Key)}
+		kv.Unreadable = &store.CorruptError{
+			Key: kv.Key, Revision: kv.ModRevision,
+			Err: fmt.Errorf("unable to transform key %q: the value is encrypted, and no encryption configuration says how", kv.Key),
+		}
 	}
 	var o *object.Object
 	var l labels.Set

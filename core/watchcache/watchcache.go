@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package watchcache keeps the cluster's state in memory and fans changes out.
 //
 // One watch over the whole key space feeds it, split by resource, and nothing

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plugins tests that every configuration in these pages is one.
 package plugins
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package abi is the host's side of what is spoken between wasmplane and a
 // plugin: the manifest that a module describes itself with, the paths of fields,
 // the projection of an object onto them as JSON or as a flat table, and answers

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package abi
 
 // NewMask is a projection onto paths outside of any hook: what it writes is the

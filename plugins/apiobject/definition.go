@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package apiobject is the Plugin of the API: the entry of the configuration file as
 // a custom resource, kind Plugin of plugins.wasmplane.dev/v1, which the binary installs.
 //

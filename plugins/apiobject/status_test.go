@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package apiobject
 
 import (
@@ -25,8 +27,10 @@ func condition(t *testing.T, s Status, kind string) metav1.Condition {
 
 func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	good := loader.Status{Ready: true, Digest: "sha256:a", Version: "1", Mode: manifest.Enforce, Calls: 10, Denials: 2, MeanTime: 10 * time.Microsecond, MeanFuel: 100,
-		Candidate: &loader.CandidateStatus{Ready: true, Calls: 5, Differing: 1}}
+	good := loader.Status{
+		Ready: true, Digest: "sha256:a", Version: "1", Mode: manifest.Enforce, Calls: 10, Denials: 2, MeanTime: 10 * time.Microsecond, MeanFuel: 100,
+		Candidate: &loader.CandidateStatus{Ready: true, Calls: 5, Differing: 1},
+	}
 	a := instance("a", 1, good, now)
 	one := merge(Status{}, "a", &a, 1, now)
 	if c := condition(t, one, Ready); c.Status != metav1.ConditionTrue || one.Calls != 10 || one.MeanTime != "10µs" {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package author holds a plugin that is asked outside of a cluster: it reads its
 // entry, loads it, and asks it what the points ask. What is done with it there (cases,
 // measurements, recordings, audits, look-ups, distribution) is in the packages below.

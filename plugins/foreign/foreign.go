@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package foreign loads modules that were written for other projects, as they
 // are: policies of Kubewarden, policies compiled from Rego, plugins of
 // kube-scheduler-wasm-extension. Each becomes a plugin like any other: the same entry,

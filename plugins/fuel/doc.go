@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fuel rewrites a WebAssembly module so that it cannot run longer than
 // it is allowed to.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fuel
 
 // emit writes the edited body. frame > 0 takes that much of the stack budget.

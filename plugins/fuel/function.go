@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fuel
 
 // Bounds of the charging scheme. They trade exactness of the count and of the

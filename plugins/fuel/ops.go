@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package fuel
 
 // The opcodes that the rewriter looks at; all others are copied.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package host runs plugin modules: it compiles them, keeps pools of instances,
 // and calls them within budgets that hold. It is the only package that imports
 // the WebAssembly engine.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package host
 
 // LargestSlice is the most fuel that is handed out at once.

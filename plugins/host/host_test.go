@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package host_test
 
 import (
@@ -88,14 +90,20 @@ func TestHostCallsAreGrantedCountedAndTimed(t *testing.T) {
 func TestWASIGivesNothingAway(t *testing.T) {
 	const p1 = "wasi_snapshot_preview1"
 	for _, c := range []struct{ name, imports, run, want string }{
-		{"no files", `(import "` + p1 + `" "path_open" (func $f (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))`,
-			`(call $f (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i64.const 0) (i64.const 0) (i32.const 0) (i32.const 0))`, "8"},
+		{
+			"no files", `(import "` + p1 + `" "path_open" (func $f (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))`,
+			`(call $f (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i64.const 0) (i64.const 0) (i32.const 0) (i32.const 0))`, "8",
+		},
 		{"no preopened folder", `(import "` + p1 + `" "fd_prestat_get" (func $f (param i32 i32) (result i32)))`, `(call $f (i32.const 3) (i32.const 0))`, "8"},
 		{"no sockets", `(import "` + p1 + `" "sock_accept" (func $f (param i32 i32 i32) (result i32)))`, `(call $f (i32.const 3) (i32.const 0) (i32.const 0))`, "8"},
-		{"no environment", `(import "` + p1 + `" "environ_sizes_get" (func $f (param i32 i32) (result i32)))`,
-			`(i32.add (call $f (i32.const 0) (i32.const 4)) (i32.add (i32.load (i32.const 0)) (i32.load (i32.const 4))))`, "0"},
-		{"a clock that stands still", `(import "` + p1 + `" "clock_time_get" (func $f (param i32 i64 i32) (result i32)))`,
-			`(i32.add (call $f (i32.const 0) (i64.const 0) (i32.const 0)) (i32.wrap_i64 (i64.div_u (i64.load (i32.const 0)) (i64.const 1000000000))))`, "1704067200"},
+		{
+			"no environment", `(import "` + p1 + `" "environ_sizes_get" (func $f (param i32 i32) (result i32)))`,
+			`(i32.add (call $f (i32.const 0) (i32.const 4)) (i32.add (i32.load (i32.const 0)) (i32.load (i32.const 4))))`, "0",
+		},
+		{
+			"a clock that stands still", `(import "` + p1 + `" "clock_time_get" (func $f (param i32 i64 i32) (result i32)))`,
+			`(i32.add (call $f (i32.const 0) (i64.const 0) (i32.const 0)) (i32.wrap_i64 (i64.div_u (i64.load (i32.const 0)) (i64.const 1000000000))))`, "1704067200",
+		},
 		{"the same numbers again", `(import "` + p1 + `" "random_get" (func $f (param i32 i32) (result i32)))`, `(i32.add (call $f (i32.const 0) (i32.const 1)) (i32.load8_u (i32.const 0)))`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package host_test
 
 import (
@@ -170,10 +172,12 @@ var hostileGuests = []hostile{
 	{name: "an allocator that never answers", source: `(func $run (param i32 i32) (result i64) (i64.const 0))`, imports: "alloc:(loop $l (br $l)) (i32.const 0)", want: host.Fuel},
 
 	// Memory.
-	{name: "growth to the limit, and every page touched", source: `(func $run (param i32 i32) (result i64) (local $at i32)
+	{
+		name: "growth to the limit, and every page touched", source: `(func $run (param i32 i32) (result i64) (local $at i32)
 		(loop $grow (br_if $grow (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
 		(loop $touch (i32.store8 (local.get $at) (i32.const 1)) (local.set $at (i32.add (local.get $at) (i32.const 4096))) (br $touch)) unreachable)`,
-		want: host.Trap, limits: host.Limits{Fuel: 100_000_000}}, // it runs off the end
+		want: host.Trap, limits: host.Limits{Fuel: 100_000_000},
+	}, // it runs off the end
 	{name: "growth beyond the limit", source: once(`(if (i32.eq (memory.grow (i32.const 60000)) (i32.const -1)) (then unreachable))`), want: host.Trap},
 	{name: "memory.init, over and over", source: `(data $d "` + strings.Repeat("x", 120000) + `") ` + forever(`(memory.init $d (i32.const 0) (i32.const 0) (i32.const 120000))`), want: host.Fuel},
 	{name: "memory.init out of bounds of its segment", source: `(data $d "` + strings.Repeat("x", 70000) + `") ` + once(`(memory.init $d (i32.const 0) (i32.const 1) (i32.const 70000))`), want: host.Trap},
@@ -217,8 +221,10 @@ var hostileGuests = []hostile{
 	{name: "host-call flood", imports: importsCall, funcs: work, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.HostCalls},
 	{name: "flood of calls that are not granted", imports: importsCall, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.HostCalls},
 	{name: "flood of looks at the last reply", imports: importsCall, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.Fuel},
-	{name: "a host call that waits", imports: importsCall, funcs: waits, limits: host.Limits{Deadline: 100 * time.Millisecond},
-		source: named + once(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.Deadline},
+	{
+		name: "a host call that waits", imports: importsCall, funcs: waits, limits: host.Limits{Deadline: 100 * time.Millisecond},
+		source: named + once(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.Deadline,
+	},
 	{name: "a host call that is hard work", imports: importsCall, funcs: toils, source: named + forever(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.Fuel},
 	{name: "a host call's name outside of memory", imports: importsCall, source: once(`(drop (call $host (i32.const -4) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`), want: host.BadPointer},
 	{name: "a host call's input outside of memory", imports: importsCall, funcs: work, source: named + once(`(drop (call $host (i32.const 0) (i32.const 4) (i32.const 0) (i32.const -1) (i32.const 0) (i32.const 0)))`), want: host.BadPointer},

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package host
 
 import (
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sys/unix"
 )
 
 // mmapAllocator keeps linear memories outside of Go's heap: the address range is

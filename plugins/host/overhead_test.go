@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package host_test
 
 import (
@@ -5,10 +7,9 @@ import (
 	"runtime"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"golang.org/x/sys/unix"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 )

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hostfn holds the host functions that an operator can grant to a plugin,
 // and makes of an entry's grants the set that the plugin gets. What is not
 // granted is not in the set: the host refuses it by name, and says which grant is missing.

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package hostfn_test
 
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"net"
 	"net/http"
@@ -14,8 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"encoding/pem"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -99,8 +100,10 @@ func someObjects() shelf {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": env}}}
 	}
 	pod := func(namespace, name, image string) runtime.Object {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: image}}}}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: image}}},
+		}
 	}
 	return shelf{
 		ns("blue", "prod"), ns("red", "test"), pod("blue", "a", "a:1"), pod("red", "b", "b:1"),
@@ -111,21 +114,35 @@ func someObjects() shelf {
 func TestReadingGivesWhatTheGrantsCoverAndNothingElse(t *testing.T) {
 	const pods, blue = `{read: [{resources: [pods]}]}`, `{read: [{resources: [pods], namespaces: [blue]}]}`
 	for _, c := range []struct{ name, grants, tenant, call, input, reply, failure string }{
-		{"a whole object", `{read: [{resources: [namespaces]}]}`, "", hostfn.Get, `{"apiVersion":"v1","kind":"Namespace","name":"blue"}`,
-			`{"resourceVersion":"7","object":{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"blue","labels":{"env":"prod"}},"spec":{},"status":{}}}`, ""},
-		{"fields", pods, "", hostfn.Get, `{"apiVersion":"v1","resource":"pods","namespace":"blue","name":"a","fields":["spec.containers[*].image","metadata.name"]}`,
-			`{"resourceVersion":"7","object":{"spec":{"containers":[{"image":"a:1"}]},"metadata":{"name":"a"}}}`, ""},
+		{
+			"a whole object", `{read: [{resources: [namespaces]}]}`, "", hostfn.Get, `{"apiVersion":"v1","kind":"Namespace","name":"blue"}`,
+			`{"resourceVersion":"7","object":{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"blue","labels":{"env":"prod"}},"spec":{},"status":{}}}`, "",
+		},
+		{
+			"fields", pods, "", hostfn.Get, `{"apiVersion":"v1","resource":"pods","namespace":"blue","name":"a","fields":["spec.containers[*].image","metadata.name"]}`,
+			`{"resourceVersion":"7","object":{"spec":{"containers":[{"image":"a:1"}]},"metadata":{"name":"a"}}}`, "",
+		},
 		{"none there", pods, "", hostfn.Get, `{"apiVersion":"v1","resource":"pods","namespace":"blue","name":"zzz"}`, `{"resourceVersion":"7","object":null}`, ""},
-		{"all namespaces", pods, "", hostfn.List, `{"apiVersion":"v1","resource":"pods","fields":["metadata.name"]}`,
-			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`, ""},
-		{"a limit", pods, "", hostfn.List, `{"apiVersion":"v1","resource":"pods","fields":["metadata.name"],"limit":1}`,
-			`{"resourceVersion":"7","more":true,"items":[{"metadata":{"name":"a"}}]}`, ""},
-		{"labels", `{read: [{resources: [namespaces]}]}`, "", hostfn.List, `{"apiVersion":"v1","kind":"Namespace","labelSelector":"env in (test)","fields":["metadata.name"]}`,
-			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"red"}}]}`, ""},
-		{"names that were granted", `{read: [{resources: [namespaces], names: [red], fields: [metadata.name]}]}`, "", hostfn.List, `{"apiVersion":"v1","kind":"Namespace"}`,
-			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"red"}}]}`, ""},
-		{"a tenant's own", pods, "red", hostfn.List, `{"apiVersion":"v1","resource":"pods","fields":["metadata.name"]}`,
-			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"b"}}]}`, ""},
+		{
+			"all namespaces", pods, "", hostfn.List, `{"apiVersion":"v1","resource":"pods","fields":["metadata.name"]}`,
+			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`, "",
+		},
+		{
+			"a limit", pods, "", hostfn.List, `{"apiVersion":"v1","resource":"pods","fields":["metadata.name"],"limit":1}`,
+			`{"resourceVersion":"7","more":true,"items":[{"metadata":{"name":"a"}}]}`, "",
+		},
+		{
+			"labels", `{read: [{resources: [namespaces]}]}`, "", hostfn.List, `{"apiVersion":"v1","kind":"Namespace","labelSelector":"env in (test)","fields":["metadata.name"]}`,
+			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"red"}}]}`, "",
+		},
+		{
+			"names that were granted", `{read: [{resources: [namespaces], names: [red], fields: [metadata.name]}]}`, "", hostfn.List, `{"apiVersion":"v1","kind":"Namespace"}`,
+			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"red"}}]}`, "",
+		},
+		{
+			"a tenant's own", pods, "red", hostfn.List, `{"apiVersion":"v1","resource":"pods","fields":["metadata.name"]}`,
+			`{"resourceVersion":"7","more":false,"items":[{"metadata":{"name":"b"}}]}`, "",
+		},
 
 		{"another resource", pods, "", hostfn.Get, `{"apiVersion":"v1","kind":"Namespace","name":"blue"}`, "", `plugin "p" may not read namespaces: grant it with grants.read: [{resources: [namespaces]}]`},
 		{"another name", `{read: [{resources: [namespaces], names: [red]}]}`, "", hostfn.Get, `{"apiVersion":"v1","kind":"Namespace","name":"blue"}`, "", "may not read namespaces"},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package loader_test
 
 import (
@@ -197,8 +199,10 @@ func TestAnEntryNarrowsWhatAPluginSees(t *testing.T) {
 		{"labels", `{objectSelector: {matchLabels: {x: y}}}`, create(labelled(map[string]string{"x": "y"})), create(labelled(nil))},
 		{"labels that were taken off", `{objectSelector: {matchLabels: {x: y}}}`, admissiontest.Updating("pods", labelled(map[string]string{"x": "y"}), labelled(nil)), create(labelled(nil))},
 		{"namespaces", `{namespaceSelector: {matchExpressions: [{key: env, operator: In, values: [prod]}]}}`, create(in("prod")), create(in("dev"))},
-		{"conditions", `{conditions: [{name: a, expression: "object.metadata.name == 'web'"}, {name: b, expression: "request.userInfo.username == 'jane' && oldObject == null"}]}`,
-			create(in("a")), admissiontest.Updating("pods", in("a"), in("a"))},
+		{
+			"conditions", `{conditions: [{name: a, expression: "object.metadata.name == 'web'"}, {name: b, expression: "request.userInfo.username == 'jane' && oldObject == null"}]}`,
+			create(in("a")), admissiontest.Updating("pods", in("a"), in("a")),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := canned(t, refuses, validates, "match: "+c.match)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package loader turns plugin entries into plugins that are asked: it fetches and
 // pins modules, has them compiled aside, checks their settings, and swaps a new
 // version in between two calls. Where anything fails, what was in force stays in

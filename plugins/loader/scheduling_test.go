@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package loader_test
 
 import (
@@ -71,10 +73,14 @@ func TestAPluginAtEveryPointOfScheduling(t *testing.T) {
 		do                  func(schedulingPlugin) string
 		want                string
 	}{
-		{"a gate that is closed", "scheduling.preEnqueue", `{allowed: false, reasons: [no quota]}`,
-			func(a schedulingPlugin) string { return status(a.PreEnqueue(t.Context(), p)) }, "2 no quota"},
-		{"a gate that is open", "scheduling.preEnqueue", `{}`,
-			func(a schedulingPlugin) string { return status(a.PreEnqueue(t.Context(), p)) }, "ok"},
+		{
+			"a gate that is closed", "scheduling.preEnqueue", `{allowed: false, reasons: [no quota]}`,
+			func(a schedulingPlugin) string { return status(a.PreEnqueue(t.Context(), p)) }, "2 no quota",
+		},
+		{
+			"a gate that is open", "scheduling.preEnqueue", `{}`,
+			func(a schedulingPlugin) string { return status(a.PreEnqueue(t.Context(), p)) }, "ok",
+		},
 		{"a rank", "scheduling.queueSort", `42`, func(a schedulingPlugin) string {
 			rank, st := a.Rank(t.Context(), p, time.Unix(0, 0))
 			return fmt.Sprint(rank, " ", status(st))
@@ -119,12 +125,16 @@ func TestAPluginAtEveryPointOfScheduling(t *testing.T) {
 			st := a.Normalize(t.Context(), framework.NewState(), p, snap.Nodes, scores)
 			return fmt.Sprint(scores, " ", status(st))
 		}, "[1 2] ok"},
-		{"scores of nobody", "scheduling.preScore", `{skip: true}`,
+		{
+			"scores of nobody", "scheduling.preScore", `{skip: true}`,
 			func(a schedulingPlugin) string {
 				return status(a.PreScore(t.Context(), framework.NewState(), p, snap.Nodes))
-			}, "5 "},
-		{"a reservation refused", "scheduling.reserve", `{allowed: false}`,
-			func(a schedulingPlugin) string { return status(a.Reserve(t.Context(), framework.NewState(), p, "n1")) }, "2 plugin canned holds the pod back"},
+			}, "5 ",
+		},
+		{
+			"a reservation refused", "scheduling.reserve", `{allowed: false}`,
+			func(a schedulingPlugin) string { return status(a.Reserve(t.Context(), framework.NewState(), p, "n1")) }, "2 plugin canned holds the pod back",
+		},
 		{"permission later", "scheduling.permit", `{decision: wait, waitSeconds: 2.5}`, func(a schedulingPlugin) string {
 			st, wait := a.Permit(t.Context(), framework.NewState(), p, "n1")
 			return fmt.Sprint(status(st), wait)
@@ -133,8 +143,10 @@ func TestAPluginAtEveryPointOfScheduling(t *testing.T) {
 			st, _ := a.Permit(t.Context(), framework.NewState(), p, "n1")
 			return status(st)
 		}, "2 too late"},
-		{"not prepared", "scheduling.preBind", `{allowed: false, reasons: [no volume]}`,
-			func(a schedulingPlugin) string { return status(a.PreBind(t.Context(), framework.NewState(), p, "n1")) }, "2 no volume"},
+		{
+			"not prepared", "scheduling.preBind", `{allowed: false, reasons: [no volume]}`,
+			func(a schedulingPlugin) string { return status(a.PreBind(t.Context(), framework.NewState(), p, "n1")) }, "2 no volume",
+		},
 		{"a binding with annotations", "scheduling.bind", `{annotations: {gpu: "3"}}`, func(a schedulingPlugin) string {
 			b, st := a.Bind(t.Context(), framework.NewState(), p, "n1")
 			return fmt.Sprint(b.Annotations, " ", b.Done, " ", status(st))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package manifest is the entry by which an operator loads a plugin: its types,
 // its strict decoding with the line and path of what is wrong, and its defaults.
 //

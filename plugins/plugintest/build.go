@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plugintest helps to test plugins and their hosts: it builds the
 // examples, runs a module without a cluster, and holds a module against the ABI.
 package plugintest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package point
 
 import (
@@ -75,22 +77,30 @@ func (p *Plugin) collect(out chan<- prometheus.Metric) {
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wasmplane_plugin_calls_total", Help: "Calls of plugins, by plugin, point and decision."}, []string{"plugin", "point", "decision"}),
+			Name: "wasmplane_plugin_calls_total", Help: "Calls of plugins, by plugin, point and decision.",
+		}, []string{"plugin", "point", "decision"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wasmplane_plugin_failures_total", Help: "Calls of plugins that failed, by plugin, point and kind of failure."}, []string{"plugin", "point", "kind"}),
+			Name: "wasmplane_plugin_failures_total", Help: "Calls of plugins that failed, by plugin, point and kind of failure.",
+		}, []string{"plugin", "point", "kind"}),
 		fuel: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wasmplane_plugin_fuel_total", Help: "Fuel that plugins used, by plugin and point."}, []string{"plugin", "point"}),
+			Name: "wasmplane_plugin_fuel_total", Help: "Fuel that plugins used, by plugin and point.",
+		}, []string{"plugin", "point"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "wasmplane_plugin_duration_seconds", Help: "Time that a call of a plugin took, by plugin and point.",
-			Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 5e-4, 2e-3, 1e-2, 5e-2, 0.25}}, []string{"plugin", "point"}),
+			Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 5e-4, 2e-3, 1e-2, 5e-2, 0.25},
+		}, []string{"plugin", "point"}),
 		memory: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "wasmplane_plugin_memory_bytes", Help: "Linear memory of the instance that answered last, by plugin."}, []string{"plugin"}),
+			Name: "wasmplane_plugin_memory_bytes", Help: "Linear memory of the instance that answered last, by plugin.",
+		}, []string{"plugin"}),
 		remembered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wasmplane_plugin_remembered_total", Help: "Answers of pure hooks that were remembered, by plugin and point."}, []string{"plugin", "point"}),
+			Name: "wasmplane_plugin_remembered_total", Help: "Answers of pure hooks that were remembered, by plugin and point.",
+		}, []string{"plugin", "point"}),
 		hostCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wasmplane_plugin_host_calls_total", Help: "Calls of host functions, by plugin and point."}, []string{"plugin", "point"}),
+			Name: "wasmplane_plugin_host_calls_total", Help: "Calls of host functions, by plugin and point.",
+		}, []string{"plugin", "point"}),
 		candidates: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wasmplane_plugin_candidate_calls_total", Help: "Calls of candidate versions, by plugin, point and how their decision compared: same, differs or failed."}, []string{"plugin", "point", "result"}),
+			Name: "wasmplane_plugin_candidate_calls_total", Help: "Calls of candidate versions, by plugin, point and how their decision compared: same, differs or failed.",
+		}, []string{"plugin", "point", "result"}),
 	}
 	if r == nil {
 		return m, nil

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package point is what the adapters at the decision points share: a plugin that
 // keeps its name while its module is swapped, the call from a Go value to an
 // answer, and the record that every call leaves in metrics and trace.

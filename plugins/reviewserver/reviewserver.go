@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reviewserver serves admission, conversion and authorization plugins to a cluster whose
 // API server is not ours: the same plugins, with the same entries.
 //

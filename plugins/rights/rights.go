@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rights holds what a plugin of the API does against the rights of the one
 // who wrote it: such a plugin reads, calls, sends and changes at most what its writer
 // could by himself, when its object is written and whenever it acts.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rollout promotes the candidate of a plugin, or takes it back: for Plugins of
 // the API by one update of the object, for entries of a configuration file by an edit
 // of the file that leaves everything else in it as it is. The running cluster

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sign makes and checks signatures of modules and images by key, as cosign
 // makes them: a signature is over a small payload that names the digest of a
 // manifest, and lies beside the image in its registry, under the tag

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package source fetches modules: from local files, over https, and from OCI
 // registries. What is not a local file is pinned by digest, and kept in a local
 // cache under that digest, so that a restart needs neither registry nor network.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package source_test
 
 import (
@@ -478,7 +480,9 @@ func TestHTTPSIsBoundedResumedAndChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ path, more, problem string }{
-		{"ok", "", ""}, {"flaky", "", ""}, {"elsewhere", "", ""},
+		{"ok", "", ""},
+		{"flaky", "", ""},
+		{"elsewhere", "", ""},
 		{"cut", "", "it broke off 4 times"},
 		{"changed", "", "the entry pins"},
 		{"endless", ", maxSize: 1Mi", "more than 1048576 bytes (fetch.maxSize)"},

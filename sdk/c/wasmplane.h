@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /*
  * wasmplane.h: the C SDK for wasmplane plugins, one header without dependencies.
  *

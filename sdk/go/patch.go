@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wasmplane
 
 // Patch is changes to an object, in their order. Paths begin at the object's root

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wasmplane is the Go SDK for wasmplane plugins.
 //
 // A plugin is a value that is registered while the package is initialised, and a

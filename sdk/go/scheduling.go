@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wasmplane
 
 // Event is something that happens in the cluster and may change the mind of a hook

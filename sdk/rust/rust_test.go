@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rust_test runs the Rust SDK's own tests.
 package rust_test
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 const std = @import("std");
 
 /// The module is called wasmplane: `b.dependency("wasmplane", .{}).module("wasmplane")`.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The Zig SDK for wasmplane plugins.
 //!
 //! A plugin is functions, and a comptime block that names them:

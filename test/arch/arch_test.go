@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package arch holds the structure of the tree by tests: who may import whom,
 // which third-party modules are confined where, and that every package says what
 // it is for.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package arch
 
 import (
@@ -19,18 +21,21 @@ const budget = 2500
 var mayGrow = map[string]int{
 	"cmd/wasmplane/command":  2765,
 	"cmd/wasmplane/wire":     3619,
-	"core/admission/builtin": 3788,
-	"core/api":               3227,
-	"core/apiserver":         2813,
+	"core/admission/builtin": 3790,
+	"core/api":               3357,
+	"core/apiserver":         2817,
 	"core/kubelet":           2574,
-	"core/registry":          3150,
-	"core/trace":             2706,
+	"core/registry":          3154,
+	"core/trace":             2708,
 	"plugins/abi":            2503,
 	"plugins/fuel":           2652,
 	"plugins/host":           2828,
 }
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// license is how a file begins (test/spdx.sh).
+const license = "// SPDX-License-Identifier: Apache-2.0\n\n"
 
 // lines counts what people have written of a package and have to read.
 func (p pkg) lines(t *testing.T) (n int) {
@@ -41,7 +46,7 @@ func (p pkg) lines(t *testing.T) (n int) {
 			t.Fatal(err)
 		}
 		if !generated.Match(b) {
-			n += bytes.Count(b, []byte("\n"))
+			n += bytes.Count(bytes.TrimPrefix(b, []byte(license)), []byte("\n"))
 		}
 	}
 	return n

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures the hot paths and compares them with what was recorded before, in build/bench-baseline.txt.
 # Usage: test/bench/compare.sh compare|record; the record is made on the machine that compares, and not committed
 # Times are those of one machine and its load, which the record names: compare on the same one, quiet.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bench measures what a user waits for and what the process costs, on the
 // real binary as a process of its own. `make bench` runs it as root, and
 // docs/BENCHMARKS.md says what each figure means and what was measured.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bench
 
 import (
@@ -9,11 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/wasmplane/wasmplane/test/internal/harness"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // BenchmarkStart is the time from the command to "Ready": with an empty data

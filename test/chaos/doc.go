@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package chaos checks what the API promises under concurrent load while the
 // process is killed at random points, over and over:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package chaos
 
 import (
@@ -218,24 +220,40 @@ func TestTheModelSeesWhatIsWrong(t *testing.T) {
 	}{
 		{"a read of what was written", true, []porcupine.Operation{made, op(2, 3, input{verb: get}, output{done, "a", 5})}},
 		{"a lost write", false, []porcupine.Operation{made, op(2, 3, input{verb: get}, output{missing, "", 0})}},
-		{"a stale list", false, []porcupine.Operation{made,
-			op(2, 3, input{verb: update, value: "b", expected: 5}, output{done, "b", 6}), op(4, 5, input{verb: list}, output{done, "a", 5})}},
-		{"two winners of one version", false, []porcupine.Operation{made,
+		{"a stale list", false, []porcupine.Operation{
+			made,
+			op(2, 3, input{verb: update, value: "b", expected: 5}, output{done, "b", 6}), op(4, 5, input{verb: list}, output{done, "a", 5}),
+		}},
+		{"two winners of one version", false, []porcupine.Operation{
+			made,
 			op(2, 9, input{verb: update, value: "b", expected: 5}, output{done, "b", 6}),
-			op(2, 9, input{verb: update, value: "c", expected: 5}, output{done, "c", 7})}},
-		{"a version that goes back", false, []porcupine.Operation{made,
-			op(2, 3, input{verb: patch, value: "b"}, output{done, "b", 4})}},
-		{"an unanswered write that happened", true, []porcupine.Operation{made,
-			op(2, 1<<62, input{verb: update, value: "b", expected: 5}, output{outcome: unknown}), op(4, 5, input{verb: get}, output{done, "b", 8})}},
-		{"an unanswered write that did not", true, []porcupine.Operation{made,
-			op(2, 1<<62, input{verb: update, value: "b", expected: 5}, output{outcome: unknown}), op(4, 5, input{verb: get}, output{done, "a", 5})}},
-		{"an unanswered write that happened twice", false, []porcupine.Operation{made,
+			op(2, 9, input{verb: update, value: "c", expected: 5}, output{done, "c", 7}),
+		}},
+		{"a version that goes back", false, []porcupine.Operation{
+			made,
+			op(2, 3, input{verb: patch, value: "b"}, output{done, "b", 4}),
+		}},
+		{"an unanswered write that happened", true, []porcupine.Operation{
+			made,
+			op(2, 1<<62, input{verb: update, value: "b", expected: 5}, output{outcome: unknown}), op(4, 5, input{verb: get}, output{done, "b", 8}),
+		}},
+		{"an unanswered write that did not", true, []porcupine.Operation{
+			made,
+			op(2, 1<<62, input{verb: update, value: "b", expected: 5}, output{outcome: unknown}), op(4, 5, input{verb: get}, output{done, "a", 5}),
+		}},
+		{"an unanswered write that happened twice", false, []porcupine.Operation{
+			made,
 			op(2, 1<<62, input{verb: patch, value: "b"}, output{outcome: unknown}), op(4, 5, input{verb: get}, output{done, "b", 8}),
-			op(6, 7, input{verb: update, value: "c", expected: 8}, output{done, "c", 9}), op(8, 9, input{verb: get}, output{done, "b", 10})}},
-		{"a conflict that did something", false, []porcupine.Operation{made,
-			op(2, 3, input{verb: update, value: "b", expected: 4}, output{outcome: conflict}), op(4, 5, input{verb: get}, output{done, "b", 6})}},
-		{"a delete that was undone", false, []porcupine.Operation{made,
-			op(2, 3, input{verb: remove, expected: 5}, output{outcome: done}), op(4, 5, input{verb: get}, output{done, "a", 5})}},
+			op(6, 7, input{verb: update, value: "c", expected: 8}, output{done, "c", 9}), op(8, 9, input{verb: get}, output{done, "b", 10}),
+		}},
+		{"a conflict that did something", false, []porcupine.Operation{
+			made,
+			op(2, 3, input{verb: update, value: "b", expected: 4}, output{outcome: conflict}), op(4, 5, input{verb: get}, output{done, "b", 6}),
+		}},
+		{"a delete that was undone", false, []porcupine.Operation{
+			made,
+			op(2, 3, input{verb: remove, expected: 5}, output{outcome: done}), op(4, 5, input{verb: get}, output{done, "a", 5}),
+		}},
 	} {
 		if got := porcupine.CheckOperations(model(), slices.Clone(c.ops)); got != c.ok {
 			t.Errorf("%s: linearizable is %v", c.name, got)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package clients runs software that other people wrote for Kubernetes, as they
 // publish it, against the real binary: operators of controller-runtime with
 // webhooks and a definition of their own, Helm with a chart that has everything a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command clock makes an overlay for `go build` and `go test` with which a program's
 // wall clock is some days ahead; everything else, timers too, runs as usual. It shows
 // tests that know the day they were written on.

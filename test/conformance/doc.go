@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command conformance runs the upstream conformance suite against wasmplane: it
 // builds what the suite needs (the suite itself, the programs of its images, the
 // images), starts a cluster of its own on a real node of this machine, runs the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package differential asks our API server and upstream's kube-apiserver the
 // same questions and compares what they answer: status, headers, and the body
 // to the last field, after putting placeholders for what differs by nature

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The first process in the namespaces of a new root: mounts what a machine has, and
 # runs one command in it. Called by test/fresh/run.sh, which says by FRESH_GO when
 # the network is there.

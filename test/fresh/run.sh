@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the README's commands where nothing of this project was ever used: in new
 # roots of Debian (and of Ubuntu, where a mirror is known) with nothing but Go, git
 # and make. Called by `make fresh`.

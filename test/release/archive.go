@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -34,8 +36,12 @@ func (r *release) contents(b build, licenses, document []byte) ([]file, error) {
 	}
 	files := []file{{"wasmplane", 0o755, binary}, {"THIRD-PARTY-LICENSES", 0o644, licenses}, {"wasmplane.spdx.json", 0o644, document}}
 	from := [][2]string{
-		{"LICENSE", "LICENSE"}, {"NOTICE", "NOTICE"}, {"CHANGELOG.md", "CHANGELOG.md"}, {"README.md", "packaging/README.md"},
-		{"config.yaml", "packaging/config.yaml"}, {"wasmplane.service", "packaging/wasmplane.service"},
+		{"LICENSE", "LICENSE"},
+		{"NOTICE", "NOTICE"},
+		{"CHANGELOG.md", "CHANGELOG.md"},
+		{"README.md", "packaging/README.md"},
+		{"config.yaml", "packaging/config.yaml"},
+		{"wasmplane.service", "packaging/wasmplane.service"},
 	}
 	for _, s := range samples() {
 		from = append(from, [2]string{s, s})

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds a commit for both architectures, in a copy of its own, and makes the release's files.
 # Usage: test/release/build.sh VERSION OUT [KEY]
 # Environment: WORK, the folder to build in (default build/release/work); ARCHS (default "amd64 arm64").

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs a Debian package into a new root of Debian, starts the cluster by the command of its
 # unit, waits until the node is Ready, and removes and purges the package: nothing may be left.
 # Usage, as root: test/release/install.sh FILE.deb [RELEASE]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command release makes the files of a release from binaries that were built before: an
 // archive and a Debian package for each architecture, an OCI image for all of them, an SPDX
 // document and the licenses of everything in a binary, and a list of checksums, which is

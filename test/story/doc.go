@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package story tells what users see, on the real binary as processes of its own:
 // scripts in testdata that read like a terminal, and Go where a script cannot say
 // it. Each script has a cluster, a data directory and a port to itself, and after

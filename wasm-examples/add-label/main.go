@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The add-label plugin puts a label on pods that do not have it.
 package main
 

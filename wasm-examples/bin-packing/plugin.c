@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The bin-packing plugin fills nodes: it prefers those of whose resources the most
  * will be taken, by a curve and with a weight for each resource. One call judges all nodes. */
 #include "wasmplane.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The business-hours plugin freezes namespaces outside of working hours: who
 // changes something there on a Friday night has to say so. It needs the clock.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The carbon-aware plugin prefers nodes whose electricity is clean and whose hour
 // is cheap, as labels on the nodes say. Who keeps the labels current (a script that asks
 // the grid's operator, a cloud's price list) is no matter of the plugin's.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The crontab plugin brings a custom resource from one version to the other, and
 //! checks what its schema cannot: v1 has a cron expression, v2 has its five fields.
 use wasmplane::*;

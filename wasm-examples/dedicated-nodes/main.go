@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The dedicated-nodes plugin keeps nodes for the teams that they are labelled
 // with, and prefers a team's own nodes. It is asked for each node: the simple form.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The default-resources plugin gives containers that ask for nothing the requests
 // and limits that their namespace's annotations name, or else the settings.
 import { Plugin, Input, Value, Decision, Obj, ask, fail, parse, rule, token } from "wasmplane";

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The gpu-nodes plugin keeps nodes with GPUs for the pods that ask for one: others
 //! go there last or, where it is strict, not at all. Pods with GPUs go to the fullest
 //! node, so that whole nodes stay free for those that want many.

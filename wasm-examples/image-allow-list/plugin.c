@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The image-allow-list plugin lets images come from named registries only and,
  * where it is asked to, only by their digest. */
 #include "wasmplane.h"

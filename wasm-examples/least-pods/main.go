@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The least-pods plugin prefers the node with the most room for pods. It keeps a
 // node table: one call rates all nodes.
 package main

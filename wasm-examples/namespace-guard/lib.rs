@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The namespace-guard plugin keeps people out of namespaces, whatever RBAC says.
 use std::cell::RefCell;
 use wasmplane::*;

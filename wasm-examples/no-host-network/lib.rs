@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The no-host-network plugin keeps a node from running pods that share its
 //! network, unless they are the cluster's own.
 use wasmplane::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The no-latest plugin refuses containers whose image has no tag, or the tag latest.
 use wasmplane::*;
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The controls of the Pod Security Standards
 //! (https://kubernetes.io/docs/concepts/security/pod-security-standards), and the words in which
 //! Kubernetes says what is wrong.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The pod-security plugin holds pods to the Pod Security Standards, in their newest
 //! version: what a namespace's labels name, or the settings where they name nothing.
 mod checks;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The prefer-label plugin prefers nodes with a label, and can keep pods off the
 //! others. It keeps a node table: one call judges all nodes.
 use std::cell::RefCell;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The production-access plugin denies everything in production namespaces, but
 // for what the settings list: a role that is too wide opens nothing there.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The required-labels plugin refuses objects that lack labels, or whose labels
 // have other values than are allowed.
 import { Plugin, Input, Value, Decision, rule } from "wasmplane";

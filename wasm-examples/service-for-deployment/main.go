@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The service-for-deployment plugin makes a Service for each Deployment that
 // carries the annotation wasmplane.dev/expose: "80".
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The sidecar plugin puts a container into pods that ask for it by an annotation.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The unique-ingress-hosts plugin refuses an Ingress for a host that an Ingress of
  * another namespace has already. It reads the other ones from the host. */
 #include "wasmplane.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The web-app plugin is the control loop of a custom resource, WebApp: it makes a
 // Deployment and a Service of each, and keeps them so.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package backup saves the state and the keys of a cluster to files, and makes data
 // directories out of them. A backup is read through before it counts, and nothing that
 // is there is overwritten unless force is set; a restore keeps it under another name.

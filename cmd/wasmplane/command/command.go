@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package command is wasmplane's command line: flags, environment and the
 // configuration file become one checked configuration, and package wire does the
 // work. What users read is written here.

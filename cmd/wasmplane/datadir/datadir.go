@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package datadir is the layout of a cluster's data directory, and the lock that
 // keeps two instances out of one. Everything that a cluster writes, apart from
 // the network itself and container logs, lies below it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package localsocket is the API's second door: a Unix socket in the data
 // directory, for the machine's operator alone. Nothing on the network, no rule of a
 // pod and no other process can stand in front of it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package webhookserver serves the admission, conversion and authorization plugins of
 // this process to another cluster's API server: it listens with a certificate of its own
 // authority, keeps itself registered for admission, and writes the files by which that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 import (
@@ -82,8 +84,9 @@ type pluginEnvironment struct {
 
 func (p *plugins) authorizers() (before, after []authz.Authorizer) { return p.loader.Authorizers() }
 func (p *plugins) admission() []admission.Plugin                   { return p.loader.AdmissionPlugins() }
-func (p *plugins) customResources() []*pointcustom.Plugin          { return p.loader.CustomResources() }
-func (p *plugins) reconcilers() []controllers.Reconciler           { return p.loader.Reconcilers() }
+
+func (p *plugins) customResources() []*pointcustom.Plugin { return p.loader.CustomResources() }
+func (p *plugins) reconcilers() []controllers.Reconciler  { return p.loader.Reconcilers() }
 
 func (p *plugins) scheduling() []scheduler.Weighted {
 	var out []scheduler.Weighted

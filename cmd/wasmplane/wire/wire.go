@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire puts the components together by ordinary calls: what runs in one
 // process, what in several, with which identity each, and in which order. It is
 // the only place that knows all of them.

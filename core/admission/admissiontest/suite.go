@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admissiontest is the conformance suite of admission.Plugin: every
 // implementation passes it, native or in Wasm.
 package admissiontest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package builtin holds the built-in admission plugins: those that upstream
 // switches on by default, NodeRestriction, and, for who asks for them, those that
 // are off by default. Each behaves and words its

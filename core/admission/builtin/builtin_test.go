@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package builtin
 
 import (
@@ -178,8 +180,10 @@ func TestServiceAccount(t *testing.T) {
 			}
 		}},
 		admissiontest.Case{Name: "an account that wants no token", Request: creating("pods", aPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "quiet" }))},
-		admissiontest.Case{Name: "no such account", Request: creating("pods", aPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "gone" })),
-			Denied: `pods "web" is forbidden: error looking up service account default/gone: serviceaccount "gone" not found`},
+		admissiontest.Case{
+			Name: "no such account", Request: creating("pods", aPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "gone" })),
+			Denied: `pods "web" is forbidden: error looking up service account default/gone: serviceaccount "gone" not found`,
+		},
 		admissiontest.Case{Name: "a mirror pod is left alone", Request: creating("pods", aPod(mirror))},
 		admissiontest.Case{Name: "a mirror pod with an account", Request: creating("pods", aPod(mirror, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })), Denied: "a mirror pod may not reference service accounts"},
 		admissiontest.Case{Name: "a secret that the account does not list", Request: creating("pods", aPod(func(p *corev1.Pod) {

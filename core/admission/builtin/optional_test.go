@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package builtin
 
 import (
@@ -198,8 +200,11 @@ func TestEventsAreLimited(t *testing.T) {
 		return admissiontest.Creating("events", e, admissiontest.By(&user.DefaultInfo{Name: who}))
 	}
 	for i, c := range []struct{ who, about, reached string }{
-		{"a", "x", ""}, {"a", "x", ""}, {"a", "x", "[limit reached on type SourceAndObject for key kubeletx]"},
-		{"a", "y", "limit reached on type User for key a"}, {"b", "z", "limit reached on type Namespace for key default"},
+		{"a", "x", ""},
+		{"a", "x", ""},
+		{"a", "x", "[limit reached on type SourceAndObject for key kubeletx]"},
+		{"a", "y", "limit reached on type User for key a"},
+		{"b", "z", "limit reached on type Namespace for key default"},
 	} {
 		err := p.Validate(t.Context(), event(c.who, c.about))
 		if c.reached == "" && err != nil || c.reached != "" && (!apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), strings.Trim(c.reached, "[]"))) {

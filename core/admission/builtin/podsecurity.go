@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package builtin
 
 import (
@@ -116,7 +118,9 @@ func (s securityRequest) GetSubresource() string                   { return s.r.
 func (s securityRequest) GetOperation() admissionv1.Operation {
 	return admissionv1.Operation(s.r.Operation)
 }
-func (s securityRequest) GetObject() (runtime.Object, error)    { return versionedOrNil(s.r.Object) }
+
+func (s securityRequest) GetObject() (runtime.Object, error) { return versionedOrNil(s.r.Object) }
+
 func (s securityRequest) GetOldObject() (runtime.Object, error) { return versionedOrNil(s.r.OldObject) }
 
 func (s securityRequest) GetUserName() string {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package matching decides which requests a webhook or a policy is for: rules,
 // scope, equivalent resources, namespace and object selectors, match conditions.
 // It also hands out the object in the version that was matched, converted once

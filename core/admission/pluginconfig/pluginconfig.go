@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pluginconfig reads an AdmissionConfiguration of
 // apiserver.config.k8s.io/v1: what upstream's admission plugins let their
 // operators configure, in upstream's formats.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policy judges requests by ValidatingAdmissionPolicies and changes them
 // by MutatingAdmissionPolicies: CEL expressions with their bindings and
 // parameters, those of the API, followed live, and those of files.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package quotaadmission is the ResourceQuota plugin: it charges what a write is
 // going to use to the namespace's quotas, and refuses what does not fit.
 //

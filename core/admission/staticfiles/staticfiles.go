@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package staticfiles reads webhook configurations and admission policies from a
 // folder. They are in force before the first request, nobody can touch them
 // through the API, and they may judge what those of the API may not: webhook

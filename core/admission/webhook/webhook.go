@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package webhook asks admission webhooks: the two plugins that stand for every
 // MutatingWebhookConfiguration and ValidatingWebhookConfiguration, those of the
 // API, followed live, and those of files.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package webhook_test
 
 import (
@@ -243,12 +245,16 @@ func TestWhoIsAskedIsDecidedByTheConfiguration(t *testing.T) {
 		{"another operation", func(h *admissionregistrationv1.ValidatingWebhook) { h.Rules = pods("UPDATE") }, admissiontest.Creating("pods", pod()), false},
 		{"a delete", func(h *admissionregistrationv1.ValidatingWebhook) { h.Rules = pods("DELETE") }, admissiontest.Deleting("pods", pod()), true},
 		{"a subresource that no rule names", nil, admissiontest.Updating("pods", pod(), pod(), admissiontest.Subresource("status")), false},
-		{"a subresource that a rule names", func(h *admissionregistrationv1.ValidatingWebhook) { h.Rules[0].Resources = []string{"*/*"} },
-			admissiontest.Updating("pods", pod(), pod(), admissiontest.Subresource("status")), true},
-		{"cluster scope", func(h *admissionregistrationv1.ValidatingWebhook) {
-			h.Rules[0].Scope = ptr.To(admissionregistrationv1.ClusterScope)
+		{
+			"a subresource that a rule names", func(h *admissionregistrationv1.ValidatingWebhook) { h.Rules[0].Resources = []string{"*/*"} },
+			admissiontest.Updating("pods", pod(), pod(), admissiontest.Subresource("status")), true,
 		},
-			admissiontest.Creating("pods", pod()), false},
+		{
+			"cluster scope", func(h *admissionregistrationv1.ValidatingWebhook) {
+				h.Rules[0].Scope = ptr.To(admissionregistrationv1.ClusterScope)
+			},
+			admissiontest.Creating("pods", pod()), false,
+		},
 		{"the namespace's labels", selectNamespace, admissiontest.Creating("pods", pod()), true},
 		{"another namespace's labels", selectNamespace, admissiontest.Creating("pods", quiet), false},
 		{"the object's labels", selectObject, admissiontest.Creating("pods", pod("app", "web")), true},

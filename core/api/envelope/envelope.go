@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package envelope knows how Kubernetes wraps protobuf: a prefix of four bytes and
 // a runtime.Unknown message that names the kind and holds the raw bytes of the
 // object's own message.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodeauth is upstream's Node authorizer: a kubelet reads the secrets,
 // config maps, claims and volumes of the pods that are bound to its node, and no
 // others. A graph that informers keep up to date answers without a request.

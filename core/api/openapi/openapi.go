@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package openapi describes what a server serves: the OpenAPI v2 and v3 documents of
 // the contract's table and of custom resources, as JSON and as protobuf.
 //

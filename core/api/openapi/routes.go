@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package openapi
 
 import (
@@ -385,8 +387,10 @@ func allMedia() []string {
 }
 
 func pretty() common.Parameter {
-	return parameter{"pretty", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).",
-		"string", common.QueryParameterKind, false}
+	return parameter{
+		"pretty", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).",
+		"string", common.QueryParameterKind, false,
+	}
 }
 
 func body(sample any, required bool) common.Parameter {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package openapi
 
 import (
@@ -11,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/api"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ownership writes the managed fields of objects of built-in types: who
 // set what. The rules are upstream's (structured-merge-diff, and the managers of
 // apimachinery around it), and so is every result, byte for byte. What is its own

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rbac is role-based access control with upstream's evaluation of
 // rules, upstream's bootstrap policy, and upstream's guard against escalation.
 //

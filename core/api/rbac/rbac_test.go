@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rbac
 
 import (
@@ -98,11 +100,15 @@ func TestNobodyHandsOutMoreThanTheyHave(t *testing.T) {
 	a := newAuthorizer(t, bind("ClusterRole", "system:aggregate-to-view", "shop", "jane"))
 	jane := &user.DefaultInfo{Name: "jane"}
 	role := func(verb, resource string) *rbacv1.Role {
-		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "shop"},
-			Rules: []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}}}
+		return &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "shop"},
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}},
+		}
 	}
-	aggregating := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}}
+	aggregating := &rbacv1.ClusterRole{
+		ObjectMeta:      metav1.ObjectMeta{Name: "all"},
+		AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
+	}
 	owned := role("delete", "secrets")
 	owned.Finalizers = []string{"a"}
 	for name, tc := range map[string]struct {
@@ -151,8 +157,10 @@ func TestAQuestionWaitsForTheRoles(t *testing.T) {
 		}
 		time.AfterFunc(time.Second, func() {
 			_ = roles.Add(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}})
-			_ = bindings.Add(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ann"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
-				Subjects: []rbacv1.Subject{{Kind: "User", Name: "ann", APIGroup: rbacv1.GroupName}}})
+			_ = bindings.Add(&rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "ann"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+				Subjects: []rbacv1.Subject{{Kind: "User", Name: "ann", APIGroup: rbacv1.GroupName}},
+			})
 			close(synced)
 		})
 		if d, reason, err := a.Authorize(t.Context(), question); d != authorizer.DecisionAllow || err != nil {

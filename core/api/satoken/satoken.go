@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package satoken signs and checks service-account tokens as upstream does: the
 // same claims, bound to the same objects, so that tokens of an upstream cluster
 // with the same keys and issuer are accepted here and the other way round.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package services gives Services their cluster IPs and node ports, by
 // upstream's rules: which families a Service has, what an update keeps, what it
 // releases, and in which words it is refused.

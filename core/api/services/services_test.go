@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package services
 
 import (
@@ -182,20 +184,32 @@ func TestWishesAreGrantedOrRefusedInUpstreamsWords(t *testing.T) {
 		change func(*core.Service)
 		err    string
 	}{
-		"taken address": {func(s *core.Service) { s.Spec.ClusterIP = "10.96.0.10" },
-			`spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`},
-		"address outside": {func(s *core.Service) { s.Spec.ClusterIP = "10.97.0.1" },
-			`failed to allocate IP 10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/24`},
+		"taken address": {
+			func(s *core.Service) { s.Spec.ClusterIP = "10.96.0.10" },
+			`spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`,
+		},
+		"address outside": {
+			func(s *core.Service) { s.Spec.ClusterIP = "10.97.0.1" },
+			`failed to allocate IP 10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/24`,
+		},
 		"network address": {func(s *core.Service) { s.Spec.ClusterIP = "10.96.0.0" }, `not in the valid range`},
 		"broadcast":       {func(s *core.Service) { s.Spec.ClusterIP = "10.96.0.255" }, `not in the valid range`},
-		"taken port": {func(s *core.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = core.ServiceTypeNodePort, 30080 },
-			`spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated`},
-		"port outside": {func(s *core.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = core.ServiceTypeNodePort, 80 },
-			`provided port is not in the valid range. The range of valid ports is 30000-30099`},
-		"two families": {func(s *core.Service) { s.Spec.IPFamilyPolicy = ptr.To(core.IPFamilyPolicyRequireDualStack) },
-			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`},
-		"IPv6": {func(s *core.Service) { s.Spec.IPFamilies = []core.IPFamily{core.IPv6Protocol} },
-			`spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`},
+		"taken port": {
+			func(s *core.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = core.ServiceTypeNodePort, 30080 },
+			`spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated`,
+		},
+		"port outside": {
+			func(s *core.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = core.ServiceTypeNodePort, 80 },
+			`provided port is not in the valid range. The range of valid ports is 30000-30099`,
+		},
+		"two families": {
+			func(s *core.Service) { s.Spec.IPFamilyPolicy = ptr.To(core.IPFamilyPolicyRequireDualStack) },
+			`spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`,
+		},
+		"IPv6": {
+			func(s *core.Service) { s.Spec.IPFamilies = []core.IPFamily{core.IPv6Protocol} },
+			`spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := service(core.ServiceTypeClusterIP, 80)

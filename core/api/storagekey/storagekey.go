@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package storagekey knows which resource a key of the store belongs to, for those
 // that see keys and no objects: encryption at rest and metrics. It decides by the key
 // alone, so it also knows the keys of definitions that were deleted.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package answer writes what the server answers, in the form that the client asks
 // for: JSON, YAML or protobuf, pretty or not, compressed or not, an object as it
 // is, as a row of a Table or as its metadata alone, a list, or the events of a

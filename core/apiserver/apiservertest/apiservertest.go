@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package apiservertest starts a real apiserver for tests: embedded etcd, the
 // whole contract, TLS on loopback, and a token for each user that a test wants.
 package apiservertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package catalogue tells clients what the server serves: discovery in both of its
 // shapes, OpenAPI v2 and v3, the group versions that other servers serve, and which
 // kinds are on their way out.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tunnel
 
 import (
@@ -96,8 +98,10 @@ func connectOptions(kind schema.GroupVersionKind, values url.Values, path string
 			InsecureSkipTLSVerifyBackend: q.yes("insecureSkipTLSVerifyBackend"), Stream: q.text("stream"),
 		}
 	case "PodExecOptions":
-		o = &corev1.PodExecOptions{Stdin: q.yes("stdin"), Stdout: q.yes("stdout"), Stderr: q.yes("stderr"), TTY: q.yes("tty"),
-			Container: values.Get("container"), Command: values["command"]}
+		o = &corev1.PodExecOptions{
+			Stdin: q.yes("stdin"), Stdout: q.yes("stdout"), Stderr: q.yes("stderr"), TTY: q.yes("tty"),
+			Container: values.Get("container"), Command: values["command"],
+		}
 	case "PodAttachOptions":
 		o = &corev1.PodAttachOptions{Stdin: q.yes("stdin"), Stdout: q.yes("stdout"), Stderr: q.yes("stderr"), TTY: q.yes("tty"), Container: values.Get("container")}
 	case "PodPortForwardOptions":

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tunnel hands connections on to nodes, pods and Services: logs, exec,
 // attach, port-forward and proxy.
 //

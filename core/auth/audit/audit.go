@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package audit writes down who asked the apiserver for what, and what came of
 // it: upstream's audit policy decides what is written, upstream's events
 // (audit.k8s.io/v1) are written, one JSON line each, into a file that is rotated

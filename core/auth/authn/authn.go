@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authn answers one question for the apiserver: who sends this request?
 //
 // It asks, in this order: a front proxy's headers, the client certificate, the

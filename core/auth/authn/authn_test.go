@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package authn
 
 import (
@@ -202,8 +204,13 @@ func TestReviewToken(t *testing.T) {
 		auds  []string
 		ok    bool
 	}{
-		{"sa", nil, true}, {"sa", []string{"vault"}, true}, {"sa", []string{"elsewhere"}, false},
-		{"secret", nil, true}, {"secret", []string{"vault"}, false}, {"guess", nil, false}, {"expired", nil, false},
+		{"sa", nil, true},
+		{"sa", []string{"vault"}, true},
+		{"sa", []string{"elsewhere"}, false},
+		{"secret", nil, true},
+		{"secret", []string{"vault"}, false},
+		{"guess", nil, false},
+		{"expired", nil, false},
 	} {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: c.token, Audiences: c.auds}}
 		if err := w.ReviewToken(t.Context(), review); err != nil {

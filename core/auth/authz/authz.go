@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authz decides whether an identified user may do what a request asks.
 //
 // The chain is explicit: a list of authorizers, asked in order until one allows

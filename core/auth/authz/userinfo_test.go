@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package authz
 
 import (
@@ -15,8 +17,10 @@ func TestUserInfo(t *testing.T) {
 	}{
 		{nil, authenticationv1.UserInfo{}},
 		{&user.DefaultInfo{Name: "jane", UID: "1", Groups: []string{"g"}}, authenticationv1.UserInfo{Username: "jane", UID: "1", Groups: []string{"g"}}},
-		{&user.DefaultInfo{Name: "jane", Extra: map[string][]string{"k": {"v", "w"}}},
-			authenticationv1.UserInfo{Username: "jane", Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}}}},
+		{
+			&user.DefaultInfo{Name: "jane", Extra: map[string][]string{"k": {"v", "w"}}},
+			authenticationv1.UserInfo{Username: "jane", Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}}},
+		},
 	} {
 		if got := UserInfo(tc.u); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%v: %v, want %v", tc.u, got, tc.want)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package trim makes the objects that an informer keeps small. What it takes out is
 // gone for every reader of that informer, so a trim is made for one set of readers and
 // says what they read; whoever shows or writes an object reads it from the API.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package aggregation fills the rules of ClusterRoles that are composed of others
 // by an aggregationRule: admin, edit and view are, and grow with every role that a
 // custom resource's author labels for them.

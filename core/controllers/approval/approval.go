@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package approval approves the certificate requests of kubelets whose right to
 // them an access review confirms, and removes requests that nobody needs any more.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bootstraptoken looks after the tokens by which machines join: it removes
 // those that have expired, and signs the ConfigMap kube-public/cluster-info with
 // each that may sign, so that a joining machine can tell it from a forged one.

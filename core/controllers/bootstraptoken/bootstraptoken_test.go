@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package bootstraptoken
 
 import (
@@ -9,12 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cluster-bootstrap/token/jws"
-
-	"go.uber.org/goleak"
 
 	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
 )

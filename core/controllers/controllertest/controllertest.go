@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controllertest is a small cluster for tests of controllers: a fake
 // clientset that assigns what a server assigns (names, UIDs, versions, times) and
 // refuses a write of an outdated object, with the informers on top of it.

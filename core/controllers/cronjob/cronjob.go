@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cronjob starts a Job whenever a CronJob's schedule says, and keeps as many
 // finished ones as its limits say.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cronjob
 
 import (
@@ -5,14 +7,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
 	// Schedules name time zones, and what they mean must not depend on whether this
 	// machine has zone files.
 	_ "time/tzdata"
 
-	batchv1 "k8s.io/api/batch/v1"
-
 	"github.com/robfig/cron/v3"
+	batchv1 "k8s.io/api/batch/v1"
 )
 
 // manyMissed is from how many on missed starts are worth a warning.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package daemonset runs one pod of each DaemonSet on every node that its template
 // fits, and updates them within maxUnavailable or maxSurge.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deployment rolls out Deployments: one ReplicaSet for each pod template,
 // and pods moved from the old ones to the new one within maxSurge and
 // maxUnavailable, or all at once by Recreate.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package disruption keeps the status of PodDisruptionBudgets: how many pods are
 // healthy, how many there should be, and how many evictions that leaves room for. The
 // server grants or refuses evictions by it.

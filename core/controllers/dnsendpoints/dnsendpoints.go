@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dnsendpoints takes the DNS of nodes that are gone or silent out of the cluster's
 // DNS Service. Each node that answers names announces itself by an EndpointSlice; nobody
 // but the node would withdraw it, and a dead one cannot, so that a part of all queries

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dnsendpoints
 
 import (
@@ -6,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"go.uber.org/goleak"
 
 	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
 )

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package endpoints keeps the Endpoints object of every Service with a selector.
 // EndpointSlices are what proxies go by; this is for the clients that still read
 // the older API.

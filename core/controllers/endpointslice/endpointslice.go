@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package endpointslice keeps the EndpointSlices of every Service with a selector:
 // which pods are behind it, on which ports, ready or not.
 //

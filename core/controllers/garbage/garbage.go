@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package garbage collects objects whose owners are gone, and carries out what a
 // deletion says about dependents: delete them afterwards (background), before
 // (foreground), or let them live without an owner (orphan).

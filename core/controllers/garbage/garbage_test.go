@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package garbage
 
 import (
@@ -24,7 +26,8 @@ import (
 
 var thing = kind{
 	schema.GroupVersionKind{Group: "test", Version: "v1", Kind: "Thing"},
-	schema.GroupVersionResource{Group: "test", Version: "v1", Resource: "things"}, true,
+	schema.GroupVersionResource{Group: "test", Version: "v1", Resource: "things"},
+	true,
 }
 
 // server keeps things as a real one does: finalizers hold up deletions, patches and

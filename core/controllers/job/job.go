@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package job runs Jobs to completion: pods side by side up to the parallelism,
 // replaced with backoff when they fail, until enough have succeeded or too many
 // have failed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package namespace empties namespaces that are being deleted, then lets them go.
 //
 // Pods go first, everything else when no pod is left. A namespace is released

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodeipam gives every node its part of the cluster's pod network
 // (spec.podCIDR), one part per IP family.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodelifecycle watches over nodes: a node whose kubelet renews neither its
 // lease nor its status becomes Unknown, bad conditions become taints, pods on dead
 // nodes stop being ready, and NoExecute taints evict pods when their toleration

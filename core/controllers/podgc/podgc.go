@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podgc removes pods that no kubelet will: those bound to a node that is
 // gone, those deleted before they were bound, those stuck on a node declared out of
 // service, and finished ones beyond a limit.

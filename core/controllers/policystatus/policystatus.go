@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policystatus holds the expressions of ValidatingAdmissionPolicies
 // against the schemas of what they judge, and writes what it finds into their
 // status. A warning there changes nothing of what a policy does: it tells its

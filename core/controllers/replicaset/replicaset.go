@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replicaset keeps the number of pods of each ReplicaSet, and of each
 // ReplicationController, at what its spec says.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package resourcequota keeps the status of ResourceQuotas true: what is limited,
 // and how much of it is used. Admission only ever adds to what is used; this
 // controller counts what there is, and so gives back what was deleted or was

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package revision keeps the history of workloads that update their pods
 // themselves, DaemonSets and StatefulSets: one ControllerRevision for each pod
 // template that they had, which kubectl rollout history and undo read.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rootca publishes the cluster's CA certificate: the ConfigMap
 // kube-root-ca.crt in every namespace, from which pods learn whom to trust as API
 // server.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package serviceaccount gives every namespace its "default" service account, and
 // fills the token secrets that somebody asked for by creating a Secret of type
 // kubernetes.io/service-account-token.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package signing signs approved certificate requests of the signers that belong
 // to Kubernetes itself: kubernetes.io/kube-apiserver-client,
 // kube-apiserver-client-kubelet, kubelet-serving and legacy-unknown.

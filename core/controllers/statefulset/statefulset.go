@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package statefulset runs the pods of StatefulSets: each with a name, a place in an
 // order, and claims of its own that outlive it.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ttlafterfinished deletes Jobs when they have been finished for as long as
 // their ttlSecondsAfterFinished says.
 package ttlafterfinished

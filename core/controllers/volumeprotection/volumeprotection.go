@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package volumeprotection lets claims, volumes and volume attributes classes go
 // only when nobody uses them: a claim when no pod that may run mounts it, a volume
 // when no claim is bound to it, a class when no claim and no volume names it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conversion brings custom resources from one version to another: by
 // changing nothing but their apiVersion, by a webhook, or by an extension.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package extension is the contract by which somebody else converts and judges
 // custom resources: the server asks, whoever implements Extension answers. It is
 // how a Wasm plugin takes the place of a conversion webhook, or adds checks that

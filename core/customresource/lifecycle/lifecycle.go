@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lifecycle leads CustomResourceDefinitions through their lives: names
 // are accepted or refused, the definition is established once this server serves
 // it, what is wrong with its schema or its group is told in conditions, and

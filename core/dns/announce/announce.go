@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package announce puts a cluster's DNS where clients look for it: the Service at the
 // address that pods' resolv.conf names, and one EndpointSlice for each node that
 // answers. It only writes objects, under the identity of the client that it is given;

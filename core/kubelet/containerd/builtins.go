@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package containerd
 
 // The plugins of containerd that a node of ours needs; they register themselves.

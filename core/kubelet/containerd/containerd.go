@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package containerd runs containerd as a child that outlives its parent.
 //
 // The child is this very binary in another role (see MaybeRun). It has a session,
@@ -232,9 +234,15 @@ func (c Config) prepare() (bin string, rendered []byte, sum string, err error) {
 		path string
 		mode os.FileMode
 	}{
-		{c.Dir, 0o711}, {c.root(), 0o711}, {c.stateDir(), 0o711}, {filepath.Join(c.stateDir(), "s"), 0o700},
-		{filepath.Join(c.Dir, "tmp"), 0o700}, {filepath.Join(c.Dir, "etc"), 0o755},
-		{filepath.Join(c.Dir, "log"), 0o700}, {c.RegistryDir(), 0o755}, {c.CNIConfDir, 0o755},
+		{c.Dir, 0o711},
+		{c.root(), 0o711},
+		{c.stateDir(), 0o711},
+		{filepath.Join(c.stateDir(), "s"), 0o700},
+		{filepath.Join(c.Dir, "tmp"), 0o700},
+		{filepath.Join(c.Dir, "etc"), 0o755},
+		{filepath.Join(c.Dir, "log"), 0o700},
+		{c.RegistryDir(), 0o755},
+		{c.CNIConfDir, 0o755},
 	} {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
 			return "", nil, "", fmt.Errorf("make containerd's directories: %w", err)

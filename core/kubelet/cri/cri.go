@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cri implements the engine contract over CRI, the gRPC interface of
 // container runtimes: containerd's own, or any other's.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package engine is the contract between the kubelet and what runs containers:
 // the CRI, cut into small interfaces. The messages are CRI's own, so that any
 // CRI runtime is one thin adapter away; the simulated engine implements the same

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package evict chooses which pod is to go when a node runs short: purely, from
 // what each uses, asked for, and is worth. Those go first that use more than they
 // asked for; among equals those of lower priority, then those furthest beyond

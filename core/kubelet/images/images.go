@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package images fills a node's image store without a registry: it imports OCI
 // layouts and docker archives, builds the sandbox image and images around a single
 // static program, and writes down how registries are reached.

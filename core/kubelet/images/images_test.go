@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package images_test
 
 import (
@@ -20,13 +22,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"

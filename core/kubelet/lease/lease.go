@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lease keeps the leases of nodes: small objects that say that a node is
 // alive. One Keeper renews those of all kubelets in a process from one timer,
 // spread over the interval and bounded in parallel, so that a thousand simulated

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package linuxhost_test
 
 import (
@@ -22,8 +24,10 @@ import (
 func newHost(t *testing.T) (*linuxhost.Host, string) {
 	t.Helper()
 	dir := t.TempDir()
-	g, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: filepath.Join(dir, "root"), LogRoot: filepath.Join(dir, "logs"), LinkRoot: filepath.Join(dir, "links"),
-		NodeIPs: []string{"192.0.2.7"}, Reserved: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}})
+	g, err := linuxhost.New(linuxhost.Config{
+		NodeName: "n1", RootDir: filepath.Join(dir, "root"), LogRoot: filepath.Join(dir, "logs"), LinkRoot: filepath.Join(dir, "links"),
+		NodeIPs: []string{"192.0.2.7"}, Reserved: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +183,10 @@ func TestWeights(t *testing.T) {
 
 func TestDiskPressure(t *testing.T) {
 	for limit, want := range map[string]bool{"0": false, "99.9999%": true} {
-		g, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"},
-			Evict: map[string]string{threshold.DiskAvailable: limit, threshold.InodesFree: "0"}})
+		g, err := linuxhost.New(linuxhost.Config{
+			NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), NodeIPs: []string{"192.0.2.7"},
+			Evict: map[string]string{threshold.DiskAvailable: limit, threshold.InodesFree: "0"},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

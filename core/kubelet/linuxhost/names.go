@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package linuxhost is the Linux machine under a node. Host gives pods their
 // directories, hosts files, logs and cgroups, and says what the node has. Names are
 // what a cluster may call its own on the machine; Check says what the machine lacks

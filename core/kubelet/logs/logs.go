@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package logs reads and rotates what containers write: files in the CRI's
 // format, a line each of time, stream, tag and text.
 //

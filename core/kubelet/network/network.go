@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package network gives a node's pods their network: the CNI configuration of a
 // bridge with addresses from the node's pod ranges, and the one nftables rule that
 // lets pods reach the world under the node's address.

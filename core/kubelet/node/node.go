@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package node registers a node and keeps its status: what the machine has, what
 // state it is in, which images it holds. The status is looked at often and
 // written only when it changed, or after a long time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package node_test
 
 import (
@@ -46,8 +48,10 @@ func registrar(t *testing.T, client *fake.Clientset, m *machine) *node.Registrar
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := node.NewRegistrar(node.Config{Name: "n1", Client: client, Host: m, Engine: e, Port: 10250,
-		Labels: map[string]string{"mine": "yes"}, Taints: []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}}})
+	r, err := node.NewRegistrar(node.Config{
+		Name: "n1", Client: client, Host: m, Engine: e, Port: 10250,
+		Labels: map[string]string{"mine": "yes"}, Taints: []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +85,10 @@ func condition(t *testing.T, c *fake.Clientset, kind corev1.NodeConditionType) c
 func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset() // managed fields are of no interest here
-		m := &machine{facts: node.Facts{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
-			Info: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}, Pressure: map[corev1.NodeConditionType]string{}}}
+		m := &machine{facts: node.Facts{
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
+			Info:      corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}, Pressure: map[corev1.NodeConditionType]string{},
+		}}
 		r := registrar(t, client, m)
 		if err := r.Register(t.Context()); err != nil {
 			t.Fatal(err)

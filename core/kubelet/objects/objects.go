@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package objects holds the ConfigMaps and Secrets that the pods of a node refer
 // to, and nothing else: a node may read no others. Each is watched by its own
 // name while a pod refers to it, so that a change is told at once; what is not

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package objects_test
 
 import (
@@ -34,8 +36,12 @@ func aPod() *corev1.Pod {
 
 func TestReferences(t *testing.T) {
 	got := objects.References(aPod())
-	want := []objects.Key{{Kind: objects.Secret, Namespace: "ns", Name: "pull"}, {Kind: objects.ConfigMap, Namespace: "ns", Name: "envfrom"},
-		{Kind: objects.Secret, Namespace: "ns", Name: "env"}, {Kind: objects.Secret, Namespace: "ns", Name: "projected"}}
+	want := []objects.Key{
+		{Kind: objects.Secret, Namespace: "ns", Name: "pull"},
+		{Kind: objects.ConfigMap, Namespace: "ns", Name: "envfrom"},
+		{Kind: objects.Secret, Namespace: "ns", Name: "env"},
+		{Kind: objects.Secret, Namespace: "ns", Name: "projected"},
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod_test
 
 import (
@@ -80,8 +82,10 @@ func TestCrashLoopBacksOff(t *testing.T) {
 
 func TestPoliciesOfRestart(t *testing.T) {
 	never, onFailure := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure
-	rules := []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart,
-		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
+	rules := []corev1.ContainerRestartRule{{
+		Action:    corev1.ContainerRestartRuleActionRestart,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
 	for _, c := range []struct {
 		name   string
 		policy corev1.RestartPolicy

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod
 
 import (
@@ -366,10 +368,14 @@ func (m *Machine) gate(s *slot, c *Container) bool {
 		m.wakeAt(at)
 		if s.noted != key {
 			s.noted = key
-			m.emit(Note{Warning: true, Reason: "BackOff", Container: s.spec.Name,
-				Message: fmt.Sprintf("Back-off restarting failed container %s in pod %s", s.spec.Name, Format(m.pod))})
-			s.waiting = Waiting{"CrashLoopBackOff",
-				fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", s.crash.delay, s.spec.Name, Format(m.pod))}
+			m.emit(Note{
+				Warning: true, Reason: "BackOff", Container: s.spec.Name,
+				Message: fmt.Sprintf("Back-off restarting failed container %s in pod %s", s.spec.Name, Format(m.pod)),
+			})
+			s.waiting = Waiting{
+				"CrashLoopBackOff",
+				fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", s.crash.delay, s.spec.Name, Format(m.pod)),
+			}
 		}
 		return false
 	}

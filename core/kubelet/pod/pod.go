@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pod decides what happens to one pod on its node, and nothing else: a
 // Machine is told what was seen (the pod's spec, what the runtime runs, what a
 // probe said, how an action ended, that time passed) and answers with the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pod_test
 
 import (
@@ -193,8 +195,10 @@ func (w *world) carryOut(a pod.Action) pod.Done {
 		d.Image = "sha256:image"
 	case pod.Create:
 		w.serial++
-		c := &pod.Container{ID: fmt.Sprintf("c-%d", w.serial), Name: a.Container, Sandbox: a.Sandbox, RestartCount: a.RestartCount,
-			Hash: w.hash(a.Container), Created: w.now, Resources: a.Resources}
+		c := &pod.Container{
+			ID: fmt.Sprintf("c-%d", w.serial), Name: a.Container, Sandbox: a.Sandbox, RestartCount: a.RestartCount,
+			Hash: w.hash(a.Container), Created: w.now, Resources: a.Resources,
+		}
 		w.conts[c.ID] = c
 		w.order = append(w.order, c.ID)
 		got := *c

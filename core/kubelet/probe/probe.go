@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package probe asks containers how they are. Manager knows when each probe is
 // due (one heap and one timer for all of a node), counts successes and failures
 // against the thresholds, and reports only changes of verdict; Handler runs one

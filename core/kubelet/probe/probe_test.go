@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package probe_test
 
 import (
@@ -194,8 +196,10 @@ func TestHTTPProbe(t *testing.T) {
 	n, _ := strconv.Atoi(port)
 	c := &corev1.Container{Name: "c", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: int32(n)}}}
 	get := func(path string, p intstr.IntOrString) (probe.Result, error) {
-		return check(t, corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: p, Scheme: corev1.URISchemeHTTPS,
-			HTTPHeaders: []corev1.HTTPHeader{{Name: "Host", Value: "named"}, {Name: "X", Value: "y"}}}}, execer{}, c)
+		return check(t, corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: path, Port: p, Scheme: corev1.URISchemeHTTPS,
+			HTTPHeaders: []corev1.HTTPHeader{{Name: "Host", Value: "named"}, {Name: "X", Value: "y"}},
+		}}, execer{}, c)
 	}
 	for _, tc := range []struct {
 		path   string

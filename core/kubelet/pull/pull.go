@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pull makes images present on a node: by the container's pull policy,
 // with the credentials that its pod names, a bounded number at a time, telling
 // the pod's readers what happens in upstream's words. When to try again is the

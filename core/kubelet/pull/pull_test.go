@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pull_test
 
 import (
@@ -228,8 +230,10 @@ func TestUnusedImagesGoWhenTheDiskFills(t *testing.T) {
 		s.images[n] = &cri.Image{Id: n, Size: 10, Pinned: n == "pinned"}
 	}
 	inUse, disk := map[string]bool{"used": true, "new": true}, uint64(50)
-	c := &pull.Collector{Images: s, InUse: func(context.Context) (map[string]bool, error) { return inUse, nil },
-		Disk: func(context.Context) (uint64, uint64, error) { return disk, 100, nil }}
+	c := &pull.Collector{
+		Images: s, InUse: func(context.Context) (map[string]bool, error) { return inUse, nil },
+		Disk: func(context.Context) (uint64, uint64, error) { return disk, 100, nil },
+	}
 	now := time.Now()
 	look := func() string {
 		t.Helper()

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package realnode puts a real node's parts together: the embedded containerd, the
 // sandbox image, the pod network, and the CRI adapter that the kubelet drives.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package realnode_test
 
 import (
@@ -7,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
 )
 
 func TestMain(m *testing.M) {

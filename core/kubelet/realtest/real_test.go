@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package realtest
 
 import (
@@ -129,9 +131,11 @@ func (w *world) kubelet() (stop func()) {
 func (w *world) kubeletOn(e engine.Engine) (stop func()) {
 	w.t.Helper()
 	log := slog.New(slog.NewTextHandler(w.t.Output(), nil))
-	host, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: w.root(), LogRoot: w.logs, LinkRoot: filepath.Join(w.logs, "containers"),
+	host, err := linuxhost.New(linuxhost.Config{
+		NodeName: "n1", RootDir: w.root(), LogRoot: w.logs, LinkRoot: filepath.Join(w.logs, "containers"),
 		CgroupRoot: w.node.Names().PodsCgroup(), NodeIPs: []string{"127.0.0.1"}, Logger: log,
-		Evict: map[string]string{threshold.DiskAvailable: "0"}}) // what the machine has is not what is tested
+		Evict: map[string]string{threshold.DiskAvailable: "0"},
+	}) // what the machine has is not what is tested
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -173,10 +177,14 @@ func (w *world) create(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	grace := int64(5)
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": name}},
-		Spec: corev1.PodSpec{NodeName: "n1", RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
+		Spec: corev1.PodSpec{
+			NodeName: "n1", RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
 			ServiceAccountName: "default", DNSPolicy: corev1.DNSClusterFirst,
-			Containers: []corev1.Container{{Name: "main", Image: nodetest.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-				TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile}}},
+			Containers: []corev1.Container{{
+				Name: "main", Image: nodetest.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+				TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+			}},
+		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	for _, c := range change {
@@ -289,8 +297,10 @@ func TestAPodsLife(t *testing.T) {
 		return err
 	})
 	mustCreate(t, func() error {
-		_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
-			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}}, metav1.CreateOptions{})
+		_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
+		}, metav1.CreateOptions{})
 		return err
 	})
 	stop := w.kubelet()
@@ -389,8 +399,13 @@ func full(p *corev1.Pod) {
 		{Name: "init-sub", Image: nodetest.Image, Command: []string{"/testprogram", "write", "/sub/file", "inside"}, VolumeMounts: []corev1.VolumeMount{{Name: "memory", MountPath: "/sub", SubPath: "some/where"}}},
 	}
 	main.VolumeMounts = []corev1.VolumeMount{
-		{Name: "conf", MountPath: "/conf"}, {Name: "one", MountPath: "/conf-one"}, {Name: "sec", MountPath: "/sec"}, {Name: "all", MountPath: "/all"},
-		{Name: "shared", MountPath: "/shared"}, {Name: "memory", MountPath: "/sub", SubPathExpr: "some/$(WHERE)"}, {Name: "gone", MountPath: "/gone"},
+		{Name: "conf", MountPath: "/conf"},
+		{Name: "one", MountPath: "/conf-one"},
+		{Name: "sec", MountPath: "/sec"},
+		{Name: "all", MountPath: "/all"},
+		{Name: "shared", MountPath: "/shared"},
+		{Name: "memory", MountPath: "/sub", SubPathExpr: "some/$(WHERE)"},
+		{Name: "gone", MountPath: "/gone"},
 	}
 	main.Env = []corev1.EnvVar{
 		{Name: "COLOR", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}, Key: "color"}}},
@@ -398,7 +413,8 @@ func full(p *corev1.Pod) {
 		{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 		{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
 		{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "requests.cpu"}}},
-		{Name: "GREETING", Value: "hello $(COLOR)"}, {Name: "WHERE", Value: "where"},
+		{Name: "GREETING", Value: "hello $(COLOR)"},
+		{Name: "WHERE", Value: "where"},
 	}
 	main.Resources = corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
@@ -638,8 +654,10 @@ func TestNamespaces(t *testing.T) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
 	})
 	w.create("sides", command("sleep", "300s"), func(p *corev1.Pod) {
-		p.Spec.InitContainers = []corev1.Container{{Name: "side", Image: nodetest.Image, Command: []string{"/testprogram", "serve", ":81"}, RestartPolicy: &always,
-			StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 30, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(81)}}}}}
+		p.Spec.InitContainers = []corev1.Container{{
+			Name: "side", Image: nodetest.Image, Command: []string{"/testprogram", "serve", ":81"}, RestartPolicy: &always,
+			StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 30, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(81)}}},
+		}}
 	})
 	host := w.until("host", "ready", ready)
 	if host.Status.PodIP != "127.0.0.1" || host.Status.HostIP != "127.0.0.1" {
@@ -656,7 +674,8 @@ func TestNamespaces(t *testing.T) {
 	}
 	debug := sides.DeepCopy()
 	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{{TargetContainerName: "main", EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name: "debug", Image: nodetest.Image, Command: []string{"/testprogram", "stat", "/proc/1/cmdline"}, ImagePullPolicy: corev1.PullIfNotPresent}}}
+		Name: "debug", Image: nodetest.Image, Command: []string{"/testprogram", "stat", "/proc/1/cmdline"}, ImagePullPolicy: corev1.PullIfNotPresent,
+	}}}
 	if _, err := w.client.CoreV1().Pods("default").Update(t.Context(), debug, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -93,8 +95,10 @@ func (s *Server) nodeOf(r *http.Request) string {
 }
 
 func (s *Server) may(r *http.Request, u user.Info, node, part string) (authorizer.Decision, string) {
-	verb := map[string]string{http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create", http.MethodPut: "update",
-		http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
+	verb := map[string]string{
+		http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create", http.MethodPut: "update",
+		http.MethodPatch: "patch", http.MethodDelete: "delete",
+	}[r.Method]
 	if r.Method == http.MethodGet && isUpgrade(r) && part == "proxy" {
 		// A WebSocket begins with a GET, and does what a POST does.
 		verb = "create"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package server is the door to the pods of this process' nodes: logs, exec,
 // attach, port-forward, and what the nodes tell of themselves. One Server serves
 // all kubelets of a process; a request names a pod, and the pod is on one of

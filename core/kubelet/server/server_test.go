@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server_test
 
 import (
@@ -58,8 +60,10 @@ func (r *runtime) ExecSync(_ context.Context, id string, cmd []string, _ int64) 
 func (r *runtime) Ready(context.Context) error { return nil }
 
 func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
-	return []*cri.PodSandboxStats{{Attributes: &cri.PodSandboxAttributes{Metadata: &cri.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
-		Linux: &cri.LinuxPodSandboxStats{Cpu: &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}}, Memory: &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{Value: 42}}}}}, nil
+	return []*cri.PodSandboxStats{{
+		Attributes: &cri.PodSandboxAttributes{Metadata: &cri.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
+		Linux:      &cri.LinuxPodSandboxStats{Cpu: &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}}, Memory: &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{Value: 42}}},
+	}}, nil
 }
 
 type node struct {
@@ -140,8 +144,10 @@ func start(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(server.Config{Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may),
-		BodyTimeout: 300 * time.Millisecond})
+	s, err := server.New(server.Config{
+		Listener: l, TLS: &tls.Config{Certificates: certs.TLS.Certificates}, Authenticator: users{}, Authorizer: authorizer.AuthorizerFunc(may),
+		BodyTimeout: 300 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package server
 
 import (
@@ -122,8 +124,10 @@ func podStats(ps *cri.PodSandboxStats) stats.PodStats {
 	}
 	if net := ps.GetLinux().GetNetwork().GetDefaultInterface(); net != nil {
 		rx, tx := net.GetRxBytes().GetValue(), net.GetTxBytes().GetValue()
-		out.Network = &stats.NetworkStats{Time: metav1.Unix(0, ps.GetLinux().GetNetwork().GetTimestamp()),
-			InterfaceStats: stats.InterfaceStats{Name: net.Name, RxBytes: &rx, TxBytes: &tx}}
+		out.Network = &stats.NetworkStats{
+			Time:           metav1.Unix(0, ps.GetLinux().GetNetwork().GetTimestamp()),
+			InterfaceStats: stats.InterfaceStats{Name: net.Name, RxBytes: &rx, TxBytes: &tx},
+		}
 	}
 	for _, c := range ps.GetLinux().GetContainers() {
 		out.Containers = append(out.Containers, stats.ContainerStats{Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory())})
@@ -154,8 +158,12 @@ func memoryStats(m *cri.MemoryUsage) *stats.MemoryStats {
 		from *cri.UInt64Value
 		to   **uint64
 	}{
-		{m.AvailableBytes, &out.AvailableBytes}, {m.UsageBytes, &out.UsageBytes}, {m.WorkingSetBytes, &out.WorkingSetBytes},
-		{m.RssBytes, &out.RSSBytes}, {m.PageFaults, &out.PageFaults}, {m.MajorPageFaults, &out.MajorPageFaults},
+		{m.AvailableBytes, &out.AvailableBytes},
+		{m.UsageBytes, &out.UsageBytes},
+		{m.WorkingSetBytes, &out.WorkingSetBytes},
+		{m.RssBytes, &out.RSSBytes},
+		{m.PageFaults, &out.PageFaults},
+		{m.MajorPageFaults, &out.MajorPageFaults},
 	} {
 		if f.from != nil {
 			*f.to = &f.from.Value

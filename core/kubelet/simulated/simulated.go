@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simulated runs pods without running anything: an engine whose
 // sandboxes get addresses and whose containers are entries in a map. The kubelet
 // above it is the one that drives containerd; only what is handed to it differs:
@@ -462,8 +464,10 @@ func (e *Engine) ListSandboxes(context.Context) ([]*cri.PodSandbox, error) {
 	out := make([]*cri.PodSandbox, 0, len(e.sandboxes))
 	for _, sb := range e.sandboxes {
 		st := sb.status
-		out = append(out, &cri.PodSandbox{Id: st.Id, Metadata: st.Metadata, State: st.State, CreatedAt: st.CreatedAt,
-			Labels: st.Labels, Annotations: st.Annotations, RuntimeHandler: st.RuntimeHandler})
+		out = append(out, &cri.PodSandbox{
+			Id: st.Id, Metadata: st.Metadata, State: st.State, CreatedAt: st.CreatedAt,
+			Labels: st.Labels, Annotations: st.Annotations, RuntimeHandler: st.RuntimeHandler,
+		})
 	}
 	return out, nil
 }
@@ -475,8 +479,10 @@ func (e *Engine) ListContainers(context.Context) ([]*cri.Container, error) {
 	out := make([]*cri.Container, 0, len(e.containers))
 	for _, c := range e.containers {
 		st := c.status
-		out = append(out, &cri.Container{Id: st.Id, PodSandboxId: c.sandbox.status.Id, Metadata: st.Metadata, Image: st.Image, ImageRef: st.ImageRef,
-			State: st.State, CreatedAt: st.CreatedAt, Labels: st.Labels, Annotations: st.Annotations, ImageId: st.ImageId})
+		out = append(out, &cri.Container{
+			Id: st.Id, PodSandboxId: c.sandbox.status.Id, Metadata: st.Metadata, Image: st.Image, ImageRef: st.ImageRef,
+			State: st.State, CreatedAt: st.CreatedAt, Labels: st.Labels, Annotations: st.Annotations, ImageId: st.ImageId,
+		})
 	}
 	return out, nil
 }

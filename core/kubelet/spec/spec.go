@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package spec turns a pod into what the CRI is asked for: the configurations of
 // its sandbox and containers. It reads objects that are handed to it and touches
 // neither the machine nor the runtime.

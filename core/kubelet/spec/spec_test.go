@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package spec_test
 
 import (
@@ -67,7 +69,8 @@ func service(ns, name, ip string, ports ...corev1.ServicePort) *corev1.Service {
 
 func TestEnvironment(t *testing.T) {
 	yes := true
-	c := &corev1.Container{Name: "c",
+	c := &corev1.Container{
+		Name: "c",
 		EnvFrom: []corev1.EnvFromSource{
 			{Prefix: "P_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}},
 			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "sec"}}},
@@ -89,15 +92,17 @@ func TestEnvironment(t *testing.T) {
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")}},
 	}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Labels: map[string]string{"a/b": "v"}}}
-	r := spec.EnvRequest{Pod: p, Container: c, Objects: objects{
-		maps:    map[string]map[string]string{"conf": {"color": "blue", "not valid=": "x"}},
-		secrets: map[string]map[string][]byte{"sec": {"key": []byte("theirs")}},
-	}, Services: []*corev1.Service{
-		service("default", "kubernetes", "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443}),
-		service("ns", "api", "10.0.0.2", corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolUDP}),
-		service("ns", "headless", "None", corev1.ServicePort{Port: 80}),
-	}, PodIPs: []string{"10.1.0.1", "fd00::1"}, Cluster: spec.Cluster{HostIPs: []string{"192.0.2.1"}},
-		Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}}
+	r := spec.EnvRequest{
+		Pod: p, Container: c, Objects: objects{
+			maps:    map[string]map[string]string{"conf": {"color": "blue", "not valid=": "x"}},
+			secrets: map[string]map[string][]byte{"sec": {"key": []byte("theirs")}},
+		}, Services: []*corev1.Service{
+			service("default", "kubernetes", "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443}),
+			service("ns", "api", "10.0.0.2", corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolUDP}),
+			service("ns", "headless", "None", corev1.ServicePort{Port: 80}),
+		}, PodIPs: []string{"10.1.0.1", "fd00::1"}, Cluster: spec.Cluster{HostIPs: []string{"192.0.2.1"}},
+		Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")},
+	}
 	list, err := spec.Env(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -185,8 +190,13 @@ func TestDNS(t *testing.T) {
 		{"on the node's network", corev1.PodSpec{DNSPolicy: corev1.DNSClusterFirst, HostNetwork: true}, []string{"9.9.9.9"}, []string{"example.org"}, []string{"rotate"}},
 		{"of the cluster all the same", corev1.PodSpec{DNSPolicy: corev1.DNSClusterFirstWithHostNet, HostNetwork: true}, []string{"10.96.0.10"}, cluster, []string{"ndots:5"}},
 		{"its own", corev1.PodSpec{DNSPolicy: corev1.DNSNone, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a"}}}, []string{"1.1.1.1"}, []string{"a"}, nil},
-		{"more of its own", corev1.PodSpec{DNSPolicy: corev1.DNSClusterFirst, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "10.96.0.10"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &three}, {Name: "debug"}}}},
-			[]string{"10.96.0.10", "1.1.1.1"}, cluster, []string{"ndots:3", "debug"}},
+		{
+			"more of its own",
+			corev1.PodSpec{DNSPolicy: corev1.DNSClusterFirst, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "10.96.0.10"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &three}, {Name: "debug"}}}},
+			[]string{"10.96.0.10", "1.1.1.1"},
+			cluster,
+			[]string{"ndots:3", "debug"},
+		},
 	} {
 		got := spec.DNS(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: c.pod}, cl)
 		if !slices.Equal(got.Servers, c.server) || !slices.Equal(got.Searches, c.search) || !slices.Equal(got.Options, c.opts) {
@@ -267,8 +277,10 @@ func TestSecurity(t *testing.T) {
 		{"the image's named user", func(_ *corev1.Pod, _ *corev1.Container, r *spec.ContainerRequest) { r.Image.Username = "nobody" }, func(l L) bool {
 			return l.RunAsUser == nil && l.RunAsUsername == "nobody"
 		}, ""},
-		{"not root, but the image is", func(_ *corev1.Pod, c *corev1.Container, _ *spec.ContainerRequest) { sec(c).RunAsNonRoot = &yes }, nil,
-			`container has runAsNonRoot and image will run as root (pod: "web_ns(u)", container: c)`},
+		{
+			"not root, but the image is", func(_ *corev1.Pod, c *corev1.Container, _ *spec.ContainerRequest) { sec(c).RunAsNonRoot = &yes }, nil,
+			`container has runAsNonRoot and image will run as root (pod: "web_ns(u)", container: c)`,
+		},
 		{"not root, but says so", func(_ *corev1.Pod, c *corev1.Container, _ *spec.ContainerRequest) {
 			sec(c).RunAsNonRoot, sec(c).RunAsUser = &yes, &zero
 		}, nil, `container's runAsUser breaks non-root policy (pod: "web_ns(u)", container: c)`},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package status makes a pod's status, in upstream's form and words, from what
 // is known of it on the node, and writes it to the API: coalesced, in order,
 // retried, and never again once it is written.
@@ -152,8 +154,10 @@ func containers(st *corev1.PodStatus, v pod.View, node Node, prev *corev1.PodSta
 			}
 		}
 		if c.Kind == pod.Init && !initDone && begun && c.Current == nil {
-			s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed",
-				Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"}}
+			s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				Reason:  "Completed",
+				Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally",
+			}}
 			s.Ready = true
 		}
 		switch c.Kind {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package status_test
 
 import (
@@ -212,7 +214,8 @@ func TestQOS(t *testing.T) {
 func TestPatchSaysOnlyWhatChanged(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, Reason: "Old", Conditions: []corev1.PodCondition{
-		{Type: "theirs", Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse}}}
+		{Type: "theirs", Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse},
+	}}
 	want := p.Status.DeepCopy()
 	want.Phase, want.Reason = corev1.PodRunning, ""
 	want.Conditions[1].Status = corev1.ConditionTrue

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package threshold says below what a node is under pressure: the signals and the
 // notation of upstream's evictionHard ("10%", "1Gi"), with one addition. A limit
 // may be the smaller of several ("10%,4Gi"): a tenth of a disk of 2 TB is not a

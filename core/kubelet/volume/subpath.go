@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume
 
 import (
@@ -82,7 +84,8 @@ func openInside(root int, path string, create bool) (int, error) {
 		if errors.Is(err, unix.ENOENT) {
 			if err = unix.Mkdirat(cur, part, 0o750); err == nil || errors.Is(err, unix.EEXIST) {
 				next, err = unix.Openat2(cur, part, &unix.OpenHow{
-					Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+					Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+				})
 			}
 		}
 		unix.Close(cur)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package volume sets up the volumes of pods on a node, keeps the contents of
 // those that speak of API objects up to date, and takes them down.
 //
@@ -116,8 +118,10 @@ func New(cfg Config) (*Manager, error) {
 		cfg.Allocatable = func() corev1.ResourceList { return nil }
 	}
 	m := &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, wake: make(chan struct{}, 1)}
-	c := &contents{objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: newTokens(cfg.Client),
-		trust: newTrustBundles(cfg.Client), certs: newPodCertificates(cfg.Client)}
+	c := &contents{
+		objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: newTokens(cfg.Client),
+		trust: newTrustBundles(cfg.Client), certs: newPodCertificates(cfg.Client),
+	}
 	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
 		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{})
 	return m, nil

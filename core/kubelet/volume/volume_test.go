@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package volume_test
 
 import (
@@ -259,8 +261,10 @@ func TestRefusals(t *testing.T) {
 		{host(file, corev1.HostPathDirectory), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a directory`},
 		{host(file+"x", corev1.HostPathFile), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + `x is not a file`},
 		{host(file, corev1.HostPathSocket), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a socket file`},
-		{corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
-			`MountVolume.SetUp failed for volume "v" : no volume plugin of this node takes persistentVolumeClaim c`},
+		{
+			corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+			`MountVolume.SetUp failed for volume "v" : no volume plugin of this node takes persistentVolumeClaim c`,
+		},
 	} {
 		if err := m.Mount(t.Context(), aPod(c.v)); err == nil || err.Error() != c.want {
 			t.Errorf("%v, want %s", err, c.want)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package action answers requests that do more than read or write the object that
 // they name: a binding, an eviction, a scale, a token, and the reviews, which store
 // nothing at all.

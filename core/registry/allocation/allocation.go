@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package allocation gives Services their addresses and node ports. What is in use
 // is in the store, as upstream keeps it: addresses as IPAddress objects, node ports
 // as one allocation.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package compare says whether a write would change anything.
 //
 // It guarantees that times alone, in managed fields, are no change: a client that

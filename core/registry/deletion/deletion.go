@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deletion decides what becomes of an object that is deleted while
 // something still holds it: which finalizers it gets, and how its metadata shows
 // that the deletion has begun.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reader reads the objects of one resource: get, list and watch.
 //
 // It guarantees that a read is as fresh as its resourceVersion demands, that a list

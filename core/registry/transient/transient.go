@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package transient has the codec of kinds that clients send and nobody stores:
 // Binding, Eviction, Scale, TokenRequest, reviews, options of connections. They have
 // one version, and no internal form here.

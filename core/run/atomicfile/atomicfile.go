@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package atomicfile replaces files in one step: whoever opens the file finds the
 // former content or the new one, whole, whatever happens meanwhile.
 package atomicfile

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leader runs work that only one of several processes may do at a time, by
 // leader election on a Lease.
 package leader

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package memory keeps the memory of a long-lived process small: the garbage
 // collector runs the earlier the more is live, and what only the start needed goes
 // back to the machine. Nothing it does changes what the process computes; where the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package framework is the contract between the scheduler and its plugins,
 // native and Wasm alike: what one scheduling cycle looks like, and the points at
 // which a plugin may have a say.

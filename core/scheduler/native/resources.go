@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package native holds the scheduler's own plugins: the rules of where a pod may
 // run and where it had better run, with the names, messages and scores that
 // upstream's have, so that what operators know keeps being true.

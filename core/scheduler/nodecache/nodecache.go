@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodecache keeps the scheduler's picture of the cluster: nodes with the
 // pods that run on them or are about to. A snapshot costs a copy of one slice of
 // pointers, and nothing where nothing has changed.

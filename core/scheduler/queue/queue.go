@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package queue orders the pods that wait for a node: those to be tried now, by
 // the rank that a plugin gave them, by priority and then by age; those that failed a moment ago and back off; and
 // those that fit nowhere, until something happens that may change that.

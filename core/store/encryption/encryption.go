@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package encryption is a store that keeps values encrypted in another one, as an
 // EncryptionConfiguration of apiserver.config.k8s.io says.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package encryption
 
 import (
@@ -5,6 +7,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -12,8 +15,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"encoding/base64"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 

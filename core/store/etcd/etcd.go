@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package etcd is the store on etcd: an external cluster (Dial) or one in this
 // process (Start).
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package measured is a store that counts and times what is asked of another
 // one, under the names that upstream's apiserver has for its etcd client, so that
 // its dashboards and alerts work.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package space shares out the room in the store, and gets a full one going again.
 //
 // It guarantees that ordinary writes are refused before the store itself has to

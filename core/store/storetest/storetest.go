@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package storetest is the contract of core/store as a suite: whatever passes
 // Run can carry a cluster. It is for tests only.
 package storetest

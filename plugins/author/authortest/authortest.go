@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authortest makes plugins for tests as their authors do: from a template, with
 // the tool's own builder.
 package authortest

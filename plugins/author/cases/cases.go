@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cases asks plugins what the cases in their folders ask, on both engines, and
 // says what differs from what is expected; and it measures what a case costs. There is
 // one form of a case, that of Case, for authors, examples and the tool alike.

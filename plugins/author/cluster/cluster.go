@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster is a running cluster for plugins that are tried outside of it: its
 // objects answer their host functions, and what it stores can be judged by a plugin as
 // if it were written now. It reads with the rights of a kubeconfig and writes nothing.

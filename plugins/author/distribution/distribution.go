@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package distribution hands modules to others and takes them: push, pull, sign and
 // verify, in registries and in files. What does not load is not pushed, and what is
 // pulled is pinned by its digest.

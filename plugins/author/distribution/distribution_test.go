@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package distribution_test
 
 import (
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
 	"github.com/wasmplane/wasmplane/plugins/author/authortest"
 	"github.com/wasmplane/wasmplane/plugins/author/distribution"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package inspection tells what a module is without running a cluster: its ABI, hooks,
 // imports and needs, and why it does not load where it does not.
 package inspection

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package recording makes recordings of what a plugin decided about the requests of an
 // audit log, and replays them against a candidate: what would be decided differently.
 // Recordings hold no Secrets' values and are bounded.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scaffold makes new plugins: a source that works, cases that it passes, an
 // entry, and the SDK of its language beside it. It never writes over an author's file.
 package scaffold

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package textdiff shows people how two values differ: as YAML, line by line, in a
 // bounded time. Values are compared as JSON has them, so a number is a number whatever
 // its Go type.

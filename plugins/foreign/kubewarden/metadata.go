@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubewarden is what Kubewarden's policies have in common, whichever way
 // they are called: the metadata in the module, the questions and answers, and the
 // calls with which a policy asks its host.

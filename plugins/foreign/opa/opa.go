@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package opa runs policies that were compiled from Rego, unmodified: for Open
 // Policy Agent (the rule answers an AdmissionReview) and for Gatekeeper (the rule is a set
 // of violations). It speaks versions 1.1 to 1.3 of their ABI.
@@ -68,8 +70,10 @@ type instance struct {
 func (p *Policy) ABI() *host.ABI {
 	a := &host.ABI{Name: "opa", ImportedMemory: true, Start: p.start, Check: check}
 	for n := range 5 {
-		a.Imports = append(a.Imports, host.Import{Module: "env", Name: "opa_builtin" + strconv.Itoa(n), Params: 2 + n, Result: true, Cost: 100,
-			Run: func(in *host.Instance, a []uint32) uint32 { return p.builtin(in, a) }})
+		a.Imports = append(a.Imports, host.Import{
+			Module: "env", Name: "opa_builtin" + strconv.Itoa(n), Params: 2 + n, Result: true, Cost: 100,
+			Run: func(in *host.Instance, a []uint32) uint32 { return p.builtin(in, a) },
+		})
 	}
 	say := func(name string, run func(in *host.Instance, text string)) {
 		a.Imports = append(a.Imports, host.Import{Module: "env", Name: name, Params: 1, Cost: 100, Run: func(in *host.Instance, a []uint32) uint32 {

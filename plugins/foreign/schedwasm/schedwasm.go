@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package schedwasm runs plugins of kube-scheduler-wasm-extension, unmodified, at
 // the points of core's scheduler/framework.
 //
@@ -70,10 +72,18 @@ var points = []struct {
 	export string
 	point  abi.Point
 }{
-	{"prefilter", abi.SchedulingPreFilter}, {"filter", abi.SchedulingFilter}, {"postfilter", abi.SchedulingPostFilter},
-	{"prescore", abi.SchedulingPreScore}, {"score", abi.SchedulingScore}, {"normalizescore", abi.SchedulingNormalize},
-	{"reserve", abi.SchedulingReserve}, {"unreserve", abi.SchedulingUnreserve}, {"permit", abi.SchedulingPermit},
-	{"prebind", abi.SchedulingPreBind}, {"bind", abi.SchedulingBind}, {"postbind", abi.SchedulingPostBind},
+	{"prefilter", abi.SchedulingPreFilter},
+	{"filter", abi.SchedulingFilter},
+	{"postfilter", abi.SchedulingPostFilter},
+	{"prescore", abi.SchedulingPreScore},
+	{"score", abi.SchedulingScore},
+	{"normalizescore", abi.SchedulingNormalize},
+	{"reserve", abi.SchedulingReserve},
+	{"unreserve", abi.SchedulingUnreserve},
+	{"permit", abi.SchedulingPermit},
+	{"prebind", abi.SchedulingPreBind},
+	{"bind", abi.SchedulingBind},
+	{"postbind", abi.SchedulingPostBind},
 }
 
 // Manifest says where a module with these exports takes part.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wapc runs policies of Kubewarden that speak waPC, unmodified: guests
 // that export __guest_call and get their operation and payload by callbacks.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wasicmd runs policies of Kubewarden that are commands of WASI,
 // unmodified: "policy.wasm validate" with the request on standard input, the answer on
 // standard output, and one fresh instance for each evaluation.
@@ -28,8 +30,10 @@ func ABI(calls *kubewarden.Calls) *host.ABI {
 		},
 	}
 	for _, m := range modules {
-		a.Imports = append(a.Imports, host.Import{Module: m, Name: "call", Params: 8, Result: true, Cost: 100,
-			Run: func(in *host.Instance, p []uint32) uint32 { return call(in, calls, p) }})
+		a.Imports = append(a.Imports, host.Import{
+			Module: m, Name: "call", Params: 8, Result: true, Cost: 100,
+			Run: func(in *host.Instance, p []uint32) uint32 { return call(in, calls, p) },
+		})
 	}
 	return a
 }

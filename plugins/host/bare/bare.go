@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bare calls a waPC guest with the engine and nothing else: no fuel, deadline,
 // pool, limits, or policy. It is what a benchmark takes off to see what the host
 // and the adapters add, and of no other use: what it runs is not contained.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package compiler makes native code of modules in a child process, as compiling is the
 // dangerous part of loading: it cannot be interrupted, and what it costs is up to
 // whoever wrote the module.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fairqueue hands out a few places among those who need one: operators
 // before tenants, tenants in turn whatever their number of requests, and each of them for a
 // bounded time. It guarantees that

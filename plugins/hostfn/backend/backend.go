@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package backend is what the host functions of plugins stand on: the objects of a
 // cluster, its authorizers, its events, and a place for what plugins keep. Each has one
 // implementation for the API server's own process and one for a process that is a

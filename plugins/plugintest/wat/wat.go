@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wat assembles the WebAssembly text format, as much of it as tests and
 // hand-written plugins need: core 1.0 with sign extension, saturating
 // conversion, bulk memory, reference types of functions and multi-value, in flat and folded

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command wat2wasm assembles a module in the WebAssembly text format.
 //
 //	wat2wasm IN.wat OUT.wasm

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authorization lets Wasm plugins decide who may do what: it is core's
 // authz.Authorizer over a plugin.
 //

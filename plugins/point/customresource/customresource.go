@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package customresource lets Wasm plugins convert and validate custom resources:
 // it is core's customresource extension over the plugins of a process.
 //

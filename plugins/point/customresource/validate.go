@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package customresource
 
 import (
@@ -66,8 +68,10 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, o *unstructure
 	}
 	if r.DryRun {
 		if h := v.Hook(abi.CustomResourceValidate); h != nil && h.SideEffects == abi.SomeSideEffects {
-			return field.ErrorList{{Type: field.ErrorTypeForbidden, Field: whole, BadValue: "",
-				Detail: fmt.Sprintf("plugin %q does not support dry run: it declares sideEffects: Some", p.Name())}}, nil
+			return field.ErrorList{{
+				Type: field.ErrorTypeForbidden, Field: whole, BadValue: "",
+				Detail: fmt.Sprintf("plugin %q does not support dry run: it declares sideEffects: Some", p.Name()),
+			}}, nil
 		}
 		ctx = host.WithDryRun(ctx)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodeadmission lets Wasm plugins decide whether a node runs a pod: it
 // is core's kubelet.Admitter over a plugin.
 //

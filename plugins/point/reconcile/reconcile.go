@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reconcile lets Wasm plugins be control loops: it is core's
 // controllers.Reconciler over a plugin.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scheduling lets Wasm plugins choose nodes: it is every point of core's
 // scheduler/framework over a plugin. The scheduler asks it only at the points that
 // the plugin has hooks for.

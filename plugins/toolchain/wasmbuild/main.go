@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command wasmbuild builds the plugin in a folder, for the repository's own
 // makefiles: wasmbuild [-install LANGUAGES] DIR OUT. Users have wasmplane plugin build.
 package main

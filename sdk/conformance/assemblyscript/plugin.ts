@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The conformance guest in AssemblyScript: it does what the guests in other languages do.
 import {
   Plugin, Input, Value, Decision, Verdict, Plan, Patch, Target, Obj, Refusal, Row, Judgement,

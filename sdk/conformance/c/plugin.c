@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* The conformance guest in C: what README.md beside this folder says, in terms of the SDK. */
 #include "wasmplane.h"
 

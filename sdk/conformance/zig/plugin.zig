@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The conformance guest in Zig: it does what the guests in other languages do.
 const std = @import("std");
 const wp = @import("wasmplane");

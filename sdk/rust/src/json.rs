@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! JSON: a writer for answers, and a reader for settings.
 
 use crate::value::Value;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The Rust SDK for wasmplane plugins.
 //!
 //! A plugin is a function that describes it and functions that decide:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The module's exports, and calls of the host.
 
 use crate::abi::{SETTINGS, TABLE};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The steps of a pod's cycle, and what their hooks answer.
 
 use crate::abi::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! What the SDK reads of a flat input is what the JSON form of the vectors says.
 
 extern crate std;

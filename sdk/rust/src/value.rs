@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! Views of the input, in the flat encoding (sdk/spec, section 5).
 
 use crate::json::Json;

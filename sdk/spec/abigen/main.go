@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command abigen writes the tables of the plugin ABI, which sdk/spec/abi.yaml has once,
 // into the host, the SDKs and the pages that show them. It is run by `make gen`, from
 // the repository's root:

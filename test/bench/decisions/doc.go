@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package decisions measures one policy in every form in which it can be had: native
 // Go, a plugin in each SDK's language, a plugin that decodes the whole object, a
 // waPC module, CEL, an https webhook. All of them stand in core's admission contract and

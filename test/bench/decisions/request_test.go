@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package decisions
 
 import (
@@ -97,8 +99,10 @@ func webPod() *corev1.Pod {
 			Resources:       corev1.ResourceRequirements{Limits: limits, Requests: limits},
 			SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr.To(true), Privileged: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false)},
 			VolumeMounts:    []corev1.VolumeMount{{Name: "config", MountPath: "/etc/" + name, ReadOnly: true}},
-			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http"), Scheme: corev1.URISchemeHTTP}},
-				TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3},
+			LivenessProbe: &corev1.Probe{
+				ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http"), Scheme: corev1.URISchemeHTTP}},
+				TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3,
+			},
 			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 		}
 		for i := range 4 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command profiled is wasmplane with profiles, for the benchmarks alone. A CPU
 // profile begins with the process, and again at SIGUSR1; SIGUSR2 ends it, and
 // writes it, the heap and the goroutines to the directory that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package upstream measures our apiserver against upstream's kube-apiserver:
 // the same machine, the same run, turn by turn, and the same etcd version with
 // fsync. `make bench-api` builds both (upstream's from its published modules,

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds what the API is compared with, from its published modules into a cache
 # outside of the repository, and compares.
 # Usage: test/bench/upstream/run.sh KUBERNETES_VERSION

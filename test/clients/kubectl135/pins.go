@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build pins
 
 // Package kubectl135 names the kubectl v1.35 that is built, unmodified, from the

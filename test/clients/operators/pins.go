@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build pins
 
 // Package operators names the operators that are built, unmodified, from the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package harness runs the binary, and programs beside it, for the tests that use
 // it as its users do. Each [Cluster] has names, a directory and a port that no
 // other cluster of this host has. When a test ends its processes end, what it made

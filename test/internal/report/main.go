@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command report reads `go test -json` and prints what a person wants to see: a
 // line for each package, the output of what failed, and the count at the end. A
 // skipped test is a failure: a test that cannot run shows nothing. An argument that

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds upstream's kube-apiserver, and etcd, from their published modules into a
 # cache outside of the repository, and prints the cache's folder.
 # Usage: test/internal/sides/build.sh KUBERNETES_VERSION

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sides starts the two API servers that tests compare: ours, and
 // upstream's kube-apiserver with an etcd of its own. Both serve over TLS, on a
 // port and in a directory that end with the test, and both let the same person

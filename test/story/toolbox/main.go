@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command toolbox is what runs in the pods of the stories: a few programs in one
 // static binary, told apart by their name, as in busybox.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package authztest is the conformance suite of authz.Authorizer: every
 // implementation passes it, native or in Wasm.
 package authztest

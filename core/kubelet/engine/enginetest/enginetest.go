@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package enginetest is what every engine.Engine must pass: the simulated one,
 // the CRI adapter over containerd, and whatever comes next. It tells the story
 // of a pod, and of the ways in which one goes wrong.
@@ -448,5 +450,4 @@ func logs(t *testing.T, e engine.Engine, o Options) {
 	if !strings.Contains(text, " stdout F one\n") || !strings.Contains(text, " stderr F two\n") {
 		t.Errorf("log %q", text)
 	}
-
 }

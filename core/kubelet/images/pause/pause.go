@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pause emits the program of the sandbox ("pause") container: a static ELF
 // file of a few hundred bytes, made here byte by byte, so that a node needs neither
 // a registry nor a C compiler for it, and a pod pays 4 KB of memory for it.

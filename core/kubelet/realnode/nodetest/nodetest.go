@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodetest gives tests a real node: containerd, CNI and runc under names
 // of the test's own, beside whatever else the machine runs, and taken down again
 // however the test ends. It needs root, runc and nft, as a real node does.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package frameworktest is the conformance suite of scheduler plugins: every
 // implementation passes it, native or in Wasm, whichever points it takes.
 //

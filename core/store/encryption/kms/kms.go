@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kms is a provider of encryption at rest whose key is held by a KMS v2
 // plugin: a process of its own, behind a unix socket, that never gives the key away.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //! The conformance guest in Rust: it does what the guests in other languages do.
 use std::cell::RefCell;
 use wasmplane::*;

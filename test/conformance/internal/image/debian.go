@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package image
 
 import (
@@ -19,8 +21,10 @@ type Debian struct {
 }
 
 // leftOut: programs that only the installation of packages needs.
-var leftOut = []string{"adduser", "debconf", "debconf-2.0", "debianutils", "dpkg", "gawk", "install-info", "init-system-helpers", "libpam-modules", "libpam-modules-bin",
-	"libpam-runtime", "mawk", "original-awk", "passwd", "perl", "perl-base", "readline-common", "tar", "ucf", "sensible-utils", "login"}
+var leftOut = []string{
+	"adduser", "debconf", "debconf-2.0", "debianutils", "dpkg", "gawk", "install-info", "init-system-helpers", "libpam-modules", "libpam-modules-bin",
+	"libpam-runtime", "mawk", "original-awk", "passwd", "perl", "perl-base", "readline-common", "tar", "ucf", "sensible-utils", "login",
+}
 
 var packageLine = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
 

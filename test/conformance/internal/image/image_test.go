@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package image
 
 import (
@@ -38,8 +40,11 @@ func TestALayerHasParentsAndTheFirstOfEachName(t *testing.T) {
 	var pkg bytes.Buffer
 	w := tar.NewWriter(&pkg)
 	for _, h := range []*tar.Header{
-		{Name: "./", Typeflag: tar.TypeDir, Mode: 0o755}, {Name: "./etc/", Typeflag: tar.TypeDir, Mode: 0o700},
-		{Name: "./etc/passwd", Size: 3}, {Name: "./usr/share/doc/x", Size: 0}, {Name: "./../escape", Size: 0},
+		{Name: "./", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "./etc/", Typeflag: tar.TypeDir, Mode: 0o700},
+		{Name: "./etc/passwd", Size: 3},
+		{Name: "./usr/share/doc/x", Size: 0},
+		{Name: "./../escape", Size: 0},
 	} {
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
@@ -82,8 +87,10 @@ func TestAnArchiveHasEveryName(t *testing.T) {
 	dir := t.TempDir()
 	archive := filepath.Join(dir, "images.tar")
 	b := &Builder{Dir: filepath.Join(dir, "layers")}
-	err := b.Build(t.Context(), []Spec{{Names: []string{"r.example/a:1", "r.example/a:2"}, Top: []File{{Path: "/a", Mode: 0o755, Content: []byte("a")}},
-		Config: v1.Config{Entrypoint: []string{"/a"}, User: "7"}}}, archive)
+	err := b.Build(t.Context(), []Spec{{
+		Names: []string{"r.example/a:1", "r.example/a:2"}, Top: []File{{Path: "/a", Mode: 0o755, Content: []byte("a")}},
+		Config: v1.Config{Entrypoint: []string{"/a"}, User: "7"},
+	}}, archive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,9 +134,11 @@ func TestEveryImageThatIsMadeIsAskedFor(t *testing.T) {
 
 func TestOfABaseWhatIsThereFirstStays(t *testing.T) {
 	b := &Builder{Dir: t.TempDir()}
-	img, err := b.image(t.Context(), Spec{Names: []string{"r.example/a:1"},
-		Base: []File{{Path: "/bin/sh", Link: "dash"}},
-		Rest: []File{{Path: "/bin/sh", Link: "busybox"}, {Path: "/bin/ls", Link: "busybox"}}})
+	img, err := b.image(t.Context(), Spec{
+		Names: []string{"r.example/a:1"},
+		Base:  []File{{Path: "/bin/sh", Link: "dash"}},
+		Rest:  []File{{Path: "/bin/sh", Link: "busybox"}, {Path: "/bin/ls", Link: "busybox"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package image makes the images that the conformance suite asks for, under the
 // names that it asks for, out of Debian packages and of programs that are built
 // from published modules: they behave like the originals, and know nothing of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package image
 
 import (
@@ -47,14 +49,22 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 		{Names: named(e2e + "busybox"), Base: small, Rest: rest, Config: v1.Config{Cmd: []string{"sh"}}},
 		{Names: named(e2e + "ipc-utils"), Packages: tools, Base: large, Rest: rest, Config: v1.Config{Cmd: []string{"sh"}}},
 		{Names: named(e2e + "glibc-dns-testing"), Packages: tools, Base: large, Rest: rest, Config: v1.Config{Cmd: []string{"bash"}}},
-		{Names: named(e2e + "nonewprivs"), Base: small, Rest: rest,
-			Top: []File{{Path: "/usr/local/bin/nnp", Mode: os.ModeSetuid | 0o755, From: p.NoNewPrivs}}, Config: v1.Config{Cmd: []string{"nnp"}}},
-		{Names: named(e2e + "nginx"), Packages: []string{"base-files", "libc6", "nginx-light"}, Base: append(nginxFiles(), small...), Rest: rest,
-			Config: v1.Config{Entrypoint: []string{"/docker-entrypoint.sh"}, Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGQUIT", ExposedPorts: map[string]struct{}{"80/tcp": {}}}},
-		{Names: named(e2e + "sample-apiserver"), Base: small, Rest: rest,
-			Top: []File{{Path: "/sample-apiserver", Mode: 0o755, From: p.SampleAPIServer}}, Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}}},
-		{Names: named("registry.k8s.io/etcd"), Top: []File{{Path: "/usr/local/bin/etcd", Mode: 0o755, From: p.Etcd}, {Path: "/tmp", Mode: os.ModeDir | os.ModeSticky | 0o777}},
-			Config: v1.Config{Cmd: []string{"etcd"}}},
+		{
+			Names: named(e2e + "nonewprivs"), Base: small, Rest: rest,
+			Top: []File{{Path: "/usr/local/bin/nnp", Mode: os.ModeSetuid | 0o755, From: p.NoNewPrivs}}, Config: v1.Config{Cmd: []string{"nnp"}},
+		},
+		{
+			Names: named(e2e + "nginx"), Packages: []string{"base-files", "libc6", "nginx-light"}, Base: append(nginxFiles(), small...), Rest: rest,
+			Config: v1.Config{Entrypoint: []string{"/docker-entrypoint.sh"}, Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGQUIT", ExposedPorts: map[string]struct{}{"80/tcp": {}}},
+		},
+		{
+			Names: named(e2e + "sample-apiserver"), Base: small, Rest: rest,
+			Top: []File{{Path: "/sample-apiserver", Mode: 0o755, From: p.SampleAPIServer}}, Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}},
+		},
+		{
+			Names: named("registry.k8s.io/etcd"), Top: []File{{Path: "/usr/local/bin/etcd", Mode: 0o755, From: p.Etcd}, {Path: "/tmp", Mode: os.ModeDir | os.ModeSticky | 0o777}},
+			Config: v1.Config{Cmd: []string{"etcd"}},
+		},
 		{Names: named("registry.k8s.io/pause"), Top: []File{{Path: "/pause", Mode: 0o755, From: p.Pause}}, Config: v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535"}},
 	}
 	for _, pet := range []string{"nautilus", "kitten"} {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package result remembers how tests ended, so that a run can be carried on, and
 // reports it by SIG.
 package result

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package suite runs the upstream end-to-end tests: it lists those that match a
 // focus, and runs batches of them as processes of the suite's own program.
 package suite

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command pack compresses a file for embedding. The build uses it, so that it
 // depends on no compressor of the machine.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command mkimage wraps a static program into an image and writes it as a docker
 // archive, for `wasmplane image import` and for docker load.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command testprogram is what the containers of tests run: one static program that
 // does what a test needs of a shell.
 package main

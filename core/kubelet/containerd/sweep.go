@@ -76,12 +76,16 @@ func (l leftovers) sweep(ctx context.Context, conn grpc.ClientConnInterface) err
 	if len(l.shims) == 0 && len(l.netns) == 0 && l.rest == nil {
 		return nil
 	}
-	known, infos, err := inventory(ctx, cri.NewRuntimeServiceClient(conn))
+	known, ready, infos, err := inventory(ctx, cri.NewRuntimeServiceClient(conn))
 	if err != nil {
 		return fmt.Errorf("look for what the last containerd left behind: %w", err)
 	}
 	for pid, id := range l.shims {
-		if !known[id] && shimID(pid) == id {
+		// A containerd that was killed between its record of a sandbox and the one of
+		// its shim leaves a sandbox that is known and not ready, and a shim that nobody
+		// will ever ask to end.
+		idle := known[id] && !ready[id] && len(children(pid)) == 0
+		if (!known[id] || idle) && shimID(pid) == id {
 			killTree(pid)
 		}
 	}
@@ -98,44 +102,60 @@ func (l leftovers) sweep(ctx context.Context, conn grpc.ClientConnInterface) err
 	return errors.Join(errs...)
 }
 
-// inventory lists the sandboxes and containers that CRI knows, and all that it
-// tells of the sandboxes.
-func inventory(ctx context.Context, client cri.RuntimeServiceClient) (known map[string]bool, infos string, err error) {
-	known = map[string]bool{}
+// inventory lists the sandboxes and containers that CRI knows, those of the sandboxes
+// that are ready, and all that it says of the sandboxes.
+func inventory(ctx context.Context, client cri.RuntimeServiceClient) (known, ready map[string]bool, infos string, err error) {
+	known, ready = map[string]bool{}, map[string]bool{}
 	containers, err := client.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	for _, c := range containers.Containers {
 		known[c.Id] = true
 	}
 	sandboxes, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	var b strings.Builder
 	for _, s := range sandboxes.Items {
 		known[s.Id] = true
+		ready[s.Id] = s.State == cri.PodSandboxState_SANDBOX_READY
 		st, err := client.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: s.Id, Verbose: true})
 		if err != nil {
-			return nil, "", err // without it a namespace in use would look abandoned
+			return nil, nil, "", err // without it a namespace in use would look abandoned
 		}
 		for _, info := range st.Info {
 			b.WriteString(info)
 		}
 	}
-	return known, b.String(), nil
+	return known, ready, b.String(), nil
 }
 
-// killTree kills a process and what it started.
+// killTree kills a process and what it started. The process is stopped first, so that
+// it starts nothing after the look at its children.
 func killTree(pid int) {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	_ = unix.Kill(pid, unix.SIGSTOP)
+	started := children(pid)
 	_ = unix.Kill(pid, unix.SIGKILL)
-	for _, f := range strings.Fields(string(data)) {
-		if child, err := strconv.Atoi(f); err == nil {
-			killTree(child)
+	for _, child := range started {
+		killTree(child)
+	}
+}
+
+// children of a process. The kernel lists them by the thread that started them.
+func children(pid int) []int {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	var out []int
+	for _, t := range threads {
+		data, _ := os.ReadFile(t)
+		for _, f := range strings.Fields(string(data)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				out = append(out, child)
+			}
 		}
 	}
+	return out
 }
 
 func removeNetns(path string) error {

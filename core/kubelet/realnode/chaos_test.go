@@ -5,12 +5,15 @@ package realnode_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
@@ -68,6 +71,63 @@ func TestKilledInTheMiddle(t *testing.T) {
 		pids, err := linuxhost.CgroupProcesses(node.Names().PodsCgroup())
 		return err == nil && len(pids) == 0 && len(linuxhost.ProgramsBelow(filepath.Join(cfg.Dir, "bin"))) == 0
 	})
+}
+
+// containerd is killed after it has recorded a sandbox and before it has recorded how
+// to reach the sandbox's shim. The next one knows the sandbox and not the shim, which
+// must not stay for ever.
+func TestAShimWithoutARecordEnds(t *testing.T) {
+	cfg := nodetest.Config(t)
+	node := nodetest.StartWith(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	supervised := make(chan error, 1)
+	go func() { supervised <- node.Node.Run(ctx) }()
+	defer func() { cancel(); <-supervised }()
+	e := node.Engine()
+	id, err := e.RunSandbox(ctx, node.Sandbox("alone"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shims := linuxhost.ProgramsBelow(filepath.Join(cfg.Dir, "bin"))
+	if len(shims) != 1 {
+		t.Fatalf("shims of one sandbox: %v", shims)
+	}
+	proc := fmt.Sprintf("/proc/%d", shims[0])
+	bundle, err := os.Readlink(proc + "/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := containerd.Running(containerd.Config{Dir: cfg.Dir})
+	for _, step := range []error{
+		syscall.Kill(pid, syscall.SIGSTOP), // it notices nothing of what follows
+		os.Remove(filepath.Join(bundle, "bootstrap.json")),
+	} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	processes, err := linuxhost.CgroupProcesses(node.Names().PodsCgroup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if p != shims[0] {
+			_ = syscall.Kill(p, syscall.SIGKILL)
+		}
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	nodetest.Eventually(t, "containerd runs again", func() bool {
+		now := containerd.Running(containerd.Config{Dir: cfg.Dir})
+		return now != 0 && now != pid && e.Ready(ctx) == nil
+	})
+	list, err := e.ListSandboxes(ctx)
+	if err != nil || len(list) != 1 || list[0].Id != id || list[0].State != cri.PodSandboxState_SANDBOX_NOTREADY {
+		t.Fatalf("sandboxes: %v (%v), want %s, not ready", list, err, id)
+	}
+	nodetest.Eventually(t, "the shim ends", func() bool {
+		return len(linuxhost.ProgramsBelow(filepath.Join(cfg.Dir, "bin"))) == 0
+	})
+	removeAll(t, node)
 }
 
 // removeAll removes every sandbox, as the kubelet does with those it does not know.

@@ -25,9 +25,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -61,7 +63,13 @@ func newWorld(t *testing.T, allowed may, objects ...runtime.Object) *world {
 // newWorldOf is newWorld with plugins switched and configured.
 func newWorldOf(t *testing.T, d Deps, objects ...runtime.Object) *world {
 	t.Helper()
-	w := &world{client: fake.NewClientset(objects...), plugins: map[string]admission.Plugin{}}
+	return newWorldAt(t, d, fake.NewClientset(objects...))
+}
+
+// newWorldAt is newWorldOf on a server that the test has prepared.
+func newWorldAt(t *testing.T, d Deps, server *fake.Clientset) *world {
+	t.Helper()
+	w := &world{client: server, plugins: map[string]admission.Plugin{}}
 	factory := informers.NewSharedInformerFactory(w.client, 0)
 	d.Client, d.Informers, d.Warm = w.client, factory, 100*time.Millisecond
 	list, err := Default(d)
@@ -256,6 +264,62 @@ func TestLimitRanger(t *testing.T) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: quantities("2"), Requests: quantities("2")}
 		})), Denied: "maximum cpu usage per Container is 1, but limit is 2"},
 	)
+}
+
+// The informer never hears of the range, and the server was asked before there was one.
+func TestALimitRangeCountsFromTheWriteOn(t *testing.T) {
+	server := fake.NewClientset()
+	server.PrependWatchReactor("limitranges", clienttesting.DefaultWatchReactor(watch.NewFake(), nil))
+	w := newWorldAt(t, Deps{Authorizer: may(nobody)}, server)
+	ranger := w.plugins["LimitRanger"].(*limitRanger)
+	create := func() error {
+		r := admissiontest.Creating("pods", aPod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+		}))
+		if err := ranger.Mutate(t.Context(), r); err != nil {
+			return err
+		}
+		return ranger.Validate(t.Context(), r)
+	}
+	write := func(r *admission.Request) {
+		t.Helper()
+		if !ranger.Handles(r) {
+			t.Fatalf("%s of a range is not looked at", r.Operation)
+		}
+		if err := ranger.Validate(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := create(); err != nil {
+		t.Fatal(err)
+	}
+	bound := func(cpu string) *corev1.LimitRange {
+		return &corev1.LimitRange{ObjectMeta: inDefault("l"), Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+		}}}}
+	}
+	ranges := server.CoreV1().LimitRanges("default")
+	write(admissiontest.Creating("limitranges", bound("1")))
+	if _, err := ranges.Create(t.Context(), bound("1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(); !apierrors.IsForbidden(err) {
+		t.Errorf("after the create: %v", err)
+	}
+	write(admissiontest.Updating("limitranges", bound("1"), bound("3")))
+	if _, err := ranges.Update(t.Context(), bound("3"), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(); err == nil || strings.Contains(err.Error(), "maximum cpu usage per Container is 1") {
+		t.Errorf("after the update: %v", err)
+	}
+	write(admissiontest.Deleting("limitranges", bound("3")))
+	if err := ranges.Delete(t.Context(), "l", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(); err != nil {
+		t.Errorf("after the delete: %v", err)
+	}
 }
 
 func TestStorage(t *testing.T) {

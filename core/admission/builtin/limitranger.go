@@ -31,24 +31,37 @@ type limitRanger struct {
 	// live holds what the server said about namespaces for which the informer
 	// has no LimitRange: one may just have been made.
 	live *cache.LRUExpireCache
+	// written are namespaces whose LimitRanges were written here a moment ago: neither
+	// the informer nor live may have seen that, so the server is asked each time.
+	written *cache.LRUExpireCache
 }
 
 const (
 	limitRangerAnnotation = "kubernetes.io/limit-ranger"
 	limitsLiveFor         = 30 * time.Second
 	limitsLiveAtMost      = 10000
+	// limitsWrittenFor is not shorter than limitsLiveFor: what live holds from before
+	// the write must be gone when it is asked again.
+	limitsWrittenFor = limitsLiveFor
 )
 
 func newLimitRanger(d Deps) *limitRanger {
 	ranges := d.Informers.Core().V1().LimitRanges()
-	return &limitRanger{d.Client, ranges.Lister(), warmOf(d, ranges.Informer()), cache.NewLRUExpireCache(limitsLiveAtMost)}
+	return &limitRanger{
+		client: d.Client, lister: ranges.Lister(), warm: warmOf(d, ranges.Informer()),
+		live: cache.NewLRUExpireCache(limitsLiveAtMost), written: cache.NewLRUExpireCache(limitsLiveAtMost),
+	}
 }
 
 func (*limitRanger) Name() string { return "LimitRanger" }
 
 func (*limitRanger) Handles(r *admission.Request) bool {
 	return on("", "pods", "", admission.Create).Handles(r) || on("", "pods", "resize", admission.Update).Handles(r) ||
-		on("", "persistentvolumeclaims", "", admission.Create, admission.Update).Handles(r)
+		on("", "persistentvolumeclaims", "", admission.Create, admission.Update).Handles(r) || writesLimits(r)
+}
+
+func writesLimits(r *admission.Request) bool {
+	return !r.DryRun && on("", "limitranges", "", admission.Create, admission.Update, admission.Delete).Handles(r)
 }
 
 func (p *limitRanger) Mutate(ctx context.Context, r *admission.Request) error {
@@ -84,6 +97,9 @@ func (p *limitRanger) ranges(ctx context.Context, r *admission.Request) ([]*core
 	if err := p.warm.wait(ctx, r); err != nil {
 		return nil, err
 	}
+	if _, just := p.written.Get(r.Namespace); just {
+		return p.ask(ctx, r)
+	}
 	found, err := p.lister.LimitRanges(r.Namespace).List(labels.Everything())
 	if err != nil {
 		return nil, admission.Forbidden(r, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges", r.Operation, r.Resource))
@@ -94,6 +110,15 @@ func (p *limitRanger) ranges(ctx context.Context, r *admission.Request) ([]*core
 	if known, ok := p.live.Get(r.Namespace); ok {
 		return known.([]*corev1.LimitRange), nil
 	}
+	if found, err = p.ask(ctx, r); err != nil {
+		return nil, err
+	}
+	p.live.Add(r.Namespace, found, limitsLiveFor)
+	return found, nil
+}
+
+// ask the server itself.
+func (p *limitRanger) ask(ctx context.Context, r *admission.Request) (found []*corev1.LimitRange, err error) {
 	list, err := p.client.CoreV1().LimitRanges(r.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, admission.Forbidden(r, err)
@@ -101,7 +126,6 @@ func (p *limitRanger) ranges(ctx context.Context, r *admission.Request) ([]*core
 	for i := range list.Items {
 		found = append(found, &list.Items[i])
 	}
-	p.live.Add(r.Namespace, found, limitsLiveFor)
 	return found, nil
 }
 
@@ -158,6 +182,10 @@ func setMissing(into *corev1.ResourceList, from corev1.ResourceList) (set []stri
 }
 
 func (p *limitRanger) Validate(ctx context.Context, r *admission.Request) error {
+	if writesLimits(r) {
+		p.written.Add(r.Namespace, true, limitsWrittenFor)
+		return nil
+	}
 	if leaving(r) {
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	expiring "k8s.io/apimachinery/pkg/util/cache"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -35,6 +37,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/quota"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -49,6 +52,11 @@ const (
 	attempts = 20
 	// remembered is how many quotas are known better than the informer knows them.
 	remembered = 1000
+	// liveFor is how long the server's answer counts that a namespace has no quota, and
+	// for how long after a write of a namespace's quotas it is asked each time.
+	liveFor = 30 * time.Second
+	// namespaces that are remembered for that.
+	namespaces = 10000
 )
 
 // Config of the plugin.
@@ -72,6 +80,13 @@ type Plugin struct {
 	mu      sync.Mutex
 	waiting map[string][]*waiter // by namespace; an entry, empty too: somebody works on it
 	written *lru.Cache           // quotas as they were last written, by namespace/name
+
+	// live holds what the server said about namespaces for which the informer has no
+	// quota: one may just have been made, here or at another server.
+	live *expiring.LRUExpireCache
+	// changed are namespaces whose quotas were written through this server a moment
+	// ago: neither the informer nor live may have seen that.
+	changed *expiring.LRUExpireCache
 }
 
 // waiter is one write that waits for its charge.
@@ -102,6 +117,7 @@ func New(cfg Config) (*Plugin, error) {
 	return &Plugin{
 		cfg: cfg, lister: quotas.Lister(), synced: quotas.Informer().HasSyncedChecker(),
 		waiting: map[string][]*waiter{}, written: lru.New(remembered),
+		live: expiring.NewLRUExpireCache(namespaces), changed: expiring.NewLRUExpireCache(namespaces),
 	}, nil
 }
 
@@ -111,9 +127,13 @@ func (*Plugin) Name() string { return Name }
 // Charges implements admission.Charger.
 func (*Plugin) Charges() {}
 
-// Handles implements admission.Plugin: most namespaces have no quota, and that is
-// known at once.
+// Handles implements admission.Plugin: most namespaces have no quota, and once that
+// was asked it is known at once.
 func (p *Plugin) Handles(r *admission.Request) bool {
+	return p.charges(r) || writesQuota(r)
+}
+
+func (p *Plugin) charges(r *admission.Request) bool {
 	if r.Namespace == "" || r.Resource.Resource == "namespaces" && r.Resource.Group == "" || quota.Ignored(r.Resource.GroupResource()) {
 		return false
 	}
@@ -125,18 +145,58 @@ func (p *Plugin) Handles(r *admission.Request) bool {
 	}
 	select {
 	case <-p.synced.Done():
-		if quota.Limits(p.cfg.Limited, r.Resource.GroupResource()) {
-			return true
-		}
-		some, err := p.lister.ResourceQuotas(r.Namespace).List(labels.Everything())
-		return err != nil || len(some) > 0
+		return quota.Limits(p.cfg.Limited, r.Resource.GroupResource()) || p.mayHave(r.Namespace)
 	default:
 		return true
 	}
 }
 
+// mayHave says whether the namespace may have a quota, without asking anybody.
+func (p *Plugin) mayHave(namespace string) bool {
+	if _, just := p.changed.Get(namespace); just {
+		return true
+	}
+	if some, err := p.lister.ResourceQuotas(namespace).List(labels.Everything()); err != nil || len(some) > 0 {
+		return true
+	}
+	known, asked := p.live.Get(namespace)
+	return !asked || len(known.([]*corev1.ResourceQuota)) > 0
+}
+
+// writesQuota says whether the request changes what a quota allows. What is charged
+// to one changes its status only, and is known from the answer.
+func writesQuota(r *admission.Request) bool {
+	if r.DryRun || r.Resource.Group != "" || r.Resource.Resource != "resourcequotas" {
+		return false
+	}
+	return r.Operation == admission.Delete || r.Subresource == "" || r.Subresource == "status" && allowsOther(r)
+}
+
+func allowsOther(r *admission.Request) bool {
+	now, was := quotaOf(r.Object), quotaOf(r.OldObject)
+	return now == nil || was == nil || !quotav1.Equals(now.Status.Hard, was.Status.Hard)
+}
+
+func quotaOf(o *object.Object) *corev1.ResourceQuota {
+	if o == nil {
+		return nil
+	}
+	v, err := o.Versioned()
+	if err != nil {
+		return nil
+	}
+	q, _ := v.(*corev1.ResourceQuota)
+	return q
+}
+
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if writesQuota(r) {
+		p.changed.Add(r.Namespace, true, liveFor)
+	}
+	if !p.charges(r) {
+		return nil
+	}
 	w, err := p.waiter(r)
 	if err != nil || w == nil {
 		return err
@@ -247,7 +307,7 @@ func (p *Plugin) charge(ctx context.Context, namespace string, batch []*waiter) 
 			close(w.done)
 		}
 	}()
-	quotas, err := p.quotas(namespace)
+	quotas, err := p.quotas(ctx, namespace)
 	for n := 0; err == nil; n++ {
 		var missed map[string]bool
 		if missed, err = p.attempt(ctx, quotas, batch); err != nil || len(missed) == 0 {
@@ -326,14 +386,46 @@ func same(a, b []*corev1.ResourceQuota) bool {
 }
 
 // quotas of a namespace, each as new as it is known here.
-func (p *Plugin) quotas(namespace string) ([]*corev1.ResourceQuota, error) {
-	list, err := p.lister.ResourceQuotas(namespace).List(labels.Everything())
+func (p *Plugin) quotas(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
+	list, err := p.list(ctx, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("error resolving quota: %w", err)
 	}
 	out := make([]*corev1.ResourceQuota, len(list))
 	for i, q := range list {
 		out[i] = p.newer(q)
+	}
+	return out, nil
+}
+
+// list trusts the informer, unless the namespace's quotas were made or changed a moment ago.
+func (p *Plugin) list(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
+	if _, just := p.changed.Get(namespace); just {
+		return p.ask(ctx, namespace)
+	}
+	if list, err := p.lister.ResourceQuotas(namespace).List(labels.Everything()); err != nil || len(list) > 0 {
+		return list, err
+	}
+	if known, ok := p.live.Get(namespace); ok {
+		return known.([]*corev1.ResourceQuota), nil
+	}
+	list, err := p.ask(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	p.live.Add(namespace, list, liveFor)
+	return list, nil
+}
+
+// ask the server itself.
+func (p *Plugin) ask(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
+	list, err := p.cfg.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*corev1.ResourceQuota, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
 	}
 	return out, nil
 }
@@ -367,15 +459,6 @@ func revision(o runtime.Object) int64 {
 
 // fresh asks the server itself for the quotas of those names.
 func (p *Plugin) fresh(ctx context.Context, namespace string, names map[string]bool) ([]*corev1.ResourceQuota, error) {
-	list, err := p.cfg.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var out []*corev1.ResourceQuota
-	for i := range list.Items {
-		if names[list.Items[i].Name] {
-			out = append(out, &list.Items[i])
-		}
-	}
-	return out, nil
+	all, err := p.ask(ctx, namespace)
+	return slices.DeleteFunc(all, func(q *corev1.ResourceQuota) bool { return !names[q.Name] }), err
 }

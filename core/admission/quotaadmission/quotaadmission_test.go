@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -172,7 +173,6 @@ func TestOnlyWhatCanBeChargedIsLookedAt(t *testing.T) {
 	}{
 		{"a create", admissiontest.Creating("configmaps", configMap("a")), true},
 		{"a delete", admissiontest.Deleting("configmaps", configMap("a")), false},
-		{"a namespace without quotas", admissiontest.Creating("configmaps", elsewhere), false},
 		{"an event", admissiontest.Creating("events", event), false},
 		{"a scale", admissiontest.Updating("deployments", configMap("a"), configMap("a"), admissiontest.Subresource("scale")), false},
 	} {
@@ -182,6 +182,74 @@ func TestOnlyWhatCanBeChargedIsLookedAt(t *testing.T) {
 	}
 	if err := p.Validate(t.Context(), admissiontest.Updating("configmaps", configMap("a"), configMap("a"))); err != nil {
 		t.Errorf("an update that changes no usage was refused: %v", err)
+	}
+}
+
+// The server is asked once about a namespace for which the informer has no quota.
+func TestANamespaceWithoutQuotasIsKnownAfterOneWrite(t *testing.T) {
+	kube := fake.NewClientset()
+	p := plugin(t, kube)
+	create := admissiontest.Creating("configmaps", configMap("a"))
+	if !p.Handles(create) {
+		t.Fatal("the first write is not looked at: a quota may just have been made")
+	}
+	if err := p.Validate(t.Context(), create); err != nil {
+		t.Fatal(err)
+	}
+	if p.Handles(create) {
+		t.Error("the second write is looked at: the server said that there is no quota")
+	}
+}
+
+// The informer never hears of the quota, and the server was asked before there was one.
+func TestAQuotaCountsFromTheWriteOn(t *testing.T) {
+	kube := fake.NewClientset()
+	var writes atomic.Int64
+	swapping(kube, &writes)
+	kube.PrependWatchReactor("resourcequotas", clienttesting.DefaultWatchReactor(watch.NewFake(), nil))
+	p := plugin(t, kube)
+	create := func(name string) error {
+		r := admissiontest.Creating("configmaps", configMap(name))
+		if !p.Handles(r) {
+			return nil
+		}
+		return p.Validate(t.Context(), r)
+	}
+	write := func(r *admission.Request) {
+		t.Helper()
+		if !p.Handles(r) {
+			t.Fatalf("%s of a quota is not looked at", r.Operation)
+		}
+		if err := p.Validate(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := create("before"); err != nil {
+		t.Fatal(err)
+	}
+	bare := limit("q", 1, 0)
+	bare.Status = corev1.ResourceQuotaStatus{}
+	quotas := kube.CoreV1().ResourceQuotas("default")
+	write(admissiontest.Creating("resourcequotas", bare))
+	if _, err := quotas.Create(t.Context(), bare, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	write(admissiontest.Updating("resourcequotas", bare, limit("q", 1, 0), admissiontest.Subresource("status")))
+	if _, err := quotas.UpdateStatus(t.Context(), limit("q", 1, 0), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("fits"); err != nil {
+		t.Errorf("after it was counted: %v", err)
+	}
+	if err := create("too many"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: q") {
+		t.Errorf("after the charge: %v", err)
+	}
+	write(admissiontest.Deleting("resourcequotas", limit("q", 1, 1)))
+	if err := quotas.Delete(t.Context(), "q", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("free"); err != nil {
+		t.Errorf("after the delete: %v", err)
 	}
 }
 

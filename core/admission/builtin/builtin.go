@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/object"
@@ -117,15 +118,15 @@ func Default(d Deps) ([]admission.Plugin, error) {
 
 // configured are the plugins that cannot do without settings; where they are off
 // they need none.
-func configured(d Deps) (images *imagePolicy, events *eventRateLimit, err error) {
-	images, events = &imagePolicy{}, &eventRateLimit{}
+func configured(d Deps) (images *imagePolicy, events *eventrate.Plugin, err error) {
+	images, events = &imagePolicy{}, &eventrate.Plugin{}
 	if slices.Contains(d.On, imagePolicyName) {
 		if images, err = newImagePolicy(d.Settings.ImagePolicy); err != nil {
 			return nil, nil, err
 		}
 	}
-	if slices.Contains(d.On, eventRateLimitName) {
-		events, err = newEventRateLimit(d.Settings.EventLimits, clock.RealClock{})
+	if slices.Contains(d.On, eventrate.Name) {
+		events, err = eventrate.New(d.Settings.EventLimits, clock.RealClock{})
 	}
 	return images, events, err
 }

@@ -34,6 +34,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
+	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
@@ -513,7 +514,7 @@ func TestPluginsAreSwitchedByName(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	deps.Off = nil
-	for _, name := range []string{eventRateLimitName, imagePolicyName} {
+	for _, name := range []string{eventrate.Name, imagePolicyName} {
 		deps.On = []string{name}
 		if _, err := Default(deps); err == nil || !strings.Contains(err.Error(), "apiserver.admissionConfigFile") {
 			t.Errorf("%s without settings: error %v", name, err)

@@ -15,6 +15,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 )
 
 // Plugins that are off by default, as upstream.
@@ -26,7 +27,6 @@ const (
 	imagePolicyName          = "ImagePolicyWebhook"
 	podNodeSelectorName      = "PodNodeSelector"
 	podTolerationsName       = "PodTolerationRestriction"
-	eventRateLimitName       = "EventRateLimit"
 	extendedTolerationName   = "ExtendedResourceToleration"
 	denyServiceExternalsName = "DenyServiceExternalIPs"
 )
@@ -35,7 +35,7 @@ const (
 func offByDefault() []string {
 	return []string{
 		autoProvisionName, namespaceExistsName, antiAffinityName, alwaysPullImagesName, imagePolicyName, podNodeSelectorName,
-		podTolerationsName, eventRateLimitName, extendedTolerationName, denyServiceExternalsName, ownerReferencesName,
+		podTolerationsName, eventrate.Name, extendedTolerationName, denyServiceExternalsName, ownerReferencesName,
 	}
 }
 

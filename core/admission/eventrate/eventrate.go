@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builtin
+// Package eventrate is the EventRateLimit plugin: it keeps events from flooding the
+// store, by token buckets for the whole server, for each namespace, each user, or
+// each source and object. What is over a limit is refused with 429. Unlike upstream's
+// it also counts events of events.k8s.io, which are the same objects.
+package eventrate
 
 import (
 	"context"
@@ -11,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
@@ -20,17 +25,20 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 )
 
+// Name of the plugin.
+const Name = "EventRateLimit"
+
 const (
 	bucketsByDefault = 4096
 	sourceAndObject  = "SourceAndObject"
 )
 
-// eventRateLimit keeps events from flooding the store. Unlike upstream's it also
-// counts those of events.k8s.io, which are the same objects.
-type eventRateLimit struct{ limits []*eventLimit }
+// Plugin is the EventRateLimit plugin. Without limits, as its zero value, it lets
+// everything pass.
+type Plugin struct{ limits []*limit }
 
-// eventLimit has one bucket for each server, namespace, user, or source and object.
-type eventLimit struct {
+// limit has one bucket for each server, namespace, user, or source and object.
+type limit struct {
 	kind string
 	make func() flowcontrol.PassiveRateLimiter
 
@@ -38,17 +46,18 @@ type eventLimit struct {
 	buckets *lru.Cache
 }
 
-func newEventRateLimit(limits []pluginconfig.EventLimit, now clock.PassiveClock) (*eventRateLimit, error) {
+// New makes the plugin; at least one limit is needed.
+func New(limits []pluginconfig.EventLimit, now clock.PassiveClock) (*Plugin, error) {
 	if len(limits) == 0 {
-		return nil, fmt.Errorf("%s: it is enabled, but apiserver.admissionConfigFile has no limits of it", eventRateLimitName)
+		return nil, fmt.Errorf("%s: it is enabled, but apiserver.admissionConfigFile has no limits of it", Name)
 	}
-	p := &eventRateLimit{}
+	p := &Plugin{}
 	for _, l := range limits {
 		size := int(l.CacheSize)
 		if size == 0 {
 			size = bucketsByDefault
 		}
-		p.limits = append(p.limits, &eventLimit{
+		p.limits = append(p.limits, &limit{
 			kind: l.Type, buckets: lru.New(size),
 			make: func() flowcontrol.PassiveRateLimiter {
 				return flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(float32(l.QPS), int(l.Burst), now)
@@ -58,14 +67,17 @@ func newEventRateLimit(limits []pluginconfig.EventLimit, now clock.PassiveClock)
 	return p, nil
 }
 
-func (*eventRateLimit) Name() string { return eventRateLimitName }
+// Name implements admission.Plugin.
+func (*Plugin) Name() string { return Name }
 
-func (*eventRateLimit) Handles(r *admission.Request) bool {
-	return !r.DryRun && (on("", "events", "", admission.Create, admission.Update).Handles(r) ||
-		on("events.k8s.io", "events", "", admission.Create, admission.Update).Handles(r))
+// Handles implements admission.Plugin.
+func (*Plugin) Handles(r *admission.Request) bool {
+	return !r.DryRun && r.Resource.Resource == "events" && (r.Resource.Group == "" || r.Resource.Group == eventsv1.GroupName) && r.Subresource == "" &&
+		(r.Operation == admission.Create || r.Operation == admission.Update)
 }
 
-func (p *eventRateLimit) Validate(_ context.Context, r *admission.Request) error {
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	var reached []error
 	for _, l := range p.limits {
 		if key := l.key(r); !l.accept(key) {
@@ -78,7 +90,7 @@ func (p *eventRateLimit) Validate(_ context.Context, r *admission.Request) error
 	return nil
 }
 
-func (l *eventLimit) accept(key string) bool {
+func (l *limit) accept(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bucket, ok := l.buckets.Get(key)
@@ -90,7 +102,7 @@ func (l *eventLimit) accept(key string) bool {
 }
 
 // key of the bucket that the event is taken from.
-func (l *eventLimit) key(r *admission.Request) string {
+func (l *limit) key(r *admission.Request) string {
 	switch l.kind {
 	case "Namespace":
 		return r.Namespace
@@ -106,9 +118,12 @@ func (l *eventLimit) key(r *admission.Request) string {
 }
 
 func sourceKey(r *admission.Request) string {
-	v, err := versionedOrNil(r.Object)
-	if err != nil {
-		return ""
+	var v runtime.Object
+	if r.Object != nil {
+		var err error
+		if v, err = r.Object.Versioned(); err != nil {
+			return ""
+		}
 	}
 	var source corev1.EventSource
 	var about corev1.ObjectReference

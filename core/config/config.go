@@ -273,6 +273,9 @@ type Scheduler struct {
 	Profiles []Profile `yaml:"profiles"`
 	// TopologySpread says how pods without topologySpreadConstraints are spread.
 	TopologySpread TopologySpread `yaml:"topologySpread"`
+	// VolumeBindingTimeout is how long a pod that has its node waits for its volumes
+	// to be made and bound, before another node is looked for.
+	VolumeBindingTimeout Duration `yaml:"volumeBindingTimeout"`
 	// Serving of metrics and health, where the scheduler is a process of its own.
 	Serving Serving `yaml:"serving"`
 }
@@ -453,7 +456,7 @@ func Default() *Configuration {
 			MaxMutatingRequestsInFlight: 200,
 			EventTTL:                    Duration(time.Hour),
 		},
-		Scheduler:   Scheduler{TopologySpread: TopologySpread{DefaultingType: "System"}},
+		Scheduler:   Scheduler{TopologySpread: TopologySpread{DefaultingType: "System"}, VolumeBindingTimeout: Duration(10 * time.Minute)},
 		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
 		Node: Node{
 			Mode:         NodeMode{Real: true},
@@ -591,6 +594,9 @@ func (c *Configuration) complete() error {
 	}
 	if c.APIServer.ServiceAccountMaxTokenLifetime != 0 && time.Duration(c.APIServer.ServiceAccountMaxTokenLifetime) < time.Hour {
 		return field("apiserver.serviceAccountMaxTokenLifetime", "expected at least 1h, found %s", time.Duration(c.APIServer.ServiceAccountMaxTokenLifetime))
+	}
+	if t := time.Duration(c.Scheduler.VolumeBindingTimeout); t < time.Second {
+		return field("scheduler.volumeBindingTimeout", "expected at least 1s, found %s", t)
 	}
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)

@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -38,6 +39,9 @@ func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *
 	_, end := o.begin(ctx, "bind")
 	st := s.permit(ctx, prof, it, d)
 	if st.IsSuccess() {
+		st = s.prepare(ctx, prof, it, d)
+	}
+	if st.IsSuccess() {
 		st = s.bindNow(ctx, prof, it, d)
 	}
 	end(d)
@@ -61,11 +65,8 @@ func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, 
 	case <-ctx.Done():
 		return framework.AsStatus(ctx.Err())
 	}
-	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestWrite)
 	defer cancel()
-	if st := prof.prepare(bindCtx, d, it.Info); !st.IsSuccess() {
-		return st
-	}
 	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
 		return st
 	}
@@ -77,8 +78,12 @@ func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, 
 	return nil
 }
 
-// longestWait bounds how long Permit plugins may hold a pod back.
-const longestWait = 15 * time.Minute
+const (
+	// longestWait bounds how long Permit plugins may hold a pod back.
+	longestWait = 15 * time.Minute
+	// longestWrite bounds a binding, and a PreBind plugin that is not a Patient one.
+	longestWrite = 30 * time.Second
+)
 
 // permit asks the Permit plugins. One that says Wait is asked again when its time
 // is over. A waiting pod that is deleted, or whose room somebody of higher priority
@@ -170,15 +175,43 @@ func (w *waiters) refuse(uid types.UID, why string) bool {
 	return true
 }
 
-func (c *profile) prepare(ctx context.Context, d *Decision, p *framework.PodInfo) (st *framework.Status) {
-	end := c.metrics.point(c.name, "PreBind")
+// prepare asks the PreBind plugins. They take no place among the bindings in flight,
+// for some wait long for others.
+func (s *Scheduler) prepare(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (st *framework.Status) {
+	end := prof.metrics.point(prof.name, "PreBind")
 	defer func() { end(st) }()
-	for _, pre := range c.preBinds {
-		if st := pre.PreBind(ctx, d.State, p, d.Node); !st.IsSuccess() {
+	for _, pre := range prof.preBinds {
+		if st := s.prepareWith(ctx, pre, it, d); !st.IsSuccess() {
 			return by(st, pre)
 		}
 	}
 	return nil
+}
+
+func (s *Scheduler) prepareWith(ctx context.Context, pre framework.PreBind, it *queue.Item, d *Decision) *framework.Status {
+	patient, waits := pre.(framework.Patient)
+	if !waits {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestWrite)
+		defer cancel()
+		return pre.PreBind(ctx, d.State, it.Info, d.Node)
+	}
+	uid := it.Info.Pod.UID
+	refused := s.waiting.add(uid)
+	defer s.waiting.remove(uid)
+	ctx, cancel := context.WithTimeout(ctx, patient.Patience())
+	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	done := make(chan *framework.Status, 1)
+	s.bindings.Go(func() { done <- pre.PreBind(ctx, d.State, it.Info, d.Node) })
+	select {
+	case st := <-done:
+		return st
+	case why := <-refused:
+		giveUp(errors.New(why))
+		<-done
+		return framework.NewStatus(framework.Unschedulable, why)
+	}
 }
 
 // write binds as the first Bind plugin that doesn't Skip says.

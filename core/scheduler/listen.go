@@ -30,6 +30,8 @@ func (s *Scheduler) listen() error {
 		add(core.PersistentVolumes().Informer(), volumes),
 		add(core.PersistentVolumeClaims().Informer(), volumes),
 		add(storage.StorageClasses().Informer(), volumes),
+		add(storage.CSIDrivers().Informer(), volumes),
+		add(storage.CSIStorageCapacities().Informer(), volumes),
 		// Nothing waits for these, but no decision may be made before they are there.
 		add(s.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(), cache.ResourceEventHandlerFuncs{}),
 		add(core.Namespaces().Informer(), cache.ResourceEventHandlerFuncs{}),

@@ -203,14 +203,14 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		}
 		defer stop()
 		s, err := scheduler.New(scheduler.Config{
-			Client: set.Kube, Informers: inf, Profiles: c.profiles(inf), Events: record,
+			Client: set.Kube, Informers: inf, Profiles: c.profiles(set.Kube, inf), Events: record,
 			Logger: c.o.Logger, Tracer: c.tracer, Metrics: c.metrics,
 		})
 		if err != nil {
 			return err
 		}
 		defer c.plugins.onChange(func() {
-			if err := s.SetProfiles(c.profiles(inf)); err != nil {
+			if err := s.SetProfiles(c.profiles(set.Kube, inf)); err != nil {
 				c.o.Logger.Error("the scheduler's profiles stay as they were", "error", err)
 			}
 		})()
@@ -229,14 +229,14 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 
 // profiles are those of the configuration: every native plugin, then every Wasm
 // plugin, less what a profile leaves out, with the weights that it gives.
-func (c *component) profiles(inf informers.SharedInformerFactory) []scheduler.Profile {
+func (c *component) profiles(kube kubernetes.Interface, inf informers.SharedInformerFactory) []scheduler.Profile {
 	wasm := c.plugins.scheduling()
 	// Every profile has plugins of its own: what they remember is of their profile.
 	every := func(spread *config.TopologySpread) []scheduler.Weighted {
-		return append(native.Default(inf, defaultSpread(spread)), wasm...)
+		patience := time.Duration(c.o.Config.Scheduler.VolumeBindingTimeout)
+		return append(native.Default(native.Config{Client: kube, Informers: inf, Spread: defaultSpread(spread), VolumeTimeout: patience}), wasm...)
 	}
-	own := &c.o.Config.Scheduler.TopologySpread
-	configured := c.o.Config.Scheduler.Profiles
+	own, configured := &c.o.Config.Scheduler.TopologySpread, c.o.Config.Scheduler.Profiles
 	if len(configured) == 0 {
 		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every(own)}}
 	}

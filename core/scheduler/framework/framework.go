@@ -274,6 +274,14 @@ type PreBind interface {
 	PreBind(ctx context.Context, s *State, p *PodInfo, node string) *Status
 }
 
+// Patient is for PreBind plugins that wait for the work of others: how long they may
+// take. Those without it have 30 seconds. Their context ends when the pod is
+// deleted, or the scheduler stops.
+type Patient interface {
+	Plugin
+	Patience() time.Duration
+}
+
 // Binding is how a Bind plugin wants a pod bound.
 type Binding struct {
 	// Done: the plugin has bound the pod itself. Otherwise the scheduler binds it.

@@ -121,9 +121,10 @@ func TestEveryNativePluginKeepsTheContract(t *testing.T) {
 			others = append(others, c)
 		}
 	}
-	inf := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	client := fake.NewClientset()
+	inf := informers.NewSharedInformerFactory(client, 0)
 	told := 0
-	for _, w := range native.Default(inf, nil) {
+	for _, w := range native.Default(native.Config{Client: client, Informers: inf}) {
 		t.Run(w.Plugin.Name(), func(t *testing.T) {
 			frameworktest.Run(t, w.Plugin, all[w.Plugin.Name()]...)
 			told += len(all[w.Plugin.Name()])

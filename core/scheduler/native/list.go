@@ -3,17 +3,34 @@
 package native
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/claims"
 )
 
+// Config of the native plugins.
+type Config struct {
+	// Client writes what is decided before a pod is bound: its volumes.
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+	// Spread are the constraints of pods that have none, without labelSelectors; nil:
+	// SystemSpread.
+	Spread []corev1.TopologySpreadConstraint
+	// VolumeTimeout is how long a pod that has its node waits for its volumes; 0 =
+	// 10 minutes.
+	VolumeTimeout time.Duration
+}
+
 // Default lists the native plugins in the order in which they are asked: those
-// that are cheap and refuse often come first. The weights are upstream's. spread are
-// the constraints of pods that have none, without labelSelectors; nil: SystemSpread.
-func Default(inf informers.SharedInformerFactory, spread []corev1.TopologySpreadConstraint) []scheduler.Weighted {
-	core, storage, apps := inf.Core().V1(), inf.Storage().V1(), inf.Apps().V1()
+// that are cheap and refuse often come first. The weights are upstream's.
+func Default(cfg Config) []scheduler.Weighted {
+	inf := cfg.Informers
+	core, apps := inf.Core().V1(), inf.Apps().V1()
 	return []scheduler.Weighted{
 		{Plugin: Unschedulable{}},
 		{Plugin: NodeName{}},
@@ -21,13 +38,10 @@ func Default(inf informers.SharedInformerFactory, spread []corev1.TopologySpread
 		{Plugin: Affinity{}, Weight: 2},
 		{Plugin: Ports{}},
 		{Plugin: Fit{}, Weight: 1},
-		{Plugin: Volumes{
-			Claims:  core.PersistentVolumeClaims().Lister(),
-			Volumes: core.PersistentVolumes().Lister(),
-			Classes: storage.StorageClasses().Lister(),
-		}},
+		{Plugin: claims.NewBinding(cfg.Client, inf, cfg.VolumeTimeout)},
+		{Plugin: claims.NewRestrictions(inf)},
 		{Plugin: Spread{Defaults: &SpreadDefaults{
-			Constraints: spread,
+			Constraints: cfg.Spread,
 			Services:    core.Services().Lister(), Controllers: core.ReplicationControllers().Lister(),
 			ReplicaSets: apps.ReplicaSets().Lister(), StatefulSets: apps.StatefulSets().Lister(),
 		}}, Weight: 2},

@@ -22,7 +22,7 @@ import (
 func spreader(t *testing.T, constraints []corev1.TopologySpreadConstraint, objects ...k8sruntime.Object) framework.Plugin {
 	t.Helper()
 	inf := informers.NewSharedInformerFactory(fake.NewClientset(objects...), 0)
-	for _, w := range native.Default(inf, constraints) {
+	for _, w := range native.Default(native.Config{Informers: inf, Spread: constraints}) {
 		if w.Name() != "PodTopologySpread" {
 			continue
 		}

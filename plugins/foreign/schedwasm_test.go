@@ -274,6 +274,38 @@ func TestAPodThatWaits(t *testing.T) {
 	}
 }
 
+// TestAPodThatIsRejectedWhileItWaits: the guest finds and rejects a pod that it holds back,
+// by functions that answer nothing, as upstream's guests import them.
+func TestAPodThatIsRejectedWhileItWaits(t *testing.T) {
+	s := snapshot(newNode("n1", "a"))
+	ctx := t.Context()
+	a := schedulerOf(t, load(t, schedGuest(t), nil, `settings: {waitMS: 600000, rejectBy: "second", reject: "first"}`))
+	permit := func(uid string) (*framework.PodInfo, *framework.Status) {
+		p := podInfo(uid)
+		if _, st := a.PreFilter(ctx, nil, p, s); st != nil {
+			t.Fatal(said(st))
+		}
+		if st := a.Reserve(ctx, nil, p, "n1"); st != nil {
+			t.Fatal(said(st))
+		}
+		st, _ := a.Permit(ctx, nil, p, "n1")
+		return p, st
+	}
+	if _, st := permit("second"); said(st) != "2 rejected false, found false, false written where it did not fit" {
+		t.Errorf("with nobody waiting: %s", said(st))
+	}
+	first, st := permit("first")
+	if st == nil || st.Code != framework.Wait {
+		t.Fatalf("the first waits: %s", said(st))
+	}
+	if _, st := permit("second"); said(st) != "2 rejected true, found true, false written where it did not fit" {
+		t.Errorf("with one waiting: %s", said(st))
+	}
+	if st, _ := a.Permit(ctx, nil, first, "n1"); said(st) != "2 plugin policy rejected the pod while it waited" {
+		t.Errorf("the first: %s", said(st))
+	}
+}
+
 // A swap in the middle: a pod whose node is chosen goes on with the version that chose it.
 func TestAReloadDuringACycle(t *testing.T) {
 	l := load(t, schedGuest(t), nil, "settings: {}")

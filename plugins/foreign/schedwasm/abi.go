@@ -123,6 +123,14 @@ func (g *Guest) imports() []host.Import {
 			return 0
 		}}
 	}
+	// What concerns waiting pods answers no length, unlike the rest: upstream's contract has it so.
+	// What is longer than the guest's buffer is not written, and the guest cannot know.
+	waiting := func(name string, of func(uid string) []byte) host.Import {
+		return host.Import{Module: moduleScheduler, Name: name, Params: 4, Cost: 100, Run: func(in *host.Instance, p []uint32) uint32 {
+			give(in, of(string(in.Bytes(p[0], min(p[1], longestName)))), p[2], p[3])
+			return 0
+		}}
+	}
 	return []host.Import{
 		named(moduleAPI, "node", func(s *session, name string) []byte {
 			if s.snapshot == nil || s.snapshot.Node(name) == nil {
@@ -150,14 +158,19 @@ func (g *Guest) imports() []host.Import {
 			}
 		}),
 		set("handle.eventrecorder.eventf", g.event),
-		named(moduleScheduler, "handle.reject_waiting_pod", func(_ *session, uid string) []byte {
+		waiting("handle.reject_waiting_pod", func(uid string) []byte {
 			var b [8]byte
 			if g.reject(uid) {
 				b[0] = 1
 			}
 			return b[:]
 		}),
-		named(moduleScheduler, "handle.get_waiting_pod", func(_ *session, uid string) []byte { return g.waitingPod(uid) }),
+		waiting("handle.get_waiting_pod", func(uid string) []byte {
+			if pod := g.waitingPod(uid); pod != nil {
+				return pod
+			}
+			return make([]byte, 8)
+		}),
 		{Module: moduleKlog, Name: "log", Params: 3, Cost: 100, Run: func(in *host.Instance, p []uint32) uint32 {
 			in.Print(severities[min(p[0], 3)] + string(in.Bytes(p[1], min(p[2], longestLog))))
 			return 0

@@ -61,10 +61,10 @@ func setNormalized(p unsafe.Pointer, n uint32)
 func eventf(p unsafe.Pointer, n uint32)
 
 //go:wasmimport k8s.io/scheduler handle.reject_waiting_pod
-func rejectWaitingPod(uid unsafe.Pointer, n uint32, buf unsafe.Pointer, limit uint32) uint32
+func rejectWaitingPod(uid unsafe.Pointer, n uint32, buf unsafe.Pointer, limit uint32)
 
 //go:wasmimport k8s.io/scheduler handle.get_waiting_pod
-func getWaitingPod(uid unsafe.Pointer, n uint32, buf unsafe.Pointer, limit uint32) uint32
+func getWaitingPod(uid unsafe.Pointer, n uint32, buf unsafe.Pointer, limit uint32)
 
 //go:wasmimport k8s.io/klog log
 func klog(severity uint32, p unsafe.Pointer, n uint32)
@@ -92,6 +92,7 @@ type config struct {
 	Nominate  string
 	WaitMS    uint32
 	Reject    string // UID of a waiting pod
+	RejectBy  string // UID of the pod during whose permit it is rejected
 	Refuse    string // export that refuses
 	Trap      string // export that ends badly
 	Loop      string // export that does not end
@@ -256,11 +257,15 @@ func unreserve() { enter("unreserve") }
 //go:wasmexport permit
 func permit() uint64 {
 	code := enter("permit")
-	if cfg.Reject != "" {
+	if cfg.Reject != "" && bytes.Contains(read(currentPod), []byte(cfg.RejectBy)) {
 		p, n := at(cfg.Reject)
-		pod := read(func(buf unsafe.Pointer, limit uint32) uint32 { return getWaitingPod(p, n, buf, limit) })
-		done := read(func(buf unsafe.Pointer, limit uint32) uint32 { return rejectWaitingPod(p, n, buf, limit) })
-		reason("rejected %v of %d bytes", binary.LittleEndian.Uint64(done) == 1, len(pod))
+		var small [8]byte
+		pod, done := make([]byte, 4096), make([]byte, 8)
+		getWaitingPod(p, n, unsafe.Pointer(&small[0]), 8)
+		getWaitingPod(p, n, unsafe.Pointer(&pod[0]), 4096)
+		rejectWaitingPod(p, n, unsafe.Pointer(&done[0]), 8)
+		reason("rejected %v, found %v, %v written where it did not fit",
+			binary.LittleEndian.Uint64(done) == 1, bytes.Contains(pod, []byte("web")), small != [8]byte{})
 		return uint64(unschedulable) << 32
 	}
 	if cfg.WaitMS > 0 {

@@ -62,6 +62,9 @@ type Decision struct {
 	Answer   any            `json:"answer,omitempty"` // as the plugin gave it
 	Error    string         `json:"error,omitempty"`
 
+	// Printed is the end of what the plugin wrote to stdout and stderr meanwhile.
+	Printed string `json:"printed,omitempty"`
+
 	Usage Usage `json:"usage"`
 	stack string
 }
@@ -98,13 +101,13 @@ func (p *Plugin) Ask(ctx context.Context, pt abi.Point, document map[string]any)
 	if c == nil {
 		return &Decision{Point: pt, Decision: NotAsked}, nil
 	}
-	d := &Decision{Point: pt}
+	d := &Decision{Point: pt, Printed: c.Usage.Printed}
 	d.Usage = usage(c.Usage, time.Since(start))
 	if c.Err == nil {
 		c.Err = d.understand(c, kind, document)
 	}
 	if c.Err != nil {
-		*d = Decision{Point: pt, Decision: Failed, Error: failure(c.Err), Usage: d.Usage, stack: c.Stack()}
+		*d = Decision{Point: pt, Decision: Failed, Error: failure(c.Err), Printed: d.Printed, Usage: d.Usage, stack: c.Stack()}
 	}
 	return d, nil
 }

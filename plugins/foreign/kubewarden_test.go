@@ -291,8 +291,19 @@ func TestAPolicyThatIsACommand(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	l = load(t, guest(t, "wasi"), nil, "settings: {exit: 3}")
-	if err := apply(t, l, creating()); err == nil || !strings.Contains(err.Error(), "exited with code 3") {
+	if err := apply(t, l, creating()); err == nil || !strings.Contains(err.Error(), "it printed: called as [policy.wasm validate]") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestThePanicOfAPolicyIsInTheError and in the status, not only in a log.
+func TestThePanicOfAPolicyIsInTheError(t *testing.T) {
+	l := load(t, wapcGuest(t), functions(t), "settings: {panic: out of cheese}")
+	if err := apply(t, l, creating()); err == nil || !strings.Contains(err.Error(), "; it printed: panic: out of cheese") {
+		t.Errorf("error %v", err)
+	}
+	if s := l.Status()[0]; !strings.Contains(s.LastFailure, "panic: out of cheese") {
+		t.Errorf("the status says %q", s.LastFailure)
 	}
 }
 

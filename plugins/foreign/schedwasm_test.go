@@ -211,8 +211,9 @@ failurePolicy: Fail`, func(ctx context.Context, a scheduler, state *framework.St
 		"a filter that traps": {`settings: {trap: filter}`, func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
 			first := a.Filter(ctx, state, p, n1)
 			second := a.Filter(ctx, state, p, n1) // the cycle has failed: it is not begun again in the middle
-			return fmt.Sprint(first.Code, " ", second.Code, " ", strings.Contains(said(first), `plugin "policy" failed`))
-		}, "1 1 true"},
+			return fmt.Sprint(first.Code, " ", second.Code, " ", strings.Contains(said(first), `plugin "policy" failed`), " ",
+				strings.Contains(said(first), "; it printed: panic: as configured"))
+		}, "1 1 true true"},
 		"a filter that does not end": {"settings: {loop: filter}\nlimits: {fuel: 2000000}", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
 			return fmt.Sprint(strings.Contains(said(a.Filter(ctx, state, p, n1)), "used up its fuel"))
 		}, "true"},

@@ -41,6 +41,7 @@ type Fault struct {
 	Source   string // file and line, where the module has a line table
 	Stack    string // guest's stack, innermost first
 	ExitCode uint32 // where Kind is Exit
+	Printed  string // what the guest said of it on stdout or stderr: the words of its panic
 	Err      error
 }
 
@@ -53,6 +54,9 @@ func (f *Fault) Error() string {
 	}
 	if f.Source != "" {
 		fmt.Fprintf(&b, " at %s", f.Source)
+	}
+	if f.Printed != "" {
+		fmt.Fprintf(&b, "; it printed: %s", f.Printed)
 	}
 	return b.String()
 }

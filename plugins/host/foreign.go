@@ -249,9 +249,7 @@ func (in *Instance) account(ctx context.Context, budget int64, allowed time.Dura
 	in.open(ctx, budget, allowed)
 	start := in.meter.lastPoint
 	defer func() {
-		in.finish()
-		in.out.flush()
-		u = Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: in.memory.Size(), Duration: time.Since(start)}
+		u = in.spent(start)
 	}()
 	return u, in.contain(f)
 }
@@ -263,7 +261,7 @@ func (in *Instance) contain(f func() error) (err error) {
 		switch r := recover().(type) {
 		case nil:
 		case *stop:
-			err = in.module.fault(r)
+			err = in.fault(r)
 		default:
 			panic(r)
 		}
@@ -297,7 +295,7 @@ func (in *Instance) Run(name string, args ...uint64) (uint64, error) {
 	var stack [8]uint64
 	copy(stack[:], args)
 	if err := f.CallWithStack(&in.ctx, stack[:max(1, len(args))]); err != nil {
-		return 0, in.module.fault(err)
+		return 0, in.fault(err)
 	}
 	if len(def.ResultTypes()) == 0 {
 		return 0, nil

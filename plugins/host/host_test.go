@@ -167,6 +167,70 @@ func TestWhatAPluginPrintsIsLoggedAndBounded(t *testing.T) {
 	}
 }
 
+// TestThePanicsWordsAreInTheError: what a guest prints before it ends is in the fault and in the
+// usage, also beyond the log's limit; of what it printed besides, nothing is in the error.
+func TestThePanicsWordsAreInTheError(t *testing.T) {
+	h := newHost(t, false)
+	for name, c := range map[string]struct{ text, want string }{
+		"go":             {"working\npanic: out of cheese\n\ngoroutine 1 [running]:\nmain.f()\n", "it printed: panic: out of cheese"},
+		"rust":           {"thread '<unnamed>' panicked at src/lib.rs:5:9:\nout of cheese\nnote: run with `RUST_BACKTRACE=1`\n", "it printed: thread '<unnamed>' panicked at src/lib.rs:5:9: out of cheese"},
+		"c":              {"Assertion failed: n > 0 (plugin.c: decide: 7)", "it printed: Assertion failed: n > 0 (plugin.c: decide: 7)"},
+		"assemblyscript": {"abort: out of cheese in plugin.ts(3:5)\n", "it printed: abort: out of cheese in plugin.ts(3:5)"},
+		"zig":            {"thread 1 panic: out of cheese\n", "it printed: thread 1 panic: out of cheese"},
+		"no panic":       {"one\ntwo\nthree\nfour\n", "it printed: two three four"},
+		"not UTF-8":      {"panic: \xff\n", "it printed: panic: \uFFFD"},
+		"nothing":        {"", "unreachable"},
+	} {
+		for _, limit := range []int64{0, 1} { // the default, and next to nothing
+			source := fmt.Sprintf(`(data (i32.const 64) "\80\00\00\00\%02x\%02x\00\00") (data (i32.const 128) "%s")
+				(func $run (param i32 i32) (result i64) (drop (call $write (i32.const 2) (i32.const 64) (i32.const 1) (i32.const 8))) unreachable)`,
+				len(c.text)&0xff, len(c.text)>>8, escaped(c.text))
+			m := load(t, h, assemble(t, importing(`(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))`, source)),
+				host.Options{Name: name, Limits: host.Limits{Log: limit}})
+			_, used, err := m.Call(t.Context(), 1, nil)
+			wantFault(t, err, host.Trap, c.want)
+			if strings.Contains(err.Error(), "working") || strings.Contains(err.Error(), "goroutine") {
+				t.Errorf("%s: the error has more than it should: %v", name, err)
+			}
+			if want := strings.TrimRight(strings.ToValidUTF8(c.text, "\uFFFD"), "\n"); used.Printed != want {
+				t.Errorf("%s: printed %q, want %q", name, used.Printed, want)
+			}
+		}
+	}
+}
+
+func escaped(text string) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		fmt.Fprintf(&b, "\\%02x", c)
+	}
+	return b.String()
+}
+
+// TestAFloodOfLinesIsLoggedSlowly: the log takes some lines of a plugin at once, and then so many a second.
+func TestAFloodOfLinesIsLoggedSlowly(t *testing.T) {
+	var log bytes.Buffer
+	h, err := host.New(t.Context(), host.Config{InProcess: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	m := load(t, h, assemble(t, importing(`(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))`, `
+		(data (i32.const 0) "\10\00\00\00\06\00\00\00") (data (i32.const 16) "hello\n")
+		(func $run (param i32 i32) (result i64) (local $i i32)
+			(loop $l (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))
+				(br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 100000))))
+			(i64.const 0))`)), host.Options{Name: "flood", Limits: host.Limits{Log: 1 << 30, Deadline: time.Minute, Fuel: 1 << 40}})
+	begin := time.Now()
+	if _, _, err := m.Call(t.Context(), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	most := 501 + 20*int(time.Since(begin)/time.Second+1)
+	if n := strings.Count(log.String(), "line=hello"); n < 500 || n > most {
+		t.Errorf("%d lines are in the log, at most %d were expected", n, most)
+	}
+}
+
 func TestModulesThatAreNoPluginsAreRefused(t *testing.T) {
 	h := newHost(t, false)
 	for _, c := range []struct{ name, source, want string }{

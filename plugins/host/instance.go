@@ -30,7 +30,7 @@ type Instance struct {
 	turn    turn
 	allowed time.Duration // of the call that runs, for messages
 	stack   [8]uint64
-	out     outputLog
+	out     output
 	reply   []byte // of a host call whose answer did not fit
 
 	data    any      // of the adapter, where the module speaks another ABI
@@ -56,6 +56,7 @@ type Usage struct {
 	HostCalls int64
 	Memory    uint32 // bytes of linear memory when the call ended
 	Duration  time.Duration
+	Printed   string // the end of what it wrote to stdout and stderr, 4 KiB at most
 }
 
 // callContext is handed to the engine and comes back in host functions. It hides
@@ -104,7 +105,7 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	start := time.Now()
 	limits := m.opts.Limits
 	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.StartDeadline}
-	in.out = outputLog{logger: m.host.cfg.Logger, plugin: m.name}
+	in.out = output{logger: m.host.cfg.Logger, plugin: m.name, rate: m.lines, limit: limits.Log}
 	in.ctx.in = in
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
 	allocator := &mmapAllocator{}
@@ -116,7 +117,7 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		in.giveTurn()
-		return nil, m.startFault(err)
+		return nil, in.startFault(err)
 	}
 	if in.mod == nil {
 		in.bind(mod)
@@ -174,16 +175,10 @@ func (in *Instance) initialize(ctx context.Context) error {
 	}
 	if f := in.mod.ExportedFunction("_initialize"); f != nil {
 		if err := in.enter(ctx, f, nil); err != nil {
-			return in.module.startFault(err)
+			return in.startFault(err)
 		}
 	}
 	return nil
-}
-
-func (m *Module) startFault(err error) *Fault {
-	f := m.fault(err)
-	f.Detail = "while it started: " + f.Detail
-	return f
 }
 
 // enter runs an export of the guest.
@@ -209,9 +204,7 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budg
 	in.open(ctx, budget, allowed)
 	start := in.meter.lastPoint
 	defer func() {
-		in.finish()
-		in.out.flush()
-		u = Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: in.memory.Size(), Duration: time.Since(start)}
+		u = in.spent(start)
 	}()
 	at, err := in.write(ctx, input)
 	if err != nil {
@@ -219,7 +212,7 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budg
 	}
 	in.stack[0], in.stack[1], in.stack[2] = uint64(uint32(op)), uint64(at), uint64(len(input))
 	if err := in.enter(ctx, in.callFn, in.stack[:3]); err != nil {
-		return nil, u, in.module.fault(err)
+		return nil, u, in.fault(err)
 	}
 	out, err = in.result(in.stack[0])
 	return out, u, err
@@ -231,7 +224,7 @@ func (in *Instance) Describe(ctx context.Context) ([]byte, error) {
 	in.open(ctx, limits.StartFuel, limits.StartDeadline)
 	defer in.finish()
 	if err := in.enter(ctx, in.mod.ExportedFunction("describe"), in.stack[:1]); err != nil {
-		return nil, in.module.fault(err)
+		return nil, in.fault(err)
 	}
 	return in.result(in.stack[0])
 }
@@ -254,7 +247,7 @@ func (in *Instance) Invoke(ctx context.Context, name string, args ...uint64) (ui
 	defer in.finish()
 	copy(in.stack[:], args)
 	if err := in.enter(ctx, f, in.stack[:max(1, len(args))]); err != nil {
-		return 0, in.module.fault(err)
+		return 0, in.fault(err)
 	}
 	return in.stack[0], nil
 }
@@ -290,7 +283,7 @@ func (in *Instance) write(ctx context.Context, input []byte) (uint32, error) {
 	}
 	in.stack[0] = uint64(len(input))
 	if err := in.enter(ctx, in.alloc, in.stack[:1]); err != nil {
-		return 0, in.module.fault(err)
+		return 0, in.fault(err)
 	}
 	at := uint32(in.stack[0])
 	if at == 0 {

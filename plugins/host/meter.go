@@ -33,7 +33,6 @@ type meter struct {
 	deadline  time.Time
 	lastPoint time.Time
 	hostCalls int64
-	printed   int64
 }
 
 // begin opens the account: the counter gets its first slice.
@@ -45,6 +44,7 @@ func (in *Instance) begin(budget int64, start, deadline time.Time) {
 	in.meter = meter{budget: budget, slice: slice, deadline: deadline, lastPoint: start}
 	in.meter.granted, in.turn.from = min(slice, budget), 0
 	in.counter.Set(uint64(in.meter.granted))
+	in.out.begin()
 }
 
 // used is the fuel that the call has used so far.
@@ -109,18 +109,3 @@ func (in *Instance) charge(units int64) {
 
 // errBadResult says that a guest pointed outside of its memory.
 var errBadResult = errors.New("result outside of memory")
-
-// printed hands what a guest writes to stdout or stderr to the log, up to the limit.
-func (in *Instance) printed(data []byte) {
-	limit := in.module.opts.Limits.Log
-	if in.meter.printed >= limit {
-		return
-	}
-	n := min(int64(len(data)), limit-in.meter.printed)
-	in.charge(n)
-	in.meter.printed += n
-	in.out.write(data[:n])
-	if in.meter.printed >= limit {
-		in.out.write([]byte("\n(more output was dropped: limits.log)\n"))
-	}
-}

@@ -20,6 +20,7 @@ type Module struct {
 	code    wazero.CompiledModule
 	slots   chan struct{} // one for each instance that may run at once
 	breaker breaker
+	lines   *lineRate // of its instances together
 
 	mu     sync.Mutex
 	idle   []*Instance // last in, first out: the warm ones are used again
@@ -29,7 +30,7 @@ type Module struct {
 }
 
 func newModule(h *Host, code wazero.CompiledModule, o Options) (*Module, error) {
-	return &Module{host: h, name: o.Name, opts: o, code: code, slots: make(chan struct{}, o.Limits.Instances)}, nil
+	return &Module{host: h, name: o.Name, opts: o, code: code, slots: make(chan struct{}, o.Limits.Instances), lines: newLineRate()}, nil
 }
 
 // ErrClosed is what calls of a closed module get.

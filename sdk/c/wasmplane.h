@@ -204,6 +204,9 @@ wp_value wp_ask(const char *function, const char *format, ...);
 /* Writes a line to the host's log; the plugin needs "log". */
 void wp_log(const char *format, ...);
 
+/* Ends the call, and the instance, as a failure. The words are part of the error. */
+_Noreturn void wp_panic(const char *words);
+
 /* ---- The plugin ---- */
 
 enum { WP_FIELDS = 32, WP_RULES = 8, WP_NAMES = 16, WP_COLUMNS = 32, WP_REASONS = 16, WP_OWNED = 8, WP_NEEDS = 8, WP_OTHERS = 16, WP_EVENTS = 8, WP_ALIASES = 4, WP_PLACES = 16 };
@@ -1057,6 +1060,21 @@ wp_value wp_parse(const char *json, size_t length) {
 
 __attribute__((import_module("wasmplane"), import_name("call")))
 extern int64_t wp__host_call(const char *op, size_t op_length, const char *in, size_t in_length, char *out, size_t out_capacity);
+
+struct wp__vector {
+    const char *at;
+    size_t length;
+};
+
+__attribute__((import_module("wasi_snapshot_preview1"), import_name("fd_write")))
+extern int wp__fd_write(int fd, const struct wp__vector *vectors, size_t count, size_t *written);
+
+_Noreturn void wp_panic(const char *words) {
+    struct wp__vector text[] = {{"panic: ", 7}, {words, wp__strlen(words)}, {"\n", 1}};
+    size_t written;
+    (void)wp__fd_write(2, text, 3, &written);
+    __builtin_trap();
+}
 
 static const char *wp__ask_host(const char *function, size_t *length, int *failed, const char *input) {
     size_t capacity = 1024;

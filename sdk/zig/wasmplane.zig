@@ -1030,6 +1030,22 @@ pub fn log(comptime fmt: []const u8, args: anytype) void {
     _ = ask("log", json(.{ .level = "INFO", .message = print(fmt, args) })); // a log that is not granted is no failure
 }
 
+const Vector = extern struct { at: [*]const u8, len: usize };
+
+extern "wasi_snapshot_preview1" fn fd_write(fd: i32, vectors: [*]const Vector, count: usize, written: *usize) i32;
+
+/// What a plugin's root file takes for its panics, so that their words are part of the error:
+///
+///     pub const panic = wp.panic;
+pub const panic = std.debug.FullPanic(struct {
+    fn panic(words: []const u8, _: ?usize) noreturn {
+        const text = [_]Vector{ .{ .at = "panic: ", .len = 7 }, .{ .at = words.ptr, .len = words.len }, .{ .at = "\n", .len = 1 } };
+        var written: usize = 0;
+        _ = fd_write(2, &text, text.len, &written);
+        @trap();
+    }
+}.panic);
+
 // ---- The module ----
 
 fn give(text: []const u8, failed: bool) i64 {

@@ -107,7 +107,11 @@ func (a *app) showResult(r cases.Result) {
 		return
 	}
 	fmt.Fprintf(a.stdout, "FAIL  %s\n", r.Name)
-	for _, p := range append(r.Problems, r.Stack) {
+	shown := append(r.Problems, r.Stack)
+	if r.Decision != nil && r.Decision.Printed != "" {
+		shown = append(shown, "it printed:\n"+r.Decision.Printed)
+	}
+	for _, p := range shown {
 		if p != "" {
 			fmt.Fprintln(a.stdout, "      "+strings.ReplaceAll(p, "\n", "\n      "))
 		}

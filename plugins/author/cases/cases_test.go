@@ -3,6 +3,7 @@
 package cases_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/author/authortest"
 	"github.com/wasmplane/wasmplane/plugins/author/cases"
+	"github.com/wasmplane/wasmplane/plugins/author/scaffold"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
@@ -64,6 +66,56 @@ func TestAFailingCaseShowsWhatDiffers(t *testing.T) {
 	}
 	if !strings.Contains(results[2].Problems[0], "expects nothing") || !strings.Contains(results[3].Problems[0], "takes no part at authorization") {
 		t.Errorf("%q, %q", results[2].Problems, results[3].Problems)
+	}
+}
+
+// TestAPanicIsShown: in every language what a plugin says as it ends is in the error, and what it
+// printed is beside the case.
+func TestAPanicIsShown(t *testing.T) {
+	for _, c := range []struct {
+		language      toolchain.Language
+		before, after string // the source before which a panic is put, and the panic
+		want          string
+	}{
+		{toolchain.Go, "if !in.Get", `panic("out of cheese")`, "it printed: panic: out of cheese"},
+		{toolchain.Rust, "if !input.at", `panic!("out of {}", "cheese");`, "out of cheese"},
+		{toolchain.C, "if (!wp_exists", `wp_panic("out of cheese");`, "it printed: panic: out of cheese"},
+		{toolchain.Zig, "if (!in.get", `if (in.get("object.metadata.labels").get("x").exists() == false) @panic("out of cheese");`, "it printed: panic: out of cheese"},
+		{toolchain.AssemblyScript, "if (!input.at", `throw new Error("out of cheese");`, "abort: out of cheese"},
+	} {
+		t.Run(string(c.language), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "my-own")
+			if _, err := scaffold.Init(dir, "my-own", c.language, "admission.validate"); err != nil {
+				t.Fatal(err)
+			}
+			main := filepath.Join(dir, c.language.Main())
+			source, err := os.ReadFile(main)
+			if err != nil || !strings.Contains(string(source), c.before) {
+				t.Fatalf("no %q in %s: %v", c.before, source, err)
+			}
+			changed := strings.Replace(string(source), c.before, c.after+"\n"+c.before, 1)
+			if c.language == toolchain.AssemblyScript { // what follows cannot be reached
+				changed = strings.Replace(string(source), c.before, "if (input.at(0).exists || true) "+c.after+"\n"+c.before, 1)
+			}
+			authortest.Write(t, main, changed)
+			authortest.Rebuild(t, dir)
+			cfg := authortest.Open(t, dir)
+			authortest.Write(t, filepath.Join(dir, author.CasesFile), `
+- name: it panics
+  object: {apiVersion: v1, kind: Pod, metadata: {name: a}}
+  expect: {decision: allow}
+`)
+			results, failed := test(t, cfg, cases.Compiled)
+			if failed != 1 || results[0].Decision == nil || !strings.Contains(results[0].Decision.Error, c.want) {
+				t.Fatalf("%d failed: %+v", failed, results)
+			}
+			if c.language != toolchain.AssemblyScript && !strings.Contains(results[0].Decision.Printed, "out of cheese") {
+				t.Errorf("printed %q", results[0].Decision.Printed)
+			}
+			if c.language == toolchain.Rust && !strings.Contains(results[0].Decision.Error, "lib.rs:") {
+				t.Errorf("the error has no line: %s", results[0].Decision.Error)
+			}
+		})
 	}
 }
 

@@ -308,7 +308,7 @@ func Replay(ctx context.Context, cfg author.Config, recording io.Reader) (out *R
 				return nil, err
 			}
 		}
-		now.Object, now.Answer = nil, nil
+		now.Object, now.Answer, now.Printed = nil, nil, ""
 		before, after := r.Decision, *now
 		before.Usage, after.Usage = author.Usage{}, author.Usage{}
 		text := textdiff.Diff(before, after)

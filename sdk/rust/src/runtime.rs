@@ -156,18 +156,57 @@ pub fn log(message: &str) {
     let _ = host_call("log", &record); // a log that is not granted is no failure
 }
 
-/// Makes the function that describes the plugin, and its hooks, the exports of the module.
+#[cfg(target_arch = "wasm32")]
+mod wasi {
+    #[link(wasm_import_module = "wasi_snapshot_preview1")]
+    extern "C" {
+        pub fn fd_write(fd: i32, vectors: *const (*const u8, usize), count: usize, written: *mut usize) -> i32;
+    }
+}
+
+/// Writes to standard error, which goes to the host's log and into the error of a call that fails.
+#[cfg(target_arch = "wasm32")]
+pub fn print(text: &str) {
+    let mut written = 0;
+    // The host checks every pointer against this module's memory.
+    let _ = unsafe { wasi::fd_write(2, &(text.as_ptr(), text.len()), 1, &mut written) };
+}
+
+/// Writes to standard error; outside of a plugin there is none.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn print(_text: &str) {}
+
+/// Makes the function that describes the plugin, and its hooks, the exports of the module. A
+/// panic's words and place are part of the error. A crate without `std` says
+/// `export!(plugin, no_std)` and brings a panic handler of its own.
 #[macro_export]
 macro_rules! export {
     ($plugin:path) => {
+        static mut WASMPLANE_SPEAKS: bool = false;
+        // The target's own hook has nowhere to print to.
+        fn wasmplane_speak() {
+            if unsafe { core::mem::replace(&mut *core::ptr::addr_of_mut!(WASMPLANE_SPEAKS), true) } {
+                return;
+            }
+            ::std::panic::set_hook(::std::boxed::Box::new(|info| $crate::runtime::print(&::std::format!("{}\n", info))));
+        }
+        $crate::export!($plugin, wasmplane_speak);
+    };
+    ($plugin:path, no_std) => {
+        fn wasmplane_speak() {}
+        $crate::export!($plugin, wasmplane_speak);
+    };
+    ($plugin:path, $speak:ident) => {
         static mut WASMPLANE: $crate::runtime::Runtime = $crate::runtime::Runtime::new();
         // A module has one thread, and the host makes one call at a time.
         #[no_mangle]
         pub extern "C" fn describe() -> i64 {
+            $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).describe($plugin) }
         }
         #[no_mangle]
         pub extern "C" fn alloc(len: i32) -> i32 {
+            $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).alloc(len) }
         }
         #[no_mangle]
@@ -176,6 +215,7 @@ macro_rules! export {
         }
         #[no_mangle]
         pub extern "C" fn reserve(rows: i32) -> i32 {
+            $speak();
             unsafe { (*core::ptr::addr_of_mut!(WASMPLANE)).reserve($plugin, rows) }
         }
     };

@@ -54,6 +54,7 @@ type settings struct {
 	Answer json.RawMessage
 	Label  string
 	Calls  []call
+	Panic  string
 	Fail   string
 	Flood  bool
 }
@@ -123,6 +124,9 @@ func validate(payload []byte) ([]byte, error) {
 		return nil, err
 	}
 	s := q.Settings
+	if s.Panic != "" {
+		panic(s.Panic)
+	}
 	if s.Fail != "" {
 		return nil, fmt.Errorf("%s", s.Fail)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel"
+	"github.com/wasmplane/wasmplane/plugins/host/printed"
 )
 
 // Instance is one running module. One call at a time: whoever holds it has it alone.
@@ -30,7 +31,7 @@ type Instance struct {
 	turn    turn
 	allowed time.Duration // of the call that runs, for messages
 	stack   [8]uint64
-	out     output
+	out     printed.Output
 	reply   []byte // of a host call whose answer did not fit
 
 	data    any      // of the adapter, where the module speaks another ABI
@@ -105,7 +106,7 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	start := time.Now()
 	limits := m.opts.Limits
 	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.StartDeadline}
-	in.out = output{logger: m.host.cfg.Logger, plugin: m.name, rate: m.lines, limit: limits.Log}
+	in.out = printed.Output{Logger: m.host.cfg.Logger, Plugin: m.name, Rate: m.lines, Limit: limits.Log}
 	in.ctx.in = in
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
 	allocator := &mmapAllocator{}

@@ -44,7 +44,7 @@ func (in *Instance) begin(budget int64, start, deadline time.Time) {
 	in.meter = meter{budget: budget, slice: slice, deadline: deadline, lastPoint: start}
 	in.meter.granted, in.turn.from = min(slice, budget), 0
 	in.counter.Set(uint64(in.meter.granted))
-	in.out.begin()
+	in.out.Begin()
 }
 
 // used is the fuel that the call has used so far.

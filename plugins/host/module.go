@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
+
+	"github.com/wasmplane/wasmplane/plugins/host/printed"
 )
 
 // Module is one compiled version of one plugin, with its instances.
@@ -20,7 +22,7 @@ type Module struct {
 	code    wazero.CompiledModule
 	slots   chan struct{} // one for each instance that may run at once
 	breaker breaker
-	lines   *lineRate // of its instances together
+	lines   *printed.Rate // of its instances together
 
 	mu     sync.Mutex
 	idle   []*Instance // last in, first out: the warm ones are used again
@@ -30,7 +32,7 @@ type Module struct {
 }
 
 func newModule(h *Host, code wazero.CompiledModule, o Options) (*Module, error) {
-	return &Module{host: h, name: o.Name, opts: o, code: code, slots: make(chan struct{}, o.Limits.Instances), lines: newLineRate()}, nil
+	return &Module{host: h, name: o.Name, opts: o, code: code, slots: make(chan struct{}, o.Limits.Instances), lines: printed.NewRate()}, nil
 }
 
 // ErrClosed is what calls of a closed module get.

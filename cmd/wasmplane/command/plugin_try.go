@@ -107,14 +107,8 @@ func (a *app) showResult(r cases.Result) {
 		return
 	}
 	fmt.Fprintf(a.stdout, "FAIL  %s\n", r.Name)
-	shown := append(r.Problems, r.Stack)
-	if r.Decision != nil && r.Decision.Printed != "" {
-		shown = append(shown, "it printed:\n"+r.Decision.Printed)
-	}
-	for _, p := range shown {
-		if p != "" {
-			fmt.Fprintln(a.stdout, "      "+strings.ReplaceAll(p, "\n", "\n      "))
-		}
+	for _, d := range r.Details() {
+		fmt.Fprintln(a.stdout, "      "+strings.ReplaceAll(d, "\n", "\n      "))
 	}
 }
 

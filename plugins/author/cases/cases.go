@@ -141,6 +141,15 @@ type Result struct {
 	Stack    string           `json:"stack,omitempty"`
 }
 
+// Details is all that there is to show of a case that failed.
+func (r *Result) Details() []string {
+	details := append(slices.Clone(r.Problems), r.Stack)
+	if r.Decision != nil && r.Decision.Printed != "" {
+		details = append(details, "it printed:\n"+r.Decision.Printed)
+	}
+	return slices.DeleteFunc(details, func(text string) bool { return text == "" })
+}
+
 // Engines on which cases run.
 const (
 	Compiled    = "compiled"

@@ -213,11 +213,12 @@ func Filter[T any](all []T, keep func(T) bool) []T {
 const (
 	byController = "wasmplane/controller"
 	byNode       = "wasmplane/node"
+	byClaim      = "wasmplane/claim"
 )
 
 // IndexByController lets Controlled find objects by their controller.
 func IndexByController(informer cache.SharedIndexInformer) error {
-	return addIndex(informer, byController, func(obj any) ([]string, error) {
+	return AddIndex(informer, byController, func(obj any) ([]string, error) {
 		o, ok := obj.(metav1.Object)
 		if !ok {
 			return nil, nil
@@ -239,12 +240,12 @@ func Controlled[T metav1.Object](indexer cache.Indexer, owner metav1.Object, orp
 	if orphans {
 		keys = append(keys, orphansIn(owner.GetNamespace()))
 	}
-	return indexed[T](indexer, byController, keys...)
+	return Indexed[T](indexer, byController, keys...)
 }
 
 // IndexByNode lets PodsOn find pods by the node that they are bound to.
 func IndexByNode(pods cache.SharedIndexInformer) error {
-	return addIndex(pods, byNode, func(obj any) ([]string, error) {
+	return AddIndex(pods, byNode, func(obj any) ([]string, error) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 			return []string{pod.Spec.NodeName}, nil
 		}
@@ -254,10 +255,11 @@ func IndexByNode(pods cache.SharedIndexInformer) error {
 
 // PodsOn are the cached pods that are bound to a node. The informer has IndexByNode.
 func PodsOn(pods cache.Indexer, node string) ([]*corev1.Pod, error) {
-	return indexed[*corev1.Pod](pods, byNode, node)
+	return Indexed[*corev1.Pod](pods, byNode, node)
 }
 
-func indexed[T any](indexer cache.Indexer, index string, keys ...string) ([]T, error) {
+// Indexed are the objects below keys of an index.
+func Indexed[T any](indexer cache.Indexer, index string, keys ...string) ([]T, error) {
 	var found []T
 	for _, key := range keys {
 		objects, err := indexer.ByIndex(index, key)
@@ -273,8 +275,8 @@ func indexed[T any](indexer cache.Indexer, index string, keys ...string) ([]T, e
 	return found, nil
 }
 
-// addIndex adds an index unless another controller has added it before.
-func addIndex(informer cache.SharedIndexInformer, name string, f cache.IndexFunc) error {
+// AddIndex adds an index unless another controller has added it before.
+func AddIndex(informer cache.SharedIndexInformer, name string, f cache.IndexFunc) error {
 	if _, there := informer.GetIndexer().GetIndexers()[name]; there {
 		return nil
 	}
@@ -301,4 +303,38 @@ func PatchPodStatus(ctx context.Context, client kubernetes.Interface, pod *corev
 		return nil
 	}
 	return fmt.Errorf("patching the status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+}
+
+// IndexByClaim lets PodsWithClaim find pods by the claims that they name.
+func IndexByClaim(pods cache.SharedIndexInformer) error {
+	return AddIndex(pods, byClaim, func(obj any) ([]string, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return nil, nil
+		}
+		var keys []string
+		for _, key := range PodClaims(pod) {
+			keys = append(keys, key.String())
+		}
+		return keys, nil
+	})
+}
+
+// PodsWithClaim are the cached pods that name a claim. The informer has IndexByClaim.
+func PodsWithClaim(pods cache.Indexer, claim Key) ([]*corev1.Pod, error) {
+	return Indexed[*corev1.Pod](pods, byClaim, claim.String())
+}
+
+// PodClaims are the claims that a pod names, those of its ephemeral volumes included.
+func PodClaims(pod *corev1.Pod) []Key {
+	var keys []Key
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			keys = append(keys, Key{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
+		case v.Ephemeral != nil:
+			keys = append(keys, Key{Namespace: pod.Namespace, Name: pod.Name + "-" + v.Name})
+		}
+	}
+	return keys
 }

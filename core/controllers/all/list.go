@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
+	"github.com/wasmplane/wasmplane/core/controllers/volumebinding"
 	"github.com/wasmplane/wasmplane/core/controllers/volumeprotection"
 )
 
@@ -158,6 +159,9 @@ func list() []entry {
 		}},
 		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return ttlafterfinished.New(e.Env, e.workers)
+		}},
+		{name: "persistentvolume-binder-controller", account: "persistent-volume-binder", workers: 2, build: func(_ *builder, e built) (runner, error) {
+			return volumebinding.New(e.Env, e.workers)
 		}},
 		{name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return volumeprotection.NewClaims(e.Env, e.workers)

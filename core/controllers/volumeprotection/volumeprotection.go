@@ -24,8 +24,6 @@ import (
 const (
 	claimFinalizer  = "kubernetes.io/pvc-protection"
 	volumeFinalizer = "kubernetes.io/pv-protection"
-
-	byClaim = "wasmplane/claim"
 )
 
 // Claims protects PersistentVolumeClaims.
@@ -40,10 +38,8 @@ type Claims struct {
 func NewClaims(env controllers.Env, workers int) (*Claims, error) {
 	core := env.Informers.Core().V1()
 	pods, claims := core.Pods().Informer(), core.PersistentVolumeClaims()
-	if _, there := pods.GetIndexer().GetIndexers()[byClaim]; !there {
-		if err := pods.AddIndexers(cache.Indexers{byClaim: indexByClaim}); err != nil {
-			return nil, fmt.Errorf("pvc-protection-controller: indexing pods by claim: %w", err)
-		}
+	if err := controllers.IndexByClaim(pods); err != nil {
+		return nil, fmt.Errorf("pvc-protection-controller: %w", err)
 	}
 	c := &Claims{client: env.Client, claims: claims.Lister(), pods: pods.GetIndexer()}
 	c.loop = controllers.NewLoop(env, "pvc-protection-controller", workers, c.reconcile)
@@ -51,7 +47,7 @@ func NewClaims(env controllers.Env, workers int) (*Claims, error) {
 	c.loop.Watch(pods, controllers.Changes(func(old, current metav1.Object) {
 		now, _ := current.(*corev1.Pod)
 		if before, ok := old.(*corev1.Pod); ok && (now == nil || controllers.PodFinished(now)) {
-			for _, key := range claimsOf(before) {
+			for _, key := range controllers.PodClaims(before) {
 				c.loop.Add(key) // the pod was perhaps the last that used it
 			}
 		}
@@ -62,37 +58,11 @@ func NewClaims(env controllers.Env, workers int) (*Claims, error) {
 // Run works until ctx ends.
 func (c *Claims) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
-// claimsOf are the claims that a pod mounts.
-func claimsOf(pod *corev1.Pod) []controllers.Key {
-	var keys []controllers.Key
-	for i := range pod.Spec.Volumes {
-		switch v := &pod.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			keys = append(keys, controllers.Key{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
-		case v.Ephemeral != nil:
-			keys = append(keys, controllers.Key{Namespace: pod.Namespace, Name: pod.Name + "-" + v.Name})
-		}
-	}
-	return keys
-}
-
-func indexByClaim(obj any) ([]string, error) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return nil, nil
-	}
-	var keys []string
-	for _, key := range claimsOf(pod) {
-		keys = append(keys, key.String())
-	}
-	return keys, nil
-}
-
 // uses reports whether a pod may have the claim mounted: it is bound to a node and
 // has not ended. One that waits for a node doesn't; it will not get to one, for a
 // claim that is being deleted keeps it from being scheduled.
 func uses(pod *corev1.Pod, claim controllers.Key) bool {
-	return pod.Spec.NodeName != "" && !controllers.PodFinished(pod) && slices.Contains(claimsOf(pod), claim)
+	return pod.Spec.NodeName != "" && !controllers.PodFinished(pod) && slices.Contains(controllers.PodClaims(pod), claim)
 }
 
 func (c *Claims) reconcile(ctx context.Context, key controllers.Key) error {
@@ -111,12 +81,12 @@ func (c *Claims) reconcile(ctx context.Context, key controllers.Key) error {
 
 // used asks the cache first, and the server before a claim is let go.
 func (c *Claims) used(ctx context.Context, key controllers.Key) (bool, error) {
-	cached, err := c.pods.ByIndex(byClaim, key.String())
+	cached, err := controllers.PodsWithClaim(c.pods, key)
 	if err != nil {
 		return false, err
 	}
-	for _, obj := range cached {
-		if pod, ok := obj.(*corev1.Pod); ok && uses(pod, key) {
+	for _, pod := range cached {
+		if uses(pod, key) {
 			return true, nil
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
+	"github.com/wasmplane/wasmplane/core/apiserver/priority"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -78,34 +79,19 @@ func (s *Server) refuse(w http.ResponseWriter, req *http.Request, info *genericr
 	s.answers.Fail(w, req, apierrors.NewTooManyRequests("Too many requests, please try again later.", after))
 }
 
-// class is where a request was put.
-type class struct {
-	schema *flowcontrolv1.FlowSchema
-	level  *flowcontrolv1.PriorityLevelConfiguration
-}
-
-// say tells the client its class, by UIDs: names may be telling.
-func (c *class) say(h http.Header) {
-	if c.schema == nil {
-		return
-	}
-	h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(c.level.UID))
-	h.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, string(c.schema.UID))
-}
-
 // handle has execute called while the request has its seats; false: it was refused.
-func (f *fairness) handle(req *http.Request, info *genericrequest.RequestInfo, who user.Info, c *class, execute func()) (served bool) {
+func (f *fairness) handle(req *http.Request, info *genericrequest.RequestInfo, who user.Info, c *priority.Class, execute func()) (served bool) {
 	ctx, cancel := context.WithTimeout(req.Context(), f.wait)
 	defer cancel()
 	f.control.Handle(ctx, flowcontrol.RequestDigest{RequestInfo: info, User: who},
 		func(fs *flowcontrolv1.FlowSchema, pl *flowcontrolv1.PriorityLevelConfiguration, _ string) {
-			c.schema, c.level = fs, pl
+			*c = priority.Class{Schema: fs, Level: pl}
 		},
 		func() fcrequest.WorkEstimate {
-			if c.schema == nil {
+			if c.Schema == nil {
 				return f.estimate(req, "", "")
 			}
-			return f.estimate(req, c.schema.Name, c.level.Name)
+			return f.estimate(req, c.Schema.Name, c.Level.Name)
 		},
 		func(bool) {},
 		func() {
@@ -127,23 +113,32 @@ func (s *Server) running(info *genericrequest.RequestInfo) *limit {
 }
 
 func (f *fairness) call(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info, answer func(*http.Request)) {
-	var c class
+	var c priority.Class
 	if !f.handle(req, info, who, &c, func() {
-		c.say(w.Header())
+		c.SetHeaders(w.Header())
 		answer(req)
 	}) {
 		f.refuse(w, req, info, &c)
 	}
 }
 
-func (f *fairness) refuse(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, c *class) {
-	c.say(w.Header())
+func (f *fairness) refuse(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, c *priority.Class) {
+	c.SetHeaders(w.Header())
 	level := ""
-	if c.level != nil {
-		level = c.level.Name
+	if c.Level != nil {
+		level = c.Level.Name
 	}
 	f.dropped.RecordDroppedRequest(level)
 	f.server.refuse(w, req, info, int(f.dropped.GetRetryAfter(level)))
+}
+
+// classify tells the client of a request that is refused before it has a seat which
+// class it would have been in, as the client of every other request learns.
+func (s *Server) classify(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info) {
+	if s.fairness != nil && (!longRunning(info) || info.Verb == "watch") {
+		c := priority.Find(req.Context(), s.fairness.control, flowcontrol.RequestDigest{RequestInfo: info, User: who})
+		c.SetHeaders(w.Header())
+	}
 }
 
 type watchBegunKey struct{}
@@ -161,7 +156,7 @@ func watchBegun(ctx context.Context) {
 // no seat for ever. They are held by a goroutine that ends then, because a watch
 // lives for longer than it may hold them.
 func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info, answer func(*http.Request)) {
-	var c class
+	var c priority.Class
 	seated, begun := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })
 	var forget flowcontrol.ForgetWatchFunc
@@ -192,6 +187,6 @@ func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *generic
 		f.refuse(w, req, info, &c)
 		return
 	}
-	c.say(w.Header())
+	c.SetHeaders(w.Header())
 	answer(req.WithContext(context.WithValue(req.Context(), watchBegunKey{}, begin)))
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // fair is a control of some seats, with one schema for the user "slow" and
@@ -147,6 +149,71 @@ func TestAFlowThatHasNoSeatLeftIsRefusedAndOthersAreNot(t *testing.T) {
 	}
 	for _, c := range open {
 		_ = c.Close()
+	}
+}
+
+// Whoever is refused before there is a seat learns the class as others do, and takes
+// no seat from it.
+func TestWhoIsRefusedLearnsTheClassAndTakesNoSeat(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := apiservertest.Start(t, apiservertest.Options{
+		Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+			if a.GetResource() == "secrets" {
+				return authorizer.DecisionNoOpinion, "", nil
+			}
+			return authorizer.DecisionAllow, "", nil
+		}),
+		Server: func(c *apiserver.Config) {
+			c.Fairness = fair(t, 6) // of 6 seats, one is narrow's
+			c.Mounts = append(c.Mounts, holding(entered, leave))
+		},
+	})
+	client := httpClient(t, s)
+	get := func(path string) (status int, class string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		req.Header.Set("Authorization", "Bearer slow")
+		response, err := client.Do(req)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		return response.StatusCode, response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") + " " + response.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid")
+	}
+	const narrow = "slow-uid narrow-uid"
+	for deadline := time.Now().Add(time.Minute); ; {
+		status, class := get("/api/v1/secrets")
+		if status != http.StatusForbidden {
+			t.Fatalf("who may not was answered %d", status)
+		}
+		if class == narrow {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the refusal names the class %q", class)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		get("/hold")
+	}()
+	<-entered // the only seat is taken: what needs one is answered 429
+	if status, class := get("/api/v1/secrets"); status != http.StatusForbidden || class != narrow {
+		t.Errorf("beside a taken seat who may not was answered %d, class %q", status, class)
+	}
+	if status, class := get("/api/v1/configmaps"); status != http.StatusTooManyRequests || class != narrow {
+		t.Errorf("who may was answered %d, class %q", status, class)
+	}
+	close(leave)
+	<-done
+	if status, _ := get("/api/v1/configmaps"); status != http.StatusOK {
+		t.Errorf("with a free seat: %d", status)
 	}
 }
 

@@ -99,6 +99,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	done, err := s.fetch(w, req, info, asker)
 	defer done()
 	if err != nil {
+		s.classify(w, req, info, asker)
 		s.answers.Fail(w, req, err)
 		return
 	}
@@ -223,12 +224,14 @@ func (s *Server) permitted(w http.ResponseWriter, req *http.Request, info *gener
 	if !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
 		defer s.askers.leave(who.GetName())
 		if n := s.askers.enter(who.GetName()); int64(n) > max(s.asking.most/askersMost, 1) || !s.asking.enter() {
+			s.classify(w, req, info, who)
 			s.refuse(w, req, info, 1)
 			return false
 		}
 		defer s.asking.leave()
 	}
 	if err := s.authorize(req.Context(), info, who); err != nil {
+		s.classify(w, req, info, who)
 		s.forbid(w, req, err)
 		return false
 	}

@@ -44,6 +44,7 @@ var mayImport = map[string]string{
 	"core/apiserver/...":            "core/aggregator core/object core/jsonscan core/api/... core/registry/... core/auth/... core/trace core/apiserver/... core/profiling",
 	"core/apiserver/answer":         "core/object core/jsonscan core/api core/api/envelope core/registry core/auth/audit core/watchcache",
 	"core/apiserver/catalogue":      "core/aggregator core/api core/api/openapi core/apiserver/answer core/object core/registry",
+	"core/apiserver/priority":       "",
 	"core/apiserver/tunnel":         "core/api core/apiserver/answer core/auth/authz core/registry",
 	"core/apiserver/apiservertest":  "core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
 	"core/customresource/...":       "core/customresource/... core/object core/api core/registry core/watchcache",

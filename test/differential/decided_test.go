@@ -55,8 +55,6 @@ var decisions = []decision{
 	{why: "removed with the proxy verb", request: `/api/v1/proxy`},
 	{why: "the beta of a group that is gone", request: `evict of another group`},
 
-	{why: "a request that is not permitted takes no seat of a priority level, so that it is put into no class", at: `^header$`, upstream: `^X-Kubernetes-Pf-`},
-
 	// Said better.
 	{why: "errors are Status objects, also where nothing is", at: `^(header|body)$`, upstream: `404 page not found|text/plain`},
 	{why: "a media type that is not spoken is refused with those that are", at: `^body\.(message|details)$`, upstream: `^(406: Not Acceptable|415: Unsupported Media Type|\{\})$`},

@@ -75,7 +75,7 @@ func TestTheAddressThatIsConnectedToCounts(t *testing.T) {
 	defer client.CloseIdleConnections()
 	// "localhost" stands for a name whose second answer is loopback: nobody looks at the first.
 	for _, url := range []string{near.URL, "http://localhost:" + port, "http://[::ffff:127.0.0.1]:" + port} {
-		resp, err := client.Get(url) //nolint:noctx // it is refused
+		resp, err := client.Get(url) // it is refused
 		if err == nil {
 			_ = resp.Body.Close()
 		}
@@ -87,7 +87,7 @@ func TestTheAddressThatIsConnectedToCounts(t *testing.T) {
 	if asked != 0 {
 		t.Errorf("the server was asked %d times", asked)
 	}
-	resp, err := (&http.Client{Transport: Operator(nil).Guard(&http.Transport{DisableKeepAlives: true})}).Get(near.URL) //nolint:noctx // it is here
+	resp, err := (&http.Client{Transport: Operator(nil).Guard(&http.Transport{DisableKeepAlives: true})}).Get(near.URL) // it is here
 	if err != nil {
 		t.Fatal(err)
 	}

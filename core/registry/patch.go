@@ -67,10 +67,10 @@ func (w *write) isApply() bool {
 // patchJSON applies a JSON patch or a merge patch. strict lists unknown and
 // duplicate fields of the patch where they matter to the request.
 func (w *write) patchJSON(before []byte) (after []byte, strict []error, err error) {
-	switch w.req.PatchType {
-	case types.JSONPatchType:
+	if w.req.PatchType == types.JSONPatchType {
 		return w.jsonPatch(before)
-	case types.MergePatchType:
+	}
+	if w.req.PatchType == types.MergePatchType {
 		return w.mergePatch(before)
 	}
 	return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name, string(w.req.PatchType), 0, true)

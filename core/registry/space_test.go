@@ -82,7 +82,7 @@ func TestWhatAFullStoreStillTakes(t *testing.T) {
 }
 
 func statusCode(err error) int32 {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // as it is handed to the client
+	status, ok := err.(apierrors.APIStatus) // as it is handed to the client
 	if !ok {
 		return 0
 	}

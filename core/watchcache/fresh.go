@@ -116,8 +116,8 @@ func (c *Cache) askProgress(ctx context.Context) {
 	backoff := run.Backoff{First: time.Millisecond, Longest: longest, Jitter: -1}
 	again := time.NewTimer(longest)
 	defer again.Stop()
-	pause := backoff.Next()
 	for {
+		var pause time.Duration
 		select {
 		case <-ctx.Done():
 			return

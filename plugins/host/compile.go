@@ -48,7 +48,7 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 	defer h.jobs.Done()
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(h.life, func() { cancel(errClosed) })()
+	defer context.AfterFunc(h.life, func() { cancel(errClosed) })() //nolint:contextcheck // the host's end cancels the caller's work
 	if o.ABI != nil {
 		if err := h.offer(o.ABI); err != nil {
 			return nil, err
@@ -59,7 +59,7 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 		return nil, err
 	}
 	if err := checkShape(code, o.ABI); err != nil {
-		return nil, errors.Join(err, code.Close(h.base))
+		return nil, errors.Join(err, code.Close(h.base)) //nolint:contextcheck // also when the caller has given up
 	}
 	return newModule(h, code, o)
 }
@@ -150,7 +150,7 @@ func (h *Host) adopt(ctx context.Context, a *compiler.Artifact) (wazero.Compiled
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-h.adopting }()
-	code, err := h.stage.Adopt(h.base, h.runtime, a)
+	code, err := h.stage.Adopt(h.base, h.runtime, a) //nolint:contextcheck // what is adopted outlives the caller
 	if err != nil {
 		return nil, fmt.Errorf("take the compiled module over: %w", err)
 	}

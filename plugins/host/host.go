@@ -70,7 +70,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, adopting: make(chan struct{}, runtime.GOMAXPROCS(0)), turns: newTurns(), queue: newQueue()}
 	h.base = context.WithoutCancel(ctx)
-	h.life, h.stop = context.WithCancel(h.base) //nolint:contextcheck // it ends with Close
+	h.life, h.stop = context.WithCancel(h.base) // it ends with Close
 	rc, err := h.engine()
 	if err != nil {
 		h.stop()

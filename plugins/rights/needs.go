@@ -45,8 +45,9 @@ func pointNeeds(e *manifest.Entry, p abi.Point) []Need {
 		return []Need{{Field: "spec.reconcile.serviceAccount", Attributes: &authorizationv1.ResourceAttributes{
 			Verb: "impersonate", Resource: "serviceaccounts", Namespace: namespace, Name: name,
 		}}}
+	default:
+		return nil
 	}
-	return nil
 }
 
 func fetchNeeds(at string, f *manifest.Fetch) []Need {

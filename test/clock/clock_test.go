@@ -21,7 +21,7 @@ func main() { print(time.Now().UTC().Format(time.DateOnly)) }
 func TestAProgramRunsDaysAhead(t *testing.T) {
 	const days = 366
 	dir := t.TempDir()
-	if err := overlay(dir, days); err != nil {
+	if err := overlay(t.Context(), dir, days); err != nil {
 		t.Fatal(err)
 	}
 	source := filepath.Join(dir, "main.go")

@@ -12,6 +12,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,19 +39,19 @@ func main() {
 		fmt.Fprintf(os.Stderr, "clock: the days are %q, expected a number such as 31\n", os.Args[2])
 		os.Exit(2)
 	}
-	if err := overlay(os.Args[1], days); err != nil {
+	if err := overlay(context.Background(), os.Args[1], days); err != nil {
 		fmt.Fprintln(os.Stderr, "clock:", err)
 		os.Exit(1)
 	}
 }
 
 // overlay writes the changed file of the runtime and overlay.json into dir.
-func overlay(dir string, days uint64) error {
+func overlay(ctx context.Context, dir string, days uint64) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("go env GOROOT: %w", err)
 	}

@@ -179,11 +179,11 @@ Description: Kubernetes-compatible control plane whose policy is WebAssembly
 	}
 	controlTar, err := r.tarball("./", control)
 	if err != nil {
-		return fmt.Errorf("Debian package: %w", err)
+		return fmt.Errorf("make the Debian package: %w", err)
 	}
 	dataTar, err := r.tarball("./", data)
 	if err != nil {
-		return fmt.Errorf("Debian package: %w", err)
+		return fmt.Errorf("make the Debian package: %w", err)
 	}
 	var b bytes.Buffer
 	b.WriteString("!<arch>\n")

@@ -32,7 +32,7 @@ const user = "65532:65532"
 // image writes an OCI layout with an index of all architectures, as one tar: docker load,
 // skopeo, crane and wasmplane image import read it.
 func (r *release) image(platforms []platform) error {
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
 		img, err := r.platformImage(p)
 		if err != nil {

@@ -89,7 +89,7 @@ func TestMain(m *testing.M) {
 func made(t *testing.T) string {
 	t.Helper()
 	if shared == "" {
-		dir, err := os.MkdirTemp("", "wasmplane-release-")
+		dir, err := os.MkdirTemp("", "wasmplane-release-") //nolint:usetesting // it outlives the test that makes it
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 // longer than a socket's may be.
 func greet(t *testing.T) string {
 	t.Helper()
-	base, err := os.MkdirTemp("", "socket")
+	base, err := os.MkdirTemp("", "socket") //nolint:usetesting // a test's own folder is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestTheOperatorGetsIn(t *testing.T) {
 func TestOtherUsersAreCutOff(t *testing.T) {
 	if path := os.Getenv("LOCALSOCKET_TEST"); path != "" {
 		var d net.Dialer
-		if err := os.Chdir(filepath.Dir(path)); err != nil {
+		if err := os.Chdir(filepath.Dir(path)); err != nil { //nolint:usetesting // this user cannot come back to the folder before
 			t.Fatal(err)
 		}
 		c, err := d.DialContext(context.Background(), "unix", filepath.Base(path))

@@ -25,9 +25,13 @@ func (k kind) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollec
 	return k.policy
 }
 
+// orphanDependents are the options of clients that are older than propagation policies.
+func orphanDependents(yes bool) metav1.DeleteOptions {
+	return metav1.DeleteOptions{OrphanDependents: &yes} //nolint:staticcheck // deprecated, and still sent
+}
+
 func TestFinalizersFollowTheRequestThenTheObjectThenItsKind(t *testing.T) {
 	orphan, foreground, background := metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground, metav1.DeletePropagationBackground
-	yes, no := true, false
 	const mine = "example.com/mine"
 	for name, c := range map[string]struct {
 		policy  rest.GarbageCollectionPolicy
@@ -42,8 +46,8 @@ func TestFinalizersFollowTheRequestThenTheObjectThenItsKind(t *testing.T) {
 		"the request waits":              {"", nil, metav1.DeleteOptions{PropagationPolicy: &foreground}, []string{metav1.FinalizerDeleteDependents}},
 		"the object waits":               {rest.OrphanDependents, []string{metav1.FinalizerDeleteDependents, mine}, metav1.DeleteOptions{}, []string{metav1.FinalizerDeleteDependents, mine}},
 		"the request changes the object": {"", []string{metav1.FinalizerDeleteDependents, mine}, metav1.DeleteOptions{PropagationPolicy: &orphan}, []string{mine, metav1.FinalizerOrphanDependents}},
-		"as it was said once":            {"", nil, metav1.DeleteOptions{OrphanDependents: &yes}, []string{metav1.FinalizerOrphanDependents}},
-		"and not orphaned":               {rest.OrphanDependents, nil, metav1.DeleteOptions{OrphanDependents: &no}, nil},
+		"the deprecated option":          {"", nil, orphanDependents(true), []string{metav1.FinalizerOrphanDependents}},
+		"and not orphaned":               {rest.OrphanDependents, nil, orphanDependents(false), nil},
 		"a kind without dependents":      {rest.Unsupported, []string{mine}, metav1.DeleteOptions{PropagationPolicy: &orphan}, []string{mine}},
 	} {
 		m := &metav1.ObjectMeta{Finalizers: c.has}

@@ -106,12 +106,7 @@ func (t *table) templates() []point {
 	return out
 }
 
-// camel makes preEnqueue of pre_enqueue, title makes PreEnqueue.
-func camel(snake string) string {
-	t := title(snake)
-	return strings.ToLower(t[:1]) + t[1:]
-}
-
+// title makes PreEnqueue of pre_enqueue.
 func title(snake string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(snake, "_") {

@@ -216,7 +216,7 @@ func (c *Cluster) objects() string {
 		return ""
 	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reportsWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), reportsWithin) //nolint:forbidigo // the test's context may have ended, which is what is reported
 	defer cancel()
 	var b strings.Builder
 	const conditions = `jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}:{range .status.conditions[?(@.status!="True")]} {.type}={.status} {.reason} {.message};{end}{"\n"}{end}`

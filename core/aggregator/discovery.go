@@ -76,12 +76,12 @@ func (a *Aggregator) fetch(ctx context.Context, name string) error {
 	what.fresh = err == nil
 	if err == nil {
 		if specErr := errors.Join(a.fetchSpec(ctx, r, &what), a.fetchIndex(ctx, r, &what)); specErr != nil {
-			a.cfg.Logger.DebugContext(ctx, "The OpenAPI documents of another API server are unknown.", "apiservice", name, "error", specErr)
+			a.cfg.Logger.DebugContext(ctx, "the OpenAPI documents of another API server are unknown", "apiservice", name, "error", specErr)
 		}
 	}
 	a.learn(r, what)
 	if err != nil {
-		a.cfg.Logger.DebugContext(ctx, "Another API server does not say what it serves.", "apiservice", name, "error", err)
+		a.cfg.Logger.DebugContext(ctx, "another API server does not say what it serves", "apiservice", name, "error", err)
 		return controllers.ErrNotYet
 	}
 	return nil

@@ -136,7 +136,7 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request) error {
 	}
 	location, err := r.aggregator.resolve(r)
 	if err != nil {
-		r.aggregator.cfg.Logger.WarnContext(req.Context(), "No endpoint of another API server was found.", "apiservice", nameOf(r.gv), "error", err)
+		r.aggregator.cfg.Logger.WarnContext(req.Context(), "no endpoint of another API server was found", "apiservice", nameOf(r.gv), "error", err)
 		return apierrors.NewServiceUnavailable("service unavailable")
 	}
 	location.Path, location.RawPath, location.RawQuery = req.URL.Path, req.URL.RawPath, req.URL.Query().Encode()

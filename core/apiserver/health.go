@@ -46,7 +46,7 @@ func (s *Server) health(probe string) http.HandlerFunc {
 				s.metrics.chain.checked(c.Name, probe, err)
 				if err != nil {
 					// The cause is for the log: this page is open to everybody.
-					s.cfg.Logger.WarnContext(ctx, "A health check failed.", "check", c.Name, "error", err)
+					s.cfg.Logger.WarnContext(ctx, "a health check failed", "check", c.Name, "error", err)
 					fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
 					failed++
 				} else {

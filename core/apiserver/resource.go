@@ -91,7 +91,7 @@ func (s *Server) catchUp(ctx context.Context, info *genericrequest.RequestInfo) 
 		return false
 	}
 	if err := s.cfg.CatchUp(ctx); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "Whether a custom resource has just been defined could not be found out.", "path", info.Path, "error", err)
+		s.cfg.Logger.WarnContext(ctx, "whether a custom resource has just been defined could not be found out", "path", info.Path, "error", err)
 		return false
 	}
 	return true

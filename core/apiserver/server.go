@@ -288,7 +288,7 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownDelay)
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "Some requests did not end in time and were cut off.", "error", err)
+		s.cfg.Logger.WarnContext(ctx, "some requests did not end in time and were cut off", "error", err)
 		_ = server.Close() // nothing more can be done about them
 	}
 	<-failed

@@ -171,7 +171,7 @@ func (s *Server) authenticate(span *requestSpan, req *http.Request) (user.Info, 
 	}
 	s.metrics.chain.authenticated(who, err, began)
 	if err != nil {
-		s.cfg.Logger.DebugContext(req.Context(), "A request was not authenticated.", "path", req.URL.Path, "error", err)
+		s.cfg.Logger.DebugContext(req.Context(), "a request was not authenticated", "path", req.URL.Path, "error", err)
 		return nil, err
 	}
 	if !ok || response == nil || response.User == nil {
@@ -365,7 +365,7 @@ func (s *Server) recovered(w *recorder, req *http.Request) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // net/http's way of dropping a connection
 	}
-	s.cfg.Logger.ErrorContext(req.Context(), "Handling a request panicked.", "method", req.Method, "path", req.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	s.cfg.Logger.ErrorContext(req.Context(), "handling a request panicked", "method", req.Method, "path", req.URL.Path, "panic", p, "stack", string(debug.Stack()))
 	if w.code == 0 && !w.hijacked {
 		s.answers.Fail(w, req, apierrors.NewInternalError(fmt.Errorf("the server panicked while it handled the request: %v", p)))
 		return

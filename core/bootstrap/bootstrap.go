@@ -140,7 +140,7 @@ func (b *Bootstrap) persist(ctx context.Context) error {
 		if err == nil || errors.Is(err, errMisconfigured) {
 			return err
 		}
-		b.cfg.Log.Debug("bootstrap is not complete yet", "error", err)
+		b.cfg.Log.DebugContext(ctx, "bootstrap is not complete yet", "error", err)
 		select {
 		case <-patience.Done():
 			return fmt.Errorf("bootstrap the cluster: %w", err)

@@ -27,7 +27,7 @@ func (b *Bootstrap) keepFairness(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := b.fairness(ctx); err != nil && ctx.Err() == nil {
-			b.cfg.Log.Warn("flow schemas and priority levels are not all in place; trying again", "error", err)
+			b.cfg.Log.WarnContext(ctx, "flow schemas and priority levels are not all in place; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -70,7 +70,7 @@ func (m *masters) run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if err := m.reconcile(ctx); err != nil && ctx.Err() == nil {
-				m.cfg.Log.Warn("could not refresh the addresses of the kubernetes Service; will try again", "error", err)
+				m.cfg.Log.WarnContext(ctx, "could not refresh the addresses of the kubernetes Service; will try again", "error", err)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (m *masters) leave(ctx context.Context) {
 		err = m.publish(ctx, true)
 	}
 	if err != nil {
-		m.cfg.Log.Debug("could not take this apiserver out of the kubernetes Service", "error", err)
+		m.cfg.Log.DebugContext(ctx, "could not take this apiserver out of the kubernetes Service", "error", err)
 	}
 }
 

@@ -125,7 +125,7 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
 		return nil
 	}
-	l.log.Debug("the controller works")
+	l.log.DebugContext(ctx, "the controller works")
 	for range l.workers {
 		running.Go(func() { l.work(ctx) })
 	}
@@ -164,9 +164,9 @@ func (l *Loop[K]) once(ctx context.Context, key K) {
 	case errors.Is(err, ErrStale), errors.Is(err, ErrNotYet):
 	case apierrors.IsConflict(err), apierrors.HasStatusCause(err, "NamespaceTerminating"):
 		// Somebody else wrote in between, or the namespace goes away: ordinary life.
-		l.log.Debug("a reconcile is tried again", "key", fmt.Sprint(key), "error", err)
+		l.log.DebugContext(ctx, "a reconcile is tried again", "key", fmt.Sprint(key), "error", err)
 	default:
-		l.log.Warn("a reconcile failed and will be tried again", "key", fmt.Sprint(key), "attempt", l.queue.NumRequeues(key)+1, "error", err)
+		l.log.WarnContext(ctx, "a reconcile failed and will be tried again", "key", fmt.Sprint(key), "attempt", l.queue.NumRequeues(key)+1, "error", err)
 	}
 	l.queue.AddRateLimited(key)
 }
@@ -177,7 +177,7 @@ func (l *Loop[K]) protected(ctx context.Context, key K) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic while reconciling: %v", r)
-			l.log.Error("a reconcile panicked", "key", fmt.Sprint(key), "panic", r, "stack", stack())
+			l.log.ErrorContext(ctx, "a reconcile panicked", "key", fmt.Sprint(key), "panic", r, "stack", stack())
 		}
 	}()
 	return l.reconcile(ctx, key)

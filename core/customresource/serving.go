@@ -106,7 +106,7 @@ func (s *Serving) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // whatever it was, the end was asked for
 		}
-		s.cfg.Logger.WarnContext(ctx, "The watch of the definitions of custom resources broke off; beginning again.", "error", err)
+		s.cfg.Logger.WarnContext(ctx, "the watch of the definitions of custom resources broke off; beginning again", "error", err)
 		run.Sleep(ctx, retry)
 	}
 }
@@ -154,7 +154,7 @@ func (s *Serving) sync(ctx context.Context, resourceVersion string) error {
 			continue
 		}
 		if err := s.take(ctx, name, item); err != nil {
-			s.cfg.Logger.ErrorContext(ctx, "A definition cannot be served.", "definition", name, "error", err)
+			s.cfg.Logger.ErrorContext(ctx, "a definition cannot be served", "definition", name, "error", err)
 		}
 	}
 	for name, was := range s.served {

@@ -96,7 +96,7 @@ func (v *customVersion) compile() (*api.CustomVersion, error) {
 		out.Scale = newScale(v, s)
 	}
 	if out.Table, err = tableconvertor.New(columns(v.spec)); err != nil {
-		v.def.env.log.Warn("A definition has a column that cannot be printed; its objects are printed without columns.",
+		v.def.env.log.Warn("a definition has a column that cannot be printed; its objects are printed without columns",
 			"definition", v.def.crd.Name, "version", v.spec.Name, "error", err)
 	}
 	return out, nil

@@ -41,7 +41,7 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 func (h *handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (rcode int) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.log.Error("answering a question panicked", "panic", p, "stack", string(debug.Stack()))
+			h.log.ErrorContext(ctx, "answering a question panicked", "panic", p, "stack", string(debug.Stack()))
 			rcode = h.fail(w, r, dns.RcodeServerFailure)
 		}
 	}()
@@ -54,7 +54,7 @@ func (h *handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 	// Answers are cut to what the client takes.
 	rcode, err := h.next.ServeDNS(ctx, request.NewScrubWriter(r, w), r)
 	if err != nil {
-		h.log.Debug("a name was not resolved", "name", r.Question[0].Name, "error", err)
+		h.log.DebugContext(ctx, "a name was not resolved", "name", r.Question[0].Name, "error", err)
 	}
 	if !plugin.ClientWrite(rcode) {
 		return h.fail(w, r, rcode)

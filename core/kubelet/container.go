@@ -254,7 +254,7 @@ func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
 	}
 	end(span, err)
 	if err != nil && ctx.Err() == nil {
-		w.log.Warn("A container cannot be stopped; trying again", "namespace", p.Namespace, "pod", p.Name, "container", a.Container, "error", err)
+		w.log.WarnContext(ctx, "a container cannot be stopped; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", a.Container, "error", err)
 	}
 	return pod.Done{Err: err, Container: w.lookAt(ctx, p, a.ID)}
 }
@@ -269,7 +269,7 @@ func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container
 	defer cancel()
 	err := w.cfg.Handler.Hook(hctx, probe.Hook{Pod: p, Container: c, ID: a.ID, PodIP: w.podIP(), Handler: c.Lifecycle.PreStop})
 	if err != nil && ctx.Err() == nil {
-		w.log.Info("A preStop hook failed", "namespace", p.Namespace, "pod", p.Name, "container", c.Name, "error", err)
+		w.log.InfoContext(ctx, "a preStop hook failed", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", c.Name, "error", err)
 		w.event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 	return int64(time.Since(began) / time.Second)

@@ -68,7 +68,7 @@ func (k *parts) keyring(ctx context.Context, p *corev1.Pod) *pull.Keyring {
 			err = ring.AddSecret(s)
 		}
 		if err != nil {
-			k.log.Warn("An image pull secret cannot be used", "namespace", p.Namespace, "pod", p.Name, "secret", ref.Name, "error", err)
+			k.log.WarnContext(ctx, "an image pull secret cannot be used", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "secret", ref.Name, "error", err)
 			missing = append(missing, ref.Name)
 		}
 	}

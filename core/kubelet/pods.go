@@ -68,19 +68,19 @@ func (k *Kubelet) forget(w *worker) {
 func (k *Kubelet) reap(ctx context.Context) {
 	found, err := k.snapshots(ctx)
 	if err != nil {
-		k.log.Warn("Orphaned pods cannot be looked for", "error", err)
+		k.log.WarnContext(ctx, "orphaned pods cannot be looked for", "error", err)
 		return
 	}
 	known := func(uid types.UID) bool { return k.worker(uid) != nil }
 	for uid, snap := range found {
 		if !known(uid) {
-			k.log.Info("Removing a pod that the API does not know", "uid", uid)
+			k.log.InfoContext(ctx, "removing a pod that the API does not know", "uid", uid)
 			k.tasks.Go("kubelet: removal of an orphan", func() { k.remove(ctx, uid, snap) })
 		}
 	}
 	left, err := k.cfg.Host.Claimed(ctx)
 	if err != nil {
-		k.log.Warn("Leftovers of pods cannot be looked for", "error", err)
+		k.log.WarnContext(ctx, "leftovers of pods cannot be looked for", "error", err)
 	}
 	for _, uid := range left {
 		if _, runs := found[uid]; !runs && !known(uid) {
@@ -96,7 +96,7 @@ func (k *Kubelet) remove(ctx context.Context, uid types.UID, snap pod.Snapshot) 
 		if c.State == pod.Running {
 			wg.Go(func() {
 				if err := k.cfg.Engine.StopContainer(ctx, c.ID, grace); err != nil && ctx.Err() == nil {
-					k.log.Warn("A container of an orphaned pod cannot be stopped", "uid", uid, "container", c.ID, "error", err)
+					k.log.WarnContext(ctx, "a container of an orphaned pod cannot be stopped", "uid", uid, "container", c.ID, "error", err)
 				}
 			})
 		}
@@ -108,14 +108,14 @@ func (k *Kubelet) remove(ctx context.Context, uid types.UID, snap pod.Snapshot) 
 			err = k.cfg.Engine.RemoveSandbox(ctx, sb.ID)
 		}
 		if err != nil {
-			k.log.Warn("An orphaned sandbox cannot be removed; the next resync tries again", "uid", uid, "sandbox", sb.ID, "error", err)
+			k.log.WarnContext(ctx, "an orphaned sandbox cannot be removed; the next resync tries again", "uid", uid, "sandbox", sb.ID, "error", err)
 			return
 		}
 	}
 	if len(snap.Sandboxes) == 0 {
 		for _, c := range snap.Containers {
 			if err := k.cfg.Engine.RemoveContainer(ctx, c.ID); err != nil {
-				k.log.Warn("An orphaned container cannot be removed; the next resync tries again", "uid", uid, "container", c.ID, "error", err)
+				k.log.WarnContext(ctx, "an orphaned container cannot be removed; the next resync tries again", "uid", uid, "container", c.ID, "error", err)
 			}
 		}
 	}
@@ -132,6 +132,6 @@ func (k *Kubelet) sweep(ctx context.Context, uid types.UID) {
 		err = k.cfg.Host.Erase(ctx, uid)
 	}
 	if err != nil && ctx.Err() == nil {
-		k.log.Warn("Leftovers of a pod cannot be removed; the next resync tries again", "uid", uid, "error", err)
+		k.log.WarnContext(ctx, "leftovers of a pod cannot be removed; the next resync tries again", "uid", uid, "error", err)
 	}
 }

@@ -32,7 +32,7 @@ func (k *Kubelet) relieve(ctx context.Context) {
 	}
 	usage, err := k.usage(ctx)
 	if err != nil {
-		k.log.Warn("The node is short of something, and what pods use of it cannot be seen", "error", err)
+		k.log.WarnContext(ctx, "the node is short of something, and what pods use of it cannot be seen", "error", err)
 		return
 	}
 	for _, s := range facts.Short {

@@ -66,7 +66,7 @@ func (k *Kubelet) consume(ctx context.Context, ch <-chan *cri.ContainerEventResp
 			k.runtimeEvent(ctx, ev)
 		case <-t.C:
 			if err := k.relist(ctx, false); err != nil {
-				k.log.Warn("The container runtime cannot be listed", "error", err)
+				k.log.WarnContext(ctx, "the container runtime cannot be listed", "error", err)
 				return
 			}
 			k.reap(ctx)

@@ -37,10 +37,10 @@ func (k *Kubelet) upkeep(ctx context.Context) error {
 				collected = now
 				removed, err := collect.Collect(ctx, now)
 				if len(removed) > 0 {
-					k.log.Info("Images that nothing uses were removed: the disk was filling up", "images", len(removed))
+					k.log.InfoContext(ctx, "images that nothing uses were removed: the disk was filling up", "images", len(removed))
 				}
 				if err != nil && ctx.Err() == nil {
-					k.log.Warn("Images cannot be removed as they should", "error", err)
+					k.log.WarnContext(ctx, "images cannot be removed as they should", "error", err)
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context, now time.Time) {
 			}
 			err := k.cfg.LogRotation.Rotate(ctx, path, now, func(ctx context.Context) error { return k.cfg.Engine.ReopenLog(ctx, id) })
 			if err != nil && ctx.Err() == nil {
-				k.log.Warn("A container's log cannot be rotated", "uid", w.uid, "container", id, "error", err)
+				k.log.WarnContext(ctx, "a container's log cannot be rotated", "uid", w.uid, "container", id, "error", err)
 			}
 		}
 	}

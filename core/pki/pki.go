@@ -245,7 +245,7 @@ func (a *Authority) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if err := a.Renew(); err != nil {
-				a.cfg.Log.Error("could not renew certificates; will try again", "error", err)
+				a.cfg.Log.ErrorContext(ctx, "could not renew certificates; will try again", "error", err)
 			}
 		}
 	}

@@ -248,9 +248,9 @@ func (p *Proxy) inspect(ctx context.Context) {
 	for _, s := range p.sides {
 		ok, err := s.table.intact(ctx)
 		if err != nil {
-			p.cfg.Log.Warn("could not look at the nftables table", "error", err)
+			p.cfg.Log.WarnContext(ctx, "could not look at the nftables table", "error", err)
 		} else if !ok && !s.broken {
-			p.cfg.Log.Warn("the nftables table was changed by somebody else; writing it anew", "table", s.table.name)
+			p.cfg.Log.WarnContext(ctx, "the nftables table was changed by somebody else; writing it anew", "table", s.table.name)
 			s.broken = true
 		}
 	}
@@ -292,7 +292,7 @@ func (p *Proxy) sync(ctx context.Context) error {
 			continue
 		}
 		if err := findStale(before, plans).forget(s.planner.family); err != nil {
-			p.cfg.Log.Warn("stale UDP flows remain until they time out", "error", err)
+			p.cfg.Log.WarnContext(ctx, "stale UDP flows remain until they time out", "error", err)
 		}
 		for _, plan := range s.state.plans {
 			if w := plan.health; w != nil && (health[w.port] == nil || health[w.port].local < w.local) {

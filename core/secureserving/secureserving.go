@@ -98,7 +98,7 @@ func (s *Server) Run(ctx context.Context) error {
 		serve = func() error { return h.ServeTLS(s.cfg.Listener, "", "") }
 	}
 	failed := run.Go("server of metrics and health", serve)
-	s.cfg.Logger.Info("metrics and health are served", "component", s.cfg.Component, "address", s.cfg.Listener.Addr().String(), "tls", s.cfg.TLS != nil)
+	s.cfg.Logger.InfoContext(ctx, "metrics and health are served", "component", s.cfg.Component, "address", s.cfg.Listener.Addr().String(), "tls", s.cfg.TLS != nil)
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve metrics and health at %s: %w", s.cfg.Listener.Addr(), err)

@@ -63,7 +63,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := c.Round(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("store could not be compacted; trying again in the next round", "error", err, "interval", c.interval)
+			c.log.WarnContext(ctx, "store could not be compacted; trying again in the next round", "error", err, "interval", c.interval)
 		}
 	}
 }
@@ -98,6 +98,6 @@ func (c *Compactor) Round(ctx context.Context) error {
 	if err := c.store.Compact(ctx, done); err != nil {
 		return fmt.Errorf("compact to revision %d: %w", done, err)
 	}
-	c.log.Debug("store compacted", "revision", done)
+	c.log.DebugContext(ctx, "store compacted", "revision", done)
 	return nil
 }

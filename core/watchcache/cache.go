@@ -190,12 +190,12 @@ func (c *Cache) Run(ctx context.Context) error {
 			break
 		}
 		if errors.Is(err, store.ErrCompacted) || errors.Is(err, errWentBack) || errors.Is(err, errReread) {
-			c.log.Warn("the watch cache loads everything anew", "error", err, "revision", c.Revision())
+			c.log.WarnContext(ctx, "the watch cache loads everything anew", "error", err, "revision", c.Revision())
 			c.metrics.reloads.Inc()
 			c.revision.Store(0)
 			continue
 		}
-		c.log.Warn("the watch that feeds the watch cache broke off; resuming it", "error", err, "revision", c.Revision())
+		c.log.WarnContext(ctx, "the watch that feeds the watch cache broke off; resuming it", "error", err, "revision", c.Revision())
 		retry.Wait(ctx)
 	}
 	return nil
@@ -372,7 +372,7 @@ func (c *Cache) loadLate(ctx context.Context) {
 					retry.Reset()
 					break
 				}
-				c.log.Warn("the watch cache could not load a resource; trying again", "prefix", r.prefix, "error", err)
+				c.log.WarnContext(ctx, "the watch cache could not load a resource; trying again", "prefix", r.prefix, "error", err)
 				retry.Wait(ctx)
 			}
 		}

@@ -132,7 +132,7 @@ func (c *Cache) askProgress(ctx context.Context) {
 		}
 		if w := c.watch.Load(); w != nil {
 			if err := (*w).Progress(ctx); err != nil && ctx.Err() == nil {
-				c.log.Debug("the store was not asked for progress", "error", err)
+				c.log.DebugContext(ctx, "the store was not asked for progress", "error", err)
 			}
 			c.metrics.progress.Inc()
 		}

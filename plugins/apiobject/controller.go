@@ -237,7 +237,7 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 			of = files
 		}
 		if err := c.reportOne(ctx, o, of, counters, now); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			c.cfg.Logger.Warn("could not write the status of a plugin", "plugin", nameOf(o), "error", err)
+			c.cfg.Logger.WarnContext(ctx, "could not write the status of a plugin", "plugin", nameOf(o), "error", err)
 		}
 	}
 	for name := range c.told {

@@ -50,7 +50,7 @@ func (c *Controller) mirror(ctx context.Context, entries map[string]loader.Statu
 		o.SetLabels(map[string]string{OriginLabel: FromFile})
 		_, err := c.cfg.Client.Resource(c.cfg.resource()).Create(ctx, o, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-			c.cfg.Logger.Warn("could not make the object that shows a plugin of the configuration file", "plugin", name, "error", err)
+			c.cfg.Logger.WarnContext(ctx, "could not make the object that shows a plugin of the configuration file", "plugin", name, "error", err)
 		}
 	}
 }

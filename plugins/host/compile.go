@@ -104,7 +104,7 @@ func (h *Host) code(ctx context.Context, wasm []byte, o Options) (wazero.Compile
 	}
 	if h.store != nil {
 		if err := h.store.Put(key, a); err != nil {
-			h.cfg.Logger.Warn("could not keep a compiled plugin module; the next start takes longer", "error", err)
+			h.cfg.Logger.WarnContext(ctx, "could not keep a compiled plugin module; the next start takes longer", "error", err)
 		}
 	}
 	return code, nil

@@ -90,7 +90,7 @@ func (s *states) flush(ctx context.Context, store StateStore, log *slog.Logger) 
 	s.mu.Unlock()
 	for _, name := range names {
 		if err := s.of(name).sync(ctx, store, name); err != nil {
-			log.Warn("what a plugin keeps could not be written; it is tried again", "plugin", name, "error", err)
+			log.WarnContext(ctx, "what a plugin keeps could not be written; it is tried again", "plugin", name, "error", err)
 		}
 	}
 }

@@ -238,7 +238,7 @@ func (l *Loader) failed(s, fresh *slot, err error) error {
 		}
 		broken := point.NewBroken(e, m, err)
 		s.plugin.Swap(broken)
-		l.cfg.Logger.Error("plugin could not be loaded", "plugin", e.Name, "until then", consequence(broken), "error", err)
+		l.cfg.Logger.Error("plugin could not be loaded", "plugin", e.Name, "meanwhile", consequence(broken), "error", err)
 		fresh.err = fmt.Errorf("%w (until it can be, %s)", err, consequence(broken))
 		err = fresh.err
 	} else {

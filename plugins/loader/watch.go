@@ -92,7 +92,7 @@ func (l *Loader) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-w.Errors:
-			l.cfg.Logger.Warn("watching the plugins' files", "error", err)
+			l.cfg.Logger.WarnContext(ctx, "watching the plugins' files", "error", err)
 		case event := <-w.Events:
 			if l.cfg.DisabledDir != "" && filepath.Dir(event.Name) == filepath.Clean(l.cfg.DisabledDir) {
 				l.again(ctx, File)
@@ -239,10 +239,10 @@ func (l *Loader) lookForOne(ctx context.Context, s *slot) {
 	defer cancel()
 	now, err := l.fetch.Moved(limited, &e)
 	if err != nil {
-		l.cfg.Logger.Debug("could not look where a plugin's tag points", "plugin", e.Name, "error", err)
+		l.cfg.Logger.DebugContext(ctx, "could not look where a plugin's tag points", "plugin", e.Name, "error", err)
 		return
 	}
 	if was := s.moved.Swap(&now); now != "" && (was == nil || *was != now) {
-		l.cfg.Logger.Warn("the tag of a plugin's source has moved; what is pinned stays in force", "plugin", e.Name, "source", e.Source, "digest", now)
+		l.cfg.Logger.WarnContext(ctx, "the tag of a plugin's source has moved; what is pinned stays in force", "plugin", e.Name, "source", e.Source, "digest", now)
 	}
 }

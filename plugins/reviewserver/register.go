@@ -62,7 +62,7 @@ func (r *Registration) Run(ctx context.Context, changed <-chan struct{}, registe
 			if ctx.Err() != nil {
 				return nil
 			}
-			r.Logger.Error("the webhook configurations could not be written; it is tried again", "error", err)
+			r.Logger.ErrorContext(ctx, "the webhook configurations could not be written; it is tried again", "error", err)
 			again.Reset(5 * time.Second)
 			continue
 		}

@@ -44,7 +44,7 @@ func (f *Fetcher) https(ctx context.Context, e *manifest.Entry) (*Module, error)
 			return m, nil // Fetch says so; what is not wanted is not kept
 		}
 		if err := f.cache.put(m.Wasm); err != nil {
-			f.cfg.Logger.Warn("a fetched module is not kept, so that a restart needs the network", "plugin", e.Name, "error", err)
+			f.cfg.Logger.WarnContext(ctx, "a fetched module is not kept, so that a restart needs the network", "plugin", e.Name, "error", err)
 		}
 	}
 	return m, f.verifyFile(e, m, func() ([]byte, error) {

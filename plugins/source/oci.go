@@ -223,7 +223,7 @@ func (r *registry) manifest(ctx context.Context, digest string) (raw []byte, act
 		return nil, "", false, fmt.Errorf("fetch %s: %w", r.entry.Source, err)
 	}
 	if err := r.fetcher.cache.put(d.Manifest); err != nil {
-		r.fetcher.cfg.Logger.Warn("a fetched manifest is not kept, so that a restart needs the registry", "plugin", r.entry.Name, "error", err)
+		r.fetcher.cfg.Logger.WarnContext(ctx, "a fetched manifest is not kept, so that a restart needs the registry", "plugin", r.entry.Name, "error", err)
 	}
 	return d.Manifest, d.Digest.String(), false, nil
 }

@@ -184,7 +184,7 @@ func (w *Server) register(ctx context.Context, kube kubernetes.Interface, ready 
 	}
 	return r.Run(ctx, w.changed, func() {
 		if err := w.writeFiles(); err != nil {
-			w.cfg.Logger.Error("the files for the API server could not be written", "error", err)
+			w.cfg.Logger.ErrorContext(ctx, "the files for the API server could not be written", "error", err)
 		}
 		ready()
 	})

@@ -88,7 +88,7 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 	s.tellOrder(admit)
 	s.plugins.onChange(func() {
 		if err := admit.Replace(order()...); err != nil {
-			s.o.Logger.Error("the admission plugins stay as they were", "error", err)
+			s.o.Logger.ErrorContext(ctx, "the admission plugins stay as they were", "error", err)
 			return
 		}
 		s.tellOrder(admit)

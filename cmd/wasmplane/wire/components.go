@@ -172,7 +172,7 @@ func (c *component) reconcilers(ctx context.Context, own *client.Set) error {
 				continue // the adapter follows its plugin's reloads by itself
 			}
 			if err := host.Set(r); err != nil {
-				c.o.Logger.Error("a reconciler cannot run", "plugin", r.Name(), "error", err)
+				c.o.Logger.ErrorContext(ctx, "a reconciler cannot run", "plugin", r.Name(), "error", err)
 			}
 		}
 		for name := range running {
@@ -211,7 +211,7 @@ func (c *component) scheduler(ctx context.Context, ready func()) error {
 		}
 		defer c.plugins.onChange(func() {
 			if err := s.SetProfiles(c.profiles(set.Kube, inf)); err != nil {
-				c.o.Logger.Error("the scheduler's profiles stay as they were", "error", err)
+				c.o.Logger.ErrorContext(ctx, "the scheduler's profiles stay as they were", "error", err)
 			}
 		})()
 		defer inf.Shutdown()

@@ -415,7 +415,7 @@ func (s *server) customResources(ctx context.Context, contract *api.Contract) (e
 			return
 		}
 		if err := s.custom.Renew(ctx, func(converter string) bool { return changed[converter] }); err != nil {
-			s.o.Logger.Error("custom resources may be shown as an older version of their plugin converted them", "error", err)
+			s.o.Logger.ErrorContext(ctx, "custom resources may be shown as an older version of their plugin converted them", "error", err)
 		}
 	})
 	own, err := apiextensions.NewForConfig(s.internal.Config)

@@ -62,7 +62,7 @@ func listenFor(ctx context.Context, log *slog.Logger, p part, listen string) (ne
 	}
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", p.port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		log.Warn("metrics and health are not served: the customary port is taken; choose one in the configuration", "component", p.name, "port", p.port)
+		log.WarnContext(ctx, "metrics and health are not served: the customary port is taken; choose one in the configuration", "component", p.name, "port", p.port)
 		return nil, nil
 	}
 	return l, err

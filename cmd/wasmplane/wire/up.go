@@ -42,7 +42,7 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 	}
 	return g.Run(ctx, func() {
 		if err := s.publish(nodes); err != nil {
-			o.Logger.Error("the cluster runs, but its kubeconfig could not be written", "error", err)
+			o.Logger.ErrorContext(ctx, "the cluster runs, but its kubeconfig could not be written", "error", err)
 			o.note("error: " + err.Error())
 		}
 		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url(), Nodes: nodes})
@@ -157,7 +157,7 @@ func APIServer(ctx context.Context, o Options, ready func(Info)) error {
 	}
 	return g.Run(ctx, func() {
 		if err := errors.Join(s.publish("none"), s.publishComponents()); err != nil {
-			o.Logger.Error("kubeconfigs could not be written", "error", err)
+			o.Logger.ErrorContext(ctx, "kubeconfigs could not be written", "error", err)
 		}
 		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url()})
 	})

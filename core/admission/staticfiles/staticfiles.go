@@ -152,7 +152,7 @@ func (f *Folder) take(ctx context.Context, files []file, sum [sha256.Size]byte) 
 		return
 	}
 	f.now.Store(next)
-	f.cfg.Log.Info("the admission policies and webhooks of files were read again", "dir", f.cfg.Dir, "files", len(files))
+	f.cfg.Log.InfoContext(ctx, "the admission policies and webhooks of files were read again", "dir", f.cfg.Dir, "files", len(files))
 }
 
 type file struct {

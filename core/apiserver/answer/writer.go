@@ -56,7 +56,7 @@ func (a *Writer) Fail(w http.ResponseWriter, req *http.Request, err error) {
 	status := StatusOf(err)
 	audit.From(req.Context()).Status(status)
 	if status.Code >= http.StatusInternalServerError && status.Reason == metav1.StatusReasonInternalError {
-		a.logger.ErrorContext(req.Context(), "A request failed.", "method", req.Method, "path", req.URL.Path, "error", err)
+		a.logger.ErrorContext(req.Context(), "a request failed", "method", req.Method, "path", req.URL.Path, "error", err)
 	}
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 && (status.Code == http.StatusTooManyRequests || status.Code >= 500) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
@@ -94,7 +94,7 @@ func StatusOf(err error) *metav1.Status {
 func (a *Writer) JSON(w http.ResponseWriter, req *http.Request, f Format, code int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		a.logger.ErrorContext(req.Context(), "An answer could not be encoded.", "path", req.URL.Path, "error", err)
+		a.logger.ErrorContext(req.Context(), "an answer could not be encoded", "path", req.URL.Path, "error", err)
 		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
 		return
 	}

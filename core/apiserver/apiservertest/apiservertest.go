@@ -144,7 +144,7 @@ func Run(parent context.Context, dir string, o Options) (_ *Server, err error) {
 	for _, run := range []func(context.Context) error{s.Cache.Run, s.Server.Run} {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
-				logger.Error("a part of the test server failed", "error", err)
+				logger.ErrorContext(parent, "a part of the test server failed", "error", err)
 			}
 		})
 	}

@@ -208,7 +208,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 		})
 	}
-	m.cfg.Log.Info("controllers run", "count", len(runners))
+	m.cfg.Log.InfoContext(ctx, "controllers run", "count", len(runners))
 	select {
 	case <-ctx.Done():
 		return nil

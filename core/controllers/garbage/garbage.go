@@ -124,7 +124,7 @@ func (c *Collector) awaitFirstSync(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstSync)
 	defer cancel()
 	if !cache.WaitForCacheSync(ctx.Done(), c.monitors.synced) && ctx.Err() == context.DeadlineExceeded {
-		c.checks.Log().Warn("not every resource could be listed yet; collecting begins with the others")
+		c.checks.Log().WarnContext(ctx, "not every resource could be listed yet; collecting begins with the others")
 	}
 }
 

@@ -223,7 +223,7 @@ func (m *monitors) start(ctx context.Context, k kind) *monitor {
 	informer := metadatainformer.NewFilteredMetadataInformer(m.client, k.resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	// Most of an object's metadata is managed fields and annotations; the graph needs neither.
 	if err := informer.SetTransform(slim); err != nil {
-		m.log.Debug("a metadata informer keeps whole metadata", "resource", k.resource, "error", err)
+		m.log.DebugContext(ctx, "a metadata informer keeps whole metadata", "resource", k.resource, "error", err)
 	}
 	m.listen(ctx, mon, informer, handler, true)
 	return mon

@@ -175,7 +175,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		c.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}, corev1.EventTypeNormal,
 			"CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", name)
-		c.loop.Log().Warn("a node gets no pod network", "node", name, "error", err)
+		c.loop.Log().WarnContext(ctx, "a node gets no pod network", "node", name, "error", err)
 		return nil // tried again when another node goes
 	}
 	body, err := json.Marshal(map[string]any{

@@ -195,7 +195,7 @@ func (c *Controller) sweep(ctx context.Context) {
 		}
 		for _, pod := range surplus(pods, c.limit) {
 			if err := c.remove(ctx, pod, corev1.PodCondition{}); err != nil {
-				c.byPod.Log().Warn("a finished pod could not be removed", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+				c.byPod.Log().WarnContext(ctx, "a finished pod could not be removed", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func (c *caches) start(ctx context.Context, w controllers.Watched) (*shared, err
 		s.mu.Lock()
 		s.last = err
 		s.mu.Unlock()
-		c.log.Debug("a watch for reconcilers is tried again", "resource", w.Resource.GroupResource().String(), "error", err)
+		c.log.DebugContext(ctx, "a watch for reconcilers is tried again", "resource", w.Resource.GroupResource().String(), "error", err)
 	})
 	if err != nil {
 		stop()

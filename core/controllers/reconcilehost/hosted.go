@@ -96,7 +96,7 @@ func (h *hosted) serve(ctx context.Context, c *caches) {
 		}
 		h.say(false, err)
 		wait := retry.Next()
-		h.log.Warn("a reconciler is not served", "error", err, "retryIn", wait)
+		h.log.WarnContext(ctx, "a reconciler is not served", "error", err, "retryIn", wait)
 		if !run.Sleep(ctx, wait) {
 			return
 		}

@@ -187,7 +187,7 @@ func (w *monitors) start(ctx context.Context, ends *sync.WaitGroup, m *quota.Mea
 	}
 	registration, err := informer.AddEventHandler(w.handler(m))
 	if err != nil {
-		w.log.Warn("a resource that a quota limits cannot be watched", "resource", m.Resource.String(), "error", err)
+		w.log.WarnContext(ctx, "a resource that a quota limits cannot be watched", "resource", m.Resource.String(), "error", err)
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)

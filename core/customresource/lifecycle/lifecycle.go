@@ -154,7 +154,7 @@ func (l *Lifecycle) work(ctx context.Context) {
 			l.queue.AddRateLimited(name)
 		default:
 			if ctx.Err() == nil {
-				l.cfg.Logger.WarnContext(ctx, "A definition of a custom resource could not be brought on; trying again.", "definition", name, "error", err)
+				l.cfg.Logger.WarnContext(ctx, "a definition of a custom resource could not be brought on; trying again", "definition", name, "error", err)
 			}
 			l.queue.AddRateLimited(name)
 		}

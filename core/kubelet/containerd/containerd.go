@@ -80,7 +80,7 @@ func Start(ctx context.Context, cfg Config) (*Child, error) {
 	}
 	if c.process != nil {
 		c.adopted = true
-		cfg.Log.Info("containerd runs already and was adopted", "pid", c.process.PID)
+		cfg.Log.InfoContext(ctx, "containerd runs already and was adopted", "pid", c.process.PID)
 		return c, nil
 	}
 	if err := cfg.freshBoot(); err != nil {
@@ -92,7 +92,7 @@ func Start(ctx context.Context, cfg Config) (*Child, error) {
 	if c.process, err = launch(ctx, cfg, bin, sum); err != nil {
 		return nil, err
 	}
-	cfg.Log.Info("containerd was started", "pid", c.process.PID, "socket", cfg.Socket())
+	cfg.Log.InfoContext(ctx, "containerd was started", "pid", c.process.PID, "socket", cfg.Socket())
 	return c, nil
 }
 
@@ -122,7 +122,7 @@ func (c *Child) Run(ctx context.Context) error {
 			return nil
 		case <-process.ended:
 		}
-		c.cfg.Log.Warn("containerd ended and will be started again; containers keep running",
+		c.cfg.Log.WarnContext(ctx, "containerd ended and will be started again; containers keep running",
 			"pid", process.PID, "log", c.cfg.LogFile(), "lastWords", c.cfg.lastWords())
 		if time.Since(since) > maxRestart {
 			retry.Reset()
@@ -139,7 +139,7 @@ func (c *Child) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // told to end while it waited
 			}
-			c.cfg.Log.Error("containerd cannot be started; trying again", "error", err, "retryIn", wait)
+			c.cfg.Log.ErrorContext(ctx, "containerd cannot be started; trying again", "error", err, "retryIn", wait)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func stop(ctx context.Context, cfg Config, w *watched) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stop containerd (pid %d): %w", w.PID, ctx.Err())
 	case <-patience.C:
-		cfg.Log.Warn("containerd does not end and is killed", "pid", w.PID)
+		cfg.Log.WarnContext(ctx, "containerd does not end and is killed", "pid", w.PID)
 		if err := w.signal(syscall.SIGKILL); err != nil {
 			return err
 		}
@@ -303,7 +303,7 @@ func adopt(ctx context.Context, cfg Config, sum string) (*watched, error) {
 		}
 		reason = err.Error()
 	}
-	cfg.Log.Info("the containerd that runs is replaced", "pid", w.PID, "reason", reason)
+	cfg.Log.InfoContext(ctx, "the containerd that runs is replaced", "pid", w.PID, "reason", reason)
 	defer w.close()
 	return nil, stop(ctx, cfg, w)
 }
@@ -347,7 +347,7 @@ func launch(ctx context.Context, cfg Config, bin, sum string) (*watched, error) 
 	}
 	swept := func(ctx context.Context, conn grpc.ClientConnInterface) {
 		if err := left.sweep(ctx, conn); err != nil {
-			cfg.Log.Warn("what the last containerd left behind was not all removed", "error", err)
+			cfg.Log.WarnContext(ctx, "what the last containerd left behind was not all removed", "error", err)
 		}
 	}
 	if err := answers(ctx, cfg.Socket(), readyTimeout, w.ended, swept); err != nil {

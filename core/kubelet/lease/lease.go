@@ -147,7 +147,7 @@ func (k *Keeper) renew(ctx context.Context, h *held) {
 	err := k.write(ctx, h)
 	next := k.cfg.Every
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Logger.Warn("The lease of a node cannot be renewed", "node", h.name, "error", err)
+		k.cfg.Logger.WarnContext(ctx, "the lease of a node cannot be renewed", "node", h.name, "error", err)
 		next = min(next, time.Second)
 	}
 	k.mu.Lock()

@@ -207,7 +207,7 @@ func (h *Host) empty(ctx context.Context, path string) error {
 		if err != nil || len(pids) == 0 {
 			return err
 		}
-		h.cfg.Logger.Warn("Processes were left of a container or pod that has ended; they are killed", "cgroup", path, "pids", pids)
+		h.cfg.Logger.WarnContext(ctx, "processes were left of a container or pod that has ended; they are killed", "cgroup", path, "pids", pids)
 		for _, pid := range pids {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("kill process %d in cgroup %s: %w", pid, path, err)
@@ -393,7 +393,7 @@ func (h *Host) Started(p *corev1.Pod, container, id, logPath string) {
 	name := fmt.Sprintf("%s_%s_%s-%s", p.Name, p.Namespace, container, id)
 	link := filepath.Join(h.cfg.LinkRoot, name[:min(len(name), longest)]+".log")
 	if err := os.Symlink(logPath, link); err != nil && !errors.Is(err, fs.ErrExist) {
-		h.cfg.Logger.Warn("A container's log cannot be linked", "namespace", p.Namespace, "pod", p.Name, "container", container, "error", err)
+		h.cfg.Logger.Warn("a container's log cannot be linked", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", container, "error", err)
 	}
 }
 

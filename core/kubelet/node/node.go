@@ -264,7 +264,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 		wrote, err := r.refresh(ctx, time.Since(last) >= r.cfg.Report)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			r.cfg.Logger.Warn("The node's status cannot be written", "error", err)
+			r.cfg.Logger.WarnContext(ctx, "the node's status cannot be written", "error", err)
 		case wrote:
 			last = time.Now()
 		}

@@ -163,7 +163,7 @@ func Remove(ctx context.Context, cfg Config, grace int64) error {
 	child := cfg.containerd()
 	if containerd.Running(child) != 0 {
 		if err := politely(ctx, child, grace); err != nil {
-			cfg.Log.Warn("pods were not stopped in order and are killed", "error", err)
+			cfg.Log.WarnContext(ctx, "pods were not stopped in order and are killed", "error", err)
 		}
 	}
 	// The network after the processes, and both even if one fails.

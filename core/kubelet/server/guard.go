@@ -61,7 +61,7 @@ func (s *Server) guarded(part string, h http.HandlerFunc) http.HandlerFunc {
 		}
 		who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
 		if err != nil {
-			s.cfg.Logger.Info("A request to the kubelet could not be authenticated", "path", r.URL.Path, "error", err)
+			s.cfg.Logger.Info("a request to the kubelet could not be authenticated", "path", r.URL.Path, "error", err)
 		}
 		if err != nil || !ok {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
@@ -108,11 +108,11 @@ func (s *Server) may(r *http.Request, u user.Info, node, part string) (authorize
 	})
 	msg := fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=[%s])", u.GetName(), verb, part)
 	if err != nil {
-		s.cfg.Logger.Warn("A request to the kubelet could not be authorized", "user", u.GetName(), "path", r.URL.Path, "error", err)
+		s.cfg.Logger.Warn("a request to the kubelet could not be authorized", "user", u.GetName(), "path", r.URL.Path, "error", err)
 		return authorizer.DecisionDeny, msg
 	}
 	if reason != "" && d != authorizer.DecisionAllow {
-		s.cfg.Logger.Debug("A request to the kubelet was refused", "user", u.GetName(), "path", r.URL.Path, "reason", reason)
+		s.cfg.Logger.Debug("a request to the kubelet was refused", "user", u.GetName(), "path", r.URL.Path, "reason", reason)
 	}
 	return d, msg
 }

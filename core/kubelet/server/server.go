@@ -227,7 +227,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	o.Done = n.Exited(p.UID, id)
 	out := &flusher{w: w}
 	if err := readLog(r.Context(), n, id, o, out); err != nil && r.Context().Err() == nil {
-		s.cfg.Logger.Info("A log cannot be read", "namespace", p.Namespace, "pod", p.Name, "container", name, "error", err)
+		s.cfg.Logger.Info("a log cannot be read", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", name, "error", err)
 		if !out.wrote {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

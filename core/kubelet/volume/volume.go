@@ -319,7 +319,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	err := m.mountAll(ctx, pv, p, func(pl Plugin) bool { _, live := pl.(Live); return live })
 	if err != nil && ctx.Err() == nil {
 		const again = 10 * time.Second
-		m.cfg.Logger.Warn("The contents of a pod's volumes cannot be brought up to date; trying again", "namespace", p.Namespace, "pod", p.Name, "in", again, "error", err)
+		m.cfg.Logger.WarnContext(ctx, "the contents of a pod's volumes cannot be brought up to date; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "retryIn", again, "error", err)
 		m.mu.Lock()
 		m.due[uid] = time.Now().Add(again)
 		m.mu.Unlock()

@@ -187,7 +187,7 @@ func (r *Reader) matchCustom(ctx context.Context, version string, l labels.Selec
 		}
 		set, err := r.customFields(ctx, item, version)
 		if err != nil {
-			r.cfg.Logger.WarnContext(ctx, "An object was left out of a list or watch with a field selector.", "key", item.Key, "error", err)
+			r.cfg.Logger.WarnContext(ctx, "an object was left out of a list or watch with a field selector", "key", item.Key, "error", err)
 			return false
 		}
 		return f.Matches(set)

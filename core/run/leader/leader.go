@@ -60,7 +60,7 @@ func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error
 		stopWaiting()
 		mu.Unlock()
 		defer giveUp()
-		e.Logger.Info("this process leads now", "lease", e.Namespace+"/"+e.Name)
+		e.Logger.InfoContext(leading, "this process leads now", "lease", e.Namespace+"/"+e.Name)
 		working, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(leading, stop)()
@@ -136,7 +136,7 @@ func (e Election) Stand(ctx context.Context, work func(ctx context.Context) erro
 		if !errors.Is(err, ErrLeadershipLost) || ctx.Err() != nil {
 			return err
 		}
-		e.Logger.Warn("this process could not renew its lease in time and stopped leading; it stands for it again", "lease", e.Namespace+"/"+e.Name)
+		e.Logger.WarnContext(ctx, "this process could not renew its lease in time and stopped leading; it stands for it again", "lease", e.Namespace+"/"+e.Name)
 	}
 }
 

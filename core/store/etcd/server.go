@@ -109,18 +109,18 @@ func (s *Server) relieve(ctx context.Context, cfg ServerConfig) error {
 	}
 	size := s.etcd.Server.Backend().Size()
 	if size >= cfg.Quota {
-		cfg.Logger.Error("the store is full and takes no writes: delete objects and start again, or raise the quota", "bytes", size, "quota", cfg.Quota)
+		cfg.Logger.ErrorContext(ctx, "the store is full and takes no writes: delete objects and start again, or raise the quota", "bytes", size, "quota", cfg.Quota)
 		return nil
 	}
 	for _, a := range alarms.Alarms {
 		if a.Alarm != etcdserverpb.AlarmType_NOSPACE {
-			cfg.Logger.Error("the store has an alarm", "alarm", a.Alarm)
+			cfg.Logger.ErrorContext(ctx, "the store has an alarm", "alarm", a.Alarm)
 			continue
 		}
 		if _, err := s.store.client.Maintenance.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
 			return fmt.Errorf("take back the alarm: %w", err)
 		}
-		cfg.Logger.Warn("the store had been full; it has room again", "bytes", size, "quota", cfg.Quota)
+		cfg.Logger.WarnContext(ctx, "the store had been full; it has room again", "bytes", size, "quota", cfg.Quota)
 	}
 	return nil
 }

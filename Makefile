@@ -90,11 +90,12 @@ lint: node-helpers ## Run golangci-lint, which is built the first time.
 	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) run ./...); done
 
 # What is recorded from the code, so that a change of it is seen in review.
-RECORDED := core/api/testdata core/trace/testdata sdk plugins/abi plugins/hostfn
+RECORDED := core/api/testdata core/api/definitions core/trace/testdata sdk plugins/abi plugins/hostfn
 
 .PHONY: gen
-gen: ## Rewrite what is made from other files: the ABI's tables; the table of resources, timelines, the ABI's vectors.
+gen: ## Rewrite what is made from other files: the ABI's tables, the definitions of OpenAPI; the table of resources, timelines, the ABI's vectors.
 	go run ./sdk/spec/abigen
+	go run ./core/api/definitions/internal/record core/api/definitions/definitions.json.zst
 	go test -count=1 -run '^TestTableIsAsRecorded$$' ./core/api -update
 	UPDATE=1 go test -count=1 ./core/trace
 	go test -count=1 -run '^TestProjectionVectors$$' ./plugins/abi -update

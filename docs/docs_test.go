@@ -125,17 +125,17 @@ func blocks(text, language string) (out []string) {
 // TestTheWalkThroughWorks follows CONTRIBUTING's steps to a new admission plugin: the
 // files that it shows are laid over the tree, and the package's tests run with them.
 func TestTheWalkThroughWorks(t *testing.T) {
-	const builtin = "core/admission/builtin/"
+	const builtin, own = "core/admission/builtin/", "core/admission/requireowner/"
 	text := read(t, "CONTRIBUTING.md")
 	code, edits := blocks(text, "go"), blocks(text, "diff")
-	if len(code) != 2 || len(edits) != 2 {
-		t.Fatalf("CONTRIBUTING shows %d files and %d edits; the test knows 2 and 2", len(code), len(edits))
+	if len(code) != 2 || len(edits) != 4 {
+		t.Fatalf("CONTRIBUTING shows %d files and %d edits; the test knows 2 and 4", len(code), len(edits))
 	}
 	files := map[string]string{
-		builtin + "requireowner.go":      code[0],
-		builtin + "requireowner_test.go": code[1],
-		builtin + "builtin.go":           edited(t, builtin+"builtin.go", edits[0]),
-		builtin + "optional.go":          edited(t, builtin+"optional.go", edits[1]),
+		own + "requireowner.go":      code[0],
+		own + "requireowner_test.go": code[1],
+		builtin + "builtin.go":       edited(t, builtin+"builtin.go", edits[0], edits[1]),
+		builtin + "optional.go":      edited(t, builtin+"optional.go", edits[2], edits[3]),
 	}
 	dir := t.TempDir()
 	replace := map[string]string{}
@@ -158,34 +158,45 @@ func TestTheWalkThroughWorks(t *testing.T) {
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-overlay", file, "-run", "^TestNamespacesNeedAnOwner$", "./"+builtin)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestNamespacesNeedAnOwner") {
-		t.Errorf("the steps of CONTRIBUTING.md: %v\n%s", err, out)
+	// The new package's folder is in the overlay only, so its tests run in another one.
+	tests := filepath.Join(dir, "requireowner.test")
+	for _, command := range [][]string{
+		{"go", "build", "-overlay", file, "./" + builtin},
+		{"go", "test", "-c", "-vet=off", "-overlay", file, "-o", tests, "./" + own},
+		{tests, "-test.v"},
+	} {
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...) //nolint:gosec // commands of this test
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		if err != nil || command[0] == tests && !strings.Contains(string(out), "--- PASS: TestNamespacesNeedAnOwner") {
+			t.Fatalf("the steps of CONTRIBUTING.md: %v: %v\n%s", command, err, out)
+		}
 	}
 }
 
-// edited is a file after a diff's block: the lines that stay must be in it as they stand.
-func edited(t *testing.T, path, diff string) string {
+// edited is a file after blocks of diffs: the lines that stay must be in it as they stand.
+func edited(t *testing.T, path string, diffs ...string) string {
 	t.Helper()
-	var was, is strings.Builder
-	for line := range strings.Lines(diff) {
-		switch kind, rest := line[:1], line[1:]; kind {
-		case " ":
-			fmt.Fprint(&was, rest)
-			fmt.Fprint(&is, rest)
-		case "+":
-			fmt.Fprint(&is, rest)
-		case "-":
-			fmt.Fprint(&was, rest)
-		default:
-			t.Fatalf("%s: a line of the edit begins with %q", path, kind)
-		}
-	}
 	text := read(t, path)
-	if n := strings.Count(text, was.String()); n != 1 {
-		t.Fatalf("%s has the lines that the edit begins from %d times:\n%s", path, n, was.String())
+	for _, diff := range diffs {
+		var was, is strings.Builder
+		for line := range strings.Lines(diff) {
+			switch kind, rest := line[:1], line[1:]; kind {
+			case " ":
+				fmt.Fprint(&was, rest)
+				fmt.Fprint(&is, rest)
+			case "+":
+				fmt.Fprint(&is, rest)
+			case "-":
+				fmt.Fprint(&was, rest)
+			default:
+				t.Fatalf("%s: a line of the edit begins with %q", path, kind)
+			}
+		}
+		if n := strings.Count(text, was.String()); n != 1 {
+			t.Fatalf("%s has the lines that the edit begins from %d times:\n%s", path, n, was.String())
+		}
+		text = strings.Replace(text, was.String(), is.String(), 1)
 	}
-	return strings.Replace(text, was.String(), is.String(), 1)
+	return text
 }

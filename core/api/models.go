@@ -16,9 +16,9 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	generated "k8s.io/kubernetes/pkg/generated/openapi"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/wasmplane/wasmplane/core/api/definitions"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/structural"
 )
@@ -187,9 +187,9 @@ func (m *models) config() *common.OpenAPIV3Config {
 		Info:              &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes"}},
 		DefaultResponse:   &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
 		GetDefinitionName: m.namer().GetDefinitionName,
-		GetDefinitions:    generated.GetOpenAPIDefinitions,
+		GetDefinitions:    definitions.All,
 	}
-	cfg.Definitions = generated.GetOpenAPIDefinitions(func(name string) spec.Ref {
+	cfg.Definitions = definitions.All(func(name string) spec.Ref {
 		def, _ := cfg.GetDefinitionName(name)
 		return spec.MustCreateRef("#/components/schemas/" + common.EscapeJsonPointer(def))
 	})

@@ -32,6 +32,10 @@ var mayGrow = map[string]int{
 	"plugins/host":           2828,
 }
 
+// rows is what a large package may grow by nevertheless: imports and rows of its lists,
+// for what has a package of its own (CONTRIBUTING.md shows one).
+const rows = 20
+
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
 // license is how a file begins (test/spdx.sh).
@@ -64,7 +68,7 @@ func TestNoPackageGrowsOverItsBudget(t *testing.T) {
 		switch most, n := mayGrow[p], sizes[p]; {
 		case n <= budget:
 			t.Errorf("%s has %d lines, within the budget of %d: delete its entry", p, n, budget)
-		case n > most:
+		case n > most+rows:
 			t.Errorf("%s has grown to %d lines; it may have %d, and the number may only fall", p, n, most)
 		case n < most*95/100:
 			t.Errorf("%s has shrunk to %d lines: lower its entry, which is %d", p, n, most)

@@ -27,9 +27,9 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	generated "k8s.io/kubernetes/pkg/generated/openapi"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/definitions"
 )
 
 // Documents are the documents that somebody has asked for. They are safe for
@@ -214,7 +214,7 @@ func (d *Documents) configV2() *common.Config {
 		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: d.version}},
 		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
 		CommonResponses:                map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}},
-		GetDefinitions:                 generated.GetOpenAPIDefinitions,
+		GetDefinitions:                 definitions.All,
 		GetDefinitionName:              d.contract.DefinitionName,
 		GetOperationIDAndTagsFromRoute: operationID,
 		SecurityDefinitions: &spec.SecurityDefinitions{"BearerToken": {SecuritySchemeProps: spec.SecuritySchemeProps{

@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/version"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/profiling"
 )
@@ -28,8 +29,9 @@ func (s *Server) routes() *mux.Router {
 	get("/", s.index)
 	get("/version", s.version)
 	get("/version/", s.version)
+	probes := health.Probes{Checks: s.cfg.Checks, Stopping: s.isStopping, Observe: s.metrics.chain.checked, Log: s.cfg.Logger}
 	for _, probe := range []string{"healthz", "livez", "readyz"} {
-		h := s.health(probe)
+		h := probes.Handler(probe)
 		get("/"+probe, h)
 		get("/"+probe+"/", h)
 		get("/"+probe+"/{check}", h)

@@ -35,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/apiserver/catalogue"
+	"github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -42,15 +43,6 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
-
-// Check is one line of /livez and /readyz.
-type Check struct {
-	Name string
-	// Check answers nil when all is well. It must return soon.
-	Check func(ctx context.Context) error
-	// Live: a failure makes /livez fail too, so that a supervisor restarts us.
-	Live bool
-}
 
 // Mount serves further paths, behind authentication and authorization as
 // non-resource URLs.
@@ -86,7 +78,7 @@ type Config struct {
 	// is built in can be.
 	CatchUp func(ctx context.Context) error
 
-	Checks []Check
+	Checks []health.Check
 	// Aggregator knows the group versions that other servers serve; nil = there are none.
 	Aggregator *aggregator.Aggregator
 	// Kubelet reaches the nodes for logs, exec, attach, port-forward and proxy;
@@ -301,11 +293,11 @@ func (s *Server) stop() {
 	s.ends.End()
 }
 
-func (s *Server) isStopping() bool {
+func (s *Server) isStopping(context.Context) error {
 	select {
 	case <-s.stopping:
-		return true
+		return errors.New("the server is shutting down")
 	default:
-		return false
+		return nil
 	}
 }

@@ -42,6 +42,7 @@ var mayImport = map[string]string{
 	"core/registry/action":          "core/admission core/api core/auth/authz core/object core/registry",
 	"core/aggregator/...":           "core/controllers",
 	"core/apiserver/...":            "core/aggregator core/object core/jsonscan core/api/... core/registry/... core/auth/... core/trace core/apiserver/... core/profiling",
+	"core/apiserver/health":         "",
 	"core/apiserver/answer":         "core/object core/jsonscan core/api core/api/envelope core/registry core/auth/audit core/watchcache",
 	"core/apiserver/catalogue":      "core/aggregator core/api core/api/openapi core/apiserver/answer core/object core/registry",
 	"core/apiserver/priority":       "",

@@ -27,6 +27,7 @@ import (
 	kubectlplugin "k8s.io/kubectl/pkg/cmd/plugin"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/check"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/localsocket"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
@@ -115,27 +116,26 @@ func (a *app) version() *cobra.Command {
 }
 
 func (a *app) check() *cobra.Command {
-	return &cobra.Command{
+	s, cis := settings{}, false
+	c := &cobra.Command{
 		Use:   "check",
-		Short: "Tell what this host lacks for a real node, and how to get it",
+		Short: "Tell what this host lacks for a real node, or a cluster by the CIS benchmark, and what to do",
 		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			fatal, restrictions := wire.CheckHost(c.Context())
-			for _, p := range append(fatal, restrictions...) {
-				fmt.Fprintln(a.stdout, "-", p)
+			cfg, err := a.load(c.Flags(), &s)
+			if err == nil {
+				err = check.Run(c.Context(), a.stdout, cfg, s.dataDir, cis)
 			}
-			switch {
-			case len(fatal) == 0 && len(restrictions) == 0:
-				fmt.Fprintln(a.stdout, "This host has everything that a real node needs.")
-				return nil
-			case len(fatal) == 0:
-				fmt.Fprintln(a.stdout, "\nA real node runs here, with the restrictions above.")
-				return nil
+			if errors.Is(err, check.ErrLacking) {
+				return &exitError{1}
 			}
-			fmt.Fprintln(a.stdout, "\nSimulated nodes work without any of this: wasmplane up --nodes simulated:3")
-			return &exitError{1}
+			return err
 		},
 	}
+	c.Flags().BoolVar(&cis, "cis", false, "tell by the numbers of the CIS Kubernetes benchmark what the cluster of --data-dir and --config meets and lacks")
+	a.addDataDir(c.Flags(), &s)
+	c.Flags().StringVar(&s.file, "config", "", "configuration `FILE` that the cluster is started with")
+	return c
 }
 
 func (a *app) status() *cobra.Command {

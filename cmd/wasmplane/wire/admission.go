@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/webhook"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/quota"
 )
@@ -106,6 +107,11 @@ func (s *server) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *plug
 			return nil, nil, fmt.Errorf("apiserver.admissionConfigFile: %w", err)
 		}
 	}
+	if s.o.Config.Profile == config.Hardened {
+		if err := settings.Harden(); err != nil {
+			return nil, nil, err
+		}
+	}
 	list, err := builtin.Default(builtin.Deps{
 		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Settings: settings,
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.internal.Kube.Discovery())),
@@ -141,21 +147,6 @@ func (s *server) tellOrder(c *admission.Chain) {
 	s.o.Logger.Info("admission asks in this order", "mutating", mutators, "validating", validators)
 }
 
-// noFiles is the folder of static admission manifests where there is none.
-type noFiles struct{}
-
-func (noFiles) Mutating() []*admissionregistrationv1.MutatingWebhookConfiguration { return nil }
-
-func (noFiles) Validating() []*admissionregistrationv1.ValidatingWebhookConfiguration { return nil }
-
-func (noFiles) ValidatingPolicies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
-	return nil, nil
-}
-
-func (noFiles) MutatingPolicies() ([]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding) {
-	return nil, nil
-}
-
 // staticFiles are what files bring to admission.
 type staticFiles interface {
 	webhook.Static
@@ -165,7 +156,7 @@ type staticFiles interface {
 // staticAdmission opens the folder of manifests that the configuration names.
 func (s *server) staticAdmission(ctx context.Context, contract *api.Contract) (staticFiles, error) {
 	if s.o.Config.APIServer.StaticAdmissionDir == "" {
-		return noFiles{}, nil
+		return staticfiles.None{}, nil
 	}
 	f, err := staticfiles.Open(ctx, staticfiles.Config{
 		Dir: s.o.Config.Path(s.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{contract}.decode, Note: s.o.note, Log: s.o.Logger,

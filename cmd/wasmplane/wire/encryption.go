@@ -8,7 +8,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/storagekey"
-	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/store/encryption"
 )
 
@@ -51,10 +51,10 @@ func (s *server) followPlugins(ctx context.Context) error {
 }
 
 // readiness is what /readyz asks.
-func (s *server) readiness() []apiserver.Check {
-	checks := []apiserver.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}, {Name: "store-space", Check: s.room.Check}}
+func (s *server) readiness() []health.Check {
+	checks := []health.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}, {Name: "store-space", Check: s.room.Check, Advisory: true}}
 	if s.sealed != nil {
-		checks = append(checks, apiserver.Check{Name: "kms-providers", Check: s.sealed.Check})
+		checks = append(checks, health.Check{Name: "kms-providers", Check: s.sealed.Check})
 	}
 	return checks
 }

@@ -32,6 +32,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/hardened"
 	"github.com/wasmplane/wasmplane/core/admission/staticfiles"
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
@@ -135,6 +136,9 @@ var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{us
 // newServer builds the API server. Nothing runs yet but the store. points are those
 // that this process asks plugins at; nil = all.
 func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, err error) {
+	if o.Config, err = hardened.Apply(o.Config, o.Dir); err != nil {
+		return nil, err
+	}
 	s := &server{o: o, local: &lateHandler{}, metrics: prometheus.NewRegistry(), rolesRead: make(chan struct{})}
 	if err := s.openAddresses(ctx); err != nil {
 		return nil, err

@@ -54,6 +54,25 @@ type Config struct {
 	Log  *slog.Logger // nil = discard
 }
 
+// None is where there is no folder.
+type None struct{}
+
+// Mutating are no webhooks.
+func (None) Mutating() []*admissionregistrationv1.MutatingWebhookConfiguration { return nil }
+
+// Validating are no webhooks.
+func (None) Validating() []*admissionregistrationv1.ValidatingWebhookConfiguration { return nil }
+
+// ValidatingPolicies are none.
+func (None) ValidatingPolicies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+	return nil, nil
+}
+
+// MutatingPolicies are none.
+func (None) MutatingPolicies() ([]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding) {
+	return nil, nil
+}
+
 // set is one state of the folder.
 type set struct {
 	mutatingHooks      []*admissionregistrationv1.MutatingWebhookConfiguration

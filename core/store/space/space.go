@@ -183,7 +183,8 @@ func (k *Keeper) full(pending int64) *store.FullError {
 // Free pages count: a value needs as many as it has in one piece.
 func (k *Keeper) grown(file int64) bool { return file > k.cfg.Quota-k.cfg.Quota/16 }
 
-// Check is for /readyz: it fails while ordinary writes are refused.
+// Check is for /readyz/store-space: it fails while ordinary writes are refused. It must
+// not take a server out of a balancer: deletes come through that.
 func (k *Keeper) Check(context.Context) error {
 	if k.cfg.Gauge == nil {
 		return nil

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package check tells what a machine or a cluster lacks, and what to do about it. It
+// changes nothing.
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/core/config"
+)
+
+// ErrLacking is what Run answers when something is; what it is has been printed.
+var ErrLacking = errors.New("something is lacking")
+
+// Run tells of the machine, or, by the numbers of the benchmark, of a cluster.
+func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir string, cis bool) error {
+	look := host
+	if cis {
+		abs, err := filepath.Abs(dataDir)
+		if err != nil {
+			return fmt.Errorf("data directory %s: %w", dataDir, err)
+		}
+		s, err := open(c, datadir.Dir(abs))
+		if err != nil {
+			return err
+		}
+		look = s.report
+	}
+	if !look(ctx, w) {
+		return ErrLacking
+	}
+	return nil
+}
+
+// host tells what this machine lacks for a real node, and whether one can run here.
+func host(ctx context.Context, w io.Writer) (ok bool) {
+	fatal, restrictions := wire.CheckHost(ctx)
+	for _, p := range append(fatal, restrictions...) {
+		fmt.Fprintln(w, "-", p)
+	}
+	switch {
+	case len(fatal) == 0 && len(restrictions) == 0:
+		fmt.Fprintln(w, "This host has everything that a real node needs.")
+	case len(fatal) == 0:
+		fmt.Fprintln(w, "\nA real node runs here, with the restrictions above.")
+	default:
+		fmt.Fprintln(w, "\nSimulated nodes work without any of this: wasmplane up --nodes simulated:3")
+	}
+	return len(fatal) == 0
+}

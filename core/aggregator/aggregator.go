@@ -45,6 +45,7 @@ import (
 	registrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // refresh is how often what is known of the other servers is looked at again
@@ -62,7 +63,7 @@ type Config struct {
 	BuiltIn []schema.GroupVersion
 	// Certificate is presented to other servers: the front proxy's.
 	Certificate func() (*tls.Certificate, error)
-	// Dial connects to other servers; nil = net.Dialer.
+	// Dial connects to other servers; nil = by an operator's policy.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	Metrics prometheus.Registerer // nil = not exported
@@ -79,7 +80,7 @@ func (c *Config) complete() error {
 		return errors.New("aggregator: Config.Certificate is missing: other servers would not believe who asks")
 	}
 	if c.Dial == nil {
-		c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+		c.Dial = dial.Operator(nil).Context()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

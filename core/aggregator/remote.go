@@ -92,7 +92,7 @@ func (a *Aggregator) newTransport(r *Remote) (*http.Transport, error) {
 	}
 	return &http.Transport{
 		DialContext: a.cfg.Dial, TLSClientConfig: cfg, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
-		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second,
+		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 1 << 20,
 	}, err
 }
 

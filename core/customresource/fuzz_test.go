@@ -11,6 +11,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/customresource/conversion"
 	"github.com/wasmplane/wasmplane/core/customresource/extension"
+	"github.com/wasmplane/wasmplane/core/dial"
 	carrier "github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -47,7 +48,7 @@ func fuzzDefinition(tb testing.TB) *definition {
 		tb.Fatal(err)
 	}
 	crd.Status.AcceptedNames = crd.Spec.Names
-	hooks, err := conversion.NewWebhooks(nil)
+	hooks, err := conversion.NewWebhooks(nil, dial.Operator(nil))
 	if err != nil {
 		tb.Fatal(err)
 	}

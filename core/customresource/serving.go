@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/customresource/conversion"
 	"github.com/wasmplane/wasmplane/core/customresource/extension"
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -33,6 +34,8 @@ type Config struct {
 	Contract *api.Contract
 	// Services says where conversion webhooks of services are; nil = by DNS.
 	Services webhook.ServiceResolver
+	// Dial says where conversion webhooks may be; nil: an operator's policy.
+	Dial *dial.Policy
 	// Extension converts and validates beside the definitions; nil = nobody does.
 	Extension extension.Extension
 	Logger    *slog.Logger // nil = discard
@@ -83,7 +86,7 @@ func New(cfg Config) (*Serving, error) {
 	if !ok {
 		return nil, fmt.Errorf("customresource: the registries do not serve %s", definitions())
 	}
-	hooks, err := conversion.NewWebhooks(cfg.Services)
+	hooks, err := conversion.NewWebhooks(cfg.Services, cfg.Dial.Or())
 	if err != nil {
 		return nil, err
 	}

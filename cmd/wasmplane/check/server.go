@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/hardened"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // apiServer is section 1.2.
@@ -105,7 +106,7 @@ func authorizer(kind string) func(context.Context, *subject) verdict {
 		if file == "" {
 			return met("built in: Node, RBAC")
 		}
-		entries, err := authz.LoadFile(s.config.Path(file))
+		entries, err := authz.LoadFile(s.config.Path(file), dial.Operator(nil))
 		if err != nil {
 			return manual("", "%v", err)
 		}

@@ -65,7 +65,7 @@ func (s *server) admission(ctx context.Context, contract *api.Contract, chain *a
 	hooks, err := webhook.New(webhook.Config{
 		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: s.view, Static: files,
 		MutatingCredentials: settings.MutatingCredentials, ValidatingCredentials: settings.ValidatingCredentials,
-		Conditions: conditions, Log: s.o.Logger, Control: operatorsDial(s.o).Control,
+		Conditions: conditions, Log: s.o.Logger, Dial: operatorsDial(s.o),
 	})
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (s *server) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *plug
 	list, err := builtin.Default(builtin.Deps{
 		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Settings: settings,
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.internal.Kube.Discovery())),
-		On:     c.EnableAdmissionPlugins, Off: c.DisableAdmissionPlugins,
+		On:     c.EnableAdmissionPlugins, Off: c.DisableAdmissionPlugins, Dial: operatorsDial(s.o),
 		Others: []string{policy.MutatingName, webhook.MutatingName, policy.ValidatingName, webhook.ValidatingName, quotaadmission.Name},
 	})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/dial"
 )
 
-// operatorsDial is where the control plane connects to on behalf of what operators
-// write: sources of plugins, webhooks, servers of aggregated APIs.
+// operatorsDial is where the control plane connects to on behalf of what operators write
+// (sources, webhooks, aggregated APIs, identity providers), and to kubelets and pods.
 func operatorsDial(o Options) *dial.Policy {
 	_, allowed := o.Config.Egress.Networks()
 	p := dial.Operator(allowed)

@@ -129,7 +129,7 @@ func (s *server) identityFiles(cfg *authn.Config, issuers []string) (err error) 
 	if c.AuthenticationConfigFile != "" {
 		file := s.o.Config.Path(c.AuthenticationConfigFile)
 		s.following("the authentication configuration", func(ctx context.Context) error { return s.structured.Reload(ctx) }, file)
-		if s.structured, err = authn.NewStructured(authn.StructuredConfig{File: file, OwnIssuers: issuers, Audiences: cfg.Audiences, Log: s.o.Logger}); err != nil {
+		if s.structured, err = authn.NewStructured(authn.StructuredConfig{File: file, OwnIssuers: issuers, Audiences: cfg.Audiences, Dial: operatorsDial(s.o), Log: s.o.Logger}); err != nil {
 			return fmt.Errorf("apiserver.authenticationConfigFile: %w", err)
 		}
 		cfg.Structured = s.structured
@@ -138,7 +138,7 @@ func (s *server) identityFiles(cfg *authn.Config, issuers []string) (err error) 
 		file := s.o.Config.Path(w.ConfigFile)
 		s.following("the kubeconfig of the token webhook", func(ctx context.Context) error { return cfg.Webhook.Reload(ctx) }, file)
 		if cfg.Webhook, err = authn.NewWebhook(authn.WebhookConfig{
-			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences,
+			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences, Dial: operatorsDial(s.o),
 		}); err != nil {
 			return fmt.Errorf("apiserver.tokenWebhook.configFile: %w", err)
 		}
@@ -202,7 +202,7 @@ func (s *server) authorization() (*authz.Chain, error) {
 		file := s.o.Config.Path(f)
 		s.following("the authorization configuration", func(context.Context) error { return s.reorder(file) }, append([]string{file}, authz.WebhookFiles(file)...)...)
 		var err error
-		if order, err = authz.LoadFile(file); err != nil {
+		if order, err = authz.LoadFile(file, *operatorsDial(s.o)); err != nil {
 			return nil, fmt.Errorf("apiserver.authorizationConfigFile: %w", err)
 		}
 	}
@@ -222,7 +222,7 @@ func (s *server) authorization() (*authz.Chain, error) {
 }
 
 func (s *server) reorder(file string) error {
-	order, err := authz.LoadFile(file)
+	order, err := authz.LoadFile(file, *operatorsDial(s.o))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (s *server) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
 	roots.AddCert(s.authority.ClusterCA())
 	return &tunnel.KubeletClient{TLS: &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: pair.GetClientCertificate,
-	}}
+	}, Dial: operatorsDial(s.o).Context()}
 }
 
 // Down removes everything of the cluster from this host, whether or not it runs.

@@ -408,7 +408,7 @@ func (s *server) customResources(ctx context.Context, contract *api.Contract) (e
 	}
 	converters := pointcustom.NewSet(s.plugins.customResources)
 	if s.custom, err = customresource.New(customresource.Config{
-		Registries: s.registries, Contract: contract, Services: services, Extension: converters, Logger: s.o.Logger,
+		Registries: s.registries, Contract: contract, Services: services, Dial: operatorsDial(s.o), Extension: converters, Logger: s.o.Logger,
 	}); err != nil {
 		return err
 	}
@@ -443,7 +443,7 @@ func (s *server) openAudit() (apiserver.Audit, error) {
 	a := c.Audit
 	var err error
 	s.audit, err = audit.Open(audit.Config{
-		PolicyFile: policy, File: s.o.Config.Path(c.AuditLogFile), Log: s.o.Logger,
+		PolicyFile: policy, File: s.o.Config.Path(c.AuditLogFile), Dial: operatorsDial(s.o), Log: s.o.Logger,
 		FileTarget: audit.Target{Mode: audit.Mode(a.LogMode), MaxEventBytes: a.LogMaxEventBytes},
 		MaxBytes:   a.LogMaxBytes, MaxFiles: a.LogMaxFiles, MaxAge: time.Duration(a.LogMaxAge),
 		WebhookFile: s.o.Config.Path(a.WebhookConfigFile), InitialBackoff: time.Duration(a.WebhookInitialBackoff),

@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -57,6 +58,7 @@ type Deps struct {
 	Others []string
 	// Settings of the plugins that have any; nil: the defaults.
 	Settings *pluginconfig.Settings
+	Dial     *dial.Policy // where ImagePolicyWebhook's service may be; nil: as operators say
 }
 
 // Default is the list, in the order in which they are asked.
@@ -121,11 +123,9 @@ func Default(d Deps) ([]admission.Plugin, error) {
 func configured(d Deps) (images *imagePolicy, events *eventrate.Plugin, err error) {
 	images, events = &imagePolicy{}, &eventrate.Plugin{}
 	if slices.Contains(d.On, imagePolicyName) {
-		if images, err = newImagePolicy(d.Settings.ImagePolicy); err != nil {
-			return nil, nil, err
-		}
+		images, err = newImagePolicy(d.Settings.ImagePolicy, d.Dial.Or())
 	}
-	if slices.Contains(d.On, eventrate.Name) {
+	if err == nil && slices.Contains(d.On, eventrate.Name) {
 		events, err = eventrate.New(d.Settings.EventLimits, clock.RealClock{})
 	}
 	return images, events, err

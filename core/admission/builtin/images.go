@@ -18,12 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/cache"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // alwaysPullImages has every image pulled with the pod's own credentials: on a
@@ -105,7 +107,6 @@ func noNewImages(r *admission.Request, pod *corev1.Pod) bool {
 }
 
 const (
-	imageAnswers       = 1024
 	imageAuditPrefix   = "imagepolicywebhook.image-policy.k8s.io/"
 	imageAnnotationKey = ".image-policy.k8s.io/"
 )
@@ -117,24 +118,23 @@ type imagePolicy struct {
 	answers  *cache.LRUExpireCache
 }
 
-func newImagePolicy(settings *pluginconfig.ImagePolicy) (*imagePolicy, error) {
+func newImagePolicy(settings *pluginconfig.ImagePolicy, to dial.Policy) (*imagePolicy, error) {
 	if settings == nil {
 		return nil, fmt.Errorf("%s: it is enabled, but apiserver.admissionConfigFile has no configuration of it", imagePolicyName)
 	}
-	config, err := webhookutil.LoadKubeconfig(settings.KubeConfigFile, nil)
+	config, err := webhookutil.LoadKubeconfig(settings.KubeConfigFile, to.Context())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", imagePolicyName, err)
 	}
+	config.Wrap(dial.Webhook(1 << 20))
 	scheme := runtime.NewScheme()
-	if err := imagepolicyv1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
+	utilruntime.Must(imagepolicyv1alpha1.AddToScheme(scheme)) // it fails by a mistake of ours alone
 	hook, err := webhookutil.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), config,
 		[]schema.GroupVersion{imagepolicyv1alpha1.SchemeGroupVersion}, webhookutil.DefaultRetryBackoffWithInitialDelay(settings.RetryBackoff))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", imagePolicyName, err)
 	}
-	return &imagePolicy{settings, hook, cache.NewLRUExpireCache(imageAnswers)}, nil
+	return &imagePolicy{settings, hook, cache.NewLRUExpireCache(1024)}, nil
 }
 
 func (*imagePolicy) Name() string { return imagePolicyName }

@@ -25,6 +25,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
+	"github.com/wasmplane/wasmplane/core/dial"
+	"github.com/wasmplane/wasmplane/core/dial/dialtest"
 )
 
 func with(annotations ...string) *corev1.Namespace {
@@ -221,10 +223,30 @@ func imageSettings(t *testing.T, s *httptest.Server) *pluginconfig.ImagePolicy {
 	return &pluginconfig.ImagePolicy{KubeConfigFile: file, AllowTTL: time.Minute, DenyTTL: time.Minute, RetryBackoff: time.Millisecond}
 }
 
+// TestTheServiceThatDecidesOnImagesIsAskedByThePolicy: its answers are bounded, it leads the
+// server nowhere else, and it is not the metadata service. No pod comes in by that.
+func TestTheServiceThatDecidesOnImagesIsAskedByThePolicy(t *testing.T) {
+	s := dialtest.New(t)
+	for place, want := range s.Hostile() {
+		p, err := newImagePolicy(&pluginconfig.ImagePolicy{KubeConfigFile: s.Kubeconfig(t, place), RetryBackoff: time.Millisecond}, dial.Operator(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.Validate(t.Context(), creating("pods", aPod(func(*corev1.Pod) {}))())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", place, err)
+		}
+	}
+	if n := s.Reached.Load(); n != 0 {
+		t.Errorf("a redirect was followed %d times", n)
+	}
+	<-s.Let
+}
+
 func TestAServiceDecidesOnImages(t *testing.T) {
 	var asked atomic.Int32
 	s := reviewer(t, &asked)
-	p, err := newImagePolicy(imageSettings(t, s))
+	p, err := newImagePolicy(imageSettings(t, s), dial.Operator(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -28,6 +27,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/lru"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 const (
@@ -43,7 +44,7 @@ type clients struct {
 	services resolver
 	// credentials say as whom a place is asked; nil: as nobody.
 	credentials webhookutil.AuthenticationInfoResolver
-	control     func(network, address string, c syscall.RawConn) error
+	to          dial.Policy
 	mu          sync.Mutex
 	byConfig    *lru.Cache
 }
@@ -55,8 +56,8 @@ type client struct {
 	transport *http.Transport // below what adds credentials
 }
 
-func newClients(kube kubernetes.Interface, credentials webhookutil.AuthenticationInfoResolver, control func(string, string, syscall.RawConn) error) *clients {
-	return &clients{services: resolver{kube}, credentials: credentials, control: control, byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
+func newClients(kube kubernetes.Interface, credentials webhookutil.AuthenticationInfoResolver, to dial.Policy) *clients {
+	return &clients{services: resolver{kube}, credentials: credentials, to: to, byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
 		c.(*client).transport.CloseIdleConnections()
 	})}
 }
@@ -88,9 +89,9 @@ func (c *clients) make(cc *admissionregistrationv1.WebhookClientConfig) (*client
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	dialer := &net.Dialer{Timeout: dialFor, KeepAlive: 30 * time.Second, Control: c.control}
+	connect := c.to.Dialer(dialFor).DialContext
 	transport := &http.Transport{
-		TLSClientConfig: trust, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialFor,
+		TLSClientConfig: trust, DialContext: connect, TLSHandshakeTimeout: dialFor,
 		MaxIdleConnsPerHost: 32, IdleConnTimeout: idleFor, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true, // a small answer must not unfold into a large one
 	}
@@ -102,7 +103,7 @@ func (c *clients) make(cc *admissionregistrationv1.WebhookClientConfig) (*client
 	}}
 	switch {
 	case cc.Service != nil:
-		c.service(cc.Service, out, transport, dialer)
+		c.service(cc.Service, out, transport, connect)
 	case cc.URL != nil:
 		u, err := url.Parse(*cc.URL)
 		if err != nil {
@@ -161,7 +162,7 @@ func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
 
 // service makes the client speak to a Service by its name, over connections to
 // one of its endpoints.
-func (c *clients) service(s *admissionregistrationv1.ServiceReference, out *client, transport *http.Transport, dialer *net.Dialer) {
+func (c *clients) service(s *admissionregistrationv1.ServiceReference, out *client, transport *http.Transport, connect func(context.Context, string, string) (net.Conn, error)) {
 	port := servicePort(s)
 	name := s.Name + "." + s.Namespace + ".svc"
 	transport.TLSClientConfig.ServerName = name
@@ -175,7 +176,7 @@ func (c *clients) service(s *admissionregistrationv1.ServiceReference, out *clie
 		if err != nil {
 			return nil, err
 		}
-		return dialer.DialContext(ctx, network, addr)
+		return connect(ctx, network, addr)
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +32,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // The plugins' names, as upstream has them.
@@ -55,9 +55,8 @@ type Config struct {
 	// MutatingCredentials and ValidatingCredentials say as whom webhooks are asked;
 	// nil: as nobody.
 	MutatingCredentials, ValidatingCredentials webhookutil.AuthenticationInfoResolver
-	// Control is asked about each address before a webhook is connected to there, as
-	// net.Dialer's; nil: every address will do.
-	Control func(network, address string, c syscall.RawConn) error
+	// Dial says where webhooks may be; nil: an operator's policy.
+	Dial *dial.Policy
 	// Static are the configurations of files; nil: there are none.
 	Static Static
 	// Conditions are the metrics of match conditions, shared with the policies; nil = discard.
@@ -101,8 +100,8 @@ func New(cfg Config) (*Webhooks, error) {
 		compiler:   cel.NewConditionCompiler(matching.NewEnvironment()),
 		namespaces: matching.Namespaces{Lister: cfg.Informers.Core().V1().Namespaces().Lister(), Client: cfg.Client},
 		clients: map[string]*clients{
-			MutatingName:   newClients(cfg.Client, cfg.MutatingCredentials, cfg.Control),
-			ValidatingName: newClients(cfg.Client, cfg.ValidatingCredentials, cfg.Control),
+			MutatingName:   newClients(cfg.Client, cfg.MutatingCredentials, cfg.Dial.Or()),
+			ValidatingName: newClients(cfg.Client, cfg.ValidatingCredentials, cfg.Dial.Or()),
 		},
 		metrics: newMetrics(),
 	}

@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // KubeletClient says how to reach the kubelets.
@@ -24,7 +26,8 @@ type KubeletClient struct {
 	// AddressTypes of a node that are tried, in order; nil = InternalIP,
 	// ExternalIP, Hostname, InternalDNS, ExternalDNS.
 	AddressTypes []corev1.NodeAddressType
-	// Dial connects to kubelets and pods; nil = net.Dialer.
+	// Dial connects to kubelets and pods; nil = by an operator's policy: their
+	// addresses stand in objects.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -43,17 +46,19 @@ func newBackends(k *KubeletClient) *backends {
 	if k == nil {
 		return nil
 	}
-	dial := k.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	connect := k.Dial
+	if connect == nil {
+		connect = dial.Operator(nil).Context()
 	}
 	transport := func(cfg *tls.Config) *http.Transport {
 		return &http.Transport{
-			DialContext:         dial,
+			DialContext:         connect,
 			TLSClientConfig:     cfg,
 			TLSHandshakeTimeout: 10 * time.Second,
 			MaxIdleConnsPerHost: 4,
-			IdleConnTimeout:     90 * time.Second,
+			// As much as a client may send.
+			MaxResponseHeaderBytes: 1 << 20,
+			IdleConnTimeout:        90 * time.Second,
 			// Upgrades need HTTP/1.1, and a stream apiece is what logs are anyway.
 			TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -32,11 +33,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
 	"k8s.io/apiserver/plugin/pkg/audit/truncate"
 	"k8s.io/apiserver/plugin/pkg/audit/webhook"
 
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // bodyLimit bounds how much of a body an event holds; the apiserver takes no more.
@@ -87,6 +90,8 @@ type Config struct {
 	WebhookTarget Target
 	// InitialBackoff is the first pause before an event is sent again; 0 = 10 s.
 	InitialBackoff time.Duration
+	// Dial says where the webhook may be; nil: an operator's policy.
+	Dial *dial.Policy
 	// Log tells of events that could not be written.
 	Log *slog.Logger
 	// Now is the clock; default time.Now.
@@ -157,17 +162,37 @@ func (l *Log) open(cfg Config) (err error) {
 	if pause <= 0 {
 		pause = 10 * time.Second
 	}
-	hook, err := webhook.NewBackend(cfg.WebhookFile, auditv1.SchemeGroupVersion, wait.Backoff{Duration: pause, Factor: 1.5, Jitter: 0.2, Steps: 5}, nil)
+	again := wait.Backoff{Duration: pause, Factor: 1.5, Jitter: 0.2, Steps: 5}
+	hook, err := newHook(cfg.WebhookFile, cfg.Dial.Or(), again)
 	if err != nil {
 		return fmt.Errorf("audit webhook %s: %w", cfg.WebhookFile, err)
 	}
 	if cfg.WebhookTarget.MaxEventBytes == 0 {
 		cfg.WebhookTarget.MaxEventBytes = 100 << 10
 	}
-	if err := l.add(hook, cfg.WebhookTarget, Batch, 400); err != nil {
+	if err := l.add(webhook.NewDynamicBackend(hook.RestClient, again), cfg.WebhookTarget, Batch, 400); err != nil {
 		return fmt.Errorf("audit webhook: %w", err)
 	}
 	return nil
+}
+
+const (
+	// hookAnswer bounds what a webhook answers, of which only the status counts.
+	hookAnswer = 1 << 20
+	// hookTime is how long one list of events is sent: a webhook that never answers
+	// holds up no more than the next lists.
+	hookTime = 30 * time.Second
+)
+
+// newHook sends lists of events to whom the kubeconfig names.
+func newHook(file string, to dial.Policy, again wait.Backoff) (*webhookutil.GenericWebhook, error) {
+	config, err := webhookutil.LoadKubeconfig(file, to.Context())
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = hookTime
+	config.Wrap(dial.Webhook(hookAnswer))
+	return webhookutil.NewGenericWebhook(upstream.Scheme, upstream.Codecs, config, []schema.GroupVersion{auditv1.SchemeGroupVersion}, again)
 }
 
 // add puts truncation and batching before a destination, and starts it.

@@ -20,10 +20,15 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	upstream "k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/wasmplane/wasmplane/core/dial"
+	"github.com/wasmplane/wasmplane/core/dial/dialtest"
 )
 
 func open(t *testing.T, cfg Config) (*Log, func() []auditv1.Event) {
@@ -328,4 +333,24 @@ func TestAWebhookGetsEventsAlsoAfterItFailedAndLargeOnesWithoutBodies(t *testing
 	if small.ResponseObject == nil || large.ResponseObject != nil || large.Annotations["audit.k8s.io/truncated"] != "true" {
 		t.Errorf("%+v\n%+v", small, large)
 	}
+}
+
+// TestAWebhookOfEventsIsSentThemByThePolicy: what it answers is bounded, and events go
+// nowhere but where they are sent, whoever it says wants them.
+func TestAWebhookOfEventsIsSentThemByThePolicy(t *testing.T) {
+	s := dialtest.New(t)
+	for place, want := range s.Hostile() {
+		hook, err := newHook(s.Kubeconfig(t, place), dial.Operator(nil), wait.Backoff{Duration: time.Millisecond, Steps: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := &auditinternal.EventList{Items: []auditinternal.Event{{Level: auditinternal.LevelMetadata}}}
+		if err := hook.RestClient.Post().Body(list).Do(t.Context()).Error(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", place, err)
+		}
+	}
+	if n := s.Reached.Load(); n != 0 {
+		t.Errorf("a redirect was followed %d times", n)
+	}
+	<-s.Let
 }

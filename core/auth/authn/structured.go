@@ -4,6 +4,8 @@ package authn
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/cel"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // StructuredConfig names an AuthenticationConfiguration of apiserver.config.k8s.io.
@@ -35,8 +39,17 @@ type StructuredConfig struct {
 	// Patience is how long a reload waits for new providers to answer before it
 	// keeps the old ones; default 30 s.
 	Patience time.Duration
-	Log      *slog.Logger
+	// Dial says where providers may be; nil: an operator's policy.
+	Dial *dial.Policy
+	Log  *slog.Logger
 }
+
+const (
+	// providerAnswer bounds what a provider answers: its description, its keys, claims
+	// that it keeps elsewhere. Real ones have some KiB.
+	providerAnswer = 1 << 20
+	providerTime   = 30 * time.Second // as upstream
+)
 
 // Structured is the part of authentication that a file describes: OpenID Connect
 // providers and who may be anonymous. A new file is taken on by Reload; one that
@@ -124,9 +137,15 @@ func (s *Structured) start(ctx context.Context, config *apiserver.Authentication
 			JWTAuthenticator: jwt, Compiler: s.compiler, SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
 			DisallowedIssuers: s.cfg.OwnIssuers, APIServerID: "wasmplane",
 		}
-		if jwt.Issuer.CertificateAuthority != "" {
-			o.CAContentProvider = bundle(jwt.Issuer.CertificateAuthority)
+		trust := &tls.Config{MinVersion: tls.VersionTLS12}
+		if ca := jwt.Issuer.CertificateAuthority; ca != "" {
+			trust.RootCAs = x509.NewCertPool()
+			if !trust.RootCAs.AppendCertsFromPEM([]byte(ca)) {
+				stop()
+				return nil, nil, fmt.Errorf("issuer %s: certificateAuthority has no certificate in it: expected PEM", jwt.Issuer.URL)
+			}
 		}
+		o.Client = s.cfg.Dial.Or().Client(trust, providerTime, providerAnswer)
 		a, err := oidc.New(ctx, o)
 		if err != nil {
 			stop()
@@ -139,10 +158,6 @@ func (s *Structured) start(ctx context.Context, config *apiserver.Authentication
 	}
 	return p, health, nil
 }
-
-type bundle string
-
-func (b bundle) CurrentCABundleContent() []byte { return []byte(b) }
 
 // Reload takes the file on as it is now. ctx is the one of Run.
 func (s *Structured) Reload(ctx context.Context) error {

@@ -12,6 +12,8 @@ import (
 	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	tokenwebhook "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // WebhookConfig names who else knows bearer tokens.
@@ -27,7 +29,12 @@ type WebhookConfig struct {
 	Timeout time.Duration
 	// Audiences of the apiserver, which tokens get where the answer names none.
 	Audiences []string
+	// Dial says where the service may be; nil: an operator's policy.
+	Dial *dial.Policy
 }
+
+// webhookAnswer bounds a TokenReview that comes back, in bytes.
+const webhookAnswer = 1 << 20
 
 // Webhook asks a service about bearer tokens, by TokenReviews. A service that does
 // not answer is an error: the request is refused, and nobody is taken for anonymous.
@@ -53,11 +60,12 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 }
 
 func (w *Webhook) load() error {
-	config, err := webhookutil.LoadKubeconfig(w.cfg.File, nil)
+	config, err := webhookutil.LoadKubeconfig(w.cfg.File, w.cfg.Dial.Or().Context())
 	if err != nil {
 		return fmt.Errorf("read the kubeconfig of the token webhook: %w", err)
 	}
 	config.Timeout = w.cfg.Timeout
+	config.Wrap(dial.Webhook(webhookAnswer))
 	hook, err := tokenwebhook.New(config, w.cfg.Version, w.cfg.Audiences, *tokenwebhook.DefaultRetryBackoff())
 	if err != nil {
 		return fmt.Errorf("token webhook %s: %w", w.cfg.File, err)

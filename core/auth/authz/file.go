@@ -16,6 +16,8 @@ import (
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // Types of authorizers in a file. Wasm is ours; the others are upstream's.
@@ -38,8 +40,8 @@ type Entry struct {
 
 // LoadFile reads an AuthorizationConfiguration of apiserver.config.k8s.io. Beside
 // upstream's types it knows Wasm: the entry's name is that of a plugin, or "wasm"
-// for all plugins that have no entry of their own.
-func LoadFile(file string) ([]Entry, error) {
+// for all plugins that have no entry of their own. Webhooks are connected to by the policy.
+func LoadFile(file string, to dial.Policy) ([]Entry, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the authorization configuration: %w", err)
@@ -47,14 +49,14 @@ func LoadFile(file string) ([]Entry, error) {
 	if len(data) == 0 {
 		return nil, fmt.Errorf("%s is empty: it begins with apiVersion: apiserver.config.k8s.io/v1 and kind: AuthorizationConfiguration", file)
 	}
-	entries, err := parseFile(data)
+	entries, err := parseFile(data, to)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return entries, nil
 }
 
-func parseFile(data []byte) ([]Entry, error) {
+func parseFile(data []byte, to dial.Policy) ([]Entry, error) {
 	config, err := load.LoadFromData(data)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func parseFile(data []byte) ([]Entry, error) {
 				return nil, field.Invalid(field.NewPath("authorizers").Index(i).Child("name"), e.Name, fmt.Sprintf("an authorizer of type %s is named %s", e.Type, want))
 			}
 		case string(apiserver.TypeWebhook):
-			if e.Webhook, err = newWebhook(a, compiler); err != nil {
+			if e.Webhook, err = newWebhook(a, to, compiler); err != nil {
 				return nil, fmt.Errorf("authorizers[%d] (%s): %w", i, a.Name, err)
 			}
 		}
@@ -98,16 +100,20 @@ func WebhookFiles(file string) []string {
 	return files
 }
 
-func newWebhook(a apiserver.AuthorizerConfiguration, compiler cel.Compiler) (Authorizer, error) {
+// webhookAnswer bounds a SubjectAccessReview that comes back, in bytes.
+const webhookAnswer = 1 << 20
+
+func newWebhook(a apiserver.AuthorizerConfiguration, to dial.Policy, compiler cel.Compiler) (Authorizer, error) {
 	w := a.Webhook
 	if w.ConnectionInfo.Type != apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile {
 		return nil, fmt.Errorf("connectionInfo.type: expected %s, found %q", apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile, w.ConnectionInfo.Type)
 	}
-	config, err := webhookutil.LoadKubeconfig(*w.ConnectionInfo.KubeConfigFile, nil)
+	config, err := webhookutil.LoadKubeconfig(*w.ConnectionInfo.KubeConfigFile, to.Context())
 	if err != nil {
 		return nil, fmt.Errorf("connectionInfo.kubeConfigFile: %w", err)
 	}
 	config.Timeout = w.Timeout.Duration
+	config.Wrap(dial.Webhook(webhookAnswer))
 	onError := NoOpinion
 	if w.FailurePolicy == apiserver.FailurePolicyDeny {
 		onError = Deny

@@ -19,6 +19,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 type fixed struct {
@@ -34,7 +36,7 @@ func (f fixed) Authorize(context.Context, Attributes) (Decision, string, error) 
 
 func order(t *testing.T, doc string, before, after []Authorizer) []string {
 	t.Helper()
-	entries, err := parseFile([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n" + doc))
+	entries, err := parseFile([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"+doc), dial.Operator(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		if err := os.WriteFile(file, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: "+doc+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadFile(file); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+		if _, err := LoadFile(file, dial.Operator(nil)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", doc, err)
 		}
 	}
@@ -119,7 +121,7 @@ authorizers:
 			t.Fatal(err)
 		}
 	}
-	entries, err := LoadFile(filepath.Join(dir, "authz.yaml"))
+	entries, err := LoadFile(filepath.Join(dir, "authz.yaml"), dial.Operator(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

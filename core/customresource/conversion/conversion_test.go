@@ -14,6 +14,9 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/core/dial"
+	"github.com/wasmplane/wasmplane/core/dial/dialtest"
 )
 
 var (
@@ -97,7 +100,7 @@ func TestAServiceIsCalledByItsNameAtItsEndpoint(t *testing.T) {
 		http.Error(w, "no", http.StatusTeapot)
 	}))
 	defer server.Close()
-	hooks, err := NewWebhooks(resolver{server.Listener.Addr().String()})
+	hooks, err := NewWebhooks(resolver{server.Listener.Addr().String()}, dial.Operator(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +138,33 @@ func TestAServiceIsCalledByItsNameAtItsEndpoint(t *testing.T) {
 	if _, err := hooks.For(crd); err == nil || !strings.Contains(err.Error(), `unknown conversion strategy "Magic"`) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestAConversionWebhookIsAskedByThePolicy: its answers are bounded, it leads the server
+// nowhere else, and it is not the metadata service of the machine.
+func TestAConversionWebhookIsAskedByThePolicy(t *testing.T) {
+	s := dialtest.New(t)
+	for place, want := range s.Hostile() {
+		hooks, err := NewWebhooks(nil, dial.Operator(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+			ConversionReviewVersions: []string{"v1"}, ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &place, CABundle: s.CA()},
+		}}
+		c, err := hooks.For(crd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Convert(t.Context(), []*unstructured.Unstructured{given(t)}, v2); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", place, err)
+		}
+	}
+	if n := s.Reached.Load(); n != 0 {
+		t.Errorf("a redirect was followed %d times", n)
+	}
+	<-s.Let
 }
 
 // FuzzSame: whatever a webhook answers, it is refused, or is the object that was sent.

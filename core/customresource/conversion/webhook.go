@@ -20,14 +20,45 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/customresource/extension"
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // Webhooks makes the clients of conversion webhooks, and shares their connections.
 type Webhooks struct{ clients webhook.ClientManager }
 
+// maxAnswer bounds what a webhook answers, in bytes. A list of as many objects as one
+// question may have is converted at once.
+const maxAnswer = 64 << 20
+
+// guarded makes the webhooks' clients connect by a policy, and follow nobody elsewhere.
+type guarded struct {
+	webhook.AuthenticationInfoResolver
+	to dial.Policy
+}
+
+// ClientConfigFor implements webhook.AuthenticationInfoResolver.
+func (g guarded) ClientConfigFor(hostPort string) (*rest.Config, error) {
+	return g.guard(g.AuthenticationInfoResolver.ClientConfigFor(hostPort))
+}
+
+// ClientConfigForService implements webhook.AuthenticationInfoResolver.
+func (g guarded) ClientConfigForService(name, namespace string, port int) (*rest.Config, error) {
+	return g.guard(g.AuthenticationInfoResolver.ClientConfigForService(name, namespace, port))
+}
+
+func (g guarded) guard(c *rest.Config, err error) (*rest.Config, error) {
+	if err != nil {
+		return nil, err
+	}
+	c = rest.CopyConfig(c)
+	c.Dial = g.to.Context()
+	c.Wrap(dial.Webhook(maxAnswer))
+	return c, nil
+}
+
 // NewWebhooks needs to know how services are reached; nil resolves their names
-// by DNS, as pods do.
-func NewWebhooks(services webhook.ServiceResolver) (*Webhooks, error) {
+// by DNS, as pods do. They are connected to by the policy.
+func NewWebhooks(services webhook.ServiceResolver, to dial.Policy) (*Webhooks, error) {
 	clients, err := webhook.NewClientManager([]schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, v1beta1.SchemeGroupVersion},
 		v1beta1.AddToScheme, apiextensionsv1.AddToScheme)
 	if err != nil {
@@ -40,7 +71,7 @@ func NewWebhooks(services webhook.ServiceResolver) (*Webhooks, error) {
 	if services == nil {
 		services = webhook.NewDefaultServiceResolver()
 	}
-	clients.SetAuthenticationInfoResolver(info)
+	clients.SetAuthenticationInfoResolver(guarded{info, to})
 	clients.SetServiceResolver(services)
 	return &Webhooks{clients: clients}, nil
 }

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
@@ -142,7 +143,7 @@ func request(ctx context.Context, a *corev1.HTTPGetAction, c *corev1.Container, 
 func do(req *http.Request, redirect func(*http.Request, []*http.Request) error) (*http.Response, func(), error) {
 	tr := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe asks whether a container answers, not who it is
-		DialContext:     (&net.Dialer{}).DialContext, DisableKeepAlives: true, DisableCompression: true, Proxy: nil,
+		DialContext:     dial.Operator(nil).Context(), DisableKeepAlives: true, DisableCompression: true, Proxy: nil,
 	}
 	resp, err := (&http.Client{Transport: tr, CheckRedirect: redirect}).Do(req)
 	return resp, tr.CloseIdleConnections, err
@@ -195,7 +196,7 @@ func tcpProbe(ctx context.Context, c Check) (Result, error) {
 	if host == "" {
 		host = c.PodIP
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	conn, err := dial.Operator(nil).Context()(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return Result{Output: err.Error()}, nil //nolint:nilerr // an answer, though not a good one
 	}

@@ -259,3 +259,18 @@ func TestHooks(t *testing.T) {
 		}
 	})
 }
+
+// A pod's author names the host that is probed, and reads in the events what it answered:
+// the metadata service of the machine, which knows its credentials, is none.
+func TestProbesReachNoMetadataService(t *testing.T) {
+	for _, host := range []string{"169.254.169.254", "::ffff:169.254.169.254", "fd00:ec2::254"} {
+		for _, h := range []corev1.ProbeHandler{
+			{HTTPGet: &corev1.HTTPGetAction{Host: host, Port: intstr.FromInt(80)}},
+			{TCPSocket: &corev1.TCPSocketAction{Host: host, Port: intstr.FromInt(80)}},
+		} {
+			if r, err := check(t, h, execer{}, nil); err != nil || r.OK || !strings.Contains(r.Output, "metadata service") {
+				t.Errorf("%s: %+v, %v", host, r, err)
+			}
+		}
+	}
+}

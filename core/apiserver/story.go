@@ -200,7 +200,7 @@ func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequ
 	return s.cfg.Audit.Begin(ctx, req, info, who)
 }
 
-// complete ends the record of a request; what panicked goes on to do so.
+// complete ends the record of a request. A panic is recorded and then goes on.
 func (s *Server) complete(ctx context.Context, w *recorder, audited func(int), panicked any) {
 	switch panicked {
 	case nil:

@@ -2,6 +2,6 @@
 
 package kubelet
 
-// Refresh looks at the node's state now, not at the next interval: for who knows
-// that it has just changed.
+// Refresh looks at the node's state now instead of at the next interval. Callers use it
+// when they know that the state has just changed.
 func (k *Kubelet) Refresh() { k.node.Refresh() }

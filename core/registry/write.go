@@ -248,7 +248,7 @@ func (w *write) taken(ctx context.Context, c *store.ConflictError, internal runt
 	return err
 }
 
-// admission is the question that plugins are question. Mutators change obj itself.
+// admission is the request that the plugins are asked about. Mutators change obj itself.
 func (w *write) admission(op admission.Operation, options runtime.Object, obj, old *object.Object) *admission.Request {
 	name := w.req.Name
 	if m, err := obj.Meta(); err == nil && name == "" {

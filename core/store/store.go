@@ -103,13 +103,13 @@ type Store interface {
 }
 
 // LeanStore is an optional power of a Store: watches whose events have no Prev,
-// for who knows the previous state already. In etcd, looking it up takes about a third of
+// for callers that know the previous state already. In etcd, looking it up takes about a third of
 // what a write costs altogether.
 type LeanStore interface {
 	WatchLean(ctx context.Context, prefix string, from int64) (Watcher, error)
 }
 
-// WatchLean is Watch for who does not need Prev, which may or may not be there.
+// WatchLean is Watch for callers that do not need Prev, which may or may not be there.
 func WatchLean(ctx context.Context, s Store, prefix string, from int64) (Watcher, error) {
 	if lean, ok := s.(LeanStore); ok {
 		return lean.WatchLean(ctx, prefix, from)

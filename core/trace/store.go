@@ -148,7 +148,7 @@ func (s *Store) remember(e *entry, keys []string) {
 	s.live += e.spans
 	s.bytes += e.size
 	for _, k := range keys {
-		if !e.gone { // as a step below one that had to make room for it
+		if !e.gone { // putting it under the key before may have made room by removing it
 			s.put(e, k)
 		}
 	}

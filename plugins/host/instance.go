@@ -348,8 +348,8 @@ func (in *Instance) restore() error {
 	return in.linear.thaw(in.img)
 }
 
-// close frees everything. The pages of a large memory go back in a turn, as they came: their
-// owner would else keep one processor and its successor another (turns).
+// close frees everything. A large memory is freed within a turn (turns), as it was used within
+// one: freed outside, it would keep a second processor busy beside the next instance.
 func (in *Instance) close() {
 	if in.linear.large() {
 		slots := in.module.host.turns.slots

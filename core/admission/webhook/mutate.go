@@ -41,7 +41,7 @@ type rounds struct {
 	begun     bool
 	output    int             // the object's changes after the last webhook
 	reinvoked map[string]bool // webhooks that were asked and want to be asked again
-	due       map[string]bool // those of them since whose turn the object changed
+	due       map[string]bool // webhooks that another plugin has changed the object behind: they are asked again
 }
 
 type roundsKey struct{}

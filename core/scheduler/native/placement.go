@@ -76,7 +76,7 @@ func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
 	case corev1.TolerationOpExists:
 		return true
 	case corev1.TolerationOpEqual, "":
-		// A key is what Equal compares under; without one only Exists tolerates.
+		// Equal compares the values of one key. A toleration without a key works with Exists only.
 		return t.Key != "" && t.Value == taint.Value
 	default: // Lt and Gt are behind a feature gate that is off: validation lets none through
 		return false

@@ -468,8 +468,8 @@ func clip(b []byte) string {
 // wrong with it. nodes is how many nodes a scheduling question was about.
 func CheckAnswer(h *Hook, answer []byte, nodes int) error {
 	var err error
-	switch h.Point {
-	case AdmissionMutate, AdmissionValidate, CustomResourceConvert, CustomResourceValidate:
+	switch h.Point.Form() {
+	case AdmissionMutate, CustomResourceConvert, CustomResourceValidate:
 		_, err = ParseAdmission(answer, h)
 	case Authorization:
 		_, err = ParseAuthorization(answer)

@@ -97,6 +97,16 @@ func TemplatePoints() []Point {
 	}
 }
 
+// Form is the point whose form the questions and answers of p have: p itself, where they have one of their own.
+func (p Point) Form() Point {
+	switch p {
+	case AdmissionValidate:
+		return AdmissionMutate
+	default:
+		return p
+	}
+}
+
 // What can happen in the cluster and make a pod worth another try.
 const (
 	EventNodeAdded           = "nodeAdded"           // a node came

@@ -125,8 +125,8 @@ func (p *Plugin) Prepared(ctx context.Context, pt abi.Point, document map[string
 // prepare completes a document with what goes without saying, and says of what kind
 // it is and whether the plugin would be asked.
 func (p *Plugin) prepare(ctx context.Context, pt abi.Point, document map[string]any) (kind string, asked bool, err error) {
-	switch pt {
-	case abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceValidate:
+	switch pt.Form() {
+	case abi.AdmissionMutate, abi.CustomResourceValidate:
 		r, err := complete(document)
 		if err != nil {
 			return "", false, err
@@ -202,8 +202,8 @@ func (d *Decision) understand(c *point.Call, kind string, document map[string]an
 	if len(c.Answer) > 0 && json.Unmarshal(c.Answer, &d.Answer) != nil {
 		return fmt.Errorf("the answer is no JSON: %.80q", c.Answer)
 	}
-	switch d.Point {
-	case abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceValidate:
+	switch d.Point.Form() {
+	case abi.AdmissionMutate, abi.CustomResourceValidate:
 		return d.admission(c, kind, document)
 	case abi.CustomResourceConvert:
 		return d.conversion(c, document)

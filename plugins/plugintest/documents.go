@@ -39,8 +39,8 @@ func Documents(p abi.Point) []Sample {
 }
 
 func usualDocument(p abi.Point) (kind string, doc map[string]any) {
-	switch p {
-	case abi.AdmissionMutate, abi.AdmissionValidate:
+	switch p.Form() {
+	case abi.AdmissionMutate:
 		return "Pod", map[string]any{
 			"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "UPDATE", "name": "web", "namespace": "default", "dryRun": false,
 			"kind":     map[string]any{"group": "", "version": "v1", "kind": "Pod"},

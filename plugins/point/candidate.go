@@ -231,8 +231,8 @@ func verdict(pt abi.Point, h *abi.Hook, answer []byte, err error) decision {
 		return decision{"failed", cut("failed: " + err.Error())}
 	}
 	what, message := "", ""
-	switch pt {
-	case abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceConvert, abi.CustomResourceValidate:
+	switch pt.Form() {
+	case abi.AdmissionMutate, abi.CustomResourceConvert, abi.CustomResourceValidate:
 		var a *abi.AdmissionAnswer
 		if a, err = abi.ParseAdmission(answer, h); err != nil {
 			break

@@ -36,6 +36,7 @@ func TestWrongTablesAreErrors(t *testing.T) {
 		"points: [{point: a, name: a, constant: A, op: 1}, {point: b, name: b, constant: B, op: 1}]":     "op is 1, expected a number from 1 to 99 that no other has (a)",
 		"points: [{point: a, name: aB, constant: A, op: 1}]":                                             "expected snake case",
 		"points: [{point: a, name: one, constant: A, op: 1}, {point: b, name: two, constant: A, op: 2}]": `"A" is empty or used twice`,
+		"points: [{point: a, name: a, constant: A, op: 1, like: B}]":                                     `like is "B", expected the constant of a point that has a form of its own`,
 	} {
 		path := filepath.Join(t.TempDir(), "abi.yaml")
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -61,6 +61,14 @@ func hostTables(w io.Writer, t *table) {
 	list("lists all of them, in the order of an object's journey.", "Points", "", all, t.Points)
 	list("lists those of a pod's cycle, in its order.", "SchedulingPoints", "", func(x point) bool { return strings.HasPrefix(x.Point, "scheduling.") }, t.Points)
 	list("lists those for which a new plugin can be begun from a template, the default first.", "TemplatePoints", "", all, t.templates())
+	p("// Form is the point whose form the questions and answers of p have: p itself, where they have one of their own.")
+	p("func (p Point) Form() Point {\n\tswitch p {")
+	for _, x := range t.Points {
+		if x.Like != "" {
+			p("case %s: return %s", x.Constant, x.Like)
+		}
+	}
+	p("default: return p\n}\n}\n")
 	p("// What can happen in the cluster and make a pod worth another try.\nconst (")
 	for _, e := range t.Events {
 		p("Event%s = %q // %s", upperFirst(e.Name), e.Name, e.Is)

@@ -28,6 +28,7 @@ type point struct {
 	Name     string `yaml:"name"`
 	Constant string `yaml:"constant"`
 	Op       int    `yaml:"op"`
+	Like     string `yaml:"like"`
 	Template int    `yaml:"template"`
 	Decides  string `yaml:"decides"`
 	Document string `yaml:"document"`
@@ -88,6 +89,9 @@ func readTable(path string) (*table, error) {
 			}
 		}
 		seen[p.Point], seen[p.Name], seen[p.Constant] = true, true, true
+		if p.Like != "" && !slices.ContainsFunc(t.Points, func(o point) bool { return o.Constant == p.Like && o.Like == "" }) {
+			errs = append(errs, fmt.Errorf("point %s: like is %q, expected the constant of a point that has a form of its own", p.Point, p.Like))
+		}
 	}
 	return &t, errors.Join(errs...)
 }

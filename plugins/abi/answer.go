@@ -496,6 +496,8 @@ func CheckAnswer(h *Hook, answer []byte, nodes int) error {
 	case SchedulingPreEnqueue, SchedulingReserve, SchedulingPreBind:
 		_, err = ParseGate(answer)
 	case SchedulingUnreserve, SchedulingPostBind, SchedulingTable:
+	default:
+		err = fmt.Errorf("nothing reads answers of the point %s: add its form to CheckAnswer, or the point that it is like to abi.yaml", h.Point)
 	}
 	return err
 }

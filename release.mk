@@ -53,6 +53,10 @@ bench-compare: ## Measure the hot paths, and compare by benchstat with what benc
 bench-record: ## Measure the hot paths anew, on a quiet machine, for bench-compare.
 	test/bench/compare.sh record
 
+.PHONY: fuzz
+fuzz: ## Run every fuzz target in turn, each for FUZZTIME (10s). FUZZ=REGEXP: some of them; what is found lies below testdata/fuzz.
+	@FUZZTIME='$(FUZZTIME)' FUZZ='$(FUZZ)' test/fuzz.sh
+
 .PHONY: nightly
 nightly: ## Run what takes hours: fuzzing, history, chaos, differential, a part of the conformance suite; build/nightly/report.md. PARTS="fuzz chaos" FUZZTIME=2m.
 	test/nightly.sh

@@ -34,12 +34,10 @@ run() { # run NAME COMMAND...: a line of the page
 }
 
 fuzz() {
-  local file name dir
-  while IFS=: read -r file name; do
-    dir=./$(dirname "$file")
-    # In its folder, since sdk/go is a module of its own.
-    run "fuzz $name in $dir" env -C "$dir" go test -run '^$' -fuzz "^$name\$" -fuzztime "${FUZZTIME:-2m}" -timeout 30m .
-  done < <(git grep -o -E '^func Fuzz[A-Za-z0-9_]+' -- '*_test.go' | sed 's/func //' | grep -E "${FUZZ:-.}")
+  local dir name
+  while IFS=: read -r dir name; do
+    run "fuzz $name in $dir" env FUZZTIME="${FUZZTIME:-2m}" FUZZ="^$dir:$name\$" test/fuzz.sh
+  done < <(test/fuzz.sh list)
 }
 
 for part in $parts; do

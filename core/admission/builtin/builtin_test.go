@@ -422,6 +422,10 @@ func TestNodeRestriction(t *testing.T) {
 		admissiontest.Case{Name: "a mirror pod with a token", Request: creating("pods", mirror(func(p *corev1.Pod) {
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Projected: tokenVolume()}
 		}), n1), Denied: "serviceaccounts (via projected volumes)"},
+		// CVE-2025-4563: what is checked in a status was not when the pod was made.
+		admissiontest.Case{Name: "a mirror pod with a resource claim", Request: creating("pods", mirror(func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("theirs")}}
+		}), n1), Denied: "can not create pods that reference resourceclaims"},
 		admissiontest.Case{Name: "deletes its pod", Request: func() *admission.Request { return admissiontest.Deleting("pods", mine, n1) }},
 		admissiontest.Case{Name: "deletes another's pod", Request: func() *admission.Request { return admissiontest.Deleting("pods", theirs, n1) }, Denied: "can only delete pods with spec.nodeName set to itself"},
 		admissiontest.Case{Name: "status", Request: status(mine, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), Check: func(*testing.T, runtime.Object) {}},
@@ -431,6 +435,12 @@ func TestNodeRestriction(t *testing.T) {
 		admissiontest.Case{Name: "registers another", Request: creating("nodes", &corev1.Node{ObjectMeta: named1("n2")}, n1), Denied: `node "n1" is not allowed to modify node "n2"`},
 		admissiontest.Case{Name: "a label that draws workloads", Request: creating("nodes", node(map[string]string{"node-restriction.kubernetes.io/x": "y"}), n1), Denied: "is not allowed to set the following labels: node-restriction.kubernetes.io/x"},
 		admissiontest.Case{Name: "takes a taint off", Request: update(node(nil, corev1.Taint{Key: "t"}), node(nil)), Denied: "is not allowed to modify taints"},
+		// CVE-2025-5187: what it is owned by takes it away, and it comes back without its taints.
+		admissiontest.Case{Name: "is owned by what does not exist", Request: func() *admission.Request {
+			owned := node(nil)
+			owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "gone", UID: "u"}}
+			return admissiontest.Updating("nodes", node(nil), owned, n1)
+		}, Denied: "is not allowed to modify ownerReferences"},
 		admissiontest.Case{Name: "becomes a control plane", Request: update(node(nil), node(map[string]string{"node-role.kubernetes.io/control-plane": ""})), Denied: "is not allowed to modify labels: node-role.kubernetes.io/control-plane"},
 		admissiontest.Case{Name: "its lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n1"}}, n1)},
 		admissiontest.Case{Name: "another's lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n2"}}, n1), Denied: "can only access node lease with the same name as the requesting node"},

@@ -3,6 +3,7 @@
 package schedwasm
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -254,13 +255,14 @@ var resources = map[string]framework.ClusterEvent{
 func clusterEvents(b []byte) framework.ClusterEvent {
 	var all framework.ClusterEvent
 	for len(b) > 0 {
-		name, rest, ok := strings.Cut(string(b), "\x00")
-		e, known := resources[name]
+		// Nothing is copied: a guest writes as many as its output may be long.
+		name, rest, ok := bytes.Cut(b, []byte{0})
+		e, known := resources[string(name)]
 		if !ok || !known || len(rest) < 4 {
 			return framework.AnyEvent
 		}
 		all |= e
-		b = []byte(rest[4:])
+		b = rest[4:]
 	}
 	if all == 0 {
 		return framework.AnyEvent

@@ -94,8 +94,9 @@ func identity(o Options, host string) (string, error) {
 	return host + "_" + id, nil
 }
 
-// lead runs work while this process leads the component's election.
-func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name string, work func(context.Context) error) error {
+// lead runs work while this process leads the component's election. follows is called
+// when another process is seen to lead; it may be nil.
+func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name string, follows func(), work func(context.Context) error) error {
 	if c.o.Lease != "" {
 		name = c.o.Lease
 	}
@@ -104,7 +105,7 @@ func (c *component) lead(ctx context.Context, kube kubernetes.Interface, name st
 		return err
 	}
 	return leader.Election{
-		Client: kube, Namespace: "kube-system", Name: name, Identity: holder, Logger: c.o.Logger, Watch: c.watch,
+		Client: kube, Namespace: "kube-system", Name: name, Identity: holder, Logger: c.o.Logger, Watch: c.watch, Follows: follows,
 	}.Stand(ctx, work)
 }
 
@@ -122,7 +123,7 @@ func (c *component) controllers(ctx context.Context, with controlling) error {
 		return err
 	}
 	if c.o.OnlyPlugins {
-		return c.lead(ctx, set.Kube, "wasmplane-plugin-controllers", func(ctx context.Context) error { return c.reconcilers(ctx, set) })
+		return c.lead(ctx, set.Kube, "wasmplane-plugin-controllers", nil, func(ctx context.Context) error { return c.reconcilers(ctx, set) })
 	}
 	manager, err := all.New(all.Config{
 		Controllers: c.o.Config.Controllers.Enabled,
@@ -136,7 +137,7 @@ func (c *component) controllers(ctx context.Context, with controlling) error {
 	if err != nil {
 		return err
 	}
-	return c.lead(ctx, set.Kube, "kube-controller-manager", run.Parallel(manager.Run, func(ctx context.Context) error {
+	return c.lead(ctx, set.Kube, "kube-controller-manager", nil, run.Parallel(manager.Run, func(ctx context.Context) error {
 		return c.reconcilers(ctx, set)
 	}))
 }
@@ -187,13 +188,14 @@ func (c *component) reconcilers(ctx context.Context, own *client.Set) error {
 	return host.Run(ctx)
 }
 
-// scheduler runs the scheduler while this process leads.
+// scheduler runs the scheduler while this process leads. It is ready when it has seen the
+// cluster, or when another process leads: it may then wait for as long as that lives.
 func (c *component) scheduler(ctx context.Context, ready func()) error {
 	set, err := client.New(c.config)
 	if err != nil {
 		return err
 	}
-	return c.lead(ctx, set.Kube, "kube-scheduler", func(ctx context.Context) error {
+	return c.lead(ctx, set.Kube, "kube-scheduler", ready, func(ctx context.Context) error {
 		c.catchingUp.Store(true)
 		defer c.catchingUp.Store(false)
 		inf := informers.NewSharedInformerFactory(set.Kube, 0)

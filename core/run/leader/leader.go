@@ -30,6 +30,9 @@ type Election struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// Watch is told whether the lease is renewed in time; nil = nobody is.
 	Watch *leaderelection.HealthzAdaptor
+	// Follows is called, perhaps more than once, when another process is seen to hold the
+	// lease: this one waits for as long as that lives. Nil = nobody is told.
+	Follows func()
 }
 
 // ErrLeadershipLost ends the work of a leader that could not renew its lease:
@@ -88,6 +91,11 @@ func (e Election) Lead(ctx context.Context, work func(ctx context.Context) error
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: lead,
 			OnStoppedLeading: func() {},
+			OnNewLeader: func(holder string) {
+				if e.Follows != nil && holder != "" && holder != e.Identity {
+					e.Follows()
+				}
+			},
 		},
 	})
 	if err != nil {

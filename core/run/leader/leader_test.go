@@ -173,3 +173,46 @@ func (l silentLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o
 	}
 	return l.LeaseInterface.Update(ctx, lease, o)
 }
+
+// TestAFollowerIsTold: who waits behind another process knows it, and who leads is not told so.
+func TestAFollowerIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		follows := make(chan string, 10)
+		election := func(id string) Election {
+			return Election{
+				Client: client, Namespace: "kube-system", Name: "test", Identity: id, Logger: slog.New(slog.DiscardHandler),
+				LeaseDuration: 2 * time.Second, RenewDeadline: time.Second, RetryPeriod: 50 * time.Millisecond,
+				Follows: func() { follows <- id },
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		working := make(chan struct{}, 2)
+		var wg sync.WaitGroup
+		stand := func(id string) {
+			wg.Go(func() {
+				if err := election(id).Lead(ctx, func(ctx context.Context) error {
+					working <- struct{}{}
+					<-ctx.Done()
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		stand("one")
+		<-working
+		stand("two")
+		if id := <-follows; id != "two" {
+			t.Errorf("%s follows", id)
+		}
+		cancel()
+		wg.Wait()
+		close(follows)
+		for id := range follows {
+			if id != "two" {
+				t.Errorf("%s follows", id)
+			}
+		}
+	})
+}

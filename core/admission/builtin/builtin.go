@@ -191,6 +191,14 @@ func typed[T runtime.Object](o *object.Object) (T, error) {
 	return t, nil
 }
 
+// both are the object before and after an update.
+func both[T runtime.Object](r *admission.Request) (old, updated T, err error) {
+	if old, err = typed[T](r.OldObject); err == nil {
+		updated, err = typed[T](r.Object)
+	}
+	return old, updated, err
+}
+
 // copied is a deep copy of o, to be changed and set.
 func copied[T runtime.Object](o T) T { return o.DeepCopyObject().(T) }
 

@@ -442,6 +442,8 @@ func TestNodeRestriction(t *testing.T) {
 			return admissiontest.Updating("nodes", node(nil), owned, n1)
 		}, Denied: "is not allowed to modify ownerReferences"},
 		admissiontest.Case{Name: "becomes a control plane", Request: update(node(nil), node(map[string]string{"node-role.kubernetes.io/control-plane": ""})), Denied: "is not allowed to modify labels: node-role.kubernetes.io/control-plane"},
+		admissiontest.Case{Name: "registers with a pod range", Request: creating("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.1.2.0/24"}}, n1), Denied: "is not allowed to choose its own podCIDR"},
+		admissiontest.Case{Name: "takes a pod range", Request: update(node(nil), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.2.0/24"}}}), Denied: "is not allowed to choose its own podCIDR"},
 		admissiontest.Case{Name: "its lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n1"}}, n1)},
 		admissiontest.Case{Name: "another's lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n2"}}, n1), Denied: "can only access node lease with the same name as the requesting node"},
 		admissiontest.Case{Name: "the scheduler's lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "n1"}}, n1), Denied: `can only access leases in the "kube-node-lease" system namespace`},

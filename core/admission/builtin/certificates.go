@@ -66,11 +66,7 @@ func (certificateSigning) Handles(r *admission.Request) bool {
 }
 
 func (p certificateSigning) Validate(ctx context.Context, r *admission.Request) error {
-	old, err := typed[*certificatesv1.CertificateSigningRequest](r.OldObject)
-	if err != nil {
-		return admission.Forbidden(r, err)
-	}
-	csr, err := typed[*certificatesv1.CertificateSigningRequest](r.Object)
+	old, csr, err := both[*certificatesv1.CertificateSigningRequest](r)
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}

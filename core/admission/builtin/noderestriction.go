@@ -197,11 +197,7 @@ func podStatus(node string, r *admission.Request) error {
 	if r.Operation != admission.Update {
 		return fmt.Errorf("unexpected operation %q", r.Operation)
 	}
-	old, err := typed[*corev1.Pod](r.OldObject)
-	if err != nil {
-		return err
-	}
-	pod, err := typed[*corev1.Pod](r.Object)
+	old, pod, err := both[*corev1.Pod](r)
 	if err != nil {
 		return err
 	}
@@ -251,11 +247,7 @@ func claimStatus(node string, r *admission.Request) error {
 	if r.Operation != admission.Update {
 		return fmt.Errorf("unexpected operation %q", r.Operation)
 	}
-	old, err := typed[*corev1.PersistentVolumeClaim](r.OldObject)
-	if err != nil {
-		return err
-	}
-	claim, err := typed[*corev1.PersistentVolumeClaim](r.Object)
+	old, claim, err := both[*corev1.PersistentVolumeClaim](r)
 	if err != nil {
 		return err
 	}
@@ -293,6 +285,9 @@ func (p *nodeRestriction) node(node string, r *admission.Request) error {
 		if n.Spec.ConfigSource != nil { //nolint:staticcheck // that the field is dead makes it no less forbidden: upstream refuses it too
 			return fmt.Errorf("node %q is not allowed to create pods with a non-nil configSource", node)
 		}
+		if len(n.Spec.PodCIDR)+len(n.Spec.PodCIDRs) > 0 { // others' traffic would be routed to it
+			return fmt.Errorf("node %q is not allowed to choose its own podCIDR", node)
+		}
 		if bad := forbiddenLabels(n.Labels, nil); len(bad) > 0 {
 			return fmt.Errorf("node %q is not allowed to set the following labels: %s", node, strings.Join(bad, ", "))
 		}
@@ -304,11 +299,7 @@ func (p *nodeRestriction) node(node string, r *admission.Request) error {
 }
 
 func updateNode(node string, r *admission.Request) error {
-	old, err := typed[*corev1.Node](r.OldObject)
-	if err != nil {
-		return err
-	}
-	n, err := typed[*corev1.Node](r.Object)
+	old, n, err := both[*corev1.Node](r)
 	if err != nil {
 		return err
 	}
@@ -319,6 +310,8 @@ func updateNode(node string, r *admission.Request) error {
 		return fmt.Errorf("node %q is not allowed to modify taints", node)
 	case !equality.Semantic.DeepEqual(n.OwnerReferences, old.OwnerReferences):
 		return fmt.Errorf("node %q is not allowed to modify ownerReferences", node)
+	case n.Spec.PodCIDR != old.Spec.PodCIDR || !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs):
+		return fmt.Errorf("node %q is not allowed to choose its own podCIDR", node)
 	}
 	if bad := forbiddenLabels(n.Labels, old.Labels); len(bad) > 0 {
 		return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(bad, ", "))
@@ -421,11 +414,7 @@ func csiNode(node string, r *admission.Request) error {
 		return errors.New("can only access CSINode with the same name as the requesting node")
 	}
 	if r.Subresource == "status" {
-		old, err := typed[*storagev1.CSINode](r.OldObject)
-		if err != nil {
-			return err
-		}
-		n, err := typed[*storagev1.CSINode](r.Object)
+		old, n, err := both[*storagev1.CSINode](r)
 		if err != nil {
 			return err
 		}

@@ -49,6 +49,8 @@ type Config struct {
 	Endpoint netip.AddrPort
 	// Identity tells this apiserver from others; default: its Endpoint.
 	Identity string
+	// Cluster is published, and held against what another server has published.
+	Cluster Cluster
 	// ClientCA and FrontProxyCA are published in PEM for extension apiservers.
 	ClientCA, FrontProxyCA []byte
 	// FrontProxyNames are the common names of authenticating proxies.
@@ -154,6 +156,9 @@ func (b *Bootstrap) persist(ctx context.Context) error {
 // the Service that takes an address from it.
 func (b *Bootstrap) ensure(ctx context.Context) error {
 	policy := Policy()
+	if err := b.checkAuthority(ctx); err != nil {
+		return err
+	}
 	if err := together(ctx,
 		b.namespaces,
 		b.priorityClasses,
@@ -166,6 +171,7 @@ func (b *Bootstrap) ensure(ctx context.Context) error {
 	return together(ctx,
 		func(ctx context.Context) error { return b.roles(ctx, policy) },
 		b.authenticationConfig,
+		b.cluster,
 		b.kubernetesService,
 		b.masters.reconcile,
 	)

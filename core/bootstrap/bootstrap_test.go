@@ -4,6 +4,7 @@ package bootstrap
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -237,6 +238,45 @@ func TestAnotherServiceNetworkIsRefused(t *testing.T) {
 	}
 	if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be changed") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestAnotherAuthorityIsRefused: a server that signs with another authority than the
+// cluster's would hand out what all others refuse. It writes nothing before it is told.
+func TestAnotherAuthorityIsRefused(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := client(t, s)
+	cfg := config(c, "192.0.2.1:6443")
+	cfg.Cluster = Cluster{Name: "one", Domain: "cluster.local", PodCIDR: "10.1.0.0/16", Authority: "sha256:aa"}
+	start(t, cfg)()
+	published := func() map[string]string {
+		t.Helper()
+		m, err := c.CoreV1().ConfigMaps("kube-system").Get(t.Context(), ClusterConfigMap, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Data
+	}
+	want := map[string]string{"name": "one", "domain": "cluster.local", "podCIDR": "10.1.0.0/16", "serviceCIDR": cfg.ServiceCIDRs[0].String(), "authority": "sha256:aa"}
+	if got := published(); !maps.Equal(got, want) {
+		t.Errorf("the cluster is published as %q, want %q", got, want)
+	}
+	cfg.Cluster.Authority, cfg.Patience = "sha256:bb", time.Hour
+	b, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "replace its folder pki by a copy") {
+		t.Errorf("error %v", err)
+	}
+	if got := published(); !maps.Equal(got, want) {
+		t.Errorf("the refused server has written %q", got)
+	}
+	// The only server of its store has lost its folder pki: it goes on with a new one.
+	cfg.Cluster.Alone = true
+	start(t, cfg)()
+	if got := published()[ClusterAuthority]; got != "sha256:bb" {
+		t.Errorf("the authority is %q", got)
 	}
 }
 

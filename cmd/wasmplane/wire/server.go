@@ -368,6 +368,10 @@ func (s *server) build(ctx context.Context) (err error) {
 		Client: s.internal.Kube, ServiceCIDRs: []netip.Prefix{s.services}, Endpoint: netip.AddrPortFrom(s.advertise, uint16(s.port)),
 		ClientCA: s.authority.CAPEM(), FrontProxyCA: s.authority.FrontProxyCAPEM(),
 		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: s.o.Logger,
+		Cluster: bootstrap.Cluster{
+			Name: s.o.Config.Cluster.Name, Domain: s.o.Config.Cluster.Domain, PodCIDR: s.o.Config.Cluster.PodCIDR,
+			Authority: pki.Pin(s.authority.ClusterCA()), Alone: len(s.o.Config.Store.Endpoints) == 0,
+		},
 	}); err != nil {
 		return err
 	}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ClusterConfigMap of kube-system says what the cluster is, and which authority it has.
+const ClusterConfigMap = "wasmplane-cluster"
+
+// Keys of the ClusterConfigMap.
+const (
+	ClusterName        = "name"
+	ClusterDomain      = "domain"
+	ClusterPodCIDR     = "podCIDR"
+	ClusterServiceCIDR = "serviceCIDR"
+	// ClusterAuthority is the pin of the authority of serving and client certificates.
+	ClusterAuthority = "authority"
+)
+
+// Cluster is what the ClusterConfigMap holds. Its zero value: there is none.
+type Cluster struct {
+	Name, Domain, PodCIDR string
+	// Authority is the pin of this server's authority, as pki.Pin writes it. A server
+	// with another one than the cluster's is refused: every certificate and token that
+	// it gives out would be wrong for all others.
+	Authority string
+	// Alone: no other server can be at this store, so a new authority takes the old one's place.
+	Alone bool
+}
+
+func (b *Bootstrap) clusterData() map[string]string {
+	c := b.cfg.Cluster
+	return map[string]string{
+		ClusterName: c.Name, ClusterDomain: c.Domain, ClusterPodCIDR: c.PodCIDR,
+		ClusterServiceCIDR: b.cfg.ServiceCIDRs[0].String(), ClusterAuthority: c.Authority,
+	}
+}
+
+// checkAuthority refuses a server of another authority before it writes anything.
+func (b *Bootstrap) checkAuthority(ctx context.Context) error {
+	if b.cfg.Cluster.Authority == "" {
+		return nil
+	}
+	has, err := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, ClusterConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the cluster's authority: %w", err)
+	}
+	return b.sameAuthority(ctx, has)
+}
+
+func (b *Bootstrap) sameAuthority(ctx context.Context, has *corev1.ConfigMap) error {
+	theirs, ours := has.Data[ClusterAuthority], b.cfg.Cluster.Authority
+	if theirs == "" || theirs == ours {
+		return nil
+	}
+	if b.cfg.Cluster.Alone {
+		b.cfg.Log.WarnContext(ctx, "the cluster has a new certificate authority; clients need new credentials, and machines that had joined must join again", "before", theirs, "now", ours)
+		return nil
+	}
+	return fmt.Errorf("%w: the cluster in this store has the certificate authority %s, this server's pki has %s, and what one gives out the other refuses; "+
+		"stop this server and replace its folder pki by a copy of that of a server of the cluster, or, if that authority is lost for good and no other server runs, "+
+		"delete /registry/configmaps/%s/%s from the store (etcdctl del) and start this server again", errMisconfigured, theirs, ours, metav1.NamespaceSystem, ClusterConfigMap)
+}
+
+// cluster publishes what the cluster is. Of two servers that begin it at once, the
+// second compares its authority with what the first has written.
+func (b *Bootstrap) cluster(ctx context.Context) error {
+	if b.cfg.Cluster == (Cluster{}) {
+		return nil
+	}
+	api := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	_, err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ClusterConfigMap}, Data: b.clusterData()}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if err = b.checkAuthority(ctx); err == nil {
+			err = b.configMap(ctx, metav1.NamespaceSystem, ClusterConfigMap, b.clusterData())
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("config map %s: %w", ClusterConfigMap, err)
+	}
+	return nil
+}

@@ -21,6 +21,7 @@ func TestWasmReconcilersKeepTheContract(t *testing.T) {
 		},
 	}}
 	reconcilertest.Run(t, func(t *testing.T) controllers.Reconciler {
-		return loaded(t, "service-for-deployment").Reconcilers()[0]
+		// Several calls at a time: a failure shows, a busy machine does not.
+		return loaded(t, "service-for-deployment", "limits: {deadline: 30s}").Reconcilers()[0]
 	}, web)
 }

@@ -20,7 +20,6 @@ const budget = 2500
 // fall: whoever makes one of them smaller lowers its number, down to none.
 var mayGrow = map[string]int{
 	"cmd/wasmplane/command":  2765,
-	"cmd/wasmplane/wire":     3619,
 	"core/admission/builtin": 3694,
 	"core/api":               3357,
 	"core/apiserver":         2716,

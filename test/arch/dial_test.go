@@ -62,8 +62,8 @@ var dialers = map[string]string{
 	"core/store/etcd/dial.go":                  "to the store, which the operator names",
 	"cmd/wasmplane/command/use.go":             "is a command: the socket of this machine's cluster",
 	"cmd/wasmplane/localsocket/localsocket.go": "to the socket of this machine's cluster",
-	"cmd/wasmplane/wire/address.go":            "asks the kernel for a route; nothing is sent",
-	"cmd/wasmplane/wire/tracing.go":            "to the API server, of which the kubeconfig says where it is",
+	"cmd/wasmplane/machine/address.go":         "asks the kernel for a route; nothing is sent",
+	"cmd/wasmplane/process/tracing.go":         "to the API server, of which the kubeconfig says where it is",
 
 	"cmd/wasmplane-hello/get.go":                         "runs in pods, with what a pod may",
 	"core/kubelet/realnode/nodetest/testprogram/main.go": "runs in pods of tests",

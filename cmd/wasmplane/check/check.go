@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
@@ -41,7 +41,7 @@ func Run(ctx context.Context, w io.Writer, c *config.Configuration, dataDir stri
 
 // host tells what this machine lacks for a real node, and whether one can run here.
 func host(ctx context.Context, w io.Writer) (ok bool) {
-	fatal, restrictions := wire.CheckHost(ctx)
+	fatal, restrictions := machine.CheckHost(ctx)
 	for _, p := range append(fatal, restrictions...) {
 		fmt.Fprintln(w, "-", p)
 	}

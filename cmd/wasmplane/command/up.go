@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/config"
 )
@@ -210,7 +211,7 @@ the data go too.`,
 				return err
 			}
 			p := &progress{w: a.stdout}
-			if err := wire.Down(c.Context(), dir, purge, logger, p.printLine); err != nil {
+			if err := machine.Down(c.Context(), dir, purge, logger, p.printLine); err != nil {
 				return err
 			}
 			fmt.Fprintln(a.stdout, "The cluster is down.")

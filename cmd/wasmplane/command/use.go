@@ -30,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/check"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/localsocket"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -231,7 +232,7 @@ func (a *app) image() *cobra.Command {
 					return err
 				}
 				for _, f := range files {
-					names, err := wire.ImportImages(c.Context(), dir, f, func(step string) { fmt.Fprintln(a.stderr, step) })
+					names, err := machine.ImportImages(c.Context(), dir, f, func(step string) { fmt.Fprintln(a.stderr, step) })
 					if err != nil {
 						return err
 					}
@@ -252,7 +253,7 @@ func (a *app) image() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				images, err := wire.ListImages(c.Context(), dir)
+				images, err := machine.ListImages(c.Context(), dir)
 				if err != nil {
 					return err
 				}

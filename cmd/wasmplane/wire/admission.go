@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/yaml"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
@@ -36,86 +37,95 @@ import (
 	"github.com/wasmplane/wasmplane/core/quota"
 )
 
-// admission is the chain. Its order is documented in docs/ADMISSION.md: the
+// admitting is what a write has to pass.
+type admitting struct {
+	*admission.Chain
+	run func(context.Context) error
+}
+
+// newAdmission makes the chain. Its order is documented in docs/ADMISSION.md: the
 // built-in plugins in upstream's order, CEL policies, webhooks, the Wasm plugins in
 // the order of the configuration, and the quotas last, so that nothing is charged
 // for what somebody refuses.
-func (s *server) admission(ctx context.Context, contract *api.Contract, chain *authz.Chain) (*admission.Chain, error) {
-	list, settings, err := s.builtinAdmission(chain)
+func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *authz.Chain) (*admitting, error) {
+	list, settings, err := b.builtinAdmission(chain)
 	if err != nil {
 		return nil, err
 	}
 	conditions := matching.NewMetrics()
 	for _, c := range conditions.Collectors() {
-		if err := s.metrics.Register(c); err != nil {
+		if err := b.metrics.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	files, err := s.staticAdmission(ctx, contract)
+	files, follow, err := b.staticAdmission(ctx)
 	if err != nil {
 		return nil, err
 	}
 	policies, err := policy.New(policy.Config{
-		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: s.view, Objects: s.view, Types: s.view.Types,
-		Static: files, Conditions: conditions, Log: s.o.Logger,
+		Client: b.internal.Kube, Informers: b.informers, Authorizer: chain, Resources: b.view, Objects: b.view, Types: b.view.Types,
+		Static: files, Conditions: conditions, Log: b.o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	hooks, err := webhook.New(webhook.Config{
-		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Resources: s.view, Static: files,
+		Client: b.internal.Kube, Informers: b.informers, Authorizer: chain, Resources: b.view, Static: files,
 		MutatingCredentials: settings.MutatingCredentials, ValidatingCredentials: settings.ValidatingCredentials,
-		Conditions: conditions, Log: s.o.Logger, Dial: operatorsDial(s.o),
+		Conditions: conditions, Log: b.o.Logger, Dial: process.OperatorsDial(b.o),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(policies.Register(s.metrics), hooks.Register(s.metrics)); err != nil {
+	if err := errors.Join(policies.Register(b.metrics), hooks.Register(b.metrics)); err != nil {
 		return nil, err
 	}
-	list = append(list, s.plugins.guard())
-	list = append(list, s.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
-	quotas, err := quotaadmission.New(quotaadmission.Config{Client: s.internal.Kube, Informers: s.informers, Limited: limitedResources(settings), Log: s.o.Logger})
+	list = append(list, plugins.Guard())
+	list = append(list, b.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
+	quotas, err := quotaadmission.New(quotaadmission.Config{Client: b.internal.Kube, Informers: b.informers, Limited: limitedResources(settings), Log: b.o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	order := func() []admission.Plugin {
-		return slices.Concat(list, s.plugins.admission(), s.enabled(quotas))
+		return slices.Concat(list, plugins.Admission(), b.enabled(quotas))
 	}
 	admit, err := admission.NewChain(order()...)
 	if err != nil {
 		return nil, err
 	}
-	s.tellOrder(admit)
-	s.plugins.onChange(func() {
+	if err := admit.Register(b.metrics); err != nil {
+		return nil, err
+	}
+	b.logOrder(admit)
+	plugins.OnChange(func() {
 		if err := admit.Replace(order()...); err != nil {
-			s.o.Logger.ErrorContext(ctx, "the admission plugins stay as they were", "error", err)
+			b.o.Logger.ErrorContext(ctx, "the admission plugins stay as they were", "error", err)
 			return
 		}
-		s.tellOrder(admit)
+		b.logOrder(admit)
 	})
-	return admit, admit.Register(s.metrics)
+	return &admitting{Chain: admit, run: follow}, nil
 }
 
 // builtinAdmission are the built-in plugins as the configuration wants them, and
 // what the file says of those that stand elsewhere in the chain.
-func (s *server) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *pluginconfig.Settings, error) {
-	c, settings := s.o.Config.APIServer, &pluginconfig.Settings{}
+func (b base) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *pluginconfig.Settings, error) {
+	c, settings := b.o.Config.APIServer, &pluginconfig.Settings{}
 	if c.AdmissionConfigFile != "" {
 		var err error
-		if settings, err = pluginconfig.Load(s.o.Config.Path(c.AdmissionConfigFile)); err != nil {
+		if settings, err = pluginconfig.Load(b.o.Config.Path(c.AdmissionConfigFile)); err != nil {
 			return nil, nil, fmt.Errorf("apiserver.admissionConfigFile: %w", err)
 		}
 	}
-	if s.o.Config.Profile == config.Hardened {
+	if b.o.Config.Profile == config.Hardened {
 		if err := settings.Harden(); err != nil {
 			return nil, nil, err
 		}
 	}
 	list, err := builtin.Default(builtin.Deps{
-		Client: s.internal.Kube, Informers: s.informers, Authorizer: chain, Settings: settings,
-		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.internal.Kube.Discovery())),
-		On:     c.EnableAdmissionPlugins, Off: c.DisableAdmissionPlugins, Dial: operatorsDial(s.o),
+		Client: b.internal.Kube, Informers: b.informers, Authorizer: chain, Settings: settings,
+		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(b.internal.Kube.Discovery())),
+		On:     c.EnableAdmissionPlugins, Off: c.DisableAdmissionPlugins, Dial: process.OperatorsDial(b.o),
 		Others: []string{policy.MutatingName, webhook.MutatingName, policy.ValidatingName, webhook.ValidatingName, quotaadmission.Name},
 	})
 	if err != nil {
@@ -125,9 +135,9 @@ func (s *server) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *plug
 }
 
 // enabled leaves out what the configuration disables.
-func (s *server) enabled(list ...admission.Plugin) []admission.Plugin {
+func (b base) enabled(list ...admission.Plugin) []admission.Plugin {
 	return slices.DeleteFunc(list, func(p admission.Plugin) bool {
-		return slices.Contains(s.o.Config.APIServer.DisableAdmissionPlugins, p.Name())
+		return slices.Contains(b.o.Config.APIServer.DisableAdmissionPlugins, p.Name())
 	})
 }
 
@@ -141,10 +151,10 @@ func limitedResources(s *pluginconfig.Settings) (out []quota.Limited) {
 	return out
 }
 
-// tellOrder logs the running order, at the start and whenever it changes.
-func (s *server) tellOrder(c *admission.Chain) {
+// logOrder logs the running order, at the start and whenever it changes.
+func (b base) logOrder(c *admission.Chain) {
 	mutators, validators := c.Order()
-	s.o.Logger.Info("admission asks in this order", "mutating", mutators, "validating", validators)
+	b.o.Logger.Info("admission asks in this order", "mutating", mutators, "validating", validators)
 }
 
 // staticFiles are what files bring to admission.
@@ -153,19 +163,18 @@ type staticFiles interface {
 	policy.Static
 }
 
-// staticAdmission opens the folder of manifests that the configuration names.
-func (s *server) staticAdmission(ctx context.Context, contract *api.Contract) (staticFiles, error) {
-	if s.o.Config.APIServer.StaticAdmissionDir == "" {
-		return staticfiles.None{}, nil
+// staticAdmission opens the folder of manifests that the configuration names, and follows it.
+func (b base) staticAdmission(ctx context.Context) (files staticFiles, follow func(context.Context) error, err error) {
+	if b.o.Config.APIServer.StaticAdmissionDir == "" {
+		return staticfiles.None{}, untilEnd, nil
 	}
 	f, err := staticfiles.Open(ctx, staticfiles.Config{
-		Dir: s.o.Config.Path(s.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{contract}.decode, Note: s.o.note, Log: s.o.Logger,
+		Dir: b.o.Config.Path(b.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{b.contract}.decode, Note: b.o.Inform, Log: b.o.Logger,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)
+		return nil, nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)
 	}
-	s.staticFolder = f
-	return f, nil
+	return f, f.Run, nil
 }
 
 // staticDecoder reads the manifests of a folder.
@@ -213,13 +222,4 @@ func (d staticDecoder) decode(ctx context.Context, doc []byte) (runtime.Object, 
 		return nil, err
 	}
 	return codec.Versioned(o)
-}
-
-// followStatic follows the folder of manifests, where there is one.
-func (s *server) followStatic(ctx context.Context) error {
-	if s.staticFolder == nil {
-		<-ctx.Done()
-		return nil
-	}
-	return s.staticFolder.Run(ctx)
 }

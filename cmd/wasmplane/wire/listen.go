@@ -13,10 +13,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/secureserving"
 )
 
-// listenAPI listens where the configuration says, and, where that is loopback and
+// listen listens where the configuration says, and, where that is loopback and
 // pods of this machine need the API, at the address by which they reach it; and at
 // a socket of the data directory, for the day when the port cannot be reached.
-func (s *server) listenAPI(ctx context.Context, forPods bool) (net.Listener, error) {
+func (s site) listen(ctx context.Context, forPods bool) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(s.o.Config.APIServer.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("apiserver.listen: %w", err)

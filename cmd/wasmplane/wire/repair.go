@@ -10,20 +10,21 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // repairEvery is how often claims are compared with Services, as upstream does.
 const repairEvery = 3 * time.Minute
 
 // repairServices keeps claims of cluster IPs and node ports in step with Services.
-func (s *server) repairServices(ctx context.Context) error {
-	select {
-	case <-s.boot.Ready():
-	case <-ctx.Done():
+func (r *resources) repairServices(b base, begun <-chan struct{}) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if run.Await(ctx, begun) {
+			r.registries.RepairServices(ctx, serviceCluster{b.internal.Kube}, repairEvery)
+		}
 		return nil
 	}
-	s.registries.RepairServices(ctx, serviceCluster{s.internal.Kube}, repairEvery)
-	return nil
 }
 
 // serviceCluster implements services.Cluster by consistent lists.

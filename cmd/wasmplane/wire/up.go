@@ -5,16 +5,15 @@ package wire
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
-	"time"
 
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/control"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
+	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
-	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -22,7 +21,7 @@ import (
 func Up(ctx context.Context, o Options, ready func(Info)) error {
 	mode := o.Config.Node.Mode
 	if mode.Real && o.Config.Node.CRIEndpoint == "" {
-		if err := requireHost(ctx); err != nil {
+		if err := machine.RequireHost(ctx); err != nil {
 			return err
 		}
 	}
@@ -33,17 +32,17 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 	// Known before anything is put on this host, so that `down` can take it away
 	// again, however the start ends.
 	if err := s.writeState("starting"); err != nil {
-		return errors.Join(err, s.closeStore())
+		return errors.Join(err, s.storage.closeAll())
 	}
 	g := &run.Group{Logger: o.Logger, Progress: o.Progress, StopTimeout: stopTimeout}
 	nodes, err := s.assemble(ctx, g, mode)
 	if err != nil {
-		return errors.Join(err, s.closeStore())
+		return errors.Join(err, s.storage.closeAll())
 	}
 	return g.Run(ctx, func() {
 		if err := s.publish(nodes); err != nil {
 			o.Logger.ErrorContext(ctx, "the cluster runs, but its kubeconfig could not be written", "error", err)
-			o.note("error: " + err.Error())
+			o.Inform("error: " + err.Error())
 		}
 		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url(), Nodes: nodes})
 	})
@@ -52,102 +51,92 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 // assemble adds every part of the cluster to g, in the order of start, and says in
 // words which nodes there are.
 func (s *server) assemble(ctx context.Context, g *run.Group, mode config.NodeMode) (string, error) {
-	var real *realNode
+	parts := s.components()
+	var here *machine.Node
 	if mode.Real {
 		var err error
-		if real, err = s.addRuntime(ctx, g); err != nil {
+		if here, err = s.addRuntime(ctx, g, parts); err != nil {
 			return "", err
 		}
 	}
 	for _, u := range s.units() {
 		g.Add(u)
 	}
-	if err := s.addControl(ctx, g); err != nil {
+	if err := s.addControl(ctx, g, parts); err != nil {
 		return "", err
 	}
 	switch {
 	case mode.Real:
-		g.Add(run.Unit{Name: "node " + s.o.Config.Node.Name, Run: real.run, Ready: real.ready})
-		if err := s.addNetworking(ctx, g); err != nil {
+		g.Add(run.Unit{Name: "node " + s.o.Config.Node.Name, Run: here.Run, Ready: here.Ready()})
+		if err := addNetworking(ctx, g, parts); err != nil {
 			return "", err
 		}
 		return "node " + s.o.Config.Node.Name, nil
 	case mode.Simulated > 0:
-		return s.addSimulated(ctx, g, mode.Simulated)
+		sim, err := machine.Simulate(ctx, parts, s.authority, mode.Simulated)
+		if err != nil {
+			return "", err
+		}
+		g.Add(run.Unit{Name: sim.Name(), Run: sim.Run, Ready: sim.Ready()})
+		return sim.Name(), nil
 	}
 	return "no nodes", nil
 }
 
+// addRuntime adds the runtime of this machine's node. It starts first of all, side
+// by side with the server; the kubelet comes last.
+func (s *server) addRuntime(ctx context.Context, g *run.Group, parts process.Local) (*machine.Node, error) {
+	c, err := parts.Component(ctx, process.Parts.Kubelet)
+	if err != nil {
+		return nil, err
+	}
+	n, err := machine.NewNode(c, s.authority)
+	if err != nil {
+		return nil, err
+	}
+	if s.o.Config.Node.CRIEndpoint == "" {
+		g.Add(run.Unit{Name: "containerd", Run: n.RunRuntime})
+	}
+	return n, nil
+}
+
 // addControl adds the controllers and the scheduler.
-func (s *server) addControl(ctx context.Context, g *run.Group) error {
-	c, err := s.component(ctx, parts.controllers)
+func (s *server) addControl(ctx context.Context, g *run.Group, parts process.Local) error {
+	loops, err := parts.Component(ctx, process.Parts.Controllers)
 	if err != nil {
 		return err
 	}
-	g.Add(run.Unit{Name: parts.controllers.name, Run: func(ctx context.Context) error {
-		return c.controllers(ctx, controlling{rootCA: s.authority.CAPEM(), minter: satoken.SecretTokens{Signer: s.minter}, authority: s.authority.CASigner})
-	}})
-	sched, err := s.component(ctx, parts.scheduler)
+	keys := control.Keys{RootCA: s.authority.CAPEM(), Minter: satoken.SecretTokens{Signer: s.who.minter}, Authority: s.authority.CASigner}
+	g.Add(run.Unit{Name: process.Parts.Controllers.Name, Run: func(ctx context.Context) error { return control.Loops(ctx, loops, keys) }})
+	scheduler, err := parts.Component(ctx, process.Parts.Scheduler)
 	if err != nil {
 		return err
 	}
 	ready := make(chan struct{})
-	g.Add(run.Unit{Name: parts.scheduler.name, Ready: ready, Run: func(ctx context.Context) error {
-		return sched.scheduler(ctx, sync.OnceFunc(func() { close(ready) }))
+	g.Add(run.Unit{Name: process.Parts.Scheduler.Name, Ready: ready, Run: func(ctx context.Context) error {
+		return control.Scheduler(ctx, scheduler, sync.OnceFunc(func() { close(ready) }))
 	}})
 	return nil
 }
 
-// publish writes what users and later commands look for.
-func (s *server) publish(nodes string) error {
-	k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), pki.Admin())
+// addNetworking adds the service proxy and the DNS of this machine.
+func addNetworking(ctx context.Context, g *run.Group, parts process.Local) error {
+	c, err := parts.Component(ctx, process.Parts.Proxy)
 	if err != nil {
 		return err
 	}
-	k.Embed = true
-	if err := pki.RefreshKubeconfig(s.o.Dir.Kubeconfig(), k); err != nil {
-		return err
-	}
-	if err := s.publishBreakGlass(); err != nil {
-		return err
-	}
-	if s.o.MergeKubeconfig != "" {
-		if err := pki.MergeKubeconfig(s.o.MergeKubeconfig, k); err != nil {
-			return err
-		}
-	}
-	return s.writeState(nodes)
-}
-
-// publishBreakGlass writes the way in that no authorizer can close. It is for the
-// operator of this directory alone, and nothing uses it by default.
-func (s *server) publishBreakGlass() error {
-	k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), pki.BreakGlass())
+	n, err := machine.NewNetworking(c, client.InMemory(parts.Handler, bootstrap.CoreDNS(), process.Parts.DNS.Name))
 	if err != nil {
 		return err
 	}
-	k.Embed = true
-	return pki.WriteKubeconfig(s.o.Dir.BreakGlassKubeconfig(), k)
-}
-
-func (s *server) writeState(nodes string) error {
-	c := s.o.Config
-	merged := s.o.MergeKubeconfig
-	if merged == "" { // it may be merged since an earlier start
-		if before, err := s.o.Dir.ReadState(); err == nil {
-			merged = before.MergedInto
-		}
-	}
-	return s.o.Dir.WriteState(datadir.State{
-		Cluster: c.Cluster.Name, PodCIDR: c.Cluster.PodCIDR, ServiceCIDR: c.Cluster.ServiceCIDR,
-		Nodes: nodes, NodeName: c.Node.Name, Server: s.url(), Started: time.Now(), Version: s.o.Version,
-		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, CRIEndpoint: c.Node.CRIEndpoint, MergedInto: merged,
-	})
+	g.Add(run.Unit{Name: "services", Run: n.Proxy, Ready: n.ProxyReady()})
+	g.Add(run.Unit{Name: "dns", Run: n.DNS, Ready: n.DNSReady()})
+	return nil
 }
 
 // APIServer runs the API server by itself.
 func APIServer(ctx context.Context, o Options, ready func(Info)) error {
-	s, err := newServer(ctx, o, parts.apiserver.asks())
+	s, err := newServer(ctx, o, process.Parts.APIServer.Asks())
 	if err != nil {
 		return err
 	}
@@ -161,47 +150,4 @@ func APIServer(ctx context.Context, o Options, ready func(Info)) error {
 		}
 		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url()})
 	})
-}
-
-// publishComponents writes a kubeconfig for each component, with its own identity.
-func (s *server) publishComponents() error {
-	if err := os.MkdirAll(filepath.Dir(s.o.Dir.ComponentKubeconfig("any")), 0o700); err != nil {
-		return fmt.Errorf("make the folder of the components' kubeconfigs: %w", err)
-	}
-	for _, p := range clients() {
-		k, err := s.authority.Kubeconfig(s.o.Config.Cluster.Name, s.url(), p.identity(s.o.Config))
-		if err != nil {
-			return err
-		}
-		if err := pki.WriteKubeconfig(s.o.Dir.ComponentKubeconfig(p.name), k); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// componentRun runs a component that is a process of its own.
-func componentRun(ctx context.Context, o Options, p part, work func(ctx context.Context, c *component, ready func()) error, ready func(Info)) error {
-	c, err := remoteComponent(ctx, o, p)
-	if err != nil {
-		return err
-	}
-	self, err := c.holder()
-	if err != nil {
-		return err
-	}
-	objects, err := c.plugins.objects(objectsOptions{client: c.dynamic, identity: p.name + "_" + self, reports: p.reports})
-	if err != nil {
-		return err
-	}
-	follow := objects.Run
-	if len(p.asks()) == 0 {
-		follow = func(ctx context.Context) error { // it asks none; to end would end the component
-			<-ctx.Done()
-			return nil
-		}
-	}
-	return run.Parallel(c.serve(p), c.spans.run, c.plugins.run, follow, func(ctx context.Context) error {
-		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.config.Host}) }))
-	})(ctx)
 }

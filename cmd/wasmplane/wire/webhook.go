@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/plugins/reviewserver"
@@ -16,24 +17,24 @@ import (
 func Webhook(ctx context.Context, o Options, ready func(Info)) error {
 	server, err := webhookserver.New(webhookserver.Config{
 		Options: o.Webhook, Dir: o.Dir.Webhook(), Files: filepath.Join(string(o.Dir), "webhook", "authorization"),
-		ClusterDomain: o.Config.Cluster.Domain, Logger: o.Logger, Note: o.note,
+		ClusterDomain: o.Config.Cluster.Domain, Logger: o.Logger, Note: o.Inform,
 	})
 	if err != nil {
 		return err
 	}
-	return componentRun(ctx, o, parts.webhook, func(ctx context.Context, c *component, ready func()) error {
-		set, err := client.New(c.config)
+	return process.Run(ctx, o, process.Parts.Webhook, func(ctx context.Context, c *process.Component, ready func()) error {
+		set, err := client.New(c.Config)
 		if err != nil {
 			return err
 		}
-		defer c.plugins.onChange(server.Changed)()
-		return server.Run(ctx, set.Kube, c.plugins.loader, ready)
+		defer c.Plugins.OnChange(server.Changed)()
+		return server.Run(ctx, set.Kube, c.Plugins.Loader(), ready)
 	}, ready)
 }
 
 // RemoveWebhook takes back what Webhook has registered.
 func RemoveWebhook(ctx context.Context, o Options) error {
-	cfg, err := client.FromKubeconfig(o.Kubeconfig, parts.webhook.name)
+	cfg, err := client.FromKubeconfig(o.Kubeconfig, process.Parts.Webhook.Name)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package process
 
 import (
 	"context"
@@ -23,13 +23,13 @@ import (
 )
 
 // serve serves the metrics and health of a part that runs by itself, until ctx ends.
-func (c *component) serve(p part) func(context.Context) error {
+func (c *Component) serve(p Part) func(context.Context) error {
 	s := config.Serving{Listen: config.NoListen}
 	if p.serving != nil {
-		s = p.serving(c.o.Config)
+		s = p.serving(c.Options.Config)
 	}
 	return func(ctx context.Context) error {
-		listener, err := listenFor(ctx, c.o.Logger, p, s.Listen)
+		listener, err := listenFor(ctx, c.Options.Logger, p, s.Listen)
 		if err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (c *component) serve(p part) func(context.Context) error {
 // listenFor listens where the configuration says; nil = nowhere. The customary port
 // may be taken, by another cluster's component of this machine: that is logged, and
 // keeps nobody from working.
-func listenFor(ctx context.Context, log *slog.Logger, p part, listen string) (net.Listener, error) {
+func listenFor(ctx context.Context, log *slog.Logger, p Part, listen string) (net.Listener, error) {
 	if listen == config.NoListen {
 		return nil, nil
 	}
@@ -62,16 +62,16 @@ func listenFor(ctx context.Context, log *slog.Logger, p part, listen string) (ne
 	}
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", p.port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		log.WarnContext(ctx, "metrics and health are not served: the customary port is taken; choose one in the configuration", "component", p.name, "port", p.port)
+		log.WarnContext(ctx, "metrics and health are not served: the customary port is taken; choose one in the configuration", "component", p.Name, "port", p.port)
 		return nil, nil
 	}
 	return l, err
 }
 
-func (c *component) metricsServer(p part, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
+func (c *Component) metricsServer(p Part, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
 	conf := secureserving.Config{
-		Component: p.name, Listener: listener, Logger: c.o.Logger,
-		Gatherer: prometheus.Gatherers{c.metrics, legacyregistry.DefaultGatherer},
+		Component: p.Name, Listener: listener, Logger: c.Options.Logger,
+		Gatherer: prometheus.Gatherers{c.Metrics, legacyregistry.DefaultGatherer},
 	}
 	if c.watch != nil {
 		conf.Live = append(conf.Live, secureserving.Check{Name: c.watch.Name(), Do: c.watch.Check})
@@ -79,7 +79,7 @@ func (c *component) metricsServer(p part, s config.Serving, listener net.Listene
 	if p.readyCheck != "" {
 		conf.Ready = append(conf.Ready, secureserving.Check{Name: p.readyCheck, Do: func(*http.Request) error {
 			if c.catchingUp.Load() {
-				return fmt.Errorf("the %s has not seen the cluster yet", p.name)
+				return fmt.Errorf("the %s has not seen the cluster yet", p.Name)
 			}
 			return nil
 		}})
@@ -87,18 +87,18 @@ func (c *component) metricsServer(p part, s config.Serving, listener net.Listene
 	if p.open {
 		return secureserving.New(conf)
 	}
-	set, err := client.New(c.config)
+	set, err := client.New(c.Config)
 	if err != nil {
 		return nil, err
 	}
-	trusted := rest.CopyConfig(c.config)
+	trusted := rest.CopyConfig(c.Config)
 	if err := rest.LoadTLSFiles(trusted); err != nil {
 		return nil, fmt.Errorf("read the cluster's authority: %w", err)
 	}
 	if conf.Authenticator, conf.Authorizer, err = kubeletserver.Delegate(set.Kube, trusted.CAData); err != nil {
 		return nil, err
 	}
-	if conf.TLS, err = secureserving.Certificate(c.o.Config.Path(s.CertFile), c.o.Config.Path(s.KeyFile), listener.Addr(), c.o.Logger); err != nil {
+	if conf.TLS, err = secureserving.Certificate(c.Options.Config.Path(s.CertFile), c.Options.Config.Path(s.KeyFile), listener.Addr(), c.Options.Logger); err != nil {
 		return nil, err
 	}
 	return secureserving.New(conf)

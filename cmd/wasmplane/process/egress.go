@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package process
 
 import (
 	"net"
@@ -9,9 +9,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/dial"
 )
 
-// operatorsDial is where the control plane connects to on behalf of what operators write
+// OperatorsDial is where the control plane connects to on behalf of what operators write
 // (sources, webhooks, aggregated APIs, identity providers), and to kubelets and pods.
-func operatorsDial(o Options) *dial.Policy {
+func OperatorsDial(o Options) *dial.Policy {
 	_, allowed := o.Config.Egress.Networks()
 	p := dial.Operator(allowed)
 	return &p

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package process
 
 import (
 	"context"
@@ -30,8 +30,8 @@ import (
 	pointcustom "github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
-// plugins are the Wasm plugins of this process.
-type plugins struct {
+// Plugins are the Wasm plugins of this process.
+type Plugins struct {
 	o         Options
 	loader    *loader.Loader
 	functions *hostfn.Functions
@@ -41,28 +41,28 @@ type plugins struct {
 	listeners map[*listener]struct{} // told when the set has changed
 }
 
-// newPlugins loads the plugins of the configuration. One that cannot be loaded
+// NewPlugins loads the plugins of the configuration. One that cannot be loaded
 // doesn't keep the cluster from starting: its failure policy decides what its
 // points answer, and the person at the terminal is told.
-func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, error) {
+func NewPlugins(ctx context.Context, o Options, e Environment) (*Plugins, error) {
 	entries, err := manifest.OfFile(o.Config)
 	if err != nil {
 		return nil, err
 	}
-	functions := hostfn.New(e.host)
+	functions := hostfn.New(e.Host)
 	l, err := loader.New(ctx, loader.Config{
 		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(), DisabledDir: o.Dir.DisabledPlugins(), Logger: o.Logger,
-		Registerer: e.metrics, Namespaces: e.namespaces, Functions: functions, Secrets: secrets(e.kube), Points: e.points,
-		Operators: operatorsDial(o), Tenants: tenantsDial(o),
+		Registerer: e.Metrics, Namespaces: e.Namespaces, Functions: functions, Secrets: secrets(e.Kube), Points: e.Points,
+		Operators: OperatorsDial(o), Tenants: tenantsDial(o),
 	})
 	if err != nil {
 		return nil, err
 	}
-	p := &plugins{o: o, loader: l, functions: functions, events: e.events}
+	p := &Plugins{o: o, loader: l, functions: functions, events: e.Events}
 	begin := time.Now()
 	what := fmt.Sprintf("%d plugins loaded", len(entries))
 	if err := l.Load(ctx); err != nil {
-		o.note("plugins: " + err.Error())
+		o.Inform("plugins: " + err.Error())
 		what = fmt.Sprintf("%d plugins, of which not all loaded", len(entries))
 	}
 	// Compiling is most of a first start, and no unit's: told where it is done.
@@ -72,23 +72,30 @@ func newPlugins(ctx context.Context, o Options, e pluginEnvironment) (*plugins, 
 	return p, nil
 }
 
-// pluginEnvironment is what a process has for its plugins.
-type pluginEnvironment struct {
-	kube       kubernetes.Interface
-	host       hostfn.Backend
-	events     *backend.Events
-	namespaces func(context.Context, string) (map[string]string, bool)
-	metrics    prometheus.Registerer
-	points     []abi.Point // nil = all
+// Environment is what a process has for its plugins.
+type Environment struct {
+	Kube       kubernetes.Interface
+	Host       hostfn.Backend
+	Events     *backend.Events
+	Namespaces func(context.Context, string) (map[string]string, bool)
+	Metrics    prometheus.Registerer
+	Points     []abi.Point // nil = all
 }
 
-func (p *plugins) authorizers() (before, after []authz.Authorizer) { return p.loader.Authorizers() }
-func (p *plugins) admission() []admission.Plugin                   { return p.loader.AdmissionPlugins() }
+// Authorizers that stand before and after the built-in ones.
+func (p *Plugins) Authorizers() (before, after []authz.Authorizer) { return p.loader.Authorizers() }
 
-func (p *plugins) customResources() []*pointcustom.Plugin { return p.loader.CustomResources() }
-func (p *plugins) reconcilers() []controllers.Reconciler  { return p.loader.Reconcilers() }
+// Admission plugins, in the order of the configuration.
+func (p *Plugins) Admission() []admission.Plugin { return p.loader.AdmissionPlugins() }
 
-func (p *plugins) scheduling() []scheduler.Weighted {
+// CustomResources convert between versions.
+func (p *Plugins) CustomResources() []*pointcustom.Plugin { return p.loader.CustomResources() }
+
+// Reconcilers are control loops.
+func (p *Plugins) Reconcilers() []controllers.Reconciler { return p.loader.Reconcilers() }
+
+// Scheduling plugins, with their weights.
+func (p *Plugins) Scheduling() []scheduler.Weighted {
 	var out []scheduler.Weighted
 	for _, w := range p.loader.SchedulerPlugins() {
 		out = append(out, scheduler.Weighted{Plugin: w.Plugin, Weight: w.Weight})
@@ -96,7 +103,8 @@ func (p *plugins) scheduling() []scheduler.Weighted {
 	return out
 }
 
-func (p *plugins) nodeAdmitters() []kubelet.Admitter {
+// NodeAdmitters decide which pods a node takes.
+func (p *Plugins) NodeAdmitters() []kubelet.Admitter {
 	var out []kubelet.Admitter
 	for _, a := range p.loader.NodeAdmitters() {
 		out = append(out, a)
@@ -104,12 +112,15 @@ func (p *plugins) nodeAdmitters() []kubelet.Admitter {
 	return out
 }
 
+// Loader is what loads and holds them.
+func (p *Plugins) Loader() *loader.Loader { return p.loader }
+
 // listener is somebody who is told when the set of plugins has changed.
 type listener struct{ changed func() }
 
-// onChange tells f whenever the set of plugins has changed, until the listener is
+// OnChange tells f whenever the set of plugins has changed, until the listener is
 // taken off again by what is returned: a component that lost its leadership must not be told.
-func (p *plugins) onChange(f func()) (off func()) {
+func (p *Plugins) OnChange(f func()) (off func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := &listener{f}
@@ -124,16 +135,16 @@ func (p *plugins) onChange(f func()) (off func()) {
 	}
 }
 
-// run follows the modules' files and the configuration's plugins until ctx ends.
-func (p *plugins) run(ctx context.Context) error {
+// Run follows the modules' files and the configuration's plugins until ctx ends.
+func (p *Plugins) Run(ctx context.Context) error {
 	err := run.Parallel(p.loader.Run, p.notify, p.followFile, p.functions.Run, p.events.Run)(ctx)
 	err = errors.Join(err, p.loader.Close(context.WithoutCancel(ctx)))
 	p.functions.Close()
 	return err
 }
 
-// notify has everybody of onChange take on a set that has changed.
-func (p *plugins) notify(ctx context.Context) error {
+// notify has everybody of OnChange take on a set that has changed.
+func (p *Plugins) notify(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,7 +161,7 @@ func (p *plugins) notify(ctx context.Context) error {
 }
 
 // followFile applies the plugins of the configuration file when it changes.
-func (p *plugins) followFile(ctx context.Context) error {
+func (p *Plugins) followFile(ctx context.Context) error {
 	file := p.o.Config.File
 	if file == "" {
 		<-ctx.Done()
@@ -161,7 +172,7 @@ func (p *plugins) followFile(ctx context.Context) error {
 			err = p.loader.Apply(ctx, loader.File, entries)
 		}
 		if err != nil {
-			p.o.note("plugins: " + err.Error() + " (what was in force stays in force)")
+			p.o.Inform("plugins: " + err.Error() + " (what was in force stays in force)")
 			return
 		}
 		p.o.Logger.InfoContext(ctx, "plugins follow the configuration", "file", file, "plugins", len(entries))

@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package machine
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
-	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
-	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/pki"
-	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // CheckHost lists what this machine lacks for a real node and how to get it, and
@@ -36,20 +31,12 @@ func CheckHost(ctx context.Context) (fatal, restrictions []string) {
 	return fatal, restrictions
 }
 
-func requireHost(ctx context.Context) error {
+// RequireHost fails where this machine cannot be a real node, and says what it lacks.
+func RequireHost(ctx context.Context) error {
 	if err := linuxhost.Fatal(linuxhost.Check(ctx)); err != nil {
 		return fmt.Errorf("this machine cannot be a real node:\n%w\nsimulated nodes work without: wasmplane up --nodes simulated:3", err)
 	}
 	return nil
-}
-
-// kubeletClient is the apiserver towards kubelets.
-func (s *server) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
-	roots := x509.NewCertPool()
-	roots.AddCert(s.authority.ClusterCA())
-	return &tunnel.KubeletClient{TLS: &tls.Config{
-		MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: pair.GetClientCertificate,
-	}, Dial: operatorsDial(s.o).Context()}
 }
 
 // Down removes everything of the cluster from this host, whether or not it runs.
@@ -82,14 +69,14 @@ func Down(ctx context.Context, dir datadir.Dir, purge bool, logger *slog.Logger,
 }
 
 // stateOptions are the options of the cluster that last ran in dir.
-func stateOptions(dir datadir.Dir, state datadir.State, logger *slog.Logger) Options {
+func stateOptions(dir datadir.Dir, state datadir.State, logger *slog.Logger) process.Options {
 	c := config.Default()
 	c.Cluster.Name, c.Cluster.PodCIDR, c.Cluster.ServiceCIDR = state.Cluster, state.PodCIDR, state.ServiceCIDR
 	c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir = state.NodeName, state.LogDir, state.LogLinkDir
-	return Options{Config: c, Dir: dir, Logger: logger}
+	return process.Options{Config: c, Dir: dir, Logger: logger}
 }
 
-func removeNode(ctx context.Context, o Options) error {
+func removeNode(ctx context.Context, o process.Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("the cluster has a real node on this machine; run this as root to take it down")
 	}
@@ -159,30 +146,4 @@ func openImages(dir datadir.Dir) (*images.Store, error) {
 		return nil, fmt.Errorf("%w; images need the real node's containerd, which runs once `wasmplane up` has run", err)
 	}
 	return store, nil
-}
-
-// Journey asks the server for the journey of an object.
-func Journey(ctx context.Context, kubeconfig string, q trace.Query) (*trace.Journey, error) {
-	cfg, err := client.FromKubeconfig(kubeconfig, "trace")
-	if err != nil {
-		return nil, err
-	}
-	set, err := client.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	r := set.Kube.Discovery().RESTClient().Get().AbsPath(trace.JourneyPath).
-		Param("kind", q.Kind).Param("namespace", q.Namespace).Param("name", q.Name)
-	if q.All {
-		r = r.Param("all", "true")
-	}
-	data, err := r.SetHeader("Accept", "application/json").DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the journey of %s/%s: %w", q.Kind, q.Name, err)
-	}
-	var j trace.Journey
-	if err := json.Unmarshal(data, &j); err != nil {
-		return nil, fmt.Errorf("read the journey: %w", err)
-	}
-	return &j, nil
 }

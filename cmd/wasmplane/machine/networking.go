@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package machine
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 
-	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/dns"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
@@ -22,9 +22,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// networking makes Services reachable on this machine, by address and by name.
-type networking struct {
-	*component
+// Networking makes Services reachable on this machine, by address and by name.
+type Networking struct {
+	component            *process.Component
 	set                  *client.Set
 	dnsConfig            *rest.Config
 	service              *proxy.Proxy
@@ -32,35 +32,38 @@ type networking struct {
 	proxyReady, dnsReady chan struct{}
 }
 
-func newNetworking(c *component, dnsConfig *rest.Config) (*networking, error) {
-	set, err := client.New(c.config)
+// NewNetworking is the networking of the machine that c works at; the DNS has an
+// identity of its own.
+func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, error) {
+	set, err := client.New(c.Config)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := netip.ParsePrefix(c.o.Config.Cluster.PodCIDR)
+	pods, err := netip.ParsePrefix(c.Options.Config.Cluster.PodCIDR)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.podCIDR: %w", err)
 	}
-	services, err := netip.ParsePrefix(c.o.Config.Cluster.ServiceCIDR)
+	services, err := netip.ParsePrefix(c.Options.Config.Cluster.ServiceCIDR)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.serviceCIDR: %w", err)
 	}
-	n := &networking{
+	n := &Networking{
 		component: c, set: set, dnsConfig: dnsConfig, informers: informers.NewSharedInformerFactory(set.Kube, 0),
 		proxyReady: make(chan struct{}), dnsReady: make(chan struct{}),
 	}
-	if !c.o.Config.Proxy.Enabled {
+	if !c.Options.Config.Proxy.Enabled {
 		close(n.proxyReady)
 		return n, nil
 	}
 	n.service, err = proxy.New(proxy.Config{
-		Table: linuxhost.NamesOf(c.o.Config.Cluster.Name).Table("services"), Node: c.o.Config.Node.Name,
-		Informers: n.informers, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services}, Log: c.o.Logger,
+		Table: linuxhost.NamesOf(c.Options.Config.Cluster.Name).Table("services"), Node: c.Options.Config.Node.Name,
+		Informers: n.informers, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services}, Log: c.Options.Logger,
 	})
 	return n, err
 }
 
-func (n *networking) proxy(ctx context.Context) error {
+// Proxy routes Services.
+func (n *Networking) Proxy(ctx context.Context) error {
 	if n.service == nil {
 		<-ctx.Done()
 		return nil
@@ -85,31 +88,31 @@ func closeWhen(first <-chan struct{}, then chan<- struct{}) func(context.Context
 	}
 }
 
-// dns answers names at the address that this node's pods have their gateway at.
-func (n *networking) dns(ctx context.Context) error {
-	if !n.o.Config.DNS.Enabled {
+// DNS answers names at the address that this node's pods have their gateway at.
+func (n *Networking) DNS(ctx context.Context) error {
+	if !n.component.Options.Config.DNS.Enabled {
 		close(n.dnsReady)
 		<-ctx.Done()
 		return nil
 	}
-	return followPodCIDR(ctx, n.set.Kube, n.o.Config.Node.Name, func(ctx context.Context, own netip.Prefix) error {
+	return followPodCIDR(ctx, n.set.Kube, n.component.Options.Config.Node.Name, func(ctx context.Context, own netip.Prefix) error {
 		return n.serveNames(ctx, own.Masked().Addr().Next())
 	})
 }
 
 // serveNames serves at address. The pod network, which the kubelet sets up, may come
 // later than this.
-func (n *networking) serveNames(ctx context.Context, address netip.Addr) error {
-	pods := netip.MustParsePrefix(n.o.Config.Cluster.PodCIDR) // checked by Complete
-	upstream, err := resolvers(n.o.Config.DNS.Upstream)
+func (n *Networking) serveNames(ctx context.Context, address netip.Addr) error {
+	pods := netip.MustParsePrefix(n.component.Options.Config.Cluster.PodCIDR) // checked by Complete
+	upstream, err := resolvers(n.component.Options.Config.DNS.Upstream)
 	if err != nil {
 		return err
 	}
 	backoff := run.Backoff{First: 20 * time.Millisecond, Longest: time.Second}
 	for {
 		s, err := dns.New(dns.Config{
-			Client: n.dnsConfig, Listen: []netip.AddrPort{netip.AddrPortFrom(address, 53)}, Domain: n.o.Config.Cluster.Domain,
-			Upstream: upstream, Clients: []netip.Prefix{pods, netip.PrefixFrom(address, address.BitLen())}, Log: n.o.Logger,
+			Client: n.dnsConfig, Listen: []netip.AddrPort{netip.AddrPortFrom(address, 53)}, Domain: n.component.Options.Config.Cluster.Domain,
+			Upstream: upstream, Clients: []netip.Prefix{pods, netip.PrefixFrom(address, address.BitLen())}, Log: n.component.Options.Logger,
 		})
 		if err != nil {
 			return err
@@ -141,7 +144,7 @@ func resolvers(configured []string) ([]netip.AddrPort, error) {
 }
 
 // announce puts this node's DNS behind the Service, under the DNS's identity.
-func (n *networking) announce(ctx context.Context, s *dns.Server, address netip.Addr) error {
+func (n *Networking) announce(ctx context.Context, s *dns.Server, address netip.Addr) error {
 	if !run.Await(ctx, s.Ready()) {
 		return nil
 	}
@@ -149,7 +152,7 @@ func (n *networking) announce(ctx context.Context, s *dns.Server, address netip.
 	if err != nil {
 		return err
 	}
-	announce.Keep(ctx, set.Kube, n.o.Config.Node.Name, address, n.o.Logger, func() {
+	announce.Keep(ctx, set.Kube, n.component.Options.Config.Node.Name, address, n.component.Options.Logger, func() {
 		select {
 		case <-n.dnsReady: // announced before, at another address
 		default:
@@ -159,31 +162,8 @@ func (n *networking) announce(ctx context.Context, s *dns.Server, address netip.
 	return nil
 }
 
-// dnsService makes the Service of the cluster's DNS, where the configuration wants one.
-func (s *server) dnsService(ctx context.Context) error {
-	if !run.Await(ctx, s.boot.Ready()) {
-		return nil
-	}
-	if s.o.Config.DNS.Enabled {
-		if err := announce.Service(ctx, s.internal.Kube, dnsAddress(s.o.Config)); err != nil && ctx.Err() == nil {
-			s.o.Logger.ErrorContext(ctx, "the Service of the cluster's DNS could not be made", "error", err)
-		}
-	}
-	<-ctx.Done()
-	return nil
-}
+// ProxyReady is closed when Services are routed.
+func (n *Networking) ProxyReady() <-chan struct{} { return n.proxyReady }
 
-// addNetworking adds the service proxy and the DNS of this machine.
-func (s *server) addNetworking(ctx context.Context, g *run.Group) error {
-	c, err := s.component(ctx, parts.proxy)
-	if err != nil {
-		return err
-	}
-	n, err := newNetworking(c, client.InMemory(s.local, bootstrap.CoreDNS(), parts.dns.name))
-	if err != nil {
-		return err
-	}
-	g.Add(run.Unit{Name: "services", Run: n.proxy, Ready: n.proxyReady})
-	g.Add(run.Unit{Name: "dns", Run: n.dns, Ready: n.dnsReady})
-	return nil
-}
+// DNSReady is closed when names are answered.
+func (n *Networking) DNSReady() <-chan struct{} { return n.dnsReady }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package machine
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// hostAddress is this machine as others see it: the configured address, that of the
+// HostAddress is this machine as others see it: the configured address, that of the
 // default route, that of a network without one, or loopback on a machine without a network.
-func hostAddress(c interface{ NodeAddress() string }) (netip.Addr, error) {
+func HostAddress(c interface{ NodeAddress() string }) (netip.Addr, error) {
 	if a := c.NodeAddress(); a != "" {
 		addr, err := netip.ParseAddr(a)
 		if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package process
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-// tracing gives components their tracers. In the server's process spans go to the
+// Tracing gives components their tracers. In the server's process spans go to the
 // store at once; in others they are sent to the server, with the component's identity.
-type tracing struct {
+type Tracing struct {
 	store    *trace.Store // nil outside the server's process
 	exporter func(component string) (sdktrace.SpanExporter, error)
 
@@ -27,24 +27,25 @@ type tracing struct {
 	shutdowns []func(context.Context) error
 }
 
-func newTracing(o Options) (*tracing, error) {
+// NewTracing keeps the spans of the server's own process.
+func NewTracing(o Options) (*Tracing, error) {
 	store, err := trace.NewStore(trace.StoreConfig{MaxSpans: o.Config.Trace.MaxSpans, MaxBytes: int(o.Config.Trace.MaxBytes)})
 	if err != nil {
 		return nil, err
 	}
-	return &tracing{
+	return &Tracing{
 		store: store, tracers: map[string]oteltrace.Tracer{},
 		exporter: func(string) (sdktrace.SpanExporter, error) { return store.Exporter(), nil },
 	}, nil
 }
 
 // remoteTracing sends spans to the server that cfg names.
-func remoteTracing(cfg *rest.Config) (*tracing, error) {
+func remoteTracing(cfg *rest.Config) (*Tracing, error) {
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &tracing{
+	return &Tracing{
 		tracers: map[string]oteltrace.Tracer{},
 		exporter: func(component string) (sdktrace.SpanExporter, error) {
 			return trace.NewExporter(client, cfg.Host, component)
@@ -52,7 +53,8 @@ func remoteTracing(cfg *rest.Config) (*tracing, error) {
 	}, nil
 }
 
-func (t *tracing) tracer(ctx context.Context, component string) (oteltrace.Tracer, error) {
+// Tracer is the component's own.
+func (t *Tracing) Tracer(ctx context.Context, component string) (oteltrace.Tracer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if tracer, ok := t.tracers[component]; ok {
@@ -68,10 +70,11 @@ func (t *tracing) tracer(ctx context.Context, component string) (oteltrace.Trace
 	return tracer, nil
 }
 
-func (t *tracing) handler() http.Handler { return trace.NewHandler(t.store) }
+// Handler serves what is stored, in the server's process.
+func (t *Tracing) Handler() http.Handler { return trace.NewHandler(t.store) }
 
-// run waits for ctx's end, and then delivers what is still queued.
-func (t *tracing) run(ctx context.Context) error {
+// Run waits for ctx's end, and then delivers what is still queued.
+func (t *Tracing) Run(ctx context.Context) error {
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+// Package machine is what a process makes of the machine it runs on: a node (or a number
+// of simulated ones), the routes to Services, the cluster's DNS; and how the machine gets
+// rid of all that.
+package machine
 
 import (
 	"context"
@@ -20,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/version"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet"
@@ -37,35 +41,36 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// realNode is this machine as a node.
-type realNode struct {
-	*component
-	serving *pki.Pair
-	caPEM   []byte
-	address netip.Addr
+// Node is this machine as a node.
+type Node struct {
+	component *process.Component
+	serving   *pki.Pair
+	caPEM     []byte
+	address   netip.Addr
 
 	runtime chan *realnode.Node // the embedded runtime, once it has started
 	began   chan struct{}
 	ready   chan struct{}
 }
 
-func newRealNode(c *component, authority *pki.Authority) (*realNode, error) {
-	address, err := hostAddress(c.o.Config)
+// NewNode is the node that c runs. Its serving certificate is of authority.
+func NewNode(c *process.Component, authority *pki.Authority) (*Node, error) {
+	address, err := HostAddress(c.Options.Config)
 	if err != nil {
 		return nil, err
 	}
-	serving, err := authority.KubeletServing(c.o.Config.Node.Name, address.String(), "127.0.0.1", c.o.Config.Node.Name)
+	serving, err := authority.KubeletServing(c.Options.Config.Node.Name, address.String(), "127.0.0.1", c.Options.Config.Node.Name)
 	if err != nil {
 		return nil, err
 	}
-	return &realNode{
+	return &Node{
 		component: c, serving: serving, caPEM: authority.CAPEM(), address: address,
 		runtime: make(chan *realnode.Node, 1), began: make(chan struct{}), ready: make(chan struct{}),
 	}, nil
 }
 
 // realNodeConfig is what the node's runtime is started with, and removed by.
-func realNodeConfig(o Options) realnode.Config {
+func realNodeConfig(o process.Options) realnode.Config {
 	c := realnode.Config{
 		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
 		ReservedTCPPorts: reservedPorts(o.Config),
@@ -92,7 +97,7 @@ func reservedPorts(c *config.Configuration, more ...int32) []int32 {
 	return slices.Compact(out)
 }
 
-func registries(o Options) []images.Registry {
+func registries(o process.Options) []images.Registry {
 	var out []images.Registry
 	for _, r := range o.Config.Node.Registries {
 		out = append(out, images.Registry{
@@ -102,27 +107,27 @@ func registries(o Options) []images.Registry {
 	return out
 }
 
-// runRuntime runs the embedded containerd. It stays when this process ends.
-func (n *realNode) runRuntime(ctx context.Context) error {
-	rt, err := realnode.Start(ctx, realNodeConfig(n.o))
+// RunRuntime runs the embedded containerd. It stays when this process ends.
+func (n *Node) RunRuntime(ctx context.Context) error {
+	rt, err := realnode.Start(ctx, realNodeConfig(n.component.Options))
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
 	if rt.Adopted() {
-		n.o.note("containerd ran already; its pods go on")
+		n.component.Options.Inform("containerd ran already; its pods go on")
 	}
 	n.runtime <- rt
 	close(n.began)
 	return rt.Run(ctx)
 }
 
-// run is the kubelet over the runtime.
-func (n *realNode) run(ctx context.Context) error {
+// Run is the kubelet over the runtime.
+func (n *Node) Run(ctx context.Context) error {
 	var eng engine.Engine
-	names := linuxhost.NamesOf(n.o.Config.Cluster.Name)
+	names := linuxhost.NamesOf(n.component.Options.Config.Cluster.Name)
 	var rt *realnode.Node
-	if endpoint := n.o.Config.Node.CRIEndpoint; endpoint != "" {
+	if endpoint := n.component.Options.Config.Node.CRIEndpoint; endpoint != "" {
 		external, err := cri.New(cri.Config{Endpoint: endpoint})
 		if err != nil {
 			return err
@@ -141,23 +146,23 @@ func (n *realNode) run(ctx context.Context) error {
 }
 
 // serve builds the kubelet and runs it with everything around it.
-func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, names linuxhost.Names) error {
-	set, err := client.New(n.config)
+func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, names linuxhost.Names) error {
+	set, err := client.New(n.component.Config)
 	if err != nil {
 		return err
 	}
-	c := n.o.Config
+	c := n.component.Options.Config
 	g, err := linuxhost.New(linuxhost.Config{
-		NodeName: c.Node.Name, RootDir: kubeletRoot(n.o), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
+		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
 		CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
-		Version: version.Get().GitVersion, Logger: n.o.Logger,
+		Version: version.Get().GitVersion, Logger: n.component.Options.Logger,
 	})
 	if err != nil {
 		return err
 	}
-	held := objects.New(set.Kube, n.o.Logger)
+	held := objects.New(set.Kube, n.component.Options.Logger)
 	volumes, err := volume.New(volume.Config{
-		RootDir: kubeletRoot(n.o), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g), Logger: n.o.Logger,
+		RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g), Logger: n.component.Options.Logger,
 	})
 	if err != nil {
 		return err
@@ -169,12 +174,12 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes,
-		Handler: probe.NewHandler(eng), Admitters: n.plugins.nodeAdmitters(), Objects: held,
+		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: reservedPorts(c, door.Port()),
-		ClusterDNS:       []string{dnsAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
-		SeccompRoot: filepath.Join(kubeletRoot(n.o), "seccomp"),
-		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.o.Logger, Tracer: n.tracer,
+		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
+		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
+		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.component.Options.Logger, Tracer: n.component.Tracer,
 	})
 	if err != nil {
 		return err
@@ -187,9 +192,9 @@ func (n *realNode) serve(ctx context.Context, eng engine.Engine, rt *realnode.No
 	return run.Parallel(parts...)(ctx)
 }
 
-func kubeletRoot(o Options) string { return filepath.Join(o.Dir.Node(), "kubelet") }
+func kubeletRoot(o process.Options) string { return filepath.Join(o.Dir.Node(), "kubelet") }
 
-func (n *realNode) signal(k *kubelet.Kubelet) func(context.Context) error {
+func (n *Node) signal(k *kubelet.Kubelet) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
 		case <-k.Ready():
@@ -212,17 +217,17 @@ func allocatable(ctx context.Context, g *linuxhost.Host) func() corev1.ResourceL
 }
 
 // door is the kubelet's server. Who may enter is asked of the API.
-func (n *realNode) door(ctx context.Context, kube kubernetes.Interface) (*kubeletserver.Server, error) {
+func (n *Node) door(ctx context.Context, kube kubernetes.Interface) (*kubeletserver.Server, error) {
 	authenticate, authorize, err := kubeletserver.Delegate(kube, n.caPEM)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listenKubelet(ctx, n.o.Config)
+	listener, err := listenKubelet(ctx, n.component.Options.Config)
 	if err != nil {
 		return nil, err
 	}
 	return kubeletserver.New(kubeletserver.Config{
-		Listener: listener, TLS: pki.ServerTLS(n.serving), Authenticator: authenticate, Authorizer: authorize, Logger: n.o.Logger,
+		Listener: listener, TLS: pki.ServerTLS(n.serving), Authenticator: authenticate, Authorizer: authorize, Logger: n.component.Options.Logger,
 	})
 }
 
@@ -237,12 +242,12 @@ func listenKubelet(ctx context.Context, c *config.Configuration) (net.Listener, 
 
 // setNetwork sets the pod network up once the node has its range, and has the node
 // say that it is ready as soon as the runtime has noticed.
-func (n *realNode) setNetwork(ctx context.Context, kube kubernetes.Interface, rt *realnode.Node, k *kubelet.Kubelet) error {
-	cluster, err := netip.ParsePrefix(n.o.Config.Cluster.PodCIDR)
+func (n *Node) setNetwork(ctx context.Context, kube kubernetes.Interface, rt *realnode.Node, k *kubelet.Kubelet) error {
+	cluster, err := netip.ParsePrefix(n.component.Options.Config.Cluster.PodCIDR)
 	if err != nil {
 		return fmt.Errorf("cluster.podCIDR: %w", err)
 	}
-	return followPodCIDR(ctx, kube, n.o.Config.Node.Name, func(ctx context.Context, own netip.Prefix) error {
+	return followPodCIDR(ctx, kube, n.component.Options.Config.Node.Name, func(ctx context.Context, own netip.Prefix) error {
 		if err := rt.SetPodCIDRs(ctx, []netip.Prefix{own}, []netip.Prefix{cluster}); err != nil {
 			return fmt.Errorf("set up the pod network: %w", err)
 		}
@@ -298,8 +303,8 @@ func followPodCIDR(ctx context.Context, kube kubernetes.Interface, name string, 
 	return nil
 }
 
-// dnsAddress is the tenth of the Services' network, as everywhere.
-func dnsAddress(c *config.Configuration) netip.Addr {
+// DNSAddress is the tenth of the Services' network, as everywhere.
+func DNSAddress(c *config.Configuration) netip.Addr {
 	p := netip.MustParsePrefix(c.Cluster.ServiceCIDR) // checked by Complete
 	a := p.Masked().Addr()
 	for range 10 {
@@ -308,19 +313,5 @@ func dnsAddress(c *config.Configuration) netip.Addr {
 	return a
 }
 
-// addRuntime adds the runtime of this machine's node. It starts first of all, side
-// by side with the server; the kubelet comes last.
-func (s *server) addRuntime(ctx context.Context, g *run.Group) (*realNode, error) {
-	c, err := s.component(ctx, parts.kubelet)
-	if err != nil {
-		return nil, err
-	}
-	n, err := newRealNode(c, s.authority)
-	if err != nil {
-		return nil, err
-	}
-	if s.o.Config.Node.CRIEndpoint == "" {
-		g.Add(run.Unit{Name: "containerd", Run: n.runRuntime})
-	}
-	return n, nil
-}
+// Ready is closed when the kubelet follows the API.
+func (n *Node) Ready() <-chan struct{} { return n.ready }

@@ -15,7 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
-func freePort(t *testing.T) int {
+func anyPort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -27,13 +27,13 @@ func freePort(t *testing.T) int {
 
 func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	port := freePort(t)
+	port := anyPort(t)
 	c := config.Default()
 	c.APIServer.Listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	// 127.0.0.2 stands in for the node's address; as such it would be loopback.
 	dir := datadir.Dir(t.TempDir())
-	s := &server{o: Options{Config: c, Dir: dir, Logger: slog.New(slog.DiscardHandler)}, advertise: netip.MustParseAddr("127.0.0.1"), port: port}
-	single, err := s.listenAPI(t.Context(), true)
+	s := site{o: Options{Config: c, Dir: dir, Logger: slog.New(slog.DiscardHandler)}, advertise: netip.MustParseAddr("127.0.0.1"), port: port}
+	single, err := s.listen(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,27 +48,17 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 		}
 		_, _ = dialled.Close(), accepted.Close()
 	}
-	if _, err := s.listenAPI(t.Context(), true); err == nil {
+	if _, err := s.listen(t.Context(), true); err == nil {
 		t.Error("a port in use was not noticed")
 	}
 	_ = single.Close()
 }
 
-func TestTheDNSHasTheTenthAddressOfServices(t *testing.T) {
-	c := config.Default()
-	if err := c.Complete(); err != nil {
-		t.Fatal(err)
-	}
-	if got := dnsAddress(c).String(); got != "10.96.0.10" {
-		t.Errorf("the DNS is at %s", got)
-	}
-}
-
 func TestPortZeroIsAnyFreeOne(t *testing.T) {
 	c := config.Default()
 	c.APIServer.Listen = "127.0.0.1:0"
-	s := &server{o: Options{Config: c}}
-	if err := s.openAddresses(t.Context()); err != nil {
+	s, err := findSite(t.Context(), Options{Config: c})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if s.port == 0 || s.o.Config.APIServer.Listen != net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) || c.APIServer.Listen != "127.0.0.1:0" {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package process
 
 import (
 	"slices"
@@ -12,14 +12,14 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/abi"
 )
 
-// part is a row of the table of components: what a cluster is made of, and what sets
+// Part is a row of the table of components: what a cluster is made of, and what sets
 // each part apart.
-type part struct {
-	// name of its command, its kubeconfig, its traces and its requests.
-	name string
-	// identity that it works under, which has a kubeconfig where it is a process of its
+type Part struct {
+	// Name of its command, its kubeconfig, its traces and its requests.
+	Name string
+	// Identity that it works under, which has a kubeconfig where it is a process of its
 	// own. Nil: the API server, and what brings its own kubeconfig.
-	identity func(*config.Configuration) pki.Identity
+	Identity func(*config.Configuration) pki.Identity
 	// serving says where a process of its own serves metrics and health; port is the
 	// customary one of upstream's component. Nil: nowhere, or at a server that it has anyway.
 	serving func(*config.Configuration) config.Serving
@@ -38,45 +38,45 @@ type part struct {
 	reports bool
 }
 
-// parts is the table.
-var parts = struct{ apiserver, scheduler, controllers, kubelet, proxy, dns, webhook part }{
-	apiserver: part{name: "apiserver", points: []string{"admission.", "authorization", "customresource."}, reports: true},
-	scheduler: part{
-		name: "scheduler", identity: fixed(pki.Scheduler()),
+// Parts is the table.
+var Parts = struct{ APIServer, Scheduler, Controllers, Kubelet, Proxy, DNS, Webhook Part }{
+	APIServer: Part{Name: "apiserver", points: []string{"admission.", "authorization", "customresource."}, reports: true},
+	Scheduler: Part{
+		Name: "scheduler", Identity: fixed(pki.Scheduler()),
 		serving: func(c *config.Configuration) config.Serving { return c.Scheduler.Serving }, port: "10259",
 		readyCheck: "sched-handler-sync", points: []string{"scheduling."}, reports: true,
 	},
-	controllers: part{
-		name: "controllers", identity: fixed(pki.ControllerManager()),
+	Controllers: Part{
+		Name: "controllers", Identity: fixed(pki.ControllerManager()),
 		serving: func(c *config.Configuration) config.Serving { return c.Controllers.Serving }, port: "10257",
 		points: []string{"reconcile"}, reports: true,
 	},
-	kubelet: part{
-		name: "kubelet", identity: func(c *config.Configuration) pki.Identity { return pki.Node(c.Node.Name) },
+	Kubelet: Part{
+		Name: "kubelet", Identity: func(c *config.Configuration) pki.Identity { return pki.Node(c.Node.Name) },
 		points: []string{"nodeadmission"}, stateOnDisk: true,
 	},
-	proxy: part{
-		name: "proxy", identity: fixed(pki.Proxy()),
+	Proxy: Part{
+		Name: "proxy", Identity: fixed(pki.Proxy()),
 		serving: func(c *config.Configuration) config.Serving { return config.Serving{Listen: c.Proxy.MetricsListen} }, port: "10249",
 		open: true,
 	},
-	dns: part{name: "dns", identity: fixed(pki.Identity{
+	DNS: Part{Name: "dns", Identity: fixed(pki.Identity{
 		Name: "dns", User: bootstrap.CoreDNS().GetName(), Groups: bootstrap.CoreDNS().GetGroups(),
 	})},
-	webhook: part{name: "webhook", points: []string{"admission.", "authorization"}},
+	Webhook: Part{Name: "webhook", points: []string{"admission.", "authorization"}},
 }
 
-// clients are the parts that have a kubeconfig of their own.
-func clients() []part {
-	return []part{parts.scheduler, parts.controllers, parts.proxy, parts.dns, parts.kubelet}
+// Clients are the parts that have a kubeconfig of their own.
+func Clients() []Part {
+	return []Part{Parts.Scheduler, Parts.Controllers, Parts.Proxy, Parts.DNS, Parts.Kubelet}
 }
 
 func fixed(id pki.Identity) func(*config.Configuration) pki.Identity {
 	return func(*config.Configuration) pki.Identity { return id }
 }
 
-// asks are the points at which the part asks plugins.
-func (p part) asks() []abi.Point {
+// Asks are the points at which the part asks plugins.
+func (p Part) Asks() []abi.Point {
 	out := []abi.Point{}
 	for _, pt := range abi.Points() {
 		if slices.ContainsFunc(p.points, func(prefix string) bool { return strings.HasPrefix(string(pt), prefix) }) {

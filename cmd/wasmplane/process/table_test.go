@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package process
 
 import (
 	"slices"
@@ -10,12 +10,12 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/abi"
 )
 
-// A point that no part of a cluster asks at would never be asked; one that two parts ask
+// A point that no part of a cluster asks at would never be asked; one that two Parts ask
 // at would be asked twice.
 func TestEveryPointBelongsToOnePartOfACluster(t *testing.T) {
 	var asked []abi.Point
-	for _, p := range append(clients(), parts.apiserver) {
-		asked = append(asked, p.asks()...)
+	for _, p := range append(Clients(), Parts.APIServer) {
+		asked = append(asked, p.Asks()...)
 	}
 	want := abi.Points()
 	slices.Sort(asked)
@@ -28,11 +28,11 @@ func TestNoTwoPartsShareAnIdentity(t *testing.T) {
 	c := config.Default()
 	c.Node.Name = "here"
 	seen := map[string]string{}
-	for _, p := range clients() {
-		id := p.identity(c)
+	for _, p := range Clients() {
+		id := p.Identity(c)
 		if other, taken := seen[id.User]; taken || id.User == "" {
-			t.Errorf("%s and %s work as %q", p.name, other, id.User)
+			t.Errorf("%s and %s work as %q", p.Name, other, id.User)
 		}
-		seen[id.User] = p.name
+		seen[id.User] = p.Name
 	}
 }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package control runs what decides in a cluster, under the identities that its
+// processes give it: the control loops, native and of plugins, and the scheduler.
+package control
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/all"
+	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
+	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
+	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
+	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/signing"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// Keys are what only the owner of the cluster's keys can give to the control loops.
+type Keys struct {
+	RootCA    []byte
+	Minter    serviceaccount.Minter // nil: token secrets stay empty
+	Authority signing.Authority     // nil: certificate requests stay unsigned
+}
+
+// Loops runs the control loops while this process leads.
+func Loops(ctx context.Context, c *process.Component, keys Keys) error {
+	set, err := client.New(c.Config)
+	if err != nil {
+		return err
+	}
+	if c.Options.OnlyPlugins {
+		return c.Lead(ctx, set.Kube, "wasmplane-plugin-controllers", nil, func(ctx context.Context) error { return reconcilers(ctx, c, set) })
+	}
+	manager, err := all.New(all.Config{
+		Controllers: c.Options.Config.Controllers.Enabled,
+		Clients:     all.FromIdentities(c.Config, c.Identities),
+		RootCA:      keys.RootCA, Minter: keys.Minter, CertificateAuthority: keys.Authority,
+		BootstrapTokens: c.Options.Config.APIServer.BootstrapTokens,
+		NodeIPAM:        nodeipam.Config{CIDRs: []string{c.Options.Config.Cluster.PodCIDR}, NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize}},
+		NodeLifecycle:   nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
+		Log:             c.Options.Logger, Tracer: c.Tracer,
+	})
+	if err != nil {
+		return err
+	}
+	return c.Lead(ctx, set.Kube, "kube-controller-manager", nil, run.Parallel(manager.Run, func(ctx context.Context) error {
+		return reconcilers(ctx, c, set)
+	}))
+}
+
+// reconcilers runs the control loops of Wasm plugins.
+func reconcilers(ctx context.Context, c *process.Component, own *client.Set) error {
+	host, err := reconcilehost.New(reconcilehost.Config{
+		ClientFor: func(namespace, name string) (dynamic.Interface, error) {
+			cfg, err := c.Identities.ForServiceAccount(namespace, name)
+			if err != nil {
+				return nil, err
+			}
+			set, err := client.New(cfg)
+			if err != nil {
+				return nil, err
+			}
+			return set.Dynamic, nil
+		},
+		Reader: own.Dynamic, Kube: own.Kube, Review: 3 * time.Second, Log: c.Options.Logger, Tracer: c.Tracer,
+	})
+	if err != nil {
+		return err
+	}
+	running := map[string]controllers.Reconciler{}
+	var mu sync.Mutex
+	set := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		now := map[string]controllers.Reconciler{}
+		for _, r := range c.Plugins.Reconcilers() {
+			now[r.Name()] = r
+			if running[r.Name()] == r {
+				continue // the adapter follows its plugin's reloads by itself
+			}
+			if err := host.Set(r); err != nil {
+				c.Options.Logger.ErrorContext(ctx, "a reconciler cannot run", "plugin", r.Name(), "error", err)
+			}
+		}
+		for name := range running {
+			if now[name] == nil {
+				host.Remove(name)
+			}
+		}
+		running = now
+	}
+	defer c.Plugins.OnChange(set)()
+	set()
+	return host.Run(ctx)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"k8s.io/component-base/version"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/lease"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/objects"
+	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
+	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// Simulation is the simulated nodes of this process. They are the one kubelet; only
+// engine, machine, volumes and probes are simulations.
+type Simulation struct {
+	local process.Local
+	feeds *kubelet.Feeds
+	nodes []*kubelet.Kubelet
+	held  []*objects.Store
+	keep  *lease.Keeper
+	door  *kubeletserver.Server // one for all nodes
+	ready chan struct{}
+}
+
+// Simulate makes n simulated nodes, whose server's certificate is of authority.
+func Simulate(ctx context.Context, local process.Local, authority *pki.Authority, n int) (*Simulation, error) {
+	reader, err := local.As(ctx, process.Parts.Kubelet, pki.Identity{User: bootstrap.SimulatedNodes().GetName()})
+	if err != nil {
+		return nil, err
+	}
+	set, err := client.New(reader.Config)
+	if err != nil {
+		return nil, err
+	}
+	sim := &Simulation{local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger}), ready: make(chan struct{})}
+	if sim.feeds, err = kubelet.NewFeeds(set.Kube, ""); err != nil {
+		return nil, err
+	}
+	pods, err := netip.ParsePrefix(local.Options.Config.Cluster.PodCIDR)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.podCIDR: %w", err)
+	}
+	network, err := simulated.NewNetwork(pods)
+	if err != nil {
+		return nil, err
+	}
+	if sim.door, err = simulatedDoor(ctx, local, authority); err != nil {
+		return nil, err
+	}
+	for i := range n {
+		if err := sim.add(ctx, fmt.Sprintf("simulated-%d", i+1), network); err != nil {
+			return nil, err
+		}
+	}
+	return sim, nil
+}
+
+// Name says for people how many nodes there are.
+func (sim *Simulation) Name() string {
+	if len(sim.nodes) == 1 {
+		return "1 simulated node"
+	}
+	return fmt.Sprintf("%d simulated nodes", len(sim.nodes))
+}
+
+// Ready is closed when all nodes follow the API.
+func (sim *Simulation) Ready() <-chan struct{} { return sim.ready }
+
+func (sim *Simulation) add(ctx context.Context, name string, network *simulated.Network) error {
+	c, err := sim.local.As(ctx, process.Parts.Kubelet, pki.Node(name))
+	if err != nil {
+		return err
+	}
+	set, err := client.New(c.Config)
+	if err != nil {
+		return err
+	}
+	eng, err := simulated.New(simulated.Config{Network: network})
+	if err != nil {
+		return err
+	}
+	held := objects.New(set.Kube, c.Options.Logger)
+	k, err := kubelet.New(kubelet.Config{
+		NodeName: name, Client: set.Kube, Engine: eng,
+		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Version: version.Get().GitVersion, Engine: eng}),
+		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Admitters: c.Plugins.NodeAdmitters(),
+		Objects: held, Feeds: sim.feeds, Leases: sim.keep,
+		Node:          node.Config{Labels: map[string]string{"wasmplane.dev/simulated": "true"}, Port: sim.door.Port()},
+		ClusterDomain: c.Options.Config.Cluster.Domain, Logger: c.Options.Logger, Tracer: c.Tracer,
+	})
+	if err != nil {
+		return err
+	}
+	sim.door.Add(k)
+	sim.nodes, sim.held = append(sim.nodes, k), append(sim.held, held)
+	return nil
+}
+
+// Run runs all nodes until ctx ends.
+func (sim *Simulation) Run(ctx context.Context) error {
+	parts := []func(context.Context) error{sim.feeds.Run, sim.keep.Run, sim.door.Run}
+	var ready []<-chan struct{}
+	for i, k := range sim.nodes {
+		parts = append(parts, k.Run, sim.held[i].Run)
+		ready = append(ready, k.Ready())
+	}
+	parts = append(parts, func(ctx context.Context) error {
+		if run.Await(ctx, ready...) {
+			close(sim.ready)
+		}
+		<-ctx.Done()
+		return nil
+	})
+	return run.Parallel(parts...)(ctx)
+}
+
+// simulatedDoor is the server of all simulated kubelets: a request names a pod, and
+// the pod is on one of them. It asks the API, as the first node, who may enter.
+func simulatedDoor(ctx context.Context, local process.Local, authority *pki.Authority) (*kubeletserver.Server, error) {
+	c, err := local.As(ctx, process.Parts.Kubelet, pki.Node("simulated-1"))
+	if err != nil {
+		return nil, err
+	}
+	set, err := client.New(c.Config)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := authority.KubeletServing("simulated-1", "127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	authenticate, authorize, err := kubeletserver.Delegate(set.Kube, authority.CAPEM())
+	if err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the kubelets' server: %w", err)
+	}
+	return kubeletserver.New(kubeletserver.Config{
+		Listener: listener, TLS: pki.ServerTLS(serving), Authenticator: authenticate, Authorizer: authorize, Logger: c.Options.Logger,
+	})
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/run/leader"
+)
+
+// Component is what a part of the cluster is given where it runs.
+type Component struct {
+	Options    Options
+	Config     *rest.Config // the component's own identity
+	Identities client.Identities
+	Tracer     oteltrace.Tracer
+	Plugins    *Plugins
+	Metrics    *prometheus.Registry
+
+	dynamic dynamic.Interface // of a process of its own
+	spans   *Tracing          // of a process of its own
+
+	watch      *leaderelection.HealthzAdaptor // of a process of its own; nil = nobody asks
+	catchingUp atomic.Bool                    // it works, and has not seen the cluster yet
+}
+
+// Holder is this process among those that compete for a lease. Where it has the
+// data directory to itself, the directory's identity stands for it: after a kill -9 the
+// next process there need not wait until the lease of the dead one has run out. On a
+// shared store the machine's boot goes with it, since a clone has a copy of the directory.
+func (c *Component) Holder() (string, error) {
+	if c.spans != nil {
+		return hostname() + "_" + string(uuid.NewUUID()), nil
+	}
+	return Identity(c.Options)
+}
+
+// Identity names this server among those that share a cluster, for people by its host first.
+func Identity(o Options) (string, error) {
+	id, err := o.Dir.Identity()
+	if err != nil {
+		return "", err
+	}
+	if len(o.Config.Store.Endpoints) > 0 {
+		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return "", fmt.Errorf("read which boot of this machine it is, to be told from its clones: %w", err)
+		}
+		sum := sha256.Sum256(append([]byte(id), boot...))
+		id = hex.EncodeToString(sum[:16])
+	}
+	return hostname() + "_" + id, nil
+}
+
+// hostname is for people to recognize a process by; nothing depends on it.
+func hostname() string {
+	if host, err := os.Hostname(); err == nil {
+		return host
+	}
+	return "unknown"
+}
+
+// Lead runs work while this process leads the component's election. follows is called
+// when another process is seen to lead; it may be nil.
+func (c *Component) Lead(ctx context.Context, kube kubernetes.Interface, name string, follows func(), work func(context.Context) error) error {
+	if c.Options.Lease != "" {
+		name = c.Options.Lease
+	}
+	holder, err := c.Holder()
+	if err != nil {
+		return err
+	}
+	return leader.Election{
+		Client: kube, Namespace: "kube-system", Name: name, Identity: holder, Logger: c.Options.Logger, Watch: c.watch, Follows: follows,
+	}.Stand(ctx, work)
+}
+
+// SetCatchingUp has the check of readiness fail until the component has seen the cluster.
+func (c *Component) SetCatchingUp(yes bool) { c.catchingUp.Store(yes) }
+
+// Local gives out the parts that run in the server's own process. They reach the API
+// through Handler, each under its own identity.
+type Local struct {
+	Options Options
+	Handler http.Handler
+	Tracing *Tracing
+	Plugins *Plugins
+	Metrics *prometheus.Registry
+}
+
+// Component is a part under the identity of the table.
+func (l Local) Component(ctx context.Context, p Part) (*Component, error) {
+	return l.As(ctx, p, p.Identity(l.Options.Config))
+}
+
+// As is a part under another identity than the table's.
+func (l Local) As(ctx context.Context, p Part, as pki.Identity) (*Component, error) {
+	tracer, err := l.Tracing.Tracer(ctx, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	id := &user.DefaultInfo{Name: as.User, Groups: append(slices.Clone(as.Groups), user.AllAuthenticated)}
+	return &Component{
+		Options: l.Options, Config: client.InMemory(l.Handler, id, p.Name),
+		Identities: client.InMemoryIdentities{Handler: l.Handler},
+		Tracer:     tracer, Plugins: l.Plugins, Metrics: l.Metrics,
+	}, nil
+}

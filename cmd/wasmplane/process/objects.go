@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/loader"
+)
+
+// rules are what Plugins of the API may ask for.
+func (p *Plugins) rules() apiobject.Rules {
+	r := apiobject.Rules{Taken: func(name string) bool { return p.loader.Holds(loader.File, name) }}
+	if folder := p.o.Config.PluginFiles; folder != "" {
+		r.Files = p.o.Config.Path(folder)
+		if abs, err := filepath.Abs(r.Files); err == nil {
+			r.Files = abs // the loader's relative paths start at the configuration's folder already
+		}
+	}
+	return r
+}
+
+// Guard refuses Plugins that could never be loaded.
+func (p *Plugins) Guard() apiobject.Guard {
+	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights()}
+}
+
+// ObjectsOptions say whose Plugins of the API a process loads, and what it writes.
+type ObjectsOptions struct {
+	Client  dynamic.Interface
+	Part    Part   // of the cluster, that the process is
+	Holder  string // the process among those of its part, in the status
+	Tenants bool   // those of namespaces, instead of the cluster's
+	Answers bool   // it writes for those that no process asks, too, and shows the configuration's
+}
+
+// Objects loads the Plugins of the API into this process.
+func (p *Plugins) Objects(o ObjectsOptions) (*apiobject.Controller, error) {
+	return apiobject.New(apiobject.Config{
+		Client: o.Client, Loader: p.loader, Rules: p.rules(), Tenants: o.Tenants, Identity: o.Part.Name + "_" + o.Holder,
+		Reports: o.Part.reports, Answers: o.Answers, Mirror: o.Answers && !o.Tenants, Logger: p.o.Logger,
+		Event: func(about corev1.ObjectReference, kind, reason, message string) {
+			p.events.RecordAs("wasmplane", about, kind, reason, message)
+		},
+	})
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process is what every process of a cluster begins with: its options, the
+// table of the parts that a cluster is made of, and what each part is given: an
+// identity, plugins, a tracer, metrics. It knows what sets the parts apart, and not
+// what any of them does.
+package process
+
+import (
+	"crypto"
+	"log/slog"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
+	"github.com/wasmplane/wasmplane/core/api/satoken"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// Options of a process.
+type Options struct {
+	Config *config.Configuration
+	Dir    datadir.Dir
+	Logger *slog.Logger
+	// Version of wasmplane itself.
+	Version string
+	// Kubeconfig is the identity of a component that runs by itself.
+	Kubeconfig string
+	// Lease is the name of the lease that a scheduler or control loops by themselves
+	// compete for; "" = the one of the cluster's own.
+	Lease string
+	// OnlyPlugins leaves the cluster's own control loops to others.
+	OnlyPlugins bool
+	// Webhook is for Webhook.
+	Webhook webhookserver.Options
+	// MergeKubeconfig is a kubeconfig that gets a context for the cluster; "" = none.
+	MergeKubeconfig string
+	// Progress is told of parts that become ready, Note of what else a person
+	// wants to know. Both may be nil.
+	Progress run.Progress
+	Note     func(string)
+}
+
+// Inform says text to the person at the terminal, and to the log.
+func (o *Options) Inform(text string) {
+	if o.Note != nil {
+		o.Note(text)
+	}
+	o.Logger.Info(text)
+}
+
+// TokenKey is the key that signs service account tokens.
+func (o *Options) TokenKey(authority *pki.Authority) (crypto.Signer, error) {
+	if f := o.Config.APIServer.ServiceAccountSigningKeyFile; f != "" {
+		return satoken.ReadSigningKey(o.Config.Path(f))
+	}
+	return authority.ServiceAccountKey(), nil
+}
+
+// Info is what a ready cluster says of itself.
+type Info struct {
+	Cluster string
+	Server  string // URL
+	Nodes   string // for people: "3 simulated nodes"
+}

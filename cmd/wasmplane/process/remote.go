@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
+)
+
+// Run runs a part that is a process of its own, whose API server is another process.
+func Run(ctx context.Context, o Options, p Part, work func(ctx context.Context, c *Component, ready func()) error, ready func(Info)) error {
+	c, err := remoteComponent(ctx, o, p)
+	if err != nil {
+		return err
+	}
+	self, err := c.Holder()
+	if err != nil {
+		return err
+	}
+	objects, err := c.Plugins.Objects(ObjectsOptions{Client: c.dynamic, Part: p, Holder: self})
+	if err != nil {
+		return err
+	}
+	follow := objects.Run
+	if len(p.Asks()) == 0 {
+		follow = func(ctx context.Context) error { // it asks none; to end would end the component
+			<-ctx.Done()
+			return nil
+		}
+	}
+	return run.Parallel(c.serve(p), c.spans.Run, c.Plugins.Run, follow, func(ctx context.Context) error {
+		return work(ctx, c, sync.OnceFunc(func() { ready(Info{Cluster: o.Config.Cluster.Name, Server: c.Config.Host}) }))
+	})(ctx)
+}
+
+// remoteComponent is a component whose API server is another process.
+func remoteComponent(ctx context.Context, o Options, p Part) (*Component, error) {
+	cfg, err := client.FromKubeconfig(o.Kubeconfig, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	set, err := client.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	spans, err := remoteTracing(cfg)
+	if err != nil {
+		return nil, err
+	}
+	tracer, err := spans.Tracer(ctx, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	metrics := prometheus.NewRegistry()
+	events := backend.NewEvents(set.Kube)
+	loaded, err := NewPlugins(ctx, o, Environment{
+		Namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, Kube: set.Kube, Host: remoteBackend(o, p, set, events), Events: events, Metrics: metrics, Points: p.Asks(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Component{
+		Options: o, Config: cfg, Identities: client.TokenIdentities{Base: cfg, Kube: set.Kube},
+		Tracer: tracer, Plugins: loaded, Metrics: metrics, spans: spans, dynamic: set.Dynamic,
+		watch: leaderelection.NewLeaderHealthzAdaptor(20 * time.Second),
+	}, nil
+}
+
+// remoteBackend is what a component by itself offers to plugins, by its own client and
+// with its own rights. A node keeps what its plugins keep on its own disk.
+func remoteBackend(o Options, p Part, set *client.Set, events *backend.Events) hostfn.Backend {
+	var state hostfn.StateStore = backend.ConfigMapState{Kube: set.Kube}
+	if p.stateOnDisk {
+		state = &backend.FileState{Dir: o.Dir.PluginState()}
+	}
+	return hostfn.Backend{
+		State: state, Objects: backend.NewClient(set), Access: backend.ClientAccess{Kube: set.Kube}, Events: events,
+		Images: hostfn.NewImages(nil), Logger: o.Logger,
+	}
+}

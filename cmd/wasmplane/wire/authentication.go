@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/api/satoken"
+	"github.com/wasmplane/wasmplane/core/auth/authn"
+	"github.com/wasmplane/wasmplane/core/pki"
+)
+
+// authentication says who somebody is, and gives out tokens.
+type authentication struct {
+	*authn.Authenticator
+	issuer *authn.Issuer
+	minter *satoken.Signer
+	openID map[string]http.Handler
+	run    func(context.Context) error
+}
+
+// Review implements action.TokenReviewer.
+func (a *authentication) Review(ctx context.Context, r *authenticationv1.TokenReview) error {
+	return a.ReviewToken(ctx, r)
+}
+
+func newAuthentication(b base) (*authentication, error) {
+	c := b.o.Config.APIServer
+	issuers := append([]string{c.ServiceAccountIssuer}, c.ServiceAccountOldIssuers...)
+	audiences := c.APIAudiences
+	if len(audiences) == 0 {
+		audiences = issuers
+	}
+	signer, keys, err := b.signingKeys()
+	if err != nil {
+		return nil, err
+	}
+	cfg := authn.Config{
+		ServiceAccounts: satoken.NewAuthenticator(issuers, keys, audiences, authn.NewObjects(b.internal.Kube, b.informers)),
+		TokenFile:       b.o.Config.Path(c.TokenFile), Audiences: audiences,
+	}
+	if c.BootstrapTokens {
+		cfg.Tokens = []authenticator.Token{authn.NewBootstrapTokens(b.internal.Kube, audiences, nil)}
+	}
+	if err := b.certificateAuthorities(&cfg); err != nil {
+		return nil, err
+	}
+	if err := b.identityFiles(&cfg, issuers); err != nil {
+		return nil, err
+	}
+	a := &authentication{run: untilEnd}
+	if cfg.Structured != nil {
+		a.run = cfg.Structured.Run
+	}
+	if a.Authenticator, err = authn.New(cfg); err != nil {
+		return nil, err
+	}
+	return a, a.giveTokens(b, signer, keys, audiences)
+}
+
+// giveTokens makes what gives out tokens of service accounts, and says to others how to
+// check them.
+func (a *authentication) giveTokens(b base, signer crypto.Signer, keys satoken.Keys, audiences []string) (err error) {
+	c := b.o.Config.APIServer
+	if a.minter, err = satoken.NewSigner(c.ServiceAccountIssuer, signer); err != nil {
+		return err
+	}
+	if a.issuer, err = authn.NewIssuer(authn.IssuerConfig{
+		Signer: a.minter, Objects: authn.NewLiveObjects(b.internal.Kube), Audiences: audiences,
+		MaxLifetime: time.Duration(c.ServiceAccountMaxTokenLifetime),
+	}); err != nil {
+		return err
+	}
+	meta, err := satoken.NewMetadata(c.ServiceAccountIssuer, "", net.JoinHostPort(b.advertise.String(), strconv.Itoa(b.port)), keys)
+	if err != nil {
+		return err
+	}
+	a.openID = authn.OpenID(meta)
+	return nil
+}
+
+// identityFiles are the sources of identity that files describe and that may
+// change while the server runs.
+func (b base) identityFiles(cfg *authn.Config, issuers []string) (err error) {
+	c := b.o.Config.APIServer
+	if c.AuthenticationConfigFile != "" {
+		file := b.o.Config.Path(c.AuthenticationConfigFile)
+		b.follows.add("the authentication configuration", func(ctx context.Context) error { return cfg.Structured.Reload(ctx) }, file)
+		if cfg.Structured, err = authn.NewStructured(authn.StructuredConfig{File: file, OwnIssuers: issuers, Audiences: cfg.Audiences, Dial: process.OperatorsDial(b.o), Log: b.o.Logger}); err != nil {
+			return fmt.Errorf("apiserver.authenticationConfigFile: %w", err)
+		}
+	}
+	if w := c.TokenWebhook; w.ConfigFile != "" {
+		file := b.o.Config.Path(w.ConfigFile)
+		b.follows.add("the kubeconfig of the token webhook", func(ctx context.Context) error { return cfg.Webhook.Reload(ctx) }, file)
+		if cfg.Webhook, err = authn.NewWebhook(authn.WebhookConfig{
+			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences, Dial: process.OperatorsDial(b.o),
+		}); err != nil {
+			return fmt.Errorf("apiserver.tokenWebhook.configFile: %w", err)
+		}
+	}
+	if c.BasicAuthFile != "" {
+		file := b.o.Config.Path(c.BasicAuthFile)
+		b.follows.add("the file of passwords", func(ctx context.Context) error { return cfg.Basic.Reload(ctx) }, file)
+		if cfg.Basic, err = authn.NewBasic(file, nil); err != nil {
+			return fmt.Errorf("apiserver.basicAuthFile: %w", err)
+		}
+	}
+	return nil
+}
+
+// signingKeys are the key that signs service account tokens, and all whose tokens
+// are accepted.
+func (s site) signingKeys() (crypto.Signer, satoken.Keys, error) {
+	signer, err := s.o.TokenKey(s.authority)
+	if err != nil {
+		return nil, nil, err
+	}
+	var files []string
+	for _, f := range s.o.Config.APIServer.ServiceAccountKeyFiles {
+		files = append(files, s.o.Config.Path(f))
+	}
+	others, err := satoken.ReadKeys(files)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := satoken.StaticKeys(append([]any{signer}, others...)...)
+	return signer, keys, err
+}
+
+// certificateAuthorities vouch for clients and for authenticating proxies: the
+// cluster's own, which are renewed while the server runs, and those of files.
+func (s site) certificateAuthorities(cfg *authn.Config) error {
+	c := s.o.Config.APIServer
+	var clients []*x509.Certificate
+	for _, f := range c.ClientCAFiles {
+		found, err := pki.ReadCertificates(s.o.Config.Path(f))
+		if err != nil {
+			return fmt.Errorf("apiserver.clientCAFiles: %w", err)
+		}
+		clients = append(clients, found...)
+	}
+	h := c.RequestHeader
+	proxies, err := []*x509.Certificate(nil), error(nil)
+	if h.ClientCAFile != "" {
+		if proxies, err = pki.ReadCertificates(s.o.Config.Path(h.ClientCAFile)); err != nil {
+			return fmt.Errorf("apiserver.requestHeader.clientCAFile: %w", err)
+		}
+	}
+	cfg.ClientCAs = pool(s.authority.ClusterCA, clients)
+	cfg.FrontProxy = &authn.FrontProxy{
+		CAs: pool(s.authority.FrontProxyCA, proxies), Names: append([]string{pki.FrontProxyClient().User}, h.AllowedNames...),
+		UserHeaders: h.UsernameHeaders, UIDHeaders: h.UIDHeaders, GroupHeaders: h.GroupHeaders, ExtraPrefixes: h.ExtraHeaderPrefixes,
+	}
+	return nil
+}
+
+func pool(own func() *x509.Certificate, others []*x509.Certificate) func() *x509.CertPool {
+	return func() *x509.CertPool {
+		p := x509.NewCertPool()
+		p.AddCert(own())
+		for _, c := range others {
+			p.AddCert(c)
+		}
+		return p
+	}
+}

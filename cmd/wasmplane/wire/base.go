@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/client/trim"
+	"github.com/wasmplane/wasmplane/core/registry"
+)
+
+// base is what all parts of a server are built upon.
+type base struct {
+	site
+	contract  *api.Contract
+	view      *registry.View // of registries, which are made later
+	local     *lateHandler
+	internal  *client.Set // the server's own identity
+	informers informers.SharedInformerFactory
+	metrics   *prometheus.Registry
+	spans     *process.Tracing
+	follows   *follows
+}
+
+// serverUser is the server towards itself: its informers, its admission plugins
+// and the bootstrap of a new cluster, before there are any roles. No component
+// that could also run by itself has it.
+var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+
+func newBase(at site) (base, error) {
+	b := base{site: at, local: &lateHandler{}, metrics: prometheus.NewRegistry(), follows: &follows{log: at.o.Logger, note: at.o.Note}}
+	var err error
+	if b.spans, err = process.NewTracing(at.o); err != nil {
+		return base{}, err
+	}
+	if b.contract, err = api.New(); err != nil {
+		return base{}, err
+	}
+	keepEvents(b.contract, time.Duration(at.o.Config.APIServer.EventTTL))
+	b.view = registry.NewView(b.contract)
+	if b.internal, err = client.New(client.InMemory(b.local, serverUser, process.Parts.APIServer.Name)); err != nil {
+		return base{}, err
+	}
+	b.informers = informers.NewSharedInformerFactoryWithOptions(b.internal.Kube, 0, informers.WithTransform(trim.Server))
+	return b, nil
+}
+
+// lateHandler lets clients of the server be made before the server is.
+type lateHandler struct{ handler atomic.Pointer[http.Handler] }
+
+func (l *lateHandler) use(h http.Handler) { l.handler.Store(&h) }
+
+// ServeHTTP implements http.Handler.
+func (l *lateHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := l.handler.Load(); h != nil {
+		(*h).ServeHTTP(w, r)
+		return
+	}
+	http.Error(w, "the apiserver is starting", http.StatusServiceUnavailable)
+}
+
+// keepEvents makes Events expire; both groups' rows store the same objects.
+func keepEvents(contract *api.Contract, ttl time.Duration) {
+	for _, group := range []string{"", "events.k8s.io"} {
+		if r, ok := contract.Resource(schema.GroupResource{Group: group, Resource: "events"}); ok {
+			r.TTL = func(runtime.Object) time.Duration { return ttl }
+		}
+	}
+}
+
+// namespaceLabels answers plugins' namespaceSelectors.
+func (b base) namespaceLabels(ctx context.Context, name string) (map[string]string, bool) {
+	ns, err := b.informers.Core().V1().Namespaces().Lister().Get(name)
+	if apierrors.IsNotFound(err) { // the informer may lag behind a namespace that was just made
+		ns, err = b.internal.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, false
+	}
+	return ns.Labels, true
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"fmt"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/hostfn"
+	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
+)
+
+// extensions are the Wasm plugins of this server: those of files, and those that are
+// objects of the API.
+type extensions struct {
+	*process.Plugins
+	access  *backend.ChainAccess // what they ask who may do what
+	objects *apiobject.Controller
+	tenants *apiobject.Controller // of namespaces
+}
+
+// loadExtensions loads those that points ask; nil = all.
+func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensions, err error) {
+	e := &extensions{access: &backend.ChainAccess{}}
+	events := backend.NewEvents(b.internal.Kube)
+	host := hostfn.Backend{
+		Objects: backend.Cached{View: b.view}, Access: e.access, Events: events,
+		State: backend.ConfigMapState{Kube: b.internal.Kube}, Images: hostfn.NewImages(nil), Logger: b.o.Logger,
+	}
+	if e.Plugins, err = process.NewPlugins(ctx, b.o, process.Environment{
+		Kube: b.internal.Kube, Host: host, Events: events, Namespaces: b.namespaceLabels, Metrics: b.metrics, Points: points,
+	}); err != nil {
+		return nil, err
+	}
+	self, err := process.Identity(b.o)
+	if err != nil {
+		return nil, err
+	}
+	objects := process.ObjectsOptions{Client: b.internal.Dynamic, Part: process.Parts.APIServer, Holder: self, Answers: true}
+	if e.objects, err = e.Objects(objects); err != nil {
+		return nil, err
+	}
+	objects.Tenants = true
+	e.tenants, err = e.Objects(objects)
+	return e, err
+}
+
+// follow installs the definitions of Plugins, and follows them.
+func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !run.Await(ctx, begun) {
+			return nil
+		}
+		own, err := apiextensions.NewForConfig(b.internal.Config)
+		if err != nil {
+			return fmt.Errorf("client of the definition of plugins: %w", err)
+		}
+		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), apiobject.Definition(), apiobject.TenantDefinition())
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was stopped: what it did not get done is no failure
+		}
+		if err != nil {
+			return err
+		}
+		return run.Parallel(e.objects.Run, e.tenants.Run)(ctx)
+	}
+}

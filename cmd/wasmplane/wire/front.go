@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
+	_ "k8s.io/component-base/metrics/prometheus/version"    // kubernetes_build_info
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/api/satoken"
+	"github.com/wasmplane/wasmplane/core/apiserver"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
+	"github.com/wasmplane/wasmplane/core/auth/audit"
+	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/trace"
+)
+
+// front answers requests.
+type front struct {
+	*apiserver.Server
+	audit    *audit.Log            // nil = none
+	fairness flowcontrol.Interface // nil = off
+}
+
+func newFront(ctx context.Context, b base, st *storage, who *authentication, may *authorization, r *resources, tracer oteltrace.Tracer) (_ *front, err error) {
+	serving, err := b.authority.APIServer()
+	if err != nil {
+		return nil, err
+	}
+	kubelets, err := b.authority.Client(pki.KubeletClient())
+	if err != nil {
+		return nil, err
+	}
+	listener, err := b.listen(ctx, b.o.Config.Node.Mode.Real)
+	if err != nil {
+		return nil, err
+	}
+	f := &front{fairness: b.openFairness()}
+	if f.audit, err = b.openAudit(); err != nil {
+		return nil, err
+	}
+	c, spans := b.o.Config.APIServer, b.spans.Handler()
+	f.Server, err = apiserver.New(apiserver.Config{
+		Audit: f.recorder(), Aggregator: r.remotes,
+		Contract: b.contract, Registries: r.registries, Authenticator: who.Authenticator, Authorizer: may.Chain,
+		Tokens: who.issuer, Reviewer: who,
+		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: b.kubeletClient(kubelets),
+		OpenIDConfiguration: who.openID[satoken.ConfigPath], JWKS: who.openID[satoken.KeysPath],
+		Mounts: []apiserver.Mount{
+			{Prefix: trace.SpansPath, Handler: spans},
+			{Prefix: trace.JourneyPath, Handler: spans},
+			{Prefix: backup.Path, Handler: backup.Handler(st.disk, b.o.Logger), Long: true},
+		},
+		CatchUp:  r.custom.CatchUp,
+		Fairness: f.fairness,
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
+		Checks:  st.readiness(),
+		Metrics: b.metrics, Gatherer: prometheus.Gatherers{b.metrics, legacyregistry.DefaultGatherer}, Logger: b.o.Logger, Tracer: tracer,
+	})
+	return f, err
+}
+
+// recorder is the audit log as an interface that is nil where there is none.
+func (f *front) recorder() apiserver.Audit {
+	if f.audit == nil {
+		return nil
+	}
+	return f.audit
+}
+
+// kubeletClient is the apiserver towards kubelets.
+func (s site) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
+	roots := x509.NewCertPool()
+	roots.AddCert(s.authority.ClusterCA())
+	return &tunnel.KubeletClient{TLS: &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: pair.GetClientCertificate,
+	}, Dial: process.OperatorsDial(s.o).Context()}
+}
+
+// openAudit opens the audit log, where the configuration asks for one.
+func (b base) openAudit() (log *audit.Log, err error) {
+	c := b.o.Config.APIServer
+	if c.AuditLogFile == "" && c.Audit.WebhookConfigFile == "" {
+		return nil, nil
+	}
+	policy := b.o.Config.Path(c.AuditPolicyFile)
+	if policy != "" {
+		b.follows.add("the audit policy", func(ctx context.Context) error { return log.Reload(ctx) }, policy)
+	}
+	a := c.Audit
+	return audit.Open(audit.Config{
+		PolicyFile: policy, File: b.o.Config.Path(c.AuditLogFile), Dial: process.OperatorsDial(b.o), Log: b.o.Logger,
+		FileTarget: audit.Target{Mode: audit.Mode(a.LogMode), MaxEventBytes: a.LogMaxEventBytes},
+		MaxBytes:   a.LogMaxBytes, MaxFiles: a.LogMaxFiles, MaxAge: time.Duration(a.LogMaxAge),
+		WebhookFile: b.o.Config.Path(a.WebhookConfigFile), InitialBackoff: time.Duration(a.WebhookInitialBackoff),
+		WebhookTarget: audit.Target{
+			Mode: audit.Mode(a.WebhookMode), BufferEvents: a.WebhookBufferEvents, BatchEvents: a.WebhookBatchEvents,
+			BatchWait: time.Duration(a.WebhookBatchWait), MaxEventBytes: a.WebhookMaxEventBytes,
+		},
+	})
+}
+
+// openFairness makes the controller of priority and fairness, which the server's
+// own informers feed; nil where the configuration turns it off.
+func (b base) openFairness() flowcontrol.Interface {
+	c := b.o.Config.APIServer
+	if !c.Fairness {
+		return nil
+	}
+	fcmetrics.Register()
+	return flowcontrol.New(b.informers, b.internal.Kube.FlowcontrolV1(), c.MaxRequestsInFlight+c.MaxMutatingRequestsInFlight)
+}
+
+// closeAudit writes what the audit log still holds; nothing follows it.
+func (f *front) closeAudit() error {
+	if f.audit == nil {
+		return nil
+	}
+	return f.audit.Close()
+}
+
+// runFairness follows FlowSchemas and priority levels until ctx ends.
+func (f *front) runFairness(ctx context.Context) error {
+	if !run.Await(ctx, f.Ready()) {
+		return nil
+	}
+	if f.fairness == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if err := f.fairness.Run(ctx.Done()); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("priority and fairness: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/api/storagekey"
+	"github.com/wasmplane/wasmplane/core/apiserver/health"
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/store"
+	"github.com/wasmplane/wasmplane/core/store/encryption"
+	"github.com/wasmplane/wasmplane/core/store/etcd"
+	"github.com/wasmplane/wasmplane/core/store/measured"
+	"github.com/wasmplane/wasmplane/core/store/space"
+	"github.com/wasmplane/wasmplane/core/watchcache"
+)
+
+// storage is the store with what stands before it, up to the watch cache.
+type storage struct {
+	disk     *etcd.Store // as it lies on disk; for backups
+	store    store.Store
+	sealed   *encryption.Store // nil = nothing is encrypted at rest
+	cache    *watchcache.Cache
+	room     *space.Keeper
+	size     *measured.Size
+	done     <-chan struct{} // nil = the store has no end of its own
+	closeAll func() error
+	compact  func(context.Context) error
+}
+
+func openStorage(ctx context.Context, b base) (_ *storage, err error) {
+	s, gauge, err := openEtcd(ctx, b.o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.closeAll())
+		}
+	}()
+	if s.store, err = measured.New(s.store, storagekey.Resources(b.contract), b.metrics); err != nil {
+		return nil, err
+	}
+	if err := s.encrypt(ctx, b); err != nil {
+		return nil, err
+	}
+	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: b.o.Logger, Metrics: b.metrics}); err != nil {
+		return nil, err
+	}
+	if err := s.shareRoom(b, gauge); err != nil {
+		return nil, err
+	}
+	if err := b.metrics.Register(watchcache.NewCollector(s.cache, storagekey.Resources(b.contract))); err != nil {
+		return nil, fmt.Errorf("register the metrics of the watch cache: %w", err)
+	}
+	if s.size, err = measured.NewSize(s.disk.Size, b.metrics); err != nil {
+		return nil, err
+	}
+	compactor, err := store.NewCompactor(store.CompactorConfig{
+		Store: s.store, Interval: time.Duration(b.o.Config.Store.CompactionInterval), Logger: b.o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.compact = compactor.Run
+	return s, nil
+}
+
+// openEtcd opens the store itself: that of other processes, or one in this process, which
+// has a gauge of its room.
+func openEtcd(ctx context.Context, o Options) (*storage, space.Gauge, error) {
+	c := o.Config.Store
+	if len(c.Endpoints) > 0 {
+		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile), KeyFile: o.Config.Path(c.KeyFile)})
+		if err != nil {
+			return nil, nil, err
+		}
+		return &storage{disk: st, store: st, closeAll: st.Close}, nil, nil
+	}
+	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.QuotaBytes, Logger: o.Logger})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &storage{disk: e.Store(), store: e.Store(), closeAll: e.Close, done: e.Done()}, e, nil
+}
+
+// encrypt puts encryption at rest before the store, where the configuration asks for it.
+func (s *storage) encrypt(ctx context.Context, b base) error {
+	if b.o.Config.Store.EncryptionConfigFile == "" {
+		return nil
+	}
+	file := b.o.Config.Path(b.o.Config.Store.EncryptionConfigFile)
+	b.follows.add("the encryption configuration", func(ctx context.Context) error {
+		if err := s.sealed.Reload(ctx); err != nil {
+			return err
+		}
+		s.cache.Reread()
+		return nil
+	}, file)
+	sealed, err := encryption.New(ctx, encryption.Config{
+		Store: s.store, File: file, Resource: storagekey.Resources(b.contract), Log: b.o.Logger,
+		Changed: func() { s.cache.Reread() },
+	})
+	if err != nil {
+		return fmt.Errorf("store.encryptionConfigFile: %w", err)
+	}
+	inner := s.closeAll
+	s.sealed, s.store, s.closeAll = sealed, sealed, func() error {
+		sealed.Close()
+		return inner()
+	}
+	return nil
+}
+
+// shareRoom shares out the room in the store. gauge is nil where it is not ours to watch.
+func (s *storage) shareRoom(b base, gauge space.Gauge) (err error) {
+	c := b.o.Config.Store
+	s.room, err = space.New(space.Config{
+		Store: s.store, Gauge: gauge, Quota: c.QuotaBytes, NamespaceQuota: namespaceShare(c),
+		Namespace: func(name string) int64 {
+			if name == metav1.NamespaceSystem {
+				return 0 // the cluster's own
+			}
+			return s.cache.NamespaceBytes(name)
+		},
+		Metrics: b.metrics, Logger: b.o.Logger,
+	})
+	return err
+}
+
+// namespaceShare is the most that one namespace may hold of the store; 0 = all.
+func namespaceShare(c config.Store) int64 {
+	switch c.NamespaceQuotaBytes {
+	case 0:
+		return c.QuotaBytes / 4
+	case -1:
+		return 0
+	}
+	return c.NamespaceQuotaBytes
+}
+
+// wait waits for the store's end, or ctx's.
+func (s *storage) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.done:
+		return errors.New("etcd has stopped; its log says why")
+	}
+}
+
+// upkeep is what the store needs while it is used.
+func (s *storage) upkeep() []func(context.Context) error {
+	work := []func(context.Context) error{s.cache.Run, s.compact, s.room.Run, s.size.Run}
+	if s.sealed != nil {
+		work = append(work, s.sealed.Run) // keeps in touch with KMS plugins
+	}
+	return work
+}
+
+// readiness is what /readyz asks.
+func (s *storage) readiness() []health.Check {
+	checks := []health.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}, {Name: "store-space", Check: s.room.Check, Advisory: true}}
+	if s.sealed != nil {
+		checks = append(checks, health.Check{Name: "kms-providers", Check: s.sealed.Check})
+	}
+	return checks
+}
+
+func (s *storage) checkStore(ctx context.Context) error {
+	_, err := s.store.Revision(ctx)
+	return err
+}
+
+func (s *storage) checkCache(context.Context) error {
+	select {
+	case <-s.cache.Ready():
+		return nil
+	default:
+		return errors.New("the watch cache is still loading")
+	}
+}

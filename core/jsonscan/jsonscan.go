@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package jsonscan finds its way in JSON text without decoding it: where a member
-// of an object is, and how deep the text nests. It is for the two places where
-// decoding would cost more than the rest of an answer: cutting an object's metadata
-// out of its encoding, which is ten times as fast as encoding it again, and
-// refusing a body that nests too deep before a recursive decoder sees it.
+// of an object is, how deep the text nests, how long its lists are. It is for places
+// where decoding would cost more than the rest of an answer: cutting an object's
+// metadata out of its encoding, which is ten times as fast as encoding it again, and
+// refusing a body that nests too deep, or a patch that would move too much, before a
+// decoder sees it.
 //
-// It allocates nothing, looks at each byte once, and never reads behind the end of
-// any input. It does not validate: of text that is no JSON it may find nonsense.
+// It allocates nothing but what LongestList needs to remember of each level, looks at
+// each byte once, and never reads behind the end of any input. It does not validate: of text that is no JSON it may find nonsense.
 package jsonscan
 
 import (
@@ -79,6 +80,36 @@ func Deeper(data []byte, levels int) bool {
 		}
 	}
 	return false
+}
+
+// LongestList is the number of entries of the longest list in a JSON object or list,
+// without itself, or more where objects have more members.
+func LongestList(data []byte) int {
+	var entries []int // by level
+	longest, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		c, inside := data[i], len(entries) > 0
+		switch {
+		case quoted:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				quoted = false
+			}
+		case c == '"':
+			quoted = true
+		case c == '{' || c == '[':
+			entries = append(entries, 1)
+		case c == ',' && inside:
+			entries[len(entries)-1]++
+		case (c == '}' || c == ']') && inside:
+			if len(entries) > 1 { // the outermost one is not meant
+				longest = max(longest, entries[len(entries)-1])
+			}
+			entries = entries[:len(entries)-1]
+		}
+	}
+	return longest
 }
 
 func skipSpace(data []byte, i int) int {

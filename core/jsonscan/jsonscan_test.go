@@ -73,3 +73,20 @@ func FuzzMember(f *testing.F) {
 		}
 	})
 }
+
+func TestLongestList(t *testing.T) {
+	for text, want := range map[string]int{
+		`{}`:                          0,
+		`[1,2,3]`:                     0, // the outermost one
+		`{"a":[1,2,3],"b":[4]}`:       3,
+		`[{"value":[[1,2],[3,4,5]]}]`: 3,
+		`{"a":["x,y,z,[,","\"],,"]}`:  2,
+		`{"a":{"b":1,"c":2,"d":3}}`:   3, // members count like entries
+		`{"a":[1,2`:                   0, // not JSON: it ends
+		`]},,{"a":[1,2]}`:             2,
+	} {
+		if got := LongestList([]byte(text)); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}

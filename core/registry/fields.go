@@ -18,6 +18,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 )
 
 // owned writes into next's managedFields who set what, by comparing it with
@@ -26,7 +27,7 @@ import (
 // takes it away.
 func (w *write) owned(ctx context.Context, current *object.Object, next runtime.Object) (*object.Object, error) {
 	if m, err := meta.Accessor(next); err == nil {
-		if err := w.boundMeta(m, current); err != nil {
+		if err := objectmeta.Bound(w.r.groupKind(), m, current); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +123,7 @@ func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtim
 	if err := w.duplicates(ctx); err != nil {
 		return nil, err
 	}
-	if err := w.boundMeta(patch, current); err != nil { // before the field manager compares its entries
+	if err := objectmeta.Bound(w.r.groupKind(), patch, current); err != nil { // before the field manager compares its entries
 		return nil, err
 	}
 	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)

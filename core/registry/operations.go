@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 )
 
 // Create makes an object of the request's body.
@@ -98,7 +99,7 @@ func (r *Registry) Patch(ctx context.Context, req *Request) (Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		if twice := dedupOwners(next); len(twice) > 0 {
+		if twice := objectmeta.DedupOwners(next); len(twice) > 0 {
 			warning.AddWarning(ctx, "", duplicateOwners+strings.Join(twice, ","))
 		}
 		w.codec.Default(next)
@@ -149,7 +150,7 @@ func (w *write) decode(ctx context.Context) (runtime.Object, error) {
 		}
 		warnStrict(ctx, strict)
 	}
-	if twice := dedupOwners(o); len(twice) > 0 {
+	if twice := objectmeta.DedupOwners(o); len(twice) > 0 {
 		warning.AddWarning(ctx, "", duplicateOwners+strings.Join(twice, ","))
 	}
 	w.codec.Default(o)

@@ -60,3 +60,8 @@ func (r *Registry) InVersion(ctx context.Context, item *watchcache.Item, version
 func (r *Registry) AllInVersion(ctx context.Context, items []*watchcache.Item, version string) ([]*object.Object, error) {
 	return r.reads.AllInVersion(ctx, items, version)
 }
+
+// Convert converts an object of the resource to a served version.
+func (r *Registry) Convert(ctx context.Context, o *object.Object, version string) (*object.Object, error) {
+	return r.reads.Convert(ctx, o, version)
+}

@@ -33,9 +33,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
-	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
+	"github.com/wasmplane/wasmplane/core/registry/turns"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -71,11 +71,9 @@ type Config struct {
 	// Administrators are the groups whose members may use what is kept back.
 	Space          Space
 	Administrators []string
-	// View shows the registries once they are made; nil = nobody waits for them.
-	View   *View
-	Logger *slog.Logger     // nil = discard
-	Tracer oteltrace.Tracer // nil = discard
-	Now    func() time.Time // nil = time.Now
+	Logger         *slog.Logger     // nil = discard
+	Tracer         oteltrace.Tracer // nil = discard
+	Now            func() time.Time // nil = time.Now
 }
 
 // Set is the registries of everything that is served. Rows can be added and
@@ -84,7 +82,7 @@ type Set struct {
 	cfg      Config
 	served   atomic.Pointer[served]
 	services *allocation.Allocator
-	turns    *turns
+	turns    *turns.Turns
 }
 
 // served is one state of the set, never changed once it is in place.
@@ -118,7 +116,7 @@ func New(cfg Config) (*Set, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Set{cfg: cfg, turns: newTurns()}
+	s := &Set{cfg: cfg, turns: turns.New()}
 	var err error
 	if s.services, err = allocation.New(allocation.Config{Ranges: cfg.Services, Addresses: addresses{s}, Store: cfg.Store, Logger: cfg.Logger}); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
@@ -128,9 +126,6 @@ func New(cfg Config) (*Set, error) {
 		if err := s.Add(res); err != nil {
 			return nil, err
 		}
-	}
-	if cfg.View != nil {
-		cfg.View.set.Store(s)
 	}
 	return s, nil
 }
@@ -243,55 +238,8 @@ func (s *Set) Resources() ([]*api.Resource, uint64) {
 	return v.order, v.generation
 }
 
-// Equivalents implements admission.Resources: rows that store the same objects
-// under the same keys are one resource, in every version that they serve.
-func (s *Set) Equivalents(gvr schema.GroupVersionResource, subresource string) []admission.Equivalent {
-	v := s.served.Load()
-	own, ok := v.byName[gvr.GroupResource()]
-	if !ok || own.res.Virtual {
-		return nil
-	}
-	var out []admission.Equivalent
-	for _, res := range v.order {
-		if res.Virtual || res.StoragePrefix != own.res.StoragePrefix {
-			continue
-		}
-		for _, version := range res.Versions {
-			if e, ok := equivalent(v.byName[res.GroupResource], version, subresource); ok {
-				out = append(out, e)
-			}
-		}
-	}
-	return out
-}
-
-func equivalent(r *Registry, version, subresource string) (admission.Equivalent, bool) {
-	e := admission.Equivalent{Resource: r.res.WithVersion(version), Kind: r.res.GVK(version)}
-	if subresource != "" {
-		sub := r.res.SubresourcesIn(version)[subresource]
-		if sub == nil {
-			return e, false
-		}
-		if !sub.WritesParent() { // a Scale, a Binding: the same in every version
-			e.Kind = sub.Kind
-			return e, true
-		}
-	}
-	e.Convert = func(ctx context.Context, o *object.Object) (*object.Object, error) {
-		return r.reads.Convert(ctx, o, version)
-	}
-	return e, true
-}
-
-// ResourceOf finds the resource that serves a kind, built in or not.
-func (s *Set) ResourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
-	for _, r := range s.served.Load().order {
-		if r.Group == gvk.Group && r.Kind == gvk.Kind && r.Serves(gvk.Version) {
-			return r.GroupResource.WithVersion(gvk.Version), nil
-		}
-	}
-	return schema.GroupVersionResource{}, fmt.Errorf("no resource serves kind %s", gvk)
-}
+// Revision is the newest state that the watch cache has seen.
+func (s *Set) Revision() int64 { return s.cfg.Cache.Revision() }
 
 // Registry is the behaviour of one resource. It is safe for concurrent use.
 type Registry struct {

@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/registry/action"
+	"github.com/wasmplane/wasmplane/core/registry/view"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -47,7 +48,7 @@ type world struct {
 	*registry.Set
 	store   *steppedStore
 	cache   *watchcache.Cache
-	view    *registry.View
+	view    *view.View
 	actions *action.Actions
 	plugins plugins
 	allow   func(authz.Attributes) bool
@@ -64,17 +65,18 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{store: &steppedStore{Store: e.Store()}, view: registry.NewView(contract), allow: func(authz.Attributes) bool { return true }}
+	w := &world{store: &steppedStore{Store: e.Store()}, view: view.New(contract), allow: func(authz.Attributes) bool { return true }}
 	if w.cache, err = watchcache.New(watchcache.Config{Store: e.Store()}); err != nil {
 		t.Fatal(err)
 	}
 	w.Set, err = registry.New(registry.Config{
-		Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w, View: w.view,
+		Contract: contract, Store: w.store, Cache: w.cache, Admission: &w.plugins, Authorizer: w,
 		Space: w, Administrators: []string{"admins"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.view.Use(w.Set)
 	w.actions = action.New(action.Config{Contract: contract, Registries: w.Set, Authorizer: w, Now: time.Now})
 	var running sync.WaitGroup
 	running.Go(func() {

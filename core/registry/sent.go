@@ -55,8 +55,8 @@ func (s *Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime
 	if w.isApply() {
 		return w.applyWith(ctx, owners, now, nil)
 	}
-	if !json.Valid(w.req.Body) {
-		return nil, errInvalidPatch()
+	if err := w.patch().Check(); err != nil {
+		return nil, err
 	}
 	before, err := json.Marshal(now)
 	if err != nil {

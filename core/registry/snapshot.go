@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/turns"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
@@ -53,8 +54,8 @@ func (r *Registry) onNewest(ctx context.Context, key string, try attempt) (Resul
 	if err != nil {
 		return Result{}, err
 	}
-	turn := r.set.turns.of(key)
-	defer turn.end()
+	turn := r.set.turns.Of(key)
+	defer turn.End()
 	for {
 		if err := ctx.Err(); err != nil {
 			return Result{}, apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
@@ -65,7 +66,7 @@ func (r *Registry) onNewest(ctx context.Context, key string, try attempt) (Resul
 		}
 		var conflict *store.ConflictError
 		if errors.As(err, &conflict) {
-			if at, err = r.afterConflict(ctx, conflict, turn); err != nil {
+			if at, err = r.afterConflict(ctx, key, conflict, turn); err != nil {
 				return Result{}, err
 			}
 			continue
@@ -105,9 +106,9 @@ func (r *Registry) newest(ctx context.Context, key string) (snapshot, error) {
 
 // afterConflict is the state for the next try: the one that the conflict found, or
 // the store's where time has passed since, because the write has waited for its turn.
-func (r *Registry) afterConflict(ctx context.Context, c *store.ConflictError, t *turn) (snapshot, error) {
-	if waited := t.take(ctx); waited {
-		return r.newest(ctx, t.key)
+func (r *Registry) afterConflict(ctx context.Context, key string, c *store.ConflictError, t *turns.Turn) (snapshot, error) {
+	if waited := t.Take(ctx); waited {
+		return r.newest(ctx, key)
 	}
 	if c.Current.ModRevision == 0 {
 		return snapshot{certain: true}, nil

@@ -12,7 +12,6 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -138,49 +137,6 @@ func (r *Registry) dryCreate(ctx context.Context, key string) error {
 		return r.reads.StoreError(err, "get", reader.LastSegment(key))
 	}
 	return &store.ConflictError{Key: key, Current: kv}
-}
-
-// needsName says whether a create has to make a name.
-func needsName(o runtime.Object) (bool, metav1.Object) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return false, nil
-	}
-	return m.GetName() == "" && m.GetGenerateName() != "", m
-}
-
-// dedupOwners drops owner references that name an owner twice, and answers their UIDs.
-func dedupOwners(o runtime.Object) (twice []string) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return nil
-	}
-	refs := m.GetOwnerReferences()
-	if len(refs) < 2 {
-		return nil
-	}
-	kept := make([]metav1.OwnerReference, 0, len(refs))
-	type flag struct{ given, value bool }
-	type identity struct {
-		ref                            metav1.OwnerReference // without its pointers
-		controller, blockOwnerDeletion flag
-	}
-	seen := make(map[identity]bool, len(refs))
-	flagOf := func(p *bool) flag { return flag{given: p != nil, value: p != nil && *p} }
-	for _, ref := range refs {
-		id := identity{ref: ref, controller: flagOf(ref.Controller), blockOwnerDeletion: flagOf(ref.BlockOwnerDeletion)}
-		id.ref.Controller, id.ref.BlockOwnerDeletion = nil, nil
-		if seen[id] {
-			twice = append(twice, string(ref.UID))
-			continue
-		}
-		seen[id] = true
-		kept = append(kept, ref)
-	}
-	if len(twice) > 0 {
-		m.SetOwnerReferences(kept)
-	}
-	return twice
 }
 
 // passOn hands on what plugins had to say: warnings to the client, annotations

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -28,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
+	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -161,7 +161,7 @@ func (w *write) create(ctx context.Context) (Result, error) {
 		// Each name is tried on the object as admission left it: the strategy
 		// and the allocations may depend on the name.
 		internal := admitted
-		if generated, m := needsName(admitted); generated {
+		if generated, m := objectmeta.NeedsName(admitted); generated {
 			if n < nameAttempts {
 				internal = admitted.DeepCopyObject()
 				m, _ = meta.Accessor(internal)
@@ -293,9 +293,9 @@ func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 		return badObject(err)
 	}
 	if after != before {
-		kept := keepManagers(ctx, before, after)
+		kept := objectmeta.KeepManagers(ctx, before, after)
 		// The chain has defaulted what plugins added.
-		twice := dedupOwners(after)
+		twice := objectmeta.DedupOwners(after)
 		if len(twice) > 0 {
 			warning.AddWarning(ctx, "", duplicateOwnersAfter+strings.Join(twice, ","))
 		}
@@ -304,26 +304,6 @@ func (w *write) mutate(ctx context.Context, question *admission.Request) error {
 		}
 	}
 	return nil
-}
-
-// keepManagers puts the managed fields back that a plugin has made unreadable: an
-// old webhook that doesn't know them must not make the object unwritable.
-func keepManagers(ctx context.Context, before, after runtime.Object) bool {
-	was, err1 := meta.Accessor(before)
-	now, err2 := meta.Accessor(after)
-	if errors.Join(err1, err2) != nil {
-		return false // what has no metadata has no managers
-	}
-	if compare.SameManagers(was.GetManagedFields(), now.GetManagedFields()) {
-		return false // they are the field manager's own
-	}
-	invalid := managedfields.ValidateManagedFields(now.GetManagedFields())
-	if invalid == nil {
-		return false
-	}
-	now.SetManagedFields(was.GetManagedFields())
-	warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", invalid))
-	return true
 }
 
 func (w *write) validate(ctx context.Context, question *admission.Request) error {
@@ -423,7 +403,7 @@ func (w *write) checkIdentity(obj, old *object.Object) error {
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForScope(w.req.Namespace, w.r.res.Namespaced), m); err != nil {
 		return err
 	}
-	if err := w.boundMeta(m, old); err != nil {
+	if err := objectmeta.Bound(w.r.groupKind(), m, old); err != nil {
 		return err
 	}
 	if w.req.Name == "" {
@@ -434,38 +414,6 @@ func (w *write) checkIdentity(obj, old *object.Object) error {
 	}
 	if m.GetName() != w.req.Name {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), w.req.Name))
-	}
-	return nil
-}
-
-// Bounds of lists in metadata, whose entries are compared with each other: 15,000
-// owners took 13 seconds of a processor. No real object has a hundredth as many.
-const (
-	maxOwners     = 1000
-	maxFinalizers = 1000
-)
-
-// boundMeta refuses lists above their bounds. An object that has more of them from
-// before, old, may keep what it has, and never gets more.
-func (w *write) boundMeta(m metav1.Object, old *object.Object) error {
-	owners, finalizers := len(m.GetOwnerReferences()), len(m.GetFinalizers())
-	if owners <= maxOwners && finalizers <= maxFinalizers {
-		return nil
-	}
-	path := field.NewPath("metadata")
-	hadOwners, hadFinalizers := 0, 0
-	if old != nil {
-		was, err := old.Meta()
-		if err != nil {
-			return badObject(err)
-		}
-		hadOwners, hadFinalizers = len(was.GetOwnerReferences()), len(was.GetFinalizers())
-	}
-	if owners > max(maxOwners, hadOwners) {
-		return invalid(w.r.groupKind(), m.GetName(), field.TooMany(path.Child("ownerReferences"), owners, maxOwners))
-	}
-	if finalizers > max(maxFinalizers, hadFinalizers) {
-		return invalid(w.r.groupKind(), m.GetName(), field.TooMany(path.Child("finalizers"), finalizers, maxFinalizers))
 	}
 	return nil
 }
@@ -493,7 +441,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 			return Result{}, w.r.reads.StoreError(err, "write", reader.LastSegment(w.key))
 		}
 		revision, err = w.r.put(ctx, w.key, value, expect, w.r.ttl(internal))
-		if apierrors.IsRequestEntityTooLargeError(err) && w.dropManagers(obj) {
+		if apierrors.IsRequestEntityTooLargeError(err) && !w.isApply() && objectmeta.DropManagers(obj) { // an apply is about them
 			return w.store(ctx, obj, old)
 		}
 		if err != nil {
@@ -511,23 +459,4 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 	w.r.cfg.Contract.AsStored(w.r.res, answer)
 	result, err := w.r.withRevision(answer, w.codec, revision)
 	return Result{Object: result}, err
-}
-
-// dropManagers takes the managed fields of an object that is too large for the
-// store: they can be most of it, and are worth less than the write.
-func (w *write) dropManagers(obj *object.Object) bool {
-	if w.isApply() {
-		return false // an apply is about them
-	}
-	internal, err := obj.Internal()
-	if err != nil {
-		return false
-	}
-	m, err := meta.Accessor(internal)
-	if err != nil || len(m.GetManagedFields()) == 0 {
-		return false
-	}
-	m.SetManagedFields(nil)
-	obj.SetInternal(internal)
-	return true
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/config"
 )
@@ -71,10 +72,10 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 	}
 	begin := time.Now()
 	fmt.Fprintf(a.stdout, "wasmplane %s: starting cluster %q in %s (log: %s)\n", Version, cfg.Cluster.Name, dir, dir.Log())
-	p := &progress{w: a.stdout, log: dir.Log()}
-	defer p.stop()
+	p := &progress.Printer{W: a.stdout, Log: dir.Log()}
+	defer p.Stop()
 	err = wire.Up(ctx, wire.Options{
-		Config: cfg, Dir: dir, Logger: logger, Progress: p.report, Note: p.printLine, Version: Version,
+		Config: cfg, Dir: dir, Logger: logger, Progress: p.Report, Note: p.PrintLine, Version: Version,
 		MergeKubeconfig: mergeTarget(merge),
 	}, func(i wire.Info) {
 		a.announce(i, dir, time.Since(begin), merge)
@@ -115,7 +116,7 @@ func leftRunning(cfg *config.Configuration) string {
 
 func (a *app) announce(i wire.Info, dir datadir.Dir, took time.Duration, merged bool) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nReady in %s: %s, %s.\n\n", short(took), i.Server, i.Nodes)
+	fmt.Fprintf(&b, "\nReady in %s: %s, %s.\n\n", progress.Short(took), i.Server, i.Nodes)
 	if merged {
 		fmt.Fprintf(&b, "  kubectl --context %s get nodes\n", i.Cluster)
 	} else {
@@ -210,8 +211,8 @@ the data go too.`,
 			if err != nil {
 				return err
 			}
-			p := &progress{w: a.stdout}
-			if err := machine.Down(c.Context(), dir, purge, logger, p.printLine); err != nil {
+			p := &progress.Printer{W: a.stdout}
+			if err := machine.Down(c.Context(), dir, purge, logger, p.PrintLine); err != nil {
 				return err
 			}
 			fmt.Fprintln(a.stdout, "The cluster is down.")

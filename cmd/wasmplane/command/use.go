@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/localsocket"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -171,7 +172,7 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 		fmt.Fprintln(a.stdout, "control plane: not running; start it with: wasmplane up --data-dir", dir)
 		return &exitError{1}
 	}
-	fmt.Fprintf(a.stdout, "control plane: process %d, up for %s, at %s\n", pid, short(time.Since(state.Started)), state.Server)
+	fmt.Fprintf(a.stdout, "control plane: process %d, up for %s, at %s\n", pid, progress.Short(time.Since(state.Started)), state.Server)
 	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "status")
 	if err != nil {
 		return err

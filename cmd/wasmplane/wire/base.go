@@ -20,14 +20,14 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/client/trim"
-	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/view"
 )
 
 // base is what all parts of a server are built upon.
 type base struct {
 	site
 	contract  *api.Contract
-	view      *registry.View // of registries, which are made later
+	view      *view.View // of registries, which are made later
 	local     *lateHandler
 	internal  *client.Set // the server's own identity
 	informers informers.SharedInformerFactory
@@ -51,7 +51,7 @@ func newBase(at site) (base, error) {
 		return base{}, err
 	}
 	keepEvents(b.contract, time.Duration(at.o.Config.APIServer.EventTTL))
-	b.view = registry.NewView(b.contract)
+	b.view = view.New(b.contract)
 	if b.internal, err = client.New(client.InMemory(b.local, serverUser, process.Parts.APIServer.Name)); err != nil {
 		return base{}, err
 	}

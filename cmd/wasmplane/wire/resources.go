@@ -40,13 +40,14 @@ type resources struct {
 func newResources(ctx context.Context, b base, st *storage, plugins *process.Plugins, may *authorization, admit *admitting, tracer oteltrace.Tracer) (_ *resources, err error) {
 	r := &resources{}
 	if r.registries, err = registry.New(registry.Config{
-		Contract: b.contract, View: b.view, Store: st.store, Cache: st.cache, Admission: admit.Chain, Authorizer: may.Chain,
+		Contract: b.contract, Store: st.store, Cache: st.cache, Admission: admit.Chain, Authorizer: may.Chain,
 		Services: allocation.Ranges{CIDRs: []string{b.services.String()}}, Roles: rbac.Guard{RBAC: may.roles, Chain: may.Chain},
 		Space: st.room, Administrators: []string{pki.BreakGlassGroup, pki.AdminsGroup},
 		Logger: b.o.Logger, Tracer: tracer,
 	}); err != nil {
 		return nil, err
 	}
+	b.view.Use(r.registries)
 	if err := b.metrics.Register(registry.NewCounts(r.registries)); err != nil {
 		return nil, fmt.Errorf("register the metrics of what is stored: %w", err)
 	}

@@ -16,13 +16,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/wasmplane/wasmplane/core/auth/authz"
-	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/view"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
 // A plugin that is loaded before the server is whole hears that, and no wrong answer.
 func TestAServerThatStartsRefuses(t *testing.T) {
-	objects := Cached{View: registry.NewView(nil)}
+	objects := Cached{View: view.New(nil)}
 	if _, err := objects.Find(t.Context(), schema.GroupVersion{Version: "v1"}, "Pod", ""); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("objects: %v", err)
 	}

@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/view"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 )
 
 // Cached reads from the watch cache of the server's own process, in the served
 // versions. The objects are the cache's own: nobody may change them. Until the
 // registries are made, reads are refused as those of a server that is starting.
-type Cached struct{ View *registry.View }
+type Cached struct{ View *view.View }
 
 // Find implements hostfn.Objects.
 func (c Cached) Find(_ context.Context, gv schema.GroupVersion, kind, resource string) (hostfn.Resource, error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package progress
 
 import (
 	"fmt"
@@ -23,11 +23,11 @@ func TestASlowStartSaysWhatItWaitsFor(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		p := &progress{w: &out, log: log}
-		p.report("store", false, 0)
+		p := &Printer{W: &out, Log: log}
+		p.Report("store", false, 0)
 		time.Sleep(slowAfter - time.Second)
-		p.report("store", true, slowAfter-time.Second)
-		p.report("node", false, 0)
+		p.Report("store", true, slowAfter-time.Second)
+		p.Report("node", false, 0)
 		time.Sleep(slowAfter - time.Second)
 		synctest.Wait()
 		if got := out.String(); strings.Contains(got, "waiting") {
@@ -35,7 +35,7 @@ func TestASlowStartSaysWhatItWaitsFor(t *testing.T) {
 		}
 		time.Sleep(100 * time.Second) // at 20, 40 and 80 s
 		synctest.Wait()
-		p.stop()
+		p.Stop()
 		time.Sleep(time.Hour)
 		got := out.String()
 		if strings.Count(got, "still waiting for node after ") != 3 || !strings.Contains(got, "after 20.0 s") || !strings.Contains(got, "    line 999 of the log\n") || strings.Contains(got, "line 994") {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+// Package view is what the rest of the server reads of the registries: which
+// resources are served, and their objects as the watch cache has them.
+package view
 
 import (
 	"context"
@@ -15,26 +17,29 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry"
 )
 
-// View is what the rest of the server reads of the registries: which resources
-// are served, and their objects as the watch cache has them. It exists before the
-// registries do, because admission needs it and the registries need admission.
-// New fills the view of its Config; until then reads are refused as those of a
-// server that is starting, and no resource is known.
+// View is there before the registries are, because admission needs it and the
+// registries need admission. Until Use gives it the registries, reads are refused as
+// those of a server that is starting, and no resource is known.
 //
 // View implements admission.Resources, and what admission/policy asks of objects.
 // It is safe for concurrent use, and authorizes nobody.
 type View struct {
 	contract *api.Contract
-	set      atomic.Pointer[Set]
+	set      atomic.Pointer[registry.Set]
 }
 
-// NewView makes the view of the registries that New is going to make.
-func NewView(contract *api.Contract) *View { return &View{contract: contract} }
+// New makes a view of registries that are not made yet.
+func New(contract *api.Contract) *View { return &View{contract: contract} }
 
-// Set returns the registries. The error is ServiceUnavailable until New has made them.
-func (v *View) Set() (*Set, error) {
+// Use gives the view its registries.
+func (v *View) Use(set *registry.Set) { v.set.Store(set) }
+
+// Set returns the registries. The error is ServiceUnavailable until Use was called.
+func (v *View) Set() (*registry.Set, error) {
 	if set := v.set.Load(); set != nil {
 		return set, nil
 	}
@@ -42,8 +47,8 @@ func (v *View) Set() (*Set, error) {
 }
 
 // Registry finds the registry of a resource. The error is ServiceUnavailable
-// until New has made the registries, and NotFound for what is not served.
-func (v *View) Registry(gr schema.GroupResource) (*Registry, error) {
+// until Use was called, and NotFound for what is not served.
+func (v *View) Registry(gr schema.GroupResource) (*registry.Registry, error) {
 	set, err := v.Set()
 	if err != nil {
 		return nil, err
@@ -77,16 +82,42 @@ func (v *View) ResourceOf(kind schema.GroupVersionKind) (schema.GroupVersionReso
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
-	return set.ResourceOf(kind)
+	rows, _ := set.Resources()
+	for _, r := range rows {
+		if r.Group == kind.Group && r.Kind == kind.Kind && r.Serves(kind.Version) {
+			return r.GroupResource.WithVersion(kind.Version), nil
+		}
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("no resource serves kind %s", kind)
 }
 
-// Equivalents implements admission.Resources.
-func (v *View) Equivalents(gvr schema.GroupVersionResource, subresource string) []admission.Equivalent {
+// Equivalents implements admission.Resources: rows that store the same objects
+// under the same keys are one resource, in every version that they serve.
+func (v *View) Equivalents(gvr schema.GroupVersionResource, subresource string) (out []admission.Equivalent) {
 	set := v.set.Load()
 	if set == nil {
 		return nil
 	}
-	return set.Equivalents(gvr, subresource)
+	own, ok := set.For(gvr.GroupResource())
+	if !ok || own.Resource().Virtual {
+		return nil
+	}
+	rows, _ := set.Resources()
+	for _, row := range rows {
+		if row.Virtual || row.StoragePrefix != own.Resource().StoragePrefix {
+			continue
+		}
+		r, ok := set.For(row.GroupResource)
+		if !ok {
+			continue // it has been removed meanwhile
+		}
+		for _, version := range row.Versions {
+			if e, ok := equivalent(r, version, subresource); ok {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
 }
 
 // Namespaced says whether a kind's objects are in namespaces; known is false for
@@ -109,7 +140,7 @@ func (v *View) Get(ctx context.Context, kind schema.GroupVersionKind, namespace,
 	if err != nil {
 		return nil, err
 	}
-	req := &Request{Version: kind.Version, Namespace: namespace, Name: name}
+	req := &registry.Request{Version: kind.Version, Namespace: namespace, Name: name}
 	o, err := r.Get(ctx, req, "0")
 	if apierrors.IsNotFound(err) {
 		o, err = r.Get(ctx, req, "")
@@ -130,7 +161,7 @@ func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace
 	if err != nil {
 		return nil, err
 	}
-	list, err := r.List(ctx, &Request{Version: kind.Version, Namespace: namespace}, ListOptions{Labels: selector, ResourceVersion: "0"})
+	list, err := r.List(ctx, &registry.Request{Version: kind.Version, Namespace: namespace}, registry.ListOptions{Labels: selector, ResourceVersion: "0"})
 	if err != nil {
 		return nil, err
 	}
@@ -166,14 +197,33 @@ func (v *View) Revision() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return FormatRevision(set.cfg.Cache.Revision()), nil
+	return registry.FormatRevision(set.Revision()), nil
 }
 
 // ofKind is the registry of a kind. Its errors are Registry's.
-func (v *View) ofKind(kind schema.GroupVersionKind) (*Registry, error) {
+func (v *View) ofKind(kind schema.GroupVersionKind) (*registry.Registry, error) {
 	res, err := v.Find(kind.GroupVersion(), kind.Kind, "")
 	if err != nil {
 		return nil, err
 	}
 	return v.Registry(res.GroupResource)
+}
+
+func equivalent(r *registry.Registry, version, subresource string) (admission.Equivalent, bool) {
+	res := r.Resource()
+	e := admission.Equivalent{Resource: res.WithVersion(version), Kind: res.GVK(version)}
+	if subresource != "" {
+		sub := res.SubresourcesIn(version)[subresource]
+		if sub == nil {
+			return e, false
+		}
+		if !sub.WritesParent() { // a Scale, a Binding: the same in every version
+			e.Kind = sub.Kind
+			return e, true
+		}
+	}
+	e.Convert = func(ctx context.Context, o *object.Object) (*object.Object, error) {
+		return r.Convert(ctx, o, version)
+	}
+	return e, true
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+// Package progress prints for a person how far a start has come, and what it waits for
+// where that takes long.
+package progress
 
 import (
 	"fmt"
@@ -19,12 +21,12 @@ const (
 	slowLines, slowBytes = 5, 8 << 10
 )
 
-// progress prints a line for each part that is ready, and says what a start that
+// Printer prints a line for each part that is ready, and says what a start that
 // takes long is waiting for.
-type progress struct {
-	w io.Writer
-	// log is the path of the log; "" = none is shown.
-	log string
+type Printer struct {
+	W io.Writer
+	// Log is the path of the log; "" = none is shown.
+	Log string
 
 	mu      sync.Mutex
 	waiting string // the part that starts now
@@ -32,8 +34,8 @@ type progress struct {
 	slow    *time.Timer
 }
 
-// report implements run.Progress.
-func (p *progress) report(name string, ready bool, took time.Duration) {
+// Report implements run.Progress.
+func (p *Printer) Report(name string, ready bool, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.slow != nil {
@@ -47,28 +49,28 @@ func (p *progress) report(name string, ready bool, took time.Duration) {
 	p.waiting = ""
 	line := "  ready: " + name
 	if took >= time.Millisecond { // less is a part that nothing has to wait for
-		line = fmt.Sprintf("%-37s %8s", line, short(took))
+		line = fmt.Sprintf("%-37s %8s", line, Short(took))
 	}
-	fmt.Fprintln(p.w, line)
+	fmt.Fprintln(p.W, line)
 }
 
 // explain says which part a start waits for, and shows the end of the log.
-func (p *progress) explain() {
+func (p *Printer) explain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waiting == "" {
 		return // it became ready meanwhile
 	}
 	took := time.Since(p.since)
-	fmt.Fprintf(p.w, "  still waiting for %s after %s; Ctrl-C ends it. The log ends:\n", p.waiting, short(took.Round(time.Second)))
-	for _, line := range lastLines(p.log, slowLines) {
-		fmt.Fprintln(p.w, "    "+line)
+	fmt.Fprintf(p.W, "  still waiting for %s after %s; Ctrl-C ends it. The log ends:\n", p.waiting, Short(took.Round(time.Second)))
+	for _, line := range lastLines(p.Log, slowLines) {
+		fmt.Fprintln(p.W, "    "+line)
 	}
 	p.slow.Reset(took)
 }
 
-// stop ends what would still be reported.
-func (p *progress) stop() {
+// Stop ends what would still be reported.
+func (p *Printer) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = ""
@@ -77,10 +79,11 @@ func (p *progress) stop() {
 	}
 }
 
-func (p *progress) printLine(text string) {
+// PrintLine prints what else a person wants to know.
+func (p *Printer) PrintLine(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintln(p.w, "  "+text)
+	fmt.Fprintln(p.W, "  "+text)
 }
 
 // lastLines are the last lines of a file; what cannot be read is the only line.
@@ -103,4 +106,16 @@ func lastLines(path string, n int) []string {
 	}
 	lines := strings.Split(strings.TrimRight(string(end), "\n"), "\n")
 	return lines[max(0, len(lines)-n):]
+}
+
+// Short writes a duration as people read one: 12 ms, 1.4 s, 3 min.
+func Short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	default:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package turns
 
 import (
 	"context"
@@ -11,39 +11,39 @@ import (
 
 func TestTurnsAreTakenOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
-		first := turns.of("a")
-		if first.take(t.Context()) {
+		all := New()
+		first := all.Of("a")
+		if first.Take(t.Context()) {
 			t.Error("the first one waited")
 		}
 		next := make(chan bool)
 		go func() {
-			second := turns.of("a")
-			waited := second.take(t.Context())
-			second.end()
+			second := all.Of("a")
+			waited := second.Take(t.Context())
+			second.End()
 			next <- waited
 		}()
 		synctest.Wait()
-		first.end()
+		first.End()
 		if waited := <-next; !waited {
 			t.Error("the second one did not wait")
 		}
 
 		// A write that never gives its turn back holds up nobody for long.
-		turns.of("a").take(t.Context())
+		all.Of("a").Take(t.Context())
 		began := time.Now()
-		third := turns.of("a")
-		if !third.take(t.Context()) || time.Since(began) != courtesyWait {
+		third := all.Of("a")
+		if !third.Take(t.Context()) || time.Since(began) != courtesyWait {
 			t.Errorf("waited for %s", time.Since(began))
 		}
-		if third.take(t.Context()) {
+		if third.Take(t.Context()) {
 			t.Error("waited for a second turn of the same write")
 		}
-		third.end() // of a turn that was not had: nothing is given back
+		third.End() // of a turn that was not had: nothing is given back
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		began = time.Now()
-		if turns.of("a").take(ctx); time.Since(began) != 0 {
+		if all.Of("a").Take(ctx); time.Since(began) != 0 {
 			t.Error("a request that has ended waited")
 		}
 	})

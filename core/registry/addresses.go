@@ -115,7 +115,7 @@ func (w *write) claim(ctx context.Context, internal, existing runtime.Object) (*
 	if !w.r.isServices() || w.req.Subresource != "" {
 		return nil, nil
 	}
-	return w.r.set.services.Claim(ctx, internal, existing, w.opts.isDryRun())
+	return w.r.set.services.Claim(ctx, internal, existing, w.opts.IsDryRun())
 }
 
 // released releases what a deleted Service had.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/options"
 )
 
 // Change is a write of the server's own, without strategy or admission: f
@@ -33,7 +34,7 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 		if err := f(next); err != nil {
 			return Result{}, err
 		}
-		w := &write{r: r, key: key, codec: r.res.StorageCodec(), opts: writeOptions{dryRun: dryRun}}
+		w := &write{r: r, key: key, codec: r.res.StorageCodec(), opts: options.Options{DryRun: dryRun}}
 		return w.store(ctx, object.FromVersioned(w.codec, next), at.item)
 	})
 	return result.Object, err

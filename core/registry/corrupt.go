@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 )
@@ -43,7 +44,7 @@ func (r *Registry) DeleteUnread(ctx context.Context, req *Request) (Result, erro
 		if err != nil {
 			return Result{}, err
 		}
-		if !optionsOf(req.Options).isDryRun() {
+		if !options.Of(req.Options).IsDryRun() {
 			_, err = r.cfg.Store.Delete(ctx, key, revision)
 		}
 		var conflict *store.ConflictError

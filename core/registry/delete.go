@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/deletion"
+	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
 
@@ -44,8 +45,8 @@ func (r *Registry) deleteOne(ctx context.Context, req *Request) (Result, error) 
 // warnOfOrphans tells whoever deletes jobs without saying what is to become of
 // their pods that these stay, unlike those of any other workload.
 func (r *Registry) warnOfOrphans(ctx context.Context, req *Request) {
-	options := deleteOptions(req.Options)
-	if r.res.Group != batchv1.GroupName || r.res.GroupResource.Resource != "jobs" || options.PropagationPolicy != nil || options.OrphanDependents != nil { //nolint:staticcheck // deprecated, and still sent
+	how := options.Delete(req.Options)
+	if r.res.Group != batchv1.GroupName || r.res.GroupResource.Resource != "jobs" || how.PropagationPolicy != nil || how.OrphanDependents != nil { //nolint:staticcheck // deprecated, and still sent
 		return
 	}
 	if s, ok := r.res.DeleteStrategy.(rest.GarbageCollectionDeleteStrategy); ok && s.DefaultGarbageCollectionPolicy(ctx) == rest.OrphanDependents {
@@ -60,7 +61,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 	if at.item == nil {
 		return Result{}, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
-	options := deleteOptions(req.Options)
+	how := options.Delete(req.Options)
 	old, err := r.reads.InVersion(ctx, at.item, req.Version)
 	if err != nil {
 		return Result{}, err
@@ -71,15 +72,15 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 	}
 	if r.isNamespace() || r.res.BeginDelete != nil {
 		// Upstream asks these before anything else, in words of its own.
-		if err := r.CheckPreconditions(m, options.Preconditions); err != nil {
+		if err := r.CheckPreconditions(m, how.Preconditions); err != nil {
 			return Result{}, err
 		}
 	}
-	graceful, pending, err := rest.BeforeDelete(r.res.DeleteStrategy, ctx, internal, options)
+	graceful, pending, err := rest.BeforeDelete(r.res.DeleteStrategy, ctx, internal, how)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := r.admitDelete(ctx, req, old, options); err != nil {
+	if err := r.admitDelete(ctx, req, old, how); err != nil {
 		return Result{}, err
 	}
 	if pending {
@@ -92,7 +93,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 		now := metav1.NewTime(r.cfg.Now())
 		m.SetDeletionTimestamp(&now)
 	}
-	if finalizers := deletion.Finalizers(ctx, r.res.DeleteStrategy, m, options); !slices.Equal(finalizers, m.GetFinalizers()) {
+	if finalizers := deletion.Finalizers(ctx, r.res.DeleteStrategy, m, how); !slices.Equal(finalizers, m.GetFinalizers()) {
 		m.SetFinalizers(finalizers)
 	}
 	waits := len(m.GetFinalizers()) > 0
@@ -104,7 +105,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 			return Result{}, err
 		}
 	}
-	if waits || graceful && options.GracePeriodSeconds != nil && *options.GracePeriodSeconds > 0 {
+	if waits || graceful && how.GracePeriodSeconds != nil && *how.GracePeriodSeconds > 0 {
 		return r.mark(ctx, req, internal, old, at)
 	}
 	return r.remove(ctx, req, internal, at)
@@ -112,7 +113,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 
 // mark stores the object with its deletion under way.
 func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Object, old *object.Object, at snapshot) (Result, error) {
-	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version), key: at.item.Key}
+	w := &write{r: r, req: req, opts: options.Of(req.Options), codec: r.res.Codec(req.Version), key: at.item.Key}
 	obj := object.FromInternal(w.codec, internal)
 	if same, err := compare.Unchanged(obj, old); err != nil {
 		return Result{}, err
@@ -125,7 +126,7 @@ func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Obje
 // remove takes the object out of the store.
 func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Object, at snapshot) (Result, error) {
 	revision := at.item.Revision
-	if !optionsOf(req.Options).isDryRun() {
+	if !options.Of(req.Options).IsDryRun() {
 		var err error
 		if revision, err = r.cfg.Store.Delete(ctx, at.item.Key, at.item.Revision); err != nil {
 			return Result{}, r.reads.StoreError(err, "delete", req.Name)
@@ -183,13 +184,6 @@ func (r *Registry) admitDelete(ctx context.Context, req *Request, old *object.Ob
 	return r.cfg.Admission.Validate(ctx, question)
 }
 
-func deleteOptions(o runtime.Object) *metav1.DeleteOptions {
-	if options, ok := o.(*metav1.DeleteOptions); ok && options != nil {
-		return options.DeepCopy() // strategies change it, and there may be another attempt
-	}
-	return &metav1.DeleteOptions{}
-}
-
 func (r *Registry) isNamespace() bool {
 	return r.res.Group == "" && r.res.GroupResource.Resource == "namespaces"
 }
@@ -210,12 +204,7 @@ func (r *Registry) terminate(internal *runtime.Object, waits bool) (bool, error)
 	if len(ns.Spec.Finalizers) == 0 {
 		return waits, nil
 	}
-	if ns.DeletionTimestamp == nil {
-		t := metav1.NewTime(r.cfg.Now())
-		ns.DeletionTimestamp = &t
-	}
-	ns.DeletionGracePeriodSeconds = nil // it takes as long as it takes
-	ns.Status.Phase = corev1.NamespaceTerminating
+	deletion.Terminate(ns, r.cfg.Now())
 	*internal, err = codec.Internal(ns)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)

@@ -126,7 +126,7 @@ func (w *write) applyWith(ctx context.Context, fm ownership.Upstream, was runtim
 	if err := objectmeta.Bound(w.r.groupKind(), patch, current); err != nil { // before the field manager compares its entries
 		return nil, err
 	}
-	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.force)
+	next, err := fm.Apply(was, patch, w.req.Manager, w.opts.Force)
 	if err != nil {
 		// Unknown fields and the like come as plain errors; conflicts as API ones.
 		return nil, badObject(err)
@@ -151,7 +151,7 @@ func (w *write) duplicates(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case w.opts.validation == metav1.FieldValidationStrict:
+	case w.opts.Validation == metav1.FieldValidationStrict:
 		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
 	}
 	warning.AddWarning(ctx, "", err.Error())

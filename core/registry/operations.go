@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
+	"github.com/wasmplane/wasmplane/core/registry/options"
 )
 
 // Create makes an object of the request's body.
@@ -115,7 +116,7 @@ const (
 )
 
 func (r *Registry) newWrite(req *Request) (*write, error) {
-	w := &write{r: r, req: req, opts: optionsOf(req.Options), codec: r.res.Codec(req.Version)}
+	w := &write{r: r, req: req, opts: options.Of(req.Options), codec: r.res.Codec(req.Version)}
 	if w.codec == nil {
 		return nil, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
@@ -145,7 +146,7 @@ func (w *write) decode(ctx context.Context) (runtime.Object, error) {
 		return nil, err
 	}
 	if len(strict) > 0 {
-		if w.opts.validation == metav1.FieldValidationStrict {
+		if w.opts.Validation == metav1.FieldValidationStrict {
 			return nil, w.r.cfg.Contract.StrictError(w.r.res, w.req.Version, strict)
 		}
 		warnStrict(ctx, strict)
@@ -219,7 +220,7 @@ func (w *write) finalized(obj, old *object.Object) (bool, error) {
 
 // remove deletes the object whose last finalizer the write took away.
 func (w *write) remove(ctx context.Context, obj *object.Object, at snapshot) (Result, error) {
-	if !w.opts.isDryRun() {
+	if !w.opts.IsDryRun() {
 		_, err := w.r.cfg.Store.Delete(ctx, w.key, at.item.Revision)
 		if err := w.r.reads.StoreError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
 			return Result{}, err

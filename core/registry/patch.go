@@ -70,7 +70,7 @@ func (w *write) patchJSON(before []byte) (after []byte, strict []error, err erro
 }
 
 func (w *write) checksFields() bool {
-	return w.opts.validation == metav1.FieldValidationStrict || w.opts.validation == metav1.FieldValidationWarn
+	return w.opts.Validation == metav1.FieldValidationStrict || w.opts.Validation == metav1.FieldValidationWarn
 }
 
 // strictness turns unknown and duplicate fields into warnings or the patch's refusal.
@@ -78,7 +78,7 @@ func (w *write) strictness(ctx context.Context, errs []error, after string) erro
 	if len(errs) == 0 || !w.checksFields() {
 		return nil
 	}
-	if w.opts.validation == metav1.FieldValidationWarn {
+	if w.opts.Validation == metav1.FieldValidationWarn {
 		warnStrict(ctx, errs)
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/options"
 )
 
 // Request is one call of an identified user who may make it.
@@ -42,7 +43,7 @@ type Request struct {
 }
 
 // DryRun is what the options say of a dry run: nothing, or All.
-func (r *Request) DryRun() []string { return optionsOf(r.Options).dryRun }
+func (r *Request) DryRun() []string { return options.Of(r.Options).DryRun }
 
 // Result is the answer to a write.
 type Result struct {
@@ -51,52 +52,6 @@ type Result struct {
 	Status *metav1.Status
 	// Created: the write made the object. Deleted: it is gone from the store.
 	Created, Deleted bool
-}
-
-// writeOptions is what the options of all writing verbs have in common.
-type writeOptions struct {
-	dryRun     []string
-	manager    string
-	validation string
-	force      bool
-}
-
-func optionsOf(o runtime.Object) writeOptions {
-	switch o := o.(type) {
-	case *metav1.CreateOptions:
-		return writeOptions{dryRun: o.DryRun, manager: o.FieldManager, validation: o.FieldValidation}
-	case *metav1.UpdateOptions:
-		return writeOptions{dryRun: o.DryRun, manager: o.FieldManager, validation: o.FieldValidation}
-	case *metav1.PatchOptions:
-		return writeOptions{dryRun: o.DryRun, manager: o.FieldManager, validation: o.FieldValidation, force: o.Force != nil && *o.Force}
-	case *metav1.DeleteOptions:
-		return writeOptions{dryRun: o.DryRun}
-	}
-	return writeOptions{}
-}
-
-func (o writeOptions) isDryRun() bool { return len(o.dryRun) > 0 }
-
-// createOptions and updateOptions show admission the options of a write as those
-// of the operation that the write turns out to be.
-func createOptions(o runtime.Object) *metav1.CreateOptions {
-	if same, ok := o.(*metav1.CreateOptions); ok {
-		return same
-	}
-	from := optionsOf(o)
-	out := &metav1.CreateOptions{DryRun: from.dryRun, FieldManager: from.manager, FieldValidation: from.validation}
-	out.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("CreateOptions"))
-	return out
-}
-
-func updateOptions(o runtime.Object) *metav1.UpdateOptions {
-	if same, ok := o.(*metav1.UpdateOptions); ok {
-		return same
-	}
-	from := optionsOf(o)
-	out := &metav1.UpdateOptions{DryRun: from.dryRun, FieldManager: from.manager, FieldValidation: from.validation}
-	out.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("UpdateOptions"))
-	return out
 }
 
 // Context is what upstream's strategies read from theirs.
@@ -114,7 +69,7 @@ func (r *Registry) Context(ctx context.Context, req *Request) context.Context {
 		}
 	}
 	return api.StrategyContext(ctx, api.StrategyInfo{
-		Request: info, User: req.User, Namespace: req.Namespace, DryRun: optionsOf(req.Options).isDryRun(),
+		Request: info, User: req.User, Namespace: req.Namespace, DryRun: options.Of(req.Options).IsDryRun(),
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/registry/transient"
 )
 
@@ -31,7 +32,7 @@ type Sent struct {
 // Sent reads the body or the patch of a request as an object of a kind.
 func (r *Registry) Sent(req *Request, kind schema.GroupVersionKind) *Sent {
 	codec := transient.Codec{GVK: kind}
-	return &Sent{w: &write{r: r, req: req, opts: optionsOf(req.Options), codec: codec}, codec: codec}
+	return &Sent{w: &write{r: r, req: req, opts: options.Of(req.Options), codec: codec}, codec: codec}
 }
 
 // Decode decodes the request's body, checking fields as its options say.
@@ -40,7 +41,7 @@ func (s *Sent) Decode(ctx context.Context) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(strict) > 0 && s.w.opts.validation == metav1.FieldValidationStrict {
+	if len(strict) > 0 && s.w.opts.Validation == metav1.FieldValidationStrict {
 		kind := s.codec.GVK
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.Version, kind.Kind, runtime.NewStrictDecodingError(strict)))
 	}
@@ -103,11 +104,11 @@ func (s *Sent) Admit(ctx context.Context, op admission.Operation, o, old runtime
 	if old != nil {
 		was = object.FromVersioned(s.codec, old)
 	}
-	var options runtime.Object = createOptions(s.w.req.Options)
+	var how runtime.Object = options.Create(s.w.req.Options)
 	if op == admission.Update {
-		options = updateOptions(s.w.req.Options)
+		how = options.Update(s.w.req.Options)
 	}
-	question := s.w.admission(op, options, obj, was)
+	question := s.w.admission(op, how, obj, was)
 	if err := s.w.mutate(ctx, question); err != nil {
 		return nil, err
 	}

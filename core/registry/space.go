@@ -3,16 +3,11 @@
 package registry
 
 import (
-	"slices"
-	"strings"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/wasmplane/wasmplane/core/registry/reserve"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
@@ -44,40 +39,15 @@ func (w *write) room(internal runtime.Object, value []byte, old *watchcache.Item
 	}
 	return w.r.cfg.Space.Admit(store.Write{
 		Namespace: m.GetNamespace(), Bytes: len(value), Before: before,
-		Reserved: w.reserved(m, len(value), before, deleting),
+		Reserved: w.reserved(reserve.Write{Deleting: m.GetDeletionTimestamp() != nil, WasDeleting: deleting, Bytes: len(value), Before: before}),
 	})
 }
 
-// small is what a lease takes at most, and by how much the mark of a deletion makes
-// an object grow.
-const small = 4 << 10
-
-// reserved says whether the write may use what a full store keeps back: by
-// administrators and by the server itself, on the way to a deletion, and what
-// keeps nodes and components alive. Nobody else's objects grow by any of them.
-func (w *write) reserved(m metav1.Object, bytes, before int, deleting bool) bool {
+// reserved says whether the write may use what a full store keeps back.
+func (w *write) reserved(of reserve.Write) bool {
 	if w.req == nil { // the server's own change of an object that is there
 		return true
 	}
-	u := w.req.User
-	if u != nil && slices.ContainsFunc(w.r.cfg.Administrators, func(g string) bool { return slices.Contains(u.GetGroups(), g) }) {
-		return true
-	}
-	if m.GetDeletionTimestamp() != nil && (bytes <= before || !deleting && bytes <= before+small) {
-		return true
-	}
-	lease := w.r.res.Group == coordinationv1.GroupName && w.r.res.GroupResource.Resource == "leases"
-	if lease && before > 0 && bytes <= small {
-		return true
-	}
-	if u == nil || !ofTheCluster(u) {
-		return false
-	}
-	return lease || w.req.Subresource == "status" || w.req.Subresource == "finalize" || w.r.res.GroupResource.Resource == "nodes"
-}
-
-// ofTheCluster: components, nodes, and accounts of kube-system.
-func ofTheCluster(u user.Info) bool {
-	return strings.HasPrefix(u.GetName(), "system:kube-") || strings.HasPrefix(u.GetName(), "system:serviceaccount:kube-system:") ||
-		slices.Contains(u.GetGroups(), user.NodesGroup)
+	of.User, of.Resource, of.Subresource = w.req.User, w.r.res.GroupResource, w.req.Subresource
+	return of.Granted(w.r.cfg.Administrators)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
+	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -41,7 +42,7 @@ const nameAttempts = 8
 type write struct {
 	r        *Registry
 	req      *Request
-	opts     writeOptions
+	opts     options.Options
 	codec    object.Codec // of the requested version
 	strategy api.Strategy // of the resource or the subresource
 	key      string
@@ -80,7 +81,7 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 	if err := w.checkSeen(ctx, obj, at); err != nil {
 		return Result{}, err
 	}
-	question := w.admission(admission.Update, updateOptions(w.req.Options), obj, old)
+	question := w.admission(admission.Update, options.Update(w.req.Options), obj, old)
 	if err := w.mutate(ctx, question); err != nil {
 		return Result{}, err
 	}
@@ -109,12 +110,12 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return Result{}, w.r.reads.StoreError(err, "update", w.req.Name)
 		}
-		if !stale || w.opts.isDryRun() {
+		if !stale || w.opts.IsDryRun() {
 			return Result{Object: old}, errUnsure
 		}
 	}
 	result, err := w.store(ctx, obj, at.item)
-	if err == nil && !w.opts.isDryRun() {
+	if err == nil && !w.opts.IsDryRun() {
 		claims.Keep()
 	}
 	return result, err
@@ -149,7 +150,7 @@ func (w *write) create(ctx context.Context) (Result, error) {
 	if w.r.res.Terminating {
 		return Result{}, w.terminating(obj)
 	}
-	question := w.admission(admission.Create, createOptions(w.req.Options), obj, nil)
+	question := w.admission(admission.Create, options.Create(w.req.Options), obj, nil)
 	if err := w.mutate(ctx, question); err != nil {
 		return Result{}, err
 	}
@@ -201,7 +202,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 	if err := w.validate(ctx, question); err != nil {
 		return Result{}, err
 	}
-	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.opts.isDryRun() {
+	if version := m.GetResourceVersion(); version != "" && version != "0" && w.req.Name == "" && !w.opts.IsDryRun() {
 		// A create must not carry a resourceVersion: a client that sends an object
 		// which it has read wants to change that one and not to make another.
 		return Result{}, &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -220,7 +221,7 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		return Result{}, w.taken(ctx, conflict, internal, m.GetName())
 	}
 	result.Created = err == nil
-	if err == nil && !w.opts.isDryRun() {
+	if err == nil && !w.opts.IsDryRun() {
 		claims.Keep()
 	}
 	return result, err
@@ -263,7 +264,7 @@ func (w *write) admission(op admission.Operation, options runtime.Object, obj, o
 		Namespace:   w.namespace(),
 		Name:        name,
 		User:        w.req.User,
-		DryRun:      w.opts.isDryRun(),
+		DryRun:      w.opts.IsDryRun(),
 		Options:     options,
 		Object:      obj,
 		OldObject:   old,
@@ -436,7 +437,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 	}
 	expect := snapshot{item: old}.revision()
 	revision := expect
-	if !w.opts.isDryRun() {
+	if !w.opts.IsDryRun() {
 		if err := w.room(internal, value, old); err != nil {
 			return Result{}, w.r.reads.StoreError(err, "write", reader.LastSegment(w.key))
 		}

@@ -35,6 +35,8 @@ var mayImport = map[string]string{
 	"core/pki":                      "",
 	"core/registry/...":             "core/object core/api/... core/store core/watchcache core/admission core/auth/authz core/trace core/registry/...",
 	"core/registry/compare":         "core/object",
+	"core/registry/options":         "",
+	"core/registry/reserve":         "",
 	"core/registry/objectmeta":      "core/object core/registry/compare",
 	"core/registry/patch":           "core/jsonscan",
 	"core/registry/turns":           "",

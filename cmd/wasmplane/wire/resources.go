@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/view"
 	pointcustom "github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
@@ -48,7 +49,7 @@ func newResources(ctx context.Context, b base, st *storage, plugins *process.Plu
 		return nil, err
 	}
 	b.view.Use(r.registries)
-	if err := b.metrics.Register(registry.NewCounts(r.registries)); err != nil {
+	if err := b.metrics.Register(view.NewCounts(r.registries)); err != nil {
 		return nil, fmt.Errorf("register the metrics of what is stored: %w", err)
 	}
 	if r.remotes, err = b.aggregation(); err != nil {

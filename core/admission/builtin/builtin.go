@@ -12,29 +12,25 @@
 package builtin
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/limitranger"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/noderestriction"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/podaccount"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/dial"
-	"github.com/wasmplane/wasmplane/core/object"
 )
 
 // Deps are what the plugins read.
@@ -88,9 +84,9 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		newNamespaceLifecycle(d),
 		namespaceExists{newNamespaces(d)}, // off by default
 		antiAffinity{},                    // off by default
-		newLimitRanger(d),
-		newServiceAccount(d),
-		newNodeRestriction(d),
+		limitranger.New(d.Client, d.Informers, d.Warm),
+		podaccount.New(d.Client, d.Informers, d.Warm),
+		noderestriction.New(d.Client, d.Informers, d.Authorizer),
 		taintNodesByCondition{},
 		alwaysPullImages{}, // off by default
 		images,             // off by default
@@ -155,100 +151,4 @@ func choose(all []admission.Plugin, d Deps) ([]admission.Plugin, error) {
 	return slices.DeleteFunc(all, func(p admission.Plugin) bool {
 		return slices.Contains(d.Off, p.Name()) || slices.Contains(optional, p.Name()) && !slices.Contains(d.On, p.Name())
 	}), nil
-}
-
-// rule says which requests a plugin wants: one resource, one subresource ("" =
-// the resource itself), some operations.
-type rule struct {
-	resource    schema.GroupResource
-	subresource string
-	operations  []admission.Operation
-}
-
-func (m rule) Handles(r *admission.Request) bool {
-	return r.Resource.Resource == m.resource.Resource && r.Resource.Group == m.resource.Group &&
-		r.Subresource == m.subresource && slices.Contains(m.operations, r.Operation)
-}
-
-func on(group, resource, subresource string, operations ...admission.Operation) rule {
-	return rule{schema.GroupResource{Group: group, Resource: resource}, subresource, operations}
-}
-
-// typed is o as the Go type of the version that the plugins know.
-func typed[T runtime.Object](o *object.Object) (T, error) {
-	var none T
-	if o == nil {
-		return none, apierrors.NewBadRequest(fmt.Sprintf("expected an object of type %T, found none", none))
-	}
-	v, err := o.Versioned()
-	if err != nil {
-		return none, apierrors.NewBadRequest(err.Error())
-	}
-	t, ok := v.(T)
-	if !ok {
-		return none, apierrors.NewBadRequest(fmt.Sprintf("expected an object of type %T, found %T", none, v))
-	}
-	return t, nil
-}
-
-// both are the object before and after an update.
-func both[T runtime.Object](r *admission.Request) (old, updated T, err error) {
-	if old, err = typed[T](r.OldObject); err == nil {
-		updated, err = typed[T](r.Object)
-	}
-	return old, updated, err
-}
-
-// copied is a deep copy of o, to be changed and set.
-func copied[T runtime.Object](o T) T { return o.DeepCopyObject().(T) }
-
-// withSpec is a copy of a pod that shares everything with it that its spec points
-// to: fields of the spec may be set in it, and lists replaced, but nothing may be
-// changed where it lies. What nobody touches is then found to be the same by its address.
-func withSpec(p *corev1.Pod) *corev1.Pod {
-	c := *p
-	return &c
-}
-
-// warm waits for informers that were just started.
-type warm struct {
-	within   time.Duration
-	checkers []cache.DoneChecker
-}
-
-func warmOf(d Deps, informers ...cache.SharedIndexInformer) warm {
-	w := warm{within: d.Warm}
-	for _, i := range informers {
-		w.checkers = append(w.checkers, i.HasSyncedChecker())
-	}
-	return w
-}
-
-// wait returns nil once the informers are filled, and else the refusal.
-func (w warm) wait(ctx context.Context, r *admission.Request) error {
-	for _, c := range w.checkers {
-		select {
-		case <-c.Done():
-			continue
-		default:
-		}
-		ctx, cancel := context.WithTimeout(ctx, w.within)
-		select {
-		case <-c.Done():
-			cancel()
-		case <-ctx.Done():
-			cancel()
-			return admission.Forbidden(r, errors.New("not yet ready to handle request"))
-		}
-	}
-	return nil
-}
-
-// cached asks the lister, and the server where the lister has not seen the object.
-func cached[T any](lister func() (T, error), live func() (T, error)) (T, error) {
-	o, err := lister()
-	if apierrors.IsNotFound(err) {
-		return live()
-	}
-	return o, err
 }

@@ -34,6 +34,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/limitranger"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/podaccount"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
@@ -174,14 +176,14 @@ func TestServiceAccount(t *testing.T) {
 	mirror := func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
 	admissiontest.Run(t, w.plugins["ServiceAccount"],
 		admissiontest.Case{Name: "default account, token, pull secrets", Request: creating("pods", aPod(func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{{Name: "own", VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: tokenMountPath}}}}
+			p.Spec.InitContainers = []corev1.Container{{Name: "own", VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: podaccount.TokenPath}}}}
 		})), Check: func(t *testing.T, o runtime.Object) {
 			p := o.(*corev1.Pod)
 			if p.Spec.ServiceAccountName != "default" || p.Spec.DeprecatedServiceAccount != "default" || p.Spec.ImagePullSecrets[0].Name != "pull" {
 				t.Errorf("spec %+v", p.Spec)
 			}
 			v, m := p.Spec.Volumes[0], p.Spec.Containers[0].VolumeMounts[0]
-			if !strings.HasPrefix(v.Name, "kube-api-access-") || len(v.Name) != len("kube-api-access-xxxxx") || m.Name != v.Name || !m.ReadOnly || m.MountPath != tokenMountPath {
+			if !strings.HasPrefix(v.Name, "kube-api-access-") || len(v.Name) != len("kube-api-access-xxxxx") || m.Name != v.Name || !m.ReadOnly || m.MountPath != podaccount.TokenPath {
 				t.Errorf("volume %+v, mount %+v", v, m)
 			}
 			if len(p.Spec.InitContainers[0].VolumeMounts) != 1 {
@@ -272,7 +274,7 @@ func TestALimitRangeCountsFromTheWriteOn(t *testing.T) {
 	server := fake.NewClientset()
 	server.PrependWatchReactor("limitranges", clienttesting.DefaultWatchReactor(watch.NewFake(), nil))
 	w := newWorldAt(t, Deps{Authorizer: may(nobody)}, server)
-	ranger := w.plugins["LimitRanger"].(*limitRanger)
+	ranger := w.plugins["LimitRanger"].(*limitranger.Plugin)
 	create := func() error {
 		r := admissiontest.Creating("pods", aPod(func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
@@ -420,7 +422,9 @@ func TestNodeRestriction(t *testing.T) {
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}
 		}), n1), Denied: "can not create pods that reference secrets"},
 		admissiontest.Case{Name: "a mirror pod with a token", Request: creating("pods", mirror(func(p *corev1.Pod) {
-			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Projected: tokenVolume()}
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+			}}
 		}), n1), Denied: "serviceaccounts (via projected volumes)"},
 		// CVE-2025-4563: what is checked in a status was not when the pod was made.
 		admissiontest.Case{Name: "a mirror pod with a resource claim", Request: creating("pods", mirror(func(p *corev1.Pod) {

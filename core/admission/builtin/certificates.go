@@ -5,9 +5,6 @@ package builtin
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
@@ -41,12 +39,12 @@ type certificateApproval struct{ authz authz.Authorizer }
 func (certificateApproval) Name() string { return "CertificateApproval" }
 
 func (certificateApproval) Handles(r *admission.Request) bool {
-	return on("certificates.k8s.io", "certificatesigningrequests", "approval", admission.Update).Handles(r)
+	return reading.On("certificates.k8s.io", "certificatesigningrequests", "approval", admission.Update).Handles(r)
 }
 
 // Validate looks at the old object, in case the signer is being changed.
 func (p certificateApproval) Validate(ctx context.Context, r *admission.Request) error {
-	csr, err := typed[*certificatesv1.CertificateSigningRequest](r.OldObject)
+	csr, err := reading.Typed[*certificatesv1.CertificateSigningRequest](r.OldObject)
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
@@ -62,11 +60,11 @@ type certificateSigning struct{ authz authz.Authorizer }
 func (certificateSigning) Name() string { return "CertificateSigning" }
 
 func (certificateSigning) Handles(r *admission.Request) bool {
-	return on("certificates.k8s.io", "certificatesigningrequests", "status", admission.Update).Handles(r)
+	return reading.On("certificates.k8s.io", "certificatesigningrequests", "status", admission.Update).Handles(r)
 }
 
 func (p certificateSigning) Validate(ctx context.Context, r *admission.Request) error {
-	old, csr, err := both[*certificatesv1.CertificateSigningRequest](r)
+	old, csr, err := reading.Both[*certificatesv1.CertificateSigningRequest](r)
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
@@ -85,18 +83,18 @@ type certificateSubjectRestriction struct{}
 func (certificateSubjectRestriction) Name() string { return "CertificateSubjectRestriction" }
 
 func (certificateSubjectRestriction) Handles(r *admission.Request) bool {
-	return on("certificates.k8s.io", "certificatesigningrequests", "", admission.Create).Handles(r)
+	return reading.On("certificates.k8s.io", "certificatesigningrequests", "", admission.Create).Handles(r)
 }
 
 func (certificateSubjectRestriction) Validate(_ context.Context, r *admission.Request) error {
-	csr, err := typed[*certificatesv1.CertificateSigningRequest](r.Object)
+	csr, err := reading.Typed[*certificatesv1.CertificateSigningRequest](r.Object)
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
 	}
-	parsed, err := parseCSR(csr.Spec.Request)
+	parsed, err := reading.CSR(csr.Spec.Request)
 	if err != nil {
 		return admission.Forbidden(r, fmt.Errorf("failed to parse CSR: %w", err))
 	}
@@ -104,12 +102,4 @@ func (certificateSubjectRestriction) Validate(_ context.Context, r *admission.Re
 		return admission.Forbidden(r, fmt.Errorf("use of %s signer with system:masters group is not allowed", certificatesv1.KubeAPIServerClientSignerName))
 	}
 	return nil
-}
-
-func parseCSR(data []byte) (*x509.CertificateRequest, error) {
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
-	}
-	return x509.ParseCertificateRequest(block.Bytes)
 }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/dial"
 )
@@ -35,27 +36,27 @@ type alwaysPullImages struct{}
 func (alwaysPullImages) Name() string { return alwaysPullImagesName }
 
 func (alwaysPullImages) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r)
 }
 
 func (alwaysPullImages) Mutate(_ context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil || noNewImages(r, given) {
 		return err
 	}
-	pod := copied(given)
+	pod := reading.Copied(given)
 	visitContainers(pod, func(_ *field.Path, _ string, policy *corev1.PullPolicy) { *policy = corev1.PullAlways })
 	for _, v := range pod.Spec.Volumes {
 		if v.Image != nil {
 			v.Image.PullPolicy = corev1.PullAlways
 		}
 	}
-	setIfChanged(r, given, pod)
+	reading.SetIfChanged(r, given, pod)
 	return nil
 }
 
 func (alwaysPullImages) Validate(_ context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil || noNewImages(r, given) {
 		return err
 	}
@@ -96,7 +97,7 @@ func noNewImages(r *admission.Request, pod *corev1.Pod) bool {
 	if r.Operation != admission.Update {
 		return false
 	}
-	old, err := typed[*corev1.Pod](r.OldObject)
+	old, err := reading.Typed[*corev1.Pod](r.OldObject)
 	if err != nil {
 		return false
 	}
@@ -140,12 +141,12 @@ func newImagePolicy(settings *pluginconfig.ImagePolicy, to dial.Policy) (*imageP
 func (*imagePolicy) Name() string { return imagePolicyName }
 
 func (*imagePolicy) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create, admission.Update).Handles(r) ||
-		on("", "pods", "ephemeralcontainers", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r) ||
+		reading.On("", "pods", "ephemeralcontainers", admission.Create, admission.Update).Handles(r)
 }
 
 func (p *imagePolicy) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}

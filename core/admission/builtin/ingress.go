@@ -9,34 +9,35 @@ import (
 	listers "k8s.io/client-go/listers/networking/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
 // defaultIngressClass names the default class in ingresses that name none.
 type defaultIngressClass struct {
 	lister listers.IngressClassLister
-	warm   warm
+	warm   reading.Warm
 }
 
 func newDefaultIngressClass(d Deps) *defaultIngressClass {
 	classes := d.Informers.Networking().V1().IngressClasses()
-	return &defaultIngressClass{classes.Lister(), warmOf(d, classes.Informer())}
+	return &defaultIngressClass{classes.Lister(), reading.WarmOf(d.Warm, classes.Informer())}
 }
 
 func (*defaultIngressClass) Name() string { return "DefaultIngressClass" }
 
 func (*defaultIngressClass) Handles(r *admission.Request) bool {
-	return on("networking.k8s.io", "ingresses", "", admission.Create).Handles(r)
+	return reading.On("networking.k8s.io", "ingresses", "", admission.Create).Handles(r)
 }
 
 func (p *defaultIngressClass) Mutate(ctx context.Context, r *admission.Request) error {
-	given, err := typed[*networkingv1.Ingress](r.Object)
+	given, err := reading.Typed[*networkingv1.Ingress](r.Object)
 	if err != nil {
 		return err
 	}
 	if _, ok := given.Annotations["kubernetes.io/ingress.class"]; ok || given.Spec.IngressClassName != nil {
 		return nil
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	class, ok, err := newestDefault(p.lister.List, networkingv1.AnnotationIsDefaultIngressClass)
@@ -46,7 +47,7 @@ func (p *defaultIngressClass) Mutate(ctx context.Context, r *admission.Request) 
 	if !ok {
 		return nil
 	}
-	ingress, name := copied(given), class.Name
+	ingress, name := reading.Copied(given), class.Name
 	ingress.Spec.IngressClassName = &name
 	r.Object.SetVersioned(ingress)
 	return nil

@@ -17,6 +17,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
 // namespaceLifecycle keeps objects out of namespaces that do not exist or are on
@@ -27,7 +28,7 @@ import (
 type namespaceLifecycle struct {
 	client kubernetes.Interface
 	lister listers.NamespaceLister
-	warm   warm
+	warm   reading.Warm
 	// deleted holds names of namespaces that were just deleted: the informer may
 	// still show them active, so they are read from the server.
 	deleted *cache.LRUExpireCache
@@ -40,7 +41,7 @@ const (
 
 func newNamespaceLifecycle(d Deps) *namespaceLifecycle {
 	ns := d.Informers.Core().V1().Namespaces()
-	return &namespaceLifecycle{d.Client, ns.Lister(), warmOf(d, ns.Informer()), cache.NewLRUExpireCache(deletedAtMost)}
+	return &namespaceLifecycle{d.Client, ns.Lister(), reading.WarmOf(d.Warm, ns.Informer()), cache.NewLRUExpireCache(deletedAtMost)}
 }
 
 func (*namespaceLifecycle) Name() string { return "NamespaceLifecycle" }
@@ -61,7 +62,7 @@ func (p *namespaceLifecycle) Mutate(ctx context.Context, r *admission.Request) e
 	if r.Resource.Group == "authorization.k8s.io" && r.Resource.Resource == "localsubjectaccessreviews" {
 		return nil
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	ns, err := p.get(ctx, r.Namespace)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
 	"github.com/wasmplane/wasmplane/core/quota"
 )
@@ -36,11 +37,11 @@ type podNodeSelector struct {
 func (podNodeSelector) Name() string { return podNodeSelectorName }
 
 func (podNodeSelector) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create).Handles(r)
+	return reading.On("", "pods", "", admission.Create).Handles(r)
 }
 
 func (p podNodeSelector) Mutate(ctx context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -48,16 +49,16 @@ func (p podNodeSelector) Mutate(ctx context.Context, r *admission.Request) error
 	if err != nil {
 		return err
 	}
-	pod := copied(given)
+	pod := reading.Copied(given)
 	if pod.Spec.NodeSelector = labels.Merge(selector, given.Spec.NodeSelector); len(pod.Spec.NodeSelector) == 0 {
 		pod.Spec.NodeSelector = given.Spec.NodeSelector
 	}
-	setIfChanged(r, given, pod)
+	reading.SetIfChanged(r, given, pod)
 	return nil
 }
 
 func (p podNodeSelector) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -103,11 +104,11 @@ type extendedToleration struct{}
 func (extendedToleration) Name() string { return extendedTolerationName }
 
 func (extendedToleration) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r)
 }
 
 func (extendedToleration) Mutate(_ context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -119,14 +120,14 @@ func (extendedToleration) Mutate(_ context.Context, r *admission.Request) error 
 			}
 		}
 	}
-	pod := copied(given)
+	pod := reading.Copied(given)
 	for _, name := range sets.List(devices) {
 		add := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 		if !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.MatchToleration(&add) }) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, add)
 		}
 	}
-	setIfChanged(r, given, pod)
+	reading.SetIfChanged(r, given, pod)
 	return nil
 }
 
@@ -147,11 +148,11 @@ type podTolerations struct {
 func (podTolerations) Name() string { return podTolerationsName }
 
 func (podTolerations) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r)
 }
 
 func (p podTolerations) Mutate(ctx context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -167,14 +168,14 @@ func (p podTolerations) Mutate(ctx context.Context, r *admission.Request) error 
 	if len(more) == 0 {
 		return nil
 	}
-	pod := copied(given)
+	pod := reading.Copied(given)
 	pod.Spec.Tolerations = mergeTolerations(pod.Spec.Tolerations, more)
-	setIfChanged(r, given, pod)
+	reading.SetIfChanged(r, given, pod)
 	return nil
 }
 
 func (p podTolerations) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil || len(pod.Spec.Tolerations) == 0 {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
 // taintNodesByCondition makes new nodes not ready until a controller finds them
@@ -20,11 +21,11 @@ type taintNodesByCondition struct{}
 func (taintNodesByCondition) Name() string { return "TaintNodesByCondition" }
 
 func (taintNodesByCondition) Handles(r *admission.Request) bool {
-	return on("", "nodes", "", admission.Create).Handles(r)
+	return reading.On("", "nodes", "", admission.Create).Handles(r)
 }
 
 func (taintNodesByCondition) Mutate(_ context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Node](r.Object)
+	given, err := reading.Typed[*corev1.Node](r.Object)
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
@@ -33,7 +34,7 @@ func (taintNodesByCondition) Mutate(_ context.Context, r *admission.Request) err
 	}) {
 		return nil
 	}
-	node := copied(given)
+	node := reading.Copied(given)
 	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
 	r.Object.SetVersioned(node)
 	return nil
@@ -43,23 +44,23 @@ func (taintNodesByCondition) Mutate(_ context.Context, r *admission.Request) err
 // on it, so that the downward API can tell a pod where it is.
 type podTopologyLabels struct {
 	nodes listers.NodeLister
-	warm  warm
+	warm  reading.Warm
 }
 
 func newPodTopologyLabels(d Deps) *podTopologyLabels {
 	nodes := d.Informers.Core().V1().Nodes()
-	return &podTopologyLabels{nodes.Lister(), warmOf(d, nodes.Informer())}
+	return &podTopologyLabels{nodes.Lister(), reading.WarmOf(d.Warm, nodes.Informer())}
 }
 
 func (*podTopologyLabels) Name() string { return "PodTopologyLabels" }
 
 func (*podTopologyLabels) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create).Handles(r) || on("", "pods", "binding", admission.Create).Handles(r)
+	return reading.On("", "pods", "", admission.Create).Handles(r) || reading.On("", "pods", "binding", admission.Create).Handles(r)
 }
 
 func (p *podTopologyLabels) Mutate(ctx context.Context, r *admission.Request) error {
 	if r.Subresource == "binding" {
-		binding, err := typed[*corev1.Binding](r.Object)
+		binding, err := reading.Typed[*corev1.Binding](r.Object)
 		if err != nil || binding.Target.Kind != "Node" {
 			return err
 		}
@@ -67,12 +68,12 @@ func (p *podTopologyLabels) Mutate(ctx context.Context, r *admission.Request) er
 		if err != nil || contains(binding.Labels, labels) {
 			return err
 		}
-		binding = copied(binding)
+		binding = reading.Copied(binding)
 		binding.Labels = merged(binding.Labels, labels)
 		r.Object.SetVersioned(binding)
 		return nil
 	}
-	pod, err := typed[*corev1.Pod](r.Object)
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil || pod.Spec.NodeName == "" {
 		return err
 	}
@@ -80,7 +81,7 @@ func (p *podTopologyLabels) Mutate(ctx context.Context, r *admission.Request) er
 	if err != nil || contains(pod.Labels, labels) {
 		return err
 	}
-	pod = copied(pod)
+	pod = reading.Copied(pod)
 	pod.Labels = merged(pod.Labels, labels)
 	r.Object.SetVersioned(pod)
 	return nil
@@ -88,7 +89,7 @@ func (p *podTopologyLabels) Mutate(ctx context.Context, r *admission.Request) er
 
 // labels of a node that is not known are none.
 func (p *podTopologyLabels) labels(ctx context.Context, r *admission.Request, node string) (map[string]string, error) {
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return nil, err
 	}
 	n, err := p.nodes.Get(node)

@@ -15,6 +15,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 )
 
@@ -55,20 +56,20 @@ func needed() map[string]string {
 type namespaces struct {
 	client kubernetes.Interface
 	lister listers.NamespaceLister
-	warm   warm
+	warm   reading.Warm
 }
 
 func newNamespaces(d Deps) namespaces {
 	ns := d.Informers.Core().V1().Namespaces()
-	return namespaces{d.Client, ns.Lister(), warmOf(d, ns.Informer())}
+	return namespaces{d.Client, ns.Lister(), reading.WarmOf(d.Warm, ns.Informer())}
 }
 
 // of waits for the informer, and asks the server for a namespace that was just made.
 func (n namespaces) of(ctx context.Context, r *admission.Request) (*corev1.Namespace, error) {
-	if err := n.warm.wait(ctx, r); err != nil {
+	if err := n.warm.Wait(ctx, r); err != nil {
 		return nil, err
 	}
-	ns, err := cached(
+	ns, err := reading.Cached(
 		func() (*corev1.Namespace, error) { return n.lister.Get(r.Namespace) },
 		func() (*corev1.Namespace, error) {
 			return n.client.CoreV1().Namespaces().Get(ctx, r.Namespace, metav1.GetOptions{})
@@ -93,7 +94,7 @@ func (autoProvision) Handles(r *admission.Request) bool {
 }
 
 func (p autoProvision) Mutate(ctx context.Context, r *admission.Request) error {
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	_, err := p.lister.Get(r.Namespace)
@@ -132,11 +133,11 @@ type antiAffinity struct{}
 func (antiAffinity) Name() string { return antiAffinityName }
 
 func (antiAffinity) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r)
 }
 
 func (antiAffinity) Validate(_ context.Context, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -158,17 +159,17 @@ type denyServiceExternals struct{}
 func (denyServiceExternals) Name() string { return denyServiceExternalsName }
 
 func (denyServiceExternals) Handles(r *admission.Request) bool {
-	return on("", "services", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "services", "", admission.Create, admission.Update).Handles(r)
 }
 
 func (denyServiceExternals) Validate(_ context.Context, r *admission.Request) error {
-	svc, err := typed[*corev1.Service](r.Object)
+	svc, err := reading.Typed[*corev1.Service](r.Object)
 	if err != nil {
 		return err
 	}
 	var had []string
 	if r.OldObject != nil {
-		old, err := typed[*corev1.Service](r.OldObject)
+		old, err := reading.Typed[*corev1.Service](r.OldObject)
 		if err != nil {
 			return err
 		}

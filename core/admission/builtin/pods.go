@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
 // defaultTolerationSeconds lets pods stay for five minutes on a node that is
@@ -32,11 +33,11 @@ const tolerationSeconds = 300
 func (defaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
 
 func (defaultTolerationSeconds) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r)
 }
 
 func (defaultTolerationSeconds) Mutate(_ context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (defaultTolerationSeconds) Mutate(_ context.Context, r *admission.Request) 
 	if len(missing) == 0 {
 		return nil
 	}
-	pod := withSpec(given)
+	pod := reading.WithSpec(given)
 	pod.Spec.Tolerations = slices.Concat(given.Spec.Tolerations, missing)
 	r.Object.SetVersioned(pod)
 	return nil
@@ -71,26 +72,26 @@ func toleratesExecute(p *corev1.Pod, taint string) bool {
 type priority struct {
 	client kubernetes.Interface
 	lister schedulinglisters.PriorityClassLister
-	warm   warm
+	warm   reading.Warm
 }
 
 func newPriority(d Deps) *priority {
 	classes := d.Informers.Scheduling().V1().PriorityClasses()
-	return &priority{d.Client, classes.Lister(), warmOf(d, classes.Informer())}
+	return &priority{d.Client, classes.Lister(), reading.WarmOf(d.Warm, classes.Informer())}
 }
 
 func (*priority) Name() string { return "Priority" }
 
 func (*priority) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create, admission.Update).Handles(r) ||
-		on("scheduling.k8s.io", "priorityclasses", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r) ||
+		reading.On("scheduling.k8s.io", "priorityclasses", "", admission.Create, admission.Update).Handles(r)
 }
 
 func (p *priority) Mutate(ctx context.Context, r *admission.Request) error {
 	if r.Resource.Resource != "pods" {
 		return nil
 	}
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (p *priority) Mutate(ctx context.Context, r *admission.Request) error {
 
 // keepPriority lets clients that do not know the fields update the pod.
 func keepPriority(r *admission.Request, given *corev1.Pod) error {
-	old, err := typed[*corev1.Pod](r.OldObject)
+	old, err := reading.Typed[*corev1.Pod](r.OldObject)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func keepPriority(r *admission.Request, given *corev1.Pod) error {
 	if !number && !policy {
 		return nil
 	}
-	pod := withSpec(given)
+	pod := reading.WithSpec(given)
 	if number {
 		pod.Spec.Priority = old.Spec.Priority
 	}
@@ -137,7 +138,7 @@ func (p *priority) resolve(ctx context.Context, r *admission.Request, given *cor
 	if has != nil && given.Spec.PriorityClassName == class.Name && (policy != nil || class.PreemptionPolicy == nil) {
 		return nil // asked before
 	}
-	pod := withSpec(given)
+	pod := reading.WithSpec(given)
 	pod.Spec.PriorityClassName, pod.Spec.Priority = class.Name, ptr.To(class.Value)
 	if class.PreemptionPolicy != nil {
 		pod.Spec.PreemptionPolicy = ptr.To(*class.PreemptionPolicy)
@@ -148,7 +149,7 @@ func (p *priority) resolve(ctx context.Context, r *admission.Request, given *cor
 
 // class is the named class, the default one, or one that says nothing.
 func (p *priority) class(ctx context.Context, r *admission.Request, name string) (*schedulingv1.PriorityClass, error) {
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return nil, err
 	}
 	if name == "" {
@@ -161,7 +162,7 @@ func (p *priority) class(ctx context.Context, r *admission.Request, name string)
 		}
 		return class, nil
 	}
-	class, err := cached(
+	class, err := reading.Cached(
 		func() (*schedulingv1.PriorityClass, error) { return p.lister.Get(name) },
 		func() (*schedulingv1.PriorityClass, error) {
 			return p.client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
@@ -194,11 +195,11 @@ func (p *priority) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Resource.Resource != "priorityclasses" {
 		return nil
 	}
-	class, err := typed[*schedulingv1.PriorityClass](r.Object)
+	class, err := reading.Typed[*schedulingv1.PriorityClass](r.Object)
 	if err != nil || !class.GlobalDefault {
 		return err
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	other, err := p.defaultClass()
@@ -215,29 +216,29 @@ func (p *priority) Validate(ctx context.Context, r *admission.Request) error {
 type runtimeClass struct {
 	client kubernetes.Interface
 	lister nodelisters.RuntimeClassLister
-	warm   warm
+	warm   reading.Warm
 }
 
 func newRuntimeClass(d Deps) *runtimeClass {
 	classes := d.Informers.Node().V1().RuntimeClasses()
-	return &runtimeClass{d.Client, classes.Lister(), warmOf(d, classes.Informer())}
+	return &runtimeClass{d.Client, classes.Lister(), reading.WarmOf(d.Warm, classes.Informer())}
 }
 
 func (*runtimeClass) Name() string { return "RuntimeClass" }
 
 func (*runtimeClass) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create).Handles(r)
+	return reading.On("", "pods", "", admission.Create).Handles(r)
 }
 
 func (p *runtimeClass) class(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
 	if pod.Spec.RuntimeClassName == nil {
 		return nil, nil
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return nil, err
 	}
 	name := *pod.Spec.RuntimeClassName
-	class, err := cached(
+	class, err := reading.Cached(
 		func() (*nodev1.RuntimeClass, error) { return p.lister.Get(name) },
 		func() (*nodev1.RuntimeClass, error) {
 			return p.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
@@ -249,7 +250,7 @@ func (p *runtimeClass) class(ctx context.Context, r *admission.Request, pod *cor
 }
 
 func (p *runtimeClass) Mutate(ctx context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
@@ -257,7 +258,7 @@ func (p *runtimeClass) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil || class == nil {
 		return err
 	}
-	pod := copied(given)
+	pod := reading.Copied(given)
 	if class.Overhead != nil {
 		if len(pod.Spec.Overhead) > 0 && !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {
 			return overheadDiffers(r)
@@ -267,7 +268,7 @@ func (p *runtimeClass) Mutate(ctx context.Context, r *admission.Request) error {
 	if err := addScheduling(r, pod, class.Scheduling); err != nil {
 		return err
 	}
-	setIfChanged(r, given, pod)
+	reading.SetIfChanged(r, given, pod)
 	return nil
 }
 
@@ -337,7 +338,7 @@ func covers(s, t corev1.Toleration) bool {
 }
 
 func (p *runtimeClass) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}

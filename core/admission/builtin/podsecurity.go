@@ -18,13 +18,14 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
 // podSecurity enforces the Pod Security Standards that a namespace's labels name.
 type podSecurity struct {
 	inner *psa.Admission
-	warm  warm
+	warm  reading.Warm
 }
 
 func newPodSecurity(d Deps) (*podSecurity, error) {
@@ -48,7 +49,7 @@ func newPodSecurity(d Deps) (*podSecurity, error) {
 	if err := errors.Join(inner.CompleteConfiguration(), inner.ValidateConfiguration()); err != nil {
 		return nil, fmt.Errorf("pod security: %w", err)
 	}
-	return &podSecurity{inner, warmOf(d, core.Namespaces().Informer())}, nil
+	return &podSecurity{inner, reading.WarmOf(d.Warm, core.Namespaces().Informer())}, nil
 }
 
 func (*podSecurity) Name() string { return "PodSecurity" }
@@ -69,7 +70,7 @@ func (p *podSecurity) Handles(r *admission.Request) bool {
 }
 
 func (p *podSecurity) Validate(ctx context.Context, r *admission.Request) error {
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	answer := p.inner.Validate(ctx, securityRequest{r})

@@ -17,39 +17,40 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
 // podResize refuses resizes that the pod's node can never carry out.
 type podResize struct {
 	nodes listers.NodeLister
-	warm  warm
+	warm  reading.Warm
 }
 
 func newPodResize(d Deps) *podResize {
 	nodes := d.Informers.Core().V1().Nodes()
-	return &podResize{nodes.Lister(), warmOf(d, nodes.Informer())}
+	return &podResize{nodes.Lister(), reading.WarmOf(d.Warm, nodes.Informer())}
 }
 
 func (*podResize) Name() string { return "PodResizeValidator" }
 
 func (*podResize) Handles(r *admission.Request) bool {
-	return on("", "pods", "resize", admission.Update).Handles(r)
+	return reading.On("", "pods", "resize", admission.Update).Handles(r)
 }
 
 func (p *podResize) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
-	old, err := typed[*corev1.Pod](r.OldObject)
+	old, err := reading.Typed[*corev1.Pod](r.OldObject)
 	if err != nil {
 		return err
 	}
 	if pod.Spec.NodeName == "" || pod.Generation == old.Generation {
 		return nil
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	node, err := p.nodes.Get(pod.Spec.NodeName)
@@ -100,7 +101,7 @@ type trustBundleAttest struct{ authz authz.Authorizer }
 func (trustBundleAttest) Name() string { return "ClusterTrustBundleAttest" }
 
 func (trustBundleAttest) Handles(r *admission.Request) bool {
-	return on("certificates.k8s.io", "clustertrustbundles", "", admission.Create, admission.Update).Handles(r)
+	return reading.On("certificates.k8s.io", "clustertrustbundles", "", admission.Create, admission.Update).Handles(r)
 }
 
 // Validate reads trees: bundles come in several versions that say the same.

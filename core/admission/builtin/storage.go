@@ -14,6 +14,7 @@ import (
 	listers "k8s.io/client-go/listers/storage/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
 const (
@@ -28,29 +29,29 @@ const (
 // defaultStorageClass names the default class in claims that name none.
 type defaultStorageClass struct {
 	lister listers.StorageClassLister
-	warm   warm
+	warm   reading.Warm
 }
 
 func newDefaultStorageClass(d Deps) *defaultStorageClass {
 	classes := d.Informers.Storage().V1().StorageClasses()
-	return &defaultStorageClass{classes.Lister(), warmOf(d, classes.Informer())}
+	return &defaultStorageClass{classes.Lister(), reading.WarmOf(d.Warm, classes.Informer())}
 }
 
 func (*defaultStorageClass) Name() string { return "DefaultStorageClass" }
 
 func (*defaultStorageClass) Handles(r *admission.Request) bool {
-	return on("", "persistentvolumeclaims", "", admission.Create).Handles(r)
+	return reading.On("", "persistentvolumeclaims", "", admission.Create).Handles(r)
 }
 
 func (p *defaultStorageClass) Mutate(ctx context.Context, r *admission.Request) error {
-	given, err := typed[*corev1.PersistentVolumeClaim](r.Object)
+	given, err := reading.Typed[*corev1.PersistentVolumeClaim](r.Object)
 	if err != nil {
 		return err
 	}
 	if _, ok := given.Annotations[storageClassAnnotation]; ok || given.Spec.StorageClassName != nil {
 		return nil
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	class, ok, err := newestDefault(p.lister.List, isDefaultClass, isDefaultClassBeta)
@@ -60,7 +61,7 @@ func (p *defaultStorageClass) Mutate(ctx context.Context, r *admission.Request) 
 	if !ok {
 		return nil
 	}
-	claim, name := copied(given), class.Name
+	claim, name := reading.Copied(given), class.Name
 	claim.Spec.StorageClassName = &name
 	r.Object.SetVersioned(claim)
 	return nil
@@ -135,26 +136,26 @@ func (storageObjectInUseProtection) Mutate(_ context.Context, r *admission.Reque
 // persistentVolumeClaimResize lets only those claims grow whose class can.
 type persistentVolumeClaimResize struct {
 	lister listers.StorageClassLister
-	warm   warm
+	warm   reading.Warm
 }
 
 func newPersistentVolumeClaimResize(d Deps) *persistentVolumeClaimResize {
 	classes := d.Informers.Storage().V1().StorageClasses()
-	return &persistentVolumeClaimResize{classes.Lister(), warmOf(d, classes.Informer())}
+	return &persistentVolumeClaimResize{classes.Lister(), reading.WarmOf(d.Warm, classes.Informer())}
 }
 
 func (*persistentVolumeClaimResize) Name() string { return "PersistentVolumeClaimResize" }
 
 func (*persistentVolumeClaimResize) Handles(r *admission.Request) bool {
-	return on("", "persistentvolumeclaims", "", admission.Update).Handles(r)
+	return reading.On("", "persistentvolumeclaims", "", admission.Update).Handles(r)
 }
 
 func (p *persistentVolumeClaimResize) Validate(ctx context.Context, r *admission.Request) error {
-	claim, err := typed[*corev1.PersistentVolumeClaim](r.Object)
+	claim, err := reading.Typed[*corev1.PersistentVolumeClaim](r.Object)
 	if err != nil {
 		return err
 	}
-	old, err := typed[*corev1.PersistentVolumeClaim](r.OldObject)
+	old, err := reading.Typed[*corev1.PersistentVolumeClaim](r.OldObject)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func (p *persistentVolumeClaimResize) Validate(ctx context.Context, r *admission
 	if old.Status.Phase != corev1.ClaimBound {
 		return admission.Forbidden(r, errors.New("Only bound persistent volume claims can be expanded")) //nolint:staticcheck // upstream's words
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
 	if !p.expandable(claimClass(claim), claimClass(old)) {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
@@ -75,4 +76,13 @@ func Mark(m metav1.Object, now time.Time) {
 	}
 	var zero int64
 	m.SetDeletionGracePeriodSeconds(&zero)
+}
+
+// Terminate marks a namespace as terminating.
+func Terminate(ns *corev1.Namespace, now time.Time) {
+	if ns.DeletionTimestamp == nil {
+		ns.DeletionTimestamp = &metav1.Time{Time: now}
+	}
+	ns.DeletionGracePeriodSeconds = nil // it takes as long as it takes
+	ns.Status.Phase = corev1.NamespaceTerminating
 }

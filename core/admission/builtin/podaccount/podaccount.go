@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builtin
+// Package podaccount is the admission plugin ServiceAccount.
+package podaccount
 
 import (
 	"context"
@@ -15,51 +16,60 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/podrefs"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
-// serviceAccount gives every pod a service account, its pull secrets and, as a
+// Plugin gives every pod a service account, its pull secrets and, as a
 // projected volume, its token; and refuses pods whose account does not exist.
-type serviceAccount struct {
+type Plugin struct {
 	client kubernetes.Interface
 	lister listers.ServiceAccountLister
-	warm   warm
+	warm   reading.Warm
 }
+
+// TokenPath is where containers find the token.
+const TokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 const (
 	tokenVolumePrefix = "kube-api-access-"
-	tokenMountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
 	// tokenSeconds is what upstream asks for; the issuer extends exactly this life.
 	tokenSeconds       = 60*60 + 7
 	defaultAccount     = "default"
 	mountableSecretsBy = "kubernetes.io/enforce-mountable-secrets"
 )
 
-func newServiceAccount(d Deps) *serviceAccount {
-	accounts := d.Informers.Core().V1().ServiceAccounts()
-	return &serviceAccount{d.Client, accounts.Lister(), warmOf(d, accounts.Informer())}
+// New is the plugin, which waits for its informer for as long as within.
+func New(client kubernetes.Interface, informers informers.SharedInformerFactory, within time.Duration) *Plugin {
+	accounts := informers.Core().V1().ServiceAccounts()
+	return &Plugin{client, accounts.Lister(), reading.WarmOf(within, accounts.Informer())}
 }
 
-func (*serviceAccount) Name() string { return "ServiceAccount" }
+// Name implements admission.Plugin.
+func (*Plugin) Name() string { return "ServiceAccount" }
 
-func (*serviceAccount) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create).Handles(r) || on("", "pods", "ephemeralcontainers", admission.Update).Handles(r)
+// Handles implements admission.Plugin.
+func (*Plugin) Handles(r *admission.Request) bool {
+	return reading.On("", "pods", "", admission.Create).Handles(r) || reading.On("", "pods", "ephemeralcontainers", admission.Update).Handles(r)
 }
 
-func (p *serviceAccount) Mutate(ctx context.Context, r *admission.Request) error {
+// Mutate implements admission.Mutator.
+func (p *Plugin) Mutate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create {
 		return nil
 	}
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
 	// A mirror pod whose spec differs from its file's would be deleted by the kubelet at once.
-	if isMirror(given) {
+	if podrefs.IsMirror(given) {
 		return p.Validate(ctx, r)
 	}
 	name := given.Spec.ServiceAccountName
@@ -75,7 +85,7 @@ func (p *serviceAccount) Mutate(ctx context.Context, r *admission.Request) error
 	if given.Spec.ServiceAccountName == name && !mounts && !pulls {
 		return nil // nothing to do: spare the pod a copy
 	}
-	pod := withSpec(given)
+	pod := reading.WithSpec(given)
 	if given.Spec.ServiceAccountName == "" {
 		// The old field says the same, as defaulting would make it.
 		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = name, name
@@ -95,20 +105,15 @@ func lacksToken(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.InitContainers, mountsNoToken) || slices.ContainsFunc(p.Spec.Containers, mountsNoToken)
 }
 
-func mountsNoToken(c corev1.Container) bool { return !mountsAt(c, tokenMountPath) }
-
-func isMirror(p *corev1.Pod) bool {
-	_, ok := p.Annotations[corev1.MirrorPodAnnotationKey]
-	return ok
-}
+func mountsNoToken(c corev1.Container) bool { return !mountsAt(c, TokenPath) }
 
 // account waits a little for the default account, which a controller makes just
 // after the namespace.
-func (p *serviceAccount) account(ctx context.Context, r *admission.Request, name string) (*corev1.ServiceAccount, error) {
+func (p *Plugin) account(ctx context.Context, r *admission.Request, name string) (*corev1.ServiceAccount, error) {
 	refuse := func(err error) error {
 		return admission.Forbidden(r, fmt.Errorf("error looking up service account %s/%s: %w", r.Namespace, name, err))
 	}
-	if err := p.warm.wait(ctx, r); err != nil {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return nil, err
 	}
 	attempts := 1
@@ -123,7 +128,7 @@ func (p *serviceAccount) account(ctx context.Context, r *admission.Request, name
 			case <-time.After(150 * time.Millisecond):
 			}
 		}
-		account, err := cached(
+		account, err := reading.Cached(
 			func() (*corev1.ServiceAccount, error) { return p.lister.ServiceAccounts(r.Namespace).Get(name) },
 			func() (*corev1.ServiceAccount, error) {
 				return p.client.CoreV1().ServiceAccounts(r.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -144,7 +149,7 @@ func automounts(a *corev1.ServiceAccount, p *corev1.Pod) bool {
 }
 
 // mountToken mounts the token into every container that has nothing at its path;
-// there is one. The pod is one of withSpec.
+// there is one. The pod is one of reading.WithSpec.
 func mountToken(p *corev1.Pod) {
 	name, has := "", false
 	for _, v := range p.Spec.Volumes {
@@ -160,7 +165,7 @@ func mountToken(p *corev1.Pod) {
 		containers := slices.Clone(given)
 		for i, c := range containers {
 			if mountsNoToken(c) {
-				containers[i].VolumeMounts = slices.Concat(c.VolumeMounts, []corev1.VolumeMount{{Name: name, ReadOnly: true, MountPath: tokenMountPath}})
+				containers[i].VolumeMounts = slices.Concat(c.VolumeMounts, []corev1.VolumeMount{{Name: name, ReadOnly: true, MountPath: TokenPath}})
 			}
 		}
 		return containers
@@ -197,12 +202,13 @@ func tokenVolume() *corev1.ProjectedVolumeSource {
 	}
 }
 
-func (p *serviceAccount) Validate(ctx context.Context, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
-	if isMirror(pod) && r.Operation == admission.Create {
+	if podrefs.IsMirror(pod) && r.Operation == admission.Create {
 		return validateMirror(r, pod)
 	}
 	if pod.Spec.ServiceAccountName == "" {
@@ -225,7 +231,7 @@ func validateMirror(r *admission.Request, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admission.Forbidden(r, errors.New("a mirror pod may not reference service accounts"))
 	}
-	if refersToSecret(pod) {
+	if podrefs.Secret(pod) {
 		return admission.Forbidden(r, errors.New("a mirror pod may not reference secrets"))
 	}
 	for _, v := range pod.Spec.Volumes {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builtin
+package noderestriction
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 // audience lets a node ask for a token's audience if a volume of the pod does, or
 // if it was granted the verb request-serviceaccounts-token-audience on it.
-func (p *nodeRestriction) audience(ctx context.Context, r *admission.Request, audiences []string, pod *corev1.Pod) error {
+func (p *Plugin) audience(ctx context.Context, r *admission.Request, audiences []string, pod *corev1.Pod) error {
 	wanted := ""
 	switch len(audiences) {
 	case 0:
@@ -49,7 +49,7 @@ func (p *nodeRestriction) audience(ctx context.Context, r *admission.Request, au
 }
 
 // podAsksFor looks at projected tokens, and at the CSI drivers of the volumes.
-func (p *nodeRestriction) podAsksFor(pod *corev1.Pod, audience string) (bool, error) {
+func (p *Plugin) podAsksFor(pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for _, v := range pod.Spec.Volumes {
 		if projects(v, audience) {
@@ -85,7 +85,7 @@ func projects(v corev1.Volume, audience string) bool {
 	return false
 }
 
-func (p *nodeRestriction) driverOf(pod *corev1.Pod, v corev1.Volume) (string, error) {
+func (p *Plugin) driverOf(pod *corev1.Pod, v corev1.Volume) (string, error) {
 	claim := ""
 	switch {
 	case v.CSI != nil:

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package view
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/wasmplane/wasmplane/core/registry"
+)
 
 // counts are how many objects there are, under both of upstream's names. They are
 // counted when somebody asks.
-type counts struct{ registries *Set }
+type counts struct{ registries *registry.Set }
 
 // NewCounts makes the metrics of how many objects a set holds.
-func NewCounts(s *Set) prometheus.Collector { return counts{s} }
+func NewCounts(s *registry.Set) prometheus.Collector { return counts{s} }
 
 var (
 	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil)

@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builtin
+// Package podrefs finds which objects of the API a pod refers to, wherever in its spec.
+package podrefs
 
 import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-
-	"github.com/wasmplane/wasmplane/core/admission"
 )
-
-// setIfChanged hands the changed copy over, unless nothing was changed: an
-// unchanged object spares the plugins before from being asked again.
-func setIfChanged(r *admission.Request, given, changed *corev1.Pod) {
-	if !equality.Semantic.DeepEqual(given, changed) {
-		r.Object.SetVersioned(changed)
-	}
-}
 
 // environment visits the environment of every container, of all kinds.
 func environment(p *corev1.Pod, visit func(env []corev1.EnvVar, from []corev1.EnvFromSource)) {
@@ -32,7 +22,8 @@ func environment(p *corev1.Pod, visit func(env []corev1.EnvVar, from []corev1.En
 	}
 }
 
-func refersToSecret(p *corev1.Pod) bool {
+// Secret says whether a pod refers to a Secret.
+func Secret(p *corev1.Pod) bool {
 	found := len(p.Spec.ImagePullSecrets) > 0
 	environment(p, func(env []corev1.EnvVar, from []corev1.EnvFromSource) {
 		for _, e := range env {
@@ -80,7 +71,8 @@ func volumeSecret(v corev1.Volume) bool {
 	return false
 }
 
-func refersToConfigMap(p *corev1.Pod) bool {
+// ConfigMap says whether a pod refers to a ConfigMap.
+func ConfigMap(p *corev1.Pod) bool {
 	found := false
 	environment(p, func(env []corev1.EnvVar, from []corev1.EnvFromSource) {
 		for _, e := range env {
@@ -96,15 +88,15 @@ func refersToConfigMap(p *corev1.Pod) bool {
 	return found
 }
 
-// apiReference names the resource of an API object that the pod refers to; "" =
+// Any names the resource of an API object that the pod refers to; "" =
 // none. What is not known counts as a reference.
-func apiReference(p *corev1.Pod) (string, error) {
+func Any(p *corev1.Pod) (string, error) {
 	switch {
 	case p.Spec.ServiceAccountName != "":
 		return "serviceaccounts", nil
-	case refersToSecret(p):
+	case Secret(p):
 		return "secrets", nil
-	case refersToConfigMap(p):
+	case ConfigMap(p):
 		return "configmaps", nil
 	case len(p.Spec.ResourceClaims) > 0:
 		return "resourceclaims", nil
@@ -162,4 +154,10 @@ func projectedReference(volume string, p corev1.VolumeProjection) (string, error
 		return "", nil
 	}
 	return "", fmt.Errorf("unknown source for projected volume %q", volume)
+}
+
+// IsMirror says whether a pod stands for a static one, of a file on its node.
+func IsMirror(p *corev1.Pod) bool {
+	_, ok := p.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builtin
+package noderestriction
 
 import (
 	"context"
@@ -13,18 +13,19 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
 // podCertificate: a node asks for certificates of pods that run on it, as the
 // service accounts that they have, of signers that their volumes name.
-func (p *nodeRestriction) podCertificate(ctx context.Context, node string, r *admission.Request) error {
+func (p *Plugin) podCertificate(ctx context.Context, node string, r *admission.Request) error {
 	if r.Operation != admission.Create {
 		return fmt.Errorf("unexpected operation %v", r.Operation)
 	}
 	if r.Subresource != "" {
 		return fmt.Errorf("unexpected subresource %v", r.Subresource)
 	}
-	request, err := typed[*certificatesv1.PodCertificateRequest](r.Object)
+	request, err := reading.Typed[*certificatesv1.PodCertificateRequest](r.Object)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (p *nodeRestriction) podCertificate(ctx context.Context, node string, r *ad
 }
 
 // signer: the pod has a volume for it, or somebody allowed the node to ask.
-func (p *nodeRestriction) signer(ctx context.Context, r *admission.Request, request *certificatesv1.PodCertificateRequest, pod *corev1.Pod) error {
+func (p *Plugin) signer(ctx context.Context, r *admission.Request, request *certificatesv1.PodCertificateRequest, pod *corev1.Pod) error {
 	for _, v := range pod.Spec.Volumes {
 		if v.Projected == nil {
 			continue

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builtin
+// Package noderestriction is the admission plugin NodeRestriction: it holds a kubelet to
+// its own node and to the pods that run on it.
+package noderestriction
 
 import (
 	"context"
@@ -20,21 +22,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/podrefs"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
-// nodeRestriction holds a kubelet to its own node and to the pods that run on
+// Plugin holds a kubelet to its own node and to the pods that run on
 // it. The Node authorizer decides by names; this plugin looks into the objects.
 //
 // It is asked first, as a mutator that changes nothing: what a node may not do
 // need not be completed.
-type nodeRestriction struct {
+type Plugin struct {
 	client  kubernetes.Interface
 	pods    listers.PodLister
 	nodes   listers.NodeLister
@@ -44,18 +49,21 @@ type nodeRestriction struct {
 	authz   authz.Authorizer
 }
 
-func newNodeRestriction(d Deps) *nodeRestriction {
-	core := d.Informers.Core().V1()
-	return &nodeRestriction{
-		client: d.Client, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
+// New is the plugin, which asks client for what the informers have not seen yet.
+func New(client kubernetes.Interface, informers informers.SharedInformerFactory, authorizer authz.Authorizer) *Plugin {
+	core := informers.Core().V1()
+	return &Plugin{
+		client: client, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
 		claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
-		drivers: d.Informers.Storage().V1().CSIDrivers().Lister(), authz: d.Authorizer,
+		drivers: informers.Storage().V1().CSIDrivers().Lister(), authz: authorizer,
 	}
 }
 
-func (*nodeRestriction) Name() string { return "NodeRestriction" }
+// Name implements admission.Plugin.
+func (*Plugin) Name() string { return "NodeRestriction" }
 
-func (*nodeRestriction) Handles(r *admission.Request) bool {
+// Handles implements admission.Plugin.
+func (*Plugin) Handles(r *admission.Request) bool {
 	_, isNode := nodeName(r.User)
 	return isNode && r.Operation != admission.Connect
 }
@@ -69,7 +77,8 @@ func nodeName(u user.Info) (string, bool) {
 	return name, ok && slices.Contains(u.GetGroups(), user.NodesGroup)
 }
 
-func (p *nodeRestriction) Mutate(ctx context.Context, r *admission.Request) error {
+// Mutate implements admission.Mutator.
+func (p *Plugin) Mutate(ctx context.Context, r *admission.Request) error {
 	node, _ := nodeName(r.User)
 	if node == "" {
 		return admission.Forbidden(r, fmt.Errorf("could not determine node from user %q", r.User.GetName()))
@@ -83,7 +92,7 @@ func (p *nodeRestriction) Mutate(ctx context.Context, r *admission.Request) erro
 }
 
 // judge's plain errors become Forbidden; API status errors stay what they are.
-func (p *nodeRestriction) judge(ctx context.Context, node string, r *admission.Request) error {
+func (p *Plugin) judge(ctx context.Context, node string, r *admission.Request) error {
 	switch r.Resource.GroupResource().String() {
 	case "pods":
 		return p.pod(ctx, node, r)
@@ -107,7 +116,7 @@ func (p *nodeRestriction) judge(ctx context.Context, node string, r *admission.R
 	return nil
 }
 
-func (p *nodeRestriction) pod(ctx context.Context, node string, r *admission.Request) error {
+func (p *Plugin) pod(ctx context.Context, node string, r *admission.Request) error {
 	switch {
 	case r.Subresource == "" && r.Operation == admission.Create:
 		return p.createPod(ctx, node, r)
@@ -130,8 +139,8 @@ func (p *nodeRestriction) pod(ctx context.Context, node string, r *admission.Req
 	return fmt.Errorf("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", r.Subresource)
 }
 
-func (p *nodeRestriction) getPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return cached(
+func (p *Plugin) getPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return reading.Cached(
 		func() (*corev1.Pod, error) { return p.pods.Pods(namespace).Get(name) },
 		func() (*corev1.Pod, error) {
 			return p.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -139,12 +148,12 @@ func (p *nodeRestriction) getPod(ctx context.Context, namespace, name string) (*
 }
 
 // createPod: only mirrors of the node's static pods, owned by the node, that lead to no API object.
-func (p *nodeRestriction) createPod(ctx context.Context, node string, r *admission.Request) error {
-	pod, err := typed[*corev1.Pod](r.Object)
+func (p *Plugin) createPod(ctx context.Context, node string, r *admission.Request) error {
+	pod, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
-	if !isMirror(pod) {
+	if !podrefs.IsMirror(pod) {
 		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, node)
 	}
 	if pod.Spec.NodeName != node {
@@ -153,7 +162,7 @@ func (p *nodeRestriction) createPod(ctx context.Context, node string, r *admissi
 	if err := p.ownedByNode(ctx, node, pod); err != nil {
 		return err
 	}
-	switch resource, err := apiReference(pod); {
+	switch resource, err := podrefs.Any(pod); {
 	case err != nil:
 		return fmt.Errorf("error checking mirror pod for API references: %w", err)
 	case resource != "":
@@ -162,7 +171,7 @@ func (p *nodeRestriction) createPod(ctx context.Context, node string, r *admissi
 	return nil
 }
 
-func (p *nodeRestriction) ownedByNode(ctx context.Context, node string, pod *corev1.Pod) error {
+func (p *Plugin) ownedByNode(ctx context.Context, node string, pod *corev1.Pod) error {
 	switch len(pod.OwnerReferences) {
 	case 0:
 		return fmt.Errorf("node %q can only create pods with an owner reference set to itself", node)
@@ -178,7 +187,7 @@ func (p *nodeRestriction) ownedByNode(ctx context.Context, node string, pod *cor
 	case o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion:
 		return fmt.Errorf("node %q must not set blockOwnerDeletion on an owner reference", node)
 	}
-	n, err := cached(
+	n, err := reading.Cached(
 		func() (*corev1.Node, error) { return p.nodes.Get(node) },
 		func() (*corev1.Node, error) { return p.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}) })
 	if apierrors.IsNotFound(err) {
@@ -197,7 +206,7 @@ func podStatus(node string, r *admission.Request) error {
 	if r.Operation != admission.Update {
 		return fmt.Errorf("unexpected operation %q", r.Operation)
 	}
-	old, pod, err := both[*corev1.Pod](r)
+	old, pod, err := reading.Both[*corev1.Pod](r)
 	if err != nil {
 		return err
 	}
@@ -216,13 +225,13 @@ func podStatus(node string, r *admission.Request) error {
 	return nil
 }
 
-func (p *nodeRestriction) evict(ctx context.Context, node string, r *admission.Request) error {
+func (p *Plugin) evict(ctx context.Context, node string, r *admission.Request) error {
 	if r.Operation != admission.Create {
 		return fmt.Errorf("unexpected operation %s", r.Operation)
 	}
 	name := r.Name
 	if name == "" {
-		eviction, err := typed[*policyv1.Eviction](r.Object)
+		eviction, err := reading.Typed[*policyv1.Eviction](r.Object)
 		if err != nil {
 			return err
 		}
@@ -247,7 +256,7 @@ func claimStatus(node string, r *admission.Request) error {
 	if r.Operation != admission.Update {
 		return fmt.Errorf("unexpected operation %q", r.Operation)
 	}
-	old, claim, err := both[*corev1.PersistentVolumeClaim](r)
+	old, claim, err := reading.Both[*corev1.PersistentVolumeClaim](r)
 	if err != nil {
 		return err
 	}
@@ -266,7 +275,7 @@ func withoutSize(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim 
 	return c
 }
 
-func (p *nodeRestriction) node(node string, r *admission.Request) error {
+func (p *Plugin) node(node string, r *admission.Request) error {
 	name := r.Name
 	if name == "" && r.Object != nil {
 		if m, err := r.Object.Meta(); err == nil {
@@ -278,7 +287,7 @@ func (p *nodeRestriction) node(node string, r *admission.Request) error {
 	}
 	switch r.Operation {
 	case admission.Create:
-		n, err := typed[*corev1.Node](r.Object)
+		n, err := reading.Typed[*corev1.Node](r.Object)
 		if err != nil {
 			return err
 		}
@@ -299,7 +308,7 @@ func (p *nodeRestriction) node(node string, r *admission.Request) error {
 }
 
 func updateNode(node string, r *admission.Request) error {
-	old, n, err := both[*corev1.Node](r)
+	old, n, err := reading.Both[*corev1.Node](r)
 	if err != nil {
 		return err
 	}
@@ -348,11 +357,11 @@ func forbiddenLabels(a, b map[string]string) []string {
 
 // token: a node asks for tokens only of pods that run on it, and only for
 // audiences that the pod's volumes ask for.
-func (p *nodeRestriction) token(ctx context.Context, r *admission.Request, node string) error {
+func (p *Plugin) token(ctx context.Context, r *admission.Request, node string) error {
 	if r.Operation != admission.Create || r.Subresource != "token" {
 		return nil
 	}
-	request, err := typed[*authenticationv1.TokenRequest](r.Object)
+	request, err := reading.Typed[*authenticationv1.TokenRequest](r.Object)
 	if err != nil {
 		return err
 	}
@@ -414,7 +423,7 @@ func csiNode(node string, r *admission.Request) error {
 		return errors.New("can only access CSINode with the same name as the requesting node")
 	}
 	if r.Subresource == "status" {
-		old, n, err := both[*storagev1.CSINode](r)
+		old, n, err := reading.Both[*storagev1.CSINode](r)
 		if err != nil {
 			return err
 		}
@@ -434,7 +443,7 @@ func resourceSlice(node string, r *admission.Request) error {
 	default:
 		return nil
 	}
-	slice, err := typed[*resourcev1.ResourceSlice](o)
+	slice, err := reading.Typed[*resourcev1.ResourceSlice](o)
 	if err != nil {
 		return err
 	}
@@ -448,14 +457,14 @@ func nodeCSR(node string, r *admission.Request) error {
 	if r.Operation != admission.Create || r.Subresource != "" {
 		return nil
 	}
-	csr, err := typed[*certificatesv1.CertificateSigningRequest](r.Object)
+	csr, err := reading.Typed[*certificatesv1.CertificateSigningRequest](r.Object)
 	if err != nil {
 		return err
 	}
 	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName && csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
-	parsed, err := parseCSR(csr.Spec.Request)
+	parsed, err := reading.CSR(csr.Spec.Request)
 	if err != nil {
 		return fmt.Errorf("unable to parse csr: %w", err)
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builtin
+// Package limitranger is the admission plugin LimitRanger.
+package limitranger
 
 import (
 	"context"
@@ -15,19 +16,21 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/cache"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 )
 
-// limitRanger fills in the default resources of a namespace's LimitRanges and
+// Plugin fills in the default resources of a namespace's LimitRanges and
 // holds containers, pods and claims to their bounds.
-type limitRanger struct {
+type Plugin struct {
 	client kubernetes.Interface
 	lister listers.LimitRangeLister
-	warm   warm
+	warm   reading.Warm
 	// live holds what the server said about namespaces for which the informer
 	// has no LimitRange: one may just have been made.
 	live *cache.LRUExpireCache
@@ -37,34 +40,38 @@ type limitRanger struct {
 }
 
 const (
-	limitRangerAnnotation = "kubernetes.io/limit-ranger"
-	limitsLiveFor         = 30 * time.Second
-	limitsLiveAtMost      = 10000
+	annotation       = "kubernetes.io/limit-ranger"
+	limitsLiveFor    = 30 * time.Second
+	limitsLiveAtMost = 10000
 	// limitsWrittenFor is not shorter than limitsLiveFor: what live holds from before
 	// the write must be gone when it is asked again.
 	limitsWrittenFor = limitsLiveFor
 )
 
-func newLimitRanger(d Deps) *limitRanger {
-	ranges := d.Informers.Core().V1().LimitRanges()
-	return &limitRanger{
-		client: d.Client, lister: ranges.Lister(), warm: warmOf(d, ranges.Informer()),
+// New is the plugin, which waits for its informer for as long as within.
+func New(client kubernetes.Interface, informers informers.SharedInformerFactory, within time.Duration) *Plugin {
+	ranges := informers.Core().V1().LimitRanges()
+	return &Plugin{
+		client: client, lister: ranges.Lister(), warm: reading.WarmOf(within, ranges.Informer()),
 		live: cache.NewLRUExpireCache(limitsLiveAtMost), written: cache.NewLRUExpireCache(limitsLiveAtMost),
 	}
 }
 
-func (*limitRanger) Name() string { return "LimitRanger" }
+// Name implements admission.Plugin.
+func (*Plugin) Name() string { return "LimitRanger" }
 
-func (*limitRanger) Handles(r *admission.Request) bool {
-	return on("", "pods", "", admission.Create).Handles(r) || on("", "pods", "resize", admission.Update).Handles(r) ||
-		on("", "persistentvolumeclaims", "", admission.Create, admission.Update).Handles(r) || writesLimits(r)
+// Handles implements admission.Plugin.
+func (*Plugin) Handles(r *admission.Request) bool {
+	return reading.On("", "pods", "", admission.Create).Handles(r) || reading.On("", "pods", "resize", admission.Update).Handles(r) ||
+		reading.On("", "persistentvolumeclaims", "", admission.Create, admission.Update).Handles(r) || writesLimits(r)
 }
 
 func writesLimits(r *admission.Request) bool {
-	return !r.DryRun && on("", "limitranges", "", admission.Create, admission.Update, admission.Delete).Handles(r)
+	return !r.DryRun && reading.On("", "limitranges", "", admission.Create, admission.Update, admission.Delete).Handles(r)
 }
 
-func (p *limitRanger) Mutate(ctx context.Context, r *admission.Request) error {
+// Mutate implements admission.Mutator.
+func (p *Plugin) Mutate(ctx context.Context, r *admission.Request) error {
 	if r.Resource.Resource != "pods" || leaving(r) {
 		return nil
 	}
@@ -72,15 +79,15 @@ func (p *limitRanger) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil || len(ranges) == 0 {
 		return err
 	}
-	given, err := typed[*corev1.Pod](r.Object)
+	given, err := reading.Typed[*corev1.Pod](r.Object)
 	if err != nil {
 		return err
 	}
-	pod := copied(given)
+	pod := reading.Copied(given)
 	for _, lr := range ranges {
 		setDefaults(pod, lr)
 	}
-	setIfChanged(r, given, pod)
+	reading.SetIfChanged(r, given, pod)
 	return nil
 }
 
@@ -93,8 +100,8 @@ func leaving(r *admission.Request) bool {
 	return err == nil && m.GetDeletionTimestamp() != nil
 }
 
-func (p *limitRanger) ranges(ctx context.Context, r *admission.Request) ([]*corev1.LimitRange, error) {
-	if err := p.warm.wait(ctx, r); err != nil {
+func (p *Plugin) ranges(ctx context.Context, r *admission.Request) ([]*corev1.LimitRange, error) {
+	if err := p.warm.Wait(ctx, r); err != nil {
 		return nil, err
 	}
 	if _, just := p.written.Get(r.Namespace); just {
@@ -118,7 +125,7 @@ func (p *limitRanger) ranges(ctx context.Context, r *admission.Request) ([]*core
 }
 
 // ask the server itself.
-func (p *limitRanger) ask(ctx context.Context, r *admission.Request) (found []*corev1.LimitRange, err error) {
+func (p *Plugin) ask(ctx context.Context, r *admission.Request) (found []*corev1.LimitRange, err error) {
 	list, err := p.client.CoreV1().LimitRanges(r.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, admission.Forbidden(r, err)
@@ -149,7 +156,7 @@ func setDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	fill("container", pod.Spec.Containers)
 	fill("init container", pod.Spec.InitContainers)
 	if len(notes) > 0 {
-		pod.Annotations = merged(pod.Annotations, map[string]string{limitRangerAnnotation: "LimitRanger plugin set: " + strings.Join(notes, "; ")})
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, annotation, "LimitRanger plugin set: "+strings.Join(notes, "; "))
 	}
 }
 
@@ -181,7 +188,8 @@ func setMissing(into *corev1.ResourceList, from corev1.ResourceList) (set []stri
 	return set
 }
 
-func (p *limitRanger) Validate(ctx context.Context, r *admission.Request) error {
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if writesLimits(r) {
 		p.written.Add(r.Namespace, true, limitsWrittenFor)
 		return nil
@@ -196,13 +204,13 @@ func (p *limitRanger) Validate(ctx context.Context, r *admission.Request) error 
 	for _, lr := range ranges {
 		var errs []error
 		if r.Resource.Resource == "pods" {
-			pod, err := typed[*corev1.Pod](r.Object)
+			pod, err := reading.Typed[*corev1.Pod](r.Object)
 			if err != nil {
 				return err
 			}
 			errs = podBounds(pod, lr)
 		} else {
-			claim, err := typed[*corev1.PersistentVolumeClaim](r.Object)
+			claim, err := reading.Typed[*corev1.PersistentVolumeClaim](r.Object)
 			if err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/dnsendpoints"
 	"github.com/wasmplane/wasmplane/core/controllers/endpoints"
 	"github.com/wasmplane/wasmplane/core/controllers/endpointslice"
+	"github.com/wasmplane/wasmplane/core/controllers/ephemeralvolume"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
 	"github.com/wasmplane/wasmplane/core/controllers/job"
 	"github.com/wasmplane/wasmplane/core/controllers/namespace"
@@ -162,6 +163,9 @@ func list() []entry {
 		}},
 		{name: "persistentvolume-binder-controller", account: "persistent-volume-binder", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return volumebinding.New(e.Env, e.workers)
+		}},
+		{name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return ephemeralvolume.New(e.Env, e.workers)
 		}},
 		{name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return volumeprotection.NewClaims(e.Env, e.workers)

@@ -147,12 +147,55 @@ func own(dir string, p *corev1.Pod, readOnly bool) error {
 	if pol := sc.FSGroupChangePolicy; pol != nil && *pol == corev1.FSGroupChangeOnRootMismatch && owned(dir, gid) {
 		return nil
 	}
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+	// Another pod may be at work in a volume that outlives pods: nothing that it puts
+	// in the way of the walk may lead out of the volume.
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open volume: %w", err)
+	}
+	defer root.Close()
+	return give(root, ".", gid, readOnly)
+}
+
+// give gives a file, and what is below it, to a group. Names need not be UTF-8, as
+// fs.WalkDir would have them.
+func give(root *os.Root, path string, gid int, readOnly bool) error {
+	info, err := root.Lstat(path)
+	if err == nil {
+		err = chown(root, path, info, gid, readOnly)
+	}
+	if errors.Is(err, fs.ErrNotExist) && path != "." {
+		return nil // removed meanwhile
+	}
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	names, err := namesIn(root, path)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := give(root, filepath.Join(path, name), gid, readOnly); err != nil {
 			return err
 		}
-		return chown(path, d, gid, readOnly)
-	})
+	}
+	return nil
+}
+
+func namesIn(root *os.Root, path string) ([]string, error) {
+	dir, err := root.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) && path != "." {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open a directory of the volume: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list a directory of the volume: %w", err)
+	}
+	return names, nil
 }
 
 func owned(dir string, gid int) bool {
@@ -160,25 +203,21 @@ func owned(dir string, gid int) bool {
 	return unix.Lstat(dir, &st) == nil && int(st.Gid) == gid && st.Mode&unix.S_ISGID != 0 && st.Mode&0o060 == 0o060
 }
 
-func chown(path string, d fs.DirEntry, gid int, readOnly bool) error {
-	if err := os.Lchown(path, -1, gid); err != nil {
+func chown(root *os.Root, path string, info fs.FileInfo, gid int, readOnly bool) error {
+	if err := root.Lchown(path, -1, gid); err != nil {
 		return fmt.Errorf("give volume to group %d: %w", gid, err)
 	}
-	if d.Type()&fs.ModeSymlink != 0 {
+	if info.Mode()&fs.ModeSymlink != 0 {
 		return nil
-	}
-	info, err := d.Info()
-	if err != nil {
-		return fmt.Errorf("look at %s: %w", path, err)
 	}
 	mode := info.Mode().Perm() | 0o440
 	if !readOnly {
 		mode |= 0o660
 	}
-	if d.IsDir() {
+	if info.IsDir() {
 		mode |= 0o110 | fs.ModeSetgid
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	if err := root.Chmod(path, mode); err != nil {
 		return fmt.Errorf("open volume to group %d: %w", gid, err)
 	}
 	return nil
@@ -191,12 +230,15 @@ func (*hostPath) Name() string                   { return "kubernetes.io/host-pa
 func (*hostPath) Supports(v *corev1.Volume) bool { return v.HostPath != nil }
 
 func (*hostPath) Mount(_ context.Context, r Request) (Mounted, error) {
-	path := r.Volume.HostPath.Path
-	kind := corev1.HostPathUnset
-	if t := r.Volume.HostPath.Type; t != nil {
-		kind = *t
+	source := r.Volume.HostPath
+	if r.Persistent != nil {
+		source = r.Persistent.Spec.HostPath
 	}
-	return Mounted{Path: path}, checkHostPath(path, kind)
+	kind := corev1.HostPathUnset
+	if source.Type != nil {
+		kind = *source.Type
+	}
+	return Mounted{Path: source.Path, ReadOnly: r.ReadOnly}, checkHostPath(source.Path, kind)
 }
 
 func (*hostPath) Unmount(context.Context, types.UID, string, string) error { return nil }

@@ -37,6 +37,10 @@ type Request struct {
 	// Dir is where it is set up; the plugin makes it. Plugins that mount nothing of
 	// their own leave it alone.
 	Dir string
+	// Persistent is the volume of the pod's claim, where it is one.
+	Persistent *corev1.PersistentVolume
+	// ReadOnly: the pod's reference to the claim says so.
+	ReadOnly bool
 }
 
 // Mounted is a volume that is set up.
@@ -84,7 +88,13 @@ type Config struct {
 	Allocatable func() corev1.ResourceList
 	// Plugins for kinds beyond the built-in ones; asked first.
 	Plugins []Plugin
-	Logger  *slog.Logger
+	// Local is the directory in which the volumes of the node's own class are; empty:
+	// it has none.
+	Local string
+	// NodeName by which the API is asked for the node's labels, by which volumes say
+	// where they are reached.
+	NodeName string
+	Logger   *slog.Logger
 }
 
 // Manager of the volumes of a node.
@@ -123,7 +133,8 @@ func New(cfg Config) (*Manager, error) {
 		trust: newTrustBundles(cfg.Client), certs: newPodCertificates(cfg.Client),
 	}
 	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
-		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{})
+		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{},
+		&local{root: cfg.Local, node: cfg.NodeName, client: cfg.Client}, &nfs{})
 	return m, nil
 }
 
@@ -149,14 +160,8 @@ func (m *Manager) plugin(v *corev1.Volume) (Plugin, error) {
 // sourceOf names what a volume is, for messages.
 func sourceOf(v *corev1.Volume) string {
 	switch {
-	case v.PersistentVolumeClaim != nil:
-		return "persistentVolumeClaim " + v.PersistentVolumeClaim.ClaimName
 	case v.CSI != nil:
 		return "csi " + v.CSI.Driver
-	case v.Ephemeral != nil:
-		return "ephemeral volumes"
-	case v.NFS != nil:
-		return "nfs"
 	case v.ISCSI != nil:
 		return "iscsi"
 	}
@@ -180,20 +185,22 @@ func (m *Manager) Mount(ctx context.Context, p *corev1.Pod) error {
 	pv := m.entry(p)
 	pv.busy.Lock()
 	defer pv.busy.Unlock()
-	return m.mountAll(ctx, pv, p, func(Plugin) bool { return true })
+	return m.mountAll(ctx, pv, p, false)
 }
 
-// mountAll sets up those volumes whose plugin is wanted. pv.busy held.
-func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, want func(Plugin) bool) error {
+// mountAll sets up a pod's volumes, or, to refresh, those whose contents follow the API. pv.busy held.
+func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, refresh bool) error {
 	var next time.Time
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		pl, err := m.plugin(v)
+		if name, _ := claimOf(p, v); name != "" && refresh {
+			continue // what a claim holds is not ours to bring up to date
+		}
+		pl, r, err := m.resolve(ctx, p, v)
 		if err != nil {
 			return err
 		}
-		r := m.request(p, v, pl)
-		if want(pl) {
+		if _, live := pl.(Live); live || !refresh {
 			got, err := pl.Mount(ctx, r)
 			if err != nil {
 				return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
@@ -316,7 +323,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	if gone {
 		return
 	}
-	err := m.mountAll(ctx, pv, p, func(pl Plugin) bool { _, live := pl.(Live); return live })
+	err := m.mountAll(ctx, pv, p, true)
 	if err != nil && ctx.Err() == nil {
 		const again = 10 * time.Second
 		m.cfg.Logger.WarnContext(ctx, "the contents of a pod's volumes cannot be brought up to date; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "retryIn", again, "error", err)

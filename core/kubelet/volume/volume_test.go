@@ -263,7 +263,7 @@ func TestRefusals(t *testing.T) {
 		{host(file, corev1.HostPathSocket), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a socket file`},
 		{
 			corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
-			`MountVolume.SetUp failed for volume "v" : no volume plugin of this node takes persistentVolumeClaim c`,
+			`MountVolume.SetUp failed for volume "v" : error processing PVC ns/c: failed to fetch PVC from API server: persistentvolumeclaims "c" not found`,
 		},
 	} {
 		if err := m.Mount(t.Context(), aPod(c.v)); err == nil || err.Error() != c.want {

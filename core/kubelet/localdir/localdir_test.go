@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localdir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/localdir"
+	"github.com/wasmplane/wasmplane/core/localvolume"
+)
+
+// volume is one with its directory, which has a file.
+func volume(t *testing.T, root, name string, change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "n"}, Annotations: map[string]string{localvolume.DirectoryAnnotation: root},
+	}}
+	pv, err := localvolume.New(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)}}, node, "local", corev1.PersistentVolumeReclaimDelete)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(localvolume.Make(root, pv), os.WriteFile(filepath.Join(pv.Spec.Local.Path, "file"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pv.DeletionTimestamp, pv.Status.Phase = &metav1.Time{Time: time.Unix(1, 0)}, corev1.VolumeReleased
+	if change != nil {
+		change(pv)
+	}
+	return pv
+}
+
+type world struct {
+	*testing.T
+	client *fake.Clientset
+	root   string
+}
+
+// start runs a keeper; objects are made with the root in which it keeps volumes.
+func start(t *testing.T, change func(*localdir.Config), objects func(root string) []runtime.Object) *world {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "volumes")
+	if err := localvolume.Root(root); err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset(append(objects(root), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"own": "label"}}})...)
+	cfg := localdir.Config{NodeName: "n", Root: root, Client: client, Offer: true, Free: func() (float64, error) { return 0.5, nil }}
+	if change != nil {
+		change(&cfg)
+	}
+	k, err := localdir.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return &world{t, client, root}
+}
+
+func (w *world) eventually(ok func() error) {
+	w.Helper()
+	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			w.Fatalf("did not come about: %v", err)
+		}
+	}
+}
+
+func (w *world) finalizers(name string, want int) func() error {
+	return func() error {
+		pv, err := w.client.CoreV1().PersistentVolumes().Get(w.Context(), "pvc-"+name, metav1.GetOptions{})
+		if err == nil && len(pv.Finalizers) != want {
+			err = fmt.Errorf("%s has finalizers %v", name, pv.Finalizers)
+		}
+		return err
+	}
+}
+
+func (w *world) has(name string) bool {
+	_, err := os.Lstat(filepath.Join(w.root, "pvc-"+name, "file"))
+	return err == nil
+}
+
+// TestDirectoriesOfDeletedVolumesAreRemoved: and of no others.
+func TestDirectoriesOfDeletedVolumesAreRemoved(t *testing.T) {
+	w := start(t, nil, func(root string) []runtime.Object {
+		half := volume(t, root, "half-removed", nil)
+		if err := os.RemoveAll(half.Spec.Local.Path); err != nil { // the crash was between directory and finalizer
+			t.Fatal(err)
+		}
+		return []runtime.Object{
+			half, volume(t, root, "goes", nil),
+			volume(t, root, "retained", func(pv *corev1.PersistentVolume) {
+				pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+			}),
+			volume(t, root, "lives", func(pv *corev1.PersistentVolume) { pv.DeletionTimestamp = nil }),
+			volume(t, root, "bound", func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeBound }),
+			volume(t, root, "protected", func(pv *corev1.PersistentVolume) {
+				pv.Finalizers = append(pv.Finalizers, "kubernetes.io/pv-protection")
+			}),
+			volume(t, root, "foreign", func(pv *corev1.PersistentVolume) { pv.Labels[localvolume.NodeLabel] = "other" }),
+			volume(t, root, "odd", func(pv *corev1.PersistentVolume) { pv.Spec.Local.Path = "/etc" }),
+		}
+	})
+	w.eventually(w.finalizers("goes", 0))
+	w.eventually(w.finalizers("half-removed", 0))
+	w.eventually(w.finalizers("retained", 0))
+	w.eventually(func() error { return w.event("VolumeFailedDelete", "the data directory was another") })
+	for name, want := range map[string]bool{"goes": false, "retained": true, "lives": true, "bound": true, "protected": true, "foreign": true, "odd": true} {
+		if w.has(name) != want {
+			t.Errorf("the directory of %s is there: %t", name, !want)
+		}
+	}
+	for name, want := range map[string]int{"lives": 1, "bound": 1, "protected": 2, "foreign": 1, "odd": 1} {
+		if err := w.finalizers(name, want)(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (w *world) event(reason, message string) error {
+	all, err := w.client.CoreV1().Events("").List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range all.Items {
+		if e := &all.Items[i]; e.Reason == reason && strings.Contains(e.Message, message) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no event %s that says %q", reason, message)
+}
+
+// TestTheNodeSaysWhatItOffers: and takes it back when it is switched off.
+func TestTheNodeSaysWhatItOffers(t *testing.T) {
+	for _, offer := range []bool{true, false} {
+		w := start(t, func(c *localdir.Config) { c.Offer = offer }, func(string) []runtime.Object { return nil })
+		w.eventually(func() error {
+			n, err := w.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			patched := false
+			for _, a := range w.client.Actions() {
+				patched = patched || a.Matches("patch", "nodes")
+			}
+			if !patched || n.Labels["own"] != "label" || (n.Labels[localvolume.Offered] == "true") != offer || (n.Annotations[localvolume.DirectoryAnnotation] == w.root) != offer {
+				return fmt.Errorf("offer %t: labels %v, annotations %v", offer, n.Labels, n.Annotations)
+			}
+			return nil
+		})
+	}
+}
+
+// TestClaimsAreWarnedWhenTheDiskIsNearlyFull: on the claim, where its owner looks.
+func TestClaimsAreWarnedWhenTheDiskIsNearlyFull(t *testing.T) {
+	w := start(t, func(c *localdir.Config) { c.Free = func() (float64, error) { return 0.07, nil } }, func(root string) []runtime.Object {
+		return []runtime.Object{volume(t, root, "lives", func(pv *corev1.PersistentVolume) {
+			pv.DeletionTimestamp, pv.Status.Phase = nil, corev1.VolumeBound
+		})}
+	})
+	w.eventually(func() error {
+		all, err := w.client.CoreV1().Events("d").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range all.Items {
+			if e := &all.Items[i]; e.Reason == "VolumeDiskNearlyFull" && e.InvolvedObject.Kind == "PersistentVolumeClaim" && e.InvolvedObject.Name == "lives" && strings.Contains(e.Message, "7 %") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d events", len(all.Items))
+	})
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-helpers/storage/volume"
+
+	"github.com/wasmplane/wasmplane/core/localvolume"
+)
+
+// local is a directory of this node that outlives pods. One that this node's class
+// offers is made with its first pod.
+type local struct {
+	root   string // where directories of the class are; "" = nowhere
+	node   string
+	client kubernetes.Interface
+}
+
+func (*local) Name() string                                        { return "kubernetes.io/local-volume" }
+func (*local) Supports(*corev1.Volume) bool                        { return false }
+func (*local) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.Local != nil }
+
+func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
+	pv := r.Persistent
+	// The scheduler has looked at it; a pod that names its node has not been there.
+	node, err := l.client.CoreV1().Nodes().Get(ctx, l.node, metav1.GetOptions{})
+	if err != nil {
+		return Mounted{}, fmt.Errorf("ask for the labels of this node: %w", err)
+	}
+	if err := volume.CheckNodeAffinity(pv, node.Labels); err != nil {
+		return Mounted{}, fmt.Errorf("PV %s is of another node: %w", pv.Name, err)
+	}
+	path := pv.Spec.Local.Path
+	if localvolume.Ours(pv) {
+		if err := localvolume.Make(l.root, pv); err != nil {
+			return Mounted{}, err
+		}
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Mounted{}, fmt.Errorf("path %q of PV %s does not exist on this node", path, pv.Name)
+	case err != nil:
+		return Mounted{}, fmt.Errorf("look at path %q of PV %s: %w", path, pv.Name, err)
+	case !info.IsDir():
+		return Mounted{}, fmt.Errorf("path %q of PV %s is no directory, and file systems of devices are not mounted by this node", path, pv.Name)
+	}
+	m := Mounted{Path: path, ReadOnly: r.ReadOnly}
+	if r.ReadOnly {
+		return m, nil
+	}
+	return m, own(path, r.Pod, false)
+}
+
+// Unmount: nothing was mounted.
+func (*local) Unmount(context.Context, types.UID, string, string) error { return nil }
+
+// SupportsPersistent implements Persistent.
+func (*hostPath) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.HostPath != nil }
+
+// nfs is a directory of a server, mounted by the host's tool.
+type nfs struct{}
+
+func (*nfs) Name() string                                        { return "kubernetes.io/nfs" }
+func (*nfs) Supports(v *corev1.Volume) bool                      { return v.NFS != nil }
+func (*nfs) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.NFS != nil }
+
+func (*nfs) Mount(ctx context.Context, r Request) (Mounted, error) {
+	source, options := r.Volume.NFS, []string(nil)
+	if pv := r.Persistent; pv != nil {
+		source, options = pv.Spec.NFS, pv.Spec.MountOptions
+	}
+	readOnly := source.ReadOnly || r.ReadOnly
+	m := Mounted{Path: r.Dir, ReadOnly: readOnly}
+	if err := makeDir(r.Dir, 0o750); err != nil {
+		return Mounted{}, err
+	}
+	if there, err := isMount(r.Dir); err != nil || there {
+		return m, err
+	}
+	if _, err := exec.LookPath("mount.nfs"); err != nil {
+		return Mounted{}, errors.New("this node has no mount.nfs: install the package nfs-common (Debian) or nfs-utils")
+	}
+	if readOnly {
+		options = append(append([]string{}, options...), "ro")
+	}
+	args := []string{"-t", "nfs"}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	args = append(args, "--", source.Server+":"+source.Path, r.Dir)
+	//nolint:gosec // no shell: what pods and volumes say are arguments, after "--"
+	if out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput(); err != nil {
+		_ = os.Remove(r.Dir)
+		return Mounted{}, fmt.Errorf("mount %s:%s: %w: %s", source.Server, source.Path, err, strings.TrimSpace(string(out)))
+	}
+	return m, nil
+}
+
+// Unmount never removes through the mount: what is left when it is gone is an empty directory.
+func (*nfs) Unmount(_ context.Context, _ types.UID, _, dir string) error {
+	if there, err := isMount(dir); err != nil {
+		return err
+	} else if there {
+		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
+	}
+	if err := os.Remove(filepath.Clean(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the place of an nfs volume: %w", err)
+	}
+	return nil
+}

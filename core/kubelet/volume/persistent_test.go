@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/localvolume"
+)
+
+func withClaim(readOnly bool) corev1.Volume {
+	return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: readOnly}}}
+}
+
+func boundClaim(name string) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "claim"}}
+	c.Spec.VolumeName, c.Status.Phase = "pv", corev1.ClaimBound
+	return c
+}
+
+func boundVolume(source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Labels: map[string]string{}, Annotations: map[string]string{}}}
+	pv.Spec.PersistentVolumeSource = source
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: "c", UID: "claim"}
+	return pv
+}
+
+func localAt(path string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}}
+}
+
+func managerOf(t *testing.T, local string, objs ...runtime.Object) (*volume.Manager, string) {
+	t.Helper()
+	root := t.TempDir()
+	m, err := volume.New(volume.Config{
+		RootDir: root, Objects: &objects{}, Local: local, NodeName: "n",
+		Client: fake.NewClientset(append(objs, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "here"}}})...),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, root
+}
+
+// TestClaimsLeadToVolumes: the pod mounts what its claim is bound to, and taking the
+// pod down leaves it there.
+func TestClaimsLeadToVolumes(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "data"), []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, source := range map[string]corev1.PersistentVolumeSource{
+		"local": localAt(dir), "hostPath": {HostPath: &corev1.HostPathVolumeSource{Path: dir}},
+	} {
+		for _, readOnly := range []bool{false, true} {
+			m, _ := managerOf(t, "", boundClaim("c"), boundVolume(source))
+			p := aPod(withClaim(readOnly), corev1.VolumeMount{Name: "v", MountPath: "/data"})
+			if err := m.Mount(t.Context(), p); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			mounts, err := m.Mounts(t.Context(), p, &p.Spec.Containers[0], nil)
+			if err != nil || len(mounts) != 1 || mounts[0].HostPath != dir || mounts[0].Readonly != readOnly {
+				t.Errorf("%s: mounts %v %v", name, mounts, err)
+			}
+			m.Changed(p.UID) // nothing of it is to be brought up to date
+			if err := m.Unmount(t.Context(), p.UID); err != nil {
+				t.Error(err)
+			}
+			if got, err := os.ReadFile(filepath.Join(dir, "data")); err != nil || string(got) != "kept" {
+				t.Errorf("%s: the data became %q (%v)", name, got, err)
+			}
+		}
+	}
+}
+
+// TestWhatIsNotThePodsIsRefused: each with what is wrong.
+func TestWhatIsNotThePodsIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	block := corev1.PersistentVolumeBlock
+	for want, c := range map[string]struct {
+		claim  func(*corev1.PersistentVolumeClaim)
+		volume func(*corev1.PersistentVolume)
+		pod    func(*corev1.Pod)
+	}{
+		`has non-bound phase ("Pending")`: {claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
+		`empty pvc.Spec.VolumeName ("")`:  {claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "" }},
+		"its claimRef is another's":       {volume: func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "before" }},
+		"PV pv is not bound to PVC ns/c":  {volume: func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }},
+		"failed to fetch PV gone":         {claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "gone" }},
+		"volumeMode Block":                {volume: func(pv *corev1.PersistentVolume) { pv.Spec.VolumeMode = &block }},
+		"takes csi disk.example.com of PV pv": {volume: func(pv *corev1.PersistentVolume) {
+			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com"}}
+		}},
+		"PV pv is of another node": {volume: func(pv *corev1.PersistentVolume) {
+			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{"there"}}},
+			}}}}
+		}},
+		"does not exist on this node": {volume: func(pv *corev1.PersistentVolume) { pv.Spec.Local.Path = filepath.Join(dir, "none") }},
+		"pod is not owner": {pod: func(p *corev1.Pod) {
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+		}, claim: func(c *corev1.PersistentVolumeClaim) { c.Name = "p-v" }},
+		"it offers no local volumes": {volume: func(pv *corev1.PersistentVolume) {
+			pv.Annotations["pv.kubernetes.io/provisioned-by"] = localvolume.Provisioner
+		}},
+	} {
+		claim, pv, p := boundClaim("c"), boundVolume(localAt(dir)), aPod(withClaim(false))
+		if c.claim != nil {
+			c.claim(claim)
+		}
+		if c.volume != nil {
+			c.volume(pv)
+		}
+		if c.pod != nil {
+			c.pod(p)
+		}
+		m, _ := managerOf(t, "", claim, pv)
+		if err := m.Mount(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestADirectoryOfTheNodesClassIsMadeOnce: for any user of a pod, and only where this
+// node's are.
+func TestADirectoryOfTheNodesClassIsMadeOnce(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "volumes")
+	if err := localvolume.Root(root); err != nil {
+		t.Fatal(err)
+	}
+	pv := boundVolume(localAt(filepath.Join(root, "pv")))
+	pv.Annotations["pv.kubernetes.io/provisioned-by"] = localvolume.Provisioner
+	m, _ := managerOf(t, root, boundClaim("c"), pv)
+	p := aPod(withClaim(false), corev1.VolumeMount{Name: "v", MountPath: "/data"})
+	for range 2 {
+		if err := m.Mount(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(pv.Spec.Local.Path)
+		if err != nil || info.Mode().Perm() != 0o777 {
+			t.Fatalf("the directory: %v %v", info, err)
+		}
+		if err := os.WriteFile(filepath.Join(pv.Spec.Local.Path, "data"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere := boundVolume(localAt(filepath.Join(t.TempDir(), "pv")))
+	elsewhere.Annotations["pv.kubernetes.io/provisioned-by"] = localvolume.Provisioner
+	m, _ = managerOf(t, root, boundClaim("c"), elsewhere)
+	if err := m.Mount(t.Context(), p); err == nil || !strings.Contains(err.Error(), "this node's volumes are in") {
+		t.Errorf("a volume elsewhere: %v", err)
+	}
+}
+
+// TestAVolumeIsGivenToItsPodsGroup: all of it, whatever its names are, and nothing
+// that a link in it leads to. Only root can give files away.
+func TestAVolumeIsGivenToItsPodsGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	base := t.TempDir()
+	dir, outside := filepath.Join(base, "volume"), filepath.Join(base, "outside")
+	odd := filepath.Join(dir, "sub\xff")
+	if err := errors.Join(
+		os.MkdirAll(odd, 0o700), os.WriteFile(outside, nil, 0o600), os.WriteFile(filepath.Join(odd, "file"), nil, 0o600),
+		os.Symlink(outside, filepath.Join(dir, "link")), os.Symlink("/", filepath.Join(odd, "up")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := managerOf(t, "", boundClaim("c"), boundVolume(localAt(dir)))
+	p := aPod(withClaim(false))
+	group, onRootMismatch := int64(4711), corev1.FSGroupChangeOnRootMismatch
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}
+	look := func(path string) (uint32, os.FileMode) {
+		t.Helper()
+		info, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Gid, info.Mode()
+	}
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{dir: os.ModeSetgid | 0o770, odd: os.ModeSetgid | 0o770, filepath.Join(odd, "file"): 0o660} {
+		if gid, mode := look(path); gid != 4711 || mode&(os.ModeSetgid|0o660) != want&(os.ModeSetgid|0o660) {
+			t.Errorf("%q: group %d, mode %v", path, gid, mode)
+		}
+	}
+	if gid, mode := look(outside); gid != 0 || mode.Perm() != 0o600 {
+		t.Errorf("what a link leads to: group %d, mode %v", gid, mode)
+	}
+	// The root is right: with OnRootMismatch nobody looks further.
+	if err := os.Chown(filepath.Join(odd, "file"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.Spec.SecurityContext.FSGroupChangePolicy = &onRootMismatch
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if gid, _ := look(filepath.Join(odd, "file")); gid != 0 {
+		t.Error("OnRootMismatch: the volume was given to the group again")
+	}
+}

@@ -31,6 +31,12 @@ const (
 	kubeletAPIAdmin = "system:kubelet-api-admin"
 	clusterAdmin    = "cluster-admin"
 	coreDNSAccount  = "coredns"
+
+	localVolumesRole    = "wasmplane:local-volume-controller"
+	localVolumesAccount = "local-volume-controller"
+	// localVolumesMarker remembers that the class of nodes' own directories was made.
+	localVolumesMarker = "local-volume-class"
+
 	traceGroup      = "trace.wasmplane.dev"
 	bootstrapping   = "kubernetes.io/bootstrapping"
 	bootstrapValue  = "rbac-defaults"
@@ -83,6 +89,17 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins", "tenantplugins"}},
 		},
 	}, {
+		// Whoever makes volumes can make one of any path of any node: this account makes
+		// those of claims, on the node that the scheduler chose (core/localvolume).
+		ObjectMeta: standard(localVolumesRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create", "update", "delete"}, APIGroups: []string{""}, Resources: []string{"persistentvolumes"}},
+			{Verbs: []string{"update"}, APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}},
+			{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"nodes"}},
+			{Verbs: []string{"list", "create"}, APIGroups: []string{"storage.k8s.io"}, Resources: []string{"storageclasses"}},
+			{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
+		},
+	}, {
 		// One watch on all pods for a hundred nodes, where each alone would need its own.
 		ObjectMeta: standard(SimulatedNodesRole),
 		Rules: []rbacv1.PolicyRule{
@@ -96,6 +113,7 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind("wasmplane:cluster-admins", clusterAdmin, groupSubject(pki.AdminsGroup)),
 		bind("wasmplane:apiserver-kubelet-client", kubeletAPIAdmin, userSubject(pki.KubeletClient().User)),
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
+		bind(localVolumesRole, localVolumesRole, accountSubject(metav1.NamespaceSystem, localVolumesAccount)),
 		bind(SimulatedNodesRole, SimulatedNodesRole, userSubject(SimulatedNodes().GetName())),
 		bind(pluginLoaderRole, pluginLoaderRole, userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)),
 		bind(pluginReaderRole, pluginReaderRole, groupSubject(user.NodesGroup)),
@@ -151,6 +169,12 @@ func ownRoles() map[string][]rbacv1.Role {
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"create", "get", "update"}, APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}},
 		},
+	}, {
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, localVolumesRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{localVolumesMarker}},
+			{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
+		},
 	}}}
 }
 
@@ -161,6 +185,9 @@ func ownRoleBindings() map[string][]rbacv1.RoleBinding {
 	}}, metav1.NamespaceSystem: {{
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, dnsEndpointsRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, coreDNSAccount)},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: dnsEndpointsRole},
+	}, {
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, localVolumesRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, localVolumesAccount)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: localVolumesRole},
 	}}}
 }
 

@@ -406,6 +406,16 @@ func TestNodeRestriction(t *testing.T) {
 	update := func(old, is *corev1.Node) func() *admission.Request {
 		return func() *admission.Request { return admissiontest.Updating("nodes", old, is, n1) }
 	}
+	directory := func(of string, change func(*corev1.PersistentVolume)) func() *admission.Request {
+		old := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+			Name: "v", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"local.wasmplane.io/directory"},
+			Labels: map[string]string{"local.wasmplane.io/node": of}, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "local.wasmplane.io"},
+		}}
+		old.Spec.Local = &corev1.LocalVolumeSource{Path: "/v"}
+		is := old.DeepCopy()
+		change(is)
+		return func() *admission.Request { return admissiontest.Updating("persistentvolumes", old, is, n1) }
+	}
 	status := func(p *corev1.Pod, change func(*corev1.Pod)) func() *admission.Request {
 		changed := p.DeepCopy()
 		change(changed)
@@ -448,6 +458,10 @@ func TestNodeRestriction(t *testing.T) {
 		admissiontest.Case{Name: "becomes a control plane", Request: update(node(nil), node(map[string]string{"node-role.kubernetes.io/control-plane": ""})), Denied: "is not allowed to modify labels: node-role.kubernetes.io/control-plane"},
 		admissiontest.Case{Name: "registers with a pod range", Request: creating("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.1.2.0/24"}}, n1), Denied: "is not allowed to choose its own podCIDR"},
 		admissiontest.Case{Name: "takes a pod range", Request: update(node(nil), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.2.0/24"}}}), Denied: "is not allowed to choose its own podCIDR"},
+		admissiontest.Case{Name: "its directory is gone", Request: directory("n1", func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }), Check: func(*testing.T, runtime.Object) {}},
+		admissiontest.Case{Name: "another's directory is gone", Request: directory("n2", func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }), Denied: "may only update volumes of class provisioner local.wasmplane.io that are on itself"},
+		admissiontest.Case{Name: "its directory is elsewhere", Request: directory("n1", func(pv *corev1.PersistentVolume) { pv.Finalizers, pv.Spec.Local.Path = nil, "/etc" }), Denied: "may only take off the finalizer"},
+		admissiontest.Case{Name: "a volume", Request: creating("persistentvolumes", &corev1.PersistentVolume{ObjectMeta: named1("v")}, n1), Denied: "unexpected operation"},
 		admissiontest.Case{Name: "its lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n1"}}, n1)},
 		admissiontest.Case{Name: "another's lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n2"}}, n1), Denied: "can only access node lease with the same name as the requesting node"},
 		admissiontest.Case{Name: "the scheduler's lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "n1"}}, n1), Denied: `can only access leases in the "kube-node-lease" system namespace`},

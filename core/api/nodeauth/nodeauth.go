@@ -8,21 +8,29 @@ package nodeauth
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/node"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+
+	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
 // Authorizer answers for requests of nodes (users system:node:NAME in group
 // system:nodes), and has no opinion of others.
 type Authorizer struct {
 	*node.NodeAuthorizer
-	synced []cache.InformerSynced
+	volumes corelisters.PersistentVolumeLister
+	synced  []cache.InformerSynced
 }
 
 // New makes an authorizer and registers its graph with f's informers of nodes,
@@ -36,6 +44,7 @@ func New(f informers.SharedInformerFactory) *Authorizer {
 	node.AddGraphEventHandlers(graph, nodes, pods, pvs, attachments, slices, requests)
 	return &Authorizer{
 		NodeAuthorizer: node.NewAuthorizer(graph, nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules()),
+		volumes:        pvs.Lister(),
 		synced: []cache.InformerSynced{
 			nodes.Informer().HasSynced, pods.Informer().HasSynced, pvs.Informer().HasSynced,
 			attachments.Informer().HasSynced, slices.Informer().HasSynced, requests.Informer().HasSynced,
@@ -50,6 +59,33 @@ var (
 
 // Name implements authz.Authorizer.
 func (a *Authorizer) Name() string { return "Node" }
+
+// Authorize implements authorizer.Authorizer: upstream's answer, and for the node's
+// own directories (package localvolume) that it lists and watches those volumes that
+// are on it, by their label, and writes to them. What it may write is admission's.
+func (a *Authorizer) Authorize(ctx context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
+	if r.GetResource() == "persistentvolumes" && r.GetAPIGroup() == "" && r.IsResourceRequest() && r.GetSubresource() == "" {
+		if name, isNode := Identify(r.GetUser()); isNode && name != "" && a.local(name, r) {
+			return authorizer.DecisionAllow, "", nil
+		}
+	}
+	return a.NodeAuthorizer.Authorize(ctx, r)
+}
+
+func (a *Authorizer) local(node string, r authorizer.Attributes) bool {
+	switch r.GetVerb() {
+	case "list", "watch":
+		requirements, err := r.GetLabelSelector()
+		return err == nil && slices.ContainsFunc(requirements, func(l labels.Requirement) bool {
+			one := l.Operator() == selection.In || l.Operator() == selection.Equals || l.Operator() == selection.DoubleEquals
+			return one && l.Key() == localvolume.NodeLabel && l.Values().Equal(sets.NewString(localvolume.LabelOf(node)))
+		})
+	case "update":
+		pv, err := a.volumes.Get(r.GetName())
+		return err == nil && localvolume.On(node, pv)
+	}
+	return false
+}
 
 // WaitForSync blocks until the graph has been filled once. Until then nodes are
 // refused what they would be allowed later, and try again.

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/ephemeralvolume"
 	"github.com/wasmplane/wasmplane/core/controllers/garbage"
 	"github.com/wasmplane/wasmplane/core/controllers/job"
+	"github.com/wasmplane/wasmplane/core/controllers/localprovision"
 	"github.com/wasmplane/wasmplane/core/controllers/namespace"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
@@ -166,6 +167,9 @@ func list() []entry {
 		}},
 		{name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return ephemeralvolume.New(e.Env, e.workers)
+		}},
+		{name: "local-volume-controller", account: "local-volume-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
+			return localprovision.New(e.Env, e.workers)
 		}},
 		{name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return volumeprotection.NewClaims(e.Env, e.workers)

@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/podrefs"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/nodevolumes"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 
@@ -99,7 +100,9 @@ func (p *Plugin) judge(ctx context.Context, node string, r *admission.Request) e
 	case "nodes":
 		return p.node(node, r)
 	case "persistentvolumeclaims":
-		return claimStatus(node, r)
+		return nodevolumes.Claim(node, r)
+	case "persistentvolumes":
+		return nodevolumes.Volume(node, r)
 	case "serviceaccounts":
 		return p.token(ctx, r, node)
 	case "leases.coordination.k8s.io":
@@ -247,32 +250,6 @@ func (p *Plugin) evict(ctx context.Context, node string, r *admission.Request) e
 		return fmt.Errorf("node %s can only evict pods with spec.nodeName set to itself", node)
 	}
 	return nil
-}
-
-func claimStatus(node string, r *admission.Request) error {
-	if r.Subresource != "status" {
-		return errors.New("may only update PVC status")
-	}
-	if r.Operation != admission.Update {
-		return fmt.Errorf("unexpected operation %q", r.Operation)
-	}
-	old, claim, err := reading.Both[*corev1.PersistentVolumeClaim](r)
-	if err != nil {
-		return err
-	}
-	if !equality.Semantic.DeepEqual(withoutSize(old), withoutSize(claim)) {
-		return fmt.Errorf("node %q is not allowed to update fields other than status.quantity and status.conditions", node)
-	}
-	return nil
-}
-
-// withoutSize leaves out what a node may change, and what changes by itself.
-func withoutSize(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	c = c.DeepCopy()
-	c.ResourceVersion, c.ManagedFields = "", nil
-	c.Status.Capacity, c.Status.Conditions = nil, nil
-	c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil
-	return c
 }
 
 func (p *Plugin) node(node string, r *admission.Request) error {

@@ -383,6 +383,9 @@ type Node struct {
 	// beside the API's and the kubelet's, which it never gets, and those on which a
 	// process of the node listens when the pod starts.
 	ReservedHostPorts []int32 `yaml:"reservedHostPorts"`
+	// LocalVolumes: the real node offers room of its disk to claims, by storage class
+	// "local". False: it takes no new ones, and looks after those that it has.
+	LocalVolumes bool `yaml:"localVolumes"`
 }
 
 // Registry says how images of one registry host are fetched.
@@ -477,6 +480,7 @@ func Default() *Configuration {
 			KubeletListen: ":0",
 
 			ReservedHostPorts: []int32{22, 2379, 2380},
+			LocalVolumes:      true,
 		},
 		Proxy: Proxy{Enabled: true},
 		DNS:   DNS{Enabled: true},

@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/localdir"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
@@ -100,9 +101,7 @@ func reservedPorts(c *config.Configuration, more ...int32) []int32 {
 func registries(o process.Options) []images.Registry {
 	var out []images.Registry
 	for _, r := range o.Config.Node.Registries {
-		out = append(out, images.Registry{
-			Host: r.Host, Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, SkipVerify: r.SkipVerify, CAFile: o.Config.Path(r.CAFile),
-		})
+		out = append(out, images.Registry{Host: r.Host, Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, SkipVerify: r.SkipVerify, CAFile: o.Config.Path(r.CAFile)})
 	}
 	return out
 }
@@ -163,7 +162,12 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	held := objects.New(set.Kube, n.component.Options.Logger)
 	volumes, err := volume.New(volume.Config{
 		RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g), Logger: n.component.Options.Logger,
+		Local: localVolumes(n.component.Options), NodeName: c.Node.Name,
 	})
+	if err != nil {
+		return err
+	}
+	keeper, err := localdir.New(localdir.Config{NodeName: c.Node.Name, Root: localVolumes(n.component.Options), Client: set.Kube, Offer: c.Node.LocalVolumes, Logger: n.component.Options.Logger})
 	if err != nil {
 		return err
 	}
@@ -185,7 +189,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	defer door.Add(k)()
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, door.Run, n.signal(k)}
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, keeper.Run, door.Run, n.signal(k)}
 	if rt != nil {
 		parts = append(parts, func(ctx context.Context) error { return n.setNetwork(ctx, set.Kube, rt, k) })
 	}
@@ -193,6 +197,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 }
 
 func kubeletRoot(o process.Options) string { return filepath.Join(o.Dir.Node(), "kubelet") }
+
+func localVolumes(o process.Options) string { return filepath.Join(o.Dir.Node(), "volumes") }
 
 func (n *Node) signal(k *kubelet.Kubelet) func(context.Context) error {
 	return func(ctx context.Context) error {

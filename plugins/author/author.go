@@ -58,9 +58,28 @@ func ReadEntry(path string) (e manifest.Entry, dir string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return e, "", err
 	}
-	name := strings.TrimSuffix(filepath.Base(path), ".wasm")
+	name := nameOf(strings.TrimSuffix(filepath.Base(path), ".wasm"))
 	e, err = manifest.ParseBytes([]byte(fmt.Sprintf("name: %q\nsource: %q\n", name, "file:"+filepath.Base(path))))
 	return e, dir, err
+}
+
+// nameOf makes a plugin's name of that of a file, which other people's tools write with
+// underscores and capitals.
+func nameOf(file string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.':
+			return r
+		}
+		return '-'
+	}, file)
+	name = strings.Trim(name[:min(len(name), 63)], "-.")
+	if name == "" {
+		return "plugin"
+	}
+	return name
 }
 
 func entryFile(path string) (manifest.Entry, string, error) {

@@ -113,7 +113,7 @@ func Load(ctx context.Context, cfg Config, a manifest.ABI, wasm []byte, e manife
 	if l.metadata, err = kubewarden.ParseMetadata(shape.Custom(kubewarden.Section)); err != nil {
 		return nil, err
 	}
-	if err := l.metadata.Check(); err != nil {
+	if err := errors.Join(l.metadata.Check(), l.metadata.CheckGrants(&e)); err != nil {
 		return nil, err
 	}
 	if e.Entrypoint != "" && a != manifest.OPA && a != manifest.Gatekeeper {
@@ -148,8 +148,11 @@ type load struct {
 func (l *load) compile(ctx context.Context, a *host.ABI) (*host.Module, error) {
 	e := l.entry
 	limits := e.HostLimits()
-	if l.abi == manifest.KubeSchedulerWasm && limits.Instances == 0 {
+	switch {
+	case l.abi == manifest.KubeSchedulerWasm && limits.Instances == 0:
 		limits.Instances = schedwasm.Instances
+	case l.abi != manifest.KubeSchedulerWasm && e.Namespace == "": // a tenant's have no more than all others
+		limits = limits.ForPolicies()
 	}
 	return l.Host.Compile(ctx, l.wasm, host.Options{
 		Tenant: e.Namespace, Progress: l.Progress,
@@ -164,6 +167,19 @@ func (l *load) version(m *abi.Manifest, mod *host.Module, g point.Guest, err err
 		return nil, errors.Join(err, mod.Close())
 	}
 	return point.NewForeign(*l.entry, host.Digest(l.wasm), m, mod, g), nil
+}
+
+// Needs is what a module says that it will ask of its host, whether it can be loaded or not.
+func Needs(wasm []byte, e *manifest.Entry) []kubewarden.Need {
+	shape, err := fuel.Inspect(wasm)
+	if err != nil {
+		return nil
+	}
+	metadata, err := kubewarden.ParseMetadata(shape.Custom(kubewarden.Section))
+	if err != nil {
+		return nil
+	}
+	return metadata.Needs(e)
 }
 
 // Describe is what a module that could not be loaded says of itself, as far as its

@@ -337,7 +337,7 @@ func TestHostileWaPC(t *testing.T) {
 		"flood of requests":          {`(loop $l (call $request (i32.const 0) (i32.const 1024)) (br $l))`, "fuel"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := load(t, assemble(t, head+"(func $run "+c.run+"))"), nil, "limits: {fuel: 3000000}")
+			l := load(t, assemble(t, head+"(func $run "+c.run+"))"), nil, "limits: {startFuel: 3000000, fuel: 3000000}")
 			if err := apply(t, l, creating()); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}

@@ -77,7 +77,7 @@ func TestAPolicyOfOpenPolicyAgent(t *testing.T) {
 		"entrypoint":          {more: "abi: opa\nentrypoint: policy/main", code: 418, message: "nginx:latest"},
 		"entrypoint, dotted":  {more: "abi: opa\nentrypoint: data.policy.main", code: 418, message: "nginx:latest"},
 		"entrypoint, another": {more: "abi: opa\nentrypoint: policy/allow", code: 500, message: "no AdmissionReview"},
-		"floods of built-ins": {more: "abi: opa\nsettings: {flood: true}", image: "nginx:1", code: 500, message: "(fuel)"},
+		"floods of built-ins": {more: "abi: opa\nsettings: {flood: true}\nlimits: {startFuel: 50000000, fuel: 50000000}", image: "nginx:1", code: 500, message: "(fuel)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pod()
@@ -276,7 +276,7 @@ func TestHostileRego(t *testing.T) {
 				}
 				source += text
 			}
-			l, err := tryLoad(t, assemble(t, source+")"), nil, "abi: opa\nlimits: {fuel: 1000000, memory: 64Ki}")
+			l, err := tryLoad(t, assemble(t, source+")"), nil, "abi: opa\nlimits: {startFuel: 1000000, fuel: 1000000, memory: 64Ki}")
 			if err == nil {
 				err = apply(t, l, creating())
 			}

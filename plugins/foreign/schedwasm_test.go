@@ -214,7 +214,7 @@ failurePolicy: Fail`, func(ctx context.Context, a scheduler, state *framework.St
 			return fmt.Sprint(first.Code, " ", second.Code, " ", strings.Contains(said(first), `plugin "policy" failed`), " ",
 				strings.Contains(said(first), "; it printed: panic: as configured"))
 		}, "1 1 true true"},
-		"a filter that does not end": {"settings: {loop: filter}\nlimits: {fuel: 2000000}", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
+		"a filter that does not end": {"settings: {loop: filter}\nlimits: {startFuel: 200000000, fuel: 2000000}", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
 			return fmt.Sprint(strings.Contains(said(a.Filter(ctx, state, p, n1)), "used up its fuel"))
 		}, "true"},
 		"a filter that fails open": {"settings: {trap: filter}\nfailurePolicy: Ignore", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
@@ -363,7 +363,7 @@ func TestHostileSchedulerPlugin(t *testing.T) {
 		"an unknown status":  {`(return (i32.const 77))`, "unknown status"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := schedulerOf(t, load(t, assemble(t, head+c.run+" (i32.const 0)))"), nil, "limits: {fuel: 3000000}"))
+			a := schedulerOf(t, load(t, assemble(t, head+c.run+" (i32.const 0)))"), nil, "limits: {startFuel: 3000000, fuel: 3000000}"))
 			p, s := podInfo("1"), snapshot(newNode("n1", "a"))
 			if _, st := a.PreFilter(t.Context(), nil, p, s); st != nil {
 				t.Fatal(said(st))

@@ -233,20 +233,27 @@ func (in *Instance) runImport(number int, s []uint64) {
 }
 
 // Account runs f within the budget of one call. In it, Run, Command and Write are
-// for f, and errors that it returns are judged as those of With.
+// for f, and errors that it returns are judged as those of With. The first call of an instance
+// has the start-up's budget besides: other people's runtimes and policies do then what they do
+// once (patterns, tables, memory). One that could not pay for it would never get to a second.
 func (in *Instance) Account(ctx context.Context, f func() error) (Usage, error) {
 	limits := &in.module.opts.Limits
-	return in.account(ctx, limits.Fuel, limits.Deadline, f)
+	allowed := limits.forCall()
+	if !in.warm {
+		allowed = limits.forFirst()
+	}
+	in.warm = true
+	return in.account(ctx, allowed, f)
 }
 
 // StartAccount is Account with the start-up budget, for what a load asks of a module.
 func (in *Instance) StartAccount(ctx context.Context, f func() error) (Usage, error) {
 	limits := &in.module.opts.Limits
-	return in.account(ctx, limits.StartFuel, limits.StartDeadline, f)
+	return in.account(ctx, limits.forStart(), f)
 }
 
-func (in *Instance) account(ctx context.Context, budget int64, allowed time.Duration, f func() error) (u Usage, err error) {
-	in.open(ctx, budget, allowed)
+func (in *Instance) account(ctx context.Context, allowed allowance, f func() error) (u Usage, err error) {
+	in.open(ctx, allowed)
 	start := in.meter.lastPoint
 	defer func() {
 		u = in.spent(start)

@@ -82,6 +82,44 @@ func TestForeignModule(t *testing.T) {
 	}
 }
 
+// TestTheFirstCallHasTheStartUpsBudget: a module that does once what it needs gets to its second
+// call, which has the budget of calls; and the error names the limit that would have to be raised.
+func TestTheFirstCallHasTheStartUpsBudget(t *testing.T) {
+	const source = `(module (memory (export "memory") 1) (global $spin (mut i32) (i32.const %d))
+		(func (export "run") (result i32) (local $i i32)
+			(local.set $i (global.get $spin)) (global.set $spin (i32.const %d))
+			(loop $l (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))
+			(i32.const 0)))`
+	for name, c := range map[string]struct {
+		first, second int
+		want          [2]string
+	}{
+		"a large first call":     {500_000, 1, [2]string{}},
+		"a larger first call":    {50_000_000, 1, [2]string{"used up its fuel of 11000000 units (limits.startFuel)"}},
+		"a large second call":    {500_000, 500_000, [2]string{"", "used up its fuel of 1000000 units (limits.fuel)"}},
+		"nothing out of the way": {1, 1, [2]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := load(t, newHost(t, false), assemble(t, fmt.Sprintf(source, c.first, c.second)), host.Options{
+				Name: "x", ABI: echoABI(), Limits: host.Limits{Instances: 1, Fuel: 1_000_000, StartFuel: 10_000_000, Deadline: time.Minute},
+			})
+			for i, want := range c.want {
+				err := m.With(t.Context(), func(in *host.Instance) error {
+					_, err := in.Account(t.Context(), func() error { _, err := in.Run("run"); return err })
+					return err
+				})
+				if want != "" {
+					wantFault(t, err, host.Fuel, want)
+					break
+				}
+				if err != nil {
+					t.Fatalf("call %d: %v", i+1, err)
+				}
+			}
+		})
+	}
+}
+
 func TestForeignModuleRefused(t *testing.T) {
 	for name, c := range map[string]struct{ source, want string }{
 		"unknown import": {`(module (import "env" "other" (func)) (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))`, "env.other, which modules of ABI echo are not given"},
@@ -120,7 +158,7 @@ func TestHostileForeignModule(t *testing.T) {
 		"exit":                      {`(func (export "run") (result i32) (call $exit (i32.const 3)) (i32.const 0))`, host.Exit},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, _, err := runEcho(t, head+c.source+")", host.Limits{Fuel: 1_000_000, Deadline: time.Minute})
+			_, _, _, err := runEcho(t, head+c.source+")", host.Limits{StartFuel: 1_000_000, Fuel: 1_000_000, Deadline: time.Minute})
 			var f *host.Fault
 			if !errors.As(err, &f) || f.Kind != c.want {
 				t.Errorf("error %v, want %s", err, c.want)

@@ -268,7 +268,7 @@ func TestStartUpHasABudgetOfItsOwn(t *testing.T) {
 	} {
 		m := load(t, h, assemble(t, source), host.Options{Name: "slow", Limits: host.Limits{StartFuel: 1_000_000}})
 		_, _, err := m.Call(t.Context(), 1, nil)
-		wantFault(t, err, host.Fuel, "while it started: it used up its fuel of 1000000 units")
+		wantFault(t, err, host.Fuel, "while it started: it used up its fuel of 1000000 units (limits.startFuel)")
 		if n := m.Instances(); n != 0 {
 			t.Errorf("%s: %d instances are left", name, n)
 		}

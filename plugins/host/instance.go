@@ -29,7 +29,8 @@ type Instance struct {
 	ctx     callContext
 	meter   meter
 	turn    turn
-	allowed time.Duration // of the call that runs, for messages
+	allowed allowance // of the call that runs
+	warm    bool      // it has had its first call
 	stack   [8]uint64
 	out     printed.Output
 	reply   []byte // of a host call whose answer did not fit
@@ -105,7 +106,7 @@ func (in *Instance) bind(mod api.Module) {
 func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	start := time.Now()
 	limits := m.opts.Limits
-	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.StartDeadline}
+	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.forStart()}
 	in.out = printed.Output{Logger: m.host.cfg.Logger, Plugin: m.name, Rate: m.lines, Limit: limits.Log}
 	in.ctx.in = in
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
@@ -192,17 +193,17 @@ func (in *Instance) enter(ctx context.Context, f api.Function, stack []uint64) e
 // else a *Fault, after which the instance must not be used again.
 func (in *Instance) Call(ctx context.Context, op int32, input []byte) ([]byte, Usage, error) {
 	limits := &in.module.opts.Limits
-	return in.callWithin(ctx, op, input, limits.Fuel, limits.Deadline)
+	return in.callWithin(ctx, op, input, limits.forCall())
 }
 
 // StartCall is Call with the start-up budget, for Setup functions.
 func (in *Instance) StartCall(ctx context.Context, op int32, input []byte) ([]byte, Usage, error) {
 	limits := &in.module.opts.Limits
-	return in.callWithin(ctx, op, input, limits.StartFuel, limits.StartDeadline)
+	return in.callWithin(ctx, op, input, limits.forStart())
 }
 
-func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budget int64, allowed time.Duration) (out []byte, u Usage, err error) {
-	in.open(ctx, budget, allowed)
+func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, allowed allowance) (out []byte, u Usage, err error) {
+	in.open(ctx, allowed)
 	start := in.meter.lastPoint
 	defer func() {
 		u = in.spent(start)
@@ -222,7 +223,7 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, budg
 // Describe asks a module for its manifest.
 func (in *Instance) Describe(ctx context.Context) ([]byte, error) {
 	limits := &in.module.opts.Limits
-	in.open(ctx, limits.StartFuel, limits.StartDeadline)
+	in.open(ctx, limits.forStart())
 	defer in.finish()
 	if err := in.enter(ctx, in.mod.ExportedFunction("describe"), in.stack[:1]); err != nil {
 		return nil, in.fault(err)
@@ -244,7 +245,7 @@ func (in *Instance) Invoke(ctx context.Context, name string, args ...uint64) (ui
 		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("its function %s has the wrong signature", name)}
 	}
 	limits := &in.module.opts.Limits
-	in.open(ctx, limits.Fuel, limits.Deadline)
+	in.open(ctx, limits.forCall())
 	defer in.finish()
 	copy(in.stack[:], args)
 	if err := in.enter(ctx, f, in.stack[:max(1, len(args))]); err != nil {
@@ -258,14 +259,14 @@ func (in *Instance) Invoke(ctx context.Context, name string, args ...uint64) (ui
 func (in *Instance) View(at, n uint32) ([]byte, bool) { return in.memory.Read(at, n) }
 
 // open begins an account for a call.
-func (in *Instance) open(ctx context.Context, budget int64, allowed time.Duration) {
+func (in *Instance) open(ctx context.Context, allowed allowance) {
 	now := time.Now()
-	deadline := now.Add(allowed)
+	deadline := now.Add(allowed.time)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
 	in.allowed, in.ctx.request = allowed, ctx
-	in.begin(budget, now, deadline)
+	in.begin(allowed.fuel, now, deadline)
 }
 
 // finish closes the account of a call.

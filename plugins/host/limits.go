@@ -21,7 +21,7 @@ type Limits struct {
 	Log       int64         // bytes that one call may write to the log; default 8 KiB
 	Instances int           // instances that may run at once; default GOMAXPROCS, at least 2
 
-	StartFuel     int64         // units for instantiation, initialisation and settings; default 500 million
+	StartFuel     int64         // units for instantiation, initialisation and settings, and for a foreign module's first call besides Fuel; default 500 million
 	StartDeadline time.Duration // the same in time; default 5 s
 	Input         int64         // bytes of one input; default 8 MiB
 }
@@ -52,6 +52,24 @@ func (l Limits) WithDefaults() Limits {
 		l.Instances = max(2, runtime.GOMAXPROCS(0))
 	}
 	return l
+}
+
+// ForPolicies fills in what is zero as policies of other projects need it: those of the
+// public libraries take 60 to 250 million units for a call, and up to 660 million for an instance's first.
+func (l Limits) ForPolicies() Limits {
+	if l.Fuel == 0 {
+		l.Fuel = 400_000_000
+	}
+	if l.StartFuel == 0 {
+		l.StartFuel = 1_000_000_000
+	}
+	if l.Deadline == 0 {
+		l.Deadline = 2 * time.Second
+	}
+	if l.StartDeadline == 0 {
+		l.StartDeadline = 10 * time.Second
+	}
+	return l.WithDefaults()
 }
 
 // Validate refuses what cannot be meant.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel"
@@ -24,6 +25,32 @@ const (
 	sliceLong     = 400 * time.Microsecond
 	sliceShort    = 150 * time.Microsecond
 )
+
+// allowance is what an account may spend.
+type allowance struct {
+	fuel  int64
+	time  time.Duration
+	start bool // of start-up, or of a first call, which is part of it
+}
+
+// named is the limit that would have to be raised.
+func (a allowance) named(limit string) string {
+	if a.start {
+		limit = "start" + strings.ToUpper(limit[:1]) + limit[1:]
+	}
+	return "limits." + limit
+}
+
+// forCall, forStart and forFirst are what limits allow a call, a start-up, and an instance's first call.
+func (l *Limits) forCall() allowance { return allowance{fuel: l.Fuel, time: l.Deadline} }
+
+func (l *Limits) forStart() allowance {
+	return allowance{fuel: l.StartFuel, time: l.StartDeadline, start: true}
+}
+
+func (l *Limits) forFirst() allowance {
+	return allowance{fuel: l.Fuel + l.StartFuel, time: l.Deadline + l.StartDeadline, start: true}
+}
 
 // meter is the account of one call.
 type meter struct {
@@ -71,7 +98,7 @@ func (in *Instance) safePoint(why uint32) {
 	}
 	more := min(m.slice+max(-left, 0), m.budget-m.granted)
 	if left+more < 0 || more <= 0 {
-		panic(&stop{kind: Fuel, detail: fmt.Sprintf("it used up its fuel of %d units (limits.fuel)", m.budget)})
+		panic(&stop{kind: Fuel, detail: fmt.Sprintf("it used up its fuel of %d units (%s)", m.budget, in.allowed.named("fuel"))})
 	}
 	m.granted += more
 	in.counter.Set(uint64(left + more))
@@ -84,7 +111,7 @@ func (in *Instance) safePoint(why uint32) {
 // checkTime ends the call where its deadline has passed or its request is over.
 func (in *Instance) checkTime(now time.Time) {
 	if now.After(in.meter.deadline) {
-		panic(&stop{kind: Deadline, detail: fmt.Sprintf("it ran longer than %s (limits.deadline)", in.allowed)})
+		panic(&stop{kind: Deadline, detail: fmt.Sprintf("it ran longer than %s (%s)", in.allowed.time, in.allowed.named("deadline"))})
 	}
 	if err := in.ctx.request.Err(); err != nil {
 		panic(&stop{kind: Canceled, detail: "the request ended", err: err})

@@ -92,6 +92,9 @@ func Inspect(ctx context.Context, cfg author.Config) (*About, error) {
 		a.Problem = err.Error()
 		return a, nil //nolint:nilerr // what is wrong with a module is part of what there is to tell
 	}
+	for _, n := range foreign.Needs(wasm, &cfg.Entry) {
+		a.Needs = append(a.Needs, Need{Function: n.What, Grant: n.Grant, Granted: n.Granted})
+	}
 	start := time.Now()
 	p, err := author.Open(ctx, cfg)
 	if err != nil {

@@ -111,7 +111,7 @@ func short(s string) string { return clip([]byte(s)) }
 
 func decode(payload []byte, v any) error {
 	if err := json.Unmarshal(payload, v); err != nil {
-		return fmt.Errorf("the payload cannot be read: %w", err)
+		return fmt.Errorf("the payload cannot be read: %w", plainly(err))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func ParseMetadata(section []byte) (*Metadata, error) {
 	}
 	m := &Metadata{}
 	if err := json.Unmarshal(section, m); err != nil {
-		return nil, fmt.Errorf("the section %s of the module is no metadata of a Kubewarden policy: %w", Section, err)
+		return nil, fmt.Errorf("the section %s of the module is no metadata of a Kubewarden policy: %w", Section, plainly(err))
 	}
 	return m, nil
 }

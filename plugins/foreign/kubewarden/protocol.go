@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -34,7 +35,7 @@ type SettingsResponse struct {
 func CheckSettings(answer []byte) error {
 	var r SettingsResponse
 	if err := json.Unmarshal(answer, &r); err != nil {
-		return fmt.Errorf("the policy's answer about its settings cannot be read: %w", err)
+		return fmt.Errorf("the policy's answer about its settings cannot be read: %w", plainly(err))
 	}
 	if r.Valid {
 		return nil
@@ -60,7 +61,7 @@ type ValidationResponse struct {
 func Answer(response, request []byte, at abi.Point) (*Admission, error) {
 	var r ValidationResponse
 	if err := json.Unmarshal(response, &r); err != nil {
-		return nil, fmt.Errorf("the policy's answer cannot be read: %w", err)
+		return nil, fmt.Errorf("the policy's answer cannot be read: %w", plainly(err))
 	}
 	if r.Accepted == nil {
 		return nil, fmt.Errorf("the policy's answer has no field accepted: %s", clip(response))
@@ -136,6 +137,25 @@ func clip(b []byte) string {
 		return string(b[:200]) + "..."
 	}
 	return string(b)
+}
+
+// plainly says what is wrong with a document in the words of the document, not in those of the
+// program that reads it.
+func plainly(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	expected := map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.String: "a text", reflect.Slice: "a list", reflect.Map: "an object", reflect.Struct: "an object",
+	}[wrong.Type.Kind()]
+	if expected == "" {
+		expected = "a number"
+	}
+	if wrong.Field == "" {
+		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
+	}
+	return fmt.Errorf("field %s: expected %s, found %s", wrong.Field, expected, wrong.Value)
 }
 
 // Change is one operation of a JSON patch (RFC 6902).

@@ -105,6 +105,9 @@ type Config struct {
 	CacheDir string
 	// Objects are what host functions read; nil = there are none.
 	Objects hostfn.Objects
+	// Images and Access are what they ask besides; nil = there is nobody to ask.
+	Images hostfn.Images
+	Access hostfn.Access
 	// Namespaces answers the labels of namespaces; nil = every namespace is there, without labels.
 	Namespaces func(ctx context.Context, name string) (map[string]string, bool)
 	Logger     *slog.Logger
@@ -127,7 +130,7 @@ func Open(ctx context.Context, cfg Config) (*Plugin, error) {
 	}
 	l, err := loader.New(ctx, loader.Config{
 		Entries: []manifest.Entry{e}, Dir: cfg.Dir, CacheDir: cfg.CacheDir, Interpreter: cfg.Interpreter, InProcess: cfg.InProcess, Logger: cfg.Logger,
-		Namespaces: cfg.Namespaces, Functions: hostfn.New(hostfn.Backend{Objects: cfg.Objects, Logger: cfg.Logger}),
+		Namespaces: cfg.Namespaces, Functions: hostfn.New(hostfn.Backend{Objects: cfg.Objects, Images: cfg.Images, Access: cfg.Access, Logger: cfg.Logger}),
 	})
 	if err != nil {
 		return nil, err

@@ -42,9 +42,11 @@ Cases stand in cases.yaml, cases.json or cases/*.yaml beside the plugin, as a li
 The question is one of
   object, oldObject, operation, subresource, user, groups, dryRun   for admission
   object, to (the other version's apiVersion)                       for customresource.convert
-  pod, nodes, running (the pods on them)                            for scheduling.table
-  input                                  the whole document, for every point (sdk/spec)
-with settings (instead of the entry's) and objects (what host functions read).
+  pod, nodes, running (the pods on them)                            for scheduling
+  input                                  the whole document, for every point (sdk/spec);
+                                         an AdmissionReview or an AdmissionRequest, too
+with settings (instead of the entry's) and what host functions find: objects, images (by
+reference: digest, manifest, config), access (user, verb, resource, ...: allowed).
 Expected are any of decision (allow, deny, patch, convert, no opinion, not asked, failed,
 score, plan, judge), message (/between slashes/ a regular expression), field,
 reason, code, causes, patch, object (what has to be in it), warnings, auditAnnotations,

@@ -37,8 +37,13 @@ type Case struct {
 	Settings yaml.Node `yaml:"settings"`
 	// Objects that host functions read. The grants of the entry decide what the plugin sees of them.
 	Objects []map[string]any `yaml:"objects"`
+	// Images by reference, as registries would answer; no registry is asked.
+	Images map[string]Image `yaml:"images"`
+	// Access that authorizers would allow; everything else they would not.
+	Access []Access `yaml:"access"`
 
-	// Input is the document of the point, as sdk/spec has it.
+	// Input is the document of the point, as sdk/spec has it. For admission it may be an
+	// AdmissionReview, or an AdmissionRequest.
 	Input map[string]any `yaml:"input"`
 	// For admission, shorter: what the rest of the request is follows from these.
 	Object      map[string]any `yaml:"object"`
@@ -50,7 +55,7 @@ type Case struct {
 	DryRun      bool           `yaml:"dryRun"`
 	// For customresource.convert: the apiVersion into which the object is converted.
 	To string `yaml:"to"`
-	// For scheduling.table: the nodes, the pods on them, and the pod that is to be placed.
+	// For scheduling: the nodes, the pods on them, and the pod that is to be placed.
 	Nodes   []map[string]any `yaml:"nodes"`
 	Running []map[string]any `yaml:"running"`
 	Pod     map[string]any   `yaml:"pod"`
@@ -227,11 +232,8 @@ func agree(a, b *author.Decision) string {
 // opened is a plugin with the objects that its cases put behind its host functions.
 type opened struct {
 	*author.Plugin
-	objects *swapped
+	stand *stand // changes from case to case
 }
-
-// swapped are objects that change from case to case.
-type swapped struct{ objects }
 
 // runner keeps a plugin open for each settings that cases use.
 type runner struct {
@@ -262,10 +264,10 @@ func (r *runner) with(ctx context.Context, settings yaml.Node) (*opened, error) 
 	e.Limits.StartDeadline = max(e.Limits.StartDeadline, manifest.Duration(time.Minute))
 	cfg := r.cfg
 	cfg.Entry = e
-	o := &opened{objects: &swapped{}}
-	cfg.Objects = o.objects
+	o := &opened{stand: &stand{}}
+	cfg.Objects, cfg.Images, cfg.Access = o.stand, o.stand, o.stand
 	cfg.Namespaces = func(ctx context.Context, name string) (map[string]string, bool) {
-		return o.objects.namespaces(ctx, name)
+		return o.stand.namespaces(ctx, name)
 	}
 	if o.Plugin, err = author.Open(ctx, cfg); err != nil {
 		return nil, err
@@ -279,7 +281,7 @@ func (r *runner) ask(ctx context.Context, c *Case) (*author.Decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.objects.objects, err = newObjects(c.Objects); err != nil {
+	if *o.stand, err = newStand(c); err != nil {
 		return nil, err
 	}
 	return c.Ask(ctx, o.Plugin)
@@ -287,6 +289,10 @@ func (r *runner) ask(ctx context.Context, c *Case) (*author.Decision, error) {
 
 // Ask puts the case's question to a plugin.
 func (c *Case) Ask(ctx context.Context, p *author.Plugin) (*author.Decision, error) {
+	c.unwrap()
+	if len(c.Nodes) > 0 && p.Cycles() {
+		return c.cycle(ctx, p)
+	}
 	pt, err := c.point(p)
 	if err != nil {
 		return nil, err
@@ -303,6 +309,18 @@ func (c *Case) Ask(ctx context.Context, p *author.Plugin) (*author.Decision, err
 		return p.Judge(ctx, pod, n)
 	}
 	return p.Ask(ctx, pt, c.document())
+}
+
+func (c *Case) cycle(ctx context.Context, p *author.Plugin) (*author.Decision, error) {
+	n, err := author.NodesOf(c.Nodes, c.Running)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := author.PodOf(c.Pod)
+	if err != nil {
+		return nil, err
+	}
+	return p.Cycle(ctx, pod, n)
 }
 
 func (c *Case) point(p *author.Plugin) (abi.Point, error) {
@@ -398,11 +416,11 @@ func integers(v any) any {
 func Once(ctx context.Context, cfg author.Config, c *Case) (d *author.Decision, err error) {
 	cfg.Entry = author.WithSettings(cfg.Entry, c.Settings)
 	if cfg.Objects == nil {
-		fixed, err := newObjects(c.Objects)
+		fixed, err := newStand(c)
 		if err != nil {
 			return nil, err
 		}
-		cfg.Objects, cfg.Namespaces = fixed, fixed.namespaces
+		cfg.Objects, cfg.Images, cfg.Access, cfg.Namespaces = fixed, &fixed, &fixed, fixed.namespaces
 	}
 	p, err := author.Open(ctx, cfg)
 	if err != nil {

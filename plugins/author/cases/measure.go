@@ -34,6 +34,11 @@ type Bench struct {
 // one call after the other, compiled. Times are from the adapter's entry to the answer, projection and pool
 // included; a call that fails ends it.
 func Measure(ctx context.Context, p *author.Plugin, c *Case, d time.Duration) (*Bench, error) {
+	c.unwrap()
+	if len(c.Nodes) > 0 && p.Cycles() {
+		out := &Bench{Case: c.Name, Point: author.Scheduling}
+		return out, measureJudge(ctx, p, c, d, out)
+	}
 	pt, err := c.point(p)
 	if err != nil {
 		return nil, err
@@ -145,7 +150,7 @@ func MeasureAll(ctx context.Context, cfg author.Config, cases []Case, d time.Dur
 		if err != nil {
 			return nil, err
 		}
-		if o.objects.objects, err = newObjects(c.Objects); err != nil {
+		if *o.stand, err = newStand(c); err != nil {
 			return nil, err
 		}
 		b, err := Measure(ctx, o.Plugin, c, d)

@@ -90,12 +90,13 @@ lint: node-helpers ## Run golangci-lint, which is built the first time.
 	for m in $(NESTED); do (cd $$m && go run $(GOLANGCI) run ./...); done
 
 # What is recorded from the code, so that a change of it is seen in review.
-RECORDED := core/api/testdata core/api/definitions core/trace/testdata sdk plugins/abi plugins/hostfn
+RECORDED := core/api/testdata core/api/definitions core/trace/testdata sdk plugins/abi plugins/hostfn docs/schemas
 
 .PHONY: gen
-gen: ## Rewrite what is made from other files: the ABI's tables, the definitions of OpenAPI; the table of resources, timelines, the ABI's vectors.
+gen: ## Rewrite what is made from other files: the ABI's tables, the definitions of OpenAPI, the JSON schemas of entries and cases; the table of resources, timelines, the ABI's vectors.
 	go run ./sdk/spec/abigen
 	go run ./core/api/definitions/internal/record core/api/definitions/definitions.json.zst
+	go run ./plugins/author/schema/schemagen
 	go test -count=1 -run '^TestTableIsAsRecorded$$' ./core/api -update
 	UPDATE=1 go test -count=1 ./core/trace
 	go test -count=1 -run '^TestProjectionVectors$$' ./plugins/abi -update

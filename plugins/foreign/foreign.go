@@ -10,12 +10,14 @@
 package foreign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
@@ -152,13 +154,23 @@ func (l *load) compile(ctx context.Context, a *host.ABI) (*host.Module, error) {
 	case l.abi == manifest.KubeSchedulerWasm && limits.Instances == 0:
 		limits.Instances = schedwasm.Instances
 	case l.abi != manifest.KubeSchedulerWasm && e.Namespace == "": // a tenant's have no more than all others
-		limits = limits.ForPolicies()
+		limits = forPolicies(limits)
 	}
 	return l.Host.Compile(ctx, l.wasm, host.Options{
 		Tenant: e.Namespace, Progress: l.Progress,
 		Name: e.Name, Limits: limits, PerCall: e.Isolation == manifest.PerCall && !a.Command,
 		Clock: e.Grants.Clock, Random: e.Grants.Random, ABI: a,
 	})
+}
+
+// forPolicies fills in what is zero as policies of other projects need it: those of the
+// public libraries take 60 to 250 million units for a call, and up to 660 million for an instance's first.
+func forPolicies(l host.Limits) host.Limits {
+	l.Fuel = cmp.Or(l.Fuel, 400_000_000)
+	l.StartFuel = cmp.Or(l.StartFuel, 1_000_000_000)
+	l.Deadline = cmp.Or(l.Deadline, 2*time.Second)
+	l.StartDeadline = cmp.Or(l.StartDeadline, 10*time.Second)
+	return l
 }
 
 // version ends a load: what failed after the compilation frees the module.

@@ -240,7 +240,7 @@ func (in *Instance) Account(ctx context.Context, f func() error) (Usage, error) 
 	limits := &in.module.opts.Limits
 	allowed := limits.forCall()
 	if !in.warm {
-		allowed = limits.forFirst()
+		allowed = allowance{fuel: limits.Fuel + limits.StartFuel, time: limits.Deadline + limits.StartDeadline, start: true}
 	}
 	in.warm = true
 	return in.account(ctx, allowed, f)

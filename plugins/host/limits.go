@@ -54,24 +54,6 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// ForPolicies fills in what is zero as policies of other projects need it: those of the
-// public libraries take 60 to 250 million units for a call, and up to 660 million for an instance's first.
-func (l Limits) ForPolicies() Limits {
-	if l.Fuel == 0 {
-		l.Fuel = 400_000_000
-	}
-	if l.StartFuel == 0 {
-		l.StartFuel = 1_000_000_000
-	}
-	if l.Deadline == 0 {
-		l.Deadline = 2 * time.Second
-	}
-	if l.StartDeadline == 0 {
-		l.StartDeadline = 10 * time.Second
-	}
-	return l.WithDefaults()
-}
-
 // Validate refuses what cannot be meant.
 func (l Limits) Validate() error {
 	var errs []error

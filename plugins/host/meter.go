@@ -41,15 +41,11 @@ func (a allowance) named(limit string) string {
 	return "limits." + limit
 }
 
-// forCall, forStart and forFirst are what limits allow a call, a start-up, and an instance's first call.
+// forCall and forStart are what limits allow a call and a start-up.
 func (l *Limits) forCall() allowance { return allowance{fuel: l.Fuel, time: l.Deadline} }
 
 func (l *Limits) forStart() allowance {
 	return allowance{fuel: l.StartFuel, time: l.StartDeadline, start: true}
-}
-
-func (l *Limits) forFirst() allowance {
-	return allowance{fuel: l.Fuel + l.StartFuel, time: l.Deadline + l.StartDeadline, start: true}
 }
 
 // meter is the account of one call.

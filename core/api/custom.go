@@ -23,6 +23,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -42,7 +43,7 @@ type Custom interface { //nolint:interfacebloat // what a version looks like in 
 	// EncodeStorage writes an object of any version as it is stored.
 	EncodeStorage(ctx context.Context, o runtime.Object) ([]byte, error)
 	// FieldManager of one version, "" or a subresource. Conversions that it does are bounded by ctx.
-	FieldManager(ctx context.Context, version, subresource string) (*managedfields.FieldManager, error)
+	FieldManager(ctx context.Context, version, subresource string) (ownership.Upstream, error)
 	// Types knows the schemas of all versions.
 	Types() (managedfields.TypeConverter, error)
 	// OpenAPIV3 and OpenAPIV2 describe one version. Fingerprint changes whenever they do.

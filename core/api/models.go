@@ -81,7 +81,7 @@ func (c *Contract) FieldManager(r *Resource, version, subresource string) (*owne
 		return nil, fmt.Errorf("field manager of %s in %s: %w", r.GroupResource, version, err)
 	}
 	empty.GetObjectKind().SetGroupVersionKind(r.GVK(version))
-	fm := ownership.New(ownership.Config{Upstream: upstream, Types: tc, Kind: r.GVK(version), Subresource: subresource, Empty: empty, Structure: &m.structure})
+	fm := ownership.New(ownership.Config{Upstream: ownership.Bound(upstream), Types: tc, Kind: r.GVK(version), Subresource: subresource, Empty: empty, Structure: &m.structure})
 	m.managers[key] = fm
 	return fm, nil
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -220,7 +221,7 @@ func (d *definition) Types() (managedfields.TypeConverter, error) { return d.typ
 
 // FieldManager implements api.Custom. It is made for each write: what is
 // expensive, the schema, is made once.
-func (d *definition) FieldManager(ctx context.Context, v, subresource string) (*managedfields.FieldManager, error) {
+func (d *definition) FieldManager(ctx context.Context, v, subresource string) (ownership.Upstream, error) {
 	known, ok := d.versions[v]
 	if !ok {
 		return nil, fmt.Errorf("%s has no version %q", d.gr, v)
@@ -238,7 +239,7 @@ func (d *definition) FieldManager(ctx context.Context, v, subresource string) (*
 	if err != nil {
 		return nil, fmt.Errorf("field manager of %s in %s: %w", d.gr, v, err)
 	}
-	return fm, nil
+	return ownership.Bound(fm), nil
 }
 
 // resets are the fields that a write cannot set: of its own version for the

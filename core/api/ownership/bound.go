@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// MaxSiblings is how many members one list or map of an object may have for its fields to
+// be managed. Upstream's sets are sorted slices, into which each member is inserted: the
+// time grows with the square, and this many take a second or two. 60,000 environment
+// variables, which fit into a body of a MiB, take twenty.
+const MaxSiblings = 20_000
+
+// Bound keeps a manager from objects whose fields would cost more than a request may.
+// An update of one is done, and who set what of it is not recorded anew; an apply, which
+// cannot do without, is refused.
+func Bound(u Upstream) Upstream { return bound{u} }
+
+type bound struct{ Upstream }
+
+// UpdateNoErrors implements Upstream.
+func (b bound) UpdateNoErrors(live, next runtime.Object, manager string) runtime.Object {
+	if within(live, next) {
+		return b.Upstream.UpdateNoErrors(live, next, manager)
+	}
+	before, err := meta.Accessor(live)
+	if err != nil {
+		return next
+	}
+	if after, err := meta.Accessor(next); err == nil {
+		after.SetManagedFields(before.GetManagedFields())
+	}
+	return next
+}
+
+// Apply implements Upstream.
+func (b bound) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
+	if !within(live, applied) {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"the object has too many members in one list or map to be applied: %d is the bound; create, update or patch it", MaxSiblings))
+	}
+	return b.Upstream.Apply(live, applied, manager, force)
+}
+
+// within says whether the squares of the sizes of all lists and maps of the objects stay within the bound.
+func within(objects ...runtime.Object) bool {
+	left := int64(MaxSiblings * MaxSiblings)
+	for _, o := range objects {
+		if o == nil {
+			continue
+		}
+		if v := reflect.ValueOf(o); !spend(v, &left) {
+			return false
+		}
+	}
+	return true
+}
+
+func spend(v reflect.Value, left *int64) bool {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return v.IsNil() || spend(v.Elem(), left)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !spend(v.Field(i), left) {
+				return false
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return true
+		}
+		if !pay(v.Len(), left) {
+			return false
+		}
+		for i := range v.Len() {
+			if !spend(v.Index(i), left) {
+				return false
+			}
+		}
+	case reflect.Map:
+		if !pay(v.Len(), left) {
+			return false
+		}
+		if simple(v.Type().Elem().Kind()) {
+			return true
+		}
+		for i := v.MapRange(); i.Next(); {
+			if !spend(i.Value(), left) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func pay(n int, left *int64) bool {
+	*left -= int64(n) * int64(n)
+	return *left >= 0
+}
+
+func simple(k reflect.Kind) bool {
+	return k == reflect.String || k == reflect.Bool || k >= reflect.Int && k <= reflect.Float64
+}

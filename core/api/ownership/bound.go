@@ -17,6 +17,14 @@ import (
 // variables, which fit into a body of a MiB, take twenty.
 const MaxSiblings = 20_000
 
+// MaxManagers is how many entries managed fields may have, each of which is read and
+// compared with others: 15,000, which a client may send, take twenty seconds.
+const MaxManagers = 1000
+
+// MaxFieldBytes is how long the encoded sets of fields may be together, which a client
+// may send in an order that takes the square of their number to sort.
+const MaxFieldBytes = 512 << 10
+
 // Bound keeps a manager from objects whose fields would cost more than a request may.
 // An update of one is done, and who set what of it is not recorded anew; an apply, which
 // cannot do without, is refused.
@@ -43,7 +51,7 @@ func (b bound) UpdateNoErrors(live, next runtime.Object, manager string) runtime
 func (b bound) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	if !within(live, applied) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-			"the object has too many members in one list or map to be applied: %d is the bound; create, update or patch it", MaxSiblings))
+			"the object has too many members in one list or map to be applied, of which %d are the bound, or its managed fields more than %d entries or %d bytes; create, update or patch it", MaxSiblings, MaxManagers, MaxFieldBytes))
 	}
 	return b.Upstream.Apply(live, applied, manager, force)
 }
@@ -55,11 +63,26 @@ func within(objects ...runtime.Object) bool {
 		if o == nil {
 			continue
 		}
-		if v := reflect.ValueOf(o); !spend(v, &left) {
+		if !few(o) || !spend(reflect.ValueOf(o), &left) {
 			return false
 		}
 	}
 	return true
+}
+
+// few says whether an object's managed fields are such as real ones.
+func few(o runtime.Object) bool {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return true
+	}
+	bytes := 0
+	for _, e := range m.GetManagedFields() {
+		if e.FieldsV1 != nil {
+			bytes += len(e.FieldsV1.GetRawBytes())
+		}
+	}
+	return len(m.GetManagedFields()) <= MaxManagers && bytes <= MaxFieldBytes
 }
 
 func spend(v reflect.Value, left *int64) bool {

@@ -50,6 +50,15 @@ func TestManagedFieldsAreBoundedByTheSquare(t *testing.T) {
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"a": []any{map[string]any{"b": list}}}}}
 	}
 	bytes := &corev1.Secret{Data: map[string][]byte{"a": make([]byte, 10*MaxSiblings)}}
+	managers := func(n int) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: make([]metav1.ManagedFieldsEntry, n)}}
+	}
+	fields := func(n int) *corev1.Pod {
+		p := managers(1)
+		p.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{}
+		p.ManagedFields[0].FieldsV1.SetRawBytes(make([]byte, n))
+		return p
+	}
 	mine := []metav1.ManagedFieldsEntry{{Manager: "before"}}
 	for name, c := range map[string]struct {
 		o    runtime.Object
@@ -62,23 +71,27 @@ func TestManagedFieldsAreBoundedByTheSquare(t *testing.T) {
 		"a custom resource":       {custom(MaxSiblings - 1), 1},
 		"a custom resource, long": {custom(MaxSiblings + 1), 0},
 		"bytes":                   {bytes, 1},
+		"managers":                {managers(MaxManagers), 1},
+		"fields":                  {fields(MaxFieldBytes), 1},
+		"too many fields":         {fields(MaxFieldBytes + 1), 0},
+		"too many managers":       {managers(MaxManagers + 1), 0},
 	} {
 		up := &asked{}
 		b := Bound(up)
 		if _, err := b.Apply(&corev1.Pod{}, c.o, "m", false); (err == nil) != (c.want == 1) || err != nil && (!apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "20000")) {
 			t.Errorf("%s: applied: %v", name, err)
 		}
+		// What is there counts as what comes.
+		if _, err := b.Apply(c.o, &corev1.Pod{}, "m", false); (err == nil) != (c.want == 1) {
+			t.Errorf("%s: applied to: %v", name, err)
+		}
 		live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: mine}}
 		next := b.UpdateNoErrors(live, c.o, "m").(metav1.Object)
-		if up.times != 2*c.want {
+		if up.times != 3*c.want {
 			t.Errorf("%s: upstream's manager was asked %d times", name, up.times)
 		}
 		if c.want == 0 && (len(next.GetManagedFields()) != 1 || next.GetManagedFields()[0].Manager != "before") {
 			t.Errorf("%s: managed fields %v", name, next.GetManagedFields())
-		}
-		// A large object costs others nothing either: it counts as what is there, too.
-		if _, err := b.Apply(c.o, &corev1.Pod{}, "m", false); (err == nil) != (c.want == 1) {
-			t.Errorf("%s: applied to: %v", name, err)
 		}
 	}
 }

@@ -54,7 +54,7 @@ var mayImport = map[string]string{
 	"core/apiserver/priority":       "",
 	"core/apiserver/tunnel":         "core/api core/apiserver/answer core/auth/authz core/dial core/registry",
 	"core/apiserver/apiservertest":  "core/api/... core/registry/... core/auth/... core/watchcache core/store/... core/apiserver",
-	"core/customresource/...":       "core/customresource/... core/dial core/object core/api core/registry core/watchcache",
+	"core/customresource/...":       "core/customresource/... core/dial core/object core/api core/api/ownership core/registry core/watchcache",
 	"core/customresource/extension": "",
 	"core/bootstrap/...":            "core/api/... core/auth/authz core/pki",
 	"core/client/...":               "",

@@ -59,7 +59,8 @@ func (p Patch) Apply(before []byte) (after []byte, strict []error, err error) {
 	return nil, nil, ErrType
 }
 
-type operation struct {
+// jsonPatchOp has the name of upstream's: what cannot be decoded is refused by it.
+type jsonPatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	From  string `json:"from"`
@@ -68,7 +69,7 @@ type operation struct {
 
 func (p Patch) jsonPatch(before []byte) (after []byte, strict []error, err error) {
 	if p.Fields {
-		var ops []operation
+		var ops []jsonPatchOp
 		if strict, err = kjson.UnmarshalStrict(p.Body, &ops); err != nil {
 			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
@@ -99,7 +100,7 @@ func (p Patch) jsonPatch(before []byte) (after []byte, strict []error, err error
 // boundCopies refuses a JSON patch whose copies could blow the object up: each
 // copy at most doubles it.
 func boundCopies(before, patch []byte) error {
-	var ops []operation
+	var ops []jsonPatchOp
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(patch, &ops); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}

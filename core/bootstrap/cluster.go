@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ClusterConfigMap of kube-system says what the cluster is, and which authority it has.
+// ClusterConfigMap of kube-system says what a machine that joins must know of the
+// cluster, and which authority it has. Bootstrap tokens and nodes may read it.
 const ClusterConfigMap = "wasmplane-cluster"
 
 // Keys of the ClusterConfigMap.

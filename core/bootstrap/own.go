@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
 
@@ -21,6 +22,8 @@ const (
 	// SimulatedNodesRole reads what the simulated nodes of one process share.
 	SimulatedNodesRole = "wasmplane:simulated-nodes"
 
+	approveServingRole = "wasmplane:approve-kubelet-serving"
+
 	pluginLoaderRole = "wasmplane:plugin-loader"
 	pluginReaderRole = "wasmplane:plugin-reader"
 	pluginStateRole  = "wasmplane:plugin-state"
@@ -29,6 +32,8 @@ const (
 	pluginNamespace = "wasmplane-plugins"
 
 	kubeletAPIAdmin = "system:kubelet-api-admin"
+	nodeClient      = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+	selfNodeClient  = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
 	clusterAdmin    = "cluster-admin"
 	coreDNSAccount  = "coredns"
 
@@ -100,6 +105,12 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
 		},
 	}, {
+		// The approving controller looks at what a node asks for; upstream leaves these to people.
+		ObjectMeta: standard(approveServingRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"approve"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving"}},
+		},
+	}, {
 		// One watch on all pods for a hundred nodes, where each alone would need its own.
 		ObjectMeta: standard(SimulatedNodesRole),
 		Rules: []rbacv1.PolicyRule{
@@ -117,6 +128,14 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind(SimulatedNodesRole, SimulatedNodesRole, userSubject(SimulatedNodes().GetName())),
 		bind(pluginLoaderRole, pluginLoaderRole, userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)),
 		bind(pluginReaderRole, pluginReaderRole, groupSubject(user.NodesGroup)),
+		bind(approveServingRole, approveServingRole, accountSubject(metav1.NamespaceSystem, "certificate-controller")),
+		// A machine with a token may ask for a node's certificate, and a node renews its own.
+		bind("wasmplane:node-bootstrapper", "system:node-bootstrapper", groupSubject(jointoken.WorkersGroup)),
+		bind("wasmplane:node-client", nodeClient, groupSubject(jointoken.WorkersGroup)),
+		bind("wasmplane:self-node-client", selfNodeClient, groupSubject(user.NodesGroup)),
+		// The service proxy and the DNS of a machine that joined work as its node.
+		bind("wasmplane:node-proxier", "system:node-proxier", groupSubject(user.NodesGroup)),
+		bind("wasmplane:node-dns", CoreDNSRole, groupSubject(user.NodesGroup)),
 		bind(TraceWriterRole, TraceWriterRole,
 			userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager), userSubject(user.KubeProxy),
 			groupSubject(user.NodesGroup), accountSubject(metav1.NamespaceSystem, coreDNSAccount),
@@ -157,6 +176,9 @@ func SimulatedNodes() user.Info {
 // dnsEndpointsRole lets each node's DNS say where it listens.
 const dnsEndpointsRole = "wasmplane:dns-endpoints"
 
+// clusterReaderRole lets machines that join and nodes read the ClusterConfigMap.
+const clusterReaderRole = "wasmplane:cluster-reader"
+
 func ownRoles() map[string][]rbacv1.Role {
 	return map[string][]rbacv1.Role{pluginNamespace: {{
 		// Nodes are not among those who have it: they keep what their plugins keep by themselves.
@@ -175,6 +197,11 @@ func ownRoles() map[string][]rbacv1.Role {
 			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{localVolumesMarker}},
 			{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
 		},
+	}, {
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, clusterReaderRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{ClusterConfigMap}},
+		},
 	}}}
 }
 
@@ -188,6 +215,10 @@ func ownRoleBindings() map[string][]rbacv1.RoleBinding {
 	}, {
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, localVolumesRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, localVolumesAccount)},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: localVolumesRole},
+	}, {
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, clusterReaderRole),
+		Subjects:   []rbacv1.Subject{groupSubject(jointoken.WorkersGroup), groupSubject(user.NodesGroup)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: clusterReaderRole},
 	}}}
 }
 

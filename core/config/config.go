@@ -53,6 +53,7 @@ type Configuration struct {
 	Proxy       Proxy       `yaml:"proxy"`
 	DNS         DNS         `yaml:"dns"`
 	Trace       Trace       `yaml:"trace"`
+	Join        Join        `yaml:"join"`
 	// Plugins are the entries of Wasm plugins, in the order in which they are
 	// asked; sdk/spec and configs/plugins.yaml describe an entry.
 	Plugins []yaml.Node `yaml:"plugins"`
@@ -66,6 +67,20 @@ type Configuration struct {
 	File string `yaml:"-"`
 
 	root *yaml.Node // of the document; nil where there is none
+}
+
+// Join is how this machine becomes a worker of a cluster of other machines (`wasmplane
+// join` without arguments). What is said of `node`, `proxy` and `dns` holds for it; the
+// cluster's name and networks come from its servers.
+type Join struct {
+	// Server is any server of the cluster, HOST or HOST:PORT. Later others are found by
+	// themselves. Empty: the command's argument.
+	Server string `yaml:"server"`
+	// TokenFile holds the token that `wasmplane token create` printed, which is needed
+	// until the machine has joined. Empty: --token-file, or WASMPLANE_TOKEN.
+	TokenFile string `yaml:"tokenFile"`
+	// Pin of the cluster's authority (sha256:...), for a token that does not end with it.
+	Pin string `yaml:"pin"`
 }
 
 // Egress is where the control plane connects to on behalf of what others write.

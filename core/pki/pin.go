@@ -4,6 +4,7 @@ package pki
 
 import (
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 )
@@ -14,4 +15,22 @@ import (
 func Pin(authority *x509.Certificate) string {
 	sum := sha256.Sum256(authority.RawSubjectPublicKeyInfo)
 	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// WithAuthority makes a configuration of ServerTLS send the authority's certificate
+// behind the server's own: a machine that joins knows the authority by its Pin only, and
+// has it from the handshake.
+func WithAuthority(c *tls.Config, authority func() *x509.Certificate) *tls.Config {
+	c = c.Clone()
+	leaf := c.GetCertificate
+	c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := leaf(hello)
+		if err != nil {
+			return nil, err
+		}
+		chain := *cert
+		chain.Certificate = append(append([][]byte{}, cert.Certificate...), authority().Raw)
+		return &chain, nil
+	}
+	return c
 }

@@ -65,6 +65,7 @@ func TestStories(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"up":              on((*stage).up),
 			"start":           on((*stage).start),
+			"machines":        on((*stage).machines),
 			"crash":           on((*stage).crash),
 			"interrupt":       on((*stage).interrupt),
 			"kubectl":         on((*stage).kubectl),

@@ -91,8 +91,9 @@ WASMPLANE_DATA_DIR.`,
 		&cobra.Group{ID: "use", Title: "Using it:"},
 		&cobra.Group{ID: "component", Title: "Components, one by one:"},
 	)
+	of := a.members()
 	for group, commands := range map[string][]*cobra.Command{
-		"cluster":   {a.up(), a.status(), a.stop(), a.down(), a.backup(), a.restore(), a.check()},
+		"cluster":   {a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), a.status(), a.stop(), a.down(), a.backup(), a.restore(), a.check()},
 		"use":       {a.kubectl(), a.plugin(), a.trace(), a.image(), a.version()},
 		"component": a.components(),
 	} {

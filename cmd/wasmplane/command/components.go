@@ -108,13 +108,18 @@ func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string, componen
 	if err != nil {
 		return err
 	}
-	if kubeconfig == "" { // the apiserver owns the directory
-		lock, err := dir.Lock()
-		if err != nil {
-			return err
-		}
-		defer lock.Release()
-	} else if _, err := os.Stat(kubeconfig); err != nil {
+	lock := (*datadir.Lock)(nil)
+	switch {
+	case kubeconfig == "": // the apiserver owns the directory
+		lock, err = dir.Lock()
+	case c.Name() == "kubelet": // it puts containers on this machine, which later commands must find
+		lock, err = dir.LockNode()
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	if _, err := os.Stat(kubeconfig); kubeconfig != "" && err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	options := wire.Options{

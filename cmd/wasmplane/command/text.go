@@ -2,9 +2,7 @@
 
 package command
 
-import (
-	"strings"
-)
+import "strings"
 
 func newDashReplacer() *strings.Replacer { return strings.NewReplacer("-", "_") }
 

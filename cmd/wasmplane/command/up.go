@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,9 +18,11 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/join"
 )
 
 func (a *app) up() *cobra.Command {
@@ -52,15 +55,45 @@ pods running, and the next up carries on with them.`,
 }
 
 func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings, merge bool) error {
-	dir, err := datadir.Open(s.dataDir, func(notice string) { fmt.Fprintln(a.stdout, notice) })
+	dir, release, err := a.take(s, cfg.Node.Mode.Real)
 	if err != nil {
 		return err
+	}
+	defer release()
+	if _, err := join.Read(dir.Member()); !errors.Is(err, join.ErrNotJoined) {
+		return fmt.Errorf("this machine is a worker of a cluster of other machines: `wasmplane agent --data-dir %s` carries on as that, `wasmplane down --purge` leaves it", dir)
+	}
+	return a.foreground(ctx, cfg, s, dir, fmt.Sprintf("starting cluster %q", cfg.Cluster.Name), func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
+		begin := time.Now()
+		o.MergeKubeconfig = mergeTarget(merge)
+		return wire.Up(ctx, o, func(i wire.Info) {
+			a.announce(i, dir, time.Since(begin), merge)
+			ready(i)
+		})
+	}, "The control plane has stopped."+leftRunning(cfg))
+}
+
+// take opens the data directory for this process alone, node included.
+func (a *app) take(s *settings, node bool) (dir datadir.Dir, release func(), err error) {
+	dir, err = datadir.Open(s.dataDir, func(notice string) { fmt.Fprintln(a.stdout, notice) })
+	if err != nil {
+		return "", nil, err
 	}
 	lock, err := dir.Lock()
-	if err != nil {
-		return err
+	if err != nil || !node {
+		return dir, func() { lock.Release() }, err
 	}
-	defer lock.Release()
+	second, err := dir.LockNode()
+	if err != nil {
+		lock.Release()
+		return "", nil, err
+	}
+	return dir, func() { second.Release(); lock.Release() }, nil
+}
+
+// foreground runs work with a log in the data directory, prints what it does, and stopped
+// when a person has ended it.
+func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *settings, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error {
 	log, err := os.OpenFile(dir.Log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
@@ -70,22 +103,19 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 	if err != nil {
 		return err
 	}
-	begin := time.Now()
-	fmt.Fprintf(a.stdout, "wasmplane %s: starting cluster %q in %s (log: %s)\n", Version, cfg.Cluster.Name, dir, dir.Log())
+	fmt.Fprintf(a.stdout, "wasmplane %s: %s in %s (log: %s)\n", Version, what, dir, dir.Log())
 	p := &progress.Printer{W: a.stdout, Log: dir.Log()}
 	defer p.Stop()
-	err = wire.Up(ctx, wire.Options{
+	err = work(ctx, wire.Options{
 		Config: cfg, Dir: dir, Logger: logger, Progress: p.Report, Note: p.PrintLine, Version: Version,
-		MergeKubeconfig: mergeTarget(merge),
-	}, func(i wire.Info) {
-		a.announce(i, dir, time.Since(begin), merge)
+	}, func(wire.Info) {
 		if err := notifyReady(); err != nil {
 			logger.WarnContext(ctx, "service manager was not notified", "error", err)
 		}
 	})
 	switch {
 	case ctx.Err() != nil && err == nil:
-		fmt.Fprintln(a.stdout, "The control plane has stopped."+leftRunning(cfg))
+		fmt.Fprintln(a.stdout, stopped)
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w\n(the log is %s)", err, dir.Log())
@@ -168,20 +198,36 @@ func stopInstance(ctx context.Context, dir datadir.Dir) (bool, error) {
 	if !dir.Exists() {
 		return false, nil
 	}
-	pid, err := dir.Owner()
-	if err != nil || pid == 0 {
+	owners, err := owners(dir)
+	if err != nil || len(owners) == 0 {
 		return false, err
 	}
-	process, err := os.FindProcess(pid)
-	if err == nil {
-		err = process.Signal(os.Interrupt)
-	}
-	if err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return false, fmt.Errorf("stop process %d: %w", pid, err)
+	for _, pid := range owners {
+		process, err := os.FindProcess(pid)
+		if err == nil {
+			err = process.Signal(os.Interrupt)
+		}
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return false, fmt.Errorf("stop process %d: %w", pid, err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return true, dir.AwaitRelease(ctx.Done())
+}
+
+// owners are the processes that work in the directory, that of the node first.
+func owners(dir datadir.Dir) ([]int, error) {
+	node, err := dir.NodeOwner()
+	if err != nil {
+		return nil, err
+	}
+	pid, err := dir.Owner()
+	found := []int{node, pid}
+	if node == pid {
+		found = found[1:]
+	}
+	return slices.DeleteFunc(found, func(pid int) bool { return pid == 0 }), err
 }
 
 func (a *app) down() *cobra.Command {
@@ -212,6 +258,9 @@ the data go too.`,
 				return err
 			}
 			p := &progress.Printer{W: a.stdout}
+			if err := members.Leave(c.Context(), dir, p.PrintLine); err != nil {
+				p.PrintLine("error: " + err.Error())
+			}
 			if err := machine.Down(c.Context(), dir, purge, logger, p.PrintLine); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"runtime"
@@ -31,9 +32,11 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/localsocket"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -167,7 +170,20 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 	if err != nil {
 		return err
 	}
+	if m, err := join.Read(dir.Member()); err == nil {
+		if err := members.Status(ctx, a.stdout, dir, m, pid); !errors.Is(err, members.ErrNotWell) {
+			return err
+		}
+		return &exitError{1}
+	}
 	fmt.Fprintf(a.stdout, "cluster:       %s (%s)\ndata:          %s\nnodes:         %s\n", state.Cluster, state.Version, dir, state.Nodes)
+	if node, err := dir.NodeOwner(); err == nil && node != 0 && node != pid {
+		fmt.Fprintf(a.stdout, "kubelet:       process %d\n", node)
+	}
+	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, fs.ErrNotExist) { // a kubelet by itself
+		fmt.Fprintln(a.stdout, "control plane: of other machines, at", state.Server)
+		return nil
+	}
 	if pid == 0 {
 		fmt.Fprintln(a.stdout, "control plane: not running; start it with: wasmplane up --data-dir", dir)
 		return &exitError{1}

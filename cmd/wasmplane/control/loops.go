@@ -46,6 +46,7 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		BootstrapTokens: c.Options.Config.APIServer.BootstrapTokens,
 		NodeIPAM:        nodeipam.Config{CIDRs: []string{c.Options.Config.Cluster.PodCIDR}, NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize}},
 		NodeLifecycle:   nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
+		ApproveServing:  true, // for what a node reports of itself and no other has
 		Log:             c.Options.Logger, Tracer: c.Tracer,
 	})
 	if err != nil {

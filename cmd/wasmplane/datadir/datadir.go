@@ -92,7 +92,7 @@ func (d Dir) holdsOthers() (bool, error) {
 	others := false
 	for _, e := range entries {
 		switch path := d.join(e.Name()); path {
-		case d.stateFile(), d.lockFile(), d.PKI(), d.Etcd(), d.Node():
+		case d.stateFile(), d.lockFile(), d.nodeLock(), d.PKI(), d.Etcd(), d.Node(), d.Member():
 			return false, nil
 		default:
 			others = others || e.IsDir() && e.Name() != "lost+found" // of a fresh file system
@@ -128,6 +128,9 @@ func (d Dir) Etcd() string { return d.join("etcd") }
 // Node holds the real node: containerd, kubelet, volumes.
 func (d Dir) Node() string { return d.join("node") }
 
+// Member holds what a machine that joined knows of its cluster, and its certificates.
+func (d Dir) Member() string { return d.join("member") }
+
 // Simulated holds what simulated nodes write.
 func (d Dir) Simulated() string { return d.join("simulated") }
 
@@ -150,6 +153,7 @@ func (d Dir) Webhook() string { return d.join("webhook") }
 func (d Dir) Log() string { return d.join("wasmplane.log") }
 
 func (d Dir) lockFile() string  { return d.join("lock") }
+func (d Dir) nodeLock() string  { return d.join("node.lock") }
 func (d Dir) stateFile() string { return d.join("state.json") }
 
 // Exists says whether a cluster has been here.
@@ -218,9 +222,16 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by process %d; stop it with `wasmplane stop --data-dir %s`, or choose another directory and --cluster-name", e.Dir, e.PID, e.Dir)
 }
 
-// Lock takes the directory. The lock goes with the process, however it ends.
-func (d Dir) Lock() (*Lock, error) {
-	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+// Lock takes the directory for what serves the API or is a whole member of a cluster.
+// The lock goes with the process, however it ends.
+func (d Dir) Lock() (*Lock, error) { return d.lock(d.lockFile()) }
+
+// LockNode takes the directory's node: a kubelet may be a process of its own beside an
+// API server in one directory, but there is one only.
+func (d Dir) LockNode() (*Lock, error) { return d.lock(d.nodeLock()) }
+
+func (d Dir) lock(file string) (*Lock, error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
@@ -239,12 +250,21 @@ func (d Dir) Lock() (*Lock, error) {
 	return &Lock{file: f}, nil
 }
 
-// Release gives the directory back.
-func (l *Lock) Release() { _ = l.file.Close() }
+// Release gives the directory back. A lock that is nil was not taken.
+func (l *Lock) Release() {
+	if l != nil {
+		_ = l.file.Close()
+	}
+}
 
 // Owner is the process that has the directory; 0 = none.
-func (d Dir) Owner() (int, error) {
-	l, err := d.Lock()
+func (d Dir) Owner() (int, error) { return d.owner(d.lockFile()) }
+
+// NodeOwner is the process that runs the directory's node; 0 = none.
+func (d Dir) NodeOwner() (int, error) { return d.owner(d.nodeLock()) }
+
+func (d Dir) owner(file string) (int, error) {
+	l, err := d.lock(file)
 	var used *InUseError
 	if errors.As(err, &used) {
 		return used.PID, nil
@@ -259,9 +279,13 @@ func (d Dir) Owner() (int, error) {
 	return 0, nil
 }
 
-// AwaitRelease waits until nobody has the directory; the caller bounds it with done.
+// AwaitRelease waits until nobody has the directory or its node; the caller bounds it with done.
 func (d Dir) AwaitRelease(done <-chan struct{}) error {
-	f, err := os.Open(d.lockFile())
+	return errors.Join(d.awaitRelease(d.nodeLock(), done), d.awaitRelease(d.lockFile(), done))
+}
+
+func (d Dir) awaitRelease(file string, done <-chan struct{}) error {
+	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

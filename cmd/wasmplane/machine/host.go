@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
+	"time"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
@@ -15,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
+	"github.com/wasmplane/wasmplane/core/kubelet/route"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
 
@@ -81,7 +84,7 @@ func removeNode(ctx context.Context, o process.Options) error {
 		return errors.New("the cluster has a real node on this machine; run this as root to take it down")
 	}
 	names := linuxhost.NamesOf(o.Config.Cluster.Name)
-	err := realnode.Remove(ctx, realNodeConfig(o), 10)
+	err := errors.Join(realnode.Remove(ctx, realNodeConfig(o), 10), removeRoutes(o.Config.Cluster.PodCIDR))
 	err = errors.Join(err, linuxhost.RemoveTables(ctx, names), linuxhost.UnmountBelow(o.Dir.Node()))
 	if err != nil {
 		return err
@@ -102,6 +105,27 @@ func removeNode(ctx context.Context, o process.Options) error {
 		errs = append(errs, g.Release(ctx, uid), g.Erase(ctx, uid))
 	}
 	return errors.Join(append(errs, linuxhost.RemoveCgroup(names.Cgroup()))...)
+}
+
+func removeRoutes(podCIDR string) error {
+	pods, err := netip.ParsePrefix(podCIDR)
+	if err != nil {
+		return nil //nolint:nilerr // a cluster that never began has none
+	}
+	return route.Remove(pods)
+}
+
+// WriteState leaves to later commands (down, status, image) what a kubelet by itself has
+// put on this machine. Where an API server runs in the same directory, its state stays.
+func WriteState(o process.Options, server string) error {
+	c := o.Config
+	state, err := o.Dir.ReadState()
+	if err != nil || state.Cluster != c.Cluster.Name {
+		state = datadir.State{Cluster: c.Cluster.Name, Server: server, Started: time.Now(), Version: o.Version}
+	}
+	state.PodCIDR, state.ServiceCIDR, state.CRIEndpoint = c.Cluster.PodCIDR, c.Cluster.ServiceCIDR, c.Node.CRIEndpoint
+	state.Nodes, state.NodeName, state.LogDir, state.LogLinkDir = "node "+c.Node.Name, c.Node.Name, c.Node.LogDir, c.Node.LogLinkDir
+	return o.Dir.WriteState(state)
 }
 
 // ImportImages imports a file into the node of dir and returns the images' names.

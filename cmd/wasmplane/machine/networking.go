@@ -32,8 +32,9 @@ type Networking struct {
 	proxyReady, dnsReady chan struct{}
 }
 
-// NewNetworking is the networking of the machine that c works at; the DNS has an
-// identity of its own.
+// NewNetworking is the networking of the machine that c works at. The DNS has an
+// identity of its own, or, where that is nil, works as the machine's node, which may not
+// write EndpointSlices: the controllers announce it.
 func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, error) {
 	set, err := client.New(c.Config)
 	if err != nil {
@@ -50,6 +51,9 @@ func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, e
 	n := &Networking{
 		component: c, set: set, dnsConfig: dnsConfig, informers: informers.NewSharedInformerFactory(set.Kube, 0),
 		proxyReady: make(chan struct{}), dnsReady: make(chan struct{}),
+	}
+	if dnsConfig == nil {
+		n.dnsConfig = c.Config
 	}
 	if !c.Options.Config.Proxy.Enabled {
 		close(n.proxyReady)
@@ -148,18 +152,27 @@ func (n *Networking) announce(ctx context.Context, s *dns.Server, address netip.
 	if !run.Await(ctx, s.Ready()) {
 		return nil
 	}
+	if n.dnsConfig == n.component.Config {
+		if announce.Mark(ctx, n.set.Kube, n.component.Options.Config.Node.Name, n.component.Options.Logger) {
+			n.announced()
+		}
+		<-ctx.Done()
+		return nil
+	}
 	set, err := client.New(n.dnsConfig)
 	if err != nil {
 		return err
 	}
-	announce.Keep(ctx, set.Kube, n.component.Options.Config.Node.Name, address, n.component.Options.Logger, func() {
-		select {
-		case <-n.dnsReady: // announced before, at another address
-		default:
-			close(n.dnsReady)
-		}
-	})
+	announce.Keep(ctx, set.Kube, n.component.Options.Config.Node.Name, address, n.component.Options.Logger, n.announced)
 	return nil
+}
+
+func (n *Networking) announced() {
+	select {
+	case <-n.dnsReady: // announced before, at another address
+	default:
+		close(n.dnsReady)
+	}
 }
 
 // ProxyReady is closed when Services are routed.

@@ -36,17 +36,16 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
+	"github.com/wasmplane/wasmplane/core/kubelet/route"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
-	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Node is this machine as a node.
 type Node struct {
 	component *process.Component
-	serving   *pki.Pair
-	caPEM     []byte
+	serving   Serving
 	address   netip.Addr
 
 	runtime chan *realnode.Node // the embedded runtime, once it has started
@@ -54,18 +53,18 @@ type Node struct {
 	ready   chan struct{}
 }
 
-// NewNode is the node that c runs. Its serving certificate is of authority.
-func NewNode(c *process.Component, authority *pki.Authority) (*Node, error) {
+// NewNode is the node that c runs, whose server has a certificate from serving.
+func NewNode(c *process.Component, serving ServingOf) (*Node, error) {
 	address, err := HostAddress(c.Options.Config)
 	if err != nil {
 		return nil, err
 	}
-	serving, err := authority.KubeletServing(c.Options.Config.Node.Name, address.String(), "127.0.0.1", c.Options.Config.Node.Name)
+	with, err := serving(c.Options.Config.Node.Name, address)
 	if err != nil {
 		return nil, err
 	}
 	return &Node{
-		component: c, serving: serving, caPEM: authority.CAPEM(), address: address,
+		component: c, serving: with, address: address,
 		runtime: make(chan *realnode.Node, 1), began: make(chan struct{}), ready: make(chan struct{}),
 	}, nil
 }
@@ -190,10 +189,29 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	defer door.Add(k)()
 	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, keeper.Run, door.Run, n.signal(k)}
+	if n.serving.Renew != nil {
+		parts = append(parts, n.serving.Renew)
+	}
 	if rt != nil {
-		parts = append(parts, func(ctx context.Context) error { return n.setNetwork(ctx, set.Kube, rt, k) })
+		parts = append(parts, n.routes(set.Kube), func(ctx context.Context) error { return n.setNetwork(ctx, set.Kube, rt, k) })
 	}
 	return run.Parallel(parts...)(ctx)
+}
+
+// routes lead to the pods of other machines, in the network that is ours.
+func (n *Node) routes(kube kubernetes.Interface) func(context.Context) error {
+	c := n.component.Options.Config
+	return func(ctx context.Context) error {
+		pods, err := netip.ParsePrefix(c.Cluster.PodCIDR)
+		if err != nil {
+			return fmt.Errorf("cluster.podCIDR: %w", err)
+		}
+		if c.Node.CNIConfigDir != "" {
+			<-ctx.Done()
+			return nil
+		}
+		return route.Keep(ctx, route.Config{Client: kube, Node: c.Node.Name, Cluster: pods, Log: n.component.Options.Logger})
+	}
 }
 
 func kubeletRoot(o process.Options) string { return filepath.Join(o.Dir.Node(), "kubelet") }
@@ -224,7 +242,7 @@ func allocatable(ctx context.Context, g *linuxhost.Host) func() corev1.ResourceL
 
 // door is the kubelet's server. Who may enter is asked of the API.
 func (n *Node) door(ctx context.Context, kube kubernetes.Interface) (*kubeletserver.Server, error) {
-	authenticate, authorize, err := kubeletserver.Delegate(kube, n.caPEM)
+	authenticate, authorize, err := kubeletserver.Delegate(kube, n.serving.CA)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +251,7 @@ func (n *Node) door(ctx context.Context, kube kubernetes.Interface) (*kubeletser
 		return nil, err
 	}
 	return kubeletserver.New(kubeletserver.Config{
-		Listener: listener, TLS: pki.ServerTLS(n.serving), Authenticator: authenticate, Authorizer: authorize, Logger: n.component.Options.Logger,
+		Listener: listener, TLS: n.serving.TLS, Authenticator: authenticate, Authorizer: authorize, Logger: n.component.Options.Logger,
 	})
 }
 

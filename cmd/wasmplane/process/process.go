@@ -10,6 +10,8 @@ import (
 	"crypto"
 	"log/slog"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
@@ -27,6 +29,8 @@ type Options struct {
 	Version string
 	// Kubeconfig is the identity of a component that runs by itself.
 	Kubeconfig string
+	// API is that identity where no kubeconfig has it; nil = Kubeconfig does.
+	API *rest.Config
 	// Lease is the name of the lease that a scheduler or control loops by themselves
 	// compete for; "" = the one of the cluster's own.
 	Lease string

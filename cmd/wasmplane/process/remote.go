@@ -44,9 +44,11 @@ func Run(ctx context.Context, o Options, p Part, work func(ctx context.Context, 
 
 // remoteComponent is a component whose API server is another process.
 func remoteComponent(ctx context.Context, o Options, p Part) (*Component, error) {
-	cfg, err := client.FromKubeconfig(o.Kubeconfig, p.Name)
-	if err != nil {
-		return nil, err
+	cfg, err := o.API, error(nil)
+	if cfg == nil {
+		if cfg, err = client.FromKubeconfig(o.Kubeconfig, p.Name); err != nil {
+			return nil, err
+		}
 	}
 	set, err := client.New(cfg)
 	if err != nil {

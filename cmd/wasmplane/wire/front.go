@@ -57,7 +57,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Audit: f.recorder(), Aggregator: r.remotes,
 		Contract: b.contract, Registries: r.registries, Authenticator: who.Authenticator, Authorizer: may.Chain,
 		Tokens: who.issuer, Reviewer: who,
-		Listener: listener, TLS: pki.ServerTLS(serving), Kubelet: b.kubeletClient(kubelets),
+		Listener: listener, TLS: pki.WithAuthority(pki.ServerTLS(serving), b.authority.ClusterCA), Kubelet: b.kubeletClient(kubelets),
 		OpenIDConfiguration: who.openID[satoken.ConfigPath], JWKS: who.openID[satoken.KeysPath],
 		Mounts: []apiserver.Mount{
 			{Prefix: trace.SpansPath, Handler: spans},

@@ -11,7 +11,6 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/client"
-	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -45,17 +44,18 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 		}
 	}
 	return process.Run(ctx, o, process.Parts.Kubelet, func(ctx context.Context, c *process.Component, ready func()) error {
-		// The serving certificate comes from the cluster's own authority, so this
-		// shares the apiserver's data directory.
-		authority, err := pki.Open(pki.Config{Dir: o.Dir.PKI(), ClusterDomain: o.Config.Cluster.Domain, Log: o.Logger})
+		if err := machine.WriteState(o, c.Config.Host); err != nil {
+			return err
+		}
+		serving, renew, err := machine.ServingHere(ctx, c)
 		if err != nil {
 			return err
 		}
-		n, err := machine.NewNode(c, authority)
+		n, err := machine.NewNode(c, serving)
 		if err != nil {
 			return err
 		}
-		parts := []func(context.Context) error{n.Run, whenReady(ready, n.Ready())}
+		parts := []func(context.Context) error{n.Run, renew, whenReady(ready, n.Ready())}
 		if o.Config.Node.CRIEndpoint == "" {
 			parts = append(parts, n.RunRuntime)
 		}

@@ -90,7 +90,7 @@ func (s *server) addRuntime(ctx context.Context, g *run.Group, parts process.Loc
 	if err != nil {
 		return nil, err
 	}
-	n, err := machine.NewNode(c, s.authority)
+	n, err := machine.NewNode(c, machine.SignedBy(s.authority))
 	if err != nil {
 		return nil, err
 	}

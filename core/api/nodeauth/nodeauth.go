@@ -2,7 +2,8 @@
 
 // Package nodeauth is upstream's Node authorizer: a kubelet reads the secrets,
 // config maps, claims and volumes of the pods that are bound to its node, and no
-// others. A graph that informers keep up to date answers without a request.
+// others. A graph that informers keep up to date answers without a request. Beyond
+// upstream's, a node may delete itself: a machine that leaves takes its node along.
 package nodeauth
 
 import (
@@ -62,10 +63,14 @@ func (a *Authorizer) Name() string { return "Node" }
 
 // Authorize implements authorizer.Authorizer: upstream's answer, and for the node's
 // own directories (package localvolume) that it lists and watches those volumes that
-// are on it, by their label, and writes to them. What it may write is admission's.
+// are on it, by their label, and writes to them. What it may write is admission's. And
+// a node may delete itself.
 func (a *Authorizer) Authorize(ctx context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
-	if r.GetResource() == "persistentvolumes" && r.GetAPIGroup() == "" && r.IsResourceRequest() && r.GetSubresource() == "" {
-		if name, isNode := Identify(r.GetUser()); isNode && name != "" && a.local(name, r) {
+	if r.GetAPIGroup() == "" && r.IsResourceRequest() && r.GetSubresource() == "" {
+		name, isNode := Identify(r.GetUser())
+		switch isNode = isNode && name != ""; {
+		case isNode && r.GetResource() == "persistentvolumes" && a.local(name, r),
+			isNode && r.GetResource() == "nodes" && r.GetVerb() == "delete" && r.GetName() == name:
 			return authorizer.DecisionAllow, "", nil
 		}
 	}

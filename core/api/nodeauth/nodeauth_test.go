@@ -44,6 +44,12 @@ func TestANodeReadsTheSecretsOfItsPods(t *testing.T) {
 		{nodeUser("n2"), "get", "secrets", "s", authorizer.DecisionNoOpinion},
 		{nodeUser("n1"), "get", "secrets", "other", authorizer.DecisionNoOpinion},
 		{nodeUser("n1"), "create", "pods", "", authorizer.DecisionAllow},
+		{nodeUser("n1"), "delete", "nodes", "n1", authorizer.DecisionAllow},
+		{nodeUser("n1"), "delete", "nodes", "n2", authorizer.DecisionNoOpinion},
+		{nodeUser(""), "delete", "nodes", "", authorizer.DecisionNoOpinion},
+		{nodeUser("n1"), "deletecollection", "nodes", "", authorizer.DecisionNoOpinion},
+		{nodeUser("n1"), "delete", "configmaps", "n1", authorizer.DecisionNoOpinion},
+		{&user.DefaultInfo{Name: "system:node:n1"}, "delete", "nodes", "n1", authorizer.DecisionNoOpinion},
 		{&user.DefaultInfo{Name: "jane"}, "get", "secrets", "s", authorizer.DecisionNoOpinion},
 	} {
 		d, reason, err := a.Authorize(t.Context(), authorizer.AttributesRecord{

@@ -4,7 +4,6 @@ package authn
 
 import (
 	"context"
-	"crypto/subtle"
 	"fmt"
 	"time"
 
@@ -17,6 +16,8 @@ import (
 	"k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/util/secrets"
 	"k8s.io/cluster-bootstrap/util/tokens"
+
+	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 )
 
 // bootstrapTokens identify machines that want to join: ID.SECRET of a Secret of
@@ -58,8 +59,7 @@ func (b *bootstrapTokens) AuthenticateToken(ctx context.Context, token string) (
 }
 
 func (b *bootstrapTokens) usable(s *corev1.Secret, id, secret string) bool {
-	right := subtle.ConstantTimeCompare([]byte(secrets.GetData(s, api.BootstrapTokenSecretKey)), []byte(secret)) == 1
-	return right && s.DeletionTimestamp == nil && s.Type == corev1.SecretTypeBootstrapToken &&
+	return jointoken.Matches(s, secret) && s.DeletionTimestamp == nil && s.Type == corev1.SecretTypeBootstrapToken &&
 		secrets.GetData(s, api.BootstrapTokenIDKey) == id && !secrets.HasExpired(s, b.now()) &&
 		secrets.GetData(s, api.BootstrapTokenUsageAuthentication) == "true"
 }

@@ -22,9 +22,15 @@ func TestBootstrapTokens(t *testing.T) {
 		ok     bool
 		groups []string
 	}{
-		"good":               {ok: true, groups: []string{"system:bootstrappers"}},
-		"with groups":        {change: func(s *corev1.Secret) { s.Data["auth-extra-groups"] = []byte("system:bootstrappers:worker") }, ok: true, groups: []string{"system:bootstrappers", "system:bootstrappers:worker"}},
-		"not yet expired":    {change: func(s *corev1.Secret) { s.Data["expiration"] = []byte(time.Now().Add(time.Hour).Format(time.RFC3339)) }, ok: true, groups: []string{"system:bootstrappers"}},
+		"good":            {ok: true, groups: []string{"system:bootstrappers"}},
+		"with groups":     {change: func(s *corev1.Secret) { s.Data["auth-extra-groups"] = []byte("system:bootstrappers:worker") }, ok: true, groups: []string{"system:bootstrappers", "system:bootstrappers:worker"}},
+		"not yet expired": {change: func(s *corev1.Secret) { s.Data["expiration"] = []byte(time.Now().Add(time.Hour).Format(time.RFC3339)) }, ok: true, groups: []string{"system:bootstrappers"}},
+		"kept as a digest": {change: func(s *corev1.Secret) {
+			delete(s.Data, "token-secret")
+			s.Data["token-secret-sha256"] = []byte("9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f")
+		}, ok: true, groups: []string{"system:bootstrappers"}},
+		"of another digest":  {change: func(s *corev1.Secret) { s.Data["token-secret-sha256"] = []byte("00") }},
+		"without a secret":   {change: func(s *corev1.Secret) { delete(s.Data, "token-secret") }},
 		"expired":            {change: func(s *corev1.Secret) { s.Data["expiration"] = []byte(time.Now().Add(-time.Hour).Format(time.RFC3339)) }},
 		"with a broken end":  {change: func(s *corev1.Secret) { s.Data["expiration"] = []byte("tomorrow") }},
 		"a group too strong": {change: func(s *corev1.Secret) { s.Data["auth-extra-groups"] = []byte("system:masters") }},

@@ -5,7 +5,9 @@
 //
 // Client certificates are approved as upstream does it. Serving certificates are
 // approved only where Config says so, and only for names and addresses that the node
-// itself reports: a node must not get a certificate for somebody else's name.
+// itself reports and no other node nor API server has: a node must not get a certificate
+// for somebody else's name. A machine that joins by a token must choose a name that no node
+// has, or it could take over that node; what it is denied says so.
 package approval
 
 import (
@@ -14,6 +16,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -21,12 +24,17 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
+	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/controllers"
 )
 
@@ -43,6 +51,7 @@ type Controller struct {
 	client   kubernetes.Interface
 	requests certificateslisters.CertificateSigningRequestLister
 	nodes    corelisters.NodeLister
+	servers  discoverylisters.EndpointSliceNamespaceLister
 	serving  bool
 	loop     *controllers.Loop[string]
 }
@@ -50,14 +59,18 @@ type Controller struct {
 // New makes the controller. serving approves serving certificates too.
 func New(env controllers.Env, workers int, serving bool) (*Controller, error) {
 	requests, nodes := env.Informers.Certificates().V1().CertificateSigningRequests(), env.Informers.Core().V1().Nodes()
-	c := &Controller{client: env.Client, requests: requests.Lister(), nodes: nodes.Lister(), serving: serving}
+	servers := env.Informers.Discovery().V1().EndpointSlices()
+	c := &Controller{
+		client: env.Client, requests: requests.Lister(), nodes: nodes.Lister(),
+		servers: servers.Lister().EndpointSlices(metav1.NamespaceDefault), serving: serving,
+	}
 	c.loop = controllers.NewLoop(env, "certificate-controller", workers, c.reconcile)
 	c.loop.Watch(requests.Informer(), controllers.Changes(func(_, current metav1.Object) {
 		if current != nil {
 			c.loop.Add(current.GetName())
 		}
 	}))
-	c.loop.Needs(nodes.Informer())
+	c.loop.Needs(nodes.Informer(), servers.Informer())
 	return c, nil
 }
 
@@ -134,6 +147,9 @@ func (c *Controller) judge(ctx context.Context, r *certificatesv1.CertificateSig
 				return errors.Join(err, c.approveIf(ctx, ok, r, "Auto approving self kubelet client certificate after SubjectAccessReview."))
 			}
 		}
+		if denied, err := c.denyTaken(ctx, r, strings.TrimPrefix(asked.Subject.CommonName, nodePrefix)); denied || err != nil {
+			return err
+		}
 		ok, err := c.allowed(ctx, r, "nodeclient")
 		return errors.Join(err, c.approveIf(ctx, ok, r, "Auto approving kubelet client certificate after SubjectAccessReview."))
 	case c.serving && r.Spec.SignerName == certificatesv1.KubeletServingSignerName && isServing(asked, r.Spec.Usages):
@@ -141,6 +157,30 @@ func (c *Controller) judge(ctx context.Context, r *certificatesv1.CertificateSig
 		return errors.Join(err, c.approveIf(ctx, ok, r, "Auto approving kubelet serving certificate for the node's own names and addresses."))
 	}
 	return nil
+}
+
+// denyTaken denies to a machine with a token what would make it a node that there is.
+func (c *Controller) denyTaken(ctx context.Context, r *certificatesv1.CertificateSigningRequest, name string) (denied bool, err error) {
+	if !slices.Contains(r.Spec.Groups, bootstrapapi.BootstrapDefaultGroup) {
+		return false, nil
+	}
+	_, err = c.nodes.Get(name)
+	if apierrors.IsNotFound(err) && !jointoken.Reserved(name) {
+		return false, nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	judged := r.DeepCopy()
+	judged.Status.Conditions = append(judged.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: jointoken.ReasonNameTaken,
+		Message: "There is a node of that name, or none can have it: a token is for new nodes only.",
+	})
+	if _, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, judged, metav1.UpdateOptions{}); err != nil {
+		return false, fmt.Errorf("denying: %w", err)
+	}
+	controllers.Did(ctx, "denied", "CertificateSigningRequest", nil)
+	return true, nil
 }
 
 func parse(text []byte) (*x509.CertificateRequest, error) {
@@ -194,6 +234,9 @@ func (c *Controller) ownsNames(user string, r *x509.CertificateRequest) (bool, e
 	}
 	names := []corev1.NodeAddressType{corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
 	addresses := []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP}
+	if jointoken.Reserved(node.Name) {
+		return false, nil
+	}
 	for _, name := range r.DNSNames {
 		if name != node.Name && !own(names, name) {
 			return false, notReported(node)
@@ -203,8 +246,38 @@ func (c *Controller) ownsNames(user string, r *x509.CertificateRequest) (bool, e
 		if !own(addresses, ip.String()) {
 			return false, notReported(node)
 		}
+		if others, err := c.belongsToOthers(node.Name, ip); others || err != nil {
+			return false, err
+		}
 	}
 	return true, nil
+}
+
+// belongsToOthers: what a node reports of itself is only its word. An address of another
+// node or of an API server would let it pass for those.
+func (c *Controller) belongsToOthers(node string, ip net.IP) (bool, error) {
+	if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() {
+		return true, nil
+	}
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return false, err
+	}
+	for _, n := range nodes {
+		if n.Name != node && slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return ip.Equal(net.ParseIP(a.Address)) }) {
+			return true, nil
+		}
+	}
+	servers, err := c.servers.Get("kubernetes")
+	if apierrors.IsNotFound(err) {
+		return false, controllers.ErrNotYet
+	}
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(servers.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return slices.ContainsFunc(e.Addresses, func(a string) bool { return ip.Equal(net.ParseIP(a)) })
+	}), nil
 }
 
 // notReported: a node that is just registering reports its addresses in a moment; one

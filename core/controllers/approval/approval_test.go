@@ -10,12 +10,14 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -36,6 +38,49 @@ func csr(t *testing.T, change func(*x509.CertificateRequest)) []byte {
 		t.Fatal(err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+func addresses(ips ...string) (out []corev1.NodeAddress) {
+	for _, ip := range ips {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	return out
+}
+
+// A token is for new nodes: with it nobody becomes a node that there is, nor one whose
+// serving certificate would be good for an API server.
+func TestATokenTakesNoNodeOver(t *testing.T) {
+	for name, denied := range map[string]bool{"n1": true, "n2": false, "localhost": true, "kubernetes": true, "kubernetes.default": true} {
+		t.Run(name, func(t *testing.T) {
+			request := &certificatesv1.CertificateSigningRequest{
+				ObjectMeta: metav1.ObjectMeta{Name: "r"},
+				Spec: certificatesv1.CertificateSigningRequestSpec{
+					Request: csr(t, func(r *x509.CertificateRequest) { r.Subject.CommonName = "system:node:" + name }), SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+					Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+					Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"},
+				},
+			}
+			c := controllertest.New(request, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+			c.Client.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
+			})
+			ctl, err := New(c.Env(t), 1, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Start(t, ctl)
+			controllertest.Eventually(t, func() error {
+				r, err := c.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "r", metav1.GetOptions{})
+				if err != nil || !decided(r) {
+					return fmt.Errorf("not decided (%w)", err)
+				}
+				if is := r.Status.Conditions[0].Type == certificatesv1.CertificateDenied; is != denied || len(r.Status.Conditions) != 1 {
+					t.Errorf("conditions %+v", r.Status.Conditions)
+				}
+				return nil
+			})
+		})
+	}
 }
 
 func TestApproval(t *testing.T) {
@@ -67,6 +112,9 @@ func TestApproval(t *testing.T) {
 		"another signer":             {client, certificatesv1.KubeAPIServerClientSignerName, clientUse, "system:node:n1", true, false},
 		"serving own address":        {serves("192.0.2.1"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n1", false, true},
 		"serving somebody's address": {serves("192.0.2.1", "192.0.2.9"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n1", true, false},
+		"serving another's address":  {serves("192.0.2.2"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n1", true, false},
+		"serving a server's address": {serves("192.0.2.3"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n1", true, false},
+		"serving the local host":     {serves("127.0.0.1"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n1", true, false},
 		"serving for another node":   {serves("192.0.2.1"), certificatesv1.KubeletServingSignerName, serverUse, "system:node:n2", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,9 +123,13 @@ func TestApproval(t *testing.T) {
 				Spec:       certificatesv1.CertificateSigningRequestSpec{Request: csr(t, tc.request), SignerName: tc.signer, Usages: tc.usages, Username: tc.user},
 			}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
-				Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
+				Addresses: addresses("192.0.2.1", "192.0.2.2", "192.0.2.3", "127.0.0.1"), // it claims more than its own
 			}}
-			c := controllertest.New(request, node)
+			other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n9"}, Status: corev1.NodeStatus{Addresses: addresses("192.0.2.2")}}
+			servers := &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.3"}}},
+			}
+			c := controllertest.New(request, node, other, servers)
 			c.Client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: tc.allowed}}, nil
 			})

@@ -5,6 +5,10 @@
 // but the node would withdraw it, and a dead one cannot, so that a part of all queries
 // would go to an address where nobody answers.
 //
+// A machine that joined as a worker may write no EndpointSlice: who could would draw all
+// queries of the cluster to itself. It marks its Node, and the controller makes the slice,
+// with the address that follows from the node's pod range.
+//
 // The controller owns the condition ready of these slices, and their end. While no node's
 // DNS would be left it changes nothing: an answer that may come is better than none.
 package dnsendpoints
@@ -12,6 +16,7 @@ package dnsendpoints
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/dns/announce"
 )
 
 // ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by by which
@@ -56,7 +62,7 @@ func New(env controllers.Env) (*Controller, error) {
 	c.loop.Watch(nodes.Informer(), controllers.Changes(func(before, now metav1.Object) {
 		was, _ := before.(*corev1.Node)
 		is, _ := now.(*corev1.Node)
-		if was == nil || is == nil || answers(was) != answers(is) {
+		if was == nil || is == nil || answers(was) != answers(is) || address(was) != address(is) {
 			c.loop.Add(everything)
 		}
 	}))
@@ -76,6 +82,15 @@ func (c *Controller) reconcile(ctx context.Context, _ string) error {
 		return err
 	}
 	p := decide(announced, nodes)
+	for _, s := range p.create {
+		made, err := c.client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("put the DNS of node %s behind its Service: %w", nodeOf(s), err)
+		}
+		if err == nil {
+			controllers.Did(ctx, "created", "EndpointSlice", made)
+		}
+	}
 	for _, s := range p.update {
 		changed, err := c.client.DiscoveryV1().EndpointSlices(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -115,6 +130,7 @@ func (c *Controller) remove(ctx context.Context, s *discoveryv1.EndpointSlice) e
 type plan struct {
 	update  []*discoveryv1.EndpointSlice // copies with the readiness that they should have
 	orphans []*discoveryv1.EndpointSlice // of nodes that are not known
+	create  []*discoveryv1.EndpointSlice // of marked nodes that have none
 }
 
 // decide compares slices with the nodes that they are of. It is pure.
@@ -125,6 +141,12 @@ func decide(announced []*discoveryv1.EndpointSlice, nodes []*corev1.Node) plan {
 	}
 	someAlive := slices.ContainsFunc(announced, func(s *discoveryv1.EndpointSlice) bool { return alive[nodeOf(s)] })
 	var p plan
+	for _, n := range nodes {
+		has := slices.ContainsFunc(announced, func(s *discoveryv1.EndpointSlice) bool { return nodeOf(s) == n.Name })
+		if at := address(n); at.IsValid() && !has {
+			p.create = append(p.create, announce.Slice(n.Name, at, alive[n.Name]))
+		}
+	}
 	for _, s := range announced {
 		ready, known := alive[nodeOf(s)]
 		switch {
@@ -158,6 +180,15 @@ func nodeOf(s *discoveryv1.EndpointSlice) string {
 		}
 	}
 	return ""
+}
+
+// address is where the DNS of a marked node answers; not valid of others.
+func address(n *corev1.Node) netip.Addr {
+	own, err := netip.ParsePrefix(n.Spec.PodCIDR)
+	if _, marked := n.Annotations[announce.ServesAnnotation]; !marked || err != nil {
+		return netip.Addr{}
+	}
+	return own.Masked().Addr().Next()
 }
 
 // answers says whether a node's kubelet reports that it is well, as far as the cluster knows.

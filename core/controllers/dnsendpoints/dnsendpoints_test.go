@@ -35,12 +35,22 @@ func slice(node string, ready bool) *discoveryv1.EndpointSlice {
 	}
 }
 
+func marked(name string, ready corev1.ConditionStatus, podCIDR string) *corev1.Node {
+	n := node(name, ready)
+	n.Annotations, n.Spec.PodCIDR = map[string]string{"wasmplane.dev/dns": "serves"}, podCIDR
+	return n
+}
+
 func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
 		slices []*discoveryv1.EndpointSlice
 		nodes  []*corev1.Node
 		want   string
 	}{
+		"a worker's":               {nil, []*corev1.Node{marked("a", "True", "10.1.2.0/24")}, "a at 10.1.2.1 true"},
+		"a silent worker's":        {nil, []*corev1.Node{marked("a", "Unknown", "10.1.2.0/24")}, "a at 10.1.2.1 false"},
+		"a worker's that is there": {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{marked("a", "True", "10.1.2.0/24")}, ""},
+		"a worker without a range": {nil, []*corev1.Node{marked("a", "True", "")}, ""},
 		"all is well":              {[]*discoveryv1.EndpointSlice{slice("a", true)}, []*corev1.Node{node("a", "True")}, ""},
 		"a silent node":            {[]*discoveryv1.EndpointSlice{slice("a", true), slice("b", true)}, []*corev1.Node{node("a", "Unknown"), node("b", "True")}, "a false"},
 		"it is back":               {[]*discoveryv1.EndpointSlice{slice("a", false), slice("b", true)}, []*corev1.Node{node("a", "True"), node("b", "True")}, "a true"},
@@ -58,11 +68,37 @@ func TestDecide(t *testing.T) {
 			for _, s := range p.orphans {
 				got = append(got, nodeOf(s)+" gone")
 			}
+			for _, s := range p.create {
+				got = append(got, fmt.Sprintf("%s at %s %t", nodeOf(s), s.Endpoints[0].Addresses[0], *s.Endpoints[0].Conditions.Ready))
+			}
 			slices.Sort(got)
 			if strings.Join(got, ", ") != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A worker's DNS is put behind the Service, and again when its slice was deleted.
+func TestAMarkedNodesDNSIsAnnounced(t *testing.T) {
+	c := controllertest.New(marked("w", "True", "10.1.2.0/24"))
+	ctl, err := New(c.Env(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t, ctl)
+	endpoints := c.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
+	for range 2 {
+		controllertest.Eventually(t, func() error {
+			s, err := endpoints.Get(t.Context(), "kube-dns-w", metav1.GetOptions{})
+			if err == nil && (s.Endpoints[0].Addresses[0] != "10.1.2.1" || s.Labels[discoveryv1.LabelServiceName] != "kube-dns") {
+				err = fmt.Errorf("slice %+v", s)
+			}
+			return err
+		})
+		if err := endpoints.Delete(t.Context(), "kube-dns-w", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
@@ -59,7 +60,7 @@ func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr)
 // tries until it has, and reports false when ctx ended first.
 func Endpoint(ctx context.Context, kube kubernetes.Interface, node string, address netip.Addr, log *slog.Logger) bool {
 	slices := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
-	want := endpointSlice(node, address)
+	want := Slice(node, address, true)
 	backoff := run.Backoff{First: 100 * time.Millisecond, Longest: 10 * time.Second}
 	for {
 		_, err := slices.Create(ctx, want, metav1.CreateOptions{})
@@ -116,9 +117,32 @@ func Keep(ctx context.Context, kube kubernetes.Interface, node string, address n
 	}
 }
 
-func endpointSlice(node string, address netip.Addr) *discoveryv1.EndpointSlice {
+// ServesAnnotation of a Node says that a DNS answers at the first address of the node's
+// pod range. It is how a machine that joined announces its own: it may write no
+// EndpointSlice, so the controllers do, and it cannot name another address.
+const ServesAnnotation = "wasmplane.dev/dns"
+
+// Mark puts ServesAnnotation on the node, trying until it is there, and reports false when
+// ctx ended first. kube has the node's own identity.
+func Mark(ctx context.Context, kube kubernetes.Interface, node string, log *slog.Logger) bool {
+	patch := []byte(`{"metadata":{"annotations":{"` + ServesAnnotation + `":"serves"}}}`)
+	backoff := run.Backoff{First: 100 * time.Millisecond, Longest: 10 * time.Second}
+	for {
+		_, err := kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err == nil {
+			return true
+		}
+		retryIn := backoff.Next()
+		log.WarnContext(ctx, "the DNS cannot be announced; trying again", "node", node, "retryIn", retryIn, "error", err)
+		if !run.Sleep(ctx, retryIn) {
+			return false
+		}
+	}
+}
+
+// Slice is the EndpointSlice of a node's DNS.
+func Slice(node string, address netip.Addr, ready bool) *discoveryv1.EndpointSlice {
 	port := int32(53)
-	ready := true
 	named := func(name string, protocol corev1.Protocol) discoveryv1.EndpointPort {
 		return discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port}
 	}

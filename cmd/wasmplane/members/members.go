@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package members are the commands that make a cluster of several machines: tokens,
+// joining and leaving, and an operator's hand on nodes. What a cluster's machines do is
+// elsewhere; here is what users read and write.
+package members
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/core/auth/jointoken"
+	"github.com/wasmplane/wasmplane/core/bootstrap"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
+)
+
+// Shell is what the command line gives to these commands.
+type Shell struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Access adds the flags that say which cluster is asked, and returns who is asked.
+	Access func(*pflag.FlagSet) func() (kubeconfig string, err error)
+	// Work adds the flags of a process that works in the foreground.
+	Work func(*pflag.FlagSet) Foreground
+}
+
+// Foreground is a process that works until it is interrupted.
+type Foreground interface {
+	// Take reads the configuration and takes the data directory for this process.
+	Take(f *pflag.FlagSet) (*config.Configuration, datadir.Dir, func(), error)
+	// Run runs work with a log in the directory, and prints what becomes ready, and at last stopped.
+	Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error
+}
+
+func (s Shell) client(access func() (string, error)) (kubernetes.Interface, error) {
+	path, err := access()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := client.FromKubeconfig(path, "members")
+	if err != nil {
+		return nil, err
+	}
+	set, err := client.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return set.Kube, nil
+}
+
+// Token is the command of that name.
+func (s Shell) Token() *cobra.Command {
+	c := &cobra.Command{Use: "token", Short: "Tokens by which machines join this cluster", Long: `Tokens by which machines join this cluster. A token is short-lived, lets its
+holder ask for a node's certificate and nothing else, and names the cluster's
+authority, so that a machine hands it to no other server. The cluster keeps only
+a digest of it.`}
+	c.AddCommand(s.tokenCreate(), s.tokenList(), s.tokenRevoke())
+	return c
+}
+
+func (s Shell) tokenCreate() *cobra.Command {
+	var life time.Duration
+	var description string
+	var quiet bool
+	c := &cobra.Command{Use: "create", Short: "Make a token, and print it with the command that uses it", Args: cobra.NoArgs}
+	access := s.Access(c.Flags())
+	c.Flags().DurationVar(&life, "ttl", jointoken.DefaultLife, "`TIME` until the token ends")
+	c.Flags().StringVar(&description, "description", "", "`TEXT` that says what the token is for")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print the token alone")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		kube, err := s.client(access)
+		if err != nil {
+			return err
+		}
+		about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.Context(), bootstrap.ClusterConfigMap, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("ask which authority the cluster has: %w", err)
+		}
+		token, err := jointoken.Create(c.Context(), kube, life, description)
+		if err != nil {
+			return err
+		}
+		token.Pin = about.Data[bootstrap.ClusterAuthority]
+		if quiet {
+			fmt.Fprintln(s.Out, token)
+			return nil
+		}
+		server, loopback, err := serverOf(c.Context(), kube)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.Out, "%s\n\nIt ends in %s. On the machine that is to join, as root:\n\n  wasmplane join %s --token-file -\n\nand paste the token, or write it to a file that only root can read, and name that.\n", token, progress.Short(life), server)
+		if loopback {
+			fmt.Fprintln(s.Out, "\nThis cluster's API listens on this machine alone: start it with --listen :6443 before others join.")
+		}
+		return nil
+	}
+	return c
+}
+
+// serverOf is an address by which other machines reach the API, and whether it is none.
+func serverOf(ctx context.Context, kube kubernetes.Interface) (server string, loopback bool, err error) {
+	slice, err := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return "", false, fmt.Errorf("ask where the API is: %w", err)
+	}
+	if len(slice.Endpoints) == 0 || len(slice.Endpoints[0].Addresses) == 0 || len(slice.Ports) == 0 || slice.Ports[0].Port == nil {
+		return "SERVER", false, nil
+	}
+	host := slice.Endpoints[0].Addresses[0]
+	return fmt.Sprintf("%s:%d", host, *slice.Ports[0].Port), strings.HasPrefix(host, "127."), nil
+}
+
+func (s Shell) tokenList() *cobra.Command {
+	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the tokens, without what would let anybody join", Args: cobra.NoArgs}
+	access := s.Access(c.Flags())
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		kube, err := s.client(access)
+		if err != nil {
+			return err
+		}
+		found, err := jointoken.List(c.Context(), kube)
+		if err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(s.Out, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "ID\tENDS IN\tDESCRIPTION")
+		for _, e := range found {
+			ends := "never"
+			if left := time.Until(e.Ends); !e.Ends.IsZero() && left > 0 {
+				ends = progress.Short(left)
+			} else if !e.Ends.IsZero() {
+				ends = "has ended"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\n", e.ID, ends, e.Description)
+		}
+		return w.Flush()
+	}
+	return c
+}
+
+func (s Shell) tokenRevoke() *cobra.Command {
+	c := &cobra.Command{
+		Use: "revoke ID", Short: "End a token at once", Args: cobra.ExactArgs(1),
+		Long: "End a token at once. Machines that have joined by it stay: `wasmplane node remove` is for those.",
+	}
+	access := s.Access(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		kube, err := s.client(access)
+		if err != nil {
+			return err
+		}
+		if err := jointoken.Revoke(c.Context(), kube, args[0]); err != nil {
+			return err
+		}
+		fmt.Fprintln(s.Out, "revoked", strings.Split(args[0], ".")[0])
+		return nil
+	}
+	return c
+}

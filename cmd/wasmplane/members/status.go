@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/join"
+)
+
+// ErrNotWell: what is asked for does not work as it should; what was printed says why.
+var ErrNotWell = errors.New("the node is not well")
+
+// Status prints how the worker of a data directory is, whose process is pid (0 = none).
+func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pid int) error {
+	fmt.Fprintf(w, "cluster:       %s\ndata:          %s\nnode:          %s, joined by %s\n", m.Cluster, dir, m.Node, m.Server)
+	if ends, err := join.Ends(dir.Member()); err == nil {
+		fmt.Fprintf(w, "certificate:   renewed by itself, ends %s\n", ends.Format(time.DateOnly))
+	}
+	if pid == 0 {
+		fmt.Fprintln(w, "agent:         not running; start it with: wasmplane agent --data-dir", dir)
+		return ErrNotWell
+	}
+	fmt.Fprintf(w, "agent:         process %d\n", pid)
+	set, err := client.New(wire.Member(dir, m))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	n, err := set.Kube.CoreV1().Nodes().Get(ctx, m.Node, metav1.GetOptions{})
+	if err != nil {
+		fmt.Fprintf(w, "servers:       %v\n", err)
+		return ErrNotWell
+	}
+	fmt.Fprintln(w, "servers:       reached")
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			fmt.Fprintf(w, "ready:         %s, %s\n", c.Status, c.Message)
+		}
+	}
+	if !ready(n) {
+		return ErrNotWell
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/join/balance"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// Agent runs this machine, which has joined, as a worker: kubelet, service proxy and DNS
+// in one process under the node's identity, through whichever server lives.
+func Agent(ctx context.Context, o Options, ready func(Info)) error {
+	m, err := join.Read(o.Dir.Member())
+	if err != nil {
+		return err
+	}
+	if err := join.Ended(o.Dir.Member(), time.Now()); err != nil {
+		return err
+	}
+	if o.Config.Node.CRIEndpoint == "" {
+		if err := machine.RequireHost(ctx); err != nil {
+			return err
+		}
+	}
+	o.Config = m.Configure(o.Config)
+	servers := serversOf(o.Dir, m, o.Logger)
+	o.API = memberVia(o.Dir, m, servers)
+	// Known before anything is put on this host, so that `down` can take it away again.
+	if err := machine.WriteState(o, "https://"+m.Server); err != nil {
+		return err
+	}
+	return process.Run(ctx, o, process.Parts.Kubelet, func(ctx context.Context, c *process.Component, ready func()) error {
+		return work(ctx, c, m, servers, ready)
+	}, func(i Info) {
+		i.Cluster, i.Nodes = m.Cluster, "node "+m.Node
+		ready(i)
+	})
+}
+
+// work runs the parts of a worker.
+func work(ctx context.Context, c *process.Component, m join.Member, servers *balance.Balancer, ready func()) error {
+	o := c.Options
+	set, err := client.New(c.Config)
+	if err != nil {
+		return err
+	}
+	renewal, err := join.RenewClient(ctx, o.Dir.Member(), m, set.Kube, o.Logger)
+	if err != nil {
+		return err
+	}
+	n, err := machine.NewNode(c, machine.SignedByCluster(ctx, o.Dir.Member(), c.Config, o.Logger))
+	if err != nil {
+		return err
+	}
+	net, err := machine.NewNetworking(c, nil)
+	if err != nil {
+		return err
+	}
+	parts := []func(context.Context) error{
+		n.Run, net.Proxy, net.DNS, renewal.Run,
+		func(ctx context.Context) error { return servers.Follow(ctx, set.Kube) },
+		whenReady(ready, n.Ready(), net.ProxyReady(), net.DNSReady()),
+	}
+	if o.Config.Node.CRIEndpoint == "" {
+		parts = append(parts, n.RunRuntime)
+	}
+	return run.Parallel(parts...)(ctx)
+}
+
+// Member is how a machine that has joined reaches the API, as its node.
+func Member(dir datadir.Dir, m join.Member) *rest.Config {
+	return memberVia(dir, m, serversOf(dir, m, slog.New(slog.DiscardHandler)))
+}
+
+func memberVia(dir datadir.Dir, m join.Member, servers *balance.Balancer) *rest.Config {
+	cfg := m.Client(dir.Member())
+	cfg.Dial = servers.DialContext
+	return cfg
+}
+
+func serversOf(dir datadir.Dir, m join.Member, log *slog.Logger) *balance.Balancer {
+	return balance.New(balance.Config{File: filepath.Join(dir.Member(), "servers.json"), First: m.Server, Log: log})
+}

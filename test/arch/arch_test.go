@@ -70,7 +70,7 @@ var mayImport = map[string]string{
 	"core/controllers/...":          "core/controllers/... core/client core/trace core/quota core/localvolume",
 	"core/controllers/approval":     "core/controllers core/auth/jointoken",
 	"core/controllers/dnsendpoints": "core/controllers core/dns/announce",
-	"core/join":                     "core/auth/jointoken core/bootstrap core/client core/pki",
+	"core/join":                     "core/auth/jointoken core/bootstrap core/client core/config core/pki",
 	"core/join/balance":             "",
 	"core/scheduler/...":            "core/scheduler/... core/trace",
 	"core/kubelet/...":              "core/dial core/kubelet/... core/trace core/localvolume",

@@ -44,6 +44,8 @@ var dialers = map[string]string{
 	"core/admission/webhook/client.go":          "by the policy",
 	"core/aggregator/available.go":              "by the policy, through the transport of remote.go; no redirect is followed",
 	"core/aggregator/remote.go":                 "by the policy",
+	"core/join/authority.go":                    "where the machine's own operator says: the server to join",
+	"core/join/balance/balance.go":              "the servers of the machine's own cluster, whose certificates are checked",
 	"core/apiserver/tunnel/kubelet.go":          "by the policy; what clients have proxied is checked besides",
 	"core/auth/audit/audit.go":                  "by the policy",
 	"core/auth/authn/structured.go":             "by the policy",

@@ -277,6 +277,7 @@ func (l *Loader) putAway(s *slot) func() {
 
 // unload ends a plugin. l.mu is held.
 func (l *Loader) unload(s *slot) {
+	s.plugin.Remove()
 	l.working.Go(l.putAway(s))
 	l.metrics.Forget(s.entry.Name)
 	l.cfg.Logger.Info("plugin unloaded", "plugin", s.entry.Name)

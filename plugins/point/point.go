@@ -121,6 +121,7 @@ func (v *Version) Hook(p abi.Point) *Hook { return v.hooks[p] }
 type Plugin struct {
 	name    string
 	current atomic.Pointer[Version]
+	removed atomic.Bool
 	metrics *Metrics
 
 	candidate atomic.Pointer[Candidate]
@@ -160,6 +161,10 @@ func (p *Plugin) Current() *Version { return p.current.Load() }
 // Swap puts a version in force and returns the one before it, which the caller closes.
 func (p *Plugin) Swap(v *Version) *Version { return p.current.Swap(v) }
 
+// Remove says that the plugin's entry is gone: a request that began before takes it for
+// one that has no part, and does not fail because there is no version.
+func (p *Plugin) Remove() { p.removed.Store(true) }
+
 // ErrNotLoaded is what a plugin without a version fails with.
 var ErrNotLoaded = errors.New("no version of the plugin is loaded")
 
@@ -191,6 +196,9 @@ func (p *Plugin) AskOnce(ctx context.Context, pt abi.Point, kind string, doc any
 	for {
 		v := p.current.Load()
 		if v == nil {
+			if p.removed.Load() {
+				return nil
+			}
 			return &Call{Plugin: p, Err: ErrNotLoaded, start: time.Now()}
 		}
 		h := v.hooks[pt]

@@ -191,7 +191,8 @@ func (c *Candidate) end() {
 }
 
 func (c *Candidate) judge(p *Plugin, pt abi.Point, about string, enforced, candidate decision, err error) {
-	c.Stats.Calls.Add(1)
+	// Counted last: whoever sees the call counted sees what became of it.
+	defer c.Stats.Calls.Add(1)
 	result := "same"
 	switch {
 	case err != nil && !isGuestError(err):

@@ -38,6 +38,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission/builtin/podaccount"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/defaultclass"
 )
 
 // may allows what its function says.
@@ -327,7 +328,7 @@ func TestALimitRangeCountsFromTheWriteOn(t *testing.T) {
 
 func TestStorage(t *testing.T) {
 	w := newWorld(t, nobody,
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{isDefaultClass: "true"}}, AllowVolumeExpansion: ptr.To(true)},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{defaultclass.StorageAnnotation: "true"}}, AllowVolumeExpansion: ptr.To(true)},
 	)
 	claim := func(size string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: inDefault("c"), Spec: corev1.PersistentVolumeClaimSpec{

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/dial"
 )
 

@@ -6,10 +6,12 @@ import (
 	"context"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/networking/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
+	"github.com/wasmplane/wasmplane/core/defaultclass"
 )
 
 // defaultIngressClass names the default class in ingresses that name none.
@@ -40,11 +42,12 @@ func (p *defaultIngressClass) Mutate(ctx context.Context, r *admission.Request) 
 	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
-	class, ok, err := newestDefault(p.lister.List, networkingv1.AnnotationIsDefaultIngressClass)
+	all, err := p.lister.List(labels.Everything())
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
-	if !ok {
+	class := defaultclass.Ingress(all)
+	if class == nil {
 		return nil
 	}
 	ingress, name := reading.Copied(given), class.Name

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/admission/pluginconfig"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/quota"
 )
 

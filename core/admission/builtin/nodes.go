@@ -11,7 +11,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 )
 
 // taintNodesByCondition makes new nodes not ready until a controller finds them

@@ -15,8 +15,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 )
 
 // Plugins that are off by default, as upstream.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 

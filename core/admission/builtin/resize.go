@@ -17,7 +17,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 

@@ -9,18 +9,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/storage/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
+	"github.com/wasmplane/wasmplane/core/defaultclass"
 )
 
 const (
 	storageClassAnnotation    = "volume.beta.kubernetes.io/storage-class"
-	isDefaultClass            = "storageclass.kubernetes.io/is-default-class"
-	isDefaultClassBeta        = "storageclass.beta.kubernetes.io/is-default-class"
 	volumeProtection          = "kubernetes.io/pv-protection"
 	claimProtection           = "kubernetes.io/pvc-protection"
 	attributesClassProtection = "kubernetes.io/vac-protection"
@@ -54,43 +52,18 @@ func (p *defaultStorageClass) Mutate(ctx context.Context, r *admission.Request) 
 	if err := p.warm.Wait(ctx, r); err != nil {
 		return err
 	}
-	class, ok, err := newestDefault(p.lister.List, isDefaultClass, isDefaultClassBeta)
+	all, err := p.lister.List(labels.Everything())
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
-	if !ok {
+	class := defaultclass.Storage(all)
+	if class == nil {
 		return nil
 	}
 	claim, name := reading.Copied(given), class.Name
 	claim.Spec.StorageClassName = &name
 	r.Object.SetVersioned(claim)
 	return nil
-}
-
-// newestDefault of the classes is the one to take where several say by an annotation
-// that they are the default, so that a new one can be put in place before the old one is
-// taken away. It is none of the caller's to change.
-func newestDefault[T metav1.Object](list func(labels.Selector) ([]T, error), annotations ...string) (found T, ok bool, err error) {
-	all, err := list(labels.Everything())
-	if err != nil {
-		return found, false, err
-	}
-	for _, c := range all {
-		isDefault := slices.ContainsFunc(annotations, func(a string) bool { return c.GetAnnotations()[a] == "true" })
-		if isDefault && (!ok || newer(c, found)) {
-			found, ok = c, true
-		}
-	}
-	return found, ok, nil
-}
-
-// newer: younger, or of the same second and first by name.
-func newer(a, b metav1.Object) bool {
-	at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-	if at.Equal(&bt) {
-		return a.GetName() < b.GetName()
-	}
-	return bt.Before(&at)
 }
 
 // storageObjectInUseProtection puts a finalizer on volumes and claims, which

@@ -10,12 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/localvolume"
-	"github.com/wasmplane/wasmplane/core/object"
 )
 
 // Claim says why a node may not write a claim; nil = it may.
@@ -23,7 +22,7 @@ func Claim(node string, r *admission.Request) error {
 	if r.Subresource != "status" {
 		return errors.New("may only update PVC status")
 	}
-	old, now, err := both[*corev1.PersistentVolumeClaim](r)
+	old, now, err := update[*corev1.PersistentVolumeClaim](r)
 	if err != nil {
 		return err
 	}
@@ -47,36 +46,17 @@ func Volume(node string, r *admission.Request) error {
 	if r.Subresource != "" {
 		return fmt.Errorf("unexpected subresource %q of a PersistentVolume", r.Subresource)
 	}
-	old, now, err := both[*corev1.PersistentVolume](r)
+	old, now, err := update[*corev1.PersistentVolume](r)
 	if err != nil {
 		return err
 	}
 	return localvolume.MayUpdate(node, old, now)
 }
 
-// both are the object as it is and as it would be.
-func both[T runtime.Object](r *admission.Request) (old, now T, err error) {
+// update is the object as it is and as it would be.
+func update[T runtime.Object](r *admission.Request) (old, now T, err error) {
 	if r.Operation != admission.Update {
 		return old, now, fmt.Errorf("unexpected operation %q", r.Operation)
 	}
-	if old, err = typed[T](r.OldObject); err == nil {
-		now, err = typed[T](r.Object)
-	}
-	return old, now, err
-}
-
-func typed[T runtime.Object](o *object.Object) (T, error) {
-	var none T
-	if o == nil {
-		return none, apierrors.NewBadRequest(fmt.Sprintf("expected an object of type %T, found none", none))
-	}
-	v, err := o.Versioned()
-	if err != nil {
-		return none, apierrors.NewBadRequest(err.Error())
-	}
-	t, ok := v.(T)
-	if !ok {
-		return none, apierrors.NewBadRequest(fmt.Sprintf("expected an object of type %T, found %T", none, v))
-	}
-	return t, nil
+	return reading.Both[T](r)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/matching"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 )
 
 // binding is a binding of either kind.
@@ -113,9 +114,7 @@ func newSource[P compiled[P]](policies, bindings cache.SharedIndexInformer, comp
 // filled is not empty.
 func (s *source[P]) empty() bool {
 	for _, c := range s.synced {
-		select {
-		case <-c.Done():
-		default:
+		if !cache.IsDone(c) {
 			return false
 		}
 	}
@@ -123,22 +122,7 @@ func (s *source[P]) empty() bool {
 }
 
 func (s *source[P]) ready(ctx context.Context, r *admission.Request, within time.Duration) error {
-	for _, c := range s.synced {
-		select {
-		case <-c.Done():
-			continue
-		default:
-		}
-		ctx, cancel := context.WithTimeout(ctx, within)
-		select {
-		case <-c.Done():
-			cancel()
-		case <-ctx.Done():
-			cancel()
-			return admission.Forbidden(r, errors.New("not yet ready to handle request"))
-		}
-	}
-	return nil
+	return reading.Await(ctx, r, within, s.synced...)
 }
 
 func (s *source[P]) current() []P {

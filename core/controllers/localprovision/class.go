@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/defaultclass"
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
@@ -24,8 +25,6 @@ const (
 	// was made. Whoever deletes the class has it deleted for good; whoever deletes the
 	// marker has the class made again.
 	MarkerName = "local-volume-class"
-
-	isDefault = "storageclass.kubernetes.io/is-default-class"
 )
 
 // offer makes the class, once in the life of a cluster.
@@ -59,9 +58,9 @@ func (c *Controller) offer(ctx context.Context) error {
 
 // class is the default, unless there is one.
 func class(there []storagev1.StorageClass) *storagev1.StorageClass {
-	taken := slices.ContainsFunc(there, func(s storagev1.StorageClass) bool { return s.Annotations[isDefault] == "true" })
+	taken := slices.ContainsFunc(there, func(s storagev1.StorageClass) bool { return s.Annotations[defaultclass.StorageAnnotation] == "true" })
 	s := &storagev1.StorageClass{
-		ObjectMeta:  metav1.ObjectMeta{Name: ClassName, Annotations: map[string]string{isDefault: "true"}},
+		ObjectMeta:  metav1.ObjectMeta{Name: ClassName, Annotations: map[string]string{defaultclass.StorageAnnotation: "true"}},
 		Provisioner: localvolume.Provisioner, ReclaimPolicy: ptr.To(corev1.PersistentVolumeReclaimDelete),
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		AllowedTopologies: []corev1.TopologySelectorTerm{{
@@ -69,7 +68,7 @@ func class(there []storagev1.StorageClass) *storagev1.StorageClass {
 		}},
 	}
 	if taken {
-		s.Annotations[isDefault] = "false"
+		s.Annotations[defaultclass.StorageAnnotation] = "false"
 	}
 	return s
 }

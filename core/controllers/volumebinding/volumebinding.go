@@ -28,6 +28,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/defaultclass"
 )
 
 // Names of indexes.
@@ -70,16 +71,10 @@ func New(env controllers.Env, workers int) (*Binder, error) {
 	}
 	b.claims = controllers.NewLoop(env, "persistentvolume-binder", workers, b.syncClaim)
 	b.volumes = controllers.NewLoop(env, "persistentvolume-phases", workers, b.syncVolume)
-	b.claims.Watch(claims.Informer(), controllers.EachObject(func(o metav1.Object) {
+	b.claims.Watch(claims.Informer(), b.each(func(o metav1.Object) {
 		b.claims.Add(cache.MetaObjectToName(o))
 		b.addVolumes(cache.MetaObjectToName(o))
 	}))
-	forget := controllers.Changes(func(old, current metav1.Object) {
-		if current == nil {
-			b.written.Forget(old.GetUID())
-		}
-	})
-	b.claims.Watch(claims.Informer(), forget)
 	b.claims.Watch(classes.Informer(), controllers.EachObject(func(o metav1.Object) {
 		b.addClaims(byClass, o.GetName())
 		b.addClaims(byClass, "") // it is perhaps the default now
@@ -90,11 +85,21 @@ func New(env controllers.Env, workers int) (*Binder, error) {
 		}
 	}))
 	b.claims.Needs(pods)
-	b.volumes.Watch(volumes.Informer(), controllers.EachObject(func(o metav1.Object) { b.volumes.Add(o.GetName()) }))
-	b.volumes.Watch(volumes.Informer(), forget)
-	b.volumes.Needs(claims.Informer(), classes.Informer())
+	b.volumes.Watch(volumes.Informer(), b.each(func(o metav1.Object) { b.volumes.Add(o.GetName()) }))
+	b.volumes.Needs(claims.Informer())
 	b.claims.Beside(func(ctx context.Context) { _ = b.volumes.Run(ctx) }) // it fails as b.claims would
 	return b, nil
+}
+
+// each calls f with what changed; of what is gone, it forgets what was written.
+func (b *Binder) each(f func(metav1.Object)) cache.ResourceEventHandler {
+	return controllers.Changes(func(old, current metav1.Object) {
+		if current == nil {
+			b.written.Forget(old.GetUID())
+			current = old
+		}
+		f(current)
+	})
 }
 
 // Run works until ctx ends.
@@ -205,24 +210,7 @@ func (v cached) defaultClass() (*storagev1.StorageClass, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newestDefault(all), nil
-}
-
-// newestDefault is the default class; of several the newest one, and of those made in
-// one second the first by name.
-func newestDefault(all []*storagev1.StorageClass) *storagev1.StorageClass {
-	var best *storagev1.StorageClass
-	for _, c := range all {
-		if c.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" &&
-			c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] != "true" {
-			continue
-		}
-		if best == nil || best.CreationTimestamp.Before(&c.CreationTimestamp) ||
-			best.CreationTimestamp.Equal(&c.CreationTimestamp) && c.Name < best.Name {
-			best = c
-		}
-	}
-	return best
+	return defaultclass.Storage(all), nil
 }
 
 func (v cached) waiting(c *corev1.PersistentVolumeClaim) ([]string, error) {

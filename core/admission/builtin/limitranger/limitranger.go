@@ -22,7 +22,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 )
 
 // Plugin fills in the default resources of a namespace's LimitRanges and

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 )
 
 // podCertificate: a node asks for certificates of pods that run on it, as the

@@ -30,8 +30,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/podrefs"
-	"github.com/wasmplane/wasmplane/core/admission/builtin/reading"
 	"github.com/wasmplane/wasmplane/core/admission/nodevolumes"
+	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 )
 

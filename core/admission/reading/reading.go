@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reading is how the built-in admission plugins read what they are asked about:
+// Package reading is how admission plugins of this tree read what they are asked about:
 // which requests they want, the object as a Go type, a copy that may be changed, and
 // informers that have been filled.
 package reading
@@ -97,13 +97,17 @@ func WarmOf(within time.Duration, informers ...cache.SharedIndexInformer) Warm {
 
 // Wait returns nil once the informers are filled, and else the refusal.
 func (w Warm) Wait(ctx context.Context, r *admission.Request) error {
-	for _, c := range w.checkers {
-		select {
-		case <-c.Done():
+	return Await(ctx, r, w.within, w.checkers...)
+}
+
+// Await returns nil once all that the checkers check is done, and the refusal of the
+// request where one of them takes longer than within.
+func Await(ctx context.Context, r *admission.Request, within time.Duration, checkers ...cache.DoneChecker) error {
+	for _, c := range checkers {
+		if cache.IsDone(c) {
 			continue
-		default:
 		}
-		ctx, cancel := context.WithTimeout(ctx, w.within)
+		ctx, cancel := context.WithTimeout(ctx, within)
 		select {
 		case <-c.Done():
 			cancel()

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -27,18 +26,25 @@ import (
 
 // Controller makes claims.
 type Controller struct {
-	client kubernetes.Interface
-	pods   corelisters.PodLister
-	claims corelisters.PersistentVolumeClaimLister
-	events record.EventRecorder
-	loop   *controllers.Loop[controllers.Key]
+	client   kubernetes.Interface
+	pods     corelisters.PodLister
+	podIndex cache.Indexer
+	claims   corelisters.PersistentVolumeClaimLister
+	events   record.EventRecorder
+	loop     *controllers.Loop[controllers.Key]
 }
 
 // New makes the controller.
 func New(env controllers.Env, workers int) (*Controller, error) {
 	core := env.Informers.Core().V1()
 	pods, claims := core.Pods(), core.PersistentVolumeClaims()
-	c := &Controller{client: env.Client, pods: pods.Lister(), claims: claims.Lister(), events: env.Recorder("ephemeral_volume")}
+	if err := controllers.IndexByClaim(pods.Informer()); err != nil {
+		return nil, fmt.Errorf("ephemeral-volume-controller: %w", err)
+	}
+	c := &Controller{
+		client: env.Client, events: env.Recorder("ephemeral_volume"),
+		pods: pods.Lister(), podIndex: pods.Informer().GetIndexer(), claims: claims.Lister(),
+	}
 	c.loop = controllers.NewLoop(env, "ephemeral-volume-controller", workers, c.reconcile)
 	c.loop.Watch(pods.Informer(), controllers.Changes(func(_, current metav1.Object) {
 		if pod, ok := current.(*corev1.Pod); ok && pod.DeletionTimestamp == nil && wants(pod) {
@@ -54,23 +60,16 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 			c.loop.Add(controllers.Key{Namespace: old.GetNamespace(), Name: owner.Name})
 			return
 		}
-		c.waiting(old)
+		c.addPods(old)
 	}))
 	return c, nil
 }
 
-// waiting queues the pods whose claim would have the name of one that is gone.
-func (c *Controller) waiting(gone metav1.Object) {
-	pods, err := c.pods.Pods(gone.GetNamespace()).List(labels.Everything())
-	if err != nil {
-		return
-	}
+// addPods queues the pods that name a claim which is gone.
+func (c *Controller) addPods(gone metav1.Object) {
+	pods, _ := controllers.PodsWithClaim(c.podIndex, cache.MetaObjectToName(gone)) // fails only without the index
 	for _, pod := range pods {
-		for i := range pod.Spec.Volumes {
-			if v := &pod.Spec.Volumes[i]; v.Ephemeral != nil && ephemeral.VolumeClaimName(pod, v) == gone.GetName() {
-				c.loop.Add(cache.MetaObjectToName(pod))
-			}
-		}
+		c.loop.Add(cache.MetaObjectToName(pod))
 	}
 }
 

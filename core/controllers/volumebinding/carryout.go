@@ -150,11 +150,11 @@ func (b *Binder) syncVolume(ctx context.Context, name string) error {
 	}
 	if p.event != nil && (p.phase == "" || p.phase != pv.Status.Phase) {
 		b.recorder.Event(pv, p.event.kind, p.event.reason, p.event.message)
-		if p.mismatch {
+		if p.claim != nil {
 			b.recorder.Event(p.claim, p.event.kind, p.event.reason, p.event.message)
 		}
 	}
-	if p.claim != nil && !p.mismatch {
+	if p.claim != nil && p.event == nil {
 		b.claims.Add(controllers.Key{Namespace: p.claim.Namespace, Name: p.claim.Name})
 	}
 	if p.free {

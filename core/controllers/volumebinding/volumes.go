@@ -19,11 +19,10 @@ type volumePlan struct {
 	// free takes the claim off the volume. A volume that somebody meant for a claim
 	// keeps the claim's name, and waits for it.
 	free bool
-	// claim has this volume waiting for it and is to be decided about.
+	// claim has this volume waiting for it. It is to be decided about, unless the two do
+	// not go together: then the event says so on both.
 	claim *corev1.PersistentVolumeClaim
 	event *event
-	// mismatch is an event that is recorded on the claim as well.
-	mismatch bool
 }
 
 // gone marks that a volume's claim is away: asked at the server, not in a cache.
@@ -51,7 +50,7 @@ func planVolume(v view, pv *corev1.PersistentVolume, isGone gone) (volumePlan, e
 		return volumePlan{phase: corev1.VolumeBound}, nil
 	case c.Spec.VolumeName == "" && volume.CheckVolumeModeMismatches(&c.Spec, &pv.Spec):
 		return volumePlan{
-			claim: c, mismatch: true,
+			claim: c,
 			event: warning("VolumeMismatch", "Cannot bind PersistentVolume to requested PersistentVolumeClaim due to incompatible volumeMode."),
 		}, nil
 	case c.Spec.VolumeName == "":

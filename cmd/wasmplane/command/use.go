@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/version"
+	nodeutil "k8s.io/component-helpers/node/util"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlplugin "k8s.io/kubectl/pkg/cmd/plugin"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
@@ -220,18 +221,13 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 		if err != nil {
 			return fmt.Errorf("list pods of node %s: %w", n.Name, err)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\n", n.Name, condition(n, corev1.NodeReady), len(pods.Items))
+		ready := corev1.ConditionUnknown
+		if _, c := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady); c != nil {
+			ready = c.Status
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\n", n.Name, ready, len(pods.Items))
 	}
 	return w.Flush()
-}
-
-func condition(n *corev1.Node, kind corev1.NodeConditionType) string {
-	for _, c := range n.Status.Conditions {
-		if c.Type == kind {
-			return string(c.Status)
-		}
-	}
-	return "Unknown"
 }
 
 func (a *app) image() *cobra.Command {

@@ -41,7 +41,7 @@ wasmplane agent, or the same command, to carry on, and wasmplane down to leave.
 
 The token is read from a file, from the standard input (--token-file -) or from
 the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.`,
-		Example: `  wasmplane join 192.0.2.1 --token-file /root/token
+		Example: `  wasmplane join 192.0.2.1 --token-file token
   echo "$TOKEN" | wasmplane join server1.example.com:6443 --token-file -`,
 		Args: cobra.MaximumNArgs(1),
 	}

@@ -5,7 +5,6 @@ package members
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
+
+	"github.com/wasmplane/wasmplane/core/controllers"
 )
 
 // Node is the command of that name.
@@ -118,7 +119,7 @@ wasmplane down on it. Until then it would come back, with the certificate that i
 		if err != nil {
 			return err
 		}
-		if ready(node) && !force {
+		if controllers.NodeReady(node) && !force {
 			return fmt.Errorf("node %s lives: run `wasmplane down` on its machine, which takes it out; --force removes it all the same, and it comes back if its machine still runs", node.Name)
 		}
 		err = kube.CoreV1().Nodes().Delete(c.Context(), node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})
@@ -129,10 +130,4 @@ wasmplane down on it. Until then it would come back, with the certificate that i
 		return nil
 	}
 	return c
-}
-
-func ready(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }

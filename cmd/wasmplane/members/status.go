@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
@@ -44,12 +45,12 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 		return ErrNotWell
 	}
 	fmt.Fprintln(w, "servers:       reached")
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			fmt.Fprintf(w, "ready:         %s, %s\n", c.Status, c.Message)
-		}
+	_, ready := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady)
+	if ready == nil {
+		return ErrNotWell
 	}
-	if !ready(n) {
+	fmt.Fprintf(w, "ready:         %s, %s\n", ready.Status, ready.Message)
+	if ready.Status != corev1.ConditionTrue {
 		return ErrNotWell
 	}
 	return nil

@@ -62,7 +62,7 @@ func New(env controllers.Env) (*Controller, error) {
 	c.loop.Watch(nodes.Informer(), controllers.Changes(func(before, now metav1.Object) {
 		was, _ := before.(*corev1.Node)
 		is, _ := now.(*corev1.Node)
-		if was == nil || is == nil || answers(was) != answers(is) || address(was) != address(is) {
+		if was == nil || is == nil || controllers.NodeReady(was) != controllers.NodeReady(is) || address(was) != address(is) {
 			c.loop.Add(everything)
 		}
 	}))
@@ -137,7 +137,7 @@ type plan struct {
 func decide(announced []*discoveryv1.EndpointSlice, nodes []*corev1.Node) plan {
 	alive := map[string]bool{}
 	for _, n := range nodes {
-		alive[n.Name] = answers(n)
+		alive[n.Name] = controllers.NodeReady(n)
 	}
 	someAlive := slices.ContainsFunc(announced, func(s *discoveryv1.EndpointSlice) bool { return alive[nodeOf(s)] })
 	var p plan
@@ -192,8 +192,3 @@ func address(n *corev1.Node) netip.Addr {
 }
 
 // answers says whether a node's kubelet reports that it is well, as far as the cluster knows.
-func answers(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}

@@ -112,7 +112,7 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 func (c *Controller) nodeChanged(old, current metav1.Object) {
 	before, _ := old.(*corev1.Node)
 	after, _ := current.(*corev1.Node)
-	if before != nil && after != nil && nodeReady(before) == nodeReady(after) &&
+	if before != nil && after != nil && controllers.NodeReady(before) == controllers.NodeReady(after) &&
 		before.Labels[corev1.LabelTopologyZone] == after.Labels[corev1.LabelTopologyZone] {
 		return
 	}
@@ -126,15 +126,6 @@ func (c *Controller) nodeChanged(old, current metav1.Object) {
 			c.loop.Add(controllers.Key{Namespace: namespace, Name: name})
 		}
 	}
-}
-
-func nodeReady(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // sliceChanged notices slices that somebody else changed or removed.

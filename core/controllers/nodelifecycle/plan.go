@@ -8,6 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
+
+	"github.com/wasmplane/wasmplane/core/controllers"
 )
 
 // reported are the conditions that a kubelet reports and that become Unknown when
@@ -104,12 +107,8 @@ func sameTaints(a, b []corev1.Taint) bool {
 }
 
 func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == kind {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
+	_, c := nodeutil.GetNodeCondition(&node.Status, kind)
+	return c
 }
 
 // silence sets the conditions of a node whose kubelet is silent, in place.
@@ -189,7 +188,7 @@ func survey(nodes []*corev1.Node) map[string]*disruption {
 			zones[zone(node)] = d
 		}
 		d.total++
-		if c := condition(node, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {
+		if !controllers.NodeReady(node) {
 			d.notReady++
 		}
 	}

@@ -118,12 +118,7 @@ func (c *Controller) reconcilePod(ctx context.Context, key controllers.Key) erro
 
 // outOfService: an operator vouches, by a taint, that the machine is off.
 func outOfService(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return false
-		}
-	}
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return !controllers.NodeReady(node) && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
 // reconcileNode removes the pods of a node that is gone, or the deleted ones of a

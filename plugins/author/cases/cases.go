@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/author"
@@ -291,27 +292,20 @@ func (r *runner) ask(ctx context.Context, c *Case) (*author.Decision, error) {
 func (c *Case) Ask(ctx context.Context, p *author.Plugin) (*author.Decision, error) {
 	c.unwrap()
 	if len(c.Nodes) > 0 && p.Cycles() {
-		return c.cycle(ctx, p)
+		return c.schedule(ctx, p.Cycle)
 	}
 	pt, err := c.point(p)
 	if err != nil {
 		return nil, err
 	}
 	if pt == abi.SchedulingTable {
-		n, err := author.NodesOf(c.Nodes, c.Running)
-		if err != nil {
-			return nil, err
-		}
-		pod, err := author.PodOf(c.Pod)
-		if err != nil {
-			return nil, err
-		}
-		return p.Judge(ctx, pod, n)
+		return c.schedule(ctx, p.Judge)
 	}
 	return p.Ask(ctx, pt, c.document())
 }
 
-func (c *Case) cycle(ctx context.Context, p *author.Plugin) (*author.Decision, error) {
+// schedule has the case's pod and nodes judged.
+func (c *Case) schedule(ctx context.Context, judge func(context.Context, *corev1.Pod, author.Nodes) (*author.Decision, error)) (*author.Decision, error) {
 	n, err := author.NodesOf(c.Nodes, c.Running)
 	if err != nil {
 		return nil, err
@@ -320,7 +314,7 @@ func (c *Case) cycle(ctx context.Context, p *author.Plugin) (*author.Decision, e
 	if err != nil {
 		return nil, err
 	}
-	return p.Cycle(ctx, pod, n)
+	return judge(ctx, pod, n)
 }
 
 func (c *Case) point(p *author.Plugin) (abi.Point, error) {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -36,7 +37,8 @@ import (
 const signing = 2 * time.Minute
 
 func subject(node string) pkix.Name {
-	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
+	id := pki.Node(node)
+	return pkix.Name{CommonName: id.User, Organization: id.Groups}
 }
 
 // certificate asks for the node's first certificate. One that an interrupted join has

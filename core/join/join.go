@@ -5,9 +5,10 @@
 // server is the cluster's, asks for a certificate by a key that it makes itself
 // (certificates.k8s.io, with upstream's signers), and claims its node's name.
 //
-// What it has learned lies in one folder, which is complete or not there: a join that
-// fails leaves nothing behind, in the folder or in the cluster, and can be run again. No
-// authority's key and no other machine's credentials ever come to a worker.
+// What it has learned lies in one folder. A join that fails leaves nothing behind, in the
+// folder or in the cluster, and can be run again; one that was killed leaves a folder by
+// which the next one goes on. No authority's key and no other machine's credentials ever
+// come to a worker.
 package join
 
 import (
@@ -128,11 +129,14 @@ func Join(ctx context.Context, c Config) (m Member, err error) {
 	case !errors.Is(err, ErrNotJoined):
 		return m, err
 	}
+	// A folder that is there is an interrupted join's. Its certificate may be the only one
+	// that the cluster gives out for the name.
+	_, missing := os.Stat(c.Dir)
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return m, fmt.Errorf("make the folder of this machine's identity: %w", err)
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && errors.Is(missing, fs.ErrNotExist) {
 			err = errors.Join(err, os.RemoveAll(c.Dir))
 		}
 	}()

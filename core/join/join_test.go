@@ -116,6 +116,20 @@ func TestAFailedJoinLeavesNothing(t *testing.T) {
 			if _, err := os.Stat(c.Dir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s was left behind (%v)", c.Dir, err)
 			}
+
+			// What a join that was killed has left is not the next one's to remove.
+			if err := os.Mkdir(c.Dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(ClientFile(c.Dir), []byte("a certificate"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Join(t.Context(), c); err == nil {
+				t.Error("it joined")
+			}
+			if _, err := os.Stat(ClientFile(c.Dir)); err != nil {
+				t.Errorf("the certificate of an earlier join: %v", err)
+			}
 		})
 	}
 	for _, c := range []*cluster{foreign, late} {

@@ -29,7 +29,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
@@ -145,10 +144,8 @@ func (b *Balancer) Follow(ctx context.Context, kube kubernetes.Interface) error 
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, o any) { seen(o) }}); err != nil {
 		return fmt.Errorf("watch the addresses of the servers: %w", err)
 	}
-	return run.Together(ctx, func(ctx context.Context) error {
-		informer.RunWithContext(ctx)
-		return nil
-	})
+	informer.RunWithContext(ctx)
+	return nil
 }
 
 // learn takes on the servers that s names. None at all is no news: there is one, which said so.

@@ -19,7 +19,6 @@ const budget = 2500
 // mayGrow are the packages over budget, with the size that each has. The numbers only
 // fall: whoever makes one of them smaller lowers its number, down to none.
 var mayGrow = map[string]int{
-	"cmd/wasmplane/command": 2772,
 	"core/api":              3357,
 	"core/apiserver":        2716,
 	"core/kubelet":          2574,

@@ -63,16 +63,16 @@ func (a *app) runBackup(c *cobra.Command, o backup.Options, file string, force, 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "Saved revision %d, %d keys, %s to %s in %s.\nsha256 %s\n", info.Revision, info.Keys, size(info.Bytes), file, progress.Short(time.Since(begin)), info.SHA256)
+	fmt.Fprintf(a.Out, "Saved revision %d, %d keys, %s to %s in %s.\nsha256 %s\n", info.Revision, info.Keys, size(info.Bytes), file, progress.Short(time.Since(begin)), info.SHA256)
 	if !keys {
-		fmt.Fprintln(a.stdout, "Not in it: certificates and signing keys (--with-keys), the configuration, encryption keys.")
+		fmt.Fprintln(a.Out, "Not in it: certificates and signing keys (--with-keys), the configuration, encryption keys.")
 		return nil
 	}
 	archive := file + ".keys.tar.gz"
 	if err := backup.SaveKeys(o.Dir, archive, force); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "Saved certificates and signing keys to %s. Not in it: the configuration, encryption keys.\n", archive)
+	fmt.Fprintf(a.Out, "Saved certificates and signing keys to %s. Not in it: the configuration, encryption keys.\n", archive)
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (a *app) bytesSoFar() func(int64) {
 	return func(n int64) {
 		if now := time.Now(); now.Sub(last) >= time.Second {
 			last = now
-			fmt.Fprintf(a.stderr, "  %s\n", size(n))
+			fmt.Fprintf(a.Err, "  %s\n", size(n))
 		}
 	}
 }
@@ -157,48 +157,48 @@ func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force
 		if err != nil {
 			return err
 		}
-		a.tellAside("keys", aside)
+		a.printAside("keys", aside)
 	}
-	fmt.Fprintln(a.stdout, "Reading", file, "through ...")
+	fmt.Fprintln(a.Out, "Reading", file, "through ...")
 	aside, info, err := backup.Restore(o, file, bump, force)
 	if err != nil {
 		return err
 	}
-	a.tellAside("state", aside)
-	fmt.Fprintf(a.stdout, "Restored revision %d, %d keys into %s in %s; resource versions go on at %d.\n", info.Revision, info.Keys, o.Dir, progress.Short(time.Since(begin)), uint64(info.Revision)+bump)
+	a.printAside("state", aside)
+	fmt.Fprintf(a.Out, "Restored revision %d, %d keys into %s in %s; resource versions go on at %d.\n", info.Revision, info.Keys, o.Dir, progress.Short(time.Since(begin)), uint64(info.Revision)+bump)
 	if _, err := os.Stat(filepath.Join(o.Dir.PKI(), "ca.key")); err != nil {
-		fmt.Fprintln(a.stdout, "There are no keys in the data directory: new ones will be made, and kubeconfigs and tokens from before will not be accepted.")
+		fmt.Fprintln(a.Out, "There are no keys in the data directory: new ones will be made, and kubeconfigs and tokens from before will not be accepted.")
 	}
-	fmt.Fprintf(a.stdout, "Start it with: wasmplane up --data-dir %s\n", o.Dir)
+	fmt.Fprintf(a.Out, "Start it with: wasmplane up --data-dir %s\n", o.Dir)
 	return nil
 }
 
 // runRestoreMember makes the data directory of one member of an external etcd.
 func (a *app) runRestoreMember(c *cobra.Command, file, dir string, bump uint64, m etcd.Member) error {
-	if err := a.fromEnvironment(c.Flags()); err != nil {
+	if err := a.FromEnvironment(c.Flags()); err != nil {
 		return err
 	}
 	if m.Name == "" || m.InitialCluster == "" || dir == "" {
 		return errors.New("--member, --initial-cluster and --member-dir belong together: give all three")
 	}
-	fmt.Fprintln(a.stdout, "Reading", file, "through ...")
+	fmt.Fprintln(a.Out, "Reading", file, "through ...")
 	info, err := backup.RestoreMember(backup.Options{Logger: slog.New(slog.DiscardHandler)}, file, dir, bump, m)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "Restored revision %d, %d keys into %s for member %s; resource versions go on at %d.\n", info.Revision, info.Keys, dir, m.Name, uint64(info.Revision)+bump)
-	fmt.Fprintf(a.stdout, "Once every member has its directory, start them all, this one with what it has besides:\n  etcd --name %s --data-dir %s --initial-cluster %s --initial-cluster-token %s --initial-cluster-state new ...\n", m.Name, dir, m.InitialCluster, m.Token)
+	fmt.Fprintf(a.Out, "Restored revision %d, %d keys into %s for member %s; resource versions go on at %d.\n", info.Revision, info.Keys, dir, m.Name, uint64(info.Revision)+bump)
+	fmt.Fprintf(a.Out, "Once every member has its directory, start them all, this one with what it has besides:\n  etcd --name %s --data-dir %s --initial-cluster %s --initial-cluster-token %s --initial-cluster-state new ...\n", m.Name, dir, m.InitialCluster, m.Token)
 	return nil
 }
 
-func (a *app) tellAside(what, where string) {
+func (a *app) printAside(what, where string) {
 	if where != "" {
-		fmt.Fprintf(a.stdout, "The %s that was there is now in %s.\n", what, where)
+		fmt.Fprintf(a.Out, "The %s that was there is now in %s.\n", what, where)
 	}
 }
 
 func (a *app) addStored(c *cobra.Command, s *settings) {
-	a.addDataDir(c.Flags(), s)
+	s.Access = a.DataDir(c.Flags())
 	c.Flags().StringVar(&s.file, "config", "", "configuration `FILE` of the cluster; needed where it names an external etcd")
 }
 
@@ -208,7 +208,7 @@ func (a *app) stored(c *cobra.Command, s *settings) (backup.Options, bool, error
 	if err != nil {
 		return backup.Options{}, false, err
 	}
-	dir, err := a.dir(c.Flags(), s)
+	dir, err := s.Dir()
 	if err != nil {
 		return backup.Options{}, false, err
 	}

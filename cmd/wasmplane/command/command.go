@@ -6,25 +6,22 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
 	"k8s.io/klog/v2"
 
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/plugin"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
@@ -41,9 +38,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
-		var quiet *exitError
+		var quiet *shell.ExitError
 		if errors.As(err, &quiet) {
-			return quiet.code
+			return quiet.Code
 		}
 		fmt.Fprintln(stderr, "error:", err)
 		return 1
@@ -51,23 +48,11 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// exitError ends the process with a code and without a further message.
-type exitError struct{ code int }
-
-// Error implements error.
-func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
-
 // app is what every command shares.
-type app struct {
-	stdout, stderr io.Writer
-	env            *viper.Viper
-}
+type app struct{ *shell.Shell }
 
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
-	a := &app{stdout: stdout, stderr: stderr, env: viper.New()}
-	a.env.SetEnvPrefix("WASMPLANE")
-	a.env.SetEnvKeyReplacer(newDashReplacer())
-	a.env.AutomaticEnv()
+	a := &app{shell.New(os.Stdin, stdout, stderr)}
 	root := &cobra.Command{
 		Use:   "wasmplane",
 		Short: "A Kubernetes-compatible control plane whose policy is WebAssembly",
@@ -94,7 +79,7 @@ WASMPLANE_DATA_DIR.`,
 	of := a.members()
 	for group, commands := range map[string][]*cobra.Command{
 		"cluster":   {a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), a.status(), a.stop(), a.down(), a.backup(), a.restore(), a.check()},
-		"use":       {a.kubectl(), a.plugin(), a.trace(), a.image(), a.version()},
+		"use":       {a.kubectl(), plugin.Command(a.Shell), a.trace(), a.image(), a.version()},
 		"component": a.components(),
 	} {
 		for _, c := range commands {
@@ -151,26 +136,14 @@ func isGroup(c *cobra.Command) {
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
 
-// noArgs is for commands that take flags only.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("takes no arguments, found %q", args[0])
-	}
-	return nil
-}
-
 // settings are the flags that lie over the configuration file.
 type settings struct {
-	dataDir, file    string
-	logLevel, format string
-}
-
-func (a *app) addDataDir(f *pflag.FlagSet, s *settings) {
-	f.StringVar(&s.dataDir, "data-dir", string(datadir.Default()), "`DIR` that holds everything of the cluster")
+	*shell.Access
+	file, logLevel, format string
 }
 
 func (a *app) addSettings(f *pflag.FlagSet, s *settings) {
-	a.addDataDir(f, s)
+	s.Access = a.DataDir(f)
 	f.StringVar(&s.file, "config", "", "configuration `FILE`; configs/ has commented ones")
 	f.StringVar(&s.logLevel, "log-level", "info", "least `LEVEL` of what is logged: debug, info, warn or error")
 	f.StringVar(&s.format, "log-format", "text", "`FORMAT` of the log: text or json")
@@ -210,7 +183,7 @@ var overrides = []struct {
 
 // load makes the configuration: defaults, then the file, then variables, then flags.
 func (a *app) load(f *pflag.FlagSet, s *settings) (*config.Configuration, error) {
-	if err := a.fromEnvironment(f); err != nil {
+	if err := a.FromEnvironment(f); err != nil {
 		return nil, err
 	}
 	cfg := config.Default()
@@ -250,50 +223,6 @@ func blame(err error, f *pflag.FlagSet) error {
 		}
 	}
 	return err
-}
-
-// fromEnvironment sets every flag that was not given from its variable.
-func (a *app) fromEnvironment(f *pflag.FlagSet) error {
-	var errs []error
-	f.VisitAll(func(flag *pflag.Flag) {
-		if value := a.env.GetString(flag.Name); !flag.Changed && value != "" {
-			if err := f.Set(flag.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("environment variable WASMPLANE_%s: %w", envName(flag.Name), err))
-			}
-		}
-	})
-	return errors.Join(errs...)
-}
-
-// dir opens the data directory that the flags name.
-func (a *app) dir(f *pflag.FlagSet, s *settings) (datadir.Dir, error) {
-	if err := a.fromEnvironment(f); err != nil {
-		return "", err
-	}
-	abs, err := filepath.Abs(s.dataDir)
-	if err != nil {
-		return "", fmt.Errorf("data directory %s: %w", s.dataDir, err)
-	}
-	return datadir.Dir(abs), nil
-}
-
-// kubeconfig is the file of the cluster to ask: the one given, $KUBECONFIG's, or the data
-// directory's.
-func (a *app) kubeconfig(f *pflag.FlagSet, s *settings, given string) (string, error) {
-	if err := a.fromEnvironment(f); err != nil {
-		return "", err
-	}
-	if path := cmp.Or(given, os.Getenv("KUBECONFIG")); path != "" {
-		return path, nil
-	}
-	dir, err := a.dir(f, s)
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s holds no cluster; start one with: wasmplane up --data-dir %s, or name one by --kubeconfig", dir, dir)
-	}
-	return dir.Kubeconfig(), nil
 }
 
 func newLogger(w io.Writer, s *settings) (*slog.Logger, error) {

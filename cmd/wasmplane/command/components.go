@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 )
 
@@ -39,7 +40,7 @@ func (a *app) apiserver() *cobra.Command {
 		Short: "Serve the API",
 		Long: `Serve the API. It makes the cluster's certificates, and a kubeconfig for each
 component in DATA_DIR/components.`,
-		Args: noArgs,
+		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.run(c, &s, "", wire.APIServer)
 		},
@@ -56,9 +57,9 @@ func (a *app) component(name, what string, run func(context.Context, wire.Option
 	c := &cobra.Command{
 		Use:   name,
 		Short: what,
-		Args:  noArgs,
+		Args:  shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := a.fromEnvironment(c.Flags()); err != nil {
+			if err := a.FromEnvironment(c.Flags()); err != nil {
 				return err
 			}
 			if kubeconfig == "" {
@@ -100,11 +101,11 @@ func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string, componen
 	if err != nil {
 		return err
 	}
-	logger, err := newLogger(a.stderr, s)
+	logger, err := newLogger(a.Err, s)
 	if err != nil {
 		return err
 	}
-	dir, err := datadir.Open(s.dataDir, func(notice string) { logger.WarnContext(c.Context(), "modes of the data directory", "notice", notice) })
+	dir, err := s.Open(func(notice string) { logger.WarnContext(c.Context(), "modes of the data directory", "notice", notice) })
 	if err != nil {
 		return err
 	}

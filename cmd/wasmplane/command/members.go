@@ -4,7 +4,6 @@ package command
 
 import (
 	"context"
-	"os"
 
 	"github.com/spf13/pflag"
 
@@ -17,14 +16,7 @@ import (
 // members are the commands of a cluster of several machines.
 func (a *app) members() members.Shell {
 	return members.Shell{
-		In: os.Stdin, Out: a.stdout, Err: a.stderr,
-		Access: func(f *pflag.FlagSet) func() (string, error) {
-			var s settings
-			var kubeconfig string
-			a.addDataDir(f, &s)
-			f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
-			return func() (string, error) { return a.kubeconfig(f, &s, kubeconfig) }
-		},
+		Shell: a.Shell,
 		Work: func(f *pflag.FlagSet) members.Foreground {
 			w := &worker{app: a}
 			a.addSettings(f, &w.settings)

@@ -4,12 +4,6 @@ package command
 
 import "strings"
 
-func newDashReplacer() *strings.Replacer { return strings.NewReplacer("-", "_") }
-
-func envName(flag string) string {
-	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
 func splitList(s string) []string {
 	var out []string
 	for part := range strings.SplitSeq(s, ",") {

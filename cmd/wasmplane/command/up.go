@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
@@ -37,7 +38,7 @@ pods running, and the next up carries on with them.`,
 		Example: `  wasmplane up
   wasmplane up --nodes simulated:3 --data-dir ~/try
   wasmplane up --config configs/dev.yaml`,
-		Args: noArgs,
+		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load(c.Flags(), &s)
 			if err != nil {
@@ -75,7 +76,7 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 
 // take opens the data directory for this process alone, node included.
 func (a *app) take(s *settings, node bool) (dir datadir.Dir, release func(), err error) {
-	dir, err = datadir.Open(s.dataDir, func(notice string) { fmt.Fprintln(a.stdout, notice) })
+	dir, err = s.Open(func(notice string) { fmt.Fprintln(a.Out, notice) })
 	if err != nil {
 		return "", nil, err
 	}
@@ -103,8 +104,8 @@ func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *sett
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "wasmplane %s: %s in %s (log: %s)\n", Version, what, dir, dir.Log())
-	p := &progress.Printer{W: a.stdout, Log: dir.Log()}
+	fmt.Fprintf(a.Out, "wasmplane %s: %s in %s (log: %s)\n", Version, what, dir, dir.Log())
+	p := &progress.Printer{W: a.Out, Log: dir.Log()}
 	defer p.Stop()
 	err = work(ctx, wire.Options{
 		Config: cfg, Dir: dir, Logger: logger, Progress: p.Report, Note: p.PrintLine, Version: Version,
@@ -115,7 +116,7 @@ func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *sett
 	})
 	switch {
 	case ctx.Err() != nil && err == nil:
-		fmt.Fprintln(a.stdout, stopped)
+		fmt.Fprintln(a.Out, stopped)
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w\n(the log is %s)", err, dir.Log())
@@ -153,7 +154,7 @@ func (a *app) announce(i wire.Info, dir datadir.Dir, took time.Duration, merged 
 		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get nodes\n", dir.Kubeconfig(), kubectlName())
 	}
 	b.WriteString("\nCtrl-C stops the control plane.\n")
-	fmt.Fprint(a.stdout, b.String())
+	fmt.Fprint(a.Out, b.String())
 }
 
 // kubectlName is what a user types: kubectl where there is one, else ours.
@@ -173,9 +174,9 @@ func (a *app) stop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the control plane and leave pods running",
-		Args:  noArgs,
+		Args:  shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := a.dir(c.Flags(), &s)
+			dir, err := s.Dir()
 			if err != nil {
 				return err
 			}
@@ -184,12 +185,12 @@ func (a *app) stop() *cobra.Command {
 				return err
 			}
 			if !stopped {
-				fmt.Fprintln(a.stdout, "Nothing runs in", dir)
+				fmt.Fprintln(a.Out, "Nothing runs in", dir)
 			}
 			return nil
 		},
 	}
-	a.addDataDir(c.Flags(), &s)
+	s.Access = a.DataDir(c.Flags())
 	return c
 }
 
@@ -240,35 +241,35 @@ func (a *app) down() *cobra.Command {
 this host every container, network namespace, mount, nftables table, bridge and
 cgroup of it. The data stay, and the next up brings the pods back; with --purge
 the data go too.`,
-		Args: noArgs,
+		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := a.dir(c.Flags(), &s)
+			dir, err := s.Dir()
 			if err != nil {
 				return err
 			}
 			if !dir.Exists() {
-				fmt.Fprintln(a.stdout, "There is no cluster in", dir)
+				fmt.Fprintln(a.Out, "There is no cluster in", dir)
 				return nil
 			}
 			if _, err := stopInstance(c.Context(), dir); err != nil {
 				return err
 			}
-			logger, err := newLogger(a.stderr, &settings{logLevel: "warn", format: "text"})
+			logger, err := newLogger(a.Err, &settings{logLevel: "warn", format: "text"})
 			if err != nil {
 				return err
 			}
-			p := &progress.Printer{W: a.stdout}
+			p := &progress.Printer{W: a.Out}
 			if err := members.Leave(c.Context(), dir, p.PrintLine); err != nil {
 				p.PrintLine("error: " + err.Error())
 			}
 			if err := machine.Down(c.Context(), dir, purge, logger, p.PrintLine); err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, "The cluster is down.")
+			fmt.Fprintln(a.Out, "The cluster is down.")
 			return nil
 		},
 	}
-	a.addDataDir(c.Flags(), &s)
+	s.Access = a.DataDir(c.Flags())
 	c.Flags().BoolVar(&purge, "purge", false, "remove the data as well: certificates, objects, images, logs")
 	return c
 }

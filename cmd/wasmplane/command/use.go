@@ -35,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
@@ -113,9 +114,9 @@ func (a *app) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of wasmplane and of the Kubernetes API that it serves",
-		Args:  noArgs,
+		Args:  shell.NoArgs,
 		Run: func(*cobra.Command, []string) {
-			fmt.Fprintf(a.stdout, "wasmplane %s (Kubernetes %s, %s, %s/%s)\n",
+			fmt.Fprintf(a.Out, "wasmplane %s (Kubernetes %s, %s, %s/%s)\n",
 				Version, version.Get().GitVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		},
 	}
@@ -126,20 +127,25 @@ func (a *app) check() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Tell what this host lacks for a real node, or a cluster by the CIS benchmark, and what to do",
-		Args:  noArgs,
+		Args:  shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := a.load(c.Flags(), &s)
-			if err == nil {
-				err = check.Run(c.Context(), a.stdout, cfg, s.dataDir, cis)
+			if err != nil {
+				return err
 			}
+			dir, err := s.Dir()
+			if err != nil {
+				return err
+			}
+			err = check.Run(c.Context(), a.Out, cfg, string(dir), cis)
 			if errors.Is(err, check.ErrLacking) {
-				return &exitError{1}
+				return &shell.ExitError{Code: 1}
 			}
 			return err
 		},
 	}
 	c.Flags().BoolVar(&cis, "cis", false, "tell by the numbers of the CIS Kubernetes benchmark what the cluster of --data-dir and --config meets and lacks")
-	a.addDataDir(c.Flags(), &s)
+	s.Access = a.DataDir(c.Flags())
 	c.Flags().StringVar(&s.file, "config", "", "configuration `FILE` that the cluster is started with")
 	return c
 }
@@ -149,16 +155,16 @@ func (a *app) status() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Tell whether the cluster runs, and how its parts are",
-		Args:  noArgs,
+		Args:  shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := a.dir(c.Flags(), &s)
+			dir, err := s.Dir()
 			if err != nil {
 				return err
 			}
 			return a.showStatus(c.Context(), dir)
 		},
 	}
-	a.addDataDir(c.Flags(), &s)
+	s.Access = a.DataDir(c.Flags())
 	return c
 }
 
@@ -172,24 +178,24 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 		return err
 	}
 	if m, err := join.Read(dir.Member()); err == nil {
-		if err := members.Status(ctx, a.stdout, dir, m, pid); !errors.Is(err, members.ErrNotWell) {
+		if err := members.Status(ctx, a.Out, dir, m, pid); !errors.Is(err, members.ErrNotWell) {
 			return err
 		}
-		return &exitError{1}
+		return &shell.ExitError{Code: 1}
 	}
-	fmt.Fprintf(a.stdout, "cluster:       %s (%s)\ndata:          %s\nnodes:         %s\n", state.Cluster, state.Version, dir, state.Nodes)
+	fmt.Fprintf(a.Out, "cluster:       %s (%s)\ndata:          %s\nnodes:         %s\n", state.Cluster, state.Version, dir, state.Nodes)
 	if node, err := dir.NodeOwner(); err == nil && node != 0 && node != pid {
-		fmt.Fprintf(a.stdout, "kubelet:       process %d\n", node)
+		fmt.Fprintf(a.Out, "kubelet:       process %d\n", node)
 	}
 	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, fs.ErrNotExist) { // a kubelet by itself
-		fmt.Fprintln(a.stdout, "control plane: of other machines, at", state.Server)
+		fmt.Fprintln(a.Out, "control plane: of other machines, at", state.Server)
 		return nil
 	}
 	if pid == 0 {
-		fmt.Fprintln(a.stdout, "control plane: not running; start it with: wasmplane up --data-dir", dir)
-		return &exitError{1}
+		fmt.Fprintln(a.Out, "control plane: not running; start it with: wasmplane up --data-dir", dir)
+		return &shell.ExitError{Code: 1}
 	}
-	fmt.Fprintf(a.stdout, "control plane: process %d, up for %s, at %s\n", pid, progress.Short(time.Since(state.Started)), state.Server)
+	fmt.Fprintf(a.Out, "control plane: process %d, up for %s, at %s\n", pid, progress.Short(time.Since(state.Started)), state.Server)
 	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "status")
 	if err != nil {
 		return err
@@ -204,12 +210,12 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 	if err != nil {
 		return fmt.Errorf("the apiserver is not ready: %w", err)
 	}
-	fmt.Fprintln(a.stdout, "apiserver:     ready,", strings.Count(string(ready), "[+]"), "checks ok")
+	fmt.Fprintln(a.Out, "apiserver:     ready,", strings.Count(string(ready), "[+]"), "checks ok")
 	nodes, err := set.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "\nNODE\tREADY\tPODS")
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
@@ -233,24 +239,24 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 func (a *app) image() *cobra.Command {
 	var s settings
 	c := &cobra.Command{Use: "image", Short: "Images of the real node"}
-	a.addDataDir(c.PersistentFlags(), &s)
+	s.Access = a.DataDir(c.PersistentFlags())
 	c.AddCommand(
 		&cobra.Command{
 			Use:   "import FILE...",
 			Short: "Import images from OCI layouts (folder or tar) and docker archives",
 			Args:  cobra.MinimumNArgs(1),
 			RunE: func(c *cobra.Command, files []string) error {
-				dir, err := a.dir(c.Flags(), &s)
+				dir, err := s.Dir()
 				if err != nil {
 					return err
 				}
 				for _, f := range files {
-					names, err := machine.ImportImages(c.Context(), dir, f, func(step string) { fmt.Fprintln(a.stderr, step) })
+					names, err := machine.ImportImages(c.Context(), dir, f, func(step string) { fmt.Fprintln(a.Err, step) })
 					if err != nil {
 						return err
 					}
 					for _, name := range names {
-						fmt.Fprintln(a.stdout, "imported", name)
+						fmt.Fprintln(a.Out, "imported", name)
 					}
 				}
 				return nil
@@ -260,9 +266,9 @@ func (a *app) image() *cobra.Command {
 			Use:     "ls",
 			Aliases: []string{"list"},
 			Short:   "List the images",
-			Args:    noArgs,
+			Args:    shell.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error {
-				dir, err := a.dir(c.Flags(), &s)
+				dir, err := s.Dir()
 				if err != nil {
 					return err
 				}
@@ -270,7 +276,7 @@ func (a *app) image() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+				w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 				fmt.Fprintln(w, "IMAGE\tID\tSIZE")
 				for _, i := range images {
 					fmt.Fprintf(w, "%s\t%.19s\t%.1f MB\n", i.Name, i.Digest, float64(i.Size)/1e6)
@@ -283,9 +289,9 @@ func (a *app) image() *cobra.Command {
 }
 
 func (a *app) trace() *cobra.Command {
-	var s settings
-	var namespace, output, kubeconfig string
+	var namespace, output string
 	var all bool
+	var access *shell.Access
 	c := &cobra.Command{
 		Use:   "trace KIND/NAME",
 		Short: "Show what happened to one apply: every step, who decided what, and how long it took",
@@ -300,7 +306,7 @@ func (a *app) trace() *cobra.Command {
 			if output != "" && output != "json" {
 				return fmt.Errorf("-o: expected json, found %q", output)
 			}
-			path, err := a.kubeconfig(c.Flags(), &s, kubeconfig)
+			path, err := access.Kubeconfig()
 			if err != nil {
 				return err
 			}
@@ -309,17 +315,16 @@ func (a *app) trace() *cobra.Command {
 				return err
 			}
 			if output == "json" {
-				enc := json.NewEncoder(a.stdout)
+				enc := json.NewEncoder(a.Out)
 				enc.SetIndent("", "  ")
 				return enc.Encode(journey)
 			}
-			return trace.Render(a.stdout, journey, trace.RenderOptions{Width: terminalWidth()})
+			return trace.Render(a.Out, journey, trace.RenderOptions{Width: terminalWidth()})
 		},
 	}
-	a.addDataDir(c.Flags(), &s)
+	access = a.Access(c.Flags())
 	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "`NAMESPACE` of the object")
 	c.Flags().StringVarP(&output, "output", "o", "", "`FORMAT` of the answer: json (default: a tree for people)")
-	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
 	c.Flags().BoolVar(&all, "all", false, "show every request, not only the latest generation's")
 	return c
 }

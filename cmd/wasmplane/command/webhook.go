@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/webhookserver"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 )
@@ -35,16 +36,16 @@ kubeconfig files that it names are written, and what to start the API server wit
 said.`,
 		Example: `  wasmplane webhook --kubeconfig admin.conf --config plugins.yaml --url https://10.0.0.5:9443
   wasmplane webhook --kubeconfig admin.conf --remove`,
-		Args: noArgs,
+		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := a.fromEnvironment(c.Flags()); err != nil {
+			if err := a.FromEnvironment(c.Flags()); err != nil {
 				return err
 			}
 			if kubeconfig == "" {
 				return errors.New("--kubeconfig is missing: that of the cluster to serve, with the right to write webhook configurations")
 			}
 			if remove {
-				logger, err := newLogger(a.stderr, &s)
+				logger, err := newLogger(a.Err, &s)
 				if err != nil {
 					return err
 				}

@@ -8,7 +8,6 @@ package members
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
@@ -29,10 +29,7 @@ import (
 
 // Shell is what the command line gives to these commands.
 type Shell struct {
-	In       io.Reader
-	Out, Err io.Writer
-	// Access adds the flags that say which cluster is asked, and returns who is asked.
-	Access func(*pflag.FlagSet) func() (kubeconfig string, err error)
+	*shell.Shell
 	// Work adds the flags of a process that works in the foreground.
 	Work func(*pflag.FlagSet) Foreground
 }
@@ -45,8 +42,8 @@ type Foreground interface {
 	Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error
 }
 
-func (s Shell) client(access func() (string, error)) (kubernetes.Interface, error) {
-	path, err := access()
+func (s Shell) client(access *shell.Access) (kubernetes.Interface, error) {
+	path, err := access.Kubeconfig()
 	if err != nil {
 		return nil, err
 	}

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package plugin
 
 import (
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/plugins/rollout"
 )
 
 // pluginPromote puts a plugin's candidate in force.
-func (a *app) pluginPromote() *cobra.Command {
-	return a.pluginStep(rollout.Promote, &cobra.Command{
+func (a commands) promote() *cobra.Command {
+	return a.step(rollout.Promote, &cobra.Command{
 		Use:   "promote NAME",
 		Short: "Put a plugin's candidate in force",
 		Long: `Put a plugin's candidate in force, and keep what was in force as its previous
@@ -29,8 +30,8 @@ one before it in force, and the status says why.`,
 }
 
 // pluginRollback takes a candidate back, or what was promoted.
-func (a *app) pluginRollback() *cobra.Command {
-	return a.pluginStep(rollout.Rollback, &cobra.Command{
+func (a commands) rollback() *cobra.Command {
+	return a.step(rollout.Rollback, &cobra.Command{
 		Use:   "rollback NAME",
 		Short: "Drop a plugin's candidate, or put the version before it in force again",
 		Example: `  wasmplane plugin rollback no-latest
@@ -38,12 +39,10 @@ func (a *app) pluginRollback() *cobra.Command {
 	})
 }
 
-func (a *app) pluginStep(step rollout.Step, c *cobra.Command) *cobra.Command {
-	var s settings
-	var kubeconfig, file string
+func (a commands) step(step rollout.Step, c *cobra.Command) *cobra.Command {
+	var file string
 	c.Args = cobra.ExactArgs(1)
-	a.addDataDir(c.Flags(), &s)
-	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
+	access := a.Access(c.Flags())
 	c.Flags().StringVar(&file, "config", "", "configuration `FILE` whose entry is changed, instead of an object of the API")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var done rollout.Done
@@ -51,19 +50,19 @@ func (a *app) pluginStep(step rollout.Step, c *cobra.Command) *cobra.Command {
 		if file != "" {
 			done, err = rollout.File(file, args[0], step)
 		} else {
-			done, err = a.rolloutObject(c, &s, kubeconfig, args[0], step)
+			done, err = rolloutObject(c, access, args[0], step)
 		}
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.stdout, "plugin %q: %s\n", args[0], done)
+		fmt.Fprintf(a.Out, "plugin %q: %s\n", args[0], done)
 		return nil
 	}
 	return c
 }
 
-func (a *app) rolloutObject(c *cobra.Command, s *settings, kubeconfig, name string, step rollout.Step) (rollout.Done, error) {
-	path, err := a.kubeconfig(c.Flags(), s, kubeconfig)
+func rolloutObject(c *cobra.Command, access *shell.Access, name string, step rollout.Step) (rollout.Done, error) {
+	path, err := access.Kubeconfig()
 	if err != nil {
 		return "", fmt.Errorf("%w; --config names the configuration file where the plugin stands in one", err)
 	}

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package plugin
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/author/cases"
 	"github.com/wasmplane/wasmplane/plugins/author/cluster"
@@ -15,25 +17,24 @@ import (
 
 // liveObject are the flags by which a command reads from a cluster.
 type liveObject struct {
-	ref, namespace, kubeconfig string
-	s                          settings
-	object                     map[string]any
+	ref, namespace string
+	access         *shell.Access
+	object         map[string]any
 }
 
-func (l *liveObject) flags(a *app, c *cobra.Command) {
+func (l *liveObject) flags(a commands, c *cobra.Command) {
 	c.Flags().StringVar(&l.ref, "live", "", "`KIND/NAME` of an object in the cluster to ask about; host functions read the cluster too")
 	l.clusterFlags(a, c)
 }
 
-func (l *liveObject) clusterFlags(a *app, c *cobra.Command) {
-	a.addDataDir(c.Flags(), &l.s)
+func (l *liveObject) clusterFlags(a commands, c *cobra.Command) {
+	l.access = a.Access(c.Flags())
 	c.Flags().StringVarP(&l.namespace, "namespace", "n", "", "`NAMESPACE` of the object")
-	c.Flags().StringVar(&l.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
 }
 
 // cluster opens the cluster that the flags name.
-func (a *app) cluster(c *cobra.Command, l *liveObject) (*cluster.Cluster, error) {
-	path, err := a.kubeconfig(c.Flags(), &l.s, l.kubeconfig)
+func (l *liveObject) cluster() (*cluster.Cluster, error) {
+	path, err := l.access.Kubeconfig()
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func (a *app) cluster(c *cobra.Command, l *liveObject) (*cluster.Cluster, error)
 
 // readLive reads the object that --live names, and puts the cluster behind the
 // plugin's host functions.
-func (a *app) readLive(c *cobra.Command, q *question, cfg *author.Config) error {
+func readLive(ctx context.Context, q *question, cfg *author.Config) error {
 	if q.live.ref == "" {
 		return nil
 	}
@@ -50,12 +51,12 @@ func (a *app) readLive(c *cobra.Command, q *question, cfg *author.Config) error 
 	if !ok || kind == "" || name == "" {
 		return fmt.Errorf("--live: expected KIND/NAME such as deployment/nginx, found %q", q.live.ref)
 	}
-	cl, err := a.cluster(c, &q.live)
+	cl, err := q.live.cluster()
 	if err != nil {
 		return err
 	}
 	cfg.Objects, cfg.Namespaces = cl, cl.Namespaces
-	q.live.object, err = cl.Read(c.Context(), kind, q.live.namespace, name)
+	q.live.object, err = cl.Read(ctx, kind, q.live.namespace, name)
 	return err
 }
 

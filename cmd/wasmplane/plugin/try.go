@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package plugin
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/author/cases"
 	"github.com/wasmplane/wasmplane/plugins/author/inspection"
@@ -24,7 +25,7 @@ const (
 	exitCannot = 2 // they could not be run
 )
 
-func (a *app) pluginTest() *cobra.Command {
+func (a commands) test() *cobra.Command {
 	var files []string
 	var engine, output string
 	c := &cobra.Command{
@@ -60,25 +61,25 @@ nothing, and fuel is counted alike everywhere.
 Exit code: 0 all passed, 1 some failed, 2 they could not be run.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			failed, err := a.test(c.Context(), args, files, engine, output)
+			failed, err := a.runCases(c.Context(), args, files, engine, output)
 			if err != nil {
-				fmt.Fprintln(a.stderr, "error:", err)
-				return &exitError{exitCannot}
+				fmt.Fprintln(a.Err, "error:", err)
+				return &shell.ExitError{Code: exitCannot}
 			}
 			if failed > 0 {
-				return &exitError{exitFailed}
+				return &shell.ExitError{Code: exitFailed}
 			}
 			return nil
 		},
 	}
 	c.Flags().StringArrayVar(&files, "cases", nil, "`FILE` of cases, may be given several times (default: those beside the plugin)")
 	c.Flags().StringVar(&engine, "engine", cases.Both, "`ENGINE`: compiled, interpreted or both")
-	outputFlag(c, &output, "json")
+	shell.OutputFlag(c, &output, "json")
 	return c
 }
 
-func (a *app) test(ctx context.Context, args, files []string, engine, output string) (failed int, err error) {
-	cfg, err := a.openConfig(args)
+func (a commands) runCases(ctx context.Context, args, files []string, engine, output string) (failed int, err error) {
+	cfg, err := openConfig(args)
 	if err != nil {
 		return 0, err
 	}
@@ -97,20 +98,20 @@ func (a *app) test(ctx context.Context, args, files []string, engine, output str
 		return failed, err
 	}
 	if output == "json" {
-		return failed, a.show(map[string]any{"plugin": cfg.Entry.Name, "passed": len(results) - failed, "failed": failed, "results": results}, output)
+		return failed, a.Show(map[string]any{"plugin": cfg.Entry.Name, "passed": len(results) - failed, "failed": failed, "results": results}, output)
 	}
-	fmt.Fprintf(a.stdout, "%s: %d passed, %d failed\n", cfg.Entry.Name, len(results)-failed, failed)
+	fmt.Fprintf(a.Out, "%s: %d passed, %d failed\n", cfg.Entry.Name, len(results)-failed, failed)
 	return failed, nil
 }
 
-func (a *app) showResult(r cases.Result) {
+func (a commands) showResult(r cases.Result) {
 	if r.Passed {
-		fmt.Fprintf(a.stdout, "pass  %s  (%d fuel)\n", r.Name, r.Decision.Usage.Fuel)
+		fmt.Fprintf(a.Out, "pass  %s  (%d fuel)\n", r.Name, r.Decision.Usage.Fuel)
 		return
 	}
-	fmt.Fprintf(a.stdout, "FAIL  %s\n", r.Name)
+	fmt.Fprintf(a.Out, "FAIL  %s\n", r.Name)
 	for _, d := range r.Details() {
-		fmt.Fprintln(a.stdout, "      "+strings.ReplaceAll(d, "\n", "\n      "))
+		fmt.Fprintln(a.Out, "      "+strings.ReplaceAll(d, "\n", "\n      "))
 	}
 }
 
@@ -182,7 +183,7 @@ func readTree(path string, into *map[string]any) error {
 	return nil
 }
 
-func (a *app) pluginRun() *cobra.Command {
+func (a commands) run() *cobra.Command {
 	var q question
 	var output string
 	c := &cobra.Command{
@@ -195,11 +196,11 @@ func (a *app) pluginRun() *cobra.Command {
   wasmplane plugin run --case "a pod without an owner is refused"`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := a.openConfig(args)
+			cfg, err := openConfig(args)
 			if err != nil {
 				return err
 			}
-			if err := a.readLive(c, &q, &cfg); err != nil {
+			if err := readLive(c.Context(), &q, &cfg); err != nil {
 				return err
 			}
 			k := q.live.question(&q)
@@ -212,22 +213,22 @@ func (a *app) pluginRun() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.show(d, output); err != nil {
+			if err := a.Show(d, output); err != nil {
 				return err
 			}
 			if s := d.Stack(); s != "" {
-				a.printLine(s)
+				a.PrintLine(s)
 			}
 			return nil
 		},
 	}
 	q.flags(c)
 	q.live.flags(a, c)
-	outputFlag(c, &output, "json", "yaml")
+	shell.OutputFlag(c, &output, "json", "yaml")
 	return c
 }
 
-func (a *app) pluginBench() *cobra.Command {
+func (a commands) bench() *cobra.Command {
 	var q question
 	var output string
 	var duration time.Duration
@@ -239,7 +240,7 @@ and limits on: all of its cases, or one question. Times are from the adapter's
 entry to the plugin's answer.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := a.openConfig(args)
+			cfg, err := openConfig(args)
 			if err != nil {
 				return err
 			}
@@ -260,9 +261,9 @@ entry to the plugin's answer.`,
 				return err
 			}
 			if output != "" {
-				return a.show(results, output)
+				return a.Show(results, output)
 			}
-			w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+			w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 			fmt.Fprintln(w, "CASE\tDECISION\tP50\tP90\tP99\tMAX\tCALLS/S\tFUEL\tMEMORY")
 			for _, b := range results {
 				fuel := fmt.Sprint(b.FuelMean)
@@ -276,20 +277,20 @@ entry to the plugin's answer.`,
 	}
 	q.flags(c)
 	c.Flags().DurationVar(&duration, "duration", time.Second, "`TIME` to measure each case for")
-	outputFlag(c, &output, "json", "yaml")
+	shell.OutputFlag(c, &output, "json", "yaml")
 	return c
 }
 
 func micro(d time.Duration) string { return fmt.Sprintf("%.1f µs", float64(d)/1e3) }
 
-func (a *app) pluginInspect() *cobra.Command {
+func (a commands) inspect() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "inspect [PLUGIN]",
 		Short: "Show what a module is: hooks, fields, needs, imports, ABI; other projects' modules too",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := a.openConfig(args)
+			cfg, err := openConfig(args)
 			if err != nil {
 				return err
 			}
@@ -298,17 +299,17 @@ func (a *app) pluginInspect() *cobra.Command {
 				return err
 			}
 			if output != "" {
-				return a.show(about, output)
+				return a.Show(about, output)
 			}
 			return a.showAbout(about)
 		},
 	}
-	outputFlag(c, &output, "json", "yaml")
+	shell.OutputFlag(c, &output, "json", "yaml")
 	return c
 }
 
-func (a *app) showAbout(about *inspection.About) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+func (a commands) showAbout(about *inspection.About) error {
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	line := func(name string, values ...string) {
 		for _, v := range values {
 			fmt.Fprintf(w, "%s\t%s\n", name, v)

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+// Package plugin are the commands by which plugins are written, built, tested, measured
+// and operated. What they do is plugins/author's; here is what users read and write.
+package plugin
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/author/scaffold"
 	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
 
-// plugin is the group of everything about plugins. Each of its commands stands in
-// a file plugin_*.go.
-func (a *app) plugin() *cobra.Command {
+// commands are the commands of the group.
+type commands struct{ *shell.Shell }
+
+// Command is the group of everything about plugins.
+func Command(s *shell.Shell) *cobra.Command {
+	a := commands{s}
 	c := &cobra.Command{
 		Use:   "plugin",
 		Short: "Write, build, test, measure and operate Wasm plugins",
@@ -40,8 +44,8 @@ out, it is the current folder.`,
 		&cobra.Group{ID: "operate", Title: "For operators:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
-		"author":  {a.pluginInit(), a.pluginBuild(), a.pluginTest(), a.pluginRun(), a.pluginBench(), a.pluginInspect()},
-		"operate": append(append(a.pluginSwitches(), a.pluginList(), a.pluginPromote(), a.pluginRollback(), a.pluginAudit(), a.pluginRecord(), a.pluginReplay()), a.pluginRegistry()...),
+		"author":  {a.init(), a.build(), a.test(), a.run(), a.bench(), a.inspect()},
+		"operate": append(append(a.switches(), a.list(), a.promote(), a.rollback(), a.audit(), a.record(), a.replay()), a.registry()...),
 	} {
 		for _, sub := range commands {
 			sub.GroupID = group
@@ -49,55 +53,6 @@ out, it is the current folder.`,
 		}
 	}
 	return c
-}
-
-// note tells the person at the terminal what takes longer than a moment.
-func (a *app) printLine(text string) { fmt.Fprintln(a.stderr, text) }
-
-// show prints v as YAML or JSON.
-func (a *app) show(v any, output string) error {
-	if output == "json" {
-		enc := json.NewEncoder(a.stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
-	}
-	b, err := json.Marshal(v) // the names of the fields are those of JSON
-	if err != nil {
-		return err
-	}
-	var tree yaml.Node
-	if err := yaml.Unmarshal(b, &tree); err != nil {
-		return err
-	}
-	plainStyle(&tree)
-	enc := yaml.NewEncoder(a.stdout)
-	enc.SetIndent(2)
-	return enc.Encode(&tree)
-}
-
-// plainStyle makes YAML of what was read from JSON look like YAML.
-func plainStyle(n *yaml.Node) {
-	n.Style = 0
-	for _, c := range n.Content {
-		plainStyle(c)
-	}
-}
-
-// outputFlag adds -o with the formats that a command knows besides its text.
-func outputFlag(c *cobra.Command, output *string, formats ...string) {
-	c.Flags().StringVarP(output, "output", "o", "", "`FORMAT`: "+strings.Join(formats, " or ")+" (default: text for people)")
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if *output == "" {
-			return run(c, args)
-		}
-		for _, f := range formats {
-			if *output == f {
-				return run(c, args)
-			}
-		}
-		return fmt.Errorf("-o: expected %s, found %q", strings.Join(formats, " or "), *output)
-	}
 }
 
 // target is PLUGIN among the arguments; the current folder where it is left out.
@@ -109,12 +64,12 @@ func target(args []string) string {
 }
 
 // openConfig is how a command loads PLUGIN.
-func (a *app) openConfig(args []string) (author.Config, error) {
+func openConfig(args []string) (author.Config, error) {
 	e, dir, err := author.ReadEntry(target(args))
 	return author.Config{Entry: e, Dir: dir}, err
 }
 
-func (a *app) pluginInit() *cobra.Command {
+func (a commands) init() *cobra.Command {
 	var language, point, dir string
 	c := &cobra.Command{
 		Use:   "init NAME --language LANGUAGE",
@@ -140,11 +95,11 @@ A plugin may have hooks at several points: name them in its source.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stdout, "made %s in %s:\n  %s\n  wasmplane/ (the SDK)\nnext:\n", args[0], dir, strings.Join(made, "\n  "))
+			fmt.Fprintf(a.Out, "made %s in %s:\n  %s\n  wasmplane/ (the SDK)\nnext:\n", args[0], dir, strings.Join(made, "\n  "))
 			if dir != "." {
-				fmt.Fprintf(a.stdout, "  cd %s\n", dir)
+				fmt.Fprintf(a.Out, "  cd %s\n", dir)
 			}
-			fmt.Fprintln(a.stdout, "  wasmplane plugin build\n  wasmplane plugin test")
+			fmt.Fprintln(a.Out, "  wasmplane plugin build\n  wasmplane plugin test")
 			return nil
 		},
 	}
@@ -162,7 +117,7 @@ func languages() string {
 	return strings.Join(out, ", ")
 }
 
-func (a *app) pluginBuild() *cobra.Command {
+func (a commands) build() *cobra.Command {
 	var out string
 	var debug bool
 	c := &cobra.Command{
@@ -190,14 +145,14 @@ time, into your cache folder or $WASMPLANE_TOOLCHAINS.`,
 					out = filepath.Join(base, file)
 				}
 			}
-			b, err := toolchain.New(toolchain.Config{Progress: a.printLine, Debug: debug})
+			b, err := toolchain.New(toolchain.Config{Progress: a.PrintLine, Debug: debug})
 			if err != nil {
 				return err
 			}
 			if err := b.Build(c.Context(), dir, out); err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, "built", out)
+			fmt.Fprintln(a.Out, "built", out)
 			return nil
 		},
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package plugin
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/plugins/author/distribution"
 )
 
@@ -20,19 +21,19 @@ func registryFlags(c *cobra.Command, r *distribution.Registry) {
 	c.Flags().StringVar(&r.DockerConfig, "docker-config", "", "`FILE` with credentials (default: docker's own, where there is one)")
 }
 
-func (a *app) pluginRegistry() []*cobra.Command {
-	return []*cobra.Command{a.pluginPush(), a.pluginPull(), a.pluginKeygen(), a.pluginSign(), a.pluginVerify()}
+func (a commands) registry() []*cobra.Command {
+	return []*cobra.Command{a.push(), a.pull(), a.keygen(), a.sign(), a.verify()}
 }
 
-func (a *app) showPushed(p *distribution.Pushed, output, what string) error {
+func (a commands) showPushed(p *distribution.Pushed, output, what string) error {
 	if output != "" {
-		return a.show(p, output)
+		return a.Show(p, output)
 	}
-	fmt.Fprintf(a.stdout, "%s %s\nin an entry, this pins it:\n  source: %s\n", what, p.Module, p.Source)
+	fmt.Fprintf(a.Out, "%s %s\nin an entry, this pins it:\n  source: %s\n", what, p.Module, p.Source)
 	return nil
 }
 
-func (a *app) pluginPush() *cobra.Command {
+func (a commands) push() *cobra.Command {
 	var r distribution.Registry
 	var output string
 	c := &cobra.Command{
@@ -43,7 +44,7 @@ loaded first: one that does not load is not pushed. The answer is the source tha
 pins it. The same module has the same digest.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := a.openConfig(args[:len(args)-1])
+			cfg, err := openConfig(args[:len(args)-1])
 			if err != nil {
 				return err
 			}
@@ -55,11 +56,11 @@ pins it. The same module has the same digest.`,
 		},
 	}
 	registryFlags(c, &r)
-	outputFlag(c, &output, "json", "yaml")
+	shell.OutputFlag(c, &output, "json", "yaml")
 	return c
 }
 
-func (a *app) pluginPull() *cobra.Command {
+func (a commands) pull() *cobra.Command {
 	var r distribution.Registry
 	var out, output string
 	var keys []string
@@ -83,22 +84,22 @@ A tag without a digest is resolved, and the answer says to what: pin that.`,
 	registryFlags(c, &r)
 	c.Flags().StringVar(&out, "out", "", "`FILE` to write the module to")
 	c.Flags().StringArrayVar(&keys, "key", nil, "`FILE` of a public key that has to have signed it, may be given several times")
-	outputFlag(c, &output, "json", "yaml")
+	shell.OutputFlag(c, &output, "json", "yaml")
 	return c
 }
 
-func (a *app) pluginKeygen() *cobra.Command {
+func (a commands) keygen() *cobra.Command {
 	var prefix string
 	c := &cobra.Command{
 		Use:   "keygen",
 		Short: "Make a pair of keys to sign modules with; cosign's do as well",
-		Args:  noArgs,
+		Args:  shell.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			private, public, err := distribution.GenerateKey(prefix)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stdout, "made %s (keep it to yourself: it is not encrypted) and %s\n", private, public)
+			fmt.Fprintf(a.Out, "made %s (keep it to yourself: it is not encrypted) and %s\n", private, public)
 			return nil
 		},
 	}
@@ -106,7 +107,7 @@ func (a *app) pluginKeygen() *cobra.Command {
 	return c
 }
 
-func (a *app) pluginSign() *cobra.Command {
+func (a commands) sign() *cobra.Command {
 	var r distribution.Registry
 	var key, passwordFile string
 	c := &cobra.Command{
@@ -133,7 +134,7 @@ or in --password-file.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, "signed; the signature is", where)
+			fmt.Fprintln(a.Out, "signed; the signature is", where)
 			return nil
 		},
 	}
@@ -143,7 +144,7 @@ or in --password-file.`,
 	return c
 }
 
-func (a *app) pluginVerify() *cobra.Command {
+func (a commands) verify() *cobra.Command {
 	var r distribution.Registry
 	var keys []string
 	c := &cobra.Command{
@@ -158,7 +159,7 @@ func (a *app) pluginVerify() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, "verified", what)
+			fmt.Fprintln(a.Out, "verified", what)
 			return nil
 		},
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package plugin
 
 import (
 	"errors"
@@ -14,11 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/plugins/author/cluster"
 	"github.com/wasmplane/wasmplane/plugins/author/recording"
 )
 
-func (a *app) pluginAudit() *cobra.Command {
+func (a commands) audit() *cobra.Command {
 	var l liveObject
 	var output string
 	var all bool
@@ -37,45 +38,45 @@ Exit code: 0 no object fails, 1 some do, or the plugin failed.`,
   wasmplane plugin audit no-latest.wasm -n shop -o policyreport | kubectl apply -f -`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := a.openConfig(args)
+			cfg, err := openConfig(args)
 			if err != nil {
 				return err
 			}
-			cl, err := a.cluster(c, &l)
+			cl, err := l.cluster()
 			if err != nil {
 				return err
 			}
-			audit, err := cluster.RunAudit(c.Context(), cfg, cl, l.namespace, a.printLine)
+			audit, err := cluster.RunAudit(c.Context(), cfg, cl, l.namespace, a.PrintLine)
 			if err != nil {
 				return err
 			}
 			for _, u := range audit.Unread {
-				a.printLine("not read: " + u)
+				a.PrintLine("not read: " + u)
 			}
 			if err := a.showAudit(audit, output, all); err != nil {
 				return err
 			}
 			if audit.Summary[cluster.ResultFail]+audit.Summary[cluster.ResultError] > 0 {
-				return &exitError{exitFailed}
+				return &shell.ExitError{Code: exitFailed}
 			}
 			return nil
 		},
 	}
 	l.clusterFlags(a, c)
 	c.Flags().BoolVar(&all, "all", false, "list the objects that pass, too")
-	outputFlag(c, &output, "json", "yaml", "policyreport")
+	shell.OutputFlag(c, &output, "json", "yaml", "policyreport")
 	return c
 }
 
-func (a *app) showAudit(audit *cluster.Audit, output string, all bool) error {
+func (a commands) showAudit(audit *cluster.Audit, output string, all bool) error {
 	switch output {
 	case "":
 	case "policyreport":
-		return a.show(audit.PolicyReports(), "yaml")
+		return a.Show(audit.PolicyReports(), "yaml")
 	default:
-		return a.show(audit, output)
+		return a.Show(audit, output)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "RESULT\tNAMESPACE\tOBJECT\tMESSAGE")
 	for _, f := range audit.Findings {
 		if f.Result == cluster.ResultPass && !all {
@@ -91,11 +92,11 @@ func (a *app) showAudit(audit *cluster.Audit, output string, all bool) error {
 		return err
 	}
 	s := audit.Summary
-	fmt.Fprintf(a.stdout, "%s: %d pass, %d fail, %d warn, %d error\n", audit.Plugin, s[cluster.ResultPass], s[cluster.ResultFail], s[cluster.ResultWarn], s[cluster.ResultError])
+	fmt.Fprintf(a.Out, "%s: %d pass, %d fail, %d warn, %d error\n", audit.Plugin, s[cluster.ResultPass], s[cluster.ResultFail], s[cluster.ResultWarn], s[cluster.ResultError])
 	return nil
 }
 
-func (a *app) pluginRecord() *cobra.Command {
+func (a commands) record() *cobra.Command {
 	var log, out, output string
 	var limits recording.Limits
 	c := &cobra.Command{
@@ -116,7 +117,7 @@ names, objects) is in it: keep it as you keep the log.`,
 			if log == "" || out == "" {
 				return errors.New("--audit-log and --out are needed: the log to read (- is the standard input) and the file to make")
 			}
-			cfg, err := a.openConfig(args)
+			cfg, err := openConfig(args)
 			if err != nil {
 				return err
 			}
@@ -138,14 +139,14 @@ names, objects) is in it: keep it as you keep the log.`,
 				return err
 			}
 			if output != "" {
-				return a.show(done, output)
+				return a.Show(done, output)
 			}
-			fmt.Fprintf(a.stdout, "%d events, %d decisions recorded in %s\n", done.Events, done.Records, out)
+			fmt.Fprintf(a.Out, "%d events, %d decisions recorded in %s\n", done.Events, done.Records, out)
 			if done.Unusable > 0 {
-				fmt.Fprintf(a.stdout, "%d writes are without their object: raise their audit level to Request (patches: RequestResponse)\n", done.Unusable)
+				fmt.Fprintf(a.Out, "%d writes are without their object: raise their audit level to Request (patches: RequestResponse)\n", done.Unusable)
 			}
 			if done.Full {
-				fmt.Fprintln(a.stdout, "the recording is full before the end of the log: raise --max-records or --max-bytes")
+				fmt.Fprintln(a.Out, "the recording is full before the end of the log: raise --max-records or --max-bytes")
 			}
 			return nil
 		},
@@ -154,11 +155,11 @@ names, objects) is in it: keep it as you keep the log.`,
 	c.Flags().StringVar(&out, "out", "", "`FILE` of the recording; it must not exist")
 	c.Flags().IntVar(&limits.Records, "max-records", 10_000, "`NUMBER` of decisions to record at most")
 	c.Flags().Int64Var(&limits.Bytes, "max-bytes", 64<<20, "`BYTES` that the recording may have")
-	outputFlag(c, &output, "json", "yaml")
+	shell.OutputFlag(c, &output, "json", "yaml")
 	return c
 }
 
-func (a *app) pluginReplay() *cobra.Command {
+func (a commands) replay() *cobra.Command {
 	var output string
 	var strict bool
 	var most int
@@ -167,7 +168,7 @@ func (a *app) pluginReplay() *cobra.Command {
 		Short: "Run recorded decisions against a candidate, and show what would change",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := a.openConfig(args[1:])
+			cfg, err := openConfig(args[1:])
 			if err != nil {
 				return err
 			}
@@ -181,32 +182,32 @@ func (a *app) pluginReplay() *cobra.Command {
 				return err
 			}
 			if output != "" {
-				err = a.show(done, output)
+				err = a.Show(done, output)
 			} else {
 				a.showReplay(done, most)
 			}
 			if err == nil && strict && done.Same != done.Records {
-				return &exitError{exitFailed}
+				return &shell.ExitError{Code: exitFailed}
 			}
 			return err
 		},
 	}
 	c.Flags().BoolVar(&strict, "fail-on-change", false, "exit with 1 where any decision would change")
 	c.Flags().IntVar(&most, "show", 20, "`NUMBER` of changes to show in full")
-	outputFlag(c, &output, "json", "yaml")
+	shell.OutputFlag(c, &output, "json", "yaml")
 	return c
 }
 
-func (a *app) showReplay(done *recording.Replayed, most int) {
+func (a commands) showReplay(done *recording.Replayed, most int) {
 	for i, change := range done.Changes {
 		if i == most {
-			fmt.Fprintf(a.stdout, "... and more: -o json lists them\n")
+			fmt.Fprintf(a.Out, "... and more: -o json lists them\n")
 			break
 		}
-		fmt.Fprintf(a.stdout, "%s  %s (- recorded, + candidate)\n  %s\n", change.Record.Time.UTC().Format("2006-01-02 15:04:05"), change.Record.About, strings.ReplaceAll(change.Diff, "\n", "\n  "))
+		fmt.Fprintf(a.Out, "%s  %s (- recorded, + candidate)\n  %s\n", change.Record.Time.UTC().Format("2006-01-02 15:04:05"), change.Record.About, strings.ReplaceAll(change.Diff, "\n", "\n  "))
 	}
-	fmt.Fprintf(a.stdout, "%d decisions, %d the same, %d would change\n", done.Records, done.Same, done.Records-done.Same)
+	fmt.Fprintf(a.Out, "%d decisions, %d the same, %d would change\n", done.Records, done.Same, done.Records-done.Same)
 	for _, kind := range slices.Sorted(maps.Keys(done.Kinds)) {
-		fmt.Fprintf(a.stdout, "  %s: %d\n", kind, done.Kinds[kind])
+		fmt.Fprintf(a.Out, "  %s: %d\n", kind, done.Kinds[kind])
 	}
 }

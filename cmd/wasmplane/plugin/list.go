@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package plugin
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
@@ -23,9 +24,9 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
 
-func (a *app) pluginList() *cobra.Command {
-	var s settings
-	var kubeconfig, file, output string
+func (a commands) list() *cobra.Command {
+	var access *shell.Access
+	var file, output string
 	c := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -46,9 +47,9 @@ what they are.`,
 		Example: `  wasmplane plugin list
   wasmplane plugin list -o wide
   wasmplane plugin list --config cluster.yaml     with the server down`,
-		Args: noArgs,
+		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := a.dir(c.Flags(), &s)
+			dir, err := access.Dir()
 			if err != nil {
 				return err
 			}
@@ -56,7 +57,7 @@ what they are.`,
 			if file != "" {
 				list, err = listFile(c.Context(), file, dir)
 			} else {
-				list, err = a.listCluster(c, &s, kubeconfig)
+				list, err = listCluster(c, access)
 			}
 			if err != nil {
 				return err
@@ -64,22 +65,21 @@ what they are.`,
 			list = markDisabled(list, dir)
 			switch output {
 			case "json", "yaml":
-				return a.show(list, output)
+				return a.Show(list, output)
 			}
 			return a.showPlugins(list, output == "wide")
 		},
 	}
-	a.addDataDir(c.Flags(), &s)
-	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, then the data directory's)")
+	access = a.Access(c.Flags())
 	c.Flags().StringVar(&file, "config", "", "configuration `FILE` whose entries are listed, without asking a server")
-	outputFlag(c, &output, "wide", "json", "yaml")
+	shell.OutputFlag(c, &output, "wide", "json", "yaml")
 	return c
 }
 
 // listCluster lists what a running cluster tells of its plugins.
-func (a *app) listCluster(c *cobra.Command, s *settings, kubeconfig string) ([]apiobject.Listed, error) {
+func listCluster(c *cobra.Command, access *shell.Access) ([]apiobject.Listed, error) {
 	list, err := func() ([]apiobject.Listed, error) {
-		path, err := a.kubeconfig(c.Flags(), s, kubeconfig)
+		path, err := access.Kubeconfig()
 		if err != nil {
 			return nil, err
 		}
@@ -169,12 +169,12 @@ func markDisabled(list []apiobject.Listed, dir datadir.Dir) []apiobject.Listed {
 	return list
 }
 
-func (a *app) showPlugins(list []apiobject.Listed, wide bool) error {
+func (a commands) showPlugins(list []apiobject.Listed, wide bool) error {
 	if len(list) == 0 {
-		a.printLine("There are no plugins.") // beside stdout, as kubectl does
+		a.PrintLine("There are no plugins.") // beside stdout, as kubectl does
 		return nil
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	header := "NAME\tORIGIN\tPOINTS\tMODE\tSTATE\tBREAKER\tCALLS\tDENIALS"
 	if wide {
 		header += "\tFAILURES\tTIME\tVERSION\tSOURCE\tDIGEST\tMESSAGE"

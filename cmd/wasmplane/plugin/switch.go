@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package command
+package plugin
 
 import (
 	"errors"
@@ -12,35 +12,36 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 )
 
 var pluginName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
 
 // pluginSwitches switch a plugin off and on again in the data directory: also with
 // the server down, which a plugin that locks everybody out may make necessary.
-func (a *app) pluginSwitches() []*cobra.Command {
+func (a commands) switches() []*cobra.Command {
 	return []*cobra.Command{
-		a.pluginSwitch("disable", "Switch a plugin off, with the server up or down", `Switch a plugin off: it is not loaded and not asked, wherever its entry comes from
+		a.switchTo("disable", "Switch a plugin off, with the server up or down", `Switch a plugin off: it is not loaded and not asked, wherever its entry comes from
 (the configuration or the API). A server that runs follows at once; one that is
 down leaves the plugin out when it comes up. Use it for a plugin that locks
 everybody out. "wasmplane plugin enable NAME" undoes it.`, disablePlugin),
-		a.pluginSwitch("enable", "Switch a plugin on again that was disabled", `Undo "wasmplane plugin disable NAME".`, enablePlugin),
+		a.switchTo("enable", "Switch a plugin on again that was disabled", `Undo "wasmplane plugin disable NAME".`, enablePlugin),
 	}
 }
 
-func (a *app) pluginSwitch(verb, short, long string, do func(dir, name string) (string, error)) *cobra.Command {
-	var s settings
+func (a commands) switchTo(verb, short, long string, do func(dir, name string) (string, error)) *cobra.Command {
+	var access *shell.Access
 	c := &cobra.Command{
 		Use:   verb + " NAME",
 		Short: short,
 		Long:  long,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := a.fromEnvironment(c.Flags()); err != nil {
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir, err := access.Dir()
+			if err != nil {
 				return err
 			}
-			dir, name := datadir.Dir(s.dataDir), args[0]
+			name := args[0]
 			if !pluginName.MatchString(name) {
 				return fmt.Errorf("%q is no plugin's name: lower-case letters, digits, dashes and dots were expected", name)
 			}
@@ -51,11 +52,11 @@ func (a *app) pluginSwitch(verb, short, long string, do func(dir, name string) (
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, said)
+			fmt.Fprintln(a.Out, said)
 			return nil
 		},
 	}
-	a.addDataDir(c.Flags(), &s)
+	access = a.DataDir(c.Flags())
 	return c
 }
 

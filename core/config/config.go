@@ -140,6 +140,7 @@ type Store struct {
 	EncryptionConfigFile string `yaml:"encryptionConfigFile"`
 	// QuotaBytes bounds the embedded etcd's database, in bytes. An eighth of it is kept
 	// back from ordinary writes: for deletes, leases, states of nodes and administrators.
+	// HardQuota is how far these may go.
 	QuotaBytes int64 `yaml:"quotaBytes"`
 	// NamespaceQuotaBytes bounds what the objects of one namespace take in the store;
 	// kube-system has no bound. 0: a quarter of QuotaBytes; -1: there is no bound.
@@ -148,6 +149,11 @@ type Store struct {
 	// than that begin anew.
 	CompactionInterval Duration `yaml:"compactionInterval"`
 }
+
+// HardQuota is the size in bytes at which the embedded etcd refuses all writes. It lies
+// above QuotaBytes: at etcd's own bound not even a lease is renewed, and no node stays
+// ready.
+func (s *Store) HardQuota() int64 { return s.QuotaBytes + max(s.QuotaBytes/4, 64<<20) }
 
 // APIServer settings.
 type APIServer struct {

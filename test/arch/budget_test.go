@@ -19,14 +19,14 @@ const budget = 2500
 // mayGrow are the packages over budget, with the size that each has. The numbers only
 // fall: whoever makes one of them smaller lowers its number, down to none.
 var mayGrow = map[string]int{
-	"core/api":              3357,
-	"core/apiserver":        2716,
-	"core/kubelet":          2574,
-	"core/registry":         2513,
-	"core/trace":            2708,
-	"plugins/abi":           2503,
-	"plugins/fuel":          2652,
-	"plugins/host":          2828,
+	"core/api":       3357,
+	"core/apiserver": 2716,
+	"core/kubelet":   2574,
+	"core/registry":  2513,
+	"core/trace":     2708,
+	"plugins/abi":    2503,
+	"plugins/fuel":   2652,
+	"plugins/host":   2828,
 }
 
 // rows is what a large package may grow by nevertheless: imports and rows of its lists,

@@ -149,7 +149,7 @@ func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	defer lock.Release()
-	server, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.QuotaBytes, Logger: o.Logger})
+	server, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.HardQuota(), Logger: o.Logger})
 	if err != nil {
 		return err
 	}

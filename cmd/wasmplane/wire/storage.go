@@ -83,7 +83,7 @@ func openEtcd(ctx context.Context, o Options) (*storage, space.Gauge, error) {
 		}
 		return &storage{disk: st, store: st, closeAll: st.Close}, nil, nil
 	}
-	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.QuotaBytes, Logger: o.Logger})
+	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.HardQuota(), Logger: o.Logger})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -109,7 +109,7 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 // of its own, by which those who keep a table of the nodes see that it is another.
 func snapshotWith(snap *framework.Snapshot, pods map[string][]*framework.PodInfo) *framework.Snapshot {
 	c := *snap
-	c.Nodes, c.Generation = slices.Clone(snap.Nodes), -1<<32
+	c.Nodes, c.Generation, c.Memo = slices.Clone(snap.Nodes), -1<<32, nil
 	for name, more := range pods {
 		at, ok := snap.Index[name]
 		if !ok {
@@ -146,6 +146,9 @@ func (c *profile) judge(ctx context.Context, p *framework.PodInfo, snap *framewo
 }
 
 func by(st *framework.Status, p framework.Plugin) *framework.Status {
+	if st.Plugin == p.Name() && st.Code != framework.Error {
+		return st
+	}
 	named := *st
 	named.Plugin = p.Name()
 	if named.Code == framework.Error {
@@ -230,14 +233,15 @@ func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *f
 	}
 	// Several goroutines look at a few nodes more than one does. What counts ends with
 	// the node that made it enough, so that the decision is the same.
-	counted := make([]bool, n)
-	for found := 0; d.Evaluated < n && found < wanted; d.Evaluated++ {
+	counted, found := make([]bool, n), 0
+	for ; d.Evaluated < n && found < wanted; d.Evaluated++ {
 		at := (s.start + d.Evaluated) % n
 		counted[at] = true
 		if statuses[at].IsSuccess() {
 			found++
 		}
 	}
+	d.Feasible, d.Statuses = make([]*framework.NodeInfo, 0, found), make(map[string]*framework.Status, d.Evaluated-found)
 	for at, info := range snap.Nodes {
 		switch st := statuses[at]; {
 		case !counted[at]:

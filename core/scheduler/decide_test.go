@@ -33,13 +33,6 @@ func (rows) Score(context.Context, *framework.State, *framework.PodInfo, *framew
 	return 50, nil
 }
 
-// unobserved is an observer to whom nothing matters.
-type unobserved struct{}
-
-func (unobserved) begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
-	return ctx, func(*Decision) {}
-}
-
 func rowsOf(n int) *framework.Snapshot {
 	snap := &framework.Snapshot{Index: map[string]int{}}
 	for i := range n {
@@ -62,7 +55,7 @@ func TestADecisionCanBeReplayed(t *testing.T) {
 	snap, pod := rowsOf(400), framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
 	clock := func() time.Time { return time.Unix(0, 0) }
 	decide := func(workers int, seed uint64) *Decision {
-		d := prof.decide(t.Context(), pod, snap, circumstances{start: 390, workers: workers, seed: seed, now: clock}, unobserved{})
+		d := prof.decide(t.Context(), pod, snap, circumstances{start: 390, workers: workers, seed: seed, now: clock}, blind{})
 		d.effort.now = nil // two functions are never equal
 		return d
 	}

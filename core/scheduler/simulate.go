@@ -53,7 +53,7 @@ func (m *simulator) ask(ctx context.Context, state *framework.State, node *frame
 	changed := *node
 	changed.Generation = -m.made
 	snap := *m.snap
-	snap.Nodes, snap.Generation = slices.Clone(m.snap.Nodes), -m.made
+	snap.Nodes, snap.Generation, snap.Memo = slices.Clone(m.snap.Nodes), -m.made, nil
 	snap.Nodes[at] = &changed
 	for _, j := range m.profile.judges {
 		verdicts, st := j.plugin.Judge(ctx, m.pod, &snap)

@@ -24,6 +24,7 @@ mkdir -p build
   measure 'List|FreshAfterWrite' ./core/watchcache
   measure 'Record' ./core/trace
   measure 'Snapshot' ./core/scheduler/nodecache
+  measure 'Decide' ./core/scheduler
   measure 'PodCreate' ./core/admission/builtin
   measure 'Metering' ./plugins/host
 } | tee "$new"

@@ -43,7 +43,9 @@ type Status struct {
 	Code    Code
 	Reasons []string
 	Err     error
-	Plugin  string // filled in by the framework
+	// Plugin is filled in by the framework. A plugin that fills in its own name may return
+	// one status over and over: nobody changes it.
+	Plugin string
 }
 
 // NewStatus makes a status of a code and its reasons.
@@ -78,6 +80,7 @@ type PodInfo struct {
 	// nothing (100 millicores, 200 MiB); scores use them.
 	NonZero Resources
 	Ports   []HostPort // host ports that the pod takes
+	Terms   *Terms     // pod affinity and anti-affinity; nil = none
 }
 
 // HostPort is one port that a pod takes on its node.
@@ -93,7 +96,8 @@ type NodeInfo struct {
 	Pods        []*PodInfo
 	Allocatable Resources
 	Requested   Resources
-	NonZero     Resources // sum of the pods' NonZero
+	NonZero     Resources  // sum of the pods' NonZero
+	Ports       []HostPort // that the pods take
 	// Affinity counts the pods that ask to be near to or away from others,
 	// AntiAffinity those that must be away.
 	Affinity, AntiAffinity int
@@ -114,6 +118,8 @@ type Snapshot struct {
 	Generation, NodesGeneration int64
 	// ImageNodes: on how many nodes an image is present.
 	ImageNodes map[string]int
+	// Memo of the cache that the snapshot comes from; nil = nothing is kept.
+	Memo *Memo `json:"-"`
 }
 
 // Node finds a node by name; nil where the snapshot has none.

@@ -24,6 +24,23 @@ var defaultRequests = corev1.ResourceList{
 
 // NewPodInfo works out what plugins ask of a pod.
 func NewPodInfo(p *corev1.Pod) *PodInfo {
+	info := withoutTerms(p)
+	info.Terms = NewTerms(p)
+	return info
+}
+
+// Changed is the info of the same pod as it is now. Its terms are not read again where
+// nothing that they come from has changed: most changes are of the status.
+func (p *PodInfo) Changed(now *corev1.Pod) *PodInfo {
+	if p.Pod.UID != now.UID || p.Pod.Generation != now.Generation || !maps.Equal(p.Pod.Labels, now.Labels) {
+		return NewPodInfo(now)
+	}
+	info := withoutTerms(now)
+	info.Terms = p.Terms
+	return info
+}
+
+func withoutTerms(p *corev1.Pod) *PodInfo {
 	info := &PodInfo{
 		Pod: p,
 		// A resize that is under way counts with the larger of old and new.
@@ -120,7 +137,7 @@ func NewNodeInfo(n *corev1.Node) *NodeInfo {
 func (n *NodeInfo) WithNode(node *corev1.Node) *NodeInfo {
 	c := NewNodeInfo(node)
 	c.Pods, c.Requested, c.NonZero = n.Pods, n.Requested, n.NonZero
-	c.Affinity, c.AntiAffinity = n.Affinity, n.AntiAffinity
+	c.Affinity, c.AntiAffinity, c.Ports = n.Affinity, n.AntiAffinity, n.Ports
 	return c
 }
 
@@ -130,6 +147,9 @@ func (n *NodeInfo) WithPod(p *PodInfo) *NodeInfo {
 	c.Pods = append(slices.Clip(n.Pods), p)
 	c.Requested, c.NonZero = n.Requested.Plus(p.Requests, 1), n.NonZero.Plus(p.NonZero, 1)
 	c.countAffinity(p.Pod, 1)
+	if len(p.Ports) > 0 {
+		c.Ports = append(slices.Clip(n.Ports), p.Ports...)
+	}
 	return &c
 }
 
@@ -144,6 +164,12 @@ func (n *NodeInfo) WithoutPod(p *PodInfo) *NodeInfo {
 	c.Pods = slices.Delete(slices.Clone(n.Pods), i, i+1)
 	c.Requested, c.NonZero = n.Requested.Plus(gone.Requests, -1), n.NonZero.Plus(gone.NonZero, -1)
 	c.countAffinity(gone.Pod, -1)
+	if len(gone.Ports) > 0 {
+		c.Ports = nil
+		for _, o := range c.Pods {
+			c.Ports = append(c.Ports, o.Ports...)
+		}
+	}
 	return &c
 }
 

@@ -194,6 +194,8 @@ func namedNodes(terms []corev1.NodeSelectorTerm) map[string]bool {
 	return all
 }
 
+var notSelected = refusal(Affinity{}, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
+
 // Filter implements framework.Filter.
 func (Affinity) Filter(_ context.Context, s *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
 	required, ok := s.Get(requiredKey{}).(nodeaffinity.RequiredNodeAffinity)
@@ -203,7 +205,7 @@ func (Affinity) Filter(_ context.Context, s *framework.State, p *framework.PodIn
 	if match, _ := required.Match(n.Node); match { // a malformed term matches no node
 		return nil
 	}
-	return framework.NewStatus(framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
+	return notSelected
 }
 
 // PreScore implements framework.PreScore.

@@ -4,11 +4,11 @@ package native
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -16,8 +16,8 @@ import (
 )
 
 // PodAffinity places pods near to or away from others, as their affinity and
-// anti-affinity ask, and keeps them off where pods that run already ask for it. It
-// counts matching pods for each value of a topology key once, in PreFilter.
+// anti-affinity ask, and keeps them off where pods that run already ask for it. How many
+// pods match, by the value of a topology key, it keeps between cycles.
 type PodAffinity struct {
 	Namespaces corelisters.NamespaceLister
 }
@@ -30,138 +30,39 @@ func (PodAffinity) Hints() framework.ClusterEvent {
 	return framework.NodeAdded | framework.NodeLabelsChanged | framework.PodBound | framework.PodRemoved | framework.PodChanged
 }
 
-// term is one affinity term, read for a pod.
-type term struct {
-	topologyKey string
-	selector    labels.Selector
-	namespaces  map[string]bool
-	inNamespace labels.Selector // nil = none but those named
-	weight      int32
-}
-
-// newTerm reads a term of pod p.
-func newTerm(p *corev1.Pod, t *corev1.PodAffinityTerm, weight int32) (*term, error) {
-	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
-	if err != nil {
-		return nil, fmt.Errorf("read an affinity term's labelSelector: %w", err)
-	}
-	selector = withOwnLabels(selector, p, t.MatchLabelKeys, t.MismatchLabelKeys)
-	out := &term{topologyKey: t.TopologyKey, selector: selector, namespaces: map[string]bool{}, weight: weight}
-	for _, ns := range t.Namespaces {
-		out.namespaces[ns] = true
-	}
-	if t.NamespaceSelector != nil {
-		if out.inNamespace, err = metav1.LabelSelectorAsSelector(t.NamespaceSelector); err != nil {
-			return nil, fmt.Errorf("read an affinity term's namespaceSelector: %w", err)
-		}
-	} else if len(t.Namespaces) == 0 {
-		out.namespaces[p.Namespace] = true
-	}
-	return out, nil
-}
-
-// withOwnLabels adds what matchLabelKeys and mismatchLabelKeys mean for a pod: its
-// own values of these labels. The API merges them when a pod is made; one made before that has them yet to come.
-func withOwnLabels(s labels.Selector, p *corev1.Pod, match, mismatch []string) labels.Selector {
-	add := func(keys []string, op string) {
-		for _, key := range keys {
-			if v, ok := p.Labels[key]; ok {
-				if parsed, err := labels.ParseToRequirements(key + " " + op + " (" + v + ")"); err == nil {
-					s = s.Add(parsed...)
-				}
-			}
-		}
-	}
-	add(match, "in")
-	add(mismatch, "notin")
-	return s
-}
-
-// matches says whether another pod is one that the term speaks of. namespaceLabels
-// answers the labels of a namespace.
-func (t *term) matches(other *corev1.Pod, namespaceLabels func(string) labels.Set) bool {
-	if !t.namespaces[other.Namespace] && (t.inNamespace == nil || !t.inNamespace.Matches(namespaceLabels(other.Namespace))) {
-		return false
-	}
-	return t.selector.Matches(labels.Set(other.Labels))
-}
-
-func readTerms(p *corev1.Pod, terms []corev1.PodAffinityTerm) ([]*term, error) {
-	var out []*term
-	for i := range terms {
-		t, err := newTerm(p, &terms[i], 0)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, t)
-	}
-	return out, nil
-}
-
-// required are a pod's terms that must hold.
-func required(p *corev1.Pod) (affinity, anti []*term, err error) {
-	a := p.Spec.Affinity
-	if a == nil {
-		return nil, nil, nil
-	}
-	if a.PodAffinity != nil {
-		if affinity, err = readTerms(p, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
-			return nil, nil, err
-		}
-	}
-	if a.PodAntiAffinity != nil {
-		anti, err = readTerms(p, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-	}
-	return affinity, anti, err
-}
-
-// preferred are a pod's terms that weigh, those of anti-affinity negatively.
-func preferred(p *corev1.Pod) ([]*term, error) {
-	a := p.Spec.Affinity
-	if a == nil {
-		return nil, nil
-	}
-	var out []*term
-	add := func(terms []corev1.WeightedPodAffinityTerm, sign int32) error {
-		for i := range terms {
-			t, err := newTerm(p, &terms[i].PodAffinityTerm, sign*terms[i].Weight)
-			if err != nil {
-				return err
-			}
-			out = append(out, t)
-		}
-		return nil
-	}
-	if a.PodAffinity != nil {
-		if err := add(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, 1); err != nil {
-			return nil, err
-		}
-	}
-	if a.PodAntiAffinity != nil {
-		if err := add(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, -1); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// place is one value of a topology key.
-type place struct{ key, value string }
-
-// affinityState is what PreFilter found out. Counts change in simulations.
+// affinityState is what PreFilter found out.
 type affinityState struct {
-	affinity, anti []*term
-	self           bool // the pod matches all of its own affinity terms
+	terms framework.Terms
+	self  bool // the pod matches all of its own affinity terms
 	// near: pods that match all affinity terms; away: pods that match an anti-affinity
-	// term; refusing: running pods whose anti-affinity matches the pod.
-	near, away, refusing map[place]int
-	namespaceLabels      func(string) labels.Set
+	// term; both by the term. refusing: anti-affinity of running pods that speaks of the pod,
+	// by topology key and value.
+	near, away      []*tally
+	refusing        map[string]map[string]int64
+	moved           map[mark]int // what simulations change of these
+	movedNear       int
+	namespaceLabels func(string) labels.Set
 }
+
+// mark is one count of an affinityState.
+type mark struct {
+	of         markOf
+	term       int    // of the pod, for near and away
+	key, value string // key for refusing
+}
+
+type markOf uint8
+
+const (
+	ofNear markOf = iota
+	ofAway
+	ofRefusing
+)
 
 // Clone implements framework.Cloner.
 func (s *affinityState) Clone() any {
 	c := *s
-	c.near, c.away, c.refusing = maps.Clone(s.near), maps.Clone(s.away), maps.Clone(s.refusing)
+	c.moved = maps.Clone(s.moved)
 	return &c
 }
 
@@ -181,95 +82,121 @@ func (pl PodAffinity) namespaceLabels() func(string) labels.Set {
 	}
 }
 
+// subject of a tally: the pods that all of these terms speak of. The namespaces that a
+// term's namespaceSelector means today are part of the key, for they may be others tomorrow.
+func (pl PodAffinity) subject(terms []*framework.Term, topologyKey string, namespaceLabels func(string) labels.Set) subject {
+	var key strings.Builder
+	key.WriteString("affinity " + topologyKey)
+	for _, t := range terms {
+		key.WriteString("\n" + t.Pods)
+		if t.InNamespace != nil && !t.InNamespace.Empty() {
+			key.WriteString("\n" + pl.selected(t.InNamespace))
+		}
+	}
+	return subject{key: key.String(), topology: topologyKey, pods: func(p *corev1.Pod) bool { return all(terms, p, namespaceLabels) }}
+}
+
+// selected are the namespaces that a selector means.
+func (pl PodAffinity) selected(s labels.Selector) string {
+	list, err := pl.Namespaces.List(s)
+	if err != nil { // an informer's lister has no errors
+		return ""
+	}
+	names := make([]string, len(list))
+	for i, ns := range list {
+		names[i] = ns.Name
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
 // PreFilter implements framework.PreFilter.
 func (pl PodAffinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
-	affinity, anti, err := required(p.Pod)
-	if err != nil {
-		return nil, framework.NewStatus(framework.Unresolvable, err.Error())
+	st := &affinityState{namespaceLabels: pl.namespaceLabels()}
+	if p.Terms != nil {
+		st.terms = *p.Terms
 	}
-	st := &affinityState{
-		affinity: affinity, anti: anti, near: map[place]int{}, away: map[place]int{}, refusing: map[place]int{},
-		namespaceLabels: pl.namespaceLabels(),
-	}
-	st.self = len(affinity) > 0 && all(affinity, p.Pod, st.namespaceLabels)
-	for _, n := range snap.Nodes {
-		if len(affinity)+len(anti) == 0 && n.AntiAffinity == 0 {
-			continue // nobody there asks for anything, nor is anything asked of them
-		}
-		for _, other := range n.Pods {
-			if err := st.count(p.Pod, other.Pod, n.Node, 1); err != nil {
-				return nil, framework.AsStatus(err)
-			}
-		}
+	if st.terms.Err != nil {
+		return nil, framework.NewStatus(framework.Unresolvable, st.terms.Err.Error())
 	}
 	s.Set(snapshotKey{}, snap)
-	if len(affinity)+len(anti)+len(st.refusing) == 0 {
+	counts := talliesOf(snap)
+	for _, t := range st.terms.Affinity {
+		st.near = append(st.near, counts.count(pl.subject(st.terms.Affinity, t.TopologyKey, st.namespaceLabels), snap.Nodes))
+	}
+	for _, t := range st.terms.Anti {
+		st.away = append(st.away, counts.count(pl.subject([]*framework.Term{t}, t.TopologyKey, st.namespaceLabels), snap.Nodes))
+	}
+	st.refusing = wishesOf(snap).against.about(p.Pod, func(t *framework.Term) bool { return t.Speaks(p.Pod, st.namespaceLabels) })
+	if len(st.near)+len(st.away)+len(st.refusing) == 0 {
 		return nil, framework.NewStatus(framework.Skip)
 	}
+	st.self = len(st.near) > 0 && all(st.terms.Affinity, p.Pod, st.namespaceLabels)
 	s.Set(affinityKey{}, st)
 	return nil, nil
 }
 
-func all(terms []*term, p *corev1.Pod, namespaceLabels func(string) labels.Set) bool {
+func all(terms []*framework.Term, p *corev1.Pod, namespaceLabels func(string) labels.Set) bool {
 	for _, t := range terms {
-		if !t.matches(p, namespaceLabels) {
+		if !t.Speaks(p, namespaceLabels) {
 			return false
 		}
 	}
 	return true
 }
 
-// count adds a pod of a node to what is known, or takes it away.
-func (s *affinityState) count(p, other *corev1.Pod, node *corev1.Node, n int) error {
-	at := func(key string, counts map[place]int) {
-		if value, ok := node.Labels[key]; ok {
-			at := place{key, value}
-			if counts[at] += n; counts[at] == 0 {
-				delete(counts, at)
-			}
-		}
-	}
-	if len(s.affinity) > 0 && all(s.affinity, other, s.namespaceLabels) {
-		for _, t := range s.affinity {
-			at(t.topologyKey, s.near)
-		}
-	}
-	for _, t := range s.anti {
-		if t.matches(other, s.namespaceLabels) {
-			at(t.topologyKey, s.away)
-		}
-	}
-	if a := other.Spec.Affinity; a == nil || a.PodAntiAffinity == nil {
-		return nil
-	}
-	_, theirs, err := required(other)
-	if err != nil {
-		return nil //nolint:nilerr // a running pod's malformed term is nothing that the pod could mend
-	}
-	for _, t := range theirs {
-		if t.matches(p, s.namespaceLabels) {
-			at(t.topologyKey, s.refusing)
-		}
-	}
-	return nil
-}
-
 // AddPod implements framework.PreFilterExtensions.
 func (PodAffinity) AddPod(_ context.Context, s *framework.State, p, added *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
-	return recount(s, p, added, n, 1)
+	recount(s, p, added, n, 1)
+	return nil
 }
 
 // RemovePod implements framework.PreFilterExtensions.
 func (PodAffinity) RemovePod(_ context.Context, s *framework.State, p, removed *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
-	return recount(s, p, removed, n, -1)
+	recount(s, p, removed, n, -1)
+	return nil
 }
 
-func recount(s *framework.State, p, other *framework.PodInfo, n *framework.NodeInfo, by int) *framework.Status {
+func recount(s *framework.State, p, other *framework.PodInfo, n *framework.NodeInfo, by int) {
 	st, ok := s.Get(affinityKey{}).(*affinityState)
 	if !ok {
-		return nil
+		return
 	}
-	return framework.AsStatus(st.count(p.Pod, other.Pod, n.Node, by))
+	if st.moved == nil {
+		st.moved = map[mark]int{}
+	}
+	if len(st.near) > 0 && all(st.terms.Affinity, other.Pod, st.namespaceLabels) {
+		for i, t := range st.terms.Affinity {
+			if value, ok := n.Node.Labels[t.TopologyKey]; ok {
+				st.moved[mark{ofNear, i, "", value}] += by
+				st.movedNear += by
+			}
+		}
+	}
+	for i, t := range st.terms.Anti {
+		if value, ok := n.Node.Labels[t.TopologyKey]; ok && t.Speaks(other.Pod, st.namespaceLabels) {
+			st.moved[mark{ofAway, i, "", value}] += by
+		}
+	}
+	if other.Terms == nil {
+		return
+	}
+	for _, t := range other.Terms.Anti {
+		if value, ok := n.Node.Labels[t.TopologyKey]; ok && t.Speaks(p.Pod, st.namespaceLabels) {
+			st.moved[mark{ofRefusing, 0, t.TopologyKey, value}] += by
+		}
+	}
+}
+
+// Refusals are said of thousands of nodes in one cycle: they are made once.
+var (
+	notNear   = refusal(PodAffinity{}, framework.Unresolvable, "node(s) didn't match pod affinity rules")
+	notAway   = refusal(PodAffinity{}, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	notWanted = refusal(PodAffinity{}, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+)
+
+func refusal(by framework.Plugin, code framework.Code, reason string) *framework.Status {
+	return &framework.Status{Code: code, Reasons: []string{reason}, Plugin: by.Name()}
 }
 
 // Filter implements framework.Filter.
@@ -279,112 +206,98 @@ func (PodAffinity) Filter(_ context.Context, s *framework.State, _ *framework.Po
 		return nil
 	}
 	if !st.nearEnough(n.Node) {
-		return framework.NewStatus(framework.Unresolvable, "node(s) didn't match pod affinity rules")
+		return notNear
 	}
-	for _, t := range st.anti {
-		if value, ok := n.Node.Labels[t.topologyKey]; ok && st.away[place{t.topologyKey, value}] > 0 {
-			return framework.NewStatus(framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	for i, t := range st.terms.Anti {
+		if value, ok := n.Node.Labels[t.TopologyKey]; ok && st.away[i].places[value].pods+st.moved[mark{ofAway, i, "", value}] > 0 {
+			return notAway
 		}
 	}
-	for at := range st.refusing {
-		if n.Node.Labels[at.key] == at.value {
-			return framework.NewStatus(framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
-		}
+	if st.refused(n.Node) {
+		return notWanted
 	}
 	return nil
+}
+
+// refused says whether a pod that runs keeps the pod off.
+func (s *affinityState) refused(node *corev1.Node) bool {
+	for key, places := range s.refusing {
+		if value, ok := node.Labels[key]; ok && places[value]+int64(s.moved[mark{ofRefusing, 0, key, value}]) > 0 {
+			return true
+		}
+	}
+	for m, n := range s.moved {
+		if value, ok := node.Labels[m.key]; m.of == ofRefusing && ok && value == m.value && s.refusing[m.key][value]+int64(n) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // nearEnough: each affinity term has a matching pod in the node's place. The first
 // pod of a group that wants to be together finds none anywhere, and may go where it likes.
 func (s *affinityState) nearEnough(node *corev1.Node) bool {
-	together := true
-	for _, t := range s.affinity {
-		value, ok := node.Labels[t.topologyKey]
+	together, total := true, s.movedNear
+	for i, t := range s.terms.Affinity {
+		value, ok := node.Labels[t.TopologyKey]
 		if !ok {
 			return false
 		}
-		if s.near[place{t.topologyKey, value}] == 0 {
+		if s.near[i].places[value].pods+s.moved[mark{ofNear, i, "", value}] == 0 {
 			together = false
 		}
+		total += s.near[i].total
 	}
-	return together || len(s.near) == 0 && s.self
+	return together || total == 0 && s.self
+}
+
+// affinityWeights is what PreScore found out: the weight of each place, by topology key and
+// value, that running pods give the pod, and the pod's own terms with their counts.
+type affinityWeights struct {
+	theirs map[string]map[string]int64
+	terms  []*framework.Term
+	counts []*tally
 }
 
 type affinityScoreKey struct{}
 
-// hardWeight is what a required affinity term of a running pod weighs for a pod
-// that it speaks of; upstream's default.
-const hardWeight = 1
-
-// PreScore implements framework.PreScore: the weight of each place.
+// PreScore implements framework.PreScore.
 func (pl PodAffinity) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
-	own, err := preferred(p.Pod)
-	if err != nil {
-		return framework.AsStatus(err)
-	}
 	snap, _ := s.Get(snapshotKey{}).(*framework.Snapshot)
 	if snap == nil {
 		snap = &framework.Snapshot{Nodes: nodes}
 	}
-	weights := map[place]int64{}
-	namespaceLabels := pl.namespaceLabels()
-	for _, n := range snap.Nodes {
-		if len(own) == 0 && n.Affinity == 0 {
-			continue
-		}
-		for _, other := range n.Pods {
-			weigh(weights, own, p.Pod, other.Pod, n.Node, namespaceLabels)
-		}
+	w, namespaceLabels := &affinityWeights{}, pl.namespaceLabels()
+	if p.Terms != nil {
+		w.terms = p.Terms.Preferred
 	}
-	if len(weights) == 0 {
+	counts := talliesOf(snap)
+	for _, t := range w.terms {
+		w.counts = append(w.counts, counts.count(pl.subject([]*framework.Term{t}, t.TopologyKey, namespaceLabels), snap.Nodes))
+	}
+	w.theirs = wishesOf(snap).rating.about(p.Pod, func(t *framework.Term) bool { return t.Speaks(p.Pod, namespaceLabels) })
+	if len(w.terms)+len(w.theirs) == 0 {
 		return framework.NewStatus(framework.Skip)
 	}
-	s.Set(affinityScoreKey{}, weights)
+	s.Set(affinityScoreKey{}, w)
 	return nil
-}
-
-// weigh adds what the pod thinks of another, and what the other thinks of the pod.
-func weigh(weights map[place]int64, own []*term, p, other *corev1.Pod, node *corev1.Node, namespaceLabels func(string) labels.Set) {
-	add := func(t *term, weight int32) {
-		if value, ok := node.Labels[t.topologyKey]; ok {
-			weights[place{t.topologyKey, value}] += int64(weight)
-		}
-	}
-	for _, t := range own {
-		if t.matches(other, namespaceLabels) {
-			add(t, t.weight)
-		}
-	}
-	if other.Spec.Affinity == nil {
-		return
-	}
-	theirs, err := preferred(other)
-	if err != nil {
-		return
-	}
-	for _, t := range theirs {
-		if t.matches(p, namespaceLabels) {
-			add(t, t.weight)
-		}
-	}
-	near, _, err := required(other)
-	if err != nil {
-		return
-	}
-	for _, t := range near {
-		if t.matches(p, namespaceLabels) {
-			add(t, hardWeight)
-		}
-	}
 }
 
 // Score implements framework.Score.
 func (PodAffinity) Score(_ context.Context, s *framework.State, _ *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
-	weights, _ := s.Get(affinityScoreKey{}).(map[place]int64)
+	w, ok := s.Get(affinityScoreKey{}).(*affinityWeights)
+	if !ok {
+		return 0, nil
+	}
 	var sum int64
-	for at, w := range weights {
-		if n.Node.Labels[at.key] == at.value {
-			sum += w
+	for i, t := range w.terms {
+		if value, ok := n.Node.Labels[t.TopologyKey]; ok {
+			sum += int64(t.Weight) * int64(w.counts[i].places[value].pods)
+		}
+	}
+	for key, places := range w.theirs {
+		if value, ok := n.Node.Labels[key]; ok {
+			sum += places[value]
 		}
 	}
 	return sum, nil

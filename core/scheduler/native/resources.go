@@ -147,11 +147,9 @@ func (Ports) PreFilter(_ context.Context, _ *framework.State, p *framework.PodIn
 
 // Filter implements framework.Filter.
 func (Ports) Filter(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
-	for _, other := range n.Pods {
-		for _, taken := range other.Ports {
-			if slices.ContainsFunc(p.Ports, func(want framework.HostPort) bool { return clash(want, taken) }) {
-				return framework.NewStatus(framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
-			}
+	for _, taken := range n.Ports {
+		if slices.ContainsFunc(p.Ports, func(want framework.HostPort) bool { return clash(want, taken) }) {
+			return framework.NewStatus(framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
 		}
 	}
 	return nil

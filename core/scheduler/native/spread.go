@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +59,7 @@ func ownConstraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) ([
 		if err != nil {
 			return nil, fmt.Errorf("read the labelSelector of a topology spread constraint: %w", err)
 		}
-		s = withOwnLabels(s, p, c.MatchLabelKeys, nil)
+		s = framework.WithOwnLabels(s, p, c.MatchLabelKeys, nil)
 		one := constraint{c, s, 0}
 		if s.Matches(labels.Set(p.Labels)) {
 			one.self = 1
@@ -73,25 +74,26 @@ func (c *constraint) counts(p, other *corev1.Pod) bool {
 	return other.Namespace == p.Namespace && other.DeletionTimestamp == nil && c.selector.Matches(labels.Set(other.Labels))
 }
 
-// countOn is how many such pods a node has.
-func (c *constraint) countOn(p *corev1.Pod, n *framework.NodeInfo) int {
-	count := 0
-	for _, other := range n.Pods {
-		if c.counts(p, other.Pod) {
-			count++
-		}
-	}
-	return count
+func (c *constraint) honoursAffinity() bool {
+	return c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor
+}
+
+func (c *constraint) honoursTaints() bool {
+	return c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor
+}
+
+// anyNode says whether a pod asks nothing of its nodes, so that all of them count.
+func anyNode(p *corev1.Pod) bool {
+	a := p.Spec.Affinity
+	return len(p.Spec.NodeSelector) == 0 && (a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil)
 }
 
 // includes says whether the constraint looks at a node at all.
 func (c *constraint) includes(p *corev1.Pod, n *corev1.Node, fits func(*corev1.Node) bool) bool {
-	if c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor {
-		if !fits(n) {
-			return false
-		}
+	if c.honoursAffinity() && !fits(n) {
+		return false
 	}
-	if c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor {
+	if c.honoursTaints() {
 		for i := range n.Spec.Taints {
 			t := &n.Spec.Taints[i]
 			if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) && !tolerated(p.Spec.Tolerations, t) {
@@ -114,17 +116,28 @@ func fitting(p *corev1.Pod) func(*corev1.Node) bool {
 // spreadState is what PreFilter counted: pods by place, for each constraint.
 type spreadState struct {
 	constraints []constraint
-	counts      []map[string]int // by the topology key's value
-	optional    bool             // a node that lacks a key is judged by the others
+	counts      []*tally
+	optional    bool // a node that lacks a key is judged by the others
+	// moved is what simulations change of the counts; levels of the counts are copied
+	// before the first change.
+	moved  map[spot]int
+	levels []map[int]int
+}
+
+// spot is one count of a spreadState.
+type spot struct {
+	constraint int
+	place      string
 }
 
 // Clone implements framework.Cloner.
 func (s *spreadState) Clone() any {
-	c := &spreadState{constraints: s.constraints, optional: s.optional}
-	for _, m := range s.counts {
-		c.counts = append(c.counts, maps.Clone(m))
+	c := *s
+	c.moved, c.levels = maps.Clone(s.moved), nil
+	for _, l := range s.levels {
+		c.levels = append(c.levels, maps.Clone(l))
 	}
-	return c
+	return &c
 }
 
 type spreadKey struct{}
@@ -139,31 +152,56 @@ func (sp Spread) PreFilter(_ context.Context, s *framework.State, p *framework.P
 	if len(hard) == 0 {
 		return nil, framework.NewStatus(framework.Skip)
 	}
-	s.Set(spreadKey{}, &spreadState{constraints: hard, counts: countPlaces(p.Pod, hard, snap.Nodes, true)})
+	s.Set(spreadKey{}, &spreadState{constraints: hard, counts: countPlaces(p.Pod, hard, snap, true)})
 	return nil, nil
 }
 
 // countPlaces counts the pods of each constraint by place. A node counts if it has
 // the constraint's key and, with every, those of all others; a place without pods is
 // there with 0.
-func countPlaces(p *corev1.Pod, all []constraint, nodes []*framework.NodeInfo, every bool) []map[string]int {
-	counts := make([]map[string]int, len(all))
-	for i := range counts {
-		counts[i] = map[string]int{}
-	}
-	fits := fitting(p)
-	for _, n := range nodes {
-		if every && !hasKeys(n.Node, all) {
-			continue
-		}
-		for i := range all {
-			c := &all[i]
-			if place, ok := n.Node.Labels[c.TopologyKey]; ok && c.includes(p, n.Node, fits) {
-				counts[i][place] += c.countOn(p, n)
-			}
-		}
+func countPlaces(p *corev1.Pod, constraints []constraint, snap *framework.Snapshot, every bool) []*tally {
+	var counts []*tally
+	kept, fits := talliesOf(snap), fitting(p)
+	for i := range constraints {
+		c := &constraints[i]
+		counts = append(counts, kept.count(subject{
+			key:      c.key(p, constraints, every),
+			topology: c.TopologyKey,
+			pods:     func(other *corev1.Pod) bool { return c.counts(p, other) },
+			nodes: func(n *corev1.Node) bool {
+				return (!every || hasKeys(n, constraints)) && c.includes(p, n, fits)
+			},
+		}, snap.Nodes))
 	}
 	return counts
+}
+
+// key names what a constraint of a pod counts: which pods, on which nodes.
+func (c *constraint) key(p *corev1.Pod, constraints []constraint, every bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "spread %s\n%s\n", p.Namespace, c.TopologyKey)
+	if _, selectable := c.selector.Requirements(); !selectable { // it selects nothing, and prints as the selector of everything
+		b.WriteString("!")
+	}
+	b.WriteString(c.selector.String())
+	if every && len(constraints) > 1 {
+		for i := range constraints {
+			b.WriteString("\n" + constraints[i].TopologyKey)
+		}
+	}
+	if c.honoursAffinity() && !anyNode(p) {
+		fmt.Fprintf(&b, "\nselector %v", p.Spec.NodeSelector) // maps print in the order of their keys
+		if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			b.WriteString("\naffinity " + a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.String())
+		}
+	}
+	if c.honoursTaints() {
+		b.WriteString("\ntaints")
+		for i := range p.Spec.Tolerations {
+			b.WriteString("\ntoleration " + p.Spec.Tolerations[i].String())
+		}
+	}
+	return b.String()
 }
 
 func hasKeys(n *corev1.Node, all []constraint) bool {
@@ -196,10 +234,33 @@ func respread(s *framework.State, p, other *framework.PodInfo, n *framework.Node
 	for i := range st.constraints {
 		c := &st.constraints[i]
 		if c.includes(p.Pod, n.Node, fits) && c.counts(p.Pod, other.Pod) {
-			st.counts[i][n.Node.Labels[c.TopologyKey]] += by
+			st.move(i, n.Node.Labels[c.TopologyKey], by)
 		}
 	}
 }
+
+// move changes a count for a simulation.
+func (s *spreadState) move(i int, place string, by int) {
+	if s.moved == nil {
+		s.moved = map[spot]int{}
+		for _, t := range s.counts {
+			s.levels = append(s.levels, maps.Clone(t.levels))
+		}
+	}
+	relevel(s.levels[i], s.pods(i, place), -1)
+	s.moved[spot{i, place}] += by
+	relevel(s.levels[i], s.pods(i, place), 1)
+}
+
+// pods of a constraint in a place.
+func (s *spreadState) pods(i int, place string) int {
+	return s.counts[i].places[place].pods + s.moved[spot{i, place}]
+}
+
+var (
+	notLabelled = refusal(Spread{}, framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
+	notEven     = refusal(Spread{}, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
+)
 
 // Filter implements framework.Filter.
 func (Spread) Filter(_ context.Context, s *framework.State, _ *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
@@ -211,10 +272,10 @@ func (Spread) Filter(_ context.Context, s *framework.State, _ *framework.PodInfo
 		c := &st.constraints[i]
 		value, ok := n.Node.Labels[c.TopologyKey]
 		if !ok {
-			return framework.NewStatus(framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
+			return notLabelled
 		}
-		if skew := st.counts[i][value] + c.self - st.least(i); skew > int(c.MaxSkew) {
-			return framework.NewStatus(framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
+		if skew := st.pods(i, value) + c.self - st.least(i); skew > int(c.MaxSkew) {
+			return notEven
 		}
 	}
 	return nil
@@ -222,12 +283,16 @@ func (Spread) Filter(_ context.Context, s *framework.State, _ *framework.PodInfo
 
 // least is the fewest pods in any place; 0 while there are fewer places than asked for.
 func (s *spreadState) least(i int) int {
-	c := &s.constraints[i]
-	if c.MinDomains != nil && len(s.counts[i]) < int(*c.MinDomains) {
+	c, t := &s.constraints[i], s.counts[i]
+	if c.MinDomains != nil && len(t.places) < int(*c.MinDomains) {
 		return 0
 	}
+	levels := t.levels
+	if s.levels != nil {
+		levels = s.levels[i]
+	}
 	least := math.MaxInt
-	for _, n := range s.counts[i] {
+	for n := range levels {
 		least = min(least, n)
 	}
 	if least == math.MaxInt {
@@ -247,16 +312,12 @@ func (sp Spread) PreScore(_ context.Context, s *framework.State, p *framework.Po
 	if len(soft) == 0 {
 		return framework.NewStatus(framework.Skip)
 	}
-	everywhere := nodes
-	if snap, ok := s.Get(snapshotKey{}).(*framework.Snapshot); ok {
-		everywhere = snap.Nodes
+	snap, ok := s.Get(snapshotKey{}).(*framework.Snapshot)
+	if !ok {
+		snap = &framework.Snapshot{Nodes: nodes}
 	}
-	st := &spreadState{constraints: soft}
-	if len(p.Pod.Spec.TopologySpreadConstraints) > 0 {
-		st.counts = countPlaces(p.Pod, soft, everywhere, true)
-	} else {
-		st.counts, st.optional = sp.Defaults.count(p.Pod, soft, everywhere), sp.Defaults.system()
-	}
+	st := &spreadState{constraints: soft, optional: len(p.Pod.Spec.TopologySpreadConstraints) == 0 && sp.Defaults.system()}
+	st.counts = countPlaces(p.Pod, soft, snap, !st.optional)
 	s.Set(spreadScoreKey{}, st)
 	return nil
 }
@@ -281,8 +342,9 @@ func (Spread) Score(_ context.Context, s *framework.State, _ *framework.PodInfo,
 		if !ok {
 			continue
 		}
-		weight := math.Log(float64(len(st.counts[i]) + 2))
-		sum += float64(st.counts[i][place])*weight + float64(c.MaxSkew-1)
+		places := st.counts[i].places
+		weight := math.Log(float64(len(places) + 2))
+		sum += float64(places[place].pods)*weight + float64(c.MaxSkew-1)
 	}
 	return int64(math.Round(sum)), nil
 }

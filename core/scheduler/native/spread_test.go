@@ -136,7 +136,7 @@ func TestPodsWithoutConstraintsAreSpreadAsUpstreamDoes(t *testing.T) {
 				}
 				nodes = append(nodes, info)
 			}
-			for i, score := range scoresOf(t, spreader(t, c.constraints, c.objects...), framework.NewPodInfo(c.Pod), nodes) {
+			for i, score := range scoresOf(t, spreader(t, c.constraints, c.objects...), nil, framework.NewPodInfo(c.Pod), nodes) {
 				rating[nodes[i].Node.Name] = score
 			}
 			if first, last := c.Order[0], c.Order[len(c.Order)-1]; rating[first] >= rating[last] {
@@ -149,7 +149,7 @@ func TestPodsWithoutConstraintsAreSpreadAsUpstreamDoes(t *testing.T) {
 // Counts that are kept from cycle to cycle are those that counting anew gives.
 func TestKeptCountsFollowTheCluster(t *testing.T) {
 	objects := []k8sruntime.Object{service(map[string]string{"app": "web"})}
-	kept := spreader(t, nil, objects...)
+	plugin, memo := spreader(t, nil, objects...), framework.NewMemo()
 	nodes := []*framework.NodeInfo{}
 	for i := range 6 {
 		nodes = append(nodes, framework.NewNodeInfo(node(fmt.Sprint("n", i), zone(fmt.Sprint("z", i%2)))))
@@ -168,18 +168,17 @@ func TestKeptCountsFollowTheCluster(t *testing.T) {
 	}
 	for step, do := range change {
 		do()
-		got := scoresOf(t, kept, p, nodes)
-		want := scoresOf(t, spreader(t, nil, objects...), p, nodes)
+		got, want := scoresOf(t, plugin, memo, p, nodes), scoresOf(t, plugin, nil, p, nodes)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("after step %d: %v, counted anew %v", step, got, want)
 		}
 	}
 }
 
-func scoresOf(t *testing.T, plugin framework.Plugin, p *framework.PodInfo, nodes []*framework.NodeInfo) []int64 {
+func scoresOf(t *testing.T, plugin framework.Plugin, memo *framework.Memo, p *framework.PodInfo, nodes []*framework.NodeInfo) []int64 {
 	t.Helper()
 	state := framework.NewState()
-	snap := &framework.Snapshot{Nodes: append([]*framework.NodeInfo(nil), nodes...), Index: map[string]int{}}
+	snap := &framework.Snapshot{Nodes: append([]*framework.NodeInfo(nil), nodes...), Index: map[string]int{}, Memo: memo}
 	for i, n := range nodes {
 		snap.Index[n.Node.Name] = i
 	}

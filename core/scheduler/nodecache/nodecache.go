@@ -30,6 +30,7 @@ type Cache struct {
 	nodesGeneration int64
 	last            *framework.Snapshot
 	dirty           map[string]bool // nodes changed since last
+	memo            *framework.Memo // what plugins keep between snapshots
 }
 
 type entry struct {
@@ -43,6 +44,7 @@ func New() *Cache {
 	return &Cache{
 		nodes: map[string]*framework.NodeInfo{}, strays: map[string]*framework.NodeInfo{},
 		pods: map[types.UID]*entry{}, images: map[string]int{}, dirty: map[string]bool{},
+		memo: framework.NewMemo(),
 	}
 }
 
@@ -116,8 +118,14 @@ func (c *Cache) RemoveNode(name string) {
 func (c *Cache) SetPod(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var info *framework.PodInfo
+	if was, known := c.pods[p.UID]; known {
+		info = was.info.Changed(p)
+	} else {
+		info = framework.NewPodInfo(p)
+	}
 	c.drop(p.UID)
-	c.add(&entry{info: framework.NewPodInfo(p), node: p.Spec.NodeName})
+	c.add(&entry{info: info, node: p.Spec.NodeName})
 }
 
 // RemovePod forgets a pod; it says whether it was known.
@@ -219,14 +227,15 @@ func (c *Cache) countImages(old, now *framework.NodeInfo) {
 	c.images = images
 }
 
-// Snapshot is the picture as of now. It is never changed afterwards.
+// Snapshot is the picture as of now. It is never changed afterwards, but for its memo,
+// which the next one has too.
 func (c *Cache) Snapshot() *framework.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last != nil && c.last.Generation == c.generation {
 		return c.last
 	}
-	s := &framework.Snapshot{Generation: c.generation, NodesGeneration: c.nodesGeneration, ImageNodes: c.images}
+	s := &framework.Snapshot{Generation: c.generation, NodesGeneration: c.nodesGeneration, ImageNodes: c.images, Memo: c.memo}
 	if c.last != nil && c.last.NodesGeneration == c.nodesGeneration {
 		s.Nodes, s.Index = slices.Clone(c.last.Nodes), c.last.Index
 		for name := range c.dirty {

@@ -230,14 +230,14 @@ func TestWritten(t *testing.T) {
 	at := func(version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: version}}
 	}
-	w.Note(at("100"))
+	w.Record(at("100"))
 	if w.Seen(at("99")) {
 		t.Error("99 is older than 100")
 	}
 	if !w.Seen(at("100")) || !w.Seen(at("99")) {
 		t.Error("once seen, it is forgotten")
 	}
-	w.Note(at("9"))
+	w.Record(at("9"))
 	if !w.Seen(at("10")) {
 		t.Error("10 is newer than 9")
 	}

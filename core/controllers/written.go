@@ -34,9 +34,9 @@ func NewWritten() *Written {
 	return &Written{by: map[types.UID]string{}, created: map[types.UID][]Creation{}}
 }
 
-// NoteCreated remembers an object created for an owner, until Appeared.
-func (w *Written) NoteCreated(owner types.UID, obj metav1.Object) {
-	w.Note(obj)
+// RecordCreated remembers an object created for an owner, until Appeared.
+func (w *Written) RecordCreated(owner types.UID, obj metav1.Object) {
+	w.Record(obj)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.created[owner] = append(w.created[owner], Creation{obj.GetUID(), obj.GetName(), time.Now()})
@@ -61,8 +61,8 @@ func (w *Written) Unseen(owner types.UID) []Creation {
 	return slices.Clone(w.created[owner])
 }
 
-// Note remembers the object as the server returned it from a write.
-func (w *Written) Note(obj metav1.Object) {
+// Record remembers the object as the server returned it from a write.
+func (w *Written) Record(obj metav1.Object) {
 	if obj.GetResourceVersion() == "" {
 		return
 	}

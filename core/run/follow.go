@@ -53,10 +53,10 @@ func (f *Follow) Run(ctx context.Context, seen [sha256.Size]byte) error {
 		}
 		seen = now
 		if err := f.Apply(ctx); err != nil {
-			f.tell(ctx, slog.LevelError, fmt.Sprintf("%s: %v (what was in force stays in force)", f.What, err))
+			f.report(ctx, slog.LevelError, fmt.Sprintf("%s: %v (what was in force stays in force)", f.What, err))
 			continue
 		}
-		f.tell(ctx, slog.LevelInfo, f.What+" was read again and is in force")
+		f.report(ctx, slog.LevelInfo, f.What+" was read again and is in force")
 	}
 }
 
@@ -74,7 +74,7 @@ func (f *Follow) Seen() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-func (f *Follow) tell(ctx context.Context, level slog.Level, text string) {
+func (f *Follow) report(ctx context.Context, level slog.Level, text string) {
 	f.Log.Log(ctx, level, text)
 	if f.Note != nil {
 		f.Note(text)

@@ -47,7 +47,7 @@ func NewProvider(ctx context.Context, component string, exporter sdktrace.SpanEx
 }
 
 // lossy is an exporter that passes on how many spans never reached it.
-type lossy interface{ noteLost(total int64) }
+type lossy interface{ recordLost(total int64) }
 
 // queue is a span processor with a bounded queue that counts what it drops.
 type queue struct {
@@ -174,7 +174,7 @@ func (q *queue) drain(batch []sdktrace.ReadOnlySpan) []sdktrace.ReadOnlySpan {
 // deliver exports a batch in parts and returns what could not be delivered.
 func (q *queue) deliver(ctx context.Context, batch []sdktrace.ReadOnlySpan) []sdktrace.ReadOnlySpan {
 	if x, ok := q.exporter.(lossy); ok {
-		x.noteLost(q.lost.Load())
+		x.recordLost(q.lost.Load())
 	}
 	for len(batch) > 0 {
 		n := min(len(batch), batchSpans)

@@ -249,8 +249,8 @@ func (s *Store) forgetTree(e *entry) {
 	}
 }
 
-// noteLost takes what a component's exporter says it has dropped so far.
-func (s *Store) noteLost(lost map[string]int64) {
+// recordLost takes what a component's exporter says it has dropped so far.
+func (s *Store) recordLost(lost map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for component, n := range lost {

@@ -58,7 +58,7 @@ func NewExporter(client *http.Client, base, component string) (sdktrace.SpanExpo
 	return &exporter{client: client, url: strings.TrimSuffix(base, "/") + SpansPath, component: component}, nil
 }
 
-func (e *exporter) noteLost(total int64) { e.lost.Store(total) }
+func (e *exporter) recordLost(total int64) { e.lost.Store(total) }
 
 // ExportSpans implements sdktrace.SpanExporter.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
@@ -127,7 +127,7 @@ func (s *Store) servePost(w http.ResponseWriter, r *http.Request) {
 	}
 	d := fromOTLP(data)
 	s.Add(d.spans...)
-	s.noteLost(d.lost)
+	s.recordLost(d.lost)
 	w.Header().Set("Content-Type", mediaType)
 	_, _ = w.Write(accepted(mediaType, d.rejected)) //nolint:errcheck // the client has gone
 }

@@ -131,7 +131,7 @@ func (r *Resource) item(kv store.KV) *Item {
 			kv.Unreadable = &store.CorruptError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
 		}
 	}
-	r.unreadable.note(kv.Key, kv.Unreadable)
+	r.unreadable.record(kv.Key, kv.Unreadable)
 	if kv.Unreadable != nil {
 		r.cache.metrics.undecodable.WithLabelValues(r.prefix).Inc()
 		r.cache.log.Error("a stored object cannot be read; lists and watches of its resource fail until it can be, or is deleted with the option ignoreStoreReadErrorWithClusterBreakingPotential",
@@ -168,7 +168,7 @@ type unreadableKey struct {
 	round int
 }
 
-func (u *unreadable) note(key string, err error) {
+func (u *unreadable) record(key string, err error) {
 	if err == nil && !u.any.Load() {
 		return
 	}
@@ -358,7 +358,7 @@ func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 	var prev *Item
 	switch {
 	case e.Type == store.Delete:
-		r.unreadable.note(e.KV.Key, nil)
+		r.unreadable.record(e.KV.Key, nil)
 		old, ok := r.state.Delete(&Item{Key: e.KV.Key})
 		if !ok {
 			return // it never could be decoded

@@ -106,14 +106,14 @@ func New(cfg Config) (*Controller, error) {
 		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, cfg.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 	}
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { c.tell() },
+		AddFunc: func(any) { c.notify() },
 		UpdateFunc: func(old, now any) {
 			if o, n := object(old), object(now); o == nil || n == nil || o.GetGeneration() != n.GetGeneration() || o.GetUID() != n.GetUID() ||
 				o.GetAnnotations()[WriterAnnotation] != n.GetAnnotations()[WriterAnnotation] {
-				c.tell() // a status is no reason to load anything
+				c.notify() // a status is no reason to load anything
 			}
 		},
-		DeleteFunc: func(any) { c.tell() },
+		DeleteFunc: func(any) { c.notify() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("follow the plugins of the API: %w", err)
@@ -124,7 +124,7 @@ func New(cfg Config) (*Controller, error) {
 // Ready is closed when the Plugins that were there have been loaded, or could not be.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-func (c *Controller) tell() {
+func (c *Controller) notify() {
 	select {
 	case c.changed <- struct{}{}:
 	default: // told already

@@ -178,7 +178,7 @@ func (m *module) rewriteCode() error {
 		m.oldBase, m.pending = m.bodyAt[i], len(m.moves)
 		body = s.emit(body[:0], m.frames[i], t.results)
 		code = appendU32(code, uint32(len(body)))
-		m.settle(len(code))
+		m.rebase(len(code))
 		code = append(code, body...)
 	}
 	n := uint32(len(m.bodies))
@@ -207,7 +207,7 @@ func (m *module) copyLeaf(code []byte, i int, body []byte) []byte {
 	code = appendU32(code, uint32(len(body)))
 	m.oldBase, m.pending = m.bodyAt[i], len(m.moves)
 	m.moved(0, 0)
-	m.settle(len(code))
+	m.rebase(len(code))
 	return append(code, body...)
 }
 
@@ -218,8 +218,8 @@ func (m *module) moved(from, to int) {
 	}
 }
 
-// settle turns the notes of the body just emitted into offsets in the code section.
-func (m *module) settle(newBase int) {
+// rebase turns the moves of the body just emitted into offsets in the code section.
+func (m *module) rebase(newBase int) {
 	for i := m.pending; i < len(m.moves); i++ {
 		m.moves[i].to += newBase
 	}

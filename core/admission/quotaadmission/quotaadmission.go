@@ -91,12 +91,12 @@ type Plugin struct {
 
 // waiter is one write that waits for its charge.
 type waiter struct {
-	measure *quota.Measure
-	change  quota.Change
-	dryRun  bool
-	err     error
-	settled bool // err is final
-	done    chan struct{}
+	measure  *quota.Measure
+	change   quota.Change
+	dryRun   bool
+	err      error
+	finished bool // err is final
+	done     chan struct{}
 }
 
 // New makes the plugin and registers the informer that it needs.
@@ -301,7 +301,7 @@ func (p *Plugin) charge(ctx context.Context, namespace string, batch []*waiter) 
 	defer func() {
 		failed := recover()
 		for _, w := range batch {
-			if !w.settled {
+			if !w.finished {
 				w.err = apierrors.NewInternalError(fmt.Errorf("resource quota evaluation failed: %v", failed))
 			}
 			close(w.done)
@@ -321,8 +321,8 @@ func (p *Plugin) charge(ctx context.Context, namespace string, batch []*waiter) 
 		quotas, err = p.fresh(ctx, namespace, missed)
 	}
 	for _, w := range batch {
-		if !w.settled {
-			w.settle(err)
+		if !w.finished {
+			w.finish(err)
 		}
 	}
 }
@@ -334,7 +334,7 @@ func anyOf(names map[string]bool) string {
 	return ""
 }
 
-func (w *waiter) settle(err error) { w.err, w.settled = err, true }
+func (w *waiter) finish(err error) { w.err, w.finished = err, true }
 
 // attempt holds the waiters that are not settled against the quotas, one after
 // the other, and writes what changed. missed are the quotas that somebody else
@@ -342,15 +342,15 @@ func (w *waiter) settle(err error) { w.err, w.settled = err, true }
 func (p *Plugin) attempt(ctx context.Context, quotas []*corev1.ResourceQuota, batch []*waiter) (missed map[string]bool, err error) {
 	running := quotas
 	for _, w := range batch {
-		if w.settled {
+		if w.finished {
 			continue
 		}
 		next, err := w.measure.Charge(running, p.cfg.Limited, w.change)
 		switch {
 		case err != nil:
-			w.settle(err)
+			w.finish(err)
 		case w.dryRun || same(running, next):
-			w.settle(nil)
+			w.finish(nil)
 		default:
 			running = next
 		}

@@ -83,7 +83,7 @@ func (r *Repair) repairPorts(ctx context.Context, c Cluster, out *Repaired) (svc
 			return err
 		}
 		next, out.FreedPorts, out.ClaimedPorts = map[int32]int{}, nil, nil
-		return r.allocator.ports.settle(claims, portsOf(svcs), func(unused int32) bool {
+		return r.allocator.ports.reclaim(claims, portsOf(svcs), func(unused int32) bool {
 			next[unused] = r.ports[unused] + 1
 			return next[unused] < passesUnused
 		}, out)
@@ -95,9 +95,9 @@ func (r *Repair) repairPorts(ctx context.Context, c Cluster, out *Repaired) (svc
 	return svcs, nil
 }
 
-// settle makes claims those of the ports in use, and of unused ones that keep says
+// reclaim makes claims those of the ports in use, and of unused ones that keep says
 // to keep. Of claims for another range than this server's none is kept.
-func (p *PortRange) settle(claims *corev1.RangeAllocation, inUse []int32, keep func(int32) bool, out *Repaired) error {
+func (p *PortRange) reclaim(claims *corev1.RangeAllocation, inUse []int32, keep func(int32) bool, out *Repaired) error {
 	had := map[int32]bool{}
 	if before, err := p.allocator(claims); err == nil {
 		before.ForEach(func(port int) { had[int32(port)] = true }) //nolint:gosec // a port

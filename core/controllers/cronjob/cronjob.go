@@ -117,7 +117,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return errors.Join(failure, fmt.Errorf("updating status: %w", err))
 	}
-	c.written.Note(updated)
+	c.written.Record(updated)
 	controllers.Did(ctx, "status updated", cronJobKind.Kind, nil)
 	return failure
 }

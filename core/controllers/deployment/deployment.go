@@ -255,11 +255,11 @@ func (c *Controller) carryOut(ctx context.Context, d *appsv1.Deployment, p plan)
 		if err != nil {
 			return fmt.Errorf("updating replica set %s: %w", rs.Name, err)
 		}
-		c.written.Note(updated)
+		c.written.Record(updated)
 		controllers.Did(ctx, "updated", "ReplicaSet", updated)
-		c.tell(d, p, rs.Name)
+		c.report(d, p, rs.Name)
 	}
-	c.tell(d, p, "")
+	c.report(d, p, "")
 	for _, rs := range p.remove {
 		err := c.client.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, controllers.DeleteExactly(rs))
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -272,15 +272,15 @@ func (c *Controller) carryOut(ctx context.Context, d *appsv1.Deployment, p plan)
 		if err != nil {
 			return fmt.Errorf("rolling back: %w", err)
 		}
-		c.written.Note(updated)
+		c.written.Record(updated)
 		controllers.Did(ctx, "rolled back", deploymentKind.Kind, nil)
 		return nil // the status belongs to the template of before
 	}
 	return c.writeStatus(ctx, p.status)
 }
 
-// tell records the plan's events about a set, or (set empty) about the Deployment.
-func (c *Controller) tell(d *appsv1.Deployment, p plan, set string) {
+// report records the plan's events about a set, or (set empty) about the Deployment.
+func (c *Controller) report(d *appsv1.Deployment, p plan, set string) {
 	for _, e := range p.events {
 		if e.set == set {
 			c.recorder.Event(d, e.kind, e.reason, e.message)
@@ -299,7 +299,7 @@ func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment) erro
 	if err != nil {
 		return fmt.Errorf("updating status: %w", err)
 	}
-	c.written.Note(updated)
+	c.written.Record(updated)
 	controllers.Did(ctx, "status updated", deploymentKind.Kind, nil)
 	return nil
 }
@@ -312,9 +312,9 @@ func (c *Controller) createSet(ctx context.Context, d *appsv1.Deployment, p plan
 	created, err := sets.Create(ctx, p.create, metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		c.written.NoteCreated(d.UID, created)
+		c.written.RecordCreated(d.UID, created)
 		controllers.Did(ctx, "created", "ReplicaSet", created)
-		c.tell(d, p, created.Name)
+		c.report(d, p, created.Name)
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		there, getErr := sets.Get(ctx, p.create.Name, metav1.GetOptions{})

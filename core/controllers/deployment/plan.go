@@ -69,7 +69,7 @@ func decide(in situation) plan {
 }
 
 func (p *planner) decideLiving() {
-	p.notePause()
+	p.recordPause()
 	target, rollback := rollbackTarget(p.d)
 	p.adoptRevision()
 	switch {
@@ -95,9 +95,9 @@ func (p *planner) event(kind, reason, format string, args ...any) {
 	p.plan.events = append(p.plan.events, event{kind: kind, reason: reason, message: fmt.Sprintf(format, args...)})
 }
 
-// notePause keeps the deadline from running out on a Deployment that stood still
+// recordPause keeps the deadline from running out on a Deployment that stood still
 // because somebody paused it.
-func (p *planner) notePause() {
+func (p *planner) recordPause() {
 	if !hasDeadline(p.d) {
 		return
 	}

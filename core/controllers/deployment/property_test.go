@@ -85,7 +85,7 @@ func (w *world) reconcile(writes int, now time.Time) {
 		rs.UID, rs.CreationTimestamp, rs.Generation = types.UID(rs.Name), metav1.NewTime(now), 1
 		w.stamp(rs)
 		w.sets[rs.Name] = rs
-		w.written.NoteCreated(w.d.UID, rs)
+		w.written.RecordCreated(w.d.UID, rs)
 	}
 	for _, rs := range p.update {
 		if dies() || w.sets[rs.Name].ResourceVersion != rs.ResourceVersion {
@@ -95,7 +95,7 @@ func (w *world) reconcile(writes int, now time.Time) {
 		next.Generation++
 		w.stamp(next)
 		w.sets[rs.Name] = next
-		w.written.Note(next)
+		w.written.Record(next)
 	}
 	for _, rs := range p.remove {
 		if dies() {
@@ -112,7 +112,7 @@ func (w *world) reconcile(writes int, now time.Time) {
 	}
 	w.d.Status, w.d.Annotations = p.status.Status, p.status.Annotations
 	w.stamp(w.d)
-	w.written.Note(w.d)
+	w.written.Record(w.d)
 }
 
 // replicaSets lets the other controller act on one set.

@@ -185,7 +185,7 @@ func (c *Controller) write(ctx context.Context, e *corev1.Endpoints, exists bool
 			c.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v/%v: %v", e.Namespace, e.Name, err)
 			return fmt.Errorf("creating endpoints: %w", err)
 		}
-		c.written.Note(created)
+		c.written.Record(created)
 		return nil
 	}
 	updated, err := api.Update(ctx, e, metav1.UpdateOptions{})
@@ -198,6 +198,6 @@ func (c *Controller) write(ctx context.Context, e *corev1.Endpoints, exists bool
 		}
 		return fmt.Errorf("updating endpoints: %w", err)
 	}
-	c.written.Note(updated)
+	c.written.Record(updated)
 	return nil
 }

@@ -172,7 +172,7 @@ func (c *Controller) forgetReleased(job, pod types.UID) {
 	delete(c.released[job], pod)
 }
 
-func (c *Controller) noteReleased(job, pod types.UID) {
+func (c *Controller) markReleased(job, pod types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.released[job] == nil {
@@ -295,7 +295,7 @@ func (c *Controller) writeStatus(ctx context.Context, job *batchv1.Job, p plan) 
 	if err != nil {
 		return nil, fmt.Errorf("updating status: %w", err)
 	}
-	c.written.Note(updated)
+	c.written.Record(updated)
 	controllers.Did(ctx, "status updated", jobKind.Kind, nil)
 	for _, e := range p.events {
 		c.recorder.Event(job, e.kind, e.reason, e.message)
@@ -343,7 +343,7 @@ func (c *Controller) removePods(ctx context.Context, key controllers.Key, job *b
 					c.expected.Deleted(key, pod.UID)
 					return
 				}
-				c.noteReleased(job.UID, pod.UID)
+				c.markReleased(job.UID, pod.UID)
 			}
 			if err := c.writer.Delete(ctx, job, pod); err != nil {
 				c.expected.Deleted(key, pod.UID)
@@ -364,7 +364,7 @@ func (c *Controller) release(ctx context.Context, job *batchv1.Job, pods []*core
 	for i, pod := range pods {
 		wg.Go(func() {
 			if errs[i] = c.stripFinalizer(ctx, pod); errs[i] == nil {
-				c.noteReleased(job.UID, pod.UID)
+				c.markReleased(job.UID, pod.UID)
 			}
 		})
 	}

@@ -157,7 +157,7 @@ func (p *planner) take() {
 	if p.status.UncountedTerminatedPods == nil {
 		p.status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	}
-	p.settleCounted()
+	p.moveCounted()
 	uncounted := p.status.UncountedTerminatedPods
 	for _, pod := range p.pods {
 		switch {
@@ -196,22 +196,22 @@ func (p *planner) take() {
 	}
 }
 
-// settleCounted moves pods whose finalizer is gone from the list of the uncounted
+// moveCounted moves pods whose finalizer is gone from the list of the uncounted
 // into the counters.
-func (p *planner) settleCounted() {
+func (p *planner) moveCounted() {
 	waiting := map[types.UID]bool{}
 	for _, pod := range p.pods {
 		waiting[pod.UID] = p.tracked(pod)
 	}
-	settle := func(uids []types.UID) ([]types.UID, int32) {
+	move := func(uids []types.UID) ([]types.UID, int32) {
 		left := controllers.Filter(uids, func(uid types.UID) bool { return waiting[uid] })
 		return left, int32(len(uids) - len(left))
 	}
 	var n int32
 	u := p.status.UncountedTerminatedPods
-	u.Succeeded, n = settle(u.Succeeded)
+	u.Succeeded, n = move(u.Succeeded)
 	p.status.Succeeded += n
-	u.Failed, n = settle(u.Failed)
+	u.Failed, n = move(u.Failed)
 	p.status.Failed += n
 }
 

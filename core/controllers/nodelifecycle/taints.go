@@ -85,7 +85,7 @@ func (e *Evictor) nodeChanged(old, current metav1.Object) {
 	if before != nil && sameTaints(was, is) {
 		return
 	}
-	e.note(node.Name, is)
+	e.record(node.Name, is)
 	pods, err := controllers.PodsOn(e.pods, node.Name)
 	if err != nil {
 		return
@@ -102,8 +102,8 @@ func noExecute(node *corev1.Node) []corev1.Taint {
 	return controllers.Filter(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
 }
 
-// note remembers when taints of a node were first seen, and forgets those that are gone.
-func (e *Evictor) note(node string, taints []corev1.Taint) {
+// record remembers when taints of a node were first seen, and forgets those that are gone.
+func (e *Evictor) record(node string, taints []corev1.Taint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	there := map[taintOn]bool{}
@@ -121,7 +121,7 @@ func (e *Evictor) note(node string, taints []corev1.Taint) {
 	}
 }
 
-func (e *Evictor) forgetNode(node string) { e.note(node, nil) }
+func (e *Evictor) forgetNode(node string) { e.record(node, nil) }
 
 func (e *Evictor) forget(pod controllers.Key) {
 	e.mu.Lock()

@@ -44,7 +44,7 @@ func (l *loop) carryOut(ctx context.Context, s controllers.Snapshot, plan contro
 			return fmt.Errorf("delete[%d]: %w", i, err)
 		}
 	}
-	l.tell(s, plan.Events, m)
+	l.recordEvents(s, plan.Events, m)
 	return l.applyStatus(ctx, s, plan, m)
 }
 

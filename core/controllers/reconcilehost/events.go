@@ -20,9 +20,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers"
 )
 
-// tell records the events that the last plan for this key didn't have: a plan is
+// recordEvents records those events that the last plan for this key didn't have: a plan is
 // made again whenever something changes, and says the same again.
-func (l *loop) tell(s controllers.Snapshot, news []controllers.Event, m *recall) {
+func (l *loop) recordEvents(s controllers.Snapshot, news []controllers.Event, m *recall) {
 	former := m.events
 	m.events = slices.Clone(news)
 	if s.Primary == nil {

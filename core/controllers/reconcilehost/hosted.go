@@ -149,15 +149,15 @@ func (h *hosted) work(ctx context.Context, c *caches) error {
 		}
 	})
 	var watching run.Tasks
-	watching.Go("reconciler "+h.reconciler.Name()+": caches", func() { h.tellWaiting(ctx, all) })
+	watching.Go("reconciler "+h.reconciler.Name()+": caches", func() { h.reportWaiting(ctx, all) })
 	err = loop.Run(ctx)
 	stop(nil)
 	watching.Wait()
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// tellWaiting puts into the status what the caches wait for.
-func (h *hosted) tellWaiting(ctx context.Context, all []*shared) {
+// reportWaiting puts into the status what the caches wait for.
+func (h *hosted) reportWaiting(ctx context.Context, all []*shared) {
 	for run.Sleep(ctx, time.Second) {
 		var problem error
 		synced := true

@@ -403,7 +403,7 @@ func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, s
 	if err != nil {
 		return fmt.Errorf("updating status: %w", err)
 	}
-	c.written.Note(updated)
+	c.written.Record(updated)
 	controllers.Did(ctx, "status updated", setKind.Kind, nil)
 	return nil
 }

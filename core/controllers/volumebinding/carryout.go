@@ -120,7 +120,7 @@ func (b *Binder) claimStatus(ctx context.Context, c *corev1.PersistentVolumeClai
 	if err != nil {
 		return err
 	}
-	b.written.Note(got)
+	b.written.Record(got)
 	controllers.Did(ctx, string(phase), "PersistentVolumeClaim", got)
 	return nil
 }
@@ -130,7 +130,7 @@ func (b *Binder) updateClaim(ctx context.Context, c *corev1.PersistentVolumeClai
 	if err != nil {
 		return nil, err
 	}
-	b.written.Note(got)
+	b.written.Record(got)
 	controllers.Did(ctx, did, "PersistentVolumeClaim", got)
 	return got, nil
 }
@@ -202,7 +202,7 @@ func (b *Binder) updateVolume(ctx context.Context, pv *corev1.PersistentVolume, 
 	if err != nil {
 		return nil, err
 	}
-	b.written.Note(got)
+	b.written.Record(got)
 	controllers.Did(ctx, did, "PersistentVolume", got)
 	return got, nil
 }
@@ -218,7 +218,7 @@ func (b *Binder) volumeStatus(ctx context.Context, pv *corev1.PersistentVolume, 
 	if err != nil {
 		return err
 	}
-	b.written.Note(got)
+	b.written.Record(got)
 	controllers.Did(ctx, string(phase), "PersistentVolume", got)
 	return nil
 }

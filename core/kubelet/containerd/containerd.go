@@ -310,7 +310,7 @@ func adopt(ctx context.Context, cfg Config, sum string) (*watched, error) {
 
 // launch starts containerd and waits until it answers.
 func launch(ctx context.Context, cfg Config, bin, sum string) (*watched, error) {
-	left := cfg.noteLeftovers()
+	left := cfg.findLeftovers()
 	encoded, err := json.Marshal(role{
 		Config: cfg.configFile(), Cgroup: cfg.Names.RuntimeCgroup(),
 		Lock: cfg.lockFile(), PIDFile: cfg.pidFile(), Hash: sum,

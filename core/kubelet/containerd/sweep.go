@@ -30,8 +30,8 @@ type leftovers struct {
 	rest func(ctx context.Context, known func(id string) bool) error
 }
 
-// noteLeftovers looks before a launch.
-func (c Config) noteLeftovers() leftovers {
+// findLeftovers looks before a launch.
+func (c Config) findLeftovers() leftovers {
 	l := leftovers{shims: map[int]string{}}
 	// A shim is made by a helper that containerd runs. One that outlived its
 	// containerd would make its shim behind our back, after this look.

@@ -199,7 +199,7 @@ func TestRecordsOfTheUnknown(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	release := NoteRecords(c)
+	release := FindRecords(c)
 	put("10.1.2.4", "new\r\neth0") // its holder is gone, and the address somebody else's
 	put("10.1.2.5", "newer\r\neth0")
 	if err := release(t.Context(), func(id string) bool { return id == "known" }); err != nil {
@@ -220,7 +220,7 @@ func TestRecordsOfTheUnknown(t *testing.T) {
 		t.Errorf("host ports (%v):\n%s", err, out)
 	}
 	// Nothing on record, and no table: nothing to do.
-	if err := NoteRecords(testConfig(t, "10.1.3.0/24"))(t.Context(), func(string) bool { return false }); err != nil {
+	if err := FindRecords(testConfig(t, "10.1.3.0/24"))(t.Context(), func(string) bool { return false }); err != nil {
 		t.Error(err)
 	}
 }

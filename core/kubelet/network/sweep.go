@@ -17,10 +17,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
-// NoteRecords looks which sandboxes have addresses and host ports on record now,
+// FindRecords looks which sandboxes have addresses and host ports on record now,
 // while nobody makes any, and answers how to remove those that turn out to be
 // unknown: a runtime that was killed while it made a pod does not come back to them.
-func NoteRecords(cfg Config) func(ctx context.Context, known func(id string) bool) error {
+func FindRecords(cfg Config) func(ctx context.Context, known func(id string) bool) error {
 	holders := map[string]string{} // file to the sandbox's id
 	files, _ := filepath.Glob(filepath.Join(cfg.addresses(), "*"))
 	for _, f := range files {

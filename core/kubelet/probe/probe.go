@@ -30,7 +30,7 @@ type Check struct {
 	Probe     *corev1.Probe
 }
 
-// Result of a probe. Warning marks a success with something to tell.
+// Result of a probe. Warning marks a success whose output is an event, too.
 type Result struct {
 	OK      bool
 	Warning bool
@@ -57,14 +57,14 @@ type Handler interface {
 // Report is called with each new verdict.
 type Report func(pod types.UID, v pod.Probed)
 
-// Tell is called with what readers of the pod should know.
-type Tell func(p *corev1.Pod, container *corev1.Container, kind, reason, message string)
+// RecordEvent is called with what readers of the pod should know.
+type RecordEvent func(p *corev1.Pod, container *corev1.Container, kind, reason, message string)
 
 // Manager runs the probes of all containers of a node.
 type Manager struct {
 	handler Handler
 	report  Report
-	tell    Tell
+	event   RecordEvent
 	log     *slog.Logger
 	start   time.Time
 
@@ -91,8 +91,8 @@ type job struct {
 }
 
 // NewManager makes a Manager; Run runs it.
-func NewManager(h Handler, report Report, tell Tell, log *slog.Logger) *Manager {
-	return &Manager{handler: h, report: report, tell: tell, log: log, start: time.Now(), jobs: map[jobKey]*job{}, wake: make(chan struct{}, 1)}
+func NewManager(h Handler, report Report, event RecordEvent, log *slog.Logger) *Manager {
+	return &Manager{handler: h, report: report, event: event, log: log, start: time.Now(), jobs: map[jobKey]*job{}, wake: make(chan struct{}, 1)}
 }
 
 // Set says which containers of a pod are up, and so are to be probed: no others of that pod's are.
@@ -221,11 +221,11 @@ func (m *Manager) run(ctx context.Context, j *job) {
 	if ctx.Err() != nil {
 		return
 	}
-	m.settle(j, c, res, err)
+	m.finish(j, c, res, err)
 }
 
-// settle counts a result and schedules the next probe.
-func (m *Manager) settle(j *job, c Check, res Result, err error) {
+// finish counts a result and schedules the next probe.
+func (m *Manager) finish(j *job, c Check, res Result, err error) {
 	m.mu.Lock()
 	if j.gone {
 		m.mu.Unlock()
@@ -267,11 +267,11 @@ func (m *Manager) settle(j *job, c Check, res Result, err error) {
 func (m *Manager) say(c Check, res Result, err error) {
 	switch {
 	case err != nil:
-		m.tell(c.Pod, c.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in failure state: %s", c.Kind, err))
+		m.event(c.Pod, c.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in failure state: %s", c.Kind, err))
 	case !res.OK:
-		m.tell(c.Pod, c.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", c.Kind, res.Output))
+		m.event(c.Pod, c.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", c.Kind, res.Output))
 	case res.Warning:
-		m.tell(c.Pod, c.Container, corev1.EventTypeWarning, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", c.Kind, res.Output))
+		m.event(c.Pod, c.Container, corev1.EventTypeWarning, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", c.Kind, res.Output))
 	}
 }
 

@@ -51,7 +51,7 @@ func (c Config) containerd() containerd.Config {
 	child := c.Containerd
 	child.Dir, child.Names, child.Log = c.Dir, c.names(), c.Log
 	if child.CNIConfDir == "" {
-		child.Launching = func() func(context.Context, func(string) bool) error { return network.NoteRecords(c.network()) }
+		child.Launching = func() func(context.Context, func(string) bool) error { return network.FindRecords(c.network()) }
 	}
 	return child
 }

@@ -171,8 +171,8 @@ func (e *Engine) RunSandbox(_ context.Context, c *cri.PodSandboxConfig, handler 
 	st.Id = e.id("sandbox")
 	sb := &sandbox{status: st}
 	e.sandboxes[st.Id] = sb
-	e.tell(sb, st.Id, cri.ContainerEventType_CONTAINER_CREATED_EVENT)
-	e.tell(sb, st.Id, cri.ContainerEventType_CONTAINER_STARTED_EVENT)
+	e.emit(sb, st.Id, cri.ContainerEventType_CONTAINER_CREATED_EVENT)
+	e.emit(sb, st.Id, cri.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return st.Id, nil
 }
 
@@ -195,7 +195,7 @@ func (e *Engine) StopSandbox(_ context.Context, id string) error {
 		e.cfg.Network.give(st.Network.Ip)
 	}
 	sb.status = st
-	e.tell(sb, id, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	e.emit(sb, id, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return nil
 }
 
@@ -213,11 +213,11 @@ func (e *Engine) RemoveSandbox(ctx context.Context, id string) error {
 	for cid, c := range e.containers {
 		if c.sandbox == sb {
 			delete(e.containers, cid)
-			e.tell(sb, cid, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
+			e.emit(sb, cid, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
 		}
 	}
 	delete(e.sandboxes, id)
-	e.tell(sb, id, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
+	e.emit(sb, id, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
 }
 
@@ -256,7 +256,7 @@ func (e *Engine) CreateContainer(_ context.Context, sandboxID string, c *cri.Con
 		st.Image.Image = c.GetImage().GetImage()
 	}
 	e.containers[st.Id] = &container{status: st, sandbox: sb, gone: make(chan struct{})}
-	e.tell(sb, st.Id, cri.ContainerEventType_CONTAINER_CREATED_EVENT)
+	e.emit(sb, st.Id, cri.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return st.Id, nil
 }
 
@@ -279,7 +279,7 @@ func (e *Engine) StartContainer(_ context.Context, id string) error {
 		e.exit(c, 128, "StartError")
 		return errors.New(msg)
 	}
-	e.tell(c.sandbox, id, cri.ContainerEventType_CONTAINER_STARTED_EVENT)
+	e.emit(c.sandbox, id, cri.ContainerEventType_CONTAINER_STARTED_EVENT)
 	code, err := strconv.ParseInt(directive(a, "exit-code", name), 10, 32)
 	runTime := directive(a, "run-time", name)
 	if runTime == "" && (err == nil || c.status.Annotations[pod.KindAnnotation] == pod.Init.String()) {
@@ -318,7 +318,7 @@ func (e *Engine) exit(c *container, code int32, reason string) {
 	}
 	c.status = st
 	close(c.gone)
-	e.tell(c.sandbox, st.Id, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	e.emit(c.sandbox, st.Id, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
 // StopContainer ends a container.
@@ -363,7 +363,7 @@ func (e *Engine) RemoveContainer(_ context.Context, id string) error {
 	}
 	e.exit(c, 137, "")
 	delete(e.containers, id)
-	e.tell(c.sandbox, id, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
+	e.emit(c.sandbox, id, cri.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
 }
 
@@ -417,8 +417,8 @@ func (e *Engine) Logs(_ context.Context, id string) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader(b.String())), nil
 }
 
-// tell sends an event to all who listen; the lock is held.
-func (e *Engine) tell(sb *sandbox, id string, t cri.ContainerEventType) {
+// emit sends an event to all who listen; the lock is held.
+func (e *Engine) emit(sb *sandbox, id string, t cri.ContainerEventType) {
 	if len(e.subs) == 0 {
 		return
 	}

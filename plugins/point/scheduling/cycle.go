@@ -264,7 +264,7 @@ func (a *Plugin) Reserve(ctx context.Context, s *framework.State, p *framework.P
 
 // Unreserve implements framework.Reserve.
 func (a *Plugin) Unreserve(ctx context.Context, s *framework.State, p *framework.PodInfo, node string) {
-	a.tell(ctx, abi.SchedulingUnreserve, a.chosen(s, p, node))
+	a.inform(ctx, abi.SchedulingUnreserve, a.chosen(s, p, node))
 }
 
 func (a *Plugin) chosen(s *framework.State, p *framework.PodInfo, node string) *cycleDocument {
@@ -273,8 +273,8 @@ func (a *Plugin) chosen(s *framework.State, p *framework.PodInfo, node string) *
 	return doc
 }
 
-// tell asks a hook whose answer is of no matter.
-func (a *Plugin) tell(ctx context.Context, pt abi.Point, doc *cycleDocument) {
+// inform asks a hook whose answer is of no matter.
+func (a *Plugin) inform(ctx context.Context, pt abi.Point, doc *cycleDocument) {
 	_, _ = a.ask(ctx, pt, doc, func([]byte) (point.Outcome, error) { return point.Outcome{Decision: "told"}, nil })
 }
 
@@ -332,5 +332,5 @@ func (a *Plugin) Bind(ctx context.Context, s *framework.State, p *framework.PodI
 
 // PostBind implements framework.PostBind.
 func (a *Plugin) PostBind(ctx context.Context, s *framework.State, p *framework.PodInfo, node string) {
-	a.tell(ctx, abi.SchedulingPostBind, a.chosen(s, p, node))
+	a.inform(ctx, abi.SchedulingPostBind, a.chosen(s, p, node))
 }

@@ -149,8 +149,8 @@ func setDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	fill := func(kind string, containers []corev1.Container) {
 		for i := range containers {
 			c := &containers[i]
-			notes = note(notes, setMissing(&c.Resources.Requests, requests), "request", kind, c.Name)
-			notes = note(notes, setMissing(&c.Resources.Limits, limits), "limit", kind, c.Name)
+			notes = appendSet(notes, setMissing(&c.Resources.Requests, requests), "request", kind, c.Name)
+			notes = appendSet(notes, setMissing(&c.Resources.Limits, limits), "limit", kind, c.Name)
 		}
 	}
 	fill("container", pod.Spec.Containers)
@@ -160,7 +160,7 @@ func setDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	}
 }
 
-func note(notes, set []string, what, kind, name string) []string {
+func appendSet(notes, set []string, what, kind, name string) []string {
 	if len(set) == 0 {
 		return notes
 	}

@@ -18,13 +18,30 @@ import (
 
 // files are the SDKs' sources but that of Go, which is a module of its own and brings its own.
 //
-//go:embed rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts
+//go:embed rust/Cargo.toml rust/src/*.rs c/wasmplane.h zig/wasmplane.zig assemblyscript/package.json assemblyscript/index.ts javascript/package.json javascript/index.js javascript/index.d.ts javascript/glue.js
 var files embed.FS
+
+// runtime is what plugins in JavaScript run on: its source, and runtime.wasm.gz where
+// `make javascript-runtime` has built it.
+//
+//go:embed javascript/runtime
+var runtime embed.FS
+
+// JavaScriptRuntime returns the C source of the runtime of plugins in JavaScript and, where this
+// binary was built with it, the module that was made of it, compressed by gzip.
+func JavaScriptRuntime() (source, module []byte) {
+	source, _ = runtime.ReadFile("javascript/runtime/runtime.c") // it is embedded, or nothing here compiles
+	module, _ = runtime.ReadFile("javascript/runtime/runtime.wasm.gz")
+	return source, module
+}
 
 // sources are the files of a language's SDK.
 func sources(language string) (fs.FS, error) {
-	if language == "go" {
+	switch language {
+	case "go":
 		return wasmplane.Sources, nil
+	case "typescript":
+		language = "javascript"
 	}
 	if _, err := fs.Stat(files, language); err != nil {
 		return nil, err

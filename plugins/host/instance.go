@@ -258,6 +258,12 @@ func (in *Instance) Invoke(ctx context.Context, name string, args ...uint64) (ui
 // valid until the guest runs again.
 func (in *Instance) View(at, n uint32) ([]byte, bool) { return in.memory.Read(at, n) }
 
+// Memory is View of all of it.
+func (in *Instance) Memory() []byte {
+	b, _ := in.memory.Read(0, in.memory.Size()) // all of it is always there
+	return b
+}
+
 // open begins an account for a call.
 func (in *Instance) open(ctx context.Context, allowed allowance) {
 	now := time.Now()

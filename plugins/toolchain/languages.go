@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/toolchain/javascript"
 )
 
 // Versions of what npm installs. A language that changes between versions is
@@ -18,6 +20,7 @@ import (
 const (
 	ZigVersion            = "0.16.0"
 	AssemblyScriptVersion = "0.28.20"
+	TypeScriptVersion     = "5.9.3" // of those who want types checked: new plugins name it, and build without it
 )
 
 // errNoRust says how to get the target.
@@ -188,6 +191,43 @@ func (b *Builder) buildAssemblyScript(ctx context.Context, dir, out string) erro
 	}
 	b.cfg.Progress("building with asc")
 	return b.run(ctx, dir, nil, asc, args...)
+}
+
+// javascript builds by the SDK in a folder.
+func (b *Builder) javascript(library string) *javascript.Builder {
+	return &javascript.Builder{Cache: b.cfg.Cache, Library: library, Compiler: b.zig, CompilerVersion: ZigVersion, Progress: b.cfg.Progress}
+}
+
+func (b *Builder) buildJavaScript(ctx context.Context, dir, out string) error {
+	return b.buildScript(ctx, JavaScript, dir, out)
+}
+
+// buildTypeScript has the plugin's own TypeScript, where its package.json has installed one, check the
+// types; they are left out otherwise, and an editor shows what is wrong.
+func (b *Builder) buildTypeScript(ctx context.Context, dir, out string) error {
+	tsc, err := filepath.Abs(filepath.Join(dir, "node_modules", ".bin", "tsc"))
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(tsc); err == nil {
+		b.cfg.Progress("checking types with tsc")
+		if err := b.run(ctx, dir, nil, tsc, "--noEmit", "--pretty", "false"); err != nil {
+			return err
+		}
+	}
+	return b.buildScript(ctx, TypeScript, dir, out)
+}
+
+func (b *Builder) buildScript(ctx context.Context, l Language, dir, out string) error {
+	library, err := b.vendored(l, dir)
+	if err != nil {
+		return err
+	}
+	module, err := b.javascript(library).Build(ctx, dir, l.Main())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, module, 0o644)
 }
 
 // zig is the compiler in the SDK's version: the user's own, else npm's.

@@ -34,14 +34,19 @@ const (
 	C              Language = "c"
 	Zig            Language = "zig"
 	AssemblyScript Language = "assemblyscript"
+	JavaScript     Language = "javascript"
+	TypeScript     Language = "typescript"
 )
 
 // Languages lists all of them.
-func Languages() []Language { return []Language{Go, Rust, C, Zig, AssemblyScript} }
+func Languages() []Language { return []Language{Go, Rust, C, Zig, AssemblyScript, JavaScript, TypeScript} }
 
 // Main is the file that a plugin's source begins with.
 func (l Language) Main() string {
-	return map[Language]string{Go: "main.go", Rust: filepath.Join("src", "lib.rs"), C: "plugin.c", Zig: "plugin.zig", AssemblyScript: "plugin.ts"}[l]
+	return map[Language]string{
+		Go: "main.go", Rust: filepath.Join("src", "lib.rs"), C: "plugin.c", Zig: "plugin.zig", AssemblyScript: "plugin.ts",
+		JavaScript: "main.js", TypeScript: "main.ts",
+	}[l]
 }
 
 // Detect tells the language of a plugin's folder.
@@ -115,6 +120,7 @@ func (b *Builder) Build(ctx context.Context, dir, out string) error {
 	defer func() { _ = os.Remove(tmp) }()
 	build := map[Language]func(context.Context, string, string) error{
 		Go: b.buildGo, Rust: b.buildRust, C: b.buildC, Zig: b.buildZig, AssemblyScript: b.buildAssemblyScript,
+		JavaScript: b.buildJavaScript, TypeScript: b.buildTypeScript,
 	}[l]
 	if err := build(ctx, dir, tmp); err != nil {
 		return fmt.Errorf("build %s (%s): %w", dir, l, err)
@@ -138,6 +144,8 @@ func (b *Builder) Install(ctx context.Context, l Language) error {
 		_, err = b.cc(ctx)
 	case Rust:
 		_, _, err = rustc(ctx)
+	case JavaScript, TypeScript:
+		_, err = b.javascript("").Runtime(ctx)
 	case Go:
 		_, err = exec.LookPath("go")
 	}

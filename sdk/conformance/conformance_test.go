@@ -213,7 +213,9 @@ func (g *guest) conform(t *testing.T, calls int) {
 			t.Fatal(err)
 		}
 	}
-	_, usage, err := g.Call(t.Context(), g.manifest.Hook(abi.AdmissionValidate).Op, []byte{0, 0, 0, 0, 0, 0, 0, 0x80})
+	h, w := g.manifest.Hook(abi.AdmissionValidate), &abi.Writer{}
+	abi.NewProjection(h).Write(w, map[string]any{}, "Pod")
+	_, usage, err := g.Call(t.Context(), h.Op, w.Bytes())
 	if err != nil || usage.Memory > 8<<20 {
 		t.Errorf("after many calls: %d bytes of memory, error %v", usage.Memory, err)
 	}

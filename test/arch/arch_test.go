@@ -92,7 +92,7 @@ var mayImport = map[string]string{
 	"plugins/point/...":       "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/loader/...":      "plugins/... core/dial core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/author/...":      "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
-	"plugins/toolchain/...":   "plugins/toolchain/... sdk/...",
+	"plugins/toolchain/...":   "plugins/host plugins/toolchain/... sdk/...",
 	"plugins/reviewserver":    "plugins/... core/object core/admission core/auth/authz",
 	"plugins/foreign/...":     "plugins/... core/scheduler/framework",
 	"plugins/...":             "plugins/...",

@@ -71,6 +71,7 @@ var dialers = map[string]string{
 	"core/kubelet/realnode/nodetest/testprogram/main.go": "runs in pods of tests",
 
 	"plugins/author/distribution/distribution.go": "is a command of an author, who names the registry",
+	"plugins/toolchain/javascript/runtime.go":     "is a command of an author, who builds a compiler's part: one file, whose digest is pinned",
 	"plugins/source/push.go":                      "is a command of an author, who names the registry",
 }
 

@@ -52,7 +52,7 @@ func Init(dir, name string, l toolchain.Language, point string) ([]string, error
 			return nil, fmt.Errorf("%s is there already: init makes new plugins only, give it a folder of its own", filepath.Join(dir, f))
 		}
 	}
-	source, err := templates.ReadFile("templates/" + string(l) + "/" + point)
+	source, err := templates.ReadFile("templates/" + written(l) + "/" + point)
 	if err != nil {
 		return nil, fmt.Errorf("read the template: %w", err)
 	}
@@ -100,10 +100,45 @@ func project(name string, l toolchain.Language) map[string]string {
 				"  \"devDependencies\": {\n    \"assemblyscript\": \"" + toolchain.AssemblyScriptVersion + "\"\n  }\n}\n",
 			"tsconfig.json": "{\n  \"extends\": \"assemblyscript/std/assembly.json\",\n  \"include\": [\"./*.ts\"]\n}\n",
 		}
+	case toolchain.JavaScript:
+		return map[string]string{"package.json": scriptPackage(name, ""), "jsconfig.json": compilerOptions}
+	case toolchain.TypeScript:
+		return map[string]string{
+			"package.json":  scriptPackage(name, ",\n  \"devDependencies\": {\n    \"typescript\": \""+toolchain.TypeScriptVersion+"\"\n  }"),
+			"tsconfig.json": compilerOptions,
+		}
 	default:
 		return nil
 	}
 }
+
+// scriptPackage is the package.json of a plugin in JavaScript or TypeScript. Nothing of it has to be
+// installed: wasmplane plugin build finds the SDK beside the plugin.
+func scriptPackage(name, more string) string {
+	return "{\n  \"name\": \"" + name + "\",\n  \"version\": \"0.1.0\",\n  \"private\": true,\n  \"type\": \"module\",\n" +
+		"  \"dependencies\": {\n    \"wasmplane\": \"file:./wasmplane\"\n  }" + more + "\n}\n"
+}
+
+// written is the folder of a language's templates: the types of a plugin in TypeScript follow from
+// those of the SDK, so that it is written as one in JavaScript is.
+func written(l toolchain.Language) string {
+	if l == toolchain.TypeScript {
+		l = toolchain.JavaScript
+	}
+	return string(l)
+}
+
+// compilerOptions are what an editor, and tsc where it is installed, checks by.
+const compilerOptions = `{
+  "compilerOptions": {
+    "strict": true, "noEmit": true, "checkJs": true,
+    "target": "es2023", "lib": ["es2023"], "types": [],
+    "module": "esnext", "moduleResolution": "bundler",
+    "paths": {"wasmplane": ["./wasmplane/index.d.ts"]}
+  },
+  "include": ["*.ts", "*.js"]
+}
+`
 
 func writeNew(path, content string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -26,6 +26,9 @@ func partFiles() map[string]map[string]renderer {
 		"sdk/c/wasmplane.h":           {"events": cEvents, "operations": cOperations},
 		"sdk/zig/wasmplane.zig":       {"events": zigEvents, "operations": zigOperations},
 		"sdk/assemblyscript/index.ts": {"operations": tsOperations, "events": tsEvents},
+		"sdk/javascript/glue.js":      {"operations": jsOperations},
+		"sdk/javascript/index.js":     {"host functions": jsFunctions},
+		"sdk/javascript/index.d.ts":   {"events": dtsEvents, "columns": dtsColumns, "hooks": dtsHooks, "host functions": dtsFunctions},
 		"sdk/README.md":               {"points": readmePoints, "templates": readmeTemplates},
 		"sdk/spec/README.md":          {"points": specPoints, "events": specEvents, "scheduling": specScheduling, "host functions": specFunctions},
 		"sdk/spec/hostcalls.md":       {"host functions": specAllFunctions},
@@ -208,6 +211,112 @@ func tsEvents(w io.Writer, t *table) {
 		fmt.Fprintf(w, "   * %q (%s),\n", e.Name, e.Is)
 	}
 }
+
+func jsOperations(w io.Writer, t *table) {
+	p := printer(w)
+	p("const ABI = %d;\n\n// The operations and points, by hook.\nconst operations = {", t.Version)
+	for _, x := range t.Points {
+		p("  %s: [%d, %q],", lowerFirst(title(x.Name)), x.Op, x.Point)
+	}
+	p("};")
+}
+
+// unions writes a type that is one of some strings.
+func unions(w io.Writer, doc, name string, of []named) {
+	p := printer(w)
+	p("/** %s */\nexport type %s =", doc, name)
+	for _, x := range of {
+		p("  /** %s. */\n  | %q", upperFirst(x.Is), x.Name)
+	}
+	p("  ;")
+}
+
+func dtsEvents(w io.Writer, t *table) {
+	unions(w, "What can happen in the cluster and make a pod worth another try.", "Event", t.Events)
+}
+
+func dtsColumns(w io.Writer, t *table) {
+	unions(w, "What a column of the node table holds.", "ColumnType", t.Columns)
+}
+
+func dtsHooks(w io.Writer, t *table) {
+	p := printer(w)
+	p("/** The hooks of a plugin: objects with a function decide, or the function alone. */\nexport interface Hooks {")
+	for _, x := range t.Points {
+		name := lowerFirst(title(x.Name))
+		p("  /** %s: %s. */\n  %s?: Decisions[%q]%s;", x.Point, x.Decides, name, name, map[bool]string{true: ` | Decisions["` + name + `"]["decide"]`}[x.Point != "reconcile" && x.Point != "scheduling.table"])
+	}
+	p("}")
+}
+
+// family is the part of a host function's name before the dot.
+func (f function) family() string {
+	family, _, dotted := strings.Cut(f.Name, ".")
+	if !dotted {
+		return ""
+	}
+	return family
+}
+
+// families calls open and close around the functions of each family, and each for every function.
+func (t *table) families(open, each func(string, function), closing func()) {
+	inside := ""
+	for _, f := range t.HostFunctions {
+		if inside != "" && f.family() != inside {
+			closing()
+		}
+		if f.family() != "" && f.family() != inside {
+			open(f.family(), f)
+		}
+		inside = f.family()
+		_, name, dotted := strings.Cut(f.Name, ".")
+		if !dotted {
+			name = f.Name
+		}
+		each(name, f)
+	}
+	if inside != "" {
+		closing()
+	}
+}
+
+func jsFunctions(w io.Writer, t *table) {
+	p := printer(w)
+	p("export const host = {")
+	t.families(func(family string, _ function) { p("  %s: {", family) }, func(name string, f function) {
+		how := "json"
+		switch {
+		case f.Reply == "nothing":
+			how = "nothing"
+		case strings.Contains(f.Reply, "decimal number"):
+			how = "integer"
+		case f.Reply == "the bytes":
+			how = "bytes"
+		}
+		p("%s%s: %s(%q),", indent(f), name, how, f.Name)
+	}, func() { p("  },") })
+	p("};")
+}
+
+func dtsFunctions(w io.Writer, t *table) {
+	p := printer(w)
+	p("/** Host functions. Each needs its grant in the plugin's entry, and throws without. */\nexport const host: {")
+	t.families(func(family string, _ function) { p("  %s: {", family) }, func(name string, f function) {
+		in, reply := "input: any", "any"
+		switch {
+		case f.Reply == "nothing":
+			reply = "void"
+		case strings.Contains(f.Reply, "decimal number"):
+			in, reply = "", "bigint"
+		case f.Reply == "the bytes":
+			in, reply = "count: number", "Uint8Array"
+		}
+		p("%s/** Grant: %s. Input: %s. Reply: %s. */\n%s%s(%s): %s;", indent(f), f.Opens, f.Input, f.Reply, indent(f), name, in, reply)
+	}, func() { p("  };") })
+	p("};")
+}
+
+func indent(f function) string { return map[bool]string{true: "  ", false: "    "}[f.family() == ""] }
 
 func readmePoints(w io.Writer, t *table) {
 	p := printer(w)

@@ -119,5 +119,8 @@ func title(snake string) string {
 	return b.String()
 }
 
+// lowerFirst makes preEnqueue of PreEnqueue.
+func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
+
 // upperFirst makes NodeAdded of nodeAdded, and a sentence's beginning of a phrase.
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package javascript
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/evanw/esbuild/pkg/api"
+)
+
+// bundle is a plugin's script, with everything that it imports.
+type bundle struct {
+	script []byte
+	// sources are the files that it is made of, relative to the plugin's folder.
+	sources []string
+	// origins say of each line of the script which source and line it comes from; a source
+	// of -1 is none of the author's.
+	origins [][2]int32
+}
+
+// entry is the module that the bundle begins with. It is evaluated last.
+const entry = `import plugin from %q; import { start } from "wasmplane/glue"; start(plugin);`
+
+// pack bundles the source and what it imports; library is the folder of the SDK.
+func pack(dir, main, library string) (*bundle, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := api.Build(api.BuildOptions{
+		Stdin:         &api.StdinOptions{Contents: fmt.Sprintf(entry, "./"+main), ResolveDir: dir, Sourcefile: "<wasmplane>"},
+		AbsWorkingDir: dir,
+		Bundle:        true,
+		Format:        api.FormatESModule,
+		Platform:      api.PlatformNeutral,
+		MainFields:    []string{"module", "main"},
+		Conditions:    []string{"import", "module", "default"},
+		Target:        api.ES2023,
+		Charset:       api.CharsetUTF8,
+		LegalComments: api.LegalCommentsNone,
+		Alias:         map[string]string{"wasmplane": filepath.Join(library, "index.js"), "wasmplane/glue": filepath.Join(library, "glue.js")},
+		Sourcemap:     api.SourceMapExternal,
+		Outfile:       filepath.Join(dir, "plugin.js"),
+		LogLevel:      api.LogLevelSilent,
+	})
+	if len(r.Errors) > 0 {
+		return nil, errors.New(strings.TrimSpace(strings.Join(api.FormatMessages(r.Errors, api.FormatMessagesOptions{Kind: api.ErrorMessage}), "\n")))
+	}
+	b := &bundle{}
+	for _, f := range r.OutputFiles {
+		if !strings.HasSuffix(f.Path, ".map") {
+			b.script = f.Contents
+			continue
+		}
+		if err := b.readMap(f.Contents, dir, library); err != nil {
+			return nil, fmt.Errorf("the bundle's source map: %w", err)
+		}
+	}
+	return b, nil
+}
+
+// readMap reads a source map (ECMA-426): of each line, where its first part comes from.
+func (b *bundle) readMap(data []byte, dir, library string) error {
+	var m struct {
+		Sources  []string `json:"sources"`
+		Mappings string   `json:"mappings"`
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	b.sources = m.Sources
+	own := make([]bool, len(m.Sources))
+	for i, s := range m.Sources {
+		file := filepath.Join(dir, filepath.FromSlash(s))
+		own[i] = !strings.HasPrefix(file, library+string(filepath.Separator)) && path.Base(s) != "<wasmplane>"
+	}
+	var source, line int32
+	for generated := range strings.SplitSeq(m.Mappings, ";") {
+		at := [2]int32{-1, 0}
+		for segment := range strings.SplitSeq(generated, ",") {
+			fields, err := decodeVLQ(segment)
+			if err != nil {
+				return err
+			}
+			if len(fields) < 4 {
+				continue
+			}
+			source, line = source+fields[1], line+fields[2]
+			if int(source) >= len(own) || source < 0 {
+				return fmt.Errorf("source %d of %d", source, len(own))
+			}
+			if at[0] < 0 && own[source] {
+				at = [2]int32{source, line + 1}
+			}
+		}
+		b.origins = append(b.origins, at)
+	}
+	return nil
+}
+
+const base64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+// decodeVLQ reads the numbers of a segment: six bits a digit, the lowest first, the sign
+// lowest of all.
+func decodeVLQ(s string) (out []int32, err error) {
+	value, shift := int64(0), 0
+	for _, c := range []byte(s) {
+		digit := strings.IndexByte(base64Digits, c)
+		if digit < 0 || shift > 30 {
+			return nil, fmt.Errorf("%q is no mapping", s)
+		}
+		value |= int64(digit&31) << shift
+		shift += 5
+		if digit&32 != 0 {
+			continue
+		}
+		n := int32(value >> 1)
+		if value&1 != 0 {
+			n = -n
+		}
+		out = append(out, n)
+		value, shift = 0, 0
+	}
+	return out, nil
+}
+
+// input is the bundle in the form that the runtime's evaluate takes.
+func (b *bundle) input() []byte {
+	table := make([]byte, 0, 8*len(b.origins))
+	for _, o := range b.origins {
+		table = binary.LittleEndian.AppendUint32(table, uint32(o[0]))
+		table = binary.LittleEndian.AppendUint32(table, uint32(o[1]))
+	}
+	out := binary.LittleEndian.AppendUint32(nil, uint32(len(b.script)))
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(table)))
+	out = append(out, table...)
+	for _, s := range b.sources {
+		out = append(append(out, s...), 0)
+	}
+	return append(append(append(out, 0), b.script...), 0)
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package javascript
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wasmplane/wasmplane/sdk"
+)
+
+// The engine's sources, QuickJS-ng 0.16.2, as the registry of crates keeps them.
+const (
+	sourcesName   = "rquickjs-sys-0.14.0.crate"
+	sourcesURL    = "https://static.crates.io/crates/rquickjs-sys/" + sourcesName
+	sourcesSHA256 = "cee271d0eeba64f0915b846cb7ae02e16faf3dfdffdca91731101d9d30fe3423"
+	sourcesBytes  = 8 << 20 // the most that is read
+)
+
+// flags are those of the C compiler. The engine of a policy is small and starts often: -O2
+// decides as fast as -O3 and is a third smaller.
+var flags = []string{
+	"-target", "wasm32-wasi", "-mexec-model=reactor", "-O2", "-s", "-DNDEBUG", "-D_GNU_SOURCE",
+	"-D_WASI_EMULATED_SIGNAL", "-D_WASI_EMULATED_PROCESS_CLOCKS", "-Wl,-z,stack-size=262144", "-w",
+}
+
+var libraries = []string{"-lwasi-emulated-signal", "-lwasi-emulated-process-clocks"}
+
+// Runtime returns the runtime of all plugins: the embedded one, else the one that was
+// built before, else it is built.
+func (b *Builder) Runtime(ctx context.Context) ([]byte, error) {
+	source, packed := sdk.JavaScriptRuntime()
+	if packed != nil {
+		r, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			return nil, fmt.Errorf("the embedded runtime of JavaScript: %w", err)
+		}
+		return io.ReadAll(r)
+	}
+	key := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", source, sourcesSHA256, b.CompilerVersion, strings.Join(flags, " ")))
+	file := filepath.Join(b.Cache, "javascript", "runtime-"+hex.EncodeToString(key[:6])+".wasm")
+	if built, err := os.ReadFile(file); err == nil {
+		return built, nil
+	}
+	built, err := b.compile(ctx, source)
+	if err != nil {
+		return nil, fmt.Errorf("build the runtime of JavaScript (a release of wasmplane brings it along): %w", err)
+	}
+	return built, replace(file, built)
+}
+
+// replace writes a file at once, never half.
+func replace(file string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	_, err = tmp.Write(content)
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}
+
+func (b *Builder) compile(ctx context.Context, source []byte) ([]byte, error) {
+	archive, err := b.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	zig, err := b.Compiler(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.Cache, ".new-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := unpack(archive, dir); err != nil {
+		return nil, fmt.Errorf("%s: %w", sourcesName, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "runtime.c"), source, 0o644); err != nil {
+		return nil, err
+	}
+	b.Progress("building the JavaScript engine for all plugins (half a minute of a processor; once)")
+	args := append([]string{"cc"}, flags...)
+	args = append(args, "runtime.c", "libregexp.c", "libunicode.c", "dtoa.c")
+	args = append(append(args, libraries...), "-o", "runtime.wasm")
+	cmd := exec.CommandContext(ctx, zig, args...)
+	cache := filepath.Join(b.Cache, "zig-cache")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "ZIG_LOCAL_CACHE_DIR="+cache, "ZIG_GLOBAL_CACHE_DIR="+cache)
+	cmd.WaitDelay = 5 * time.Second
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("zig cc: %w\n%s", err, said)
+	}
+	return os.ReadFile(filepath.Join(dir, "runtime.wasm"))
+}
+
+// sources returns the engine's sources: what lies in the cache, else the registry's.
+func (b *Builder) sources(ctx context.Context) ([]byte, error) {
+	file := filepath.Join(b.Cache, "javascript", sourcesName)
+	archive, err := os.ReadFile(file)
+	if err != nil {
+		b.Progress("fetching the sources of the JavaScript engine (" + sourcesURL + ", 2.1 MB; once)")
+		if archive, err = fetch(ctx, sourcesURL); err != nil {
+			return nil, fmt.Errorf("%w (where this machine has no way there, put the file at %s)", err, file)
+		}
+	}
+	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != sourcesSHA256 {
+		return nil, fmt.Errorf("%s has the digest %x, expected %s: it is not what was published, remove it", sourcesName, sum, sourcesSHA256)
+	}
+	return archive, replace(file, archive)
+}
+
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, sourcesBytes))
+}
+
+// unpack writes the engine's C files, all of one folder, into dir.
+func unpack(archive []byte, dir string) error {
+	z, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		return err
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Base(h.Name)
+		if path.Base(path.Dir(h.Name)) != "quickjs" || !slices.Contains([]string{".c", ".h"}, path.Ext(name)) {
+			continue
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+}

@@ -173,7 +173,7 @@ deps-run: ## Install what a real node needs: runc, nftables, iproute2.
 	@test/deps.sh run
 
 .PHONY: deps-examples
-deps-examples: ## Install the compilers of the example plugins in Rust, C, Zig and AssemblyScript.
+deps-examples: ## Install the compilers of the example plugins, but for Go.
 	@test/deps.sh examples
 
 .PHONY: deps-test

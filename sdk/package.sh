@@ -10,7 +10,7 @@ out=$(cd "${1:-build/sdk}" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Packed outside of the repository, from a copy with the license.
-for sdk in rust assemblyscript zig; do
+for sdk in rust assemblyscript javascript zig; do
   cp -r "sdk/$sdk" "$work/$sdk"
   cp LICENSE "$work/$sdk/"
 done
@@ -19,9 +19,12 @@ cargo=$(command -v cargo || echo "$HOME/.cargo/bin/cargo")
 (cd "$work/rust" && "$cargo" package --offline --quiet --target-dir "$work/target")
 cp "$work"/target/package/wasmplane-*.crate "$out/"
 
-(cd "$work/assemblyscript" && npm pack --silent --pack-destination "$out" >/dev/null)
-tgz=$(ls "$out"/wasmplane-*.tgz)
-mv "$tgz" "${tgz/wasmplane-/wasmplane-assemblyscript-}"
+for sdk in assemblyscript javascript; do
+  mkdir "$work/packed-$sdk"
+  (cd "$work/$sdk" && npm pack --silent --pack-destination "$work/packed-$sdk" >/dev/null)
+  tgz=$(basename "$work/packed-$sdk"/wasmplane-*.tgz)
+  mv "$work/packed-$sdk/$tgz" "$out/${tgz/wasmplane-/wasmplane-$sdk-}"
+done
 
 version=$(sed -n 's/.*\.version = "\(.*\)".*/\1/p' sdk/zig/build.zig.zon)
 tar -C "$work/zig" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \

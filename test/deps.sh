@@ -4,7 +4,7 @@
 # and how much it is. Does nothing, and says nothing, where everything is there.
 # Usage: test/deps.sh JOB...
 #   run          a cluster with a real node
-#   examples     the example plugins in Rust, C, Zig and AssemblyScript
+#   examples     the example plugins, but for Go: Rust, C, Zig, AssemblyScript, JavaScript
 #   test         the tests that have programs of others: Python, the waPC project's SDK
 #   fresh        new roots for make fresh
 #   conformance  the images of the conformance suite
@@ -47,9 +47,10 @@ install_packages() {
 }
 
 # The compilers of Zig and AssemblyScript come from npm into the user's cache folder,
-# once, in versions that plugins/toolchain pins; it says so with their sizes.
+# once, in versions that plugins/toolchain pins; it says so with their sizes. By that of Zig the
+# engine of plugins in JavaScript is built there.
 compilers() {
-  CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript
+  CGO_ENABLED=0 go run ./plugins/toolchain/wasmbuild -install zig,assemblyscript,javascript
 }
 
 # A test builds a policy with the waPC project's SDK for AssemblyScript.
@@ -76,7 +77,7 @@ for job in "$@"; do
       ;;
     examples)
       wasm-examples/rustc.sh --check 2>/dev/null || lack "builds the Rust plugins: no rustc here has the target wasm32-unknown-unknown and a linker for it" rustc cargo libstd-rust-dev-wasm32 lld
-      need npm npm "installs the compilers of the Zig and AssemblyScript plugins"
+      need npm npm "installs the compilers of the Zig and AssemblyScript plugins, and of the JavaScript engine"
       after+=(compilers)
       ;;
     test)

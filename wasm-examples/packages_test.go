@@ -67,6 +67,16 @@ func TestThePackagesOfTheSDKsAreWhole(t *testing.T) {
 		}
 		check(t, out)
 	})
+	for language, fence := range map[string]string{"javascript": "js", "typescript": "ts"} {
+		t.Run(language, func(t *testing.T) {
+			dir := plugin(t, one(t, "wasmplane-javascript-*.tgz"), toolchain.Language(language).Main(), "sdk/javascript/README.md", fence)
+			out := filepath.Join(dir, "my-plugin.wasm")
+			if err := builder.Build(t.Context(), dir, out); err != nil {
+				t.Fatal(err)
+			}
+			check(t, out)
+		})
+	}
 	t.Run("zig", func(t *testing.T) {
 		if err := builder.Install(t.Context(), toolchain.Zig); err != nil {
 			t.Fatal(err)

@@ -98,10 +98,15 @@ func TestEveryPluginInTheREADMEs(t *testing.T) {
 	}
 	fences := map[toolchain.Language]string{
 		toolchain.Go: "go", toolchain.Rust: "rust", toolchain.C: "c", toolchain.Zig: "zig", toolchain.AssemblyScript: "ts",
+		toolchain.JavaScript: "js", toolchain.TypeScript: "ts",
 	}
 	for _, l := range toolchain.Languages() {
 		t.Run(string(l), func(t *testing.T) {
-			page, err := os.ReadFile(filepath.Join(root, "sdk", string(l), "README.md"))
+			folder := string(l)
+			if l == toolchain.TypeScript { // both have one SDK
+				folder = string(toolchain.JavaScript)
+			}
+			page, err := os.ReadFile(filepath.Join(root, "sdk", folder, "README.md"))
 			if err != nil {
 				t.Fatal(err)
 			}

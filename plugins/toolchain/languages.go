@@ -198,6 +198,11 @@ func (b *Builder) javascript(library string) *javascript.Builder {
 	return &javascript.Builder{Cache: b.cfg.Cache, Library: library, Compiler: b.zig, CompilerVersion: ZigVersion, Progress: b.cfg.Progress}
 }
 
+// PackRuntime writes the runtime of plugins in JavaScript as binaries embed it.
+func (b *Builder) PackRuntime(ctx context.Context, file string) error {
+	return b.javascript("").Pack(ctx, file)
+}
+
 func (b *Builder) buildJavaScript(ctx context.Context, dir, out string) error {
 	return b.buildScript(ctx, JavaScript, dir, out)
 }

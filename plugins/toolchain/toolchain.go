@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +38,9 @@ const (
 )
 
 // Languages lists all of them.
-func Languages() []Language { return []Language{Go, Rust, C, Zig, AssemblyScript, JavaScript, TypeScript} }
+func Languages() []Language {
+	return []Language{Go, Rust, C, Zig, AssemblyScript, JavaScript, TypeScript}
+}
 
 // Main is the file that a plugin's source begins with.
 func (l Language) Main() string {
@@ -168,7 +169,7 @@ func (b *Builder) run(ctx context.Context, dir string, env []string, name string
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	cmd.WaitDelay = 5 * time.Second
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.Discard, &said
+	cmd.Stdout, cmd.Stderr = &said, &said // tsc says what is wrong on stdout
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -138,6 +138,9 @@ export interface Cause { field: string; message: string; reason?: string }
 /** Refuses a custom resource because of several fields at once. */
 export function invalid(...causes: Cause[]): AdmissionAnswer;
 
+/** Lets a request through, and shows warnings to the user. */
+export function warn(...warnings: string[]): AdmissionAnswer;
+
 export interface PatchOperation { op: string; path: string; from?: string; value?: unknown }
 /** Changes the object; what is false or undefined among the operations is left out. */
 export function patch(...operations: (PatchOperation | PatchOperation[] | false | undefined | null)[]): AdmissionAnswer;

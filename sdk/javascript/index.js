@@ -11,6 +11,7 @@ export const deny = (message, options) => new Denial(message, options);
 export const allow = (reason) => new Allowance(reason);
 export function fail(message) { throw new Failure(message); }
 export const invalid = (...causes) => ({ allowed: false, message: "", causes });
+export const warn = (...warnings) => ({ allowed: true, warnings });
 export const wait = (seconds, reason) => ({ decision: "wait", waitSeconds: seconds, reasons: [reason] });
 
 export const patch = (...operations) => ({ allowed: true, patch: operations.flat().filter(Boolean) });

@@ -18,6 +18,8 @@ for arch in $archs; do
   mkdir -p "$work/$arch"
   git archive HEAD | tar -x -C "$work/$arch"
   echo "building $version for $arch"
+  # Plugins in JavaScript are built by a release without any compiler.
+  make -s -C "$work/$arch" javascript-runtime
   GOARCH=$arch make -s -C "$work/$arch" VERSION="$version" COMMIT="$commit" build
   folders+=("$arch=$work/$arch")
 done

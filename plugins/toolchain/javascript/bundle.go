@@ -50,6 +50,11 @@ func pack(dir, main, library string) (*bundle, error) {
 		LogLevel:      api.LogLevelSilent,
 	})
 	if len(r.Errors) > 0 {
+		for i, m := range r.Errors {
+			if strings.HasPrefix(m.Text, "Could not resolve") && strings.Contains(fmt.Sprint(m.Notes), "built into node") {
+				r.Errors[i].Notes = []api.Note{{Text: "A plugin has no files, no network and no timers: what it may ask of its host is in `host` of \"wasmplane\"."}}
+			}
+		}
 		return nil, errors.New(strings.TrimSpace(strings.Join(api.FormatMessages(r.Errors, api.FormatMessagesOptions{Kind: api.ErrorMessage}), "\n")))
 	}
 	b := &bundle{}

@@ -32,11 +32,11 @@ const (
 	sourcesBytes  = 8 << 20 // the most that is read
 )
 
-// flags are those of the C compiler. The engine of a policy is small and starts often: -O2
-// decides as fast as -O3 and is a third smaller.
+// flags are those of the C compiler. -Oz decides a tenth slower than -O3, and makes a module that is a third
+// smaller, compiles in half the time, and whose interpreter has a frame of two thirds.
 var flags = []string{
-	"-target", "wasm32-wasi", "-mexec-model=reactor", "-O2", "-s", "-DNDEBUG", "-D_GNU_SOURCE",
-	"-D_WASI_EMULATED_SIGNAL", "-D_WASI_EMULATED_PROCESS_CLOCKS", "-Wl,-z,stack-size=262144", "-w",
+	"-target", "wasm32-wasi", "-mexec-model=reactor", "-Oz", "-s", "-DNDEBUG", "-D_GNU_SOURCE",
+	"-D_WASI_EMULATED_SIGNAL", "-D_WASI_EMULATED_PROCESS_CLOCKS", "-Wl,-z,stack-size=147456", "-w",
 }
 
 var libraries = []string{"-lwasi-emulated-signal", "-lwasi-emulated-process-clocks"}
@@ -45,15 +45,11 @@ var libraries = []string{"-lwasi-emulated-signal", "-lwasi-emulated-process-cloc
 // built before, else it is built.
 func (b *Builder) Runtime(ctx context.Context) ([]byte, error) {
 	source, packed := sdk.JavaScriptRuntime()
-	if packed != nil {
-		r, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			return nil, fmt.Errorf("the embedded runtime of JavaScript: %w", err)
-		}
+	name := b.name(source)
+	if r, err := gzip.NewReader(bytes.NewReader(packed)); err == nil && r.Name == name { // none, or one of other sources
 		return io.ReadAll(r)
 	}
-	key := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", source, sourcesSHA256, b.CompilerVersion, strings.Join(flags, " ")))
-	file := filepath.Join(b.Cache, "javascript", "runtime-"+hex.EncodeToString(key[:6])+".wasm")
+	file := filepath.Join(b.Cache, "javascript", name)
 	if built, err := os.ReadFile(file); err == nil {
 		return built, nil
 	}
@@ -62,6 +58,34 @@ func (b *Builder) Runtime(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("build the runtime of JavaScript (a release of wasmplane brings it along): %w", err)
 	}
 	return built, replace(file, built)
+}
+
+// name tells runtimes of different sources apart.
+func (b *Builder) name(source []byte) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", source, sourcesSHA256, b.CompilerVersion, strings.Join(flags, " ")))
+	return "runtime-" + hex.EncodeToString(sum[:6]) + ".wasm"
+}
+
+// Pack writes the runtime into a file, as sdk embeds it.
+func (b *Builder) Pack(ctx context.Context, file string) error {
+	module, err := b.Runtime(ctx)
+	if err != nil {
+		return err
+	}
+	source, _ := sdk.JavaScriptRuntime()
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	w.Name = b.name(source)
+	if _, err := w.Write(module); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return replace(file, out.Bytes())
 }
 
 // replace writes a file at once, never half.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command wasmbuild builds the plugin in a folder, for the repository's own
-// makefiles: wasmbuild [-install LANGUAGES] DIR OUT. Users have wasmplane plugin build.
+// makefiles: wasmbuild [-install LANGUAGES] DIR OUT. With -runtime
+// FILE it writes what binaries embed to build plugins in JavaScript. Users have wasmplane plugin build.
 package main
 
 import (
@@ -38,8 +39,10 @@ func run(ctx context.Context, args []string) error {
 			}
 		}
 		return nil
+	case len(args) == 2 && args[0] == "-runtime":
+		return b.PackRuntime(ctx, args[1])
 	case len(args) == 2:
 		return b.Build(ctx, args[0], args[1])
 	}
-	return errors.New("usage: wasmbuild DIR OUT, or wasmbuild -install LANGUAGE[,LANGUAGE]")
+	return errors.New("usage: wasmbuild DIR OUT, wasmbuild -install LANGUAGE[,LANGUAGE], or wasmbuild -runtime FILE")
 }

@@ -35,6 +35,8 @@ var policies = []guest{
 	{"policy", "assemblyscript", toolchain.AssemblyScript, "AssemblyScript SDK"},
 	{"policy", "zig", toolchain.Zig, "Zig SDK"},
 	{"policy", "go", toolchain.Go, "Go SDK"},
+	{"policy", "javascript", toolchain.JavaScript, "JavaScript SDK"},
+	{"policy", "javascriptwhole", toolchain.JavaScript, "JavaScript SDK, whole object"},
 	{"policy", "gojson", toolchain.Go, "Go, whole object, encoding/json"},
 	{"policy", "wapc", toolchain.Rust, "waPC (Rust, whole object)"},
 }

@@ -10,12 +10,9 @@ import (
 	"maps"
 	"slices"
 
-	openapi_v2 "github.com/google/gnostic-models/openapiv2"
-	"google.golang.org/protobuf/proto"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/spec3"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/wasmplane/wasmplane/core/api"
 )
@@ -68,14 +65,41 @@ func (d *Documents) V3(gv schema.GroupVersion, rows []*api.Resource) (*Document,
 	if len(custom) == 0 {
 		return d.builtinV3(gv)
 	}
-	var parts []*spec3.OpenAPI
 	if len(d.contract.InVersion(gv)) > 0 {
-		own, err := d.V3Spec(gv)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, own)
+		return d.mixedV3(gv, custom)
 	}
+	var all []piece
+	var head []byte
+	for _, r := range custom {
+		described, err := d.custom.v3(r, gv.Version)
+		if err != nil {
+			return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", r.GroupResource, err)
+		}
+		if head == nil {
+			head = described.head
+		}
+		all = append(all, described.pieces...)
+	}
+	d.custom.forget(rows)
+	all = distinct(all)
+	var out bytes.Buffer
+	out.Write(head[:len(head)-1])
+	fmt.Fprintf(&out, `,"paths":%s,"components":{"schemas":%s}}`, objectOf(all, "paths"), objectOf(all, "schemas"))
+	message, err := headProto(head)
+	if err != nil {
+		return nil, fmt.Errorf("encode OpenAPI v3 of %s: %w", gv, err)
+	}
+	return NewDocument(out.Bytes(), append(message, messages(all)...)), nil
+}
+
+// mixedV3 is the document of a group version in which there are built-in and custom
+// resources. It is made anew at each change of one of them.
+func (d *Documents) mixedV3(gv schema.GroupVersion, custom []*api.Resource) (*Document, error) {
+	own, err := d.V3Spec(gv)
+	if err != nil {
+		return nil, err
+	}
+	parts := []*spec3.OpenAPI{own}
 	for _, r := range custom {
 		part, err := r.Custom.OpenAPIV3(gv.Version)
 		if err != nil {
@@ -90,36 +114,34 @@ func (d *Documents) V3(gv schema.GroupVersion, rows []*api.Resource) (*Document,
 	return encodeV3(gv, merged)
 }
 
-// V2 is the document of everything, with the custom ones of rows. What is built in takes a second to
-// describe, and is described once; custom rows are put into the encoded document.
+// V2 is the document of everything, with the custom ones of rows. What is built in takes a
+// second to describe, and is described once; so is each custom resource, until it changes,
+// and the document is put together of what is encoded already.
 func (d *Documents) V2(rows []*api.Resource) (*Document, error) {
 	base, err := d.base()
 	if err != nil {
 		return nil, err
 	}
-	extra, err := base.without(rows)
-	if err != nil || extra == nil {
-		return base.document, err
+	var all []piece
+	for _, r := range rows {
+		if r.Custom == nil || r.Unlisted {
+			continue
+		}
+		for _, v := range r.Versions {
+			described, err := d.custom.v2(r, v)
+			if err != nil {
+				return nil, fmt.Errorf("build OpenAPI v2 of %s: %w", r.GroupResource, err)
+			}
+			all = append(all, described.pieces...)
+		}
 	}
-	text, err := base.splice(extra)
-	if err != nil {
-		return nil, err
+	d.custom.forget(rows)
+	all = distinct(slices.DeleteFunc(all, func(p piece) bool { return base.has[p.in][p.name] }))
+	if len(all) == 0 {
+		return base.document, nil
 	}
-	alone, err := json.Marshal(extra)
-	if err != nil {
-		return nil, fmt.Errorf("encode OpenAPI v2 of custom resources: %w", err)
-	}
-	parsed, err := openapi_v2.ParseDocument(alone)
-	if err != nil {
-		return nil, fmt.Errorf("encode OpenAPI v2 of custom resources as protobuf: %w", err)
-	}
-	// Encoded messages that follow each other are one: maps and lists are joined,
-	// and of what there is once the last counts.
-	message, err := proto.Marshal(parsed)
-	if err != nil {
-		return nil, fmt.Errorf("encode OpenAPI v2 of custom resources as protobuf: %w", err)
-	}
-	return NewDocument(text, append(message, base.document.Proto...)), nil
+	// Encoded messages that follow each other are one: their maps and lists are joined.
+	return NewDocument(base.splice(all), slices.Concat(messages(all), base.document.Proto)), nil
 }
 
 // v2Base is the described part that never changes, in pieces.
@@ -162,76 +184,28 @@ func (d *Documents) base() (*v2Base, error) {
 	return b, nil
 }
 
-// without is what custom rows add to the base; nil where there are none. What
-// the base has already, it keeps.
-func (b *v2Base) without(rows []*api.Resource) (*spec.Swagger, error) {
-	var out *spec.Swagger
-	for _, r := range rows {
-		if r.Custom == nil || r.Unlisted {
-			continue
-		}
-		for _, v := range r.Versions {
-			part, err := r.Custom.OpenAPIV2(v)
-			if err != nil {
-				return nil, fmt.Errorf("build OpenAPI v2 of %s: %w", r.GroupResource, err)
-			}
-			if out == nil {
-				out = &spec.Swagger{SwaggerProps: spec.SwaggerProps{
-					Swagger: part.Swagger, Info: part.Info, Definitions: spec.Definitions{}, Parameters: map[string]spec.Parameter{},
-					Paths: &spec.Paths{Paths: map[string]spec.PathItem{}},
-				}}
-			}
-			b.add(out, part)
-		}
+// splice writes the base with pieces put behind its own.
+func (b *v2Base) splice(all []piece) []byte {
+	merged := maps.Clone(b.pieces)
+	for _, name := range v2Maps() {
+		merged[name] = joinObjects(merged[name], objectOf(all, name))
 	}
-	return out, nil
-}
-
-func (b *v2Base) add(out, part *spec.Swagger) {
-	if part.Paths != nil {
-		for k, v := range part.Paths.Paths {
-			if !b.has["paths"][k] {
-				out.Paths.Paths[k] = v
-			}
-		}
-	}
-	for k, v := range part.Definitions {
-		if !b.has["definitions"][k] {
-			dropDefaults(&v)
-			out.Definitions[k] = v
-		}
-	}
-	for k, v := range part.Parameters {
-		if !b.has["parameters"][k] {
-			out.Parameters[k] = v
-		}
-	}
-}
-
-// splice writes the base with the maps of extra put behind its own.
-func (b *v2Base) splice(extra *spec.Swagger) ([]byte, error) {
-	pieces := make(map[string]json.RawMessage, len(b.pieces))
-	for k, v := range b.pieces {
-		pieces[k] = v
-	}
-	for name, more := range map[string]any{"paths": extra.Paths.Paths, "definitions": extra.Definitions, "parameters": extra.Parameters} {
-		raw, err := json.Marshal(more)
-		if err != nil {
-			return nil, fmt.Errorf("encode the %s of custom resources: %w", name, err)
-		}
-		pieces[name] = joinObjects(pieces[name], raw)
+	n := 0
+	for name, text := range merged {
+		n += len(name) + len(text) + len(`"":,`)
 	}
 	var out bytes.Buffer
+	out.Grow(n + len(`{}`))
 	out.WriteByte('{')
-	for i, name := range slices.Sorted(maps.Keys(pieces)) {
+	for i, name := range slices.Sorted(maps.Keys(merged)) {
 		if i > 0 {
 			out.WriteByte(',')
 		}
 		fmt.Fprintf(&out, "%q:", name)
-		out.Write(pieces[name])
+		out.Write(merged[name])
 	}
 	out.WriteByte('}')
-	return out.Bytes(), nil
+	return out.Bytes()
 }
 
 // joinObjects joins two JSON objects that have no key in common.
@@ -243,6 +217,6 @@ func joinObjects(a, b json.RawMessage) json.RawMessage {
 	case len(b) <= 2:
 		return a
 	}
-	out := append(bytes.Clone(a[:len(a)-1]), ',')
-	return append(out, b[1:]...)
+	out := append(make(json.RawMessage, 0, len(a)+len(b)), a[:len(a)-1]...)
+	return append(append(out, ','), b[1:]...)
 }

@@ -43,6 +43,8 @@ type Documents struct {
 
 	v2Mu sync.Mutex
 	v2   *v2Base
+
+	custom customs
 }
 
 // New makes the documents of a contract.

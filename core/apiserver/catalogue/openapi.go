@@ -5,6 +5,7 @@ package catalogue
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -68,14 +69,17 @@ func (c *Catalogue) OpenAPIV3Index(w http.ResponseWriter, req *http.Request) {
 }
 
 // specs are the OpenAPI documents of one set of resources. They are made when a
-// client asks; of the next set, those that did not change are taken over.
+// client asks; of the next set, those that did not change are taken over. Who asks for one
+// document does not wait for another one.
 type specs struct {
-	mu         sync.Mutex
-	generation uint64 // of data
+	wholeMu sync.Mutex
+	v2of    uint64 // the generation that whole is of
+	whole   *openapi.Document
+
+	mu         sync.Mutex // of what follows; nothing is made under it
+	generation uint64     // of data
 	remote     uint64
 	data       []byte // the index of v3
-	v2of       uint64 // the generation that whole is of
-	whole      *openapi.Document
 	v3         map[schema.GroupVersion]*spec3
 }
 
@@ -83,13 +87,13 @@ type specs struct {
 // custom resources only its fingerprint is known.
 type spec3 struct {
 	fingerprint string // "" = everything in it is built in
-	document    *openapi.Document
+	document    func() (*openapi.Document, error)
 }
 
 func (x *specs) v2(c *Catalogue) (*openapi.Document, error) {
 	rows, generation := c.registries.Resources()
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.wholeMu.Lock()
+	defer x.wholeMu.Unlock()
 	if x.whole != nil && x.v2of == generation {
 		return x.whole, nil
 	}
@@ -110,7 +114,7 @@ func (x *specs) entry(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource
 	if x.v3 == nil {
 		x.v3 = map[schema.GroupVersion]*spec3{}
 	}
-	e := &spec3{fingerprint: fingerprint}
+	e := &spec3{fingerprint, sync.OnceValues(func() (*openapi.Document, error) { return c.openapi.V3(gv, rows) })}
 	x.v3[gv] = e
 	return e
 }
@@ -118,43 +122,50 @@ func (x *specs) entry(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource
 func (x *specs) document(c *Catalogue, gv schema.GroupVersion) (*openapi.Document, error) {
 	rows, _ := c.registries.Resources()
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	e := x.entry(c, gv, rows)
-	if err := x.fill(c, gv, rows, e); err != nil {
-		return nil, err
-	}
-	return e.document, nil
-}
-
-func (x *specs) fill(c *Catalogue, gv schema.GroupVersion, rows []*api.Resource, e *spec3) (err error) {
-	if e.document == nil {
-		e.document, err = c.openapi.V3(gv, rows)
-	}
-	return err
+	x.mu.Unlock()
+	return e.document()
 }
 
 // index hashes the documents of what is built in, which takes milliseconds, and
 // kubectl asks for it at every turn. Custom resources have their fingerprint.
 func (x *specs) index(c *Catalogue) ([]byte, error) {
-	type entry struct {
-		URL string `json:"serverRelativeURL"`
-	}
 	docs := c.current()
 	rows, _ := c.registries.Resources()
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	if x.data != nil && x.generation == docs.generation && x.remote == docs.remote {
+		defer x.mu.Unlock()
 		return x.data, nil
 	}
-	paths := map[string]entry{}
+	entries := map[schema.GroupVersion]*spec3{}
 	for gv := range docs.lists {
-		e := x.entry(c, gv, rows)
+		entries[gv] = x.entry(c, gv, rows)
+	}
+	maps.DeleteFunc(x.v3, func(gv schema.GroupVersion, _ *spec3) bool { return entries[gv] == nil })
+	x.mu.Unlock()
+	data, err := c.listV3(entries)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.data, x.generation, x.remote = data, docs.generation, docs.remote
+	return data, nil
+}
+
+func (c *Catalogue) listV3(entries map[schema.GroupVersion]*spec3) ([]byte, error) {
+	type entry struct {
+		URL string `json:"serverRelativeURL"`
+	}
+	paths := map[string]entry{}
+	for gv, e := range entries {
 		hash := e.fingerprint
 		if hash == "" {
-			if err := x.fill(c, gv, rows, e); err != nil {
+			doc, err := e.document()
+			if err != nil {
 				return nil, err
 			}
-			hash = strings.Trim(e.document.JSONTag, `"`)
+			hash = strings.Trim(doc.JSONTag, `"`)
 		}
 		path := "api/" + gv.Version
 		if gv.Group != "" {
@@ -162,23 +173,13 @@ func (x *specs) index(c *Catalogue) ([]byte, error) {
 		}
 		paths[path] = entry{URL: fmt.Sprintf("/openapi/v3/%s?hash=%s", path, hash)}
 	}
-	for gv := range x.v3 {
-		if _, ok := docs.lists[gv]; !ok {
-			delete(x.v3, gv)
-		}
-	}
 	remotes, _ := c.remotes()
 	for _, r := range remotes {
 		if url := r.OpenAPIV3(); url != "" {
 			paths["apis/"+r.GroupVersion().String()] = entry{URL: url}
 		}
 	}
-	data, err := json.Marshal(map[string]any{"paths": paths})
-	if err != nil {
-		return nil, err
-	}
-	x.data, x.generation, x.remote = data, docs.generation, docs.remote
-	return data, nil
+	return json.Marshal(map[string]any{"paths": paths})
 }
 
 // OpenAPIV3 serves the document of one group version.

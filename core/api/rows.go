@@ -98,7 +98,8 @@ import (
 
 // groupOrder is the order of discovery: upstream's group priorities, the core
 // group first; groups of equal priority in the order of their names. Only what
-// upstream serves by default is here: no alpha and no beta versions.
+// upstream serves by default is here: no alpha and no beta versions, but for metrics,
+// which have no other.
 func groupOrder() []Group {
 	v1 := []string{"v1"}
 	return []Group{
@@ -124,6 +125,7 @@ func groupOrder() []Group {
 		{"resource.k8s.io", v1},
 		{"flowcontrol.apiserver.k8s.io", v1},
 		{"storagemigration.k8s.io", v1},
+		{MetricsGroup, []string{"v1beta1"}}, // metrics-server's priority is behind all of these
 	}
 }
 
@@ -135,7 +137,7 @@ func rows(s schemes, live *live) []row {
 		coreRows(), aggregationRows(s), appsRows(), eventsRows(), reviewRows(), autoscalingRows(), batchRows(),
 		certificatesRows(live), networkingRows(), policyRows(), rbacRows(), storageRows(), admissionRows(live),
 		extensionRows(s), schedulingRows(), coordinationRows(), nodeRows(), discoveryRows(), deviceRows(live),
-		flowcontrolRows(), migrationRows(),
+		flowcontrolRows(), migrationRows(), metricsRows(s),
 	} {
 		out = append(out, group...)
 	}

@@ -37,28 +37,32 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 	_ "k8s.io/kubernetes/pkg/apis/storagemigration/install"
+	metrics "k8s.io/metrics/pkg/apis/metrics/install"
 )
 
-// schemes are the type registries of the three servers that upstream chains.
+// schemes are the type registries of the three servers that upstream chains, and of
+// the metrics server beside them.
 // Their types would clash in one: each has conversions of its own for lists and options.
 type schemes struct {
 	builtin     *runtime.Scheme // legacyscheme's, which is process-global
 	extensions  *runtime.Scheme
 	aggregation *runtime.Scheme
+	metrics     *runtime.Scheme
 }
 
 func newSchemes() schemes {
-	s := schemes{builtin: legacyscheme.Scheme, extensions: runtime.NewScheme(), aggregation: runtime.NewScheme()}
+	s := schemes{builtin: legacyscheme.Scheme, extensions: runtime.NewScheme(), aggregation: runtime.NewScheme(), metrics: runtime.NewScheme()}
 	extensions.Install(s.extensions)
 	aggregation.Install(s.aggregation)
-	for _, own := range []*runtime.Scheme{s.extensions, s.aggregation} {
+	metrics.Install(s.metrics)
+	for _, own := range []*runtime.Scheme{s.extensions, s.aggregation, s.metrics} {
 		metav1.AddToGroupVersion(own, schema.GroupVersion{Version: "v1"})
 	}
 	return s
 }
 
 func (s schemes) all() []*runtime.Scheme {
-	return []*runtime.Scheme{s.builtin, s.extensions, s.aggregation}
+	return []*runtime.Scheme{s.builtin, s.extensions, s.aggregation, s.metrics}
 }
 
 // of is the scheme that has a group's types.
@@ -68,6 +72,8 @@ func (s schemes) of(group string) *runtime.Scheme {
 		return s.extensions
 	case "apiregistration.k8s.io":
 		return s.aggregation
+	case MetricsGroup:
+		return s.metrics
 	}
 	return s.builtin
 }

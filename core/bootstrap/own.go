@@ -46,6 +46,10 @@ const (
 	bootstrapping   = "kubernetes.io/bootstrapping"
 	bootstrapValue  = "rbac-defaults"
 	aggregateToView = "rbac.authorization.k8s.io/aggregate-to-view"
+
+	// metricsReaderRole is what metrics-server's manifests make, under their name.
+	metricsReaderRole = "system:aggregated-metrics-reader"
+	aggregateTo       = "rbac.authorization.k8s.io/aggregate-to-"
 )
 
 // standard marks an object as ours to bring up to date, as upstream marks its own.
@@ -72,6 +76,11 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"get", "list"}, APIGroups: []string{traceGroup}, Resources: []string{"journey"}},
 			{Verbs: []string{"get", "list"}, NonResourceURLs: []string{"/apis/" + traceGroup + "/v1/journey"}},
+		},
+	}, {
+		ObjectMeta: standard(metricsReaderRole, aggregateTo+"view", aggregateTo+"edit", aggregateTo+"admin"),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"metrics.k8s.io"}, Resources: []string{"nodes", "pods"}},
 		},
 	}, {
 		ObjectMeta: standard(CoreDNSRole),

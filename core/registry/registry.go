@@ -64,6 +64,9 @@ type Config struct {
 	Authorizer authz.Authorizer // asked when an update creates; nil = it may not
 	// Services says which addresses and ports Services get.
 	Services allocation.Ranges
+	// Computed make the objects of resources that are stored nowhere. The rows of
+	// metrics.k8s.io are served only where they are among these.
+	Computed map[schema.GroupResource]reader.Computed
 	// Roles refuses writes of roles and bindings that hand out more than their
 	// writer has; nil = nobody is refused.
 	Roles RoleGuard
@@ -123,6 +126,9 @@ func New(cfg Config) (*Set, error) {
 	}
 	s.served.Store(&served{byName: map[schema.GroupResource]*Registry{}, cached: map[string]*watchcache.Resource{}})
 	for _, res := range cfg.Contract.Resources() {
+		if _, made := cfg.Computed[res.GroupResource]; res.Group == api.MetricsGroup && !made {
+			continue
+		}
 		if err := s.Add(res); err != nil {
 			return nil, err
 		}
@@ -172,7 +178,7 @@ func (s *Set) Add(res *api.Resource) error {
 
 // reading is what readers share.
 func (s *Set) reading() reader.Config {
-	return reader.Config{Contract: s.cfg.Contract, Store: s.cfg.Store, Cache: s.cfg.Cache, Logger: s.cfg.Logger}
+	return reader.Config{Contract: s.cfg.Contract, Store: s.cfg.Store, Cache: s.cfg.Cache, Computed: s.cfg.Computed, Logger: s.cfg.Logger}
 }
 
 // Count is how many objects a resource has, as far as the watch cache has seen;

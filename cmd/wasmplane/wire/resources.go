@@ -18,6 +18,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/rbac"
+	"github.com/wasmplane/wasmplane/core/apiserver/resourcemetrics"
+	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/customresource"
@@ -25,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
+	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/registry/view"
 	pointcustom "github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
@@ -36,13 +39,21 @@ type resources struct {
 	custom      *customresource.Serving
 	definitions *lifecycle.Lifecycle
 	remotes     *aggregator.Aggregator
+	usage       *resourcemetrics.Source // of nodes and pods
 }
 
 func newResources(ctx context.Context, b base, st *storage, plugins *process.Plugins, may *authorization, admit *admitting, tracer oteltrace.Tracer) (_ *resources, err error) {
 	r := &resources{}
+	if r.usage, err = b.resourceMetrics(); err != nil {
+		return nil, err
+	}
 	if r.registries, err = registry.New(registry.Config{
 		Contract: b.contract, Store: st.store, Cache: st.cache, Admission: admit.Chain, Authorizer: may.Chain,
 		Services: allocation.Ranges{CIDRs: []string{b.services.String()}}, Roles: rbac.Guard{RBAC: may.roles, Chain: may.Chain},
+		Computed: map[schema.GroupResource]reader.Computed{
+			{Group: api.MetricsGroup, Resource: "nodes"}: r.usage.Nodes,
+			{Group: api.MetricsGroup, Resource: "pods"}:  r.usage.Pods,
+		},
 		Space: st.room, Administrators: []string{pki.BreakGlassGroup, pki.AdminsGroup},
 		Logger: b.o.Logger, Tracer: tracer,
 	}); err != nil {
@@ -64,6 +75,15 @@ func newResources(ctx context.Context, b base, st *storage, plugins *process.Plu
 	}
 	r.definitions, err = lifecycle.New(lifecycle.Config{Client: own.CustomResourceDefinitions(), Server: r.custom, Logger: b.o.Logger})
 	return r, err
+}
+
+// resourceMetrics asks the nodes what they use.
+func (b base) resourceMetrics() (*resourcemetrics.Source, error) {
+	pair, err := b.authority.Client(pki.KubeletClient())
+	if err != nil {
+		return nil, err
+	}
+	return resourcemetrics.New(resourcemetrics.Config{Cluster: b.view, Kubelets: tunnel.NewResourceMetrics(b.kubeletClient(pair)), Logger: b.o.Logger})
 }
 
 // connect gives the contract what its strategies ask of a running server.
@@ -94,8 +114,9 @@ func (b base) aggregation() (*aggregator.Aggregator, error) {
 	var builtIn []schema.GroupVersion
 	for _, g := range b.contract.Groups() {
 		for _, v := range g.Versions {
-			// The group of registrations itself needs none.
-			if g.Name != "apiregistration.k8s.io" {
+			// The group of registrations itself needs none; metrics are whoever's registers
+			// for them, and an installer would stop at a registration that is not its own.
+			if g.Name != "apiregistration.k8s.io" && g.Name != api.MetricsGroup {
 				builtIn = append(builtIn, schema.GroupVersion{Group: g.Name, Version: v})
 			}
 		}

@@ -52,7 +52,7 @@ type ListResult struct {
 // whatever is there for "0", not older than it otherwise.
 func (r *Reader) Get(ctx context.Context, q Query, resourceVersion string) (*object.Object, error) {
 	if r.res.Virtual {
-		return r.component(ctx, q)
+		return r.computed(ctx, q)
 	}
 	key, err := r.Key(q.Namespace, q.Name)
 	if err != nil {
@@ -214,7 +214,7 @@ func (r *Reader) customFields(ctx context.Context, item *watchcache.Item, versio
 // List reads a page of objects. Their form is the storage version's: see InVersion.
 func (r *Reader) List(ctx context.Context, q Query, o ListOptions) (ListResult, error) {
 	if r.res.Virtual {
-		items, err := r.components(ctx, q)
+		items, err := r.compute(ctx, q, o)
 		return ListResult{Items: items}, err
 	}
 	where, err := r.selection(ctx, q, o)

@@ -13,6 +13,8 @@ package reader
 import (
 	"log/slog"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/store"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -23,6 +25,8 @@ type Config struct {
 	Contract *api.Contract
 	Store    store.Store
 	Cache    *watchcache.Cache
+	// Computed are resources that are made when somebody asks.
+	Computed map[schema.GroupResource]Computed
 	Logger   *slog.Logger
 }
 

@@ -86,6 +86,24 @@ func (k *Kubelet) Exited(uid types.UID, container string) <-chan struct{} {
 	return ch
 }
 
+// machine is an optional power of Host: what all of the machine uses.
+type machine interface {
+	Usage(ctx context.Context) (cpu, memory uint64, err error)
+}
+
+// Usage of the node's machine; ok is false where only what its pods use is known.
+func (k *Kubelet) Usage(ctx context.Context) (cpu, memory uint64, ok bool) {
+	m, ok := k.cfg.Host.(machine)
+	if !ok {
+		return 0, 0, false
+	}
+	cpu, memory, err := m.Usage(ctx)
+	if err != nil {
+		k.log.WarnContext(ctx, "what the machine uses cannot be seen; the sum of its pods stands for it", "error", err)
+	}
+	return cpu, memory, err == nil
+}
+
 // Config as far as it may be told.
 func (k *Kubelet) Config() any {
 	config := map[string]any{

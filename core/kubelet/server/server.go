@@ -72,8 +72,9 @@ type Server struct {
 	cfg  Config
 	port int32
 
-	mu    sync.RWMutex
-	nodes map[string]Node
+	mu     sync.RWMutex
+	nodes  map[string]Node
+	before map[string]usage // of nodes, when a summary was asked for
 }
 
 // New makes a Server; Run runs it.
@@ -87,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.BodyTimeout == 0 {
 		cfg.BodyTimeout = 30 * time.Second
 	}
-	s := &Server{cfg: cfg, nodes: map[string]Node{}}
+	s := &Server{cfg: cfg, nodes: map[string]Node{}, before: map[string]usage{}}
 	if a, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
 		s.port = int32(a.Port) //nolint:gosec // a port
 	}
@@ -107,6 +108,7 @@ func (s *Server) Add(n Node) (remove func()) {
 		defer s.mu.Unlock()
 		if s.nodes[n.NodeName()] == n {
 			delete(s.nodes, n.NodeName())
+			delete(s.before, n.NodeName())
 		}
 	}
 }

@@ -26,6 +26,8 @@
 //	simulated.wasmplane.dev/logs: text             what its log says
 //	simulated.wasmplane.dev/probe.web: failure     its probes fail (also probe-liveness.web and so on)
 //	simulated.wasmplane.dev/sandbox-error: text    the pod's sandbox cannot be made
+//	simulated.wasmplane.dev/cpu: 250m              uses that much of a processor (nothing is used where nothing is said)
+//	simulated.wasmplane.dev/memory: 64Mi           and that much memory
 package simulated
 
 import (
@@ -35,8 +37,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -485,39 +485,6 @@ func (e *Engine) ListContainers(context.Context) ([]*cri.Container, error) {
 		})
 	}
 	return out, nil
-}
-
-// Stats answers that nothing uses anything.
-func (e *Engine) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := time.Now().UnixNano()
-	byPod := map[*sandbox]*cri.PodSandboxStats{}
-	for _, sb := range e.sandboxes {
-		if st := sb.status; st.State == cri.PodSandboxState_SANDBOX_READY {
-			byPod[sb] = &cri.PodSandboxStats{
-				Attributes: &cri.PodSandboxAttributes{Id: st.Id, Metadata: st.Metadata, Labels: st.Labels, Annotations: st.Annotations},
-				Linux:      &cri.LinuxPodSandboxStats{Cpu: noCPU(now), Memory: noMemory(now)},
-			}
-		}
-	}
-	for _, c := range e.containers {
-		if p := byPod[c.sandbox]; p != nil && c.status.State == cri.ContainerState_CONTAINER_RUNNING {
-			p.Linux.Containers = append(p.Linux.Containers, &cri.ContainerStats{
-				Attributes: &cri.ContainerAttributes{Id: c.status.Id, Metadata: c.status.Metadata, Labels: c.status.Labels},
-				Cpu:        noCPU(now), Memory: noMemory(now),
-			})
-		}
-	}
-	return slices.Collect(maps.Values(byPod)), nil
-}
-
-func noCPU(now int64) *cri.CpuUsage {
-	return &cri.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: &cri.UInt64Value{}, UsageNanoCores: &cri.UInt64Value{}}
-}
-
-func noMemory(now int64) *cri.MemoryUsage {
-	return &cri.MemoryUsage{Timestamp: now, WorkingSetBytes: &cri.UInt64Value{}, UsageBytes: &cri.UInt64Value{}}
 }
 
 // Ready is always.

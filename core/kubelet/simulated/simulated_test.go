@@ -113,3 +113,41 @@ func TestNetworkIsUsedUpAndReturned(t *testing.T) {
 		t.Errorf("an address was not returned: %v", err)
 	}
 }
+
+// What containers use is what their annotations say, from their start.
+func TestUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t)
+		ctx := t.Context()
+		sb, err := e.RunSandbox(ctx, &cri.PodSandboxConfig{Annotations: map[string]string{
+			simulated.Prefix + "cpu": "250m", simulated.Prefix + "cpu.busy": "2", simulated.Prefix + "memory": "64Mi", simulated.Prefix + "memory.busy": "-1",
+		}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"web", "busy"} {
+			id, err := e.CreateContainer(ctx, sb, &cri.ContainerConfig{Metadata: &cri.ContainerMetadata{Name: name}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.StartContainer(ctx, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(8 * time.Second)
+		pods, err := e.Stats(ctx)
+		if err != nil || len(pods) != 1 {
+			t.Fatalf("%d pods, %v", len(pods), err)
+		}
+		want := map[string][2]uint64{"web": {2e9, 64 << 20}, "busy": {16e9, 0}}
+		for _, c := range pods[0].Linux.Containers {
+			name := c.Attributes.Metadata.Name
+			if got := [2]uint64{c.Cpu.UsageCoreNanoSeconds.Value, c.Memory.WorkingSetBytes.Value}; got != want[name] {
+				t.Errorf("%s used %v, want %v", name, got, want[name])
+			}
+		}
+		if cpu, memory := pods[0].Linux.Cpu.UsageCoreNanoSeconds.Value, pods[0].Linux.Memory.WorkingSetBytes.Value; cpu != 18e9 || memory != 64<<20 {
+			t.Errorf("the pod used %d ns and %d bytes", cpu, memory)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Machine is an optional power of a Node: what the whole machine has used of its
+// processors since it started, in nanoseconds, and its working set. Of a node
+// without it, its pods are all that is known.
+type Machine interface {
+	Usage(ctx context.Context) (cpu, memory uint64, ok bool)
+}
+
+// usage of a node up to a moment.
+type usage struct {
+	cpu, memory uint64
+	nano        uint64 // cores, now; 0 where it is not known
+	at          time.Time
+}
+
+func nodeUsage(ctx context.Context, n Node, list []*cri.PodSandboxStats) usage {
+	if m, ok := n.(Machine); ok {
+		if cpu, memory, ok := m.Usage(ctx); ok {
+			return usage{cpu: cpu, memory: memory, at: time.Now()}
+		}
+	}
+	var u usage
+	var at int64
+	for _, p := range list {
+		l := p.GetLinux()
+		u.cpu += l.GetCpu().GetUsageCoreNanoSeconds().GetValue()
+		u.nano += l.GetCpu().GetUsageNanoCores().GetValue()
+		u.memory += l.GetMemory().GetWorkingSetBytes().GetValue()
+		at = max(at, l.GetCpu().GetTimestamp(), l.GetMemory().GetTimestamp())
+	}
+	u.at = time.Unix(0, at)
+	if at == 0 { // no pod has been measured: now is when nothing is used
+		u.at = time.Now()
+	}
+	return u
+}
+
+// rate is what a node uses since somebody asked before; the first who asks learns 0.
+func (s *Server) rate(node string, u usage) uint64 {
+	if u.nano > 0 {
+		return u.nano
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, ok := s.before[node]
+	s.before[node] = u
+	passed := u.at.Sub(before.at)
+	if !ok || passed < time.Millisecond || u.cpu < before.cpu {
+		return 0
+	}
+	return uint64(float64(u.cpu-before.cpu) / passed.Seconds())
+}
+
+// summary of what pods use.
+func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+	n := s.about(r)
+	if n == nil {
+		http.NotFound(w, r)
+		return
+	}
+	list, err := n.Runtime().Stats(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	u := nodeUsage(r.Context(), n, list)
+	nano, at := s.rate(n.NodeName(), u), metav1.NewTime(u.at)
+	out := stats.Summary{Node: stats.NodeStats{NodeName: n.NodeName()}, Pods: []stats.PodStats{}}
+	out.Node.CPU = &stats.CPUStats{Time: at, UsageCoreNanoSeconds: &u.cpu, UsageNanoCores: &nano}
+	out.Node.Memory = &stats.MemoryStats{Time: at, WorkingSetBytes: &u.memory}
+	known := map[types.UID]*corev1.Pod{}
+	for _, p := range n.Pods() {
+		known[p.UID] = p
+	}
+	for _, ps := range list {
+		p := podStats(ps)
+		begin(&p, known[types.UID(p.PodRef.UID)])
+		out.Pods = append(out.Pods, p)
+	}
+	reply(w, out)
+}
+
+// begin fills in when a pod and its containers started.
+func begin(s *stats.PodStats, p *corev1.Pod) {
+	if p == nil {
+		return
+	}
+	if p.Status.StartTime != nil {
+		s.StartTime = *p.Status.StartTime
+	}
+	for i := range s.Containers {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.Name == s.Containers[i].Name && c.State.Running != nil {
+				s.Containers[i].StartTime = c.State.Running.StartedAt
+			}
+		}
+	}
+}
+
+func podStats(ps *cri.PodSandboxStats) stats.PodStats {
+	m := ps.GetAttributes().GetMetadata()
+	out := stats.PodStats{
+		PodRef: stats.PodReference{Name: m.GetName(), Namespace: m.GetNamespace(), UID: m.GetUid()},
+		CPU:    cpuStats(ps.GetLinux().GetCpu()), Memory: memoryStats(ps.GetLinux().GetMemory()), Containers: []stats.ContainerStats{},
+	}
+	if net := ps.GetLinux().GetNetwork().GetDefaultInterface(); net != nil {
+		rx, tx := net.GetRxBytes().GetValue(), net.GetTxBytes().GetValue()
+		out.Network = &stats.NetworkStats{
+			Time:           metav1.Unix(0, ps.GetLinux().GetNetwork().GetTimestamp()),
+			InterfaceStats: stats.InterfaceStats{Name: net.Name, RxBytes: &rx, TxBytes: &tx},
+		}
+	}
+	for _, c := range ps.GetLinux().GetContainers() {
+		out.Containers = append(out.Containers, stats.ContainerStats{Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory())})
+	}
+	return out
+}
+
+func cpuStats(c *cri.CpuUsage) *stats.CPUStats {
+	if c == nil {
+		return nil
+	}
+	out := &stats.CPUStats{Time: metav1.Unix(0, c.Timestamp)}
+	if v := c.UsageCoreNanoSeconds; v != nil {
+		out.UsageCoreNanoSeconds = &v.Value
+	}
+	if v := c.UsageNanoCores; v != nil {
+		out.UsageNanoCores = &v.Value
+	}
+	return out
+}
+
+func memoryStats(m *cri.MemoryUsage) *stats.MemoryStats {
+	if m == nil {
+		return nil
+	}
+	out := &stats.MemoryStats{Time: metav1.Unix(0, m.Timestamp)}
+	for _, f := range []struct {
+		from *cri.UInt64Value
+		to   **uint64
+	}{
+		{m.AvailableBytes, &out.AvailableBytes},
+		{m.UsageBytes, &out.UsageBytes},
+		{m.WorkingSetBytes, &out.WorkingSetBytes},
+		{m.RssBytes, &out.RSSBytes},
+		{m.PageFaults, &out.PageFaults},
+		{m.MajorPageFaults, &out.MajorPageFaults},
+	} {
+		if f.from != nil {
+			*f.to = &f.from.Value
+		}
+	}
+	return out
+}

@@ -3,6 +3,7 @@
 package kubelet
 
 import (
+	"context"
 	"maps"
 	"sort"
 

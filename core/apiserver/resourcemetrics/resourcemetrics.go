@@ -100,15 +100,26 @@ func (s *Source) Run(ctx context.Context) error {
 	for {
 		found := s.askAll(ctx)
 		wait := time.NewTimer(s.pause(found))
-		select {
-		case <-ctx.Done():
-			wait.Stop()
-			return nil
-		case <-wait.C:
-		case <-s.wanted:
-			wait.Stop()
+		for due := false; !due; {
+			select {
+			case <-ctx.Done():
+				wait.Stop()
+				return nil
+			case <-wait.C:
+				due = true
+			case <-s.wanted:
+				wait.Reset(s.soon())
+			}
 		}
 	}
+}
+
+// soon is when those who did not look before are served: at once, unless the nodes
+// have just been asked.
+func (s *Source) soon() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(second-s.cfg.Now().Sub(s.round), 0)
 }
 
 // pause until the nodes are asked again.
@@ -124,15 +135,14 @@ func (s *Source) pause(found bool) time.Duration {
 	return rest
 }
 
-// look marks that somebody looks, and has the nodes asked at once where the answers
-// are older than those who look are used to.
+// look marks that somebody looks, and has the nodes asked soon where nobody did.
 func (s *Source) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	idle := now.Sub(s.asked) >= interest
 	s.asked = now
-	if idle && now.Sub(s.round) >= Resolution {
+	if idle {
 		select {
 		case s.wanted <- struct{}{}:
 		default: // it has been said
@@ -140,8 +150,8 @@ func (s *Source) look() {
 	}
 }
 
-// askAll asks every node that is ready. found is true where one was asked that has
-// given no other answer yet.
+// askAll asks every node that is ready. found is true where one has given one answer
+// only, and where there are no nodes yet.
 func (s *Source) askAll(ctx context.Context) (found bool) {
 	objects, err := s.cfg.Cluster.List(ctx, corev1.SchemeGroupVersion.WithKind("Node"), "", labels.Everything())
 	if err != nil {
@@ -171,7 +181,7 @@ func (s *Source) askAll(ctx context.Context) (found bool) {
 		})
 	}
 	asking.Wait()
-	return s.forget(there)
+	return s.forget(there) || len(there) == 0
 }
 
 // forget nodes that are no more. It says whether one of the others has given one

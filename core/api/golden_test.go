@@ -64,7 +64,7 @@ func describeRow(t *testing.T, c *Contract, r *Resource) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line("columns %s", columns(table))
+		line("columns %s", columnNames(table))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Subresources)) {
 		s := r.Subresources[name]
@@ -106,7 +106,7 @@ func describeStrategy(s Strategy, d rest.RESTDeleteStrategy) string {
 	return out
 }
 
-func columns(t *metav1.Table) string {
+func columnNames(t *metav1.Table) string {
 	var names []string
 	for _, c := range t.ColumnDefinitions {
 		n := c.Name

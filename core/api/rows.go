@@ -3,12 +3,8 @@
 package api
 
 import (
-	"context"
-
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
-	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition/tableconvertor"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,7 +89,10 @@ import (
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattachment"
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattributesclass"
 	migration "k8s.io/kubernetes/pkg/registry/storagemigration/storagemigration"
+	"k8s.io/metrics/pkg/apis/metrics"
 	"k8s.io/utils/clock"
+
+	"github.com/wasmplane/wasmplane/core/api/columns"
 )
 
 // groupOrder is the order of discovery: upstream's group priorities, the core
@@ -260,7 +259,7 @@ func aggregationRows(s schemes) []row {
 		{
 			group: "apiregistration.k8s.io", name: "apiservices", scheme: s.aggregation, object: &apiregistration.APIService{},
 			list: &apiregistration.APIServiceList{}, categories: []string{"api-extensions"}, strategy: strategy,
-			prefix: "apiregistration.k8s.io/apiservices", storageJSON: true, printer: printAPIServices,
+			prefix: "apiregistration.k8s.io/apiservices", storageJSON: true, printer: columns.APIServices,
 			subs: []*Subresource{statusOf(updates(apiservice.NewStatusStrategy(s.aggregation)))},
 		},
 	}
@@ -510,15 +509,10 @@ func extensionRows(s schemes) []row {
 			object: &apiextensions.CustomResourceDefinition{}, list: &apiextensions.CustomResourceDefinitionList{},
 			short: []string{"crd", "crds"}, categories: []string{"api-extensions"},
 			strategy: customresourcedefinition.NewStrategy(s.extensions), storageVersion: "v1beta1", storageJSON: true,
-			prefix: "apiextensions.k8s.io/customresourcedefinitions", printer: printDefinitions, beginDelete: cleanUpFirst,
+			prefix: "apiextensions.k8s.io/customresourcedefinitions", printer: columns.Definitions, beginDelete: cleanUpFirst,
 			subs: []*Subresource{statusOf(updates(customresourcedefinition.NewStatusStrategy(s.extensions)))},
 		},
 	}
-}
-
-// printDefinitions prints as upstream's own server of definitions does.
-func printDefinitions(ctx context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
-	return tableconvertor.New().ConvertToTable(ctx, o, &metav1.TableOptions{NoHeaders: noHeaders})
 }
 
 // cleanUpFirst has the objects of a definition deleted before it goes.
@@ -625,4 +619,18 @@ func migrationRows() []row {
 			subs: []*Subresource{statusOf(migration.StatusStrategy)},
 		},
 	}
+}
+
+// MetricsGroup is served here until somebody registers a server for it: upstream
+// leaves it to metrics-server, so no APIService stands for it that an installation
+// of one would have to take over.
+const MetricsGroup = "metrics.k8s.io"
+
+// metricsRows are what nodes and pods use, which is made when somebody asks.
+func metricsRows(s schemes) []row {
+	nodes := row{group: MetricsGroup, scheme: s.metrics, verbs: []string{"get", "list"}, virtual: true, printer: columns.Metrics}
+	pods := nodes
+	nodes.name, nodes.object, nodes.list, nodes.scoped = "nodes", &metrics.NodeMetrics{}, &metrics.NodeMetricsList{}, clusterWide
+	pods.name, pods.object, pods.list, pods.scoped = "pods", &metrics.PodMetrics{}, &metrics.PodMetricsList{}, namespaced
+	return []row{nodes, pods}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +23,8 @@ import (
 )
 
 type (
+	// tableFunc prints an object, or an empty list for the columns alone.
+	tableFunc = func(ctx context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error)
 	ttlFunc   = func(runtime.Object) time.Duration
 	attrsFunc = func(runtime.Object) (labels.Set, fields.Set, error)
 	scope     int

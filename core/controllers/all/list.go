@@ -22,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/namespace"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
+	"github.com/wasmplane/wasmplane/core/controllers/podautoscaler"
 	"github.com/wasmplane/wasmplane/core/controllers/podgc"
 	"github.com/wasmplane/wasmplane/core/controllers/policystatus"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
@@ -158,6 +159,9 @@ func list() []entry {
 		}},
 		{name: "cronjob-controller", account: "cronjob-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return cronjob.New(e.Env, e.workers)
+		}},
+		{name: "horizontal-pod-autoscaler-controller", account: "horizontal-pod-autoscaler", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return podautoscaler.New(e.Env, e.workers, e.clients.Dynamic)
 		}},
 		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return ttlafterfinished.New(e.Env, e.workers)

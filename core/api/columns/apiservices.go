@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+// Package columns prints the kinds that upstream's printers do not know, because
+// servers beside its own serve them: with the columns of those servers.
+//
+// A table function prints an object, or an empty list for the columns alone.
+package columns
 
 import (
 	"context"
@@ -13,11 +17,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
 )
 
-// tableFunc prints an object, or an empty list for the columns alone.
-type tableFunc = func(ctx context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error)
-
-// printAPIServices has upstream's columns, which its aggregator prints by itself.
-func printAPIServices(_ context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
+// APIServices has upstream's columns, which its aggregator prints by itself.
+func APIServices(_ context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if m, err := meta.CommonAccessor(o); err == nil {
 		table.ResourceVersion = m.GetResourceVersion()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package columns
 
 import (
 	"context"
@@ -12,28 +12,8 @@ import (
 	"k8s.io/metrics/pkg/apis/metrics"
 )
 
-// MetricsGroup is served here until somebody registers a server for it: upstream
-// leaves it to metrics-server, so no APIService stands for it that an installation
-// of one would have to take over.
-const MetricsGroup = "metrics.k8s.io"
-
-// metricsRows are what nodes and pods use, which is made when somebody asks.
-func metricsRows(s schemes) []row {
-	read := []string{"get", "list"}
-	return []row{
-		{
-			group: MetricsGroup, name: "nodes", scheme: s.metrics, object: &metrics.NodeMetrics{}, list: &metrics.NodeMetricsList{},
-			scoped: clusterWide, verbs: read, virtual: true, printer: printMetrics,
-		},
-		{
-			group: MetricsGroup, name: "pods", scheme: s.metrics, object: &metrics.PodMetrics{}, list: &metrics.PodMetricsList{},
-			scoped: namespaced, verbs: read, virtual: true, printer: printMetrics,
-		},
-	}
-}
-
-// printMetrics has the columns of metrics-server.
-func printMetrics(_ context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
+// Metrics has the columns of metrics-server.
+func Metrics(_ context.Context, o runtime.Object, noHeaders bool) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if !noHeaders {
 		table.ColumnDefinitions = []metav1.TableColumnDefinition{

@@ -95,3 +95,20 @@ func FuzzReadPage(f *testing.F) {
 		}
 	})
 }
+
+// One node of 50 pods: a round of a cluster of 5,000 is a hundred of these.
+func BenchmarkReadPage(b *testing.B) {
+	var text strings.Builder
+	for i := range 50 {
+		of := fmt.Sprintf("{container=\"app\",namespace=\"default\",pod=\"web-657c96dddd-%05d\"}", i)
+		fmt.Fprintf(&text, "container_cpu_usage_seconds_total%s 123.456 1700000000000\ncontainer_memory_working_set_bytes%s 67108864 1700000000000\ncontainer_start_time_seconds%s 1699999999\n", of, of, of)
+		fmt.Fprintf(&text, "pod_cpu_usage_seconds_total{namespace=\"default\",pod=\"web-657c96dddd-%05d\"} 123.456 1700000000000\n", i)
+	}
+	page, now := text.String(), time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := readPage(strings.NewReader(page), now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -303,7 +303,8 @@ func TestPlan(t *testing.T) {
 	}{
 		"nothing to do": {
 			autoscaler(1, 10, cpu(50)), at(3), read(used(500)), 3, "",
-			map[string]string{"AbleToScale": "ReadyForNewScale", "ScalingActive": "ValidMetricFound", "ScalingLimited": "!DesiredWithinRange"}, "",
+			map[string]string{"AbleToScale": "ReadyForNewScale", "ScalingActive": "ValidMetricFound", "ScalingLimited": "!DesiredWithinRange"},
+			"",
 		},
 		"more": {
 			autoscaler(1, 10, cpu(50)), at(3), read(used(1000)), 6, "SuccessfulRescale",
@@ -312,7 +313,8 @@ func TestPlan(t *testing.T) {
 		},
 		"more than the maximum": {
 			autoscaler(1, 5, cpu(50)), at(3), read(used(1000)), 5, "SuccessfulRescale",
-			map[string]string{"ScalingLimited": "TooManyReplicas"}, "New size: 5; reason: cpu resource utilization (percentage of request) above target",
+			map[string]string{"ScalingLimited": "TooManyReplicas"},
+			"New size: 5; reason: cpu resource utilization (percentage of request) above target",
 		},
 		"more than twice as many": {
 			autoscaler(1, 100, cpu(10)), at(3), read(used(1000)), 6, "SuccessfulRescale", map[string]string{"ScalingLimited": "ScaleUpLimit"}, "",
@@ -336,11 +338,15 @@ func TestPlan(t *testing.T) {
 			autoscaler(1, 9, cpu(50)), target{wanted: 3, selector: "!!"}, evidence{}, 3, "InvalidSelector FailedComputeMetricsReplicas", map[string]string{"ScalingActive": "!InvalidSelector"}, "",
 		},
 		"pods of two autoscalers": {
-			autoscaler(1, 9, cpu(50)), at(3), evidence{pods: pods, rivals: []string{"web", "other"}}, 3, "AmbiguousSelector FailedComputeMetricsReplicas",
-			map[string]string{"ScalingActive": "!AmbiguousSelector"}, "pods by selector app=web are controlled by more than one HPA (e.g. [web other])",
+			autoscaler(1, 9, cpu(50)), at(3),
+			evidence{pods: pods, rivals: []string{"web", "other"}},
+			3, "AmbiguousSelector FailedComputeMetricsReplicas",
+			map[string]string{"ScalingActive": "!AmbiguousSelector"},
+			"pods by selector app=web are controlled by more than one HPA (e.g. [web other])",
 		},
 		"no metrics": {
-			autoscaler(1, 9, cpu(50)), at(3), read(gone), 3, "FailedGetResourceMetric FailedComputeMetricsReplicas", map[string]string{"ScalingActive": "!FailedGetResourceMetric"},
+			autoscaler(1, 9, cpu(50)), at(3), read(gone), 3, "FailedGetResourceMetric FailedComputeMetricsReplicas",
+			map[string]string{"ScalingActive": "!FailedGetResourceMetric"},
 			"invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: failed to get cpu utilization: unable to get metrics for resource cpu: gone",
 		},
 		"the most of two": {

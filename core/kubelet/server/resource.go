@@ -77,7 +77,7 @@ func startLines(pods []*corev1.Pod) string {
 	for _, p := range pods {
 		for _, c := range p.Status.ContainerStatuses {
 			if c.State.Running != nil && !c.State.Running.StartedAt.IsZero() {
-				fmt.Fprintf(&b, "container_start_time_seconds{container=%q,namespace=%q,pod=%q} %d\n", c.Name, p.Namespace, p.Name, c.State.Running.StartedAt.Unix())
+				fmt.Fprintf(&b, "container_start_time_seconds{container=%q,namespace=%q,pod=%q} %g\n", c.Name, p.Namespace, p.Name, float64(c.State.Running.StartedAt.UnixNano())/1e9)
 			}
 		}
 	}

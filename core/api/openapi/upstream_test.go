@@ -92,7 +92,9 @@ func TestOpenAPIV2IsUpstreams(t *testing.T) {
 	}
 	got := tree(t, ours.JSON)
 	// What metrics-server would add, of which upstream records nothing.
-	besides := func(name string, _ any) bool { return strings.Contains(name, "metrics") || strings.HasSuffix(name, "meta.v1.Duration") }
+	besides := func(name string, _ any) bool {
+		return strings.Contains(name, "metrics") || strings.HasSuffix(name, "meta.v1.Duration")
+	}
 	maps.DeleteFunc(at(got, "paths"), besides)
 	maps.DeleteFunc(at(got, "definitions"), besides)
 	for _, d := range at(got, "definitions") {

@@ -3,6 +3,7 @@ module github.com/wasmplane/wasmplane
 go 1.26.6
 
 require (
+	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/containerd/containerd/api v1.12.0
 	github.com/containerd/containerd/v2 v2.4.2
 	github.com/containerd/plugin v1.1.0
@@ -90,6 +91,8 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2
 	sigs.k8s.io/yaml v1.6.0
 )
+
+require github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect

@@ -110,7 +110,7 @@ var mayImport = map[string]string{
 
 // kit are the packages that everything in core, plugins and cmd may use besides what
 // its line says.
-const kit = "core/run core/run/atomicfile"
+const kit = "core/run core/run/atomicfile core/run/logfile"
 
 // confined names third-party packages and the only places that may import them.
 var confined = map[string]string{

@@ -12,6 +12,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
+	"github.com/wasmplane/wasmplane/core/run/memory"
 )
 
 // components are the commands that run one component as a process of its own.
@@ -105,6 +106,7 @@ func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string, componen
 	if err != nil {
 		return err
 	}
+	memory.Limit(c.Context(), logger)
 	dir, err := s.Open(func(notice string) { logger.WarnContext(c.Context(), "modes of the data directory", "notice", notice) })
 	if err != nil {
 		return err

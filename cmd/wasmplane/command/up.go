@@ -24,6 +24,8 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/run/logfile"
+	"github.com/wasmplane/wasmplane/core/run/memory"
 )
 
 func (a *app) up() *cobra.Command {
@@ -92,18 +94,22 @@ func (a *app) take(s *settings, node bool) (dir datadir.Dir, release func(), err
 	return dir, func() { second.Release(); lock.Release() }, nil
 }
 
+// logLimit bounds the log, of which there are two files at most, in bytes.
+const logLimit = 100 << 20
+
 // foreground runs work with a log in the data directory, prints what it does, and stopped
 // when a person has ended it.
 func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *settings, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error {
-	log, err := os.OpenFile(dir.Log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := logfile.Open(dir.Log(), logLimit)
 	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
+		return err
 	}
-	defer func() { _ = log.Close() }()
+	defer log.Close()
 	logger, err := newLogger(log, s)
 	if err != nil {
 		return err
 	}
+	memory.Limit(ctx, logger)
 	fmt.Fprintf(a.Out, "wasmplane %s: %s in %s (log: %s)\n", Version, what, dir, dir.Log())
 	p := &progress.Printer{W: a.Out, Log: dir.Log()}
 	defer p.Stop()

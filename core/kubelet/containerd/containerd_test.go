@@ -143,32 +143,6 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// The log never takes more than twice its limit, and keeps what came last.
-func TestBoundedLog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	b := &boundedFile{path: path, limit: 1000}
-	for i := range 300 {
-		if _, err := b.Write([]byte(strings.Repeat(string(rune('a'+i%26)), 29) + "\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.Close()
-	var size int64
-	for _, p := range []string{path, path + ".1"} {
-		info, err := os.Stat(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size += info.Size()
-	}
-	if size > 2000 {
-		t.Errorf("the logs have %d bytes", size)
-	}
-	if data, err := os.ReadFile(path); err != nil || !strings.HasSuffix(string(data), strings.Repeat(string(rune('a'+299%26)), 29)+"\n") {
-		t.Errorf("the log ends with %q (%v)", data, err)
-	}
-}
-
 // A pid that is another process's now, or nobody's, is no running containerd.
 func TestPIDFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")

@@ -29,6 +29,7 @@ import (
 // Loader is what a Controller gives entries to.
 type Loader interface {
 	Begin(ctx context.Context, from loader.Origin, entries []manifest.Entry) *loader.Pending
+	Expect(from loader.Origin, entries []manifest.Entry)
 	Status() []loader.Status
 	// Entry is the one that was given last.
 	Entry(name string) (manifest.Entry, bool)
@@ -188,29 +189,9 @@ func (c *Controller) objects() []*unstructured.Unstructured {
 }
 
 // apply gives what can be loaded to the loader, and does not wait for it: another change
-// may end what one waits for. An object that is no entry any more leaves in force what it was before.
+// may end what one waits for.
 func (c *Controller) apply(ctx context.Context) *loader.Pending {
-	c.refused = map[string]error{}
-	last := map[string]bool{}
-	for _, s := range c.cfg.Loader.Status() {
-		last[s.Name] = s.Origin == c.cfg.origin()
-	}
-	var entries []manifest.Entry
-	for _, o := range c.objects() {
-		if o.GetDeletionTimestamp() != nil || mirrored(o) {
-			continue
-		}
-		name := nameOf(o)
-		e, err := c.cfg.Rules.Entry(o)
-		if err != nil {
-			c.refused[name] = err
-			if !last[name] {
-				continue
-			}
-			e, _ = c.cfg.Loader.Entry(name)
-		}
-		entries = append(entries, e)
-	}
+	entries := c.entries(c.objects())
 	// What cannot be loaded is logged by the loader, and stands in the status.
 	return c.cfg.Loader.Begin(ctx, c.cfg.origin(), entries)
 }

@@ -105,6 +105,9 @@ func (l *Loader) prepare(ctx context.Context, j *load) *result {
 	case l.elsewhere(e.Points):
 		r.unused = true
 		return r
+	case e.Refused != nil:
+		r.err = e.Refused
+		return r
 	case e.Group != nil:
 		r.version, r.group, r.err = prepareGroup(ctx, j)
 		return r
@@ -203,6 +206,10 @@ func (l *Loader) commitVersion(s, fresh *slot, r *result, c *commit) error {
 	switch {
 	case r.unused:
 		fresh.since = r.start
+		if s.plugin.Current().Pending() { // requests under way may still ask it
+			s.plugin.Swap(point.NewUnused(fresh.entry))
+			return nil
+		}
 		c.after = append(c.after, l.putAway(s))
 		return nil
 	case r.err != nil:

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -168,7 +169,13 @@ func (l *Loader) begin(ctx context.Context, from Origin, entries []manifest.Entr
 	for _, s := range p.gone {
 		l.unload(s)
 	}
-	l.arrange(p.keep, len(p.gone) > 0)
+	// What was expected may be guarded by another entry now.
+	expected := func(s *slot) bool {
+		return s.plugin.Current().Pending() && slices.ContainsFunc(p.fresh, func(j *load) bool { return j.entry.Name == s.entry.Name })
+	}
+	keep := slices.DeleteFunc(p.keep, expected)
+	held := l.holds(from, keep, entriesOf(p.fresh))
+	l.arrange(append(keep, held...), len(p.gone)+len(held) > 0)
 	for _, j := range p.fresh {
 		if was := l.loads[j.entry.Name]; was != nil {
 			was.cancel(errReplaced)
@@ -179,6 +186,43 @@ func (l *Loader) begin(ctx context.Context, from Origin, entries []manifest.Entr
 		l.start(ctx, j)
 	}
 	return &Pending{loads: p.awaited, errs: p.errs}
+}
+
+// Expect has requests wait for what entries guard (manifest.Entry.Guards), until Begin is
+// given them and they have been loaded, or could not be. A server does so before its first
+// request, when it cannot load them yet.
+func (l *Loader) Expect(from Origin, entries []manifest.Entry) {
+	entries = withMembers(entries)
+	off := l.disabled()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.given[from], l.off = entries, off
+	l.times[from]++
+	wanted := slices.DeleteFunc(slices.Clone(entries), func(e manifest.Entry) bool { return e.Disabled || off[e.Name] || off[e.MemberOf] })
+	l.arrange(append(slices.Clone(l.slots), l.holds(from, l.slots, wanted)...), true)
+}
+
+// holds are the slots of entries that guard something and have none yet. l.mu is held.
+func (l *Loader) holds(from Origin, slots []*slot, entries []manifest.Entry) []*slot {
+	var out []*slot
+	for i, e := range entries {
+		if len(e.Guards) == 0 || l.elsewhere(e.Guards) || slices.ContainsFunc(slots, func(s *slot) bool { return s.entry.Name == e.Name }) {
+			continue
+		}
+		s := &slot{plugin: point.NewPlugin(e.Name, l.metrics), origin: from, entry: e, place: i}
+		s.plugin.Swap(point.NewPending(e))
+		s.adapters = l.adapt(s.plugin, adapters{})
+		out = append(out, s)
+	}
+	return out
+}
+
+func entriesOf(loads []*load) []manifest.Entry {
+	var out []manifest.Entry
+	for _, j := range loads {
+		out = append(out, j.entry)
+	}
+	return out
 }
 
 // Pending is what Begin has begun.

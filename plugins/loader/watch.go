@@ -61,6 +61,9 @@ func (l *Loader) content(e *manifest.Entry) string {
 
 // modified says that a local file is not what was loaded.
 func (l *Loader) modified(s *slot) bool {
+	if s.plugin.Current().Pending() {
+		return false // it has not been loaded yet
+	}
 	if l.content(&s.entry) != s.content {
 		return true
 	}

@@ -103,6 +103,11 @@ type Entry struct {
 	// Writer is who wrote the object that the entry comes from, as the server recorded it:
 	// the plugin may do no more than its writer. nil = of the file, or not known.
 	Writer *user.DefaultInfo `yaml:"-"`
+	// Guards are the points whose requests wait for the plugin until it has been loaded for
+	// the first time in a process, or could not be: nil = none do.
+	Guards []string `yaml:"-"`
+	// Refused is why the object that the entry comes from may not be loaded; nil = it may.
+	Refused error `yaml:"-"`
 	// Line of the entry in its file, for messages.
 	Line int `yaml:"-"`
 }

@@ -55,8 +55,8 @@ func (p *Plugin) collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{p.name}, labels...)...)
 	}
 	v := p.Current()
-	if v == nil {
-		return // unloaded
+	if v == nil || v.hooks == nil {
+		return // unloaded, or without a part in this process
 	}
 	if v.Module == nil {
 		gauge(readyDesc, 0, "")

@@ -11,6 +11,8 @@ package point
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/trace"
 	"github.com/wasmplane/wasmplane/plugins/abi"
@@ -45,7 +49,8 @@ type Version struct {
 	// could be loaded before: it fails at every point that the entry names.
 	Err error
 
-	hooks map[abi.Point]*Hook
+	hooks   map[abi.Point]*Hook
+	pending bool
 }
 
 // Guest answers calls of hooks, in the words of the plugin ABI.
@@ -86,6 +91,47 @@ func NewBroken(e manifest.Entry, m *abi.Manifest, err error) *Version {
 		}
 	}
 	return v
+}
+
+// NewPending makes a version of an entry that is being loaded for the first time: what it
+// guards is refused meanwhile, with Err, which tells clients when to try again.
+func NewPending(e manifest.Entry) *Version {
+	v := &Version{
+		Entry: e, Manifest: &abi.Manifest{Name: e.Name}, hooks: map[abi.Point]*Hook{}, pending: true,
+		Err: loading(e.Name),
+	}
+	for _, p := range []abi.Point{abi.Authorization, abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceValidate, abi.NodeAdmission} {
+		if slices.Contains(e.Guards, string(p)) {
+			v.hooks[p] = &Hook{Hook: &abi.Hook{Point: p}}
+		}
+	}
+	return v
+}
+
+// NewUnused makes the version of a plugin that takes no part in this process.
+func NewUnused(e manifest.Entry) *Version {
+	return &Version{Entry: e, Manifest: &abi.Manifest{Name: e.Name}}
+}
+
+// retryAfter is when a client may ask again, in seconds.
+const retryAfter = 1
+
+func loading(plugin string) error {
+	err := apierrors.NewServiceUnavailable(fmt.Sprintf("plugin %q guards this request, and is being loaded; try again", plugin))
+	err.ErrStatus.Details = &metav1.StatusDetails{Name: plugin, Group: manifest.APIGroup, Kind: "plugins", RetryAfterSeconds: retryAfter}
+	return err
+}
+
+// Pending says that the version stands for one that is being loaded.
+func (v *Version) Pending() bool { return v != nil && v.pending }
+
+// Held is why a request has to wait that a pending version guards; nil where its mode or its
+// failure policy let it pass.
+func (v *Version) Held() error {
+	if v.Entry.Mode != manifest.Enforce || v.Entry.FailurePolicy == manifest.Ignore {
+		return nil
+	}
+	return v.Err
 }
 
 // NewVersion puts a version together.

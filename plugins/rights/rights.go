@@ -158,6 +158,12 @@ type asking struct{ plugins []string }
 
 type askingKey struct{}
 
+// Asked says that the rights of some plugin's writer are being asked for.
+func Asked(ctx context.Context) bool {
+	a, _ := ctx.Value(askingKey{}).(asking)
+	return len(a.plugins) > 0
+}
+
 // Asking says that the rights of this plugin's writer are being asked for: an
 // authorizer that would have to ask for them again is left out.
 func Asking(ctx context.Context, plugin string) bool {

@@ -37,6 +37,8 @@ type Plugins struct {
 	functions *hostfn.Functions
 	events    *backend.Events
 
+	refreshing sync.Mutex
+
 	mu        sync.Mutex
 	listeners map[*listener]struct{} // told when the set has changed
 }
@@ -150,13 +152,20 @@ func (p *Plugins) notify(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-p.loader.Changes():
-			p.mu.Lock()
-			listeners := slices.Collect(maps.Keys(p.listeners))
-			p.mu.Unlock()
-			for _, l := range listeners {
-				l.changed()
-			}
+			p.Refresh()
 		}
+	}
+}
+
+// Refresh has everybody of OnChange take on the set as it is now.
+func (p *Plugins) Refresh() {
+	p.refreshing.Lock() // the last one to be told is told of the newest
+	defer p.refreshing.Unlock()
+	p.mu.Lock()
+	listeners := slices.Collect(maps.Keys(p.listeners))
+	p.mu.Unlock()
+	for _, l := range listeners {
+		l.changed()
 	}
 }
 

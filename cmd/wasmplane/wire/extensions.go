@@ -52,6 +52,17 @@ func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensi
 	return e, err
 }
 
+// expect has requests wait for what Plugins of the API guard, before there are any requests:
+// the Plugins are loaded by follow, which needs a server that answers.
+func (e *extensions) expect(ctx context.Context, b base) {
+	for _, c := range []*apiobject.Controller{e.objects, e.tenants} {
+		if err := c.Expect(ctx); err != nil && ctx.Err() == nil {
+			b.o.Inform("plugins: " + err.Error())
+		}
+	}
+	e.Refresh()
+}
+
 // follow installs the definitions of Plugins, and follows them.
 func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {

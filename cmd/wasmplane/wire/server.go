@@ -137,6 +137,7 @@ func (s *server) serve(ctx context.Context) error {
 	if !run.Await(ctx, s.offers.custom.Ready()) {
 		return nil
 	}
+	s.plugins.expect(ctx, s.base)
 	return run.Parallel(s.front.Run, s.front.runFairness, func(ctx context.Context) error {
 		if !run.Await(ctx, s.front.Ready()) {
 			return nil

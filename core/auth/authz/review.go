@@ -4,6 +4,7 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -181,6 +182,10 @@ func Forbidden(a Attributes, reason string) *apierrors.StatusError {
 func Refused(a Attributes, reason string, err error) *apierrors.StatusError {
 	if err == nil {
 		return Forbidden(a, reason)
+	}
+	var later *apierrors.StatusError
+	if errors.As(err, &later) && apierrors.IsServiceUnavailable(later) {
+		return later // it is for a while, and says for how long
 	}
 	if reason != "" {
 		err = fmt.Errorf("%s: %w", reason, err)

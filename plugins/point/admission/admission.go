@@ -201,6 +201,9 @@ func (a *adapter) ask(ctx context.Context, pt abi.Point, r *admission.Request) e
 			skipped(ctx)
 			return nil
 		}
+		if v.Pending() {
+			return a.held(r, v)
+		}
 	}
 	doc, err := newDocument(r)
 	if err != nil {
@@ -227,6 +230,15 @@ func (a *adapter) ask(ctx context.Context, pt abi.Point, r *admission.Request) e
 	}
 	t := turn{adapter: a, call: c, request: r, point: pt, answer: answer}
 	return t.finish(ctx)
+}
+
+// held has a request wait for a plugin that is being loaded. It is no call of the plugin.
+func (a *adapter) held(r *admission.Request, v *point.Version) error {
+	err := v.Held()
+	if err == nil && v.Entry.Mode == manifest.Enforce {
+		r.Annotate(a.Name()+"/failed-open", v.Err.Error())
+	}
+	return err
 }
 
 // refuseDryRun: whoever asks for a dry run must be able to believe that nothing

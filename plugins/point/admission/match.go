@@ -239,6 +239,9 @@ func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Reques
 			return false, err
 		}
 	}
+	if m.version.Pending() { // it is shown nothing yet
+		return m.conditionsHold(ctx, r)
+	}
 	if err := m.maySee(ctx, c, r); err != nil {
 		return false, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // New makes the adapter of a plugin, behind the guard; nil where the plugin has
@@ -134,6 +135,9 @@ var labelOperators = map[selection.Operator]string{
 
 // Authorize implements authz.Authorizer.
 func (a *adapter) Authorize(ctx context.Context, q authz.Attributes) (authz.Decision, string, error) {
+	if v := a.plugin.Current(); v.Pending() {
+		return held(ctx, v)
+	}
 	c := a.plugin.AskOnce(ctx, abi.Authorization, "", newDocument(q), a.cache)
 	if c == nil {
 		return authz.NoOpinion, "", nil
@@ -151,6 +155,15 @@ func (a *adapter) Authorize(ctx context.Context, q authz.Attributes) (authz.Deci
 		return authz.NoOpinion, "", nil
 	}
 	return d, reason, err
+}
+
+// held has a request wait for a plugin that is being loaded. What its writer may do, and
+// others' writers, is asked without it: loads would wait for each other.
+func held(ctx context.Context, v *point.Version) (authz.Decision, string, error) {
+	if err := v.Held(); err != nil && !rights.Asked(ctx) {
+		return authz.Deny, err.Error(), err
+	}
+	return authz.NoOpinion, "", nil
 }
 
 func (a *adapter) decide(c *point.Call, answer abi.AuthorizationAnswer) (authz.Decision, string, error) {

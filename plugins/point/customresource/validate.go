@@ -66,6 +66,9 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, o *unstructure
 	if !matches {
 		return nil, nil
 	}
+	if v.Pending() {
+		return nil, v.Held()
+	}
 	if r.DryRun {
 		if h := v.Hook(abi.CustomResourceValidate); h != nil && h.SideEffects == abi.SomeSideEffects {
 			return field.ErrorList{{

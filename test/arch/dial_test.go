@@ -62,7 +62,7 @@ var dialers = map[string]string{
 	"core/kubelet/containerd/containerd.go":    "to the socket of the containerd that it started",
 	"core/kubelet/cri/cri.go":                  "to the socket of the container engine, which the operator names",
 	"core/store/etcd/dial.go":                  "to the store, which the operator names",
-	"cmd/wasmplane/command/use.go":             "is a command: the socket of this machine's cluster",
+	"cmd/wasmplane/localsocket/forward.go":     "is a command's: to the server that the data directory names, where it has no socket",
 	"cmd/wasmplane/localsocket/localsocket.go": "to the socket of this machine's cluster",
 	"cmd/wasmplane/machine/address.go":         "asks the kernel for a route; nothing is sent",
 	"cmd/wasmplane/process/tracing.go":         "to the API server, of which the kubeconfig says where it is",

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -78,7 +77,7 @@ func kubectlFor(dir datadir.Dir) *cobra.Command {
 	if state, err := dir.ReadState(); err == nil {
 		flags = flags.WithWrapConfigFn(func(c *rest.Config) *rest.Config {
 			if c.Host == state.Server && c.Dial == nil && c.Proxy == nil {
-				c.Dial = dialSocketFirst(dir)
+				c.Dial, c.Proxy = localsocket.First(dir.Socket(), state.Server)
 			}
 			return c
 		})
@@ -87,17 +86,6 @@ func kubectlFor(dir datadir.Dir) *cobra.Command {
 		PluginHandler: kubectl.NewDefaultPluginHandler(kubectlplugin.ValidPluginFilenamePrefixes),
 		Arguments:     os.Args, ConfigFlags: flags, IOStreams: streams,
 	})
-}
-
-// dialSocketFirst reaches the server of dir by its socket, or where it is asked to.
-func dialSocketFirst(dir datadir.Dir) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if conn, err := localsocket.Dial(ctx, dir.Socket()); err == nil {
-			return conn, nil
-		}
-		var d net.Dialer
-		return d.DialContext(ctx, network, addr)
-	}
 }
 
 func (a *app) kubectl() *cobra.Command {

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localsocket
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// First is how clients reach a server by its socket, where they may, and by the network
+// otherwise: dial for requests, and proxy for exec, attach and port-forward, whose clients
+// connect by themselves and know no other way around the network.
+func First(socket, server string) (dial func(ctx context.Context, network, address string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error)) {
+	dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if conn, err := Dial(ctx, socket); err == nil {
+			return conn, nil
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, network, address)
+	}
+	forward := &Forward{Dial: dial}
+	if at, err := url.Parse(server); err == nil {
+		forward.Address = at.Host
+	}
+	return dial, func(r *http.Request) (*url.URL, error) {
+		if _, err := os.Stat(socket); err != nil {
+			return http.ProxyFromEnvironment(r)
+		}
+		if r.Header.Get("Upgrade") == "" {
+			return nil, nil
+		}
+		return forward.URL(r.Context()) // it lasts as long as the process
+	}
+}
+
+// Forward is a proxy on loopback for clients of this process that connect by themselves: those
+// of kubectl's for exec, attach and port-forward know a proxy, and no other way to connect. It
+// connects to one address only, and takes only clients that know its password.
+type Forward struct {
+	// Address is the server's, as clients name it: HOST:PORT.
+	Address string
+	// Dial connects to it.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	begin    sync.Once
+	listener net.Listener
+	password string
+	served   <-chan error
+	err      error
+}
+
+// URL is where the proxy listens, with the password. It listens from the first call on,
+// until Close.
+func (f *Forward) URL(ctx context.Context) (*url.URL, error) {
+	f.begin.Do(func() {
+		var lc net.ListenConfig
+		if f.listener, f.err = lc.Listen(ctx, "tcp", "127.0.0.1:0"); f.err != nil {
+			f.err = fmt.Errorf("listen for streams to the socket: %w", f.err)
+			return
+		}
+		f.password = rand.Text()
+		s := &http.Server{Handler: f, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+		f.served = run.Go("streams to the socket", func() error { return s.Serve(f.listener) })
+	})
+	if f.err != nil {
+		return nil, f.err
+	}
+	return &url.URL{Scheme: "http", Host: f.listener.Addr().String(), User: url.UserPassword("socket", f.password)}, nil
+}
+
+// Close ends the proxy; streams that are open go on.
+func (f *Forward) Close() error {
+	f.begin.Do(func() { f.err = net.ErrClosed })
+	if f.listener == nil {
+		return nil
+	}
+	err := f.listener.Close()
+	<-f.served
+	return err
+}
+
+// ServeHTTP implements http.Handler: CONNECT, and nothing else.
+func (f *Forward) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// BasicAuth reads another header.
+	shown := http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
+	_, password, _ := shown.BasicAuth()
+	switch {
+	case subtle.ConstantTimeCompare([]byte(password), []byte(f.password)) != 1:
+		w.Header().Set("Proxy-Authenticate", "Basic")
+		http.Error(w, "the proxy is one process's own", http.StatusProxyAuthRequired)
+	case r.Method != http.MethodConnect || r.Host != f.Address:
+		http.Error(w, "the proxy connects to "+f.Address+" only", http.StatusForbidden)
+	default:
+		f.connect(w, r)
+	}
+}
+
+func (f *Forward) connect(w http.ResponseWriter, r *http.Request) {
+	server, err := f.Dial(r.Context(), "tcp", f.Address)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer func() { _ = server.Close() }()
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer func() { _ = client.Close() }()
+	if _, err := io.WriteString(client, "HTTP/1.1 200 Connected\r\n\r\n"); err != nil {
+		return
+	}
+	done := run.Go("stream to the socket", func() error {
+		_, err := io.Copy(server, buffered)
+		closeWrite(server)
+		return err
+	})
+	_, _ = io.Copy(client, server)
+	closeWrite(client)
+	// TLS says for itself that it ends: who is still sending is not heard any more.
+	_ = client.Close()
+	<-done
+}
+
+func closeWrite(c net.Conn) {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}

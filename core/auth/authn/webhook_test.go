@@ -28,7 +28,7 @@ type knower struct {
 	caller atomic.Value // the Authorization header of the last question
 }
 
-func newKnower(t *testing.T, known map[string]authenticationv1.TokenReviewStatus) *knower {
+func newKnower(t testing.TB, known map[string]authenticationv1.TokenReviewStatus) *knower {
 	t.Helper()
 	k := &knower{}
 	k.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func newKnower(t *testing.T, known map[string]authenticationv1.TokenReviewStatus
 }
 
 // kubeconfig says how to reach the service.
-func (k *knower) kubeconfig(t *testing.T) string {
+func (k *knower) kubeconfig(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")

@@ -21,7 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
-func newHost(t *testing.T) (*linuxhost.Host, string) {
+func newHost(t testing.TB) (*linuxhost.Host, string) {
 	t.Helper()
 	dir := t.TempDir()
 	g, err := linuxhost.New(linuxhost.Config{

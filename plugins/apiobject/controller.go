@@ -24,6 +24,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // Loader is what a Controller gives entries to.
@@ -49,6 +50,8 @@ type Config struct {
 	Reports bool
 	// Mirror: the process makes objects that show the entries of its configuration file.
 	Mirror bool
+	// Rights says what plugins may do on behalf of their writers, for the status; nil = others do.
+	Rights *rights.Checker
 	// Answers: the process reports also where no other does, that nobody asks the plugin.
 	Answers bool
 	// Event records an event about a Plugin; nil = none are.
@@ -93,6 +96,7 @@ type Controller struct {
 	ready    chan struct{}
 
 	refused map[string]error // objects that are no entries, by name
+	stood   map[string]stood // what plugins were found to be granted
 	told    map[string]Instance
 	written map[string]time.Time
 }
@@ -103,7 +107,7 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{
-		cfg: cfg, changed: make(chan struct{}, 1), ready: make(chan struct{}), told: map[string]Instance{}, written: map[string]time.Time{},
+		cfg: cfg, changed: make(chan struct{}, 1), ready: make(chan struct{}), stood: map[string]stood{}, told: map[string]Instance{}, written: map[string]time.Time{},
 		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, cfg.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 	}
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -224,6 +228,7 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 	for name := range c.told {
 		if !seen[name] {
 			delete(c.told, name)
+			delete(c.stood, name)
 			delete(c.written, name)
 		}
 	}
@@ -245,6 +250,9 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 		}
 		after = merge(before, c.cfg.Identity, own, o.GetGeneration(), now)
 		after.Origin = originOf(o)
+		if granted := c.grants(ctx, o, after.Points, now); granted != nil {
+			after.Grants = granted
+		}
 		if after.Source == "" && loaded {
 			after.Source = s.Source
 		}

@@ -189,7 +189,7 @@ var descriptions = map[string]string{
 	"spec.failurePolicy": "What a failure of the plugin means: Fail refuses the request, Ignore goes on.",
 	"spec.mode":          "What decisions do: Enforce; Warn tells the client; Audit records; Shadow counts.",
 	"spec.limits":        "What one call may use.",
-	"spec.grants":        "Host functions that the plugin may use. Nothing is granted by default. Whoever may write this grants it with the rights of the server.",
+	"spec.grants":        "Host functions that the plugin may use. Nothing is granted by default. It is held against the rights of whoever writes this; status.grants says what came of it.",
 	"spec.isolation":     "shared: instances are used again. perCall: each call finds the memory as it was after start-up.",
 	"spec.order":         "Smaller ones are asked first; of the same order the configuration file's, then those of the API by name.",
 	"spec.candidate":     "Another version, which runs beside this one on live requests without an effect; where it decides differently, that is counted and shown in the status.",
@@ -216,6 +216,16 @@ func statusSchema() apiextensionsv1.JSONSchemaProps {
 	open := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}
 	candidate := open
 	candidate.Description = "What became of the candidate: calls, how many it decided differently, and the last of these."
+	granted := apiextensionsv1.JSONSchemaProps{
+		Type: "object", Description: "What the plugin may do besides deciding, on behalf of its writer.",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"writer":  text("Who wrote the object."),
+			"read":    list(text(""), "What it may read."),
+			"call":    list(text(""), "What it may ask the host for."),
+			"send":    list(text(""), "What it may send, and where."),
+			"refused": list(text(""), "What the object asks for and its writer may not."),
+		},
+	}
 	return apiextensionsv1.JSONSchemaProps{
 		Type: "object", Description: "What became of the plugin, over all processes that ask it.",
 		Properties: map[string]apiextensionsv1.JSONSchemaProps{
@@ -237,6 +247,7 @@ func statusSchema() apiextensionsv1.JSONSchemaProps {
 			"meanTime":           text("Mean time of a call."),
 			"meanFuel":           number("Mean fuel of a call."),
 			"candidate":          candidate,
+			"grants":             granted,
 			"instances":          list(open, "What each process reports."),
 		},
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/loader"
 	"github.com/wasmplane/wasmplane/plugins/point"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // Status is what became of a plugin, over all processes.
@@ -40,7 +41,9 @@ type Status struct {
 	MeanTime    string     `json:"meanTime,omitempty"`
 	MeanFuel    int64      `json:"meanFuel,omitempty"`
 	Candidate   *Candidate `json:"candidate,omitempty"`
-	Instances   []Instance `json:"instances,omitempty"`
+	// Grants are what it may do besides deciding, and what was refused.
+	Grants    *rights.Standing `json:"grants,omitempty"`
+	Instances []Instance       `json:"instances,omitempty"`
 }
 
 // Candidate is what became of the candidate, over all processes.
@@ -119,7 +122,7 @@ func instance(name string, generation int64, s loader.Status, now time.Time) Ins
 // merge puts own, this process's report, in its place among the others (nil takes it
 // out), and sums all of them up. It leaves before as it was.
 func merge(before Status, name string, own *Instance, generation int64, now time.Time) Status {
-	out := Status{ObservedGeneration: generation, Conditions: slices.Clone(before.Conditions)}
+	out := Status{ObservedGeneration: generation, Conditions: slices.Clone(before.Conditions), Grants: before.Grants}
 	for _, i := range before.Instances {
 		if i.Name != name && now.Sub(i.Updated.Time) < staleAfter {
 			out.Instances = append(out.Instances, i)

@@ -4,6 +4,7 @@ package apiobject_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
@@ -152,4 +154,66 @@ func labelled(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o = o.DeepCopy()
 	o.SetLabels(map[string]string{"a": "b"})
 	return o
+}
+
+// TestTheStatusSaysWhatIsGranted: in words, on behalf of whom, and what was refused.
+func TestTheStatusSaysWhatIsGranted(t *testing.T) {
+	const grants = `
+points: [admission.validate]
+fetch: {secret: red/registry}
+grants:
+  clock: true
+  state: {size: 1Ki}
+  accessReview: true
+  events: true
+  dns: ["*.example.com"]
+  http: [{hosts: [a.example, b.example], methods: [POST], paths: [/v1]}]
+  read:
+  - {resources: [pods, secrets], namespaces: [red], fields: [metadata.labels]}
+  - {apiGroups: [apps], resources: [deployments], names: [web]}
+`
+	for _, c := range []struct {
+		name   string
+		writer string
+		rights may
+		want   rights.Standing
+	}{
+		{"some rights", "tina", may{"tina": {"get pods red", "list pods red", "get secrets red", "create events ", "get deployments "}}, rights.Standing{
+			Writer: "tina",
+			Read:   []string{"deployments of apps named web in all namespaces", "Secret red/registry, to be fetched with"},
+			Call:   []string{"the time", "a store of its own of 1024 bytes"},
+			Send:   []string{"events"},
+			Refused: []string{
+				`pods, secrets in red, fields metadata.labels: spec.grants.read[0]: "tina" may not list secrets in namespace red`,
+				`access reviews: spec.grants.accessReview: "tina" may not create subjectaccessreviews.authorization.k8s.io in all namespaces`,
+				`POST to https://a.example, b.example, paths /v1: spec.grants.http: "tina" may not send from the control plane's machines`,
+				`look-ups of *.example.com: spec.grants.dns: "tina" may not send from the control plane's machines`,
+			},
+		}},
+		{"all rights", "ann", may{"ann": {"grant plugins "}}, rights.Standing{
+			Writer: "ann",
+			Read:   []string{"pods, secrets in red, fields metadata.labels", "deployments of apps named web in all namespaces", "Secret red/registry, to be fetched with"},
+			Call:   []string{"access reviews", "the time", "a store of its own of 1024 bytes"},
+			Send:   []string{"events", "POST to https://a.example, b.example, paths /v1", "look-ups of *.example.com"},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest+grants)
+			o.SetAnnotations(map[string]string{apiobject.WriterAnnotation: `{"username":"` + c.writer + `"}`})
+			e, err := apiobject.Rules{}.Entry(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rights.New(c.rights).Standing(t.Context(), &e, e.Points); !reflect.DeepEqual(*got, c.want) {
+				t.Errorf("got  %q\nwant %q", *got, c.want)
+			}
+		})
+	}
+	unknown := &manifest.Entry{Name: "p", FromAPI: true, Grants: manifest.Grants{Events: true}}
+	if got := rights.New(may{}).Standing(t.Context(), unknown, nil); len(got.Refused) != 1 || !strings.Contains(got.Refused[0], "who wrote plugin") {
+		t.Errorf("nobody's: %+v", got)
+	}
+	if got := rights.New(nil).Standing(t.Context(), &manifest.Entry{Grants: manifest.Grants{Events: true}}, nil); len(got.Send) != 1 || len(got.Refused) > 0 {
+		t.Errorf("the file's: %+v", got)
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // rules are what Plugins of the API may ask for.
@@ -40,7 +41,12 @@ type ObjectsOptions struct {
 
 // Objects loads the Plugins of the API into this process.
 func (p *Plugins) Objects(o ObjectsOptions) (*apiobject.Controller, error) {
+	var says *rights.Checker
+	if o.Answers {
+		says = p.functions.Rights()
+	}
 	return apiobject.New(apiobject.Config{
+		Rights: says,
 		Client: o.Client, Loader: p.loader, Rules: p.rules(), Tenants: o.Tenants, Identity: o.Part.Name + "_" + o.Holder,
 		Reports: o.Part.reports, Answers: o.Answers, Mirror: o.Answers && !o.Tenants, Logger: p.o.Logger,
 		Event: func(about corev1.ObjectReference, kind, reason, message string) {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/addresses"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/limitranger"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/noderestriction"
 	"github.com/wasmplane/wasmplane/core/admission/builtin/podaccount"
@@ -107,7 +108,8 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		trustBundleAttest{d.Authorizer},
 		certificateSubjectRestriction{},
 		newDefaultIngressClass(d),
-		denyServiceExternals{}, // off by default
+		denyServiceExternals{},                   // off by default
+		addresses.New(d.Authorizer, d.Informers), // off by default
 		newPodTopologyLabels(d),
 		newPodResize(d),
 	}

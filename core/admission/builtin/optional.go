@@ -15,6 +15,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/addresses"
 	"github.com/wasmplane/wasmplane/core/admission/eventrate"
 	"github.com/wasmplane/wasmplane/core/admission/reading"
 )
@@ -36,7 +37,7 @@ const (
 func offByDefault() []string {
 	return []string{
 		autoProvisionName, namespaceExistsName, antiAffinityName, alwaysPullImagesName, imagePolicyName, podNodeSelectorName,
-		podTolerationsName, eventrate.Name, extendedTolerationName, denyServiceExternalsName, ownerReferencesName,
+		podTolerationsName, eventrate.Name, extendedTolerationName, denyServiceExternalsName, ownerReferencesName, addresses.Name,
 	}
 }
 

@@ -390,6 +390,8 @@ type Node struct {
 	// nothing uses are removed, ImageGCLowThresholdPercent how full it is then to be.
 	ImageGCHighThresholdPercent uint64 `yaml:"imageGCHighThresholdPercent"`
 	ImageGCLowThresholdPercent  uint64 `yaml:"imageGCLowThresholdPercent"`
+	// Images bounds what one image takes, where the embedded containerd pulls it.
+	Images ImageBounds `yaml:"images"`
 	// Labels of the node.
 	Labels map[string]string `yaml:"labels"`
 	// LogDir and LogLinkDir are where container logs go and where log tools look
@@ -407,6 +409,18 @@ type Node struct {
 	// LocalVolumes: the real node offers room of its disk to claims, by storage class
 	// "local". False: it takes no new ones, and looks after those that it has.
 	LocalVolumes bool `yaml:"localVolumes"`
+}
+
+// ImageBounds are refused with the bound's name in the pod's events, blobs before they are
+// downloaded, layers while they are unpacked. 0: there is no bound.
+type ImageBounds struct {
+	// LayerBytes and ImageBytes are those of a layer and of all layers of an image, to
+	// download and unpacked.
+	LayerBytes int64 `yaml:"layerBytes"`
+	ImageBytes int64 `yaml:"imageBytes"`
+	// LayerFiles and ImageFiles count files, directories and links.
+	LayerFiles int64 `yaml:"layerFiles"`
+	ImageFiles int64 `yaml:"imageFiles"`
 }
 
 // Registry says how images of one registry host are fetched.
@@ -493,6 +507,7 @@ func Default() *Configuration {
 			MaxPods:      110,
 			EvictionHard: threshold.Defaults(),
 
+			Images:                      ImageBounds{LayerBytes: 16 << 30, ImageBytes: 32 << 30, LayerFiles: 1_000_000, ImageFiles: 2_000_000},
 			ImageGCHighThresholdPercent: 85,
 			ImageGCLowThresholdPercent:  80,
 
@@ -639,6 +654,9 @@ func (c *Configuration) complete() error {
 		if port < 1 || port > 65535 {
 			return field("node.reservedHostPorts", "expected ports from 1 to 65535, found %d", port)
 		}
+	}
+	if i := c.Node.Images; min(i.LayerBytes, i.ImageBytes, i.LayerFiles, i.ImageFiles) < 0 {
+		return field("node.images", "expected bounds of at least 0, found %d", min(i.LayerBytes, i.ImageBytes, i.LayerFiles, i.ImageFiles))
 	}
 	if _, err := threshold.Parse(c.Node.EvictionHard); err != nil {
 		return field("node.evictionHard", "%v", err)

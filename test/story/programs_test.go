@@ -44,7 +44,7 @@ func serveEtcd() {
 }
 
 // serveRegistry is an image registry on loopback that holds one image under the
-// name toolbox:1: registry ARCHIVE [USER PASSWORD].
+// name toolbox:1, and one with many files more under toolbox:bloated: registry ARCHIVE [USER PASSWORD].
 func serveRegistry() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -76,9 +76,34 @@ func serveRegistry() {
 	if err := remote.Write(ref, img); err != nil {
 		log.Fatal(err)
 	}
+	if err := remote.Write(ref.Context().Tag("bloated"), bloated(img)); err != nil {
+		log.Fatal(err)
+	}
 	open = false
 	fmt.Println("registry at", l.Addr())
 	<-ctx.Done()
+}
+
+// bloated is an image with a layer of a thousand files that says little of its size.
+func bloated(img v1.Image) v1.Image {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := range 1000 {
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprint("many/", i), Typeflag: tar.TypeReg, Mode: 0o644}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		log.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	if err != nil {
+		log.Fatal(err)
+	}
+	if img, err = mutate.AppendLayers(img, layer); err != nil {
+		log.Fatal(err)
+	}
+	return img
 }
 
 // tools are the names of the toolbox's programs in its image.

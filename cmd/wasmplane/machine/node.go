@@ -27,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
@@ -75,11 +76,16 @@ func realNodeConfig(o process.Options) realnode.Config {
 		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
 		ReservedTCPPorts: reservedPorts(o.Config),
 	}
+	c.Containerd.Limits = imageLimits(o.Config.Node.Images)
 	c.Containerd.CNIConfDir = o.Config.Path(o.Config.Node.CNIConfigDir)
 	if dir := o.Config.Path(o.Config.Node.CNIBinDir); dir != "" {
 		c.Containerd.CNIBinDirs = []string{dir}
 	}
 	return c
+}
+
+func imageLimits(b config.ImageBounds) bounds.Limits {
+	return bounds.Limits{LayerBytes: b.LayerBytes, LayerFiles: b.LayerFiles, ImageBytes: b.ImageBytes, ImageFiles: b.ImageFiles}
 }
 
 // reservedPorts are ports by which the machine is reached and rescued: none of them

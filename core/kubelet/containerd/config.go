@@ -17,6 +17,7 @@ import (
 
 	"github.com/containerd/containerd/v2/version"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
@@ -46,6 +47,8 @@ type Config struct {
 	CNIConfDir string
 	// CNIBinDirs are searched for CNI plugins after our own.
 	CNIBinDirs []string
+	// Limits of images; zero = none.
+	Limits bounds.Limits
 	// Facts about the machine; found out when nil.
 	Facts *linuxhost.Facts
 	// Helpers holds the small binaries; those embedded in this one when nil.
@@ -156,7 +159,7 @@ func (c Config) render(bin string) ([]byte, error) {
 		"DisableAppArmor": !c.Facts.AppArmor, "RestrictOOMScore": !c.Facts.SysResource,
 		"CNIBinDirs": append([]string{bin}, c.CNIBinDirs...), "CNIConfDir": c.CNIConfDir,
 		"Shim": filepath.Join(bin, shimName), "Runc": c.Runc,
-		"RuncRoot": filepath.Join(c.stateDir(), "runc"),
+		"RuncRoot": filepath.Join(c.stateDir(), "runc"), "Limits": c.Limits,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write containerd's configuration: %w", err)
@@ -183,6 +186,12 @@ temp = {{q .Temp}}
   socket_dir = {{q (printf "%s/s" .State)}}
 [plugins.'io.containerd.nri.v1.nri']
   disable = true
+
+[plugins.'io.containerd.content.v1.content']
+  layer_bytes = {{.Limits.LayerBytes}}
+  layer_files = {{.Limits.LayerFiles}}
+  image_bytes = {{.Limits.ImageBytes}}
+  image_files = {{.Limits.ImageFiles}}
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = {{q .Snapshotter}}

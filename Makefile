@@ -124,8 +124,9 @@ bench: deps-run build hello-image examples ## Measure: pods beside raw CRI calls
 	$(AS_ROOT) go test -run '^$$' -bench . -benchtime 1x -timeout 60m -v ./test/bench/...
 
 .PHONY: bench-hostile
-bench-hostile: ## Compile modules that ask too much, shape by shape, and print what each one's compiler used (2 minutes).
+bench-hostile: ## Compile modules that ask too much, shape by shape: what each one's compiler used, and what others noticed of it (10 minutes).
 	go test -count=1 -run '^TestHostileModulesAreBounded$$' -timeout 20m -v ./plugins/host/compiler | grep 'hostile_test.go'
+	go test -run '^$$' -bench '^BenchmarkBesideHostileModules$$' -benchtime 1x -timeout 60m ./plugins/host/compiler
 
 .PHONY: bench-plugins
 bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, nodes, guests that burn, restarts, reloads, from an empty folder to live.
@@ -153,6 +154,10 @@ differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 qu
 .PHONY: clients
 clients: deps-test build ## Run other people's clients against the binary: kubectl of three minor versions (two are built, minutes the first time), Helm, operators, Python, JavaScript.
 	CLIENTS=all go test -count=1 -timeout 60m -v ./test/clients/
+
+.PHONY: random-walk
+random-walk: build ## Let a tenant try whatever chance says, and look what it has changed or gained. WALK_TIME=10m WALK_SEED=n.
+	WALK_TIME=$${WALK_TIME:-10m} WALK_SEED=$${WALK_SEED:-$$(date +%s)} go test -count=1 -timeout 120m -v ./test/walk/
 
 .PHONY: chaos
 chaos: build ## Kill the server over and over under load, and judge what its clients saw. CHAOS_KILLS=40.

@@ -13,7 +13,7 @@ fi
 # Folders with changed files; a file in testdata belongs to the package above it.
 mapfile -t changed < <({ git diff --name-only "$base"; git ls-files --others --exclude-standard; } | sed 's|/testdata/.*|/x|' | xargs -r -d '\n' -n1 dirname | sort -u)
 # These need root, real nodes, or longer than three minutes: make test runs them.
-heavy='^(core/kubelet/(realnode|machine|containerd)|cmd/wasmplane/localsocket|test/(story|chaos|clients|bench|differential|conformance))(/|$)'
+heavy='^(core/kubelet/(realnode|machine|containerd)|cmd/wasmplane/localsocket|test/(story|chaos|clients|bench|walk|differential|conformance))(/|$)'
 module=$(go list -m)
 list=$(go list -e -f '{{.ImportPath}} {{range .Imports}}{{.}} {{end}}{{range .TestImports}}{{.}} {{end}}{{range .XTestImports}}{{.}} {{end}}' ./...)
 packages=$(awk -v module="$module" -v dirs="${changed[*]}" -v heavy="$heavy" '

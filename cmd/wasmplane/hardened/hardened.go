@@ -31,7 +31,9 @@ const (
 )
 
 // Plugins are the built-in admission plugins that the profile switches on.
-func Plugins() []string { return []string{"DenyServiceExternalIPs", "RestrictServiceAddresses", "EventRateLimit"} }
+func Plugins() []string {
+	return []string{"DenyServiceExternalIPs", "RestrictServiceAddresses", "EventRateLimit"}
+}
 
 // EncryptionFile is the EncryptionConfiguration of the profile. It lies beside the
 // cluster's other keys, which every apiserver of a cluster has and every backup holds.

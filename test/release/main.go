@@ -41,6 +41,7 @@ type build struct {
 	arch    string
 	binary  string
 	helpers []string // programs that are embedded in the binary
+	engine  string   // the licenses of the JavaScript engine, which is embedded too
 }
 
 func main() {
@@ -85,7 +86,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		builds = append(builds, build{arch: arch, binary: filepath.Join(dir, "bin/wasmplane"), helpers: helpers})
+		builds = append(builds, build{arch: arch, binary: filepath.Join(dir, "bin/wasmplane"), helpers: helpers, engine: filepath.Join(dir, "sdk/javascript/runtime/LICENSES")})
 	}
 	if err := r.make(ctx, builds); err != nil {
 		return err
@@ -143,6 +144,11 @@ func (r *release) architecture(b build) (platform, error) {
 	if err != nil {
 		return platform{}, err
 	}
+	engine, err := os.ReadFile(b.engine)
+	if err != nil {
+		return platform{}, fmt.Errorf("the licenses of the JavaScript engine (make javascript-runtime): %w", err)
+	}
+	licenses = append(licenses, engine...)
 	document, err := bom.spdx(r)
 	if err != nil {
 		return platform{}, err

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -44,7 +44,7 @@ func pack(dir, main, library string) (*bundle, error) {
 		Target:        api.ES2023,
 		Charset:       api.CharsetUTF8,
 		LegalComments: api.LegalCommentsNone,
-		Alias:         map[string]string{"wasmplane": filepath.Join(library, "index.js"), "wasmplane/glue": filepath.Join(library, "glue.js")},
+		Plugins:       []api.Plugin{fromLibrary(library)},
 		Sourcemap:     api.SourceMapExternal,
 		Outfile:       filepath.Join(dir, "plugin.js"),
 		LogLevel:      api.LogLevelSilent,
@@ -63,15 +63,34 @@ func pack(dir, main, library string) (*bundle, error) {
 			b.script = f.Contents
 			continue
 		}
-		if err := b.readMap(f.Contents, dir, library); err != nil {
+		if err := b.readMap(f.Contents); err != nil {
 			return nil, fmt.Errorf("the bundle's source map: %w", err)
 		}
 	}
 	return b, nil
 }
 
+// fromLibrary finds the SDK's files in its folder. They have names of their own in the bundle, so
+// that the same plugin becomes the same module wherever the SDK lies.
+func fromLibrary(library string) api.Plugin {
+	const namespace = "wasmplane"
+	files := map[string]string{"wasmplane": "index.js", "wasmplane/glue": "glue.js", "./glue.js": "glue.js"}
+	return api.Plugin{Name: namespace, Setup: func(b api.PluginBuild) {
+		find := func(a api.OnResolveArgs) (api.OnResolveResult, error) {
+			return api.OnResolveResult{Path: files[a.Path], Namespace: namespace}, nil
+		}
+		b.OnResolve(api.OnResolveOptions{Filter: `^wasmplane(/glue)?$`}, find)
+		b.OnResolve(api.OnResolveOptions{Filter: `^\./glue\.js$`, Namespace: namespace}, find)
+		b.OnLoad(api.OnLoadOptions{Filter: `.*`, Namespace: namespace}, func(a api.OnLoadArgs) (api.OnLoadResult, error) {
+			content, err := os.ReadFile(filepath.Join(library, a.Path))
+			text := string(content)
+			return api.OnLoadResult{Contents: &text, Loader: api.LoaderJS}, err
+		})
+	}}
+}
+
 // readMap reads a source map (ECMA-426): of each line, where its first part comes from.
-func (b *bundle) readMap(data []byte, dir, library string) error {
+func (b *bundle) readMap(data []byte) error {
 	var m struct {
 		Sources  []string `json:"sources"`
 		Mappings string   `json:"mappings"`
@@ -82,8 +101,7 @@ func (b *bundle) readMap(data []byte, dir, library string) error {
 	b.sources = m.Sources
 	own := make([]bool, len(m.Sources))
 	for i, s := range m.Sources {
-		file := filepath.Join(dir, filepath.FromSlash(s))
-		own[i] = !strings.HasPrefix(file, library+string(filepath.Separator)) && path.Base(s) != "<wasmplane>"
+		own[i] = !strings.HasPrefix(s, "wasmplane:") && s != "<wasmplane>"
 	}
 	var source, line int32
 	for generated := range strings.SplitSeq(m.Mappings, ";") {

@@ -3,6 +3,7 @@
 package javascript_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -161,6 +162,30 @@ func TestAScriptIsHeldByTheLimits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAPluginIsTheSameWhereverItIsBuilt: a digest can be pinned, and checked by whoever has the source.
+func TestAPluginIsTheSameWhereverItIsBuilt(t *testing.T) {
+	files := hook(`return document.object.x ? undefined : deny("no");`)
+	first, err := build(t, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the SDK beside it, in another folder.
+	for _, name := range []string{"index.js", "glue.js"} {
+		content, err := os.ReadFile(filepath.Join("../../../sdk/javascript", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["wasmplane/"+name] = string(content)
+	}
+	second, err := build(t, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, second) {
+		t.Errorf("two modules, of %d and %d bytes, from the same source", len(first), len(second))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -66,7 +67,8 @@ func (b *Builder) name(source []byte) string {
 	return "runtime-" + hex.EncodeToString(sum[:6]) + ".wasm"
 }
 
-// Pack writes the runtime into a file, as sdk embeds it.
+// Pack writes the runtime into a file, as sdk embeds it, and beside it the licenses that are to be
+// passed on with it.
 func (b *Builder) Pack(ctx context.Context, file string) error {
 	module, err := b.Runtime(ctx)
 	if err != nil {
@@ -85,7 +87,52 @@ func (b *Builder) Pack(ctx context.Context, file string) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	return replace(file, out.Bytes())
+	if err := replace(file, out.Bytes()); err != nil {
+		return err
+	}
+	licenses, err := b.licenses(ctx)
+	if err != nil {
+		return err
+	}
+	return replace(filepath.Join(filepath.Dir(file), "LICENSES"), licenses)
+}
+
+// licenses are those of the engine and of the C library that it is linked with.
+func (b *Builder) licenses(ctx context.Context) ([]byte, error) {
+	archive, err := b.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := files(archive, func(name string) bool { return name == "LICENSE" })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", sourcesName, err)
+	}
+	zig, err := b.Compiler(ctx)
+	if err != nil {
+		return nil, err
+	}
+	said, err := exec.CommandContext(ctx, zig, "env").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s env: %w", zig, err)
+	}
+	lib := regexp.MustCompile(`lib_dir"?\s*[:=]\s*"([^"]+)"`).FindSubmatch(said)
+	if lib == nil {
+		return nil, fmt.Errorf("%s env names no lib_dir:\n%s", zig, said)
+	}
+	library, err := os.ReadFile(filepath.Join(string(lib[1]), "libc", "wasi", "LICENSE-MIT"))
+	if err != nil {
+		return nil, fmt.Errorf("the license of wasi-libc: %w", err)
+	}
+	var out bytes.Buffer
+	for _, l := range []struct {
+		of   string
+		text []byte
+	}{{"QuickJS-ng (the engine of plugins in JavaScript)", engine["LICENSE"]}, {"wasi-libc (in the same)", library}} {
+		out.WriteString("\n" + strings.Repeat("=", 80) + "\n" + l.of + "\n" + strings.Repeat("-", 80) + "\n")
+		out.Write(bytes.TrimSpace(l.text))
+		out.WriteString("\n")
+	}
+	return out.Bytes(), nil
 }
 
 // replace writes a file at once, never half.
@@ -119,11 +166,15 @@ func (b *Builder) compile(ctx context.Context, source []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := unpack(archive, dir); err != nil {
+	unpacked, err := files(archive, func(name string) bool { return slices.Contains([]string{".c", ".h"}, path.Ext(name)) })
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sourcesName, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "runtime.c"), source, 0o644); err != nil {
-		return nil, err
+	unpacked["runtime.c"] = source
+	for name, content := range unpacked {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return nil, err
+		}
 	}
 	b.Progress("building the JavaScript engine for all plugins (half a minute of a processor; once)")
 	args := append([]string{"cc"}, flags...)
@@ -173,30 +224,27 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(resp.Body, sourcesBytes))
 }
 
-// unpack writes the engine's C files, all of one folder, into dir.
-func unpack(archive []byte, dir string) error {
+// files are those of the engine's folder that are wanted, by name.
+func files(archive []byte, wanted func(name string) bool) (map[string][]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	out := map[string][]byte{}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return out, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		name := path.Base(h.Name)
-		if path.Base(path.Dir(h.Name)) != "quickjs" || !slices.Contains([]string{".c", ".h"}, path.Ext(name)) {
+		if path.Base(path.Dir(h.Name)) != "quickjs" || !wanted(name) {
 			continue
 		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return err
+		if out[name], err = io.ReadAll(r); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -5,9 +5,12 @@ package javascript_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,7 +49,7 @@ func build(tb testing.TB, files map[string]string) ([]byte, error) {
 
 // hook is a plugin whose function has this body; its input is named document.
 func hook(body string) map[string]string {
-	return map[string]string{"main.js": `import { plugin, deny } from "wasmplane";
+	return map[string]string{"main.js": `import { plugin, deny, stringify } from "wasmplane";
 export default plugin({ name: "p", validate: { fields: ["object"], decide(document) {
   ` + body + `
 } } });
@@ -186,6 +189,74 @@ func TestAPluginIsTheSameWhereverItIsBuilt(t *testing.T) {
 	}
 	if !bytes.Equal(first, second) {
 		t.Errorf("two modules, of %d and %d bytes, from the same source", len(first), len(second))
+	}
+}
+
+// TestWhatAScriptDoesToADocumentEndsWithItsCall: objects of the same keys share how they are laid out, and nothing else.
+func TestWhatAScriptDoesToADocumentEndsWithItsCall(t *testing.T) {
+	m := load(t, hook(`const { object } = document, before = stringify(object);
+  object.added = 1;
+  delete object.b;
+  object.a.x = "changed";
+  Object.defineProperty(object, "c", { value: 3, enumerable: false });
+  return { allowed: true, message: before };`), host.Limits{})
+	err := m.With(t.Context(), func(in *host.Instance) error {
+		for range 3 {
+			for _, object := range []string{
+				`{"a":{"x":1},"b":[true,null,{}],"c":"1"}`, `{"a":{"x":2},"b":"","c":-9007199254740993}`,
+				`{"a":{},"b":{"b":{"b":"\u00e9\ud83d\ude00"}},"c":0.5}`, `{"b":1,"a":{"x":1},"c":2}`, `{"2":1,"a":{},"1":2,"b":[]}`,
+			} {
+				out, _, err := in.Call(t.Context(), validate, []byte(`{"object":`+object+`}`))
+				if err != nil {
+					return err
+				}
+				var answer struct{ Message string }
+				if err := json.Unmarshal(out, &answer); err != nil {
+					return err
+				}
+				if got, want := tree(t, answer.Message), tree(t, object); !reflect.DeepEqual(got, want) {
+					t.Errorf("it was given %v, expected %v", got, want)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tree(t *testing.T, text string) (out any) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&out); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return out
+}
+
+// TestKeysDoNotPileUp: objects of other keys in each call leave nothing behind.
+func TestKeysDoNotPileUp(t *testing.T) {
+	m := load(t, hook(`return Object.keys(document.object).length === 40 ? undefined : deny("no");`), host.Limits{})
+	err := m.With(t.Context(), func(in *host.Instance) error {
+		for i := range 5000 {
+			var object strings.Builder
+			for k := range 40 {
+				fmt.Fprintf(&object, ",\"key-%d-%d\":{\"v-%d\":%d}", i, k, i, k)
+			}
+			out, usage, err := in.Call(t.Context(), validate, []byte(`{"object":{`+object.String()[1:]+`}}`))
+			if err != nil || out != nil {
+				return fmt.Errorf("%s, %w", out, err)
+			}
+			if usage.Memory > 4<<20 {
+				t.Fatalf("after %d calls: %d bytes", i, usage.Memory)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

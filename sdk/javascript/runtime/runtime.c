@@ -77,11 +77,107 @@ static _Noreturn void panic(const char *words) {
 
 /* ---- Inputs: flat cells become values (section 5 of the specification). ---- */
 
+/* What objects and arrays are made of is collected on a stack first: an object whose keys were seen before, in this
+ * order, gets the shape that was made then, instead of growing key by key. */
+static struct {
+    JSAtom *keys;
+    JSValue *values;
+    uint32_t length, capacity;
+} parts;
+
+enum { SHAPES = 128, SHAPE_KEYS = 64 };
+static JSShape *shapes[SHAPES];
+
+/* Puts a key and its value on the stack, which takes both over. */
+static bool push(JSAtom key, JSValue v) {
+    if (parts.length == parts.capacity) {
+        uint32_t capacity = 2 * parts.capacity + 64;
+        JSAtom *keys = realloc(parts.keys, capacity * sizeof *keys);
+        if (keys) parts.keys = keys;
+        JSValue *values = keys ? realloc(parts.values, capacity * sizeof *values) : 0;
+        if (!values) {
+            JS_FreeAtom(ctx, key);
+            JS_FreeValue(ctx, v);
+            JS_ThrowOutOfMemory(ctx);
+            return false;
+        }
+        parts.values = values;
+        parts.capacity = capacity;
+    }
+    parts.keys[parts.length] = key;
+    parts.values[parts.length++] = v;
+    return true;
+}
+
+/* Takes off what lies above base. */
+static JSValue dropped(uint32_t base) {
+    while (parts.length > base) {
+        JS_FreeAtom(ctx, parts.keys[--parts.length]);
+        JS_FreeValue(ctx, parts.values[parts.length]);
+    }
+    return JS_EXCEPTION;
+}
+
+/* Makes an array of what lies above base. */
+static JSValue array_of(uint32_t base) {
+    uint32_t n = parts.length - base;
+    parts.length = base;
+    return JS_NewArrayFrom(ctx, n, parts.values + base);
+}
+
+static JSShape **shape_of(uint32_t base, uint32_t n) {
+    uint32_t hash = n;
+    for (uint32_t i = 0; i < n; i++) hash = (hash ^ parts.keys[base + i]) * 0x9e3779b1;
+    return &shapes[hash >> 25];
+}
+
+static bool has_keys(JSShape *shape, uint32_t base, uint32_t n) {
+    if (!shape || (uint32_t)shape->prop_count != n) return false;
+    JSShapeProperty *p = get_shape_prop(shape);
+    for (uint32_t i = 0; i < n; i++)
+        if (p[i].atom != parts.keys[base + i] || p[i].flags != JS_PROP_C_W_E) return false;
+    return true;
+}
+
+/* Makes an object of what lies above base. */
+static JSValue object_of(uint32_t base) {
+    uint32_t n = parts.length - base;
+    JSShape **known = shape_of(base, n);
+    if (n && has_keys(*known, base, n)) {
+        JSValue object = JS_NewObjectFromShape(ctx, js_dup_shape(*known), JS_CLASS_OBJECT, NULL);
+        if (JS_IsException(object)) return dropped(base);
+        JSProperty *p = JS_VALUE_GET_OBJ(object)->prop;
+        for (uint32_t i = 0; i < n; i++) {
+            p[i].u.value = parts.values[base + i];
+            JS_FreeAtom(ctx, parts.keys[base + i]);
+        }
+        parts.length = base;
+        return object;
+    }
+    JSValue object = JS_NewObject(ctx);
+    if (JS_IsException(object)) return dropped(base);
+    for (uint32_t i = 0; i < n; i++) {
+        JSValue v = parts.values[base + i];
+        parts.values[base + i] = JS_UNDEFINED;
+        if (JS_DefinePropertyValue(ctx, object, parts.keys[base + i], v, JS_PROP_C_W_E) < 0) {
+            JS_FreeValue(ctx, object);
+            return dropped(base);
+        }
+    }
+    JSShape *shape = JS_VALUE_GET_OBJ(object)->shape;
+    if (n <= SHAPE_KEYS && has_keys(shape, base, n)) { /* no key stood there twice */
+        if (*known) js_free_shape(rt, *known);
+        *known = js_dup_shape(shape);
+    }
+    dropped(base);
+    return object;
+}
+
 static JSValue integer(int64_t i) {
     return i >= -MAX_SAFE_INTEGER && i <= MAX_SAFE_INTEGER ? JS_NewInt64(ctx, i) : JS_NewBigInt64(ctx, i);
 }
 
-static JSValue value(const uint8_t *base, uint64_t cell) {
+static JSValue value(const uint8_t *base_of, uint64_t cell) {
     uint32_t at = (uint32_t)cell, n = (cell >> 32) & 0xfffffff, kind = cell >> 60;
     int64_t i;
     double d;
@@ -90,40 +186,33 @@ static JSValue value(const uint8_t *base, uint64_t cell) {
     case 1: return JS_FALSE;
     case 2: return JS_TRUE;
     case 3:
-        memcpy(&i, base + at, 8);
+        memcpy(&i, base_of + at, 8);
         return integer(i);
     case 4:
-        memcpy(&d, base + at, 8);
+        memcpy(&d, base_of + at, 8);
         return JS_NewFloat64(ctx, d);
-    case 5: return JS_NewStringLen(ctx, (const char *)base + at, n);
+    case 5: return JS_NewStringLen(ctx, (const char *)base_of + at, n);
     case 6: {
-        JSValue array = JS_NewArray(ctx);
-        for (uint32_t k = 0; k < n && !JS_IsException(array); k++) {
+        uint32_t base = parts.length;
+        for (uint32_t k = 0; k < n; k++) {
             uint64_t item;
-            memcpy(&item, base + at + 8 * k, 8);
-            JSValue v = value(base, item);
-            if (JS_IsException(v) || JS_DefinePropertyValueUint32(ctx, array, k, v, JS_PROP_C_W_E) < 0) {
-                JS_FreeValue(ctx, array);
-                return JS_EXCEPTION;
-            }
+            memcpy(&item, base_of + at + 8 * k, 8);
+            JSValue v = value(base_of, item);
+            if (JS_IsException(v) || !push(JS_ATOM_NULL, v)) return dropped(base);
         }
-        return array;
+        return array_of(base);
     }
     case 7: {
-        JSValue object = JS_NewObject(ctx);
-        for (uint32_t k = 0; k < n && !JS_IsException(object); k++) {
+        uint32_t base = parts.length;
+        for (uint32_t k = 0; k < n; k++) {
             uint64_t pair[2];
-            memcpy(pair, base + at + 16 * k, 16);
-            JSAtom key = JS_NewAtomLen(ctx, (const char *)base + (uint32_t)pair[0], (pair[0] >> 32) & 0xfffffff);
-            JSValue v = key == JS_ATOM_NULL ? JS_EXCEPTION : value(base, pair[1]);
-            int set = JS_IsException(v) ? -1 : JS_DefinePropertyValue(ctx, object, key, v, JS_PROP_C_W_E);
-            JS_FreeAtom(ctx, key);
-            if (set < 0) {
-                JS_FreeValue(ctx, object);
-                return JS_EXCEPTION;
-            }
+            memcpy(pair, base_of + at + 16 * k, 16);
+            JSValue v = value(base_of, pair[1]);
+            if (JS_IsException(v)) return dropped(base);
+            JSAtom key = JS_NewAtomLen(ctx, (const char *)base_of + (uint32_t)pair[0], (pair[0] >> 32) & 0xfffffff);
+            if (!push(key, v) || key == JS_ATOM_NULL) return dropped(base);
         }
-        return object;
+        return object_of(base);
     }
     }
     return JS_UNDEFINED;
@@ -215,50 +304,48 @@ static JSValue parse_number(parser *p) {
 static JSValue parse(parser *p, int depth);
 
 static JSValue parse_array(parser *p, int depth) {
-    JSValue array = JS_NewArray(ctx);
+    uint32_t base = parts.length;
     p->at++;
-    if (next(p) == ']') return p->at++, array;
-    for (uint32_t i = 0;; i++) {
+    if (next(p) == ']') return p->at++, JS_NewArray(ctx);
+    for (;;) {
         JSValue v = parse(p, depth + 1);
-        if (JS_IsException(v) || JS_DefinePropertyValueUint32(ctx, array, i, v, JS_PROP_C_W_E) < 0) break;
+        if (JS_IsException(v) || !push(JS_ATOM_NULL, v)) return dropped(base);
         int c = next(p);
         p->at++;
-        if (c == ']') return array;
+        if (c == ']') return array_of(base);
         if (c == ',') continue;
-        malformed();
-        break;
+        dropped(base);
+        return malformed();
     }
-    JS_FreeValue(ctx, array);
-    return JS_EXCEPTION;
 }
 
 static JSValue parse_object(parser *p, int depth) {
-    JSValue object = JS_NewObject(ctx);
+    uint32_t base = parts.length;
     p->at++;
-    if (next(p) == '}') return p->at++, object;
+    if (next(p) == '}') return p->at++, JS_NewObject(ctx);
     for (;;) {
         size_t n;
         const char *s = next(p) == '"' ? characters(p, &n) : 0;
         JSAtom key = s ? JS_NewAtomLen(ctx, s, n) : JS_ATOM_NULL;
         if (key == JS_ATOM_NULL || next(p) != ':') {
             JS_FreeAtom(ctx, key);
-            malformed();
-            break;
+            dropped(base);
+            return malformed();
         }
         p->at++;
         JSValue v = parse(p, depth + 1);
-        int set = JS_IsException(v) ? -1 : JS_DefinePropertyValue(ctx, object, key, v, JS_PROP_C_W_E);
-        JS_FreeAtom(ctx, key);
-        if (set < 0) break;
+        if (JS_IsException(v)) {
+            JS_FreeAtom(ctx, key);
+            return dropped(base);
+        }
+        if (!push(key, v)) return dropped(base);
         int c = next(p);
         p->at++;
-        if (c == '}') return object;
+        if (c == '}') return object_of(base);
         if (c == ',') continue;
-        malformed();
-        break;
+        dropped(base);
+        return malformed();
     }
-    JS_FreeValue(ctx, object);
-    return JS_EXCEPTION;
 }
 
 static JSValue word(parser *p, const char *spelled, JSValue v) {

@@ -46,10 +46,3 @@ func Decider(plugins []Weighted) (func(context.Context, *framework.PodInfo, *fra
 		return d
 	}, nil
 }
-
-// blind is an observer to whom nothing matters.
-type blind struct{}
-
-func (blind) begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
-	return ctx, func(*Decision) {}
-}

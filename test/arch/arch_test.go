@@ -74,6 +74,7 @@ var mayImport = map[string]string{
 	"core/join":                     "core/auth/jointoken core/bootstrap core/client core/config core/pki",
 	"core/join/balance":             "",
 	"core/scheduler/...":            "core/scheduler/... core/trace",
+	"core/why":                      "core/scheduler/...",
 	"core/kubelet/...":              "core/dial core/kubelet/... core/trace core/localvolume",
 	"core/proxy/...":                "",
 	"core/dns/...":                  "core/run",

@@ -24,6 +24,9 @@
 //	replace OLD NEW FILE          edit a file, as editors save it
 //	assemble FILE.wat FILE.wasm   make a Wasm module of its text
 //	await-trace 'PATTERN' ARGS    wasmplane trace ARGS until it shows PATTERN
+//	follow 'CAUSE' 'COMMAND' ARGS wasmplane why ARGS until its first line matches CAUSE; then do the
+//	                              first thing that it suggests and that matches COMMAND
+//	                              (-WORD=VALUE: fill in a word that it leaves open)
 //	env-from-stdout NAME          what was printed becomes a variable
 //	containers N                  wait until the node runs N containers (and their sandboxes)
 //	await 'PATTERN' ARGS          run kubectl ARGS until what it prints matches (-count=N: N times);

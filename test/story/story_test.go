@@ -74,6 +74,7 @@ func TestStories(t *testing.T) {
 			"replace":         on((*stage).replace),
 			"assemble":        on((*stage).assemble),
 			"await-trace":     on((*stage).awaitTrace),
+			"follow":          on((*stage).follow),
 			"fill":            on((*stage).fill),
 			"containers":      on((*stage).containers),
 			"await":           on((*stage).await),

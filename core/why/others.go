@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (e *explainer) claim(name string) *Answer {
+	c, ok := find(e.Claims, e.in, name)
+	if !ok {
+		return nil
+	}
+	return e.explainClaim(c)
+}
+
+// podClaims is what is wrong with the claims of a pod; nil = nothing that keeps it from a node.
+func (e *explainer) podClaims(p *corev1.Pod) *Answer {
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		name := v.PersistentVolumeClaim.ClaimName
+		c, ok := find(e.Claims, p.Namespace, name)
+		if !ok {
+			return stuck("its volume claim %s does not exist", name).
+				or("make the claim", `echo '{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"%s"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}' | kubectl create -n %s -f -`, name, p.Namespace)
+		}
+		if a := e.explainClaim(c); !a.Well && !e.waitsForConsumer(c) {
+			return a.of("its volume claim %s is not bound", name)
+		}
+	}
+	return nil
+}
+
+func (e *explainer) class(c *corev1.PersistentVolumeClaim) (name string, class *storagev1.StorageClass) {
+	if c.Spec.StorageClassName != nil {
+		name = *c.Spec.StorageClassName
+	}
+	class, _ = find(e.Classes, "", name)
+	return name, class
+}
+
+func (e *explainer) waitsForConsumer(c *corev1.PersistentVolumeClaim) bool {
+	_, class := e.class(c)
+	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+func (e *explainer) explainClaim(c *corev1.PersistentVolumeClaim) *Answer {
+	name, class := e.class(c)
+	switch {
+	case c.DeletionTimestamp != nil:
+		return stuck("it is being deleted and waits until no pod uses it (finalizers %s)", strings.Join(c.Finalizers, ", "))
+	case c.Status.Phase == corev1.ClaimBound:
+		return well("it is bound to volume %s", c.Spec.VolumeName)
+	case c.Status.Phase == corev1.ClaimLost:
+		return stuck("volume %s, to which it was bound, does not exist any more; what was in it is lost", c.Spec.VolumeName)
+	case c.Spec.StorageClassName == nil:
+		return e.anotherClass(c, stuck("it names no storage class, and the cluster had no default one when it was made"))
+	case name != "" && class == nil:
+		return e.anotherClass(c, stuck("its storage class %q does not exist", name))
+	case class != nil && e.waitsForConsumer(c):
+		for _, p := range e.Pods {
+			for _, v := range p.Spec.Volumes {
+				if p.Namespace == c.Namespace && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name {
+					return stuck("it is bound when pod %s, which uses it, has a node", p.Name).or("ask why that has none", "wasmplane why pod/%s -n %s", p.Name, p.Namespace)
+				}
+			}
+		}
+		return stuck("it waits for the first pod that uses it: class %s binds then", name)
+	}
+	if ev := e.last("PersistentVolumeClaim", c.Namespace, c.Name, "ProvisioningFailed"); ev != nil {
+		return stuck("no volume could be made for it: %s", ev.Message)
+	}
+	if class != nil && class.Provisioner != "kubernetes.io/no-provisioner" {
+		return stuck("it waits for %s to make a volume; if no such provisioner runs, nobody will", class.Provisioner)
+	}
+	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	return stuck("no volume of class %q that is free has %s and the access modes %s", name, want.String(), modes(c))
+}
+
+func modes(c *corev1.PersistentVolumeClaim) string {
+	var out []string
+	for _, m := range c.Spec.AccessModes {
+		out = append(out, string(m))
+	}
+	return strings.Join(out, ", ")
+}
+
+// anotherClass suggests to make the claim anew with a class that there is.
+func (e *explainer) anotherClass(c *corev1.PersistentVolumeClaim, a *Answer) *Answer {
+	if len(e.Classes) == 0 {
+		return a.because("the cluster has no storage class at all")
+	}
+	class := slices.MinFunc(e.Classes, func(a, b *storagev1.StorageClass) int {
+		if def := "storageclass.kubernetes.io/is-default-class"; a.Annotations[def] != b.Annotations[def] {
+			return -strings.Compare(a.Annotations[def], b.Annotations[def])
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	how := `kubectl get pvc %s -n %s -o yaml | sed 's/storageClassName: .*/storageClassName: %s/' | kubectl replace --force -f -`
+	if c.Spec.StorageClassName == nil {
+		how = `kubectl patch pvc %s -n %s --type=merge -p '{"spec":{"storageClassName":"%s"}}'`
+	}
+	return a.or("make it of class "+class.Name, how, c.Name, c.Namespace, class.Name)
+}
+
+func (e *explainer) namespace(name string) *Answer {
+	ns, ok := find(e.Namespaces, "", name)
+	if !ok {
+		return nil
+	}
+	if ns.DeletionTimestamp == nil {
+		return well("it is there, and is not being deleted")
+	}
+	if len(e.Held) > 0 {
+		h := e.Held[0]
+		a := stuck("it is being deleted, and %s %s waits for whoever set its finalizers %s", h.Resource, h.Name, strings.Join(h.Finalizers, ", "))
+		if len(e.Held) > 1 {
+			a.because("%d objects in all are held", len(e.Held))
+		}
+		for _, h := range e.Held[:min(len(e.Held), 10)] {
+			a.or("take the finalizers off, if nobody is there to do it", `kubectl patch %s %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, h.Resource, h.Name, name)
+		}
+		return a
+	}
+	for _, c := range ns.Status.Conditions {
+		if c.Status == corev1.ConditionTrue {
+			return stuck("it is being deleted: %s", c.Message)
+		}
+	}
+	if len(ns.Spec.Finalizers) > 0 {
+		return stuck("it is being deleted; what is in it goes first")
+	}
+	return stuck("it is empty, and waits for whoever set its finalizers %s", strings.Join(ns.Finalizers, ", "))
+}
+
+func (e *explainer) node(name string) *Answer {
+	n, ok := find(e.Nodes, "", name)
+	if !ok {
+		return nil
+	}
+	return e.explainNode(n)
+}
+
+func nodeReady(n *corev1.Node) bool {
+	return nodeCondition(n, corev1.NodeReady).Status == corev1.ConditionTrue
+}
+
+func nodeCondition(n *corev1.Node, t corev1.NodeConditionType) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+func (e *explainer) explainNode(n *corev1.Node) *Answer {
+	ready := nodeCondition(n, corev1.NodeReady)
+	switch ready.Status {
+	case corev1.ConditionUnknown:
+		return stuck("nothing has been heard of it since %s: its agent does not run, or does not reach the API", since(ready)).
+			or("on that machine, ask how its agent is", "wasmplane status").or("start it there", "wasmplane agent").
+			or("if the machine will not come back, take it out", "wasmplane node remove %s", n.Name)
+	case corev1.ConditionFalse:
+		return stuck("its agent says that it is not ready: %s", ready.Message)
+	case "":
+		return stuck("its agent has never reported: it has only just joined, or somebody made the Node by hand").
+			or("take it out, if there is no such machine", "kubectl delete node %s", n.Name)
+	case corev1.ConditionTrue:
+	}
+	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable} {
+		if c := nodeCondition(n, t); c.Status == corev1.ConditionTrue {
+			return stuck("it is ready, and takes no new pods: %s: %s", t, c.Message)
+		}
+	}
+	if n.Spec.Unschedulable {
+		return stuck("it is ready, and takes no new pods: it is cordoned").or("use it again", "kubectl uncordon %s", n.Name)
+	}
+	return well("it is ready")
+}
+
+func since(c corev1.NodeCondition) string {
+	at := c.LastHeartbeatTime
+	if at.IsZero() {
+		at = c.LastTransitionTime
+	}
+	return metav1.Time{Time: at.UTC()}.Format("2006-01-02 15:04:05 UTC")
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (e *explainer) pod(name string) *Answer {
+	p, ok := find(e.Pods, e.in, name)
+	if !ok {
+		return nil
+	}
+	return e.explainPod(p)
+}
+
+func (e *explainer) explainPod(p *corev1.Pod) *Answer {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return e.ending(p)
+	case p.Status.Phase == corev1.PodSucceeded:
+		return well("it has ended, successfully")
+	case p.Status.Phase == corev1.PodFailed:
+		return e.failed(p)
+	case p.Spec.NodeName == "":
+		return e.pending(p)
+	}
+	if a := e.onNode(p); a != nil {
+		return a
+	}
+	if a := e.containers(p); a != nil {
+		return a
+	}
+	if condition(p, corev1.PodReady).Status == corev1.ConditionTrue {
+		return well("it runs and is ready, on node %s", p.Spec.NodeName)
+	}
+	return e.unready(p)
+}
+
+func condition(p *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range p.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+// ending: a pod that is deleted and still there.
+func (e *explainer) ending(p *corev1.Pod) *Answer {
+	if len(p.Finalizers) > 0 {
+		return stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(p.Finalizers, ", ")).
+			or("take the finalizers off, if nobody is there to do it", `kubectl patch pod %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, p.Name, p.Namespace)
+	}
+	a := stuck("it is being deleted; node %s has until %s to stop it", p.Spec.NodeName, p.DeletionTimestamp.UTC().Format("15:04:05"))
+	if n := e.onNode(p); n != nil {
+		a = n.of("it is being deleted, and its node cannot confirm that it has stopped")
+	}
+	return a.or("forget it now; its containers may still run", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
+}
+
+func (e *explainer) failed(p *corev1.Pod) *Answer {
+	why := p.Status.Message
+	if why == "" {
+		for _, s := range p.Status.ContainerStatuses {
+			if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+				why = fmt.Sprintf("container %s ended with exit code %d (%s)", s.Name, t.ExitCode, t.Reason)
+			}
+		}
+	}
+	return stuck("it has failed for good: %s %s", p.Status.Reason, why).
+		or("read what it wrote", "kubectl logs %s -n %s", p.Name, p.Namespace)
+}
+
+// onNode is what is wrong with the pod's node; nil = nothing.
+func (e *explainer) onNode(p *corev1.Pod) *Answer {
+	if len(e.Nodes) == 0 {
+		return nil
+	}
+	n, ok := find(e.Nodes, "", p.Spec.NodeName)
+	if !ok {
+		return stuck("node %s, to which it is bound, does not exist", p.Spec.NodeName).
+			or("delete it, so that its controller makes another", "kubectl delete pod %s -n %s --grace-period=0 --force", p.Name, p.Namespace)
+	}
+	if a := e.explainNode(n); !a.Well && !nodeReady(n) {
+		return a.of("its node %s is not ready", n.Name)
+	}
+	return nil
+}
+
+// containers is why a container does not start or does not stay; nil = they do.
+func (e *explainer) containers(p *corev1.Pod) *Answer {
+	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if a := e.container(p, &list[i]); a != nil {
+				return a
+			}
+		}
+	}
+	if len(p.Status.ContainerStatuses) == 0 {
+		if ev := e.last("Pod", p.Namespace, p.Name, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedCreatePodContainer"); ev != nil {
+			return e.missing(p, stuck("node %s cannot prepare it: %s", p.Spec.NodeName, ev.Message), ev.Message)
+		}
+	}
+	return nil
+}
+
+func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer {
+	w := s.State.Waiting
+	if w == nil {
+		return nil
+	}
+	switch w.Reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ErrImagePullBackOff", "ImageInspectError", "RegistryUnavailable":
+		said := w.Message
+		if ev := e.last("Pod", p.Namespace, p.Name, "Failed"); ev != nil && w.Reason == "ImagePullBackOff" {
+			said = ev.Message
+		}
+		return stuck("image %s of container %s cannot be pulled (%s)", s.Image, s.Name, w.Reason).because("%s", said).
+			or("name an image that there is", "kubectl set image %s %s=IMAGE -n %s", e.owner(p), s.Name, p.Namespace)
+	case "CrashLoopBackOff":
+		ended := ""
+		if t := s.LastTerminationState.Terminated; t != nil {
+			ended = fmt.Sprintf(" with exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message)
+		}
+		a := stuck("container %s ends again and again, %d times so far, at last%s", s.Name, s.RestartCount, strings.TrimRight(ended, " "))
+		if ev := e.last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil && strings.HasPrefix(ev.Message, "Liveness") {
+			a.because("its liveness probe failed: %s", ev.Message)
+		}
+		return a.or("read what it wrote before it ended", "kubectl logs %s -n %s -c %s --previous", p.Name, p.Namespace, s.Name)
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		return e.missing(p, stuck("container %s cannot be made: %s", s.Name, w.Message), w.Message)
+	}
+	return nil
+}
+
+// missing suggests to make what a message says is not there.
+func (e *explainer) missing(p *corev1.Pod, a *Answer, message string) *Answer {
+	for _, kind := range []string{"configmap", "secret"} {
+		_, after, ok := strings.Cut(message, kind+` "`)
+		if name, _, quoted := strings.Cut(after, `"`); ok && quoted {
+			name = name[strings.LastIndex(name, "/")+1:]
+			create := "configmap"
+			if kind == "secret" {
+				create = "secret generic"
+			}
+			return a.or("make the "+kind, "kubectl create %s %s -n %s --from-literal=KEY=VALUE", create, name, p.Namespace)
+		}
+	}
+	return a
+}
+
+// unready: its containers run, and it is not ready.
+func (e *explainer) unready(p *corev1.Pod) *Answer {
+	for _, s := range p.Status.ContainerStatuses {
+		if s.Ready || s.State.Running == nil {
+			continue
+		}
+		if ev := e.last("Pod", p.Namespace, p.Name, "Unhealthy"); ev != nil {
+			return stuck("container %s runs, and its probe fails: %s", s.Name, ev.Message).
+				or("read what it writes", "kubectl logs %s -n %s -c %s", p.Name, p.Namespace, s.Name).
+				or("change the probe", "kubectl edit %s -n %s", e.owner(p), p.Namespace)
+		}
+		return stuck("container %s runs, and is not ready yet", s.Name)
+	}
+	for _, g := range p.Spec.ReadinessGates {
+		if condition(p, g.ConditionType).Status != corev1.ConditionTrue {
+			return stuck("its readiness gate %s is not true; whoever is to set it has not", g.ConditionType)
+		}
+	}
+	a := stuck("node %s has not started it yet", p.Spec.NodeName)
+	if c := condition(p, corev1.PodReady); c.Message != "" {
+		a.because("%s", c.Message)
+	}
+	if ev := e.last("Pod", p.Namespace, p.Name, "Failed", "FailedMount", "FailedCreatePodSandBox", "BackOff", "Unhealthy"); ev != nil {
+		a.because("%s", ev.Message)
+	}
+	return a
+}
+
+// owner is what one changes to change the pod: the Deployment or other workload that makes
+// it, or the pod itself.
+func (e *explainer) owner(p *corev1.Pod) string {
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil {
+		return "pod/" + p.Name
+	}
+	if ref.Kind == "ReplicaSet" {
+		if rs, ok := find(e.ReplicaSets, p.Namespace, ref.Name); ok {
+			if above := metav1.GetControllerOfNoCopy(rs); above != nil {
+				ref = above
+			}
+		}
+	}
+	return strings.ToLower(ref.Kind) + "/" + ref.Name
+}

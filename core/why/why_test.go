@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/wasmplane/wasmplane/core/why"
+)
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: map[string]string{"app": "web"}}
+}
+
+func node(name string, tweak ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, f := range tweak {
+		f(n)
+	}
+	return n
+}
+
+func pod(name string, tweak ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: meta(name)}
+	p.Spec.SchedulerName = corev1.DefaultSchedulerName
+	p.Spec.Containers = []corev1.Container{{Name: "web", Image: "web:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+	for _, f := range tweak {
+		f(p)
+	}
+	return p
+}
+
+func cpu(amount string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(amount) }
+}
+
+func on(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+
+func running(p *corev1.Pod) {
+	p.Spec.NodeName, p.Status.Phase = "a", corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", Image: "web:1", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+}
+
+func waiting(reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		running(p)
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "web", Image: "web:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+	}
+}
+
+func unready(p *corev1.Pod) {
+	running(p)
+	p.Status.Conditions[0].Status, p.Status.ContainerStatuses[0].Ready = corev1.ConditionFalse, false
+}
+
+func ownedBy(kind, name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(name), Controller: &yes}}
+	}
+}
+
+func event(kind, name, reason, message string) *corev1.Event {
+	return &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: "shop", Name: name}, Reason: reason, Message: message}
+}
+
+func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+func tainted(n *corev1.Node) {
+	n.Spec.Taints = []corev1.Taint{{Key: "team", Value: "red", Effect: corev1.TaintEffectNoSchedule}}
+}
+
+func apart(p *corev1.Pod) {
+	p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, TopologyKey: corev1.LabelHostname,
+	}}}}
+}
+
+// deployment with its ReplicaSet, which could not make its pods for that reason.
+func deployment(c *why.Cluster, failure string) {
+	two, yes := int32(2), true
+	d := &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Replicas: &two}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: meta("web-1"), Spec: appsv1.ReplicaSetSpec{Replicas: &two}}
+	rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web", Controller: &yes}}
+	if failure != "" {
+		rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: failure}}
+	}
+	c.Deployments, c.ReplicaSets = []*appsv1.Deployment{d}, []*appsv1.ReplicaSet{rs}
+}
+
+func service(tweak func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}}}}
+	if tweak != nil {
+		tweak(s)
+	}
+	return s
+}
+
+func class(name string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "disk"}
+}
+
+func claim(class string) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: meta("data"), Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
+	c.Spec.StorageClassName = &class
+	return c
+}
+
+func uses(claim string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	}
+}
+
+// situations are stuck objects, with what the answer has to contain.
+var situations = map[string]struct {
+	ask      string
+	make     func(*why.Cluster)
+	cause    string
+	commands []string // parts of the commands, in order
+}{
+	"a pod that asks for too much": {
+		"pod/p", func(c *why.Cluster) { c.Pods = append(c.Pods, pod("p", cpu("6"))) },
+		"Insufficient cpu on 2 of 2 nodes (NodeResourcesFit)",
+		[]string{`--subresource resize -p '{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"3"}}}]}}'`},
+	},
+	"a Deployment's pod that asks for too much": {"pod/p", func(c *why.Cluster) {
+		deployment(c, "")
+		c.Pods = append(c.Pods, pod("p", cpu("6"), ownedBy("ReplicaSet", "web-1")))
+	}, "Insufficient cpu", []string{"kubectl set resources deployment/web -n shop -c web --requests=cpu=3"}},
+	"a pod that others leave no room": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", cpu("3")), pod("x", on("a"), cpu("2")), pod("y", on("b"), cpu("1500m")), pod("z", on("b"), cpu("1500m")))
+	}, "Insufficient cpu", []string{"cpu\":\"1500m", "kubectl delete pod x -n shop", "wasmplane token create"}},
+	"a pod that tolerates no taint": {"pod/p", func(c *why.Cluster) {
+		c.Nodes = []*corev1.Node{node("a", tainted), node("b", tainted)}
+		c.Pods = append(c.Pods, pod("p"))
+	}, "node(s) had untolerated taint {team: red} on 2 of 2 nodes (TaintToleration)", []string{"kubectl taint node a team:NoSchedule-"}},
+	"cordoned nodes": {"pod/p", func(c *why.Cluster) {
+		c.Nodes = []*corev1.Node{node("a", cordoned), node("b", cordoned)}
+		c.Pods = append(c.Pods, pod("p"))
+	}, "node(s) were unschedulable", []string{"kubectl uncordon a", "wasmplane token create"}},
+	"a node selector": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
+	}, "node affinity/selector", []string{"kubectl label node a --overwrite disk=ssd"}},
+	"anti-affinity": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", apart), pod("x", on("a")), pod("y", on("b")))
+	}, "anti-affinity rules on 2 of 2 nodes (InterPodAffinity)", []string{"kubectl delete pod x -n shop", "wasmplane token create"}},
+	"scheduling gates": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}} }))
+	}, "scheduling gates example.com/wait", []string{"/spec/schedulingGates"}},
+	"a scheduler that there is not": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }))
+	}, `asks for the scheduler "mine"`, []string{"kubectl replace --force"}},
+	"a claim that there is not": {
+		"pod/p", func(c *why.Cluster) { c.Pods = append(c.Pods, pod("p", uses("data"))) },
+		"its volume claim data does not exist",
+		[]string{`"name":"data"`},
+	},
+	"a class that there is not": {"pod/p", func(c *why.Cluster) {
+		c.Pods, c.Claims, c.Classes = append(c.Pods, pod("p", uses("data"))), []*corev1.PersistentVolumeClaim{claim("fast")}, []*storagev1.StorageClass{class("slow")}
+	}, `its volume claim data is not bound: its storage class "fast" does not exist`, []string{"storageClassName: slow"}},
+	"no nodes": {"pod/p", func(c *why.Cluster) { c.Nodes, c.Pods = nil, append(c.Pods, pod("p")) }, "there is no node", []string{"wasmplane token create"}},
+	"a plugin in Wasm": {"pod/p", func(c *why.Cluster) {
+		c.Refusals = map[string]string{"it is night": "daylight"}
+		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available: 2 it is night."}}
+		}))
+	}, "plugin daylight refuses it: it is night", []string{"wasmplane trace pod/p -n shop"}},
+	"an image that there is not": {
+		"pod/p", func(c *why.Cluster) { c.Pods = append(c.Pods, pod("p", waiting("ImagePullBackOff", "back-off"))) },
+		"image web:1 of container web cannot be pulled (ImagePullBackOff)",
+		[]string{"kubectl set image pod/p web=IMAGE -n shop"},
+	},
+	"a container that ends": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", waiting("CrashLoopBackOff", ""), func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].RestartCount = 7
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}
+		}))
+	}, "ends again and again, 7 times so far, at last with exit code 3 (Error)", []string{"--previous"}},
+	"a ConfigMap that there is not": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", waiting("CreateContainerConfigError", `configmap "settings" not found`)))
+	}, `configmap "settings" not found`, []string{"kubectl create configmap settings -n shop"}},
+	"a probe that fails": {"pod/p", func(c *why.Cluster) {
+		c.Pods, c.Events = append(c.Pods, pod("p", unready)), []*corev1.Event{event("Pod", "p", "Unhealthy", "Readiness probe failed: HTTP 500")}
+	}, "its probe fails: Readiness probe failed: HTTP 500", []string{"kubectl logs p"}},
+	"a node that is silent": {"pod/p", func(c *why.Cluster) {
+		c.Nodes = []*corev1.Node{node("a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })}
+		c.Pods = append(c.Pods, pod("p", running))
+	}, "its node a is not ready: nothing has been heard of it", []string{"wasmplane status"}},
+	"a quota": {"deployment/web", func(c *why.Cluster) {
+		deployment(c, `pods "web-1-x" is forbidden: exceeded quota: few, requested: cpu=1,pods=1, used: cpu=0,pods=1, limited: cpu=500m,pods=1`)
+	}, "quota few leaves no room for its pods", []string{`kubectl patch resourcequota few -n shop --type=merge -p '{"spec":{"hard":{"cpu":"2","pods":"3"}}}'`}},
+	"a service account that there is not": {"deployment/web", func(c *why.Cluster) {
+		deployment(c, `pods "web-1-" is forbidden: error looking up service account shop/robot: serviceaccount "robot" not found`)
+	}, "the API refuses its pods", []string{"kubectl create serviceaccount robot -n shop"}},
+	"a Deployment's pod that waits": {"deployment/web", func(c *why.Cluster) {
+		deployment(c, "")
+		c.Pods = append(c.Pods, pod("p", waiting("ErrImagePull", "not found"), ownedBy("ReplicaSet", "web-1")))
+	}, "0 of 2 updated pods are available: pod p: image web:1 of container web cannot be pulled", []string{"kubectl set image deployment/web web=IMAGE -n shop"}},
+	"a paused Deployment": {"deploy/web", func(c *why.Cluster) {
+		deployment(c, "")
+		c.Deployments[0].Spec.Paused = true
+	}, "it is paused", []string{"kubectl rollout resume deployment/web -n shop"}},
+	"a Service that selects nobody": {"svc/web", func(c *why.Cluster) {
+		c.Services = []*corev1.Service{service(func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "wbe"} })}
+		c.Pods = append(c.Pods, pod("p", running))
+	}, "no pod in the namespace has the labels app=wbe", []string{"kubectl set selector service/web app=web -n shop"}},
+	"a Service whose pods are not ready": {"service/web", func(c *why.Cluster) {
+		c.Services, c.Pods = []*corev1.Service{service(nil)}, append(c.Pods, pod("p", waiting("ErrImagePull", "")))
+	}, "it has no endpoints that are ready: pod p: image web:1", []string{"kubectl set image"}},
+	"a port that there is not": {"service/web", func(c *why.Cluster) {
+		c.Services = []*corev1.Service{service(func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromString("http") })}
+		c.Pods = append(c.Pods, pod("p", running, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}
+		}))
+	}, `no container of its pods has a port of the name "http"`, []string{`"path":"/spec/ports/0/targetPort","value":"web"`}},
+	"a namespace that stays": {"namespace/shop", func(c *why.Cluster) {
+		now := metav1.Now()
+		c.Namespaces = []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now}}}
+		c.Held = []why.Held{{Resource: "configmaps", Name: "keep", Finalizers: []string{"example.com/hold"}}}
+	}, "configmaps keep waits for whoever set its finalizers example.com/hold", []string{"kubectl patch configmaps keep -n shop"}},
+	"a cordoned node": {"node/a", func(c *why.Cluster) { c.Nodes = []*corev1.Node{node("a", cordoned)} }, "it is cordoned", []string{"kubectl uncordon a"}},
+}
+
+func TestTheFirstLineNamesTheCause(t *testing.T) {
+	for name, s := range situations {
+		t.Run(name, func(t *testing.T) {
+			c := &why.Cluster{Now: time.Unix(0, 0), Nodes: []*corev1.Node{node("a"), node("b")}, Namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}}
+			s.make(c)
+			a := ask(t, c, s.ask)
+			var out bytes.Buffer
+			a.Write(&out)
+			first, _, _ := strings.Cut(out.String(), "\n")
+			if a.Well || !strings.Contains(first, s.cause) {
+				t.Errorf("want %q in the first line of\n%s", s.cause, &out)
+			}
+			at := 0
+			for _, ch := range a.Changes {
+				if at < len(s.commands) && strings.Contains(ch.Command, s.commands[at]) {
+					at++
+				}
+			}
+			if at < len(s.commands) {
+				t.Errorf("want the command %q in\n%s", s.commands[at], &out)
+			}
+			if _, err := json.Marshal(a); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func ask(t *testing.T, c *why.Cluster, object string) *why.Answer {
+	t.Helper()
+	word, name, _ := strings.Cut(object, "/")
+	kind, err := why.Kind(word)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := why.Explain(t.Context(), c, kind, "shop", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// What is in order is called so, and nothing is suggested about it.
+func TestWhatIsWellIsLeftAlone(t *testing.T) {
+	c := &why.Cluster{Nodes: []*corev1.Node{node("a")}, Pods: []*corev1.Pod{pod("p", running)}, Services: []*corev1.Service{service(nil)}, Namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}}
+	port := int32(80)
+	c.Slices = []*discoveryv1.EndpointSlice{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		Ports:      []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{}},
+	}}
+	for _, object := range []string{"pod/p", "service/web", "node/a", "namespace/shop"} {
+		if a := ask(t, c, object); !a.Well || len(a.Changes) > 0 {
+			t.Errorf("%s: %+v", object, a)
+		}
+	}
+}
+
+// Where no single change helps, that is said; what may not be read is said too.
+func TestWhatIsNotKnownIsSaid(t *testing.T) {
+	c := &why.Cluster{Nodes: []*corev1.Node{node("a", tainted)}, Pods: []*corev1.Pod{pod("p", cpu("3000"))}, Unread: []string{"what volumes there are"}}
+	a := ask(t, c, "pod/p")
+	if len(a.Changes) != 0 || len(a.Unknown) != 2 {
+		t.Errorf("a pod that nothing helps: changes %v, unknown %v", a.Changes, a.Unknown)
+	}
+	if _, err := why.Explain(t.Context(), c, "pod", "shop", "nobody"); err == nil {
+		t.Error("a pod that there is not was explained")
+	}
+	if _, err := why.Kind("frobs"); err == nil {
+		t.Error("a kind that there is not was taken")
+	}
+}
+
+// An answer changes nothing that it was given, and a pod whose first suggestion is followed has a node.
+func TestTheClusterIsOnlyRead(t *testing.T) {
+	c := &why.Cluster{Nodes: []*corev1.Node{node("a", tainted, cordoned), node("b", tainted)}, Pods: []*corev1.Pod{pod("p"), pod("x", on("b"))}}
+	before := fmt.Sprint(c.Nodes, c.Pods)
+	a := ask(t, c, "pod/p")
+	if fmt.Sprint(c.Nodes, c.Pods) != before {
+		t.Error("the question changed the cluster")
+	}
+	if len(a.Changes) == 0 || a.Changes[0].Command != "kubectl taint node b team:NoSchedule-" {
+		t.Fatalf("changes: %+v", a.Changes)
+	}
+	c.Nodes[1].Spec.Taints = nil
+	if a := ask(t, c, "pod/p"); !strings.Contains(a.Cause, "node b would take it") {
+		t.Errorf("after what was suggested: %s", a.Cause)
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func (e *explainer) deployment(name string) *Answer {
+	d, ok := find(e.Deployments, e.in, name)
+	if !ok {
+		return nil
+	}
+	want := wanted(d.Spec.Replicas)
+	if d.Spec.Paused {
+		return stuck("it is paused: changes of its template are not rolled out").or("let it go on", "kubectl rollout resume deployment/%s -n %s", name, e.in)
+	}
+	if d.Status.ObservedGeneration < d.Generation {
+		return stuck("its controller has not seen the last change yet")
+	}
+	if d.Status.UpdatedReplicas >= want && d.Status.AvailableReplicas >= want && d.Status.Replicas == d.Status.UpdatedReplicas {
+		return well("all of its %d pods are available", want)
+	}
+	slow := ""
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			slow = ", for longer than its progressDeadlineSeconds"
+		}
+	}
+	// The newest ReplicaSet is the one that does not get on.
+	var newest *appsv1.ReplicaSet
+	for _, rs := range e.ReplicaSets {
+		if metav1.IsControlledBy(rs, d) && (newest == nil || newest.CreationTimestamp.Before(&rs.CreationTimestamp)) {
+			newest = rs
+		}
+	}
+	if newest == nil {
+		return stuck("it has no ReplicaSet yet")
+	}
+	return e.making(made{"ReplicaSet", newest.Name, newest.UID, int(want), failure(newest.Status.Conditions)}).
+		of("%d of %d updated pods are available%s", newest.Status.AvailableReplicas, want, slow)
+}
+
+func wanted(replicas *int32) int32 {
+	if replicas == nil {
+		return 1
+	}
+	return *replicas
+}
+
+func (e *explainer) replicaSet(name string) *Answer {
+	rs, ok := find(e.ReplicaSets, e.in, name)
+	if !ok {
+		return nil
+	}
+	want := wanted(rs.Spec.Replicas)
+	if rs.Status.AvailableReplicas >= want {
+		return well("all of its %d pods are available", want)
+	}
+	return e.making(made{"ReplicaSet", name, rs.UID, int(want), failure(rs.Status.Conditions)}).of("%d of %d pods are available", rs.Status.AvailableReplicas, want)
+}
+
+func failure(conditions []appsv1.ReplicaSetCondition) string {
+	for _, c := range conditions {
+		if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+func (e *explainer) statefulSet(name string) *Answer {
+	s, ok := find(e.StatefulSets, e.in, name)
+	if !ok {
+		return nil
+	}
+	want := wanted(s.Spec.Replicas)
+	if s.Status.AvailableReplicas >= want {
+		return well("all of its %d pods are available", want)
+	}
+	return e.making(made{"StatefulSet", name, s.UID, int(want), ""}).of("%d of %d pods are available", s.Status.AvailableReplicas, want)
+}
+
+func (e *explainer) daemonSet(name string) *Answer {
+	s, ok := find(e.DaemonSets, e.in, name)
+	if !ok {
+		return nil
+	}
+	if s.Status.NumberAvailable >= s.Status.DesiredNumberScheduled {
+		return well("its pods are available on all %d nodes that it selects", s.Status.DesiredNumberScheduled)
+	}
+	return e.making(made{"DaemonSet", name, s.UID, int(s.Status.DesiredNumberScheduled), ""}).
+		of("its pods are available on %d of %d nodes", s.Status.NumberAvailable, s.Status.DesiredNumberScheduled)
+}
+
+func (e *explainer) job(name string) *Answer {
+	j, ok := find(e.Jobs, e.in, name)
+	if !ok {
+		return nil
+	}
+	for _, c := range j.Status.Conditions {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobComplete:
+			return well("it has ended, successfully")
+		case c.Type == batchv1.JobFailed:
+			return stuck("it has failed for good: %s", c.Message)
+		case c.Type == batchv1.JobSuspended:
+			return stuck("it is suspended").or("let it go on", `kubectl patch job %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, name, e.in)
+		}
+	}
+	if a := e.making(made{"Job", name, j.UID, int(wanted(j.Spec.Parallelism)), ""}); !a.Well {
+		return a.of("it has not ended")
+	}
+	return well("its pods run")
+}
+
+// made is what has pods made.
+type made struct {
+	kind, name string
+	uid        types.UID
+	want       int
+	failure    string // why no pod could be made, as its status says
+}
+
+// making is why an owner has fewer pods that are available than it wants: it cannot make
+// them, or one of them does not get on.
+func (e *explainer) making(m made) *Answer {
+	var pods []*corev1.Pod
+	for _, p := range e.Pods {
+		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.UID == m.uid && p.DeletionTimestamp == nil {
+			pods = append(pods, p)
+		}
+	}
+	message := m.failure
+	if ev := e.last(m.kind, e.in, m.name, "FailedCreate"); ev != nil && message == "" && len(pods) < m.want {
+		message = strings.TrimPrefix(ev.Message, "Error creating: ")
+	}
+	if message != "" {
+		return e.refusedPod(m, message, m.want-len(pods))
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range pods {
+		if a := e.explainPod(p); !a.Well {
+			return a.of("pod %s", p.Name)
+		}
+	}
+	if len(pods) < m.want {
+		return stuck("%s %s has made %d of %d pods, and nothing says why it makes no more", strings.ToLower(m.kind), m.name, len(pods), m.want)
+	}
+	return well("its pods run and are ready; they are not counted as available yet")
+}
+
+// refusedPod: the API took no pod.
+func (e *explainer) refusedPod(m made, message string, missing int) *Answer {
+	_, about, ok := strings.Cut(message, "exceeded quota: ")
+	if !ok {
+		a := stuck("the API refuses its pods: %s", message)
+		if strings.Contains(message, "serviceaccount") || strings.Contains(message, "service account") {
+			if _, name, found := strings.Cut(message, `serviceaccount "`); found {
+				name, _, _ = strings.Cut(name, `"`)
+				a.or("make the service account", "kubectl create serviceaccount %s -n %s", name[strings.LastIndex(name, "/")+1:], e.in)
+			}
+		}
+		return a
+	}
+	name, _, _ := strings.Cut(about, ",")
+	a := stuck("quota %s leaves no room for its pods", name).because("exceeded quota: %s", about)
+	requested, used := amounts(about, "requested: "), amounts(about, "used: ")
+	hard := []string{}
+	for _, what := range slices.Sorted(maps.Keys(requested)) {
+		sum := used[what]
+		for range max(missing, 1) {
+			sum.Add(requested[what])
+		}
+		hard = append(hard, fmt.Sprintf("%q:%q", what, sum.String()))
+	}
+	if len(hard) > 0 {
+		a.or("raise the quota", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in, strings.Join(hard, ","))
+	}
+	return a
+}
+
+// amounts reads "requested: cpu=500m,pods=1, used: ..." of a quota's refusal.
+func amounts(text, after string) map[string]resource.Quantity {
+	out := map[string]resource.Quantity{}
+	_, list, _ := strings.Cut(text, after)
+	list, _, _ = strings.Cut(list, ", ")
+	for _, pair := range strings.Split(list, ",") {
+		name, amount, ok := strings.Cut(pair, "=")
+		if q, err := resource.ParseQuantity(strings.TrimSpace(amount)); ok && err == nil {
+			out[name] = q
+		}
+	}
+	return out
+}

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/podgc"
 	"github.com/wasmplane/wasmplane/core/controllers/policystatus"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
+	"github.com/wasmplane/wasmplane/core/controllers/requestcleaner"
 	"github.com/wasmplane/wasmplane/core/controllers/resourcequota"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
@@ -87,6 +88,12 @@ func list() []entry {
 				return nil, nil
 			}
 			return signing.New(e.Env, e.workers, b.CertificateAuthority)
+		}},
+		{name: "certificatesigningrequest-cleaner-controller", account: "certificate-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return requestcleaner.New(e.Env, e.workers), nil
+		}},
+		{name: "podcertificaterequest-cleaner-controller", account: "podcertificaterequestcleaner", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return requestcleaner.NewPods(e.Env, e.workers), nil
 		}},
 		{name: "token-cleaner-controller", account: "token-cleaner", workers: 1, build: func(b *builder, e built) (runner, error) {
 			if !b.BootstrapTokens {

@@ -29,6 +29,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/defaultclass"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Names of indexes.
@@ -86,8 +87,7 @@ func New(env controllers.Env, workers int) (*Binder, error) {
 	}))
 	b.claims.Needs(pods)
 	b.volumes.Watch(volumes.Informer(), b.each(func(o metav1.Object) { b.volumes.Add(o.GetName()) }))
-	b.volumes.Needs(claims.Informer())
-	b.claims.Beside(func(ctx context.Context) { _ = b.volumes.Run(ctx) }) // it fails as b.claims would
+	b.volumes.Needs(claims.Informer(), classes.Informer(), pods)
 	return b, nil
 }
 
@@ -103,7 +103,9 @@ func (b *Binder) each(f func(metav1.Object)) cache.ResourceEventHandler {
 }
 
 // Run works until ctx ends.
-func (b *Binder) Run(ctx context.Context) error { return b.claims.Run(ctx) }
+func (b *Binder) Run(ctx context.Context) error {
+	return run.Together(ctx, b.claims.Run, b.volumes.Run)
+}
 
 func claimsByClass(obj any) ([]string, error) {
 	c, ok := obj.(*corev1.PersistentVolumeClaim)

@@ -22,6 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/namespace"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
+	"github.com/wasmplane/wasmplane/core/controllers/nodettl"
 	"github.com/wasmplane/wasmplane/core/controllers/podautoscaler"
 	"github.com/wasmplane/wasmplane/core/controllers/podgc"
 	"github.com/wasmplane/wasmplane/core/controllers/policystatus"
@@ -112,6 +113,9 @@ func list() []entry {
 				return nil, nil
 			}
 			return nodeipam.New(e.Env, b.NodeIPAM)
+		}},
+		{name: "ttl-controller", account: "ttl-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return nodettl.New(e.Env, e.workers)
 		}},
 		{name: "node-lifecycle-controller", account: "node-controller", workers: 8, build: func(b *builder, e built) (runner, error) {
 			return nodelifecycle.New(e.Env, e.workers, b.NodeLifecycle)

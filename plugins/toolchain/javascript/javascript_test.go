@@ -147,7 +147,13 @@ func TestAScriptIsHeldByTheLimits(t *testing.T) {
 		"an exception of no error":                {"throw {toString() { throw 1; }};", host.Limits{}, "", "an exception that cannot be shown"},
 		"false":                                   {"return false;", host.Limits{}, "", `validate answered false: answer deny("why")`},
 		"a promise that never ends":               {"return new Promise(() => {});", host.Limits{}, "", "the promise is never fulfilled"},
-		"a rejected promise":                      {"return Promise.reject(new Error(\"no\"));", host.Limits{}, "", "Error: no"},
+		"an exception while something is left to be done": {
+			`Promise.resolve().then(() => { throw new Error("later"); }); throw new Error("now");`, host.Limits{}, "", "Error: now (at decide main.js:3)",
+		},
+		"an exception that is written while it is shown": {
+			`throw {toString: () => stringify({a: 1}) + "!"};`, host.Limits{}, "", `"p": {"a":1}!`,
+		},
+		"a rejected promise": {"return Promise.reject(new Error(\"no\"));", host.Limits{}, "", "Error: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := load(t, hook(c.body), c.limits)

@@ -623,8 +623,12 @@ static JSValue hook(JSContext *c, JSValueConst self, int argc, JSValueConst *arg
 
 /* stringify(value) -> JSON, as answers are written */
 static JSValue stringify(JSContext *c, JSValueConst self, int argc, JSValueConst *argv) {
-    answer.length = 0;
-    return write_value(argv[0], 0) ? JS_NewStringLen(c, answer.at, answer.length) : JS_EXCEPTION;
+    text outer = answer; /* which may be half written: a method toJSON may call this */
+    answer = (text){0};
+    JSValue v = write_value(argv[0], 0) ? JS_NewStringLen(c, answer.at, answer.length) : JS_EXCEPTION;
+    free(answer.at);
+    answer = outer;
+    return v;
 }
 
 /* parse(text) -> the value of JSON, as inputs are read */
@@ -719,8 +723,11 @@ static bool start(void) {
 static JSValue resolved(JSValue v) {
     JSContext *c;
     int more;
+    bool failed = JS_IsException(v);
+    JSValue e = failed ? JS_GetException(ctx) : JS_UNDEFINED; /* what is left to be done may throw, too */
     do more = rt && !list_empty(&rt->job_list) ? JS_ExecutePendingJob(rt, &c) : 0;
     while (more > 0);
+    if (failed) return JS_Throw(ctx, e);
     if (more < 0) {
         JS_FreeValue(ctx, v);
         return JS_EXCEPTION;

@@ -55,7 +55,7 @@ func (k *Kubelet) probed(uid types.UID, ev pod.Probed) {
 
 // forget drops a pod of which nothing is left.
 func (k *Kubelet) forget(w *worker) {
-	k.probes.Set(w.machine.Pod(), "", nil)
+	k.probes.Forget(w.machine.Pod())
 	k.cfg.Objects.Unfollow(w.uid)
 	k.writer.Forget(w.uid)
 	k.mu.Lock()

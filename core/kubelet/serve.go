@@ -7,6 +7,7 @@ import (
 	"maps"
 	"sort"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -67,6 +68,9 @@ func (k *Kubelet) Pod(namespace, name string, uid types.UID) *corev1.Pod {
 
 // Runtime that runs the pods.
 func (k *Kubelet) Runtime() engine.Engine { return k.cfg.Engine }
+
+// ProbeMetrics are those of the probes of the node's pods.
+func (k *Kubelet) ProbeMetrics() prometheus.Gatherer { return k.probes.Metrics() }
 
 // Sandbox of a pod, if it is ready.
 func (k *Kubelet) Sandbox(uid types.UID) string {

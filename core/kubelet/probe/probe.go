@@ -67,6 +67,7 @@ type Manager struct {
 	event   RecordEvent
 	log     *slog.Logger
 	start   time.Time
+	metrics *metrics
 
 	mu   sync.Mutex
 	jobs map[jobKey]*job
@@ -92,7 +93,7 @@ type job struct {
 
 // NewManager makes a Manager; Run runs it.
 func NewManager(h Handler, report Report, event RecordEvent, log *slog.Logger) *Manager {
-	return &Manager{handler: h, report: report, event: event, log: log, start: time.Now(), jobs: map[jobKey]*job{}, wake: make(chan struct{}, 1)}
+	return &Manager{handler: h, report: report, event: event, log: log, start: time.Now(), metrics: newMetrics(), jobs: map[jobKey]*job{}, wake: make(chan struct{}, 1)}
 }
 
 // Set says which containers of a pod are up, and so are to be probed: no others of that pod's are.
@@ -214,24 +215,27 @@ func (m *Manager) run(ctx context.Context, j *job) {
 	m.mu.Lock()
 	c := j.Check
 	m.mu.Unlock()
-	limit := seconds(max(c.Probe.TimeoutSeconds, 1))
+	limit, began := seconds(max(c.Probe.TimeoutSeconds, 1)), time.Now()
 	pctx, cancel := context.WithTimeout(ctx, limit)
 	res, err := m.handler.Probe(pctx, c)
 	cancel()
 	if ctx.Err() != nil {
 		return
 	}
-	m.finish(j, c, res, err)
+	m.finish(j, c, res, err, time.Since(began))
 }
 
 // finish counts a result and schedules the next probe.
-func (m *Manager) finish(j *job, c Check, res Result, err error) {
+func (m *Manager) finish(j *job, c Check, res Result, err error, took time.Duration) {
 	m.mu.Lock()
 	if j.gone {
 		m.mu.Unlock()
 		return
 	}
 	ok := err == nil && res.OK
+	if err == nil {
+		m.metrics.observe(c, ok, took) // under the lock: what is forgotten stays so
+	}
 	if j.streak == 0 || j.last != ok {
 		j.streak = 0
 	}

@@ -165,7 +165,7 @@ func (s *Server) Handler() http.Handler {
 	route("GET /metrics", "metrics", s.metrics)
 	route("GET /metrics/resource", "metrics", s.resourceMetrics)
 	route("GET /metrics/cadvisor", "metrics", s.resourceMetrics)
-	route("GET /metrics/probes", "metrics", s.metrics)
+	route("GET /metrics/probes", "metrics", s.probeMetrics)
 	route("GET /configz", "configz", s.configz)
 	route("GET /healthz", "healthz", s.healthz)
 	route("GET /healthz/{what}", "healthz", s.healthz)

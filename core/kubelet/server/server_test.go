@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,6 +79,19 @@ func (n *node) Runtime() engine.Engine { return n.rt }
 func (n *node) Sandbox(types.UID) string {
 	return "sandbox"
 }
+
+// ProbeMetrics say whose they are.
+func (n *node) ProbeMetrics() prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "prober_probe_total", Help: "of a test"}, []string{"node"})
+	r.MustRegister(c)
+	c.WithLabelValues(n.name).Inc()
+	return r
+}
+
+// Usage is known of n2's machine.
+func (n *node) Usage(context.Context) (cpu, memory uint64, ok bool) { return 7e9, 77, n.name == "n2" }
+
 func (n *node) Config() any { return map[string]string{"a": "b"} }
 func (n *node) Exited(types.UID, string) <-chan struct{} {
 	ch := make(chan struct{})
@@ -204,6 +218,8 @@ func TestWhoMayWhat(t *testing.T) {
 		{"get/stats/n2", "GET", "/stats/summary?node=n2", 200},
 		{"get/stats/n1", "GET", "/stats/summary?node=n2", 403},
 		{"get/metrics/n1", "GET", "/metrics/resource", 200},
+		{"get/metrics/n1", "GET", "/metrics/probes", 200},
+		{"get/stats/n1", "GET", "/metrics/probes", 403},
 		{"get/configz/n1", "GET", "/configz", 200},
 		{"get/proxy/n1", "GET", "/containerLogs/ns/p/c", 200},
 		{"get/proxy/n1", "GET", "/containerLogs/ns/q/c", 403},
@@ -258,6 +274,19 @@ func TestAnswers(t *testing.T) {
 	for _, want := range []string{"node_cpu_usage_seconds_total 5 1000\n", "node_memory_working_set_bytes 42 ", "resource_scrape_error 0", "# TYPE container_start_time_seconds gauge\n"} {
 		if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body, want) {
 			t.Errorf("%q is not in %s", want, body)
+		}
+	}
+	if _, body := w.do("admin", "GET", "/metrics/probes"); !strings.Contains(body, `prober_probe_total{node="n1"} 1`) || !strings.Contains(body, `prober_probe_total{node="n2"} 1`) {
+		t.Errorf("probes: %s", body)
+	}
+	if _, body := w.do("admin", "GET", "/metrics/probes?node=n2"); strings.Contains(body, `node="n1"`) {
+		t.Errorf("probes of n2: %s", body)
+	}
+	for path, want := range map[string]string{
+		"/metrics/resource?node=n2": "node_cpu_usage_seconds_total 7 ", "/stats/summary?node=n2": `"workingSetBytes":77`,
+	} {
+		if _, body := w.do("admin", "GET", path); !strings.Contains(body, want) {
+			t.Errorf("%s of a machine: %q is not in %s", path, want, body)
 		}
 	}
 	if _, body := w.do("admin", "GET", "/stats/summary"); !strings.Contains(body, `"workingSetBytes":42`) {

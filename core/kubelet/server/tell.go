@@ -9,6 +9,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -83,6 +85,20 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 func text(w http.ResponseWriter, s string) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write([]byte(s))
+}
+
+// Probed is an optional power of a Node: the metrics of its pods' probes.
+type Probed interface{ ProbeMetrics() prometheus.Gatherer }
+
+// probeMetrics of the pods' probes.
+func (s *Server) probeMetrics(w http.ResponseWriter, r *http.Request) {
+	var all prometheus.Gatherers
+	for _, n := range s.chosen(r) {
+		if p, ok := n.(Probed); ok {
+			all = append(all, p.ProbeMetrics())
+		}
+	}
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
 // metrics of the kubelets themselves.

@@ -41,7 +41,7 @@ func built(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"bin/wasmplane", "bin/helpers/cni"} {
+	for name, content := range map[string][]byte{"bin/wasmplane": content, "bin/helpers/cni": content, "sdk/javascript/runtime/LICENSES": []byte("\nQuickJS-ng\n")} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -271,6 +271,9 @@ func TestTheDocumentListsEveryModule(t *testing.T) {
 		if ours := strings.HasPrefix(m.Path, info.Main.Path); !ours && !strings.Contains(licenses, "\n"+m.Path+"@"+m.Version+" (") {
 			t.Errorf("the license of %s is missing", m.Path)
 		}
+	}
+	if !strings.HasSuffix(licenses, "\nQuickJS-ng\n") {
+		t.Error("the license of the JavaScript engine is missing")
 	}
 }
 

@@ -3,6 +3,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -182,10 +183,7 @@ func refusals(d *scheduler.Decision, snap *framework.Snapshot) []Refusal {
 		out = append(out, Refusal{key[0], key[1], nodes})
 	}
 	slices.SortFunc(out, func(a, b Refusal) int {
-		if len(a.Nodes) != len(b.Nodes) {
-			return len(b.Nodes) - len(a.Nodes)
-		}
-		return strings.Compare(a.Reason, b.Reason)
+		return cmp.Or(len(b.Nodes)-len(a.Nodes), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Plugin, b.Plugin))
 	})
 	return out
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	nodeutil "k8s.io/component-helpers/node/util"
 )
 
 const (
@@ -200,12 +201,8 @@ func (s *Source) forget(there map[string]bool) (found bool) {
 }
 
 func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	_, c := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 func (s *Source) ask(ctx context.Context, node *corev1.Node) {

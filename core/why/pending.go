@@ -42,6 +42,14 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		}
 		return a
 	}
+	if e.Partial {
+		a := stuck("no node takes it, says the scheduler: %s", strings.TrimSuffix(scheduled.Message, "."))
+		if scheduled.Message == "" {
+			a = stuck("it has not been scheduled yet, and nothing says why")
+		}
+		a.Unknown = append(a.Unknown, "what would let it in: that takes all nodes and pods")
+		return a
+	}
 	t, err := newTrial(e)
 	if err != nil {
 		a := stuck("it has no node: %s", scheduled.Message)

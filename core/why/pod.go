@@ -141,7 +141,7 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 // missing suggests to make what a message says is not there.
 func (e *explainer) missing(p *corev1.Pod, a *Answer, message string) *Answer {
 	for _, kind := range []string{"configmap", "secret"} {
-		_, after, ok := strings.Cut(message, kind+` "`)
+		_, after, ok := strings.Cut(strings.ReplaceAll(message, kind+"s ", kind+" "), kind+` "`)
 		if name, _, quoted := strings.Cut(after, `"`); ok && quoted {
 			name = name[strings.LastIndex(name, "/")+1:]
 			create := "configmap"

@@ -54,6 +54,9 @@ type Cluster struct {
 	Held []Held
 	// Refusals says which plugin gave which reason, as the trace has it.
 	Refusals map[string]string
+	// Partial: not all nodes or not all pods could be read. What the scheduler would decide
+	// is not tried then.
+	Partial bool
 	// Unread says what could not be read, and so is not known.
 	Unread []string
 }

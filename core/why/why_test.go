@@ -198,6 +198,9 @@ var situations = map[string]struct {
 	"a ConfigMap that there is not": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", waiting("CreateContainerConfigError", `configmap "settings" not found`)))
 	}, `configmap "settings" not found`, []string{"kubectl create configmap settings -n shop"}},
+	"a Secret that there is not": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", waiting("CreateContainerConfigError", `secrets "key" not found`)))
+	}, `secrets "key" not found`, []string{"kubectl create secret generic key -n shop"}},
 	"a probe that fails": {"pod/p", func(c *why.Cluster) {
 		c.Pods, c.Events = append(c.Pods, pod("p", unready)), []*corev1.Event{event("Pod", "p", "Unhealthy", "Readiness probe failed: HTTP 500")}
 	}, "its probe fails: Readiness probe failed: HTTP 500", []string{"kubectl logs p"}},
@@ -309,6 +312,17 @@ func TestWhatIsNotKnownIsSaid(t *testing.T) {
 	}
 	if _, err := why.Kind("frobs"); err == nil {
 		t.Error("a kind that there is not was taken")
+	}
+}
+
+// A tenant who may not see other people's pods, or the nodes, is told what the scheduler said.
+func TestATenantIsToldWhatTheSchedulerSaid(t *testing.T) {
+	c := &why.Cluster{Partial: true, Unread: []string{"what nodes there are"}, Pods: []*corev1.Pod{pod("p", func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available: 2 Insufficient cpu."}}
+	})}}
+	a := ask(t, c, "pod/p")
+	if !strings.Contains(a.Cause, "0/2 nodes are available: 2 Insufficient cpu") || len(a.Changes) > 0 || len(a.Unknown) != 2 {
+		t.Errorf("%+v", a)
 	}
 }
 

@@ -73,7 +73,7 @@ func (r *reader) cluster(kind, namespace, name string) (*why.Cluster, error) {
 		return c, r.err
 	}
 	c.Pods = list(r, "pods of all namespaces", core.Pods(metav1.NamespaceAll).List, c.Pods)
-	if c.Pods == nil && r.err == nil {
+	if c.Partial = len(r.unread) > 0; c.Partial {
 		c.Pods = list(r, "pods", core.Pods(namespace).List, c.Pods)
 	}
 	c.Claims = list(r, "claims", core.PersistentVolumeClaims(namespace).List, c.Claims)

@@ -24,8 +24,12 @@ func talliesOf(snap *framework.Snapshot) *tallies {
 	return framework.Kept(snap, talliesKey{}, func() *tallies { return &tallies{all: map[string]*tally{}} })
 }
 
-// mostCounted bounds the memory, in tallies times nodes: about 70 MB.
-const mostCounted = 1 << 20
+// Bounds of the memory: tallies times nodes, about 70 MB, and how many counts ago a tally was
+// last asked for. One that nobody asks for holds on to nodes and pods that are long gone.
+const (
+	mostCounted = 1 << 20
+	longestIdle = 1 << 10
+)
 
 // subject is what a tally counts. What has the same key is the same.
 type subject struct {
@@ -52,7 +56,9 @@ const outside = -1
 
 // count follows the nodes.
 func (t *tallies) count(s subject, nodes []*framework.NodeInfo) *tally {
-	t.clock++
+	if t.clock++; t.clock%longestIdle == 0 {
+		maps.DeleteFunc(t.all, func(_ string, one *tally) bool { return t.clock-one.used > longestIdle })
+	}
 	one, ok := t.all[s.key]
 	if !ok {
 		t.makeRoom(len(nodes))

@@ -62,7 +62,7 @@ func others(ctx context.Context, kube kubernetes.Interface, client dynamic.Inter
 		}
 		for i := range objects.Items {
 			o := &objects.Items[i]
-			if o.GetNamespace() == tenant || r.Resource == "namespaces" && o.GetName() == tenant || servesTenant(o) {
+			if o.GetNamespace() == tenant || r.Resource == "namespaces" && o.GetName() == tenant || servesTenant(o) || strings.HasPrefix(o.GetGenerateName(), measured) {
 				continue
 			}
 			text, err := written(o)

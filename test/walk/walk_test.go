@@ -44,6 +44,9 @@ const (
 	other  = "blue"
 )
 
+// measured begins the names of objects by which requests are measured.
+const measured = "beside-"
+
 const configuration = `apiVersion: wasmplane.dev/v1alpha1
 kind: Configuration
 apiserver: {tokenFile: tokens.csv}
@@ -99,10 +102,7 @@ func TestATenantGetsNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := w.rest(client)
-	could, err := powers(t.Context(), w.kube)
-	if err != nil {
-		t.Fatal(err)
-	}
+	could := w.powers()
 	alone := w.latency(50)
 
 	n := seed(t)
@@ -220,6 +220,15 @@ func (w *walk) rest(client dynamic.Interface) map[string]string {
 	return last
 }
 
+func (w *walk) powers() (can map[string]bool) {
+	w.t.Helper()
+	harness.Eventually(w.t, "it is known who may do what", func() (err error) {
+		can, err = powers(w.t.Context(), w.kube)
+		return err
+	})
+	return can
+}
+
 // walk takes steps until ctx ends.
 func (w *walk) walk(ctx context.Context, c chance) {
 	cfg := rest.AnonymousClientConfig(w.admin)
@@ -291,9 +300,14 @@ func (w *walk) administer(ctx context.Context) {
 		if err == nil {
 			_, err = w.kube.RbacV1().Roles(tenant).Patch(ctx, "loads", types.MergePatchType, touch(), metav1.PatchOptions{})
 		}
-		if err != nil && ctx.Err() == nil {
-			w.t.Errorf("the administrator is in the tenant's way: %v", err)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || strings.Contains(err.Error(), "plugin"):
+			w.t.Errorf("the tenant is in the administrator's way: %v", err)
 			return
+		default: // the machine was too slow
+			w.failed.Add(1)
+			w.t.Logf("the administrator: %v", err)
 		}
 	}
 }
@@ -310,12 +324,13 @@ func (w *walk) latency(n int) []time.Duration {
 	var took []time.Duration
 	for range n {
 		began := time.Now()
-		m, err := kube.CoreV1().ConfigMaps(other).Create(w.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "beside-"}}, metav1.CreateOptions{})
+		m, err := kube.CoreV1().ConfigMaps(other).Create(w.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: measured}}, metav1.CreateOptions{})
 		if err == nil {
 			err = kube.CoreV1().ConfigMaps(other).Delete(w.t.Context(), m.Name, metav1.DeleteOptions{})
 		}
-		if err != nil {
-			w.t.Errorf("another tenant: %v", err)
+		if err != nil { // too much is asked of this machine, by this test or by others
+			w.failed.Add(1)
+			w.t.Logf("another tenant: %v", err)
 			return took
 		}
 		took = append(took, time.Since(began)/2)
@@ -342,10 +357,7 @@ func (w *walk) judge(client dynamic.Interface, before map[string]string, could m
 	for _, d := range differences(before, w.rest(client)) {
 		t.Errorf("outside of the tenant's namespace: %s", d)
 	}
-	can, err := powers(ctx, w.kube)
-	if err != nil {
-		t.Fatal(err)
-	}
+	can := w.powers()
 	for _, g := range gained(could, can) {
 		if !strings.HasPrefix(g, "system:serviceaccount:") { // a new account, of which all answers are new
 			t.Errorf("gained: %s", g)
@@ -353,17 +365,24 @@ func (w *walk) judge(client dynamic.Interface, before map[string]string, could m
 			t.Errorf("an account of the tenant's: %s", g)
 		}
 	}
-	ns, err := w.kube.CoreV1().Namespaces().Get(ctx, tenant, metav1.GetOptions{})
-	if err != nil || ns.Labels["pod-security.kubernetes.io/enforce"] != "baseline" || ns.DeletionTimestamp != nil {
-		t.Errorf("the tenant's namespace: %+v (%v)", ns, err)
+	var ns *corev1.Namespace
+	var bindings *rbacv1.RoleBindingList
+	var pods *corev1.PodList
+	harness.Eventually(t, "the tenant's namespace can be read", func() (err error) {
+		ns, err = w.kube.CoreV1().Namespaces().Get(ctx, tenant, metav1.GetOptions{})
+		if err == nil {
+			bindings, err = w.kube.RbacV1().RoleBindings(tenant).List(ctx, metav1.ListOptions{})
+		}
+		if err == nil {
+			pods, err = w.kube.CoreV1().Pods(tenant).List(ctx, metav1.ListOptions{})
+		}
+		return err
+	})
+	if ns.Labels["pod-security.kubernetes.io/enforce"] != "baseline" || ns.DeletionTimestamp != nil {
+		t.Errorf("the tenant's namespace: %+v", ns)
 	}
-	bindings, err := w.kube.RbacV1().RoleBindings(tenant).List(ctx, metav1.ListOptions{})
-	if err != nil || len(bindings.Items) != 2 {
-		t.Errorf("bindings of the tenant's namespace: %+v (%v)", bindings, err)
-	}
-	pods, err := w.kube.CoreV1().Pods(tenant).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Error(err)
+	if len(bindings.Items) != 2 {
+		t.Errorf("bindings of the tenant's namespace: %+v", bindings)
 	}
 	for _, p := range pods.Items {
 		if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.Containers[0].SecurityContext != nil && p.Spec.Containers[0].SecurityContext.Privileged != nil {

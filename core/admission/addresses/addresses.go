@@ -131,7 +131,7 @@ func balanced(_ *Plugin, o runtime.Object) map[string]string {
 			out[in.IP] = fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i)
 		}
 	}
-	if ip := s.Spec.LoadBalancerIP; ip != "" { //nolint:staticcheck // load balancers still read it
+	if ip := s.Spec.LoadBalancerIP; ip != "" {
 		out[ip] = "spec.loadBalancerIP"
 	}
 	return out

@@ -50,7 +50,7 @@ func TestAddressesOfOthers(t *testing.T) {
 
 	in := metav1.ObjectMeta{Name: "s", Namespace: "red"}
 	service := func(wanted string, balanced ...string) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: in, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerIP: wanted}} //nolint:staticcheck // load balancers still read it
+		s := &corev1.Service{ObjectMeta: in, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerIP: wanted}}
 		for _, ip := range balanced {
 			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
 		}

@@ -151,7 +151,7 @@ func (c *Config) check() (address string, err error) {
 		return "", fmt.Errorf("%q cannot be a node's name %s; choose another one by --node-name", c.Node, problems)
 	}
 	if c.Token.Pin == "" {
-		return "", errors.New("the token does not say of which cluster it is: use it as `wasmplane token create` printed it, or add the pin of the authority by --pin sha256:...")
+		return "", errors.New("the token does not say of which cluster it is: use it as `wasmplane token create` printed it, or add the pin of the authority by --pin sha256:HEX")
 	}
 	return address, nil
 }

@@ -28,8 +28,8 @@ type knower struct {
 	caller atomic.Value // the Authorization header of the last question
 }
 
-func newKnower(t testing.TB, known map[string]authenticationv1.TokenReviewStatus) *knower {
-	t.Helper()
+func newKnower(tb testing.TB, known map[string]authenticationv1.TokenReviewStatus) *knower {
+	tb.Helper()
 	k := &knower{}
 	k.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k.asked.Add(1)
@@ -47,19 +47,19 @@ func newKnower(t testing.TB, known map[string]authenticationv1.TokenReviewStatus
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
 	}))
-	t.Cleanup(k.Close)
+	tb.Cleanup(k.Close)
 	return k
 }
 
 // kubeconfig says how to reach the service.
-func (k *knower) kubeconfig(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
+func (k *knower) kubeconfig(tb testing.TB) string {
+	tb.Helper()
+	dir := tb.TempDir()
 	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {token: apiserver}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", k.URL+"/review", ca)
 	for name, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: k.Certificate().Raw}), file: []byte(text)} {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return file

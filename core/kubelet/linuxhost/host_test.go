@@ -21,15 +21,15 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
 )
 
-func newHost(t testing.TB) (*linuxhost.Host, string) {
-	t.Helper()
-	dir := t.TempDir()
+func newHost(tb testing.TB) (*linuxhost.Host, string) {
+	tb.Helper()
+	dir := tb.TempDir()
 	g, err := linuxhost.New(linuxhost.Config{
 		NodeName: "n1", RootDir: filepath.Join(dir, "root"), LogRoot: filepath.Join(dir, "logs"), LinkRoot: filepath.Join(dir, "links"),
 		NodeIPs: []string{"192.0.2.7"}, Reserved: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return g, dir
 }

@@ -72,9 +72,9 @@ func load(tb testing.TB, files map[string]string, limits host.Limits) *host.Modu
 		tb.Fatal(err)
 	}
 	if limits.Deadline == 0 {
-		limits.Deadline = time.Minute
+		limits.Deadline = 5 * time.Minute
 	}
-	limits.StartDeadline = time.Minute
+	limits.StartDeadline = 5 * time.Minute
 	m, err := h.Compile(tb.Context(), wasm, host.Options{Name: "p", Limits: limits})
 	if err != nil {
 		tb.Fatal(err)

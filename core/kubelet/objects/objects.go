@@ -255,7 +255,17 @@ func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*corev1.
 	if o, ok := s.known(Key{ConfigMap, namespace, name}).(*corev1.ConfigMap); ok {
 		return o, nil
 	}
-	return s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	o, err := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	return o, inTheSingular(err, "configmap", name)
+}
+
+// inTheSingular says of an object that is not there what upstream's kubelet says: people
+// and tools look for it in the events of pods.
+func inTheSingular(err error, kind, name string) error {
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(corev1.Resource(kind), name)
+	}
+	return err
 }
 
 // Secret answers one; it is not to be changed.
@@ -263,7 +273,8 @@ func (s *Store) Secret(ctx context.Context, namespace, name string) (*corev1.Sec
 	if o, ok := s.known(Key{Secret, namespace, name}).(*corev1.Secret); ok {
 		return o, nil
 	}
-	return s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	o, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	return o, inTheSingular(err, "secret", name)
 }
 
 // sink takes one object from a reflector.

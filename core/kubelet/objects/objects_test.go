@@ -61,7 +61,10 @@ func TestObjectsAreWatchedWhileAPodNeedsThem(t *testing.T) {
 	if cm, err := s.ConfigMap(ctx, "ns", "envfrom"); err != nil || cm.Data["a"] != "1" {
 		t.Errorf("%v %v", cm, err)
 	}
-	if _, err := s.Secret(ctx, "ns", "none"); !apierrors.IsNotFound(err) {
+	if _, err := s.Secret(ctx, "ns", "none"); !apierrors.IsNotFound(err) || err.Error() != `secret "none" not found` {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.ConfigMap(ctx, "ns", "none"); !apierrors.IsNotFound(err) || err.Error() != `configmap "none" not found` {
 		t.Errorf("%v", err)
 	}
 	s.Follow(aPod())

@@ -185,7 +185,7 @@ func (k *kubectl) rolls() {
 	k.says([]string{"restarted"}, k.in("rollout", "restart", "deployment/web")...)
 	finish()
 	k.says([]string{"service/web exposed"}, k.in("expose", "deployment/web", "--port=80")...)
-	k.says([]string{"autoscaled"}, k.in("autoscale", "deployment/web", "--min=1", "--max=1")...)
+	k.says([]string{"autoscaled"}, k.in("autoscale", "deployment/web", "--min=1", "--max=9")...)
 	k.says([]string{"job.batch/once created"}, k.in("create", "job", "once", "--image=example.org/once:1")...)
 	k.says([]string{"condition met"}, k.in("wait", "job/once", "--for=condition=Complete", "--timeout", harness.Patience.String())...)
 }
@@ -198,7 +198,13 @@ func (k *kubectl) asks() {
 	if token := strings.TrimSpace(k.run(k.in("create", "token", "default", "--duration=1h")...)); strings.Count(token, ".") != 2 {
 		k.t.Errorf("create token: %q", token)
 	}
-	k.refuses("Metrics API not available", k.in("top", "pods")...)
+	harness.Eventually(k.t, "what pods use", func() error {
+		out, err := k.try(k.in("top", "pods")...)
+		if err == nil && !strings.Contains(out, "CPU(cores)") {
+			return fmt.Errorf("kubectl top says %q", out)
+		}
+		return err
+	})
 	k.refuses(`the server doesn't have a resource type "nonsense"`, "get", "nonsense")
 	k.refuses(`deployments.apps "nobody" not found`, k.in("get", "deployment/nobody")...)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/metrics/pkg/apis/metrics"
 )
 
 // ownLife are kinds that the control plane writes by itself: events, leases, what follows
@@ -34,6 +35,9 @@ func resources(kube kubernetes.Interface) ([]schema.GroupVersionResource, error)
 		gv, err := schema.ParseGroupVersion(l.GroupVersion)
 		if err != nil {
 			return nil, err
+		}
+		if gv.Group == metrics.GroupName {
+			continue // nobody writes what is measured
 		}
 		for _, r := range l.APIResources {
 			if slices.Contains(r.Verbs, "list") && !slices.Contains(ownLife, r.Name) {

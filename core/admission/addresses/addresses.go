@@ -12,8 +12,10 @@ package addresses
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -35,30 +37,35 @@ const Name = "RestrictServiceAddresses"
 type Plugin struct {
 	authorizer authz.Authorizer
 	nodes      listers.NodeLister
+	warm       reading.Warm
 }
 
-// New makes the plugin; the caller starts the informers.
-func New(a authz.Authorizer, f informers.SharedInformerFactory) *Plugin {
-	return &Plugin{a, f.Core().V1().Nodes().Lister()}
+// New makes the plugin; the caller starts the informers, for which a request waits as long
+// as within.
+func New(a authz.Authorizer, f informers.SharedInformerFactory, within time.Duration) *Plugin {
+	nodes := f.Core().V1().Nodes()
+	return &Plugin{a, nodes.Lister(), reading.WarmOf(within, nodes.Informer())}
 }
 
 // Name implements admission.Plugin.
 func (*Plugin) Name() string { return Name }
 
-// what reads the addresses of an object that only some may give it, with where they stand.
+// what reads the addresses of an object, with where they stand, that only some may give it:
+// all of them, or those of nodes.
 type what struct {
 	rules []reading.Rule
 	// of whom the right is asked, in all namespaces
 	group, resource, subresource string
-	of                           func(*Plugin, runtime.Object) map[string]string
+	of                           func(runtime.Object) map[string]string
+	nodes                        bool
 }
 
 func kinds() []what {
 	writes := []admission.Operation{admission.Create, admission.Update}
 	return []what{
-		{[]reading.Rule{reading.On("", "services", "", writes...), reading.On("", "services", "status", writes...)}, "", "services", "status", balanced},
-		{[]reading.Rule{reading.On("", "endpoints", "", writes...)}, "", "endpoints", "", (*Plugin).ofEndpoints},
-		{[]reading.Rule{reading.On(discoveryv1.GroupName, "endpointslices", "", writes...)}, discoveryv1.GroupName, "endpointslices", "", (*Plugin).ofSlice},
+		{[]reading.Rule{reading.On("", "services", "", writes...), reading.On("", "services", "status", writes...)}, "", "services", "status", balanced, false},
+		{[]reading.Rule{reading.On("", "endpoints", "", writes...)}, "", "endpoints", "", ofEndpoints, true},
+		{[]reading.Rule{reading.On(discoveryv1.GroupName, "endpointslices", "", writes...)}, discoveryv1.GroupName, "endpointslices", "", ofSlice, true},
 	}
 }
 
@@ -84,13 +91,13 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	found := k.of(p, now)
+	found := k.of(now)
 	if r.OldObject != nil && len(found) > 0 {
 		old, err := reading.Typed[runtime.Object](r.OldObject)
 		if err != nil {
 			return err
 		}
-		for address := range k.of(p, old) {
+		for address := range k.of(old) {
 			delete(found, address)
 		}
 	}
@@ -103,7 +110,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if err == nil && d == authz.Allow {
 		return nil
 	}
-	address := slices.Min(keys(found))
+	if k.nodes {
+		if err := p.leaveNodes(ctx, r, found); err != nil || len(found) == 0 {
+			return err
+		}
+	}
+	address := slices.Min(slices.Collect(maps.Keys(found)))
 	right := k.resource
 	if k.subresource != "" {
 		right += "/" + k.subresource
@@ -111,16 +123,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return admission.Forbidden(r, fmt.Errorf("%s: %s may be used by those only who may update %s in all namespaces: it can draw others' traffic, or reach what is not the namespace's", found[address], address, right))
 }
 
-func keys(m map[string]string) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	return out
-}
-
 // balanced are the addresses by which load balancers reach a Service.
-func balanced(_ *Plugin, o runtime.Object) map[string]string {
+func balanced(o runtime.Object) map[string]string {
 	s, ok := o.(*corev1.Service)
 	if !ok {
 		return nil
@@ -137,7 +141,7 @@ func balanced(_ *Plugin, o runtime.Object) map[string]string {
 	return out
 }
 
-func (p *Plugin) ofEndpoints(o runtime.Object) map[string]string {
+func ofEndpoints(o runtime.Object) map[string]string {
 	e, ok := o.(*corev1.Endpoints) //nolint:staticcheck // it is still served
 	if !ok {
 		return nil
@@ -148,10 +152,10 @@ func (p *Plugin) ofEndpoints(o runtime.Object) map[string]string {
 			out[a.IP] = fmt.Sprintf("subsets[%d].addresses[%d].ip", i, j)
 		}
 	}
-	return p.nodesOf(out)
+	return out
 }
 
-func (p *Plugin) ofSlice(o runtime.Object) map[string]string {
+func ofSlice(o runtime.Object) map[string]string {
 	s, ok := o.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return nil
@@ -162,17 +166,17 @@ func (p *Plugin) ofSlice(o runtime.Object) map[string]string {
 			out[a] = fmt.Sprintf("endpoints[%d].addresses[%d]", i, j)
 		}
 	}
-	return p.nodesOf(out)
+	return out
 }
 
-// nodesOf leaves those that are nodes'.
-func (p *Plugin) nodesOf(found map[string]string) map[string]string {
-	if len(found) == 0 {
-		return nil
+// leaveNodes takes out the addresses that are no node's.
+func (p *Plugin) leaveNodes(ctx context.Context, r *admission.Request, found map[string]string) error {
+	if err := p.warm.Wait(ctx, r); err != nil {
+		return err
 	}
 	nodes, err := p.nodes.List(labels.Everything())
 	if err != nil {
-		return found // nobody knows which are
+		return admission.Forbidden(r, err) // nobody knows which are
 	}
 	theirs := map[netip.Addr]bool{}
 	for _, n := range nodes {
@@ -182,10 +186,9 @@ func (p *Plugin) nodesOf(found map[string]string) map[string]string {
 			}
 		}
 	}
-	for a := range found {
-		if ip, err := netip.ParseAddr(a); err != nil || !theirs[ip.Unmap()] {
-			delete(found, a)
-		}
-	}
-	return found
+	maps.DeleteFunc(found, func(address, _ string) bool {
+		ip, err := netip.ParseAddr(address)
+		return err != nil || !theirs[ip.Unmap()]
+	})
+	return nil
 }

@@ -5,9 +5,11 @@ package addresses
 import (
 	"context"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -17,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/object"
 )
 
 // everywhere lets balancers and controllers write what they write in all namespaces, and
@@ -43,7 +46,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::7"},
 	}}}
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(node), 0)
-	p := New(everywhere{}, factory)
+	p := New(everywhere{}, factory, time.Minute)
 	factory.Core().V1().Nodes().Informer()
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
@@ -102,5 +105,26 @@ func TestAddressesOfOthers(t *testing.T) {
 			}
 			admissiontest.Run(t, p, cases...)
 		})
+	}
+}
+
+// Before it is known which addresses are nodes', nobody is believed that his are none.
+func TestNodesHaveToBeKnown(t *testing.T) {
+	p := New(everywhere{}, informers.NewSharedInformerFactory(fake.NewClientset(), 0), time.Millisecond)
+	kind := discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice")
+	request := func(name string) *admission.Request {
+		return &admission.Request{
+			Operation: admission.Create, Kind: kind, Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Namespace: "red", Name: "s",
+			User: &user.DefaultInfo{Name: name},
+			Object: object.FromVersioned(object.Unstructured{GVK: kind}, &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "red"}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.7"}}},
+			}),
+		}
+	}
+	if err := p.Validate(t.Context(), request("tenant")); !apierrors.IsForbidden(err) {
+		t.Errorf("a tenant: %v", err)
+	}
+	if err := p.Validate(t.Context(), request("controller")); err != nil {
+		t.Errorf("who may write endpoints everywhere waits for nothing: %v", err)
 	}
 }

@@ -108,8 +108,8 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		trustBundleAttest{d.Authorizer},
 		certificateSubjectRestriction{},
 		newDefaultIngressClass(d),
-		denyServiceExternals{},                   // off by default
-		addresses.New(d.Authorizer, d.Informers), // off by default
+		denyServiceExternals{},                           // off by default
+		addresses.New(d.Authorizer, d.Informers, d.Warm), // off by default
 		newPodTopologyLabels(d),
 		newPodResize(d),
 	}

@@ -51,8 +51,9 @@ type Controller struct {
 	nodes  corelisters.NodeLister
 	loop   *controllers.Loop[string]
 
-	mu sync.Mutex
-	at int // the step
+	mu    sync.Mutex
+	count int // of nodes
+	at    int // the step
 }
 
 // New makes the controller.
@@ -63,9 +64,9 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 	c.loop.Watch(nodes.Informer(), controllers.Changes(func(old, current metav1.Object) {
 		switch {
 		case current == nil:
-			c.counted()
+			c.counted(-1)
 		case old == nil:
-			c.counted()
+			c.counted(1)
 			c.loop.Add(current.GetName())
 		case old.GetAnnotations()[corev1.ObjectTTLAnnotationKey] != current.GetAnnotations()[corev1.ObjectTTLAnnotationKey]:
 			c.loop.Add(current.GetName())
@@ -77,21 +78,20 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
-// counted looks whether the number of nodes makes another step, of which all learn.
-func (c *Controller) counted() {
-	all, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return // an index of the cache: it does not fail
-	}
+// counted looks whether a node more or less makes another step, of which all learn.
+func (c *Controller) counted(by int) {
 	c.mu.Lock()
 	was := c.at
-	c.at = next(c.at, len(all))
+	c.count += by
+	c.at = next(c.at, c.count)
 	changed := c.at != was
 	c.mu.Unlock()
-	if changed {
-		for _, node := range all {
-			c.loop.Add(node.Name)
-		}
+	if !changed {
+		return
+	}
+	all, _ := c.nodes.List(labels.Everything()) // an index of the cache: it does not fail
+	for _, node := range all {
+		c.loop.Add(node.Name)
 	}
 }
 

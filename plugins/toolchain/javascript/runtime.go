@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/sdk"
 )
 
@@ -58,7 +59,7 @@ func (b *Builder) Runtime(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the runtime of JavaScript (a release of wasmplane brings it along): %w", err)
 	}
-	return built, replace(file, built)
+	return built, keep(file, built)
 }
 
 // name tells runtimes of different sources apart.
@@ -87,14 +88,14 @@ func (b *Builder) Pack(ctx context.Context, file string) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	if err := replace(file, out.Bytes()); err != nil {
+	if err := keep(file, out.Bytes()); err != nil {
 		return err
 	}
 	licenses, err := b.licenses(ctx)
 	if err != nil {
 		return err
 	}
-	return replace(filepath.Join(filepath.Dir(file), "LICENSES"), licenses)
+	return keep(filepath.Join(filepath.Dir(file), "LICENSES"), licenses)
 }
 
 // licenses are those of the engine and of the C library that it is linked with.
@@ -135,21 +136,12 @@ func (b *Builder) licenses(ctx context.Context) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// replace writes a file at once, never half.
-func replace(file string, content []byte) error {
+// keep writes a file at once, never half. What is lost can be made again.
+func keep(file string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = tmp.Write(content)
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
+	return atomicfile.WriteVolatile(file, content, 0o644)
 }
 
 func (b *Builder) compile(ctx context.Context, source []byte) ([]byte, error) {
@@ -193,9 +185,10 @@ func (b *Builder) compile(ctx context.Context, source []byte) ([]byte, error) {
 // sources returns the engine's sources: what lies in the cache, else the registry's.
 func (b *Builder) sources(ctx context.Context) ([]byte, error) {
 	file := filepath.Join(b.Cache, "javascript", sourcesName)
-	archive, err := os.ReadFile(file)
-	if err != nil {
+	archive, missing := os.ReadFile(file)
+	if missing != nil {
 		b.Progress("fetching the sources of the JavaScript engine (" + sourcesURL + ", 2.1 MB; once)")
+		var err error
 		if archive, err = fetch(ctx, sourcesURL); err != nil {
 			return nil, fmt.Errorf("%w (where this machine has no way there, put the file at %s)", err, file)
 		}
@@ -203,7 +196,10 @@ func (b *Builder) sources(ctx context.Context) ([]byte, error) {
 	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != sourcesSHA256 {
 		return nil, fmt.Errorf("%s has the digest %x, expected %s: it is not what was published, remove it", sourcesName, sum, sourcesSHA256)
 	}
-	return archive, replace(file, archive)
+	if missing == nil {
+		return archive, nil
+	}
+	return archive, keep(file, archive)
 }
 
 func fetch(ctx context.Context, url string) ([]byte, error) {

@@ -23,7 +23,7 @@ func (e *explainer) service(name string) *Answer {
 		return well("it is a name for %s and has no endpoints", s.Spec.ExternalName)
 	}
 	if ready := e.endpoints(s); ready > 0 {
-		return well("it has %d endpoints that are ready", ready)
+		return well("it has ready endpoints: %d", ready)
 	}
 	if len(s.Spec.Selector) == 0 {
 		return stuck("it has no endpoints: it selects no pods, and nobody has made EndpointSlices for it").

@@ -37,14 +37,19 @@ func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo
 // permission ends when the scheduler stops; a binding that has begun is finished.
 func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) bool {
 	_, end := o.begin(ctx, "bind")
-	st := s.permit(ctx, prof, it, d)
+	defer end(d)
+	return s.take(ctx, prof, it, d, s.permit(ctx, prof, it, d))
+}
+
+// take the node, if the pod is permitted to; the pod goes back where anything fails.
+func (s *Scheduler) take(ctx context.Context, prof *profile, it *queue.Item, d *Decision, permitted *framework.Status) bool {
+	st := permitted
 	if st.IsSuccess() {
 		st = s.prepare(ctx, prof, it, d)
 	}
 	if st.IsSuccess() {
 		st = s.bindNow(ctx, prof, it, d)
 	}
-	end(d)
 	if !st.IsSuccess() {
 		for i := len(prof.reserves) - 1; i >= 0; i-- {
 			prof.reserves[i].Unreserve(context.WithoutCancel(ctx), d.State, it.Info, d.Node)
@@ -110,30 +115,56 @@ func (s *Scheduler) wait(ctx context.Context, prof *profile, it *queue.Item, d *
 	defer s.waiting.remove(uid)
 	end := time.NewTimer(longestWait)
 	defer end.Stop()
-	for _, p := range prof.permits {
-		st, wait := p.Permit(ctx, d.State, it.Info, d.Node)
-		for !st.IsSuccess() && st.Code == framework.Wait {
-			waited = true
-			again := time.NewTimer(max(wait, time.Millisecond))
-			select {
-			case <-again.C:
-			case why := <-refused:
-				again.Stop()
-				return by(framework.NewStatus(framework.Unschedulable, why), p)
-			case <-end.C:
-				again.Stop()
-				return by(framework.NewStatus(framework.Unschedulable, "timed out while waiting for permission to bind"), p)
-			case <-ctx.Done():
-				again.Stop()
-				return framework.AsStatus(ctx.Err())
-			}
-			st, wait = p.Permit(ctx, d.State, it.Info, d.Node)
+	way := permission{permits: prof.permits}
+	for {
+		st, wait := way.ask(ctx, d, it.Info)
+		if st.IsSuccess() || st.Code != framework.Wait {
+			return st
 		}
-		if !st.IsSuccess() {
-			return by(st, p)
+		waited = true
+		again := time.NewTimer(wait)
+		select {
+		case <-again.C:
+		case why := <-refused:
+			again.Stop()
+			return way.denied(why)
+		case <-end.C:
+			again.Stop()
+			return way.denied(tooLong)
+		case <-ctx.Done():
+			again.Stop()
+			return framework.AsStatus(ctx.Err())
 		}
 	}
-	return nil
+}
+
+const tooLong = "timed out while waiting for permission to bind"
+
+// permission is a pod's way through the Permit plugins.
+type permission struct {
+	permits []framework.Permit
+	next    int // to be asked
+}
+
+// ask one plugin after the other until one refuses, or says Wait: it is asked again after
+// the time that comes with it.
+func (w *permission) ask(ctx context.Context, d *Decision, p *framework.PodInfo) (*framework.Status, time.Duration) {
+	for ; w.next < len(w.permits); w.next++ {
+		st, wait := w.permits[w.next].Permit(ctx, d.State, p, d.Node)
+		switch {
+		case st.IsSuccess():
+		case st.Code == framework.Wait:
+			return st, max(wait, time.Millisecond)
+		default:
+			return by(st, w.permits[w.next]), 0
+		}
+	}
+	return nil, 0
+}
+
+// denied ends the wait for the plugin that is asked now.
+func (w *permission) denied(why string) *framework.Status {
+	return by(framework.NewStatus(framework.Unschedulable, why), w.permits[w.next])
 }
 
 // waiters are the pods that Permit plugins hold back.
@@ -232,10 +263,10 @@ func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *fr
 	if how.Done {
 		return nil
 	}
-	err := s.cfg.Client.CoreV1().Pods(p.Pod.Namespace).Bind(ctx, &corev1.Binding{
+	err := s.effects.Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: p.Pod.UID, Annotations: how.Annotations},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: d.Node},
-	}, metav1.CreateOptions{})
+	})
 	return framework.AsStatus(err)
 }
 

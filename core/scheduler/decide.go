@@ -39,7 +39,7 @@ type circumstances struct {
 // decide finds the node for a pod on a snapshot. It changes nothing outside, and the
 // same arguments give the same decision: one that was recorded can be replayed.
 func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in circumstances, o observer) *Decision {
-	d := &Decision{State: framework.NewState(), Total: len(snap.Nodes), Statuses: map[string]*framework.Status{}}
+	d := &Decision{State: framework.NewStateAt(in.now), Seed: in.seed, Start: in.start, Total: len(snap.Nodes), Statuses: map[string]*framework.Status{}}
 	d.effort.now = in.now
 	filterCtx, end := o.begin(ctx, "filter")
 	s := c.filter(filterCtx, p, snap, in, d)

@@ -56,7 +56,7 @@ func TestADecisionCanBeReplayed(t *testing.T) {
 	clock := func() time.Time { return time.Unix(0, 0) }
 	decide := func(workers int, seed uint64) *Decision {
 		d := prof.decide(t.Context(), pod, snap, circumstances{start: 390, workers: workers, seed: seed, now: clock}, blind{})
-		d.effort.now = nil // two functions are never equal
+		d.effort.now, d.State = nil, nil // two functions are never equal
 		return d
 	}
 	recorded := decide(1, 7)

@@ -15,6 +15,10 @@ import (
 type Decision struct {
 	// Node that the pod should run on; "" where there is none.
 	Node string
+	// Seed that decided among equals, and Start, the node where the search began: with
+	// the same snapshot and pod they give the same decision.
+	Seed  uint64
+	Start int
 	// State of the cycle, for the points that follow.
 	State *framework.State
 	// Nomination by a PostFilter, where Node is "": nil = none.

@@ -164,13 +164,13 @@ func (m *metrics) attempt(result, profile string, took time.Duration) {
 }
 
 // scheduled counts a pod that has found its node.
-func (m *metrics) scheduled(attempts int, added time.Time) {
+func (m *metrics) scheduled(attempts int, waited time.Duration) {
 	m.triesPerPod.Observe(float64(attempts))
 	label := "15+"
 	if attempts < 15 {
 		label = strconv.Itoa(attempts)
 	}
-	m.sinceAdded.WithLabelValues(label).Observe(time.Since(added).Seconds())
+	m.sinceAdded.WithLabelValues(label).Observe(waited.Seconds())
 }
 
 // outcome is a status in upstream's words.

@@ -3,6 +3,8 @@
 package scheduler
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +67,10 @@ func (n *nominations) ahead(p *corev1.Pod) map[string][]*framework.PodInfo {
 		}
 		out[other.node] = append(out[other.node], other.info)
 	}
+	// Not in the map's order: a decision that is made again meets them in the same one.
+	for _, infos := range out {
+		slices.SortFunc(infos, func(a, b *framework.PodInfo) int { return cmp.Compare(a.Pod.UID, b.Pod.UID) })
+	}
 	return out
 }
 
@@ -78,6 +84,7 @@ func (n *nominations) behind(node string, priority int32) []*corev1.Pod {
 			out = append(out, other.info.Pod)
 		}
 	}
+	slices.SortFunc(out, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return out
 }
 

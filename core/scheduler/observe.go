@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type observation struct {
 	profile string
 	item    *queue.Item
 	began   time.Time
+	now     func() time.Time
 	bound   bool // the pod has its node
 }
 
@@ -36,7 +38,7 @@ func (s *Scheduler) observe(ctx context.Context, it *queue.Item, profile string)
 	if owner := metav1.GetControllerOf(p); owner != nil && span.IsRecording() {
 		span.SetAttributes(trace.OwnerUIDKey.String(string(owner.UID)))
 	}
-	return ctx, &observation{tracer: s.cfg.Tracer, span: span, metrics: s.metrics, profile: profile, item: it, began: time.Now()}
+	return ctx, &observation{tracer: s.cfg.Tracer, span: span, metrics: s.metrics, profile: profile, item: it, began: s.now(), now: s.now}
 }
 
 func (o *observation) begin(ctx context.Context, part string) (context.Context, func(*Decision)) {
@@ -62,7 +64,8 @@ func (o *observation) finish(d *Decision) {
 		if d.Node == "" {
 			decision, message = "unschedulable", d.Message()
 		}
-		o.span.SetAttributes(trace.NodeKey.String(d.Node), trace.DecisionKey.String(decision), trace.MessageKey.String(message))
+		o.span.SetAttributes(trace.NodeKey.String(d.Node), trace.DecisionKey.String(decision), trace.MessageKey.String(message),
+			trace.SeedKey.String(strconv.FormatUint(d.Seed, 10)), attribute.Int("wasmplane.scheduling.start", d.Start))
 	}
 	o.span.End()
 }
@@ -70,11 +73,11 @@ func (o *observation) finish(d *Decision) {
 // count the try by its result. One that was broken off, because the scheduler ends or
 // somebody else was faster, has none.
 func (o *observation) count(d *Decision) {
-	took := time.Since(o.began)
+	took := o.now().Sub(o.began)
 	switch {
 	case o.bound:
 		o.metrics.attempt("scheduled", o.profile, took)
-		o.metrics.scheduled(o.item.Attempts, o.item.Added)
+		o.metrics.scheduled(o.item.Attempts, o.now().Sub(o.item.Added))
 	case d.Fatal() != nil:
 		o.metrics.attempt("error", o.profile, took)
 	case d.Node == "":

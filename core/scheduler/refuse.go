@@ -4,13 +4,11 @@ package scheduler
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
@@ -70,7 +68,7 @@ func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.Po
 		if p.Pod.Status.NominatedNodeName == "" {
 			return "", nil
 		}
-		return "", s.patchStatus(ctx, p.Pod, map[string]any{"nominatedNodeName": nil})
+		return "", s.effects.PatchStatus(ctx, p.Pod, map[string]any{"nominatedNodeName": nil})
 	}
 	if err := s.makeRoom(ctx, prof, p.Pod, n); err != nil {
 		s.nominated.drop(p.Pod.UID)
@@ -90,7 +88,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, 
 	}
 	for _, other := range s.nominated.behind(n.Node, priorityOf(p)) {
 		s.nominated.drop(other.UID)
-		if err := s.patchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
+		if err := s.effects.PatchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
 			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace, "name", other.Name, "node", n.Node, "error", err)
 		}
 	}
@@ -105,14 +103,14 @@ func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev
 		return nil
 	}
 	now := metav1.Now()
-	err := s.patchStatus(ctx, victim, map[string]any{"conditions": []corev1.PodCondition{{
+	err := s.effects.PatchStatus(ctx, victim, map[string]any{"conditions": []corev1.PodCondition{{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: victim.Generation, LastTransitionTime: now,
 		Reason: corev1.PodReasonPreemptionByScheduler, Message: prof.name + ": preempting to accommodate a higher priority pod",
 	}}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write its DisruptionTarget condition: %w", err)
 	}
-	err = s.cfg.Client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+	err = s.effects.Delete(ctx, victim)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return err
 	}
@@ -140,16 +138,7 @@ func (s *Scheduler) setCondition(ctx context.Context, p *corev1.Pod, reason, mes
 	if nominated != "" {
 		status["nominatedNodeName"] = nominated
 	}
-	return s.patchStatus(ctx, p, status)
-}
-
-func (s *Scheduler) patchStatus(ctx context.Context, p *corev1.Pod, status map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
-	if err != nil {
-		return fmt.Errorf("encode a pod's status: %w", err)
-	}
-	_, err = s.cfg.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
+	return s.effects.PatchStatus(ctx, p, status)
 }
 
 func (s *Scheduler) event(prof *profile, p *corev1.Pod, kind, reason, action, note string) {

@@ -57,6 +57,13 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
+// environment is what differs where the cluster is not a real one.
+type environment struct {
+	effects Effects
+	now     func() time.Time
+	seed    func() uint64 // of the next decision
+}
+
 // Scheduler is the component.
 type Scheduler struct {
 	cfg      Config
@@ -66,6 +73,7 @@ type Scheduler struct {
 	ready    chan struct{}
 	synced   []cache.InformerSynced
 	start    int
+	environment
 	binding  chan struct{} // a token per binding in flight
 	bindings sync.WaitGroup
 	metrics  *metrics
@@ -76,6 +84,15 @@ type Scheduler struct {
 
 // New checks the configuration and registers with the informers.
 func New(cfg Config) (*Scheduler, error) {
+	s, err := assemble(cfg, environment{writes{cfg.Client}, time.Now, rand.Uint64})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.listen()
+}
+
+// assemble makes a scheduler that nobody tells anything yet.
+func assemble(cfg Config, e environment) (*Scheduler, error) {
 	if len(cfg.Profiles) == 0 {
 		return nil, errors.New("the scheduler needs at least one profile")
 	}
@@ -89,19 +106,19 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg.Tracer = trace.Discard()
 	}
 	s := &Scheduler{
-		cfg: cfg, cache: nodecache.New(),
+		cfg: cfg, cache: nodecache.New(), environment: e,
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
 	s.metrics = newMetrics(s)
 	if err := s.metrics.register(cfg.Metrics); err != nil {
 		return nil, fmt.Errorf("register the scheduler's metrics: %w", err)
 	}
-	cfg.Queue.Rank, cfg.Queue.Moved = s.rank, s.metrics.moved
+	cfg.Queue.Rank, cfg.Queue.Moved, cfg.Queue.Now = s.rank, s.metrics.moved, s.now
 	s.queue = queue.New(cfg.Queue)
 	if err := s.SetProfiles(cfg.Profiles); err != nil {
 		return nil, err
 	}
-	return s, s.listen()
+	return s, nil
 }
 
 // SetProfiles replaces the profiles, between two cycles. On an error the ones in
@@ -174,59 +191,72 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		if it == nil {
 			break
 		}
-		s.cycle(ctx, it)
+		if t := s.cycle(ctx, it, func(*Decision) {}); t != nil {
+			s.bindings.Go(func() {
+				t.seen.bound = s.bind(t.ctx, t.profile, it, t.decision, t.seen)
+				t.seen.finish(t.decision)
+			})
+			if len(t.profile.permits) == 0 {
+				s.throttle(ctx)
+			}
+		}
 	}
 	s.bindings.Wait()
 	return nil
 }
 
-// cycle tells the story of one try: decide, take the node, bind.
-func (s *Scheduler) cycle(ctx context.Context, it *queue.Item) {
+// taken is a pod with the room that it has taken, to be bound.
+type taken struct {
+	ctx      context.Context //nolint:containedctx // the trace of the try
+	profile  *profile
+	item     *queue.Item
+	decision *Decision
+	seen     *observation
+}
+
+// cycle tells the story of one try up to the binding: decide, take the room. It is nil where
+// there is nothing to bind. decided is told of the decision before it takes effect.
+func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Decision)) *taken {
 	pod := it.Info.Pod
 	prof := s.profile(pod.Spec.SchedulerName)
 	if prof == nil || s.cache.Holds(pod.UID) {
 		s.queue.Done(pod.UID)
-		return
+		return nil
 	}
 	if st := prof.preEnqueue(ctx, it.Info); st != nil {
 		s.gate(ctx, prof, it, st)
-		return
+		return nil
 	}
 	traced, o := s.observe(ctx, it, prof.name)
 	snap := s.cache.Snapshot()
 	d := prof.decide(traced, it.Info, snap, circumstances{
 		promises: promises{s.nominated.of(pod.UID), s.nominated.ahead(pod)},
-		start:    s.start, workers: s.cfg.Workers, seed: rand.Uint64(), now: time.Now, //nolint:gosec // fairness, not secrecy
+		start:    s.start, workers: s.cfg.Workers, seed: s.seed(), now: s.now,
 	}, o)
+	decided(d)
 	s.metrics.decided(prof.name, &d.effort)
-	s.metrics.algorithm.Observe(time.Since(o.began).Seconds())
+	s.metrics.algorithm.Observe(s.now().Sub(o.began).Seconds())
 	if d.Total > 0 {
 		s.start = (s.start + d.Evaluated) % d.Total
 	}
 	if d.Node == "" {
 		s.refuse(ctx, prof, it, d)
 		o.finish(d)
-		return
+		return nil
 	}
 	if err := s.cache.Assume(it.Info, d.Node); err != nil {
 		s.cfg.Logger.WarnContext(ctx, "a pod is already placed; leaving it alone", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
 		s.queue.Done(pod.UID)
 		o.finish(d)
-		return
+		return nil
 	}
 	if st := prof.reserve(traced, d, it.Info); !st.IsSuccess() {
 		s.undo(ctx, prof, it, d, st)
 		o.finish(d)
-		return
+		return nil
 	}
 	s.nominated.drop(pod.UID)
-	s.bindings.Go(func() {
-		o.bound = s.bind(traced, prof, it, d, o)
-		o.finish(d)
-	})
-	if len(prof.permits) == 0 {
-		s.throttle(ctx)
-	}
+	return &taken{traced, prof, it, d, o}
 }
 
 // throttle waits until fewer bindings than allowed are in flight: deciding faster

@@ -52,6 +52,9 @@ const (
 	// ScoresKey are scores by node and plugin, as JSON:
 	// {"node-1": {"total": 130, "NodeResourcesFit": 90, "ImageLocality": 40}, ...}.
 	ScoresKey = attribute.Key("wasmplane.scheduling.scores")
+	// SeedKey is what decided among nodes that are equally good, so that the decision can be
+	// made again.
+	SeedKey = attribute.Key("wasmplane.scheduling.seed")
 )
 
 // More attribute keys, for those who need them.

@@ -133,7 +133,10 @@ func (s *Snapshot) Node(name string) *NodeInfo {
 // State is the scratch space of one cycle: a plugin puts here in PreFilter what
 // its Filter reads. Keys are the plugin's own unexported types. Writes are for
 // the Pre points; Filter and Score run in parallel and only read.
-type State struct{ m map[any]any }
+type State struct {
+	m   map[any]any
+	now func() time.Time
+}
 
 // Cloner is a value of a State that simulations change (PreFilterExtensions):
 // each works on a clone. Other values are shared, and must not be changed after
@@ -141,7 +144,14 @@ type State struct{ m map[any]any }
 type Cloner interface{ Clone() any }
 
 // NewState makes the scratch space of one cycle.
-func NewState() *State { return &State{m: map[any]any{}} }
+func NewState() *State { return NewStateAt(time.Now) }
+
+// NewStateAt is NewState with another clock than the time of day.
+func NewStateAt(now func() time.Time) *State { return &State{m: map[any]any{}, now: now} }
+
+// Now is the time, as the scheduler has it: a plugin that asks it decides alike in a
+// simulation.
+func (s *State) Now() time.Time { return s.now() }
 
 // Get reads.
 func (s *State) Get(key any) any { return s.m[key] }
@@ -151,7 +161,7 @@ func (s *State) Set(key, value any) { s.m[key] = value }
 
 // Clone copies the state for a simulation.
 func (s *State) Clone() *State {
-	c := &State{m: make(map[any]any, len(s.m))}
+	c := &State{m: make(map[any]any, len(s.m)), now: s.now}
 	for k, v := range s.m {
 		if cloner, ok := v.(Cloner); ok {
 			v = cloner.Clone()

@@ -9,8 +9,10 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +35,9 @@ type Config struct {
 	// unschedulable or gated) and why, in upstream's words. It may be nil, and must
 	// not call the queue.
 	Moved func(queue, event string)
+	// Now is the clock by which pods wait and back off; nil = the time of day. With
+	// another one Try is for its owner to call: Pop waits by the time of day.
+	Now func() time.Time
 }
 
 // Item is one waiting pod.
@@ -43,6 +48,7 @@ type Item struct {
 	// Added is when the pod came to the queue first.
 	Added time.Time
 
+	number   uint64 // pods that came at the same moment are tried in the order in which they came
 	rank     int64
 	ranked   bool
 	state    state
@@ -69,6 +75,7 @@ type Queue struct {
 
 	mu     sync.Mutex
 	items  map[types.UID]*Item
+	added  uint64 // how many ever came
 	ready  activeHeap
 	later  dueHeap
 	signal chan struct{} // has an element when ready or later changed
@@ -85,6 +92,9 @@ func New(cfg Config) *Queue {
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = 5 * time.Minute
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Queue{cfg: cfg, items: map[types.UID]*Item{}, signal: make(chan struct{}, 1)}
 }
 
@@ -96,8 +106,9 @@ func (q *Queue) Set(p *corev1.Pod) {
 	defer q.mu.Unlock()
 	it, known := q.items[p.UID]
 	if !known {
-		now := time.Now()
-		it = &Item{Info: info, Added: now, since: now}
+		now := q.cfg.Now()
+		q.added++
+		it = &Item{Info: info, Added: now, since: now, number: q.added}
 		q.items[p.UID] = it
 		q.push(it, active, "PodAdd")
 		return
@@ -187,11 +198,13 @@ func (q *Queue) Remove(uid types.UID) {
 // Pop waits for the next pod to try, or for ctx's end (nil).
 func (q *Queue) Pop(ctx context.Context) *Item {
 	for {
-		q.promote()
-		q.rank(ctx)
-		it, wait := q.next()
+		it, due := q.Try(ctx)
 		if it != nil {
 			return it
+		}
+		wait := time.Hour
+		if !due.IsZero() {
+			wait = due.Sub(q.cfg.Now())
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -205,11 +218,19 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 	}
 }
 
+// Try is Pop that does not wait: without a pod to try now it says when the next one
+// is due; zero = only an event can bring one.
+func (q *Queue) Try(ctx context.Context) (it *Item, due time.Time) {
+	q.promote()
+	q.rank(ctx)
+	return q.next()
+}
+
 // promote moves what is due.
 func (q *Queue) promote() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := time.Now()
+	now := q.cfg.Now()
 	for len(q.later) > 0 && !q.later[0].due.After(now) {
 		it := q.later[0]
 		event := "BackoffComplete"
@@ -221,8 +242,8 @@ func (q *Queue) promote() {
 	}
 }
 
-// next hands out the first active pod, or says how long to wait.
-func (q *Queue) next() (*Item, time.Duration) {
+// next hands out the first active pod, or says when there may be one.
+func (q *Queue) next() (*Item, time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.ready) > 0 {
@@ -231,12 +252,12 @@ func (q *Queue) next() (*Item, time.Duration) {
 		it.state, it.missed, it.gated = trying, 0, false
 		it.Attempts++
 		out := *it // the caller's view doesn't change under it
-		return &out, 0
+		return &out, time.Time{}
 	}
 	if len(q.later) > 0 {
-		return nil, time.Until(q.later[0].due)
+		return nil, q.later[0].due
 	}
-	return nil, time.Hour
+	return nil, time.Time{}
 }
 
 // Done forgets a pod that has found its node.
@@ -256,7 +277,7 @@ func (q *Queue) failed(uid types.UID, interest framework.ClusterEvent, gated boo
 		return
 	}
 	it.interest, it.gated = interest, gated
-	now := time.Now()
+	now := q.cfg.Now()
 	if !gated {
 		it.since = now
 	}
@@ -298,13 +319,19 @@ func (q *Queue) Happened(e framework.ClusterEvent) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	var helped []*Item
 	for _, it := range q.items {
 		switch {
 		case it.state == trying:
 			it.missed |= e
 		case it.state == stuck && it.interest&e != 0:
-			q.retry(it, eventName(e))
+			helped = append(helped, it)
 		}
+	}
+	// In the order in which they came, not in the map's: plugins are asked in it.
+	slices.SortFunc(helped, func(a, b *Item) int { return cmp.Compare(a.number, b.number) })
+	for _, it := range helped {
+		q.retry(it, eventName(e))
 	}
 }
 
@@ -361,7 +388,7 @@ func (q *Queue) Len() (ready, backoff, unschedulable, gated int) {
 func (q *Queue) retry(it *Item, event string) {
 	q.detach(it)
 	due := it.since.Add(q.backoff(it.Attempts))
-	if due.After(time.Now()) {
+	if due.After(q.cfg.Now()) {
 		it.due = due
 		q.push(it, backingOff, event)
 		return
@@ -432,7 +459,10 @@ func (h activeHeap) Less(i, j int) bool {
 	if a != b {
 		return a > b
 	}
-	return h[i].Added.Before(h[j].Added)
+	if !h[i].Added.Equal(h[j].Added) {
+		return h[i].Added.Before(h[j].Added)
+	}
+	return h[i].number < h[j].number
 }
 func (h activeHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
 func (h *activeHeap) Push(x any)   { it := x.(*Item); it.index = len(*h); *h = append(*h, it) }
@@ -447,8 +477,13 @@ func priority(it *Item) int32 {
 
 type dueHeap []*Item
 
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
-func (h *dueHeap) Push(x any)        { it := x.(*Item); it.index = len(*h); *h = append(*h, it) }
-func (h *dueHeap) Pop() any          { old := *h; it := old[len(old)-1]; *h = old[:len(old)-1]; return it }
+func (h dueHeap) Len() int { return len(h) }
+func (h dueHeap) Less(i, j int) bool {
+	if !h[i].due.Equal(h[j].due) {
+		return h[i].due.Before(h[j].due)
+	}
+	return h[i].number < h[j].number
+}
+func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].index, h[j].index = i, j }
+func (h *dueHeap) Push(x any)   { it := x.(*Item); it.index = len(*h); *h = append(*h, it) }
+func (h *dueHeap) Pop() any     { old := *h; it := old[len(old)-1]; *h = old[:len(old)-1]; return it }

@@ -286,10 +286,10 @@ func (a *Plugin) Permit(ctx context.Context, s *framework.State, p *framework.Po
 	doc := a.chosen(s, p, node)
 	since, asked := s.Get(waitKey{a.Name()}).(time.Time)
 	if !asked {
-		since = time.Now()
+		since = s.Now()
 		s.Set(waitKey{a.Name()}, since)
 	}
-	doc.WaitedSeconds = time.Since(since).Seconds()
+	doc.WaitedSeconds = s.Now().Sub(since).Seconds()
 	var answer abi.PermitAnswer
 	c, st := a.ask(ctx, abi.SchedulingPermit, doc, func(b []byte) (o point.Outcome, err error) {
 		answer, err = abi.ParsePermit(b)

@@ -113,6 +113,10 @@ test-templates: deps-test ## Build and test what plugin init makes, for every po
 fresh: ## Run the first command in a new root of Debian, where nothing was ever used. ALL=1: both commands, all releases, as root and as a user with sudo (hours).
 	@ALL='$(ALL)' RELEASES='$(RELEASES)' test/fresh/run.sh
 
+.PHONY: component-tests
+component-tests: ## Run the component model's own tests, in COMPONENT_TESTS=FOLDER (plugins/component/README.md says how it is made).
+	go run ./plugins/component/reference '$(COMPONENT_TESTS)'
+
 .PHONY: test-clock
 test-clock: node-helpers hello-image ## Run tests with the clock DAYS ahead (366), the server's too, as root. PACKAGES="./core/...".
 	go run ./test/clock build/clock $(or $(DAYS),366)

@@ -4,6 +4,7 @@ go 1.26.6
 
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1
+	github.com/container-storage-interface/spec v1.13.0
 	github.com/containerd/containerd/api v1.12.0
 	github.com/containerd/containerd/v2 v2.4.2
 	github.com/containerd/plugin v1.1.0

@@ -409,6 +409,10 @@ type Node struct {
 	// LocalVolumes: the real node offers room of its disk to claims, by storage class
 	// "local". False: it takes no new ones, and looks after those that it has.
 	LocalVolumes bool `yaml:"localVolumes"`
+	// KubeletLink is a path at which CSI drivers find the kubelet's directory, which is
+	// DATA_DIR/node/kubelet: "/var/lib/kubelet" is where most drivers' manifests look. A
+	// link is made there, and removed by "wasmplane down". Empty: none.
+	KubeletLink string `yaml:"kubeletLink"`
 }
 
 // ImageBounds are refused with the bound's name in the pod's events, blobs before they are

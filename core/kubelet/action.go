@@ -134,6 +134,7 @@ func (w *worker) at() spec.Place {
 
 func (w *worker) teardown(ctx context.Context) error {
 	if err := w.cfg.Volumes.Unmount(ctx, w.uid); err != nil {
+		w.event(w.identity(), "", corev1.EventTypeWarning, "FailedUnmount", err.Error())
 		return fmt.Errorf("take volumes down: %w", err)
 	}
 	w.cfg.Objects.Unfollow(w.uid)

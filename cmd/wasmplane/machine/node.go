@@ -29,6 +29,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
+	"github.com/wasmplane/wasmplane/core/kubelet/csi"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
@@ -165,9 +166,18 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	held := objects.New(set.Kube, n.component.Options.Logger)
+	if err := linkKubelet(c.Node.KubeletLink, kubeletRoot(n.component.Options)); err != nil {
+		return err
+	}
+	drivers, err := csi.New(csi.Config{
+		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), SeenAs: c.Node.KubeletLink, Client: set.Kube, Logger: n.component.Options.Logger,
+	})
+	if err != nil {
+		return err
+	}
 	volumes, err := volume.New(volume.Config{
 		RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g), Logger: n.component.Options.Logger,
-		Local: localVolumes(n.component.Options), NodeName: c.Node.Name,
+		Local: localVolumes(n.component.Options), NodeName: c.Node.Name, Plugins: []volume.Plugin{drivers},
 	})
 	if err != nil {
 		return err
@@ -194,7 +204,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	defer door.Add(k)()
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, keeper.Run, door.Run, n.signal(k)}
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, keeper.Run, door.Run, n.signal(k)}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
 	}

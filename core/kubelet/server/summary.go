@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
 // Machine is an optional power of a Node: what the whole machine has used of its
@@ -92,7 +95,33 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 		begin(&p, known[types.UID(p.PodRef.UID)])
 		out.Pods = append(out.Pods, p)
 	}
+	if v, ok := n.(VolumeMeter); ok {
+		var wg sync.WaitGroup // of slow drivers, the slowest counts
+		for i := range out.Pods {
+			wg.Go(func() { measureVolumes(r.Context(), v, &out.Pods[i]) })
+		}
+		wg.Wait()
+	}
 	reply(w, out)
+}
+
+// VolumeMeter is an optional power of a Node: how full the volumes of a pod are.
+type VolumeMeter interface {
+	VolumeUsage(ctx context.Context, uid types.UID) []volume.Measured
+}
+
+func measureVolumes(ctx context.Context, n VolumeMeter, p *stats.PodStats) {
+	now := metav1.Now()
+	for _, m := range n.VolumeUsage(ctx, types.UID(p.PodRef.UID)) {
+		v := stats.VolumeStats{Name: m.Name, FsStats: stats.FsStats{
+			Time: now, CapacityBytes: &m.Bytes, UsedBytes: &m.BytesUsed, AvailableBytes: &m.BytesFree,
+			Inodes: &m.Inodes, InodesUsed: &m.InodesUsed, InodesFree: &m.InodesFree,
+		}}
+		if m.Claim != "" {
+			v.PVCRef = &stats.PVCReference{Name: m.Claim, Namespace: p.PodRef.Namespace}
+		}
+		p.VolumeStats = append(p.VolumeStats, v)
+	}
 }
 
 // begin fills in when a pod and its containers started.

@@ -23,7 +23,7 @@ import (
 type contents struct {
 	objects     spec.Objects
 	allocatable func() corev1.ResourceList
-	tokens      *tokens
+	tokens      *Tokens
 	trust       *trustBundles
 	certs       *podCertificates
 }
@@ -307,7 +307,7 @@ func (k *projected) RefreshAt(r Request) time.Time {
 }
 
 func (k *projected) Unmount(_ context.Context, uid types.UID, _, dir string) error {
-	k.tokens.forget(uid)
+	k.tokens.Forget(uid)
 	k.certs.forget(uid)
 	return removeTree(dir)
 }

@@ -11,5 +11,5 @@ import (
 
 // TokensForTest answers tokens as volumes get them.
 func TokensForTest(c kubernetes.Interface) func(context.Context, *corev1.Pod, *corev1.ServiceAccountTokenProjection) (string, error) {
-	return newTokens(c).get
+	return NewTokens(c).get
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
+// IsMount tells whether something is mounted at dir.
+func IsMount(dir string) (bool, error) { return isMount(dir) }
+
 // isMount tells whether something is mounted at dir.
 func isMount(dir string) (bool, error) {
 	mounts, err := linuxhost.MountsBelow(dir)
@@ -136,6 +139,9 @@ func mountHugePages(dir string, e *corev1.EmptyDirVolumeSource) error {
 }
 
 func (*emptyDir) Unmount(_ context.Context, _ types.UID, _, dir string) error { return removeTree(dir) }
+
+// Own gives a volume to its pod's fsGroup, if it has one.
+func Own(dir string, p *corev1.Pod, readOnly bool) error { return own(dir, p, readOnly) }
 
 // own gives a volume to its pod's fsGroup.
 func own(dir string, p *corev1.Pod, readOnly bool) error {

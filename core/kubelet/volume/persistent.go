@@ -33,28 +33,28 @@ func claimOf(p *corev1.Pod, v *corev1.Volume) (name string, readOnly bool) {
 // persistent follows a pod's claim to its volume. Both have to name each other: a
 // claim that lost its volume, or a volume that was given to another claim meanwhile,
 // is not the pod's.
-func (m *Manager) persistent(ctx context.Context, p *corev1.Pod, v *corev1.Volume, name string) (*corev1.PersistentVolume, error) {
+func (m *Manager) persistent(ctx context.Context, p *corev1.Pod, v *corev1.Volume, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	core := m.cfg.Client.CoreV1()
 	claim, err := core.PersistentVolumeClaims(p.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
+		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
 	}
 	if v.Ephemeral != nil {
 		if err := ephemeral.VolumeIsForPod(p, claim); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
-		return nil, fmt.Errorf("PVC %s/%s has non-bound phase (%q) or empty pvc.Spec.VolumeName (%q)", claim.Namespace, claim.Name, claim.Status.Phase, claim.Spec.VolumeName)
+		return nil, nil, fmt.Errorf("PVC %s/%s has non-bound phase (%q) or empty pvc.Spec.VolumeName (%q)", claim.Namespace, claim.Name, claim.Status.Phase, claim.Spec.VolumeName)
 	}
 	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err)
+		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err)
 	}
 	if ref := pv.Spec.ClaimRef; ref == nil || ref.UID != claim.UID {
-		return nil, fmt.Errorf("PV %s is not bound to PVC %s/%s (its claimRef is another's)", pv.Name, claim.Namespace, claim.Name)
+		return nil, nil, fmt.Errorf("PV %s is not bound to PVC %s/%s (its claimRef is another's)", pv.Name, claim.Namespace, claim.Name)
 	}
-	return pv, nil
+	return claim, pv, nil
 }
 
 // resolve finds out what a volume of a pod is, and who sets it up.
@@ -67,7 +67,7 @@ func (m *Manager) resolve(ctx context.Context, p *corev1.Pod, v *corev1.Volume) 
 		}
 		return pl, m.request(p, v, pl), nil
 	}
-	pv, err := m.persistent(ctx, p, v, name)
+	claim, pv, err := m.persistent(ctx, p, v, name)
 	if err != nil {
 		return nil, Request{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : error processing PVC %s/%s: %w", v.Name, p.Namespace, name, err)
 	}
@@ -78,7 +78,7 @@ func (m *Manager) resolve(ctx context.Context, p *corev1.Pod, v *corev1.Volume) 
 		if takes, ok := pl.(Persistent); ok && takes.SupportsPersistent(pv) {
 			r := m.request(p, v, pl)
 			// As upstream, by the volume's name: what is set up outlives what pods call it.
-			r.Dir, r.Persistent, r.ReadOnly = filepath.Join(filepath.Dir(r.Dir), pv.Name), pv, readOnly
+			r.Dir, r.Persistent, r.Claim, r.ReadOnly = filepath.Join(filepath.Dir(r.Dir), pv.Name), pv, claim, readOnly
 			return pl, r, nil
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// tokens requests tokens for the service accounts of pods, bound to the pod, and
+// Tokens requests tokens for the service accounts of pods, bound to the pod, and
 // keeps each until most of its life is over.
-type tokens struct {
+type Tokens struct {
 	client kubernetes.Interface
 
 	mu   sync.Mutex
@@ -37,8 +37,9 @@ type heldToken struct {
 	expires time.Time
 }
 
-func newTokens(client kubernetes.Interface) *tokens {
-	return &tokens{client: client, held: map[tokenKey]heldToken{}}
+// NewTokens makes Tokens that asks by client.
+func NewTokens(client kubernetes.Interface) *Tokens {
+	return &Tokens{client: client, held: map[tokenKey]heldToken{}}
 }
 
 func keyOf(p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) tokenKey {
@@ -49,14 +50,20 @@ func keyOf(p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) tokenKey {
 	return k
 }
 
-func (t *tokens) get(ctx context.Context, p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) (string, error) {
+func (t *Tokens) get(ctx context.Context, p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) (string, error) {
+	token, _, err := t.Get(ctx, p, src)
+	return token, err
+}
+
+// Get answers a token for the pod's service account, and when it ends.
+func (t *Tokens) Get(ctx context.Context, p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) (token string, expires time.Time, err error) {
 	key := keyOf(p, src)
 	t.mu.Lock()
 	have, ok := t.held[key]
 	t.mu.Unlock()
 	now := time.Now()
 	if ok && now.Before(have.refresh) {
-		return have.token, nil
+		return have.token, have.expires, nil
 	}
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: src.ExpirationSeconds,
@@ -69,16 +76,16 @@ func (t *tokens) get(ctx context.Context, p *corev1.Pod, src *corev1.ServiceAcco
 	if err != nil {
 		if ok && now.Before(have.expires) {
 			// It is good for a while yet; the next refresh tries again.
-			return have.token, nil
+			return have.token, have.expires, nil
 		}
-		return "", fmt.Errorf("failed to fetch token: %w", err)
+		return "", time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
 	}
 	h := heldToken{token: got.Status.Token, expires: got.Status.ExpirationTimestamp.Time}
 	h.refresh = refreshTime(now, h.expires)
 	t.mu.Lock()
 	t.held[key] = h
 	t.mu.Unlock()
-	return h.token, nil
+	return h.token, h.expires, nil
 }
 
 // refreshTime is when four fifths of a token's life are over, or a day.
@@ -87,7 +94,7 @@ func refreshTime(now, expires time.Time) time.Time {
 	return now.Add(min(life*4/5, 24*time.Hour))
 }
 
-func (t *tokens) refreshAt(p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) time.Time {
+func (t *Tokens) refreshAt(p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, ok := t.held[keyOf(p, src)]
@@ -100,7 +107,8 @@ func (t *tokens) refreshAt(p *corev1.Pod, src *corev1.ServiceAccountTokenProject
 	return h.refresh
 }
 
-func (t *tokens) forget(uid types.UID) {
+// Forget drops the tokens of a pod.
+func (t *Tokens) Forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k := range t.held {

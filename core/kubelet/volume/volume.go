@@ -37,8 +37,9 @@ type Request struct {
 	// Dir is where it is set up; the plugin makes it. Plugins that mount nothing of
 	// their own leave it alone.
 	Dir string
-	// Persistent is the volume of the pod's claim, where it is one.
+	// Persistent is the volume of the pod's claim, where it is one, and Claim the claim.
 	Persistent *corev1.PersistentVolume
+	Claim      *corev1.PersistentVolumeClaim
 	// ReadOnly: the pod's reference to the claim says so.
 	ReadOnly bool
 }
@@ -67,7 +68,8 @@ type Plugin interface {
 }
 
 // Refresher is an optional power of a Plugin whose contents age: it says when
-// Mount is to be called again; zero is never.
+// Mount is to be called again; zero is never. A plugin that is Live too is called
+// earlier as well.
 type Refresher interface {
 	RefreshAt(r Request) time.Time
 }
@@ -113,7 +115,9 @@ type podVolumes struct {
 	busy    sync.Mutex
 	pod     *corev1.Pod
 	mounted map[string]Mounted
-	gone    bool
+	// again is when volumes that are not Live want to be set up again. Owned by who is busy.
+	again map[string]time.Time
+	gone  bool
 }
 
 // New makes a Manager; Run keeps contents up to date.
@@ -129,7 +133,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{cfg: cfg, pods: map[types.UID]*podVolumes{}, due: map[types.UID]time.Time{}, wake: make(chan struct{}, 1)}
 	c := &contents{
-		objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: newTokens(cfg.Client),
+		objects: cfg.Objects, allocatable: cfg.Allocatable, tokens: NewTokens(cfg.Client),
 		trust: newTrustBundles(cfg.Client), certs: newPodCertificates(cfg.Client),
 	}
 	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
@@ -173,7 +177,7 @@ func (m *Manager) entry(p *corev1.Pod) *podVolumes {
 	defer m.mu.Unlock()
 	pv := m.pods[p.UID]
 	if pv == nil {
-		pv = &podVolumes{mounted: map[string]Mounted{}}
+		pv = &podVolumes{mounted: map[string]Mounted{}, again: map[string]time.Time{}}
 		m.pods[p.UID] = pv
 	}
 	pv.pod = p
@@ -193,14 +197,18 @@ func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, r
 	var next time.Time
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if name, _ := claimOf(p, v); name != "" && refresh {
-			continue // what a claim holds is not ours to bring up to date
+		name, _ := claimOf(p, v)
+		at, timed := pv.again[v.Name]
+		if refresh && (timed || name != "") && (at.IsZero() || time.Now().Before(at)) {
+			next = earlier(next, at)
+			continue // what a claim holds is not ours to bring up to date, unless its plugin says when
 		}
 		pl, r, err := m.resolve(ctx, p, v)
 		if err != nil {
 			return err
 		}
-		if _, live := pl.(Live); live || !refresh {
+		_, live := pl.(Live)
+		if live || timed || !refresh {
 			got, err := pl.Mount(ctx, r)
 			if err != nil {
 				return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
@@ -210,9 +218,11 @@ func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, r
 			m.mu.Unlock()
 		}
 		if f, ok := pl.(Refresher); ok {
-			if at := f.RefreshAt(r); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-				next = at
+			at := f.RefreshAt(r)
+			if !live {
+				pv.again[v.Name] = at
 			}
+			next = earlier(next, at)
 		}
 	}
 	m.mu.Lock()
@@ -222,6 +232,14 @@ func (m *Manager) mountAll(ctx context.Context, pv *podVolumes, p *corev1.Pod, r
 	m.mu.Unlock()
 	m.nudge()
 	return nil
+}
+
+// earlier of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (m *Manager) nudge() {

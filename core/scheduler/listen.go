@@ -32,6 +32,7 @@ func (s *Scheduler) listen() error {
 		add(storage.StorageClasses().Informer(), volumes),
 		add(storage.CSIDrivers().Informer(), volumes),
 		add(storage.CSIStorageCapacities().Informer(), volumes),
+		add(storage.CSINodes().Informer(), volumes),
 		// Nothing waits for these, but no decision may be made before they are there.
 		add(s.cfg.Informers.Policy().V1().PodDisruptionBudgets().Informer(), cache.ResourceEventHandlerFuncs{}),
 		add(core.Namespaces().Informer(), cache.ResourceEventHandlerFuncs{}),

@@ -80,6 +80,7 @@ func newTrial(e *explainer) (*trial, error) {
 		func() error { return put(apps.StatefulSets().Informer(), e.StatefulSets) },
 		func() error { return put(storage.StorageClasses().Informer(), e.Classes) },
 		func() error { return put(storage.CSIDrivers().Informer(), e.Drivers) },
+		func() error { return put(storage.CSINodes().Informer(), e.DriverNodes) },
 		func() error { return put(storage.CSIStorageCapacities().Informer(), e.Room) },
 		func() error { return put(inf.Policy().V1().PodDisruptionBudgets().Informer(), e.Budgets) },
 	} {

@@ -38,6 +38,7 @@ type Cluster struct {
 	Volumes      []*corev1.PersistentVolume
 	Classes      []*storagev1.StorageClass
 	Drivers      []*storagev1.CSIDriver
+	DriverNodes  []*storagev1.CSINode
 	Room         []*storagev1.CSIStorageCapacity
 	Services     []*corev1.Service
 	Slices       []*discoveryv1.EndpointSlice

@@ -80,6 +80,7 @@ func (r *reader) cluster(kind, namespace, name string) (*why.Cluster, error) {
 	c.Volumes = list(r, "volumes", core.PersistentVolumes().List, c.Volumes)
 	c.Classes = list(r, "storage classes", storage.StorageClasses().List, c.Classes)
 	c.Drivers = list(r, "CSI drivers", storage.CSIDrivers().List, c.Drivers)
+	c.DriverNodes = list(r, "drivers of nodes", storage.CSINodes().List, c.DriverNodes)
 	c.Room = list(r, "storage capacities", storage.CSIStorageCapacities(metav1.NamespaceAll).List, c.Room)
 	c.Services = list(r, "services", core.Services(namespace).List, c.Services)
 	c.Slices = list(r, "endpoint slices", kube.DiscoveryV1().EndpointSlices(namespace).List, c.Slices)

@@ -40,6 +40,7 @@ func Default(cfg Config) []scheduler.Weighted {
 		{Plugin: Fit{}, Weight: 1},
 		{Plugin: claims.NewBinding(cfg.Client, inf, cfg.VolumeTimeout)},
 		{Plugin: claims.NewRestrictions(inf)},
+		{Plugin: claims.NewLimits(inf)},
 		{Plugin: Spread{Defaults: &SpreadDefaults{
 			Constraints: cfg.Spread,
 			Services:    core.Services().Lister(), Controllers: core.ReplicationControllers().Lister(),

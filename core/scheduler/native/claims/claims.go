@@ -2,7 +2,8 @@
 
 // Package claims are the scheduler's plugins for persistent volumes: VolumeBinding
 // chooses the volumes of a pod together with its node, and binds them before the
-// pod is bound; VolumeRestrictions keeps a ReadWriteOncePod claim to one pod.
+// pod is bound; VolumeRestrictions keeps a ReadWriteOncePod claim to one pod;
+// NodeVolumeLimits gives a node no more volumes of a CSI driver than it takes.
 //
 // A claim is bound already, or is bound with its first consumer (a volume that exists
 // and can be reached from the node, or one that is provisioned there), or is somebody

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
-	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
 // The methods below make a Kubelet a server.Node.
@@ -108,11 +107,6 @@ func (k *Kubelet) Usage(ctx context.Context) (cpu, memory uint64, ok bool) {
 		k.log.WarnContext(ctx, "what the machine uses cannot be seen; the sum of its pods stands for it", "error", err)
 	}
 	return cpu, memory, err == nil
-}
-
-// VolumeUsage is how full a pod's volumes are, as far as it is known.
-func (k *Kubelet) VolumeUsage(ctx context.Context, uid types.UID) []volume.Measured {
-	return volume.MeasureBy(ctx, k.cfg.Volumes, uid)
 }
 
 // Config as far as it may be told.

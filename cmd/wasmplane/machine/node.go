@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -203,7 +204,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
-	defer door.Add(k)()
+	defer door.Add(metered{k, volumes})()
 	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, keeper.Run, door.Run, n.signal(k)}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
@@ -212,6 +213,17 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		parts = append(parts, n.routes(set.Kube), func(ctx context.Context) error { return n.setNetwork(ctx, set.Kube, rt, k) })
 	}
 	return run.Parallel(parts...)(ctx)
+}
+
+// metered is the kubelet as its server sees it, with how full the pods' volumes are.
+type metered struct {
+	*kubelet.Kubelet
+	volumes *volume.Manager
+}
+
+// VolumeUsage implements the server's VolumeMeter.
+func (m metered) VolumeUsage(ctx context.Context, uid types.UID) []volume.Measured {
+	return m.volumes.Measure(ctx, uid)
 }
 
 // routes lead to the pods of other machines, in the network that is ours.

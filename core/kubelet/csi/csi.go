@@ -99,6 +99,10 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := os.MkdirAll(n.registry.dir(), 0o750); err != nil {
 		return fmt.Errorf("make the directory in which drivers register: %w", err)
 	}
+	// A driver is given the volumes' secrets and pods' tokens: nobody but root becomes one.
+	if err := os.Chmod(n.registry.dir(), 0o750); err != nil { //nolint:gosec // a directory
+		return fmt.Errorf("close the directory in which drivers register: %w", err)
+	}
 	n.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: n.cfg.Client.CoreV1().Events("")})
 	defer n.events.Shutdown()
 	return run.Parallel(n.registry.run, n.sweep)(ctx)

@@ -60,8 +60,7 @@ func newWorld(t *testing.T, config func(*csitest.Config), change func(*storagev1
 	if os.Geteuid() != 0 {
 		return nil, false
 	}
-	// Sockets have short names.
-	root, err := os.MkdirTemp("", "csi")
+	root, err := os.MkdirTemp("", "csi") //nolint:usetesting // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -845,4 +844,21 @@ func TestDriversSeeAnotherPath(t *testing.T) {
 	}
 	w.unmount(p)
 	w.nothingLeft()
+}
+
+// TestOnlyRootRegisters: a directory that was open is closed.
+func TestOnlyRootRegisters(t *testing.T) {
+	w, root := newWorld(t, nil, nil)
+	if !root {
+		return
+	}
+	w.stop()
+	if err := os.Chmod(w.driver.Registry, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.eventually("the directory is closed", func() bool {
+		info, err := os.Stat(w.driver.Registry)
+		return err == nil && info.Mode().Perm() == 0o750
+	})
 }

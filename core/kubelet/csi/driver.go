@@ -60,8 +60,9 @@ func ask[A any](ctx context.Context, d *driver, what string, call func(context.C
 		return answer, &failure{fmt.Sprintf("driver %s has not answered %s within %s: see the logs of its pod on this node", d.name, what, d.timeout), err}
 	case codes.Unavailable:
 		return answer, &failure{fmt.Sprintf("driver %s cannot be reached for %s at %s: see whether its pod on this node runs: %v", d.name, what, d.endpoint, err), err}
+	default:
+		return answer, &failure{fmt.Sprintf("driver %s: %s: %v", d.name, what, err), err}
 	}
-	return answer, &failure{fmt.Sprintf("driver %s: %s: %v", d.name, what, err), err}
 }
 
 // failure of a call says whose it was.

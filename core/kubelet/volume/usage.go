@@ -30,16 +30,6 @@ type Measured struct {
 	Usage
 }
 
-// MeasureBy asks those who know how full a pod's volumes are; others know nothing.
-func MeasureBy(ctx context.Context, volumes any, uid types.UID) []Measured {
-	if m, ok := volumes.(interface {
-		Measure(ctx context.Context, uid types.UID) []Measured
-	}); ok {
-		return m.Measure(ctx, uid)
-	}
-	return nil
-}
-
 // Measure answers how full a pod's volumes are, as far as their plugins know.
 func (m *Manager) Measure(ctx context.Context, uid types.UID) []Measured {
 	m.mu.Lock()

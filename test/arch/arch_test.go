@@ -69,7 +69,7 @@ var mayImport = map[string]string{
 	"core/secureserving":            "core/profiling",
 	"core/profiling":                "",
 	"core/trace/...":                "",
-	"core/controllers/...":          "core/controllers/... core/client core/defaultclass core/trace core/quota core/localvolume",
+	"core/controllers/...":          "core/attachment core/controllers/... core/client core/defaultclass core/trace core/quota core/localvolume",
 	"core/controllers/approval":     "core/controllers core/auth/jointoken",
 	"core/controllers/dnsendpoints": "core/controllers core/dns/announce",
 	"core/join":                     "core/auth/jointoken core/bootstrap core/client core/config core/pki",

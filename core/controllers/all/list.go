@@ -7,6 +7,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/aggregation"
 	"github.com/wasmplane/wasmplane/core/controllers/approval"
+	"github.com/wasmplane/wasmplane/core/controllers/attachdetach"
 	"github.com/wasmplane/wasmplane/core/controllers/bootstraptoken"
 	"github.com/wasmplane/wasmplane/core/controllers/cronjob"
 	"github.com/wasmplane/wasmplane/core/controllers/daemonset"
@@ -35,6 +36,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
 	"github.com/wasmplane/wasmplane/core/controllers/volumebinding"
+	"github.com/wasmplane/wasmplane/core/controllers/volumeexpand"
 	"github.com/wasmplane/wasmplane/core/controllers/volumeprotection"
 )
 
@@ -179,6 +181,12 @@ func list() []entry {
 		}},
 		{name: "persistentvolume-binder-controller", account: "persistent-volume-binder", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return volumebinding.New(e.Env, e.workers)
+		}},
+		{name: "persistentvolume-attach-detach-controller", account: "attachdetach-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
+			return attachdetach.New(e.Env, e.workers)
+		}},
+		{name: "persistentvolume-expander-controller", account: "expand-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
+			return volumeexpand.New(e.Env, e.workers)
 		}},
 		{name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return ephemeralvolume.New(e.Env, e.workers)

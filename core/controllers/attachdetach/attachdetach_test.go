@@ -64,7 +64,7 @@ func TestAVolumeFollowsItsPod(t *testing.T) {
 		controllertest.Eventually(t, func() error {
 			a, err := attachments.Get(t.Context(), onNode(node), metav1.GetOptions{})
 			if (err == nil) != want {
-				return fmt.Errorf("attached to %s: %v", node, err)
+				return fmt.Errorf("attached to %s is %v, and not %v", node, err == nil, want)
 			}
 			if err == nil && (a.Spec.Attacher != "disk.example" || a.Spec.NodeName != node || *a.Spec.Source.PersistentVolumeName != "pv") {
 				return fmt.Errorf("the attachment is %+v", a.Spec)
@@ -93,7 +93,7 @@ func TestAVolumeFollowsItsPod(t *testing.T) {
 		controllertest.Eventually(t, func() error {
 			n, err := nodes.Get(t.Context(), node, metav1.GetOptions{})
 			if err != nil || len(n.Status.VolumesAttached) != want || want == 1 && n.Status.VolumesAttached[0].Name != theVolume {
-				return fmt.Errorf("node %s lists %v (%v)", node, n.Status.VolumesAttached, err)
+				return fmt.Errorf("node %s lists %v: %w", node, n.Status.VolumesAttached, err)
 			}
 			return nil
 		})
@@ -153,7 +153,7 @@ func TestAnotherClaimsPodsDoNotCount(t *testing.T) {
 	controllertest.Eventually(t, func() error {
 		list, err := c.Client.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) > 0 {
-			return fmt.Errorf("%v %v", list, err)
+			return fmt.Errorf("attached are %v: %w", list, err)
 		}
 		return nil
 	})

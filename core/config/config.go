@@ -579,7 +579,7 @@ func (c *Configuration) Complete() error {
 	err := c.complete()
 	var wrong *FieldError
 	if errors.As(err, &wrong) && c.root != nil {
-		if line := lineOf(c.root, wrong.Path); line > 0 {
+		if line := LineOf(c.root, wrong.Path); line > 0 {
 			wrong.File, wrong.Line = c.File, line
 		}
 	}

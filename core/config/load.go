@@ -83,8 +83,8 @@ func Load(file string, data []byte) (*Configuration, error) {
 	return c, nil
 }
 
-// lineOf is the line of a field; 0 = the document does not have it.
-func lineOf(n *yaml.Node, path string) int {
+// LineOf is the line of a field; 0 = the document does not have it.
+func LineOf(n *yaml.Node, path string) int {
 	line := n.Line
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		if line, n = child(n, step); n == nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/explain"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/plugin"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/simulation"
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
@@ -80,7 +81,7 @@ WASMPLANE_DATA_DIR.`,
 	of := a.members()
 	for group, commands := range map[string][]*cobra.Command{
 		"cluster":   {a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), a.status(), a.stop(), a.down(), a.backup(), a.restore(), a.check()},
-		"use":       {a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), a.image(), a.version()},
+		"use":       {a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell), a.image(), a.version()},
 		"component": a.components(),
 	} {
 		for _, c := range commands {

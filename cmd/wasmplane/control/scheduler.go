@@ -3,21 +3,18 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
 	"github.com/wasmplane/wasmplane/core/client"
-	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
@@ -40,14 +37,14 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 		}
 		defer stop()
 		s, err := scheduler.New(scheduler.Config{
-			Client: set.Kube, Informers: inf, Profiles: profiles(c, set.Kube, inf), Events: record,
+			Client: set.Kube, Informers: inf, Profiles: current(c, set.Kube, inf), Events: record,
 			Logger: c.Options.Logger, Tracer: c.Tracer, Metrics: c.Metrics,
 		})
 		if err != nil {
 			return err
 		}
 		defer c.Plugins.OnChange(func() {
-			if err := s.SetProfiles(profiles(c, set.Kube, inf)); err != nil {
+			if err := s.SetProfiles(current(c, set.Kube, inf)); err != nil {
 				c.Options.Logger.ErrorContext(ctx, "the scheduler's profiles stay as they were", "error", err)
 			}
 		})()
@@ -64,44 +61,9 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 	})
 }
 
-// profiles are those of the configuration: every native plugin, then every Wasm
-// plugin, less what a profile leaves out, with the weights that it gives.
-func profiles(c *process.Component, kube kubernetes.Interface, inf informers.SharedInformerFactory) []scheduler.Profile {
-	wasm := c.Plugins.Scheduling()
-	// Every profile has plugins of its own: what they remember is of their profile.
-	every := func(spread *config.TopologySpread) []scheduler.Weighted {
-		patience := time.Duration(c.Options.Config.Scheduler.VolumeBindingTimeout)
-		return append(native.Default(native.Config{Client: kube, Informers: inf, Spread: defaultSpread(spread), VolumeTimeout: patience}), wasm...)
-	}
-	own, configured := &c.Options.Config.Scheduler.TopologySpread, c.Options.Config.Scheduler.Profiles
-	if len(configured) == 0 {
-		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every(own)}}
-	}
-	var out []scheduler.Profile
-	for _, p := range configured {
-		profile := scheduler.Profile{Name: p.Name, Plugins: every(cmp.Or(p.TopologySpread, own))}.Without(p.Disable)
-		for i, w := range profile.Plugins {
-			if weight, ok := p.Weights[w.Name()]; ok {
-				profile.Plugins[i].Weight = weight
-			}
-		}
-		out = append(out, profile)
-	}
-	return out
-}
-
-// defaultSpread are the constraints of pods that have none; nil = upstream's.
-func defaultSpread(t *config.TopologySpread) []corev1.TopologySpreadConstraint {
-	if t.DefaultingType != "List" {
-		return nil
-	}
-	out := []corev1.TopologySpreadConstraint{}
-	for _, c := range t.DefaultConstraints {
-		out = append(out, corev1.TopologySpreadConstraint{
-			MaxSkew: c.MaxSkew, TopologyKey: c.TopologyKey, WhenUnsatisfiable: corev1.UnsatisfiableConstraintAction(c.WhenUnsatisfiable),
-		})
-	}
-	return out
+// current are the profiles of the configuration, with the plugins that there are now.
+func current(c *process.Component, kube kubernetes.Interface, inf informers.SharedInformerFactory) []scheduler.Profile {
+	return profiles.Of(&c.Options.Config.Scheduler, c.Plugins.Scheduling(), native.Config{Client: kube, Informers: inf})
 }
 
 // recorders make event recorders, one for each profile name.

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package profiles makes the scheduler's profiles of a configuration: for the scheduler that
+// runs, and for one that is simulated.
+package profiles
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/native"
+)
+
+// Of a configuration: every native plugin, then every Wasm plugin, less what a profile
+// leaves out, with the weights that it gives. What the native ones need is in with.
+func Of(c *config.Scheduler, wasm []scheduler.Weighted, with native.Config) []scheduler.Profile {
+	with.VolumeTimeout = time.Duration(c.VolumeBindingTimeout)
+	// Every profile has plugins of its own: what they remember is of their profile.
+	every := func(spread *config.TopologySpread) []scheduler.Weighted {
+		with.Spread = defaultSpread(spread)
+		return append(native.Default(with), wasm...)
+	}
+	own := &c.TopologySpread
+	if len(c.Profiles) == 0 {
+		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every(own)}}
+	}
+	var out []scheduler.Profile
+	for _, p := range c.Profiles {
+		profile := scheduler.Profile{Name: p.Name, Plugins: every(cmp.Or(p.TopologySpread, own))}.Without(p.Disable)
+		for i, w := range profile.Plugins {
+			if weight, ok := p.Weights[w.Name()]; ok {
+				profile.Plugins[i].Weight = weight
+			}
+		}
+		out = append(out, profile)
+	}
+	return out
+}
+
+// defaultSpread are the constraints of pods that have none; nil = upstream's.
+func defaultSpread(t *config.TopologySpread) []corev1.TopologySpreadConstraint {
+	if t.DefaultingType != "List" {
+		return nil
+	}
+	out := []corev1.TopologySpreadConstraint{}
+	for _, c := range t.DefaultConstraints {
+		out = append(out, corev1.TopologySpreadConstraint{
+			MaxSkew: c.MaxSkew, TopologyKey: c.TopologyKey, WhenUnsatisfiable: corev1.UnsatisfiableConstraintAction(c.WhenUnsatisfiable),
+		})
+	}
+	return out
+}

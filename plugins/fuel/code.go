@@ -22,9 +22,15 @@ const (
 	frameBodyPart = 4       // a frame may spill: one byte for so many of code
 )
 
-// counter and stack are the globals behind the module's own.
-func (m *module) counter() uint32 { return m.globals }
-func (m *module) stack() uint32   { return m.globals + 1 }
+// counter and stack are the globals behind the module's own, or behind those that it imports.
+func (m *module) counter() uint32 {
+	if m.opts.Shared {
+		return m.importedGlobals
+	}
+	return m.globals
+}
+
+func (m *module) stack() uint32 { return m.counter() + 1 }
 
 // helper returns the index of a helper function, which is then emitted. Helpers
 // that are not used have an index too, so that indices don't depend on order.

@@ -2,26 +2,31 @@
 
 package fuel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel/callgraph"
+)
 
 // measureFrames decides which functions count their frames: those that can call
 // themselves, over however many others, and all of them where even calls without
 // recursion could pile up more than half of the stack budget.
 //
-// Calls through tables may reach every function whose address is taken.
+// Calls through tables may reach every function whose address is taken. Where several modules share
+// their budget, so may calls of imported functions, which others define: and every exported function.
 func (m *module) measureFrames() error {
 	n := len(m.bodies)
 	m.frames, m.leaves, m.loops = make([]int64, n), make([]int64, n), make([]bool, n)
 	if n == 0 {
 		return nil
 	}
-	g := graph{edges: make([][]int32, n+1)}
+	g := callgraph.Graph{Edges: make([][]int32, n+1)}
 	indirect := int32(n) // stands for "through a table"
 	taken := make([]bool, n)
 	take := func(index uint32) {
 		if d := int(index) - int(m.imported); d >= 0 && d < n && !taken[d] {
 			taken[d] = true
-			g.edges[indirect] = append(g.edges[indirect], int32(d))
+			g.Edges[indirect] = append(g.Edges[indirect], int32(d))
 		}
 	}
 	size := make([]int64, n+1)
@@ -31,13 +36,13 @@ func (m *module) measureFrames() error {
 		add := func(to int32) {
 			if !seen[to] {
 				seen[to] = true
-				g.edges[i] = append(g.edges[i], to)
+				g.Edges[i] = append(g.Edges[i], to)
 			}
 		}
 		t := &m.types[m.funcTypes[i]]
 		found, err := m.survey(b, t, func(op byte, index uint32) {
 			switch d := int(index) - int(m.imported); {
-			case op == opCallIndirect:
+			case op == opCallIndirect, op == opCall && d < 0 && m.opts.Shared:
 				add(indirect)
 			case op == opRefFunc:
 				take(index)
@@ -54,7 +59,7 @@ func (m *module) measureFrames() error {
 		if err := m.affordable(uint32(i), &found, one, cost); err != nil {
 			return err
 		}
-		if found.weight > 0 && found.weight <= leafWeight {
+		if found.weight > 0 && found.weight <= leafWeight && !m.opts.Shared { // its globals have to be renumbered
 			m.leaves[i] = found.weight
 		}
 		size[i] = frameBase + int64(len(b))/frameBodyPart + 8*int64(m.types[m.funcTypes[i]].params) + localBytes(b)
@@ -63,6 +68,9 @@ func (m *module) measureFrames() error {
 		return err
 	}
 	err := m.eachEntry(func(index uint32) {
+		if m.opts.Shared {
+			take(index)
+		}
 		if d := int(index) - int(m.imported); d >= 0 && d < n {
 			m.leaves[d] = 0
 		}
@@ -75,7 +83,7 @@ func (m *module) measureFrames() error {
 			m.leaves[i] = 0
 		}
 	}
-	recursive, deepest := g.analyse(size)
+	recursive, deepest := g.Analyse(size)
 	all := deepest > m.opts.StackBytes/2
 	for i := range m.frames {
 		if (all || recursive[i]) && m.leaves[i] == 0 {
@@ -184,97 +192,4 @@ func visitConstExpr(r *reader, visit func(uint32)) {
 		}
 		r.immediates(op, sub)
 	}
-}
-
-// graph is who calls whom.
-type graph struct{ edges [][]int32 }
-
-// analyse finds the nodes on cycles (Tarjan, without recursion of its own) and the
-// heaviest path over the condensed graph, with each component counted once.
-func (g *graph) analyse(size []int64) (recursive []bool, deepest int64) {
-	n := len(g.edges)
-	recursive = make([]bool, n)
-	index := make([]int32, n) // 0 = not seen
-	low := make([]int32, n)
-	onStack := make([]bool, n)
-	depth := make([]int64, n) // heaviest path from here on, set when a component is done
-	var stack []int32
-	type frame struct {
-		node int32
-		next int
-	}
-	var work []frame
-	counter := int32(0)
-	for start := range g.edges {
-		if index[start] != 0 {
-			continue
-		}
-		work = append(work[:0], frame{node: int32(start)})
-		for len(work) > 0 {
-			f := &work[len(work)-1]
-			v := f.node
-			if f.next == 0 {
-				counter++
-				index[v], low[v] = counter, counter
-				stack = append(stack, v)
-				onStack[v] = true
-			}
-			descended := false
-			for f.next < len(g.edges[v]) {
-				w := g.edges[v][f.next]
-				f.next++
-				if index[w] == 0 {
-					work = append(work, frame{node: w})
-					descended = true
-					break
-				}
-				if onStack[w] {
-					low[v] = min(low[v], index[w])
-				}
-				if w == v {
-					recursive[v] = true
-				}
-			}
-			if descended {
-				continue
-			}
-			work = work[:len(work)-1]
-			if len(work) > 0 {
-				p := work[len(work)-1].node
-				low[p] = min(low[p], low[v])
-			}
-			if low[v] == index[v] {
-				deepest = max(deepest, g.component(v, &stack, onStack, recursive, depth, size))
-			}
-		}
-	}
-	return recursive, deepest
-}
-
-// component takes one finished component off the stack.
-func (g *graph) component(root int32, stack *[]int32, onStack, recursive []bool, depth, size []int64) int64 {
-	at := len(*stack) - 1
-	for (*stack)[at] != root {
-		at--
-	}
-	members := (*stack)[at:]
-	var own, below int64
-	for _, v := range members {
-		own += size[v]
-		for _, w := range g.edges[v] {
-			below = max(below, depth[w]) // 0 for members: not done yet
-		}
-	}
-	for _, v := range members {
-		onStack[v] = false
-		recursive[v] = recursive[v] || len(members) > 1
-	}
-	if recursive[root] {
-		own = 0 // counted at run time
-	}
-	for _, v := range members {
-		depth[v] = own + below
-	}
-	*stack = (*stack)[:at]
-	return own + below
 }

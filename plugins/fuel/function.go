@@ -242,6 +242,8 @@ func (s *scanner) edit(op byte, sub uint32, at, imm int, weight int64) {
 		s.jump(op, at, imm)
 	case opCall, opRefFunc:
 		s.function(op, at, imm)
+	case opGlobalGet, opGlobalSet:
+		s.global(op, at, imm)
 	case opMemoryGrow:
 		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperGrow)))
 	case opPrefixFC:

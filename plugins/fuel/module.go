@@ -10,7 +10,7 @@ import (
 
 // Version is part of every key under which rewritten modules are cached: it
 // grows with any change of what Rewrite puts out.
-const Version = 8
+const Version = 9
 
 // Names that a rewritten module and its host share. A module that already uses
 // one of them is refused.
@@ -46,6 +46,9 @@ type Options struct {
 	// ExportGlobals exports every mutable global, so that a host can put an
 	// instance back to an earlier state.
 	ExportGlobals bool
+	// Shared has the module import counter and stack budget (ImportMeter), which several modules
+	// that call each other share. StackBytes is Meter's then.
+	Shared bool
 }
 
 func (o Options) withDefaults() Options {
@@ -118,14 +121,15 @@ type module struct {
 	sections [secEnd][]byte
 	customs  []custom
 
-	types     []funcType
-	newTypes  [][]byte // encodings of types that the rewriter adds
-	imported  uint32   // imported functions
-	funcTypes []uint32 // of defined functions
-	bodies    [][]byte
-	bodyAt    []int // offset of each body in the code section
-	globals   uint32
-	mutable   []uint32 // indices of mutable defined globals
+	types           []funcType
+	newTypes        [][]byte // encodings of types that the rewriter adds
+	imported        uint32   // imported functions
+	funcTypes       []uint32 // of defined functions
+	bodies          [][]byte
+	bodyAt          []int // offset of each body in the code section
+	globals         uint32
+	importedGlobals uint32
+	mutable         []uint32 // indices of mutable defined globals
 
 	frames  []int64 // stack budget that each function takes; 0 = none
 	loops   []bool  // functions with a loop: they hold the counter in a local
@@ -244,6 +248,7 @@ func (m *module) readImports() error {
 		case 3:
 			r.skip(2)
 			m.globals++
+			m.importedGlobals++
 		default:
 			r.fail("unknown kind of import")
 		}
@@ -413,8 +418,11 @@ func (m *module) rewriteExports() error {
 			return fmt.Errorf("export %q is reserved to the host", name)
 		}
 		kind, index := r.byte(), r.u32()
-		if kind == 0 {
+		switch kind {
+		case 0:
 			index = m.renumber(index)
+		case 3:
+			index = m.renumberGlobal(index)
 		}
 		out = appendU32(append(appendName(out, name), kind), index)
 	}
@@ -422,7 +430,7 @@ func (m *module) rewriteExports() error {
 	added := uint32(1)
 	if m.opts.ExportGlobals {
 		for i, g := range m.mutable {
-			out = appendU32(append(appendName(out, fmt.Sprintf("%s%d", ExportGlobal, i)), 3), g)
+			out = appendU32(append(appendName(out, fmt.Sprintf("%s%d", ExportGlobal, i)), 3), m.renumberGlobal(g))
 			added++
 		}
 	}
@@ -448,6 +456,10 @@ func (m *module) rewriteGlobals() error {
 	for i := uint32(0); i < n && r.err == nil; i++ {
 		out = append(out, r.byte(), r.byte())
 		out = m.constExpr(out, r)
+	}
+	if m.opts.Shared {
+		m.put(secGlobal, append(appendU32(nil, n), out...))
+		return r.err
 	}
 	out = append(out, typeI64, 1, opI64Const, 0, opEnd)
 	out = append(appendS64(append(out, typeI64, 1, opI64Const), m.opts.StackBytes), opEnd)
@@ -525,12 +537,23 @@ func (m *module) finishDeclarations() {
 	yield := m.typeIndex([]byte{0x60, 1, typeI32, 0})
 	r := m.section(secImport)
 	n := r.u32()
-	imports := append(appendU32(nil, n+1), r.b[r.pos:]...)
+	added := uint32(1)
+	if m.opts.Shared {
+		added = 3
+	}
+	imports := append(appendU32(nil, n+added), r.b[r.pos:]...)
 	imports = appendName(appendName(imports, ImportModule), ImportYield)
-	m.sections[secImport] = appendU32(append(imports, 0), yield)
+	imports = appendU32(append(imports, 0), yield)
+	if m.opts.Shared {
+		imports = importMeter(imports)
+	}
+	m.sections[secImport] = imports
+	m.declareFunctions()
+}
 
-	r = m.section(secFunction)
-	n = r.u32()
+func (m *module) declareFunctions() {
+	r := m.section(secFunction)
+	n := r.u32()
 	var added []byte
 	for h := range m.helpers {
 		if m.helpers[h] {

@@ -85,7 +85,7 @@ var mayImport = map[string]string{
 
 	"plugins/abi":                     "",
 	"plugins/manifest":                "core/config plugins/abi plugins/host",
-	"plugins/fuel/...":                "",
+	"plugins/fuel/...":                "plugins/fuel/callgraph",
 	"plugins/rights":                  "plugins/abi plugins/manifest",
 	"plugins/hostfn":                  "core/dial plugins/abi plugins/host plugins/manifest plugins/rights plugins/sign",
 	"plugins/hostfn/backend":          "core/auth/authz core/client core/registry core/registry/view core/run/atomicfile plugins/hostfn plugins/manifest",

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+// Names of the module that holds counter and stack budget of modules with Options.Shared.
+const (
+	ImportMeter   = "wasmplane:meter"
+	ImportCounter = "counter"
+	ImportStack   = "stack"
+)
+
+// Meter is that module: an instance of it is what the metered modules of one component share.
+func Meter(stackBytes int64) []byte {
+	m := &module{}
+	out := append([]byte{2, typeI64, 1, opI64Const, 0, opEnd, typeI64, 1}, appendS64([]byte{opI64Const}, stackBytes)...)
+	m.sections[secGlobal] = append(out, opEnd)
+	exports := append(appendName([]byte{2}, ImportCounter), 3, 0)
+	m.sections[secExport] = append(appendName(exports, ImportStack), 3, 1)
+	return m.assemble()
+}
+
+// importMeter adds the imports of a module that shares its meter with others.
+func importMeter(imports []byte) []byte {
+	for _, name := range []string{ImportCounter, ImportStack} {
+		imports = append(appendName(appendName(imports, ImportMeter), name), 3, typeI64, 1)
+	}
+	return imports
+}
+
+// renumberGlobal gives a global's new index: shared counters come before the module's own.
+func (m *module) renumberGlobal(i uint32) uint32 {
+	if m.opts.Shared && i >= m.importedGlobals {
+		return i + 2
+	}
+	return i
+}
+
+// global renumbers the global of a global.get or global.set.
+func (s *scanner) global(op byte, at, imm int) {
+	t := reader{b: s.r.b, pos: imm}
+	if i := t.u32(); s.m.renumberGlobal(i) != i {
+		s.replace(at, appendU32([]byte{op}, s.m.renumberGlobal(i)))
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/component/binary"
 	"github.com/wasmplane/wasmplane/plugins/foreign/kubewarden"
 	"github.com/wasmplane/wasmplane/plugins/foreign/opa"
 	"github.com/wasmplane/wasmplane/plugins/foreign/schedwasm"
@@ -49,6 +50,12 @@ var schedulerExports = []string{
 
 // Recognise says what a module speaks.
 func Recognise(wasm []byte, e *manifest.Entry) (manifest.ABI, error) {
+	if binary.Is(wasm) { // the host knows what to do with a component
+		if e.ABI != "" && e.ABI != manifest.Wasmplane {
+			return "", fmt.Errorf("abi: the entry says %s, and the module is a component, which speaks that of sdk/wit: leave abi out", e.ABI)
+		}
+		return manifest.Wasmplane, nil
+	}
 	shape, err := fuel.Inspect(wasm)
 	if err != nil {
 		return "", fmt.Errorf("not a valid WebAssembly module: %w", err)

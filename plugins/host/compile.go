@@ -10,6 +10,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
+	"github.com/wasmplane/wasmplane/plugins/component/binary"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 )
@@ -54,7 +55,10 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 			return nil, err
 		}
 	}
-	code, err := h.code(bounded, wasm, o)
+	if binary.Is(wasm) {
+		return h.compileComponent(bounded, wasm, o)
+	}
+	code, err := h.code(bounded, wasm, o, false)
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +80,13 @@ func (h *Host) begin() bool {
 	return !h.closed
 }
 
-// code is the module in the form that the engine runs.
-func (h *Host) code(ctx context.Context, wasm []byte, o Options) (wazero.CompiledModule, error) {
+// code is the module in the form that the engine runs; part = it is one of a component.
+func (h *Host) code(ctx context.Context, wasm []byte, o Options, part bool) (wazero.CompiledModule, error) {
 	spec := compiler.Spec{OwnMemory: o.ABI != nil && o.ABI.ImportedMemory, Fuel: fuel.Options{
 		MemoryPages:   uint32(o.Limits.Memory >> 16),
 		StackBytes:    o.Limits.Stack,
 		ExportGlobals: o.PerCall,
+		Shared:        part,
 	}}
 	if h.cfg.Interpreter {
 		return h.interpret(wasm, spec)

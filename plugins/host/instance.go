@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel"
+	"github.com/wasmplane/wasmplane/plugins/host/linear"
 	"github.com/wasmplane/wasmplane/plugins/host/printed"
 )
 
@@ -42,9 +43,9 @@ type Instance struct {
 	fakeClock  int64
 	fakeRandom uint64
 
-	linear  *linearMemory
-	img     *image // memory after start-up, where the plugin is isolated per call
-	globals []savedGlobal
+	linear  *linear.Allocator
+	globals []savedGlobal // after start-up, where the plugin is isolated per call
+	parts   *parts        // of a component
 }
 
 type savedGlobal struct {
@@ -110,8 +111,11 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	in.out = printed.Output{Logger: m.host.cfg.Logger, Plugin: m.name, Rate: m.lines, Limit: limits.Log}
 	in.ctx.in = in
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
-	allocator := &mmapAllocator{}
-	within := experimental.WithMemoryAllocator(in.ctx.over(ctx), allocator)
+	in.linear = &linear.Allocator{Limit: uint64(limits.Memory)}
+	within := experimental.WithMemoryAllocator(in.ctx.over(ctx), in.linear)
+	if m.component != nil {
+		return in, in.startComponent(ctx, within, start)
+	}
 	if m.opts.ABI != nil {
 		within = experimental.WithImportResolver(within, m.host.resolver(m.opts.ABI))
 	}
@@ -124,7 +128,7 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	if in.mod == nil {
 		in.bind(mod)
 	}
-	in.memory, in.linear = mod.Memory(), allocator.last
+	in.memory = mod.Memory()
 	in.alloc, in.callFn = mod.ExportedFunction("alloc"), mod.ExportedFunction("call")
 	if err := in.startUp(ctx, start); err != nil {
 		in.close()
@@ -152,19 +156,20 @@ func (in *Instance) startUp(ctx context.Context, start time.Time) error {
 	if !m.opts.PerCall {
 		return nil
 	}
+	in.saveGlobals(in.mod)
+	in.parts.save(in)
+	return in.linear.Freeze()
+}
+
+// saveGlobals remembers what a module's mutable globals are.
+func (in *Instance) saveGlobals(mod api.Module) {
 	for i := 0; ; i++ {
-		g, ok := in.mod.ExportedGlobal(fmt.Sprintf("%s%d", fuel.ExportGlobal, i)).(api.MutableGlobal)
+		g, ok := mod.ExportedGlobal(fmt.Sprintf("%s%d", fuel.ExportGlobal, i)).(api.MutableGlobal)
 		if !ok {
-			break
+			return
 		}
 		in.globals = append(in.globals, savedGlobal{global: g, value: g.Get()})
 	}
-	if in.linear == nil {
-		return nil
-	}
-	img, err := in.linear.freeze()
-	in.img = img
-	return err
 }
 
 // initialize runs what the module's ABI says that comes first.
@@ -208,6 +213,10 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, allo
 	defer func() {
 		u = in.spent(start)
 	}()
+	if in.parts != nil {
+		out, err = in.parts.call(in, op, input)
+		return out, u, err
+	}
 	at, err := in.write(ctx, input)
 	if err != nil {
 		return nil, u, err
@@ -225,6 +234,9 @@ func (in *Instance) Describe(ctx context.Context) ([]byte, error) {
 	limits := &in.module.opts.Limits
 	in.open(ctx, limits.forStart())
 	defer in.finish()
+	if in.parts != nil {
+		return in.parts.describe(in)
+	}
 	if err := in.enter(ctx, in.mod.ExportedFunction("describe"), in.stack[:1]); err != nil {
 		return nil, in.fault(err)
 	}
@@ -349,24 +361,21 @@ func (in *Instance) restore() error {
 		g.global.Set(g.value)
 	}
 	in.fakeClock, in.fakeRandom = 0, 0x9e3779b97f4a7c15
-	if in.img == nil {
-		return nil
-	}
-	return in.linear.thaw(in.img)
+	in.parts.restore()
+	return in.linear.Thaw()
 }
 
 // close frees everything. A large memory is freed within a turn (turns), as it was used within
 // one: freed outside, it would keep a second processor busy beside the next instance.
 func (in *Instance) close() {
-	if in.linear.large() {
+	if in.linear.Large() {
 		slots := in.module.host.turns.slots
 		slots <- struct{}{}
 		defer func() { <-slots }()
 	}
+	in.parts.close(in.module.host.base)
 	_ = in.mod.Close(in.module.host.base) // frees memory; the engine reports nothing here
-	if in.img != nil {
-		in.img.close()
-	}
+	in.linear.Close()
 }
 
 // sound says whether an instance may be used again after err.

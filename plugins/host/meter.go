@@ -56,6 +56,7 @@ type meter struct {
 	deadline  time.Time
 	lastPoint time.Time
 	hostCalls int64
+	held      int64 // bytes of Go's memory that values of a component take
 }
 
 // begin opens the account: the counter gets its first slice.
@@ -85,7 +86,7 @@ func (in *Instance) safePoint(why uint32) {
 	m := &in.meter
 	left := int64(in.counter.Get())
 	switch took := now.Sub(m.lastPoint); {
-	case in.linear.hasGrown(): // what comes next may touch fresh pages
+	case in.linear.Grown(): // what comes next may touch fresh pages
 		m.slice = sliceSmallest
 	case took > sliceLong:
 		m.slice = max(m.slice/2, sliceSmallest)

@@ -16,13 +16,14 @@ import (
 
 // Module is one compiled version of one plugin, with its instances.
 type Module struct {
-	host    *Host
-	name    string
-	opts    Options
-	code    wazero.CompiledModule
-	slots   chan struct{} // one for each instance that may run at once
-	breaker breaker
-	lines   *printed.Rate // of its instances together
+	host      *Host
+	name      string
+	opts      Options
+	code      wazero.CompiledModule
+	component *component    // instead of code
+	slots     chan struct{} // one for each instance that may run at once
+	breaker   breaker
+	lines     *printed.Rate // of its instances together
 
 	mu     sync.Mutex
 	idle   []*Instance // last in, first out: the warm ones are used again
@@ -230,6 +231,9 @@ func (m *Module) Close() error {
 		m.live--
 	}
 	m.idle = nil
+	if m.component != nil {
+		return m.component.close(m.host.base)
+	}
 	return m.code.Close(m.host.base)
 }
 

@@ -95,7 +95,7 @@ var mayImport = map[string]string{
 	"plugins/apiobject":               "core/admission core/object core/config plugins/abi plugins/host plugins/loader plugins/manifest plugins/point plugins/rights",
 	"plugins/component/...":           "plugins/component/...",
 	"plugins/component/componenttest": "plugins/plugintest/wat",
-	"plugins/host/...":                "plugins/fuel/... plugins/host/...",
+	"plugins/host/...":                "plugins/component/... plugins/fuel/... plugins/host/...",
 	"plugins/point/...":               "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/loader/...":              "plugins/... core/dial core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/author/...":              "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",

@@ -121,7 +121,7 @@ func (c *Context) liftBorrow(of *Resource, i uint32) *Handle {
 
 func (c *Context) lowerHandle(of *Resource, own bool, v any) uint32 {
 	h, ok := v.(*Handle)
-	if !ok || h == nil {
+	if !ok || h == nil || h.Resource == nil {
 		Fail("expected a handle of %s, found %T", of.Name, v)
 	}
 	if h.Resource != of || own && !h.Own {

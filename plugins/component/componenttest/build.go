@@ -16,6 +16,7 @@ const (
 	S8     Type = "\x7e"
 	U8     Type = "\x7d"
 	U16    Type = "\x7b"
+	S32    Type = "\x7a"
 	U32    Type = "\x79"
 	U64    Type = "\x77"
 	F32    Type = "\x76"
@@ -323,6 +324,13 @@ func (t *InstanceType) Type(parts ...any) int {
 func (t *InstanceType) Resource(name string) int {
 	t.n++
 	t.b = append(t.b, Join(byte(4), byte(0), name, byte(3), byte(1))...)
+	return next(&t.types)
+}
+
+// Export exports a value type under a name, and is the type with that name.
+func (t *InstanceType) Export(name string, of Type) int {
+	t.n++
+	t.b = append(t.b, Join(byte(4), byte(0), name, byte(3), byte(0), of)...)
 	return next(&t.types)
 }
 

@@ -229,6 +229,9 @@ func (in *Instance) makeResources() {
 // Data is what the host made the instance with.
 func (in *Instance) Data() any { return in.cfg.Data }
 
+// Account is who pays.
+func (in *Instance) Account() canon.Account { return in.cfg.Account }
+
 // SetAccount has another account pay from the next call on.
 func (in *Instance) SetAccount(a canon.Account) { in.cfg.Account = a }
 
@@ -529,3 +532,22 @@ func (in *Instance) failed(r any) error {
 
 // Program is what the instances are made of.
 func (l *Linked) Program() *Program { return l.program }
+
+// State is what an instance has of its own, besides what its core instances have.
+type State struct{ tables []*canon.Table }
+
+// Snapshot remembers the handles, for Restore; memories and globals are whose who keeps the core instances.
+func (in *Instance) Snapshot() *State {
+	s := &State{}
+	for i := range in.parts {
+		s.tables = append(s.tables, in.parts[i].table.Snapshot())
+	}
+	return s
+}
+
+// Restore puts the handles back to what they were. No call may run.
+func (in *Instance) Restore(s *State) {
+	for i := range in.parts {
+		in.parts[i].table.Restore(s.tables[i])
+	}
+}

@@ -16,9 +16,9 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 )
 
-// Features are what modules may use: everything that is standardised and that the
-// rewriter covers.
-const Features = api.CoreFeaturesV2
+// Features are what modules may use: WebAssembly 2.0, and constant expressions that
+// add, which toolchains emit for libraries that are linked when they are loaded. The rewriter covers all of it.
+const Features = api.CoreFeaturesV2 | experimental.CoreFeaturesExtendedConst
 
 // ErrNotCompiled is why a module was not adopted: the engine found no code for it.
 var ErrNotCompiled = errors.New("the engine found no compiled code for the module")

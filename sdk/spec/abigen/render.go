@@ -15,6 +15,7 @@ func wholeFiles() map[string]renderer {
 	return map[string]renderer{
 		"plugins/abi/tables.go":       hostTables,
 		"plugins/hostfn/functions.go": hostFunctions,
+		"plugins/host/world/hooks.go": worldHooks,
 		"sdk/go/abi.go":               goTables,
 		"sdk/rust/src/abi.rs":         rustTables,
 	}
@@ -32,6 +33,7 @@ func partFiles() map[string]map[string]renderer {
 		"sdk/README.md":               {"points": readmePoints, "templates": readmeTemplates},
 		"sdk/spec/README.md":          {"points": specPoints, "events": specEvents, "scheduling": specScheduling, "host functions": specFunctions},
 		"sdk/spec/hostcalls.md":       {"host functions": specAllFunctions},
+		"sdk/wit/plugin.wit":          {"worlds": witWorlds, "host functions": witFunctions},
 	}
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package host
+// Package linear keeps the linear memories of guests outside of Go's heap, bounds them together,
+// and puts them back to what they were.
+package linear
 
 import (
 	"fmt"
@@ -9,26 +11,89 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mmapAllocator keeps linear memories outside of Go's heap: the address range is
-// reserved once, and pages exist when they are touched, or before that where a memory is large (populate).
-type mmapAllocator struct{ last *linearMemory }
-
-// Allocate implements experimental.MemoryAllocator.
-func (a *mmapAllocator) Allocate(_, maximum uint64) experimental.LinearMemory {
-	a.last = &linearMemory{reserved: maximum}
-	return a.last
+// Allocator makes the memories of one instance: the address range is reserved once, and pages exist
+// when they are touched, or before that where a memory is large (populate).
+type Allocator struct {
+	Limit    uint64 // bytes of all of them together; 0 = each memory's own bound is enough
+	memories []*Memory
 }
 
-type linearMemory struct {
+// Allocate implements experimental.MemoryAllocator.
+func (a *Allocator) Allocate(_, maximum uint64) experimental.LinearMemory {
+	m := &Memory{reserved: maximum, among: a}
+	a.memories = append(a.memories, m)
+	return m
+}
+
+// Size is what all memories have.
+func (a *Allocator) Size() (n uint64) {
+	for _, m := range a.memories {
+		n += m.size
+	}
+	return n
+}
+
+// Large says whether to give the pages back takes long.
+func (a *Allocator) Large() bool { return a.Size() > lazy }
+
+// Grown says, once, that a memory has grown.
+func (a *Allocator) Grown() bool {
+	grown := false
+	for _, m := range a.memories {
+		grown = grown || m.grown
+		m.grown = false
+	}
+	return grown
+}
+
+// Freeze makes an image of the memories as they are, and maps them onto it.
+func (a *Allocator) Freeze() error {
+	for _, m := range a.memories {
+		img, err := m.freeze()
+		if err != nil {
+			return err
+		}
+		m.image = img
+	}
+	return nil
+}
+
+// Thaw puts the memories back to what they were at Freeze. One that has grown since cannot be.
+func (a *Allocator) Thaw() error {
+	for _, m := range a.memories {
+		if m.image == nil {
+			continue
+		}
+		if err := m.thaw(m.image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends the images.
+func (a *Allocator) Close() {
+	for _, m := range a.memories {
+		if m.image != nil {
+			m.image.close()
+			m.image = nil
+		}
+	}
+}
+
+// Memory is one linear memory.
+type Memory struct {
 	reserved uint64
 	region   []byte
 	size     uint64
 	grown    bool // since somebody looked last
+	among    *Allocator
+	image    *image
 }
 
 // Reallocate implements experimental.LinearMemory; nil means that the growth failed.
-func (m *linearMemory) Reallocate(size uint64) []byte {
-	if size > m.reserved {
+func (m *Memory) Reallocate(size uint64) []byte {
+	if size > m.reserved || m.among.Limit > 0 && m.among.Size()-m.size+size > m.among.Limit {
 		return nil
 	}
 	if m.region == nil {
@@ -56,27 +121,15 @@ const (
 // that a guest touches first, which the guest's fuel knows nothing of, and the guest comes to no safe
 // point meanwhile: with 32 MiB of them it would hold up the collector, and everybody, for many milliseconds.
 // Here the processor is Go's to give to others.
-func (m *linearMemory) populate(from, to uint64) {
+func (m *Memory) populate(from, to uint64) {
 	for ; from < to; from += populateStep {
 		// A kernel before 5.14 cannot; then they exist when they are touched.
 		_ = unix.Madvise(m.region[from:min(from+populateStep, to)], unix.MADV_POPULATE_WRITE)
 	}
 }
 
-// large says whether to give the pages back takes long.
-func (m *linearMemory) large() bool { return m != nil && m.size > lazy }
-
-// hasGrown says, once, that the memory has grown.
-func (m *linearMemory) hasGrown() bool {
-	if m == nil || !m.grown {
-		return false
-	}
-	m.grown = false
-	return true
-}
-
 // Free implements experimental.LinearMemory.
-func (m *linearMemory) Free() {
+func (m *Memory) Free() {
 	if m.region != nil {
 		_ = unix.Munmap(m.region) // fails only for a range that is not mapped
 		m.region = nil
@@ -92,7 +145,7 @@ type image struct {
 }
 
 // freeze makes an image of the memory as it is, and maps the memory onto it.
-func (m *linearMemory) freeze() (*image, error) {
+func (m *Memory) freeze() (*image, error) {
 	fd, err := unix.MemfdCreate("wasm-image", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create memory image: %w", err)
@@ -133,7 +186,7 @@ func (i *image) fill(content []byte) error {
 }
 
 // thaw puts the memory back to the image. A memory that has grown since cannot be.
-func (m *linearMemory) thaw(i *image) error {
+func (m *Memory) thaw(i *image) error {
 	if m.size != i.size {
 		return fmt.Errorf("memory grew from %d to %d bytes", i.size, m.size)
 	}

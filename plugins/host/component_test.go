@@ -5,6 +5,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -186,5 +187,27 @@ func TestWhatIsNoPluginIsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// TestComponentsAreCompiledInChildren: each core module in a child process with its limits, and kept for the next start.
+func TestComponentsAreCompiledInChildren(t *testing.T) {
+	cache := t.TempDir()
+	for range 2 {
+		h, err := host.New(t.Context(), host.Config{CacheDir: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := load(t, h, plugin(), host.Options{})
+		if out, _, err := m.Call(t.Context(), 1, []byte("input")); err != nil || string(out) != "input" {
+			t.Errorf("got %q, %v", out, err)
+		}
+		if err := errors.Join(m.Close(), h.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	kept, err := filepath.Glob(filepath.Join(cache, "*"))
+	if err != nil || len(kept) < 2 {
+		t.Errorf("%d files are kept, %v", len(kept), err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/component/binary"
+	"github.com/wasmplane/wasmplane/plugins/component/link"
 	"github.com/wasmplane/wasmplane/plugins/foreign"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host"
@@ -77,16 +79,9 @@ func Inspect(ctx context.Context, cfg author.Config) (*About, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the module: %w; build it with: wasmplane plugin build", err)
 	}
-	shape, err := fuel.Inspect(wasm)
-	if err != nil {
-		return nil, fmt.Errorf("%s is no WebAssembly module: %w", path, err)
-	}
-	a := &About{
-		Name: cfg.Entry.Name, Digest: host.Digest(wasm), Bytes: len(wasm), Exports: shape.Exports,
-		Names: shape.Custom("name") != nil, Lines: shape.Custom(".debug_line") != nil,
-	}
-	for _, i := range shape.Imports {
-		a.Imports = append(a.Imports, i.Module+"."+i.Name)
+	a := &About{Name: cfg.Entry.Name, Digest: host.Digest(wasm), Bytes: len(wasm)}
+	if err := a.shape(wasm); err != nil {
+		return nil, fmt.Errorf("%s is no WebAssembly module or component: %w", path, err)
 	}
 	if a.ABI, err = foreign.Recognise(wasm, &cfg.Entry); err != nil {
 		a.Problem = err.Error()
@@ -104,6 +99,40 @@ func Inspect(ctx context.Context, cfg author.Config) (*About, error) {
 	a.StartUp = time.Since(start)
 	a.describe(p.Manifest(), &cfg.Entry)
 	return a, p.Close(ctx)
+}
+
+// shape reads what a module or component shows to the outside.
+func (a *About) shape(wasm []byte) error {
+	if binary.Is(wasm) {
+		return a.componentShape(wasm)
+	}
+	shape, err := fuel.Inspect(wasm)
+	if err != nil {
+		return err
+	}
+	a.Exports, a.Names, a.Lines = shape.Exports, shape.Custom("name") != nil, shape.Custom(".debug_line") != nil
+	for _, i := range shape.Imports {
+		a.Imports = append(a.Imports, i.Module+"."+i.Name)
+	}
+	return nil
+}
+
+func (a *About) componentShape(wasm []byte) error {
+	c, _, err := binary.Decode(wasm)
+	if err != nil {
+		return err
+	}
+	p, err := link.Plan(c)
+	if err != nil {
+		return err
+	}
+	for _, e := range c.Type.Exports {
+		a.Exports = append(a.Exports, e.Name)
+	}
+	for _, i := range p.Imports() {
+		a.Imports = append(a.Imports, i.String())
+	}
+	return nil
 }
 
 func (a *About) describe(m *abi.Manifest, e *manifest.Entry) {

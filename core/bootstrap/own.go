@@ -39,6 +39,7 @@ const (
 
 	localVolumesRole    = "wasmplane:local-volume-controller"
 	localVolumesAccount = "local-volume-controller"
+	networkPolicyRole   = "wasmplane:network-policy-enforcer"
 	// localVolumesMarker remembers that the class of nodes' own directories was made.
 	localVolumesMarker = "local-volume-class"
 
@@ -114,6 +115,15 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
 		},
 	}, {
+		// A node's packet filter is told of all pods that may be let in or out: no set of
+		// addresses can be had from less. It lists and watches, and keeps no more of a pod
+		// than its labels, addresses and ports.
+		ObjectMeta: standard(networkPolicyRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods", "namespaces"}},
+			{Verbs: []string{"list", "watch"}, APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}},
+		},
+	}, {
 		// The approving controller looks at what a node asks for; upstream leaves these to people.
 		ObjectMeta: standard(approveServingRole),
 		Rules: []rbacv1.PolicyRule{
@@ -144,6 +154,7 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind("wasmplane:self-node-client", selfNodeClient, groupSubject(user.NodesGroup)),
 		// The service proxy and the DNS of a machine that joined work as its node.
 		bind("wasmplane:node-proxier", "system:node-proxier", groupSubject(user.NodesGroup)),
+		bind(networkPolicyRole, networkPolicyRole, groupSubject(user.NodesGroup)),
 		bind("wasmplane:node-dns", CoreDNSRole, groupSubject(user.NodesGroup)),
 		bind(TraceWriterRole, TraceWriterRole,
 			userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager), userSubject(user.KubeProxy),

@@ -413,6 +413,9 @@ type Node struct {
 	// DATA_DIR/node/kubelet: "/var/lib/kubelet" is where most drivers' manifests look. A
 	// link is made there, and removed by "wasmplane down". Empty: none.
 	KubeletLink string `yaml:"kubeletLink"`
+	// NetworkPolicies: the real node enforces them by nftables. False: the network that
+	// cniConfigDir names does, or nobody.
+	NetworkPolicies bool `yaml:"networkPolicies"`
 }
 
 // ImageBounds are refused with the bound's name in the pod's events, blobs before they are
@@ -521,6 +524,7 @@ func Default() *Configuration {
 
 			ReservedHostPorts: []int32{22, 2379, 2380},
 			LocalVolumes:      true,
+			NetworkPolicies:   true,
 		},
 		Proxy: Proxy{Enabled: true},
 		DNS:   DNS{Enabled: true},

@@ -81,6 +81,9 @@ var mayImport = map[string]string{
 	"core/simulate/input":           "core/api core/config core/object core/simulate",
 	"core/kubelet/...":              "core/attachment core/dial core/kubelet/... core/trace core/localvolume",
 	"core/proxy/...":                "",
+	"core/networkpolicy":            "",
+	"core/networkpolicy/filter":     "core/networkpolicy",
+	"core/networkpolicy/policytest": "core/networkpolicy",
 	"core/dns/...":                  "core/run",
 
 	"plugins/abi":                     "",
@@ -132,7 +135,7 @@ var confined = map[string]string{
 	"k8s.io/cri-api/":                         "core/kubelet/...",
 	"github.com/spf13/viper":                  "cmd/wasmplane/...",
 	"github.com/coredns/":                     "core/dns/...",
-	"sigs.k8s.io/knftables":                   "core/proxy/... core/kubelet/... cmd/wasmplane-cni/...",
+	"sigs.k8s.io/knftables":                   "core/proxy/... core/networkpolicy/... core/kubelet/... cmd/wasmplane-cni/...",
 	"k8s.io/apiserver/pkg/server":             "",
 	"k8s.io/apiserver/pkg/endpoints/handlers": "",
 	"k8s.io/apiserver/pkg/registry/generic":   "",

@@ -192,6 +192,10 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	eng, policies, err := n.policies(set.Kube, eng, names, rt != nil)
+	if err != nil {
+		return err
+	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes,
 		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held,
@@ -205,7 +209,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	defer door.Add(metered{k, volumes})()
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, keeper.Run, door.Run, n.signal(k)}
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, keeper.Run, door.Run, n.signal(k), policies}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
 	}

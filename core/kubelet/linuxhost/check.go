@@ -221,13 +221,40 @@ func checkNFT(ctx context.Context, nft string) *Problem {
 	return nil
 }
 
-// checkBridgeFilter wants packets between pods of one bridge to pass nftables.
+// bridgeFilter are the settings by which packets between pods of one bridge pass nftables.
+const bridgeFilter = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+
+// checkBridgeFilter wants packets between pods of one bridge to pass nftables. The module
+// for it is loaded when the network is set up, where it is there.
 func checkBridgeFilter() *Problem {
-	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err == nil {
+	if _, err := os.Stat(bridgeFilter); err == nil || moduleThere("br_netfilter") {
 		return nil
 	}
 	return &Problem{
-		What: "br_netfilter is not loaded, so a pod does not reach a Service's pod on its own node",
-		Fix:  "modprobe br_netfilter", Warning: true,
+		What: "the kernel has no br_netfilter, so a pod does not reach a Service's pod on its own node, and pods that a NetworkPolicy selects do not start",
+		Fix:  "install the kernel's modules (modprobe br_netfilter), or use a kernel with CONFIG_BRIDGE_NETFILTER", Warning: true,
+	}
+}
+
+// BridgeFiltered says why packets between pods of one bridge do not pass nftables; nil: they do.
+func BridgeFiltered() error {
+	data, err := os.ReadFile(bridgeFilter)
+	if err != nil {
+		return fmt.Errorf("packets between pods of this node pass no filter, because br_netfilter is not loaded: modprobe br_netfilter (%w)", err)
+	}
+	if strings.TrimSpace(string(data)) != "1" {
+		return errors.New("packets between pods of this node pass no filter: somebody has set the sysctl net.bridge.bridge-nf-call-iptables to 0, set it to 1")
+	}
+	return nil
+}
+
+// LoadBridgeFilter loads br_netfilter unless it is there. Where it cannot be had, Check
+// and BridgeFiltered say so.
+func LoadBridgeFilter(ctx context.Context) {
+	if _, err := os.Stat(bridgeFilter); err == nil {
+		return
+	}
+	if modprobe := lookPath("modprobe"); modprobe != "" {
+		_ = exec.CommandContext(ctx, modprobe, "br_netfilter").Run() // what it failed by is seen by the setting that is missing
 	}
 }

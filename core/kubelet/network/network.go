@@ -86,6 +86,7 @@ func Setup(ctx context.Context, cfg Config) error {
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return fmt.Errorf("set the node's network up: %w", err)
 	}
+	linuxhost.LoadBridgeFilter(ctx)
 	if err := setSysctls(sysctlRecord, cfg.Names.ID, cfg.wantedSysctls()); err != nil {
 		return err
 	}

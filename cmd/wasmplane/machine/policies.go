@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/guarded"
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/networkpolicy/filter"
+)
+
+// policies enforces NetworkPolicies on this node's pods; what eng starts waits for them.
+// own: the pods' bridge is ours.
+func (n *Node) policies(kube kubernetes.Interface, eng engine.Engine, names linuxhost.Names, own bool) (guardedEngine engine.Engine, enforce func(context.Context) error, err error) {
+	c := n.component.Options.Config.Node
+	if !c.NetworkPolicies {
+		return eng, func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		}, nil
+	}
+	cfg := filter.Config{Table: names.Table("policies"), Node: c.Name, Client: kube, Log: n.component.Options.Logger}
+	if own && c.CNIConfigDir == "" {
+		cfg.Sees = linuxhost.BridgeFiltered
+	}
+	f, err := filter.New(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w; node.networkPolicies: false does without", err)
+	}
+	return guarded.New(eng, f), f.Run, nil
+}

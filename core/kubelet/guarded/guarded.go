@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guarded is a container runtime in front of which stands a firewall: a pod's
+// sandbox is made, and nothing may run in it before the firewall knows its addresses and
+// has in force what concerns them. A sandbox of which that cannot be said has failed.
+//
+// It is an engine like the one behind it. The firewall hears of pods that ran before, too,
+// as their sandboxes are asked about, and of those that are removed.
+package guarded
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+)
+
+// Firewall keeps the traffic of pods to what is allowed. The pods that it is given have
+// a name, labels, and whether they are on the node's network; those that have run before
+// are in phase Running.
+type Firewall interface {
+	// Guard returns once what is allowed to a pod, which was given these addresses, is in
+	// force. An error means that it is not, and that nothing of the pod may run.
+	Guard(ctx context.Context, p *corev1.Pod, ips []string) error
+	// Follow tells of a pod that runs already.
+	Follow(p *corev1.Pod, ips []string)
+	// Forget tells that nothing is left of a pod.
+	Forget(p *corev1.Pod)
+}
+
+// Engine is a runtime behind a firewall.
+type Engine struct {
+	engine.Engine
+	firewall Firewall
+
+	mu   sync.Mutex
+	pods map[string]*corev1.Pod // by sandbox
+}
+
+// New puts a firewall in front of a runtime.
+func New(e engine.Engine, f Firewall) *Engine {
+	return &Engine{Engine: e, firewall: f, pods: map[string]*corev1.Pod{}}
+}
+
+// RunSandbox makes a sandbox, and waits until it is guarded.
+func (e *Engine) RunSandbox(ctx context.Context, c *cri.PodSandboxConfig, handler string) (string, error) {
+	id, err := e.Engine.RunSandbox(ctx, c, handler)
+	if err != nil {
+		return "", err
+	}
+	st, err := e.Engine.SandboxStatus(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("ask for the addresses of the sandbox that was made: %w", err)
+	}
+	p := podOf(c.GetMetadata(), c.GetLabels(), c.GetLinux().GetSecurityContext().GetNamespaceOptions())
+	e.remember(id, p)
+	if err := e.firewall.Guard(ctx, p, addresses(st)); err != nil {
+		return "", err
+	}
+	return id, nil
+}
+
+// SandboxStatus tells the firewall of a sandbox that an earlier process has made.
+func (e *Engine) SandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error) {
+	st, err := e.Engine.SandboxStatus(ctx, id)
+	if err != nil || st.State != cri.PodSandboxState_SANDBOX_READY {
+		return st, err
+	}
+	p := podOf(st.GetMetadata(), st.GetLabels(), st.GetLinux().GetNamespaces().GetOptions())
+	if ips := addresses(st); len(ips) > 0 && e.remember(id, p) {
+		e.firewall.Follow(p, ips)
+	}
+	return st, nil
+}
+
+// RemoveSandbox has the firewall forget the pod, unless it has another sandbox by now.
+func (e *Engine) RemoveSandbox(ctx context.Context, id string) error {
+	if err := e.Engine.RemoveSandbox(ctx, id); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	p := e.pods[id]
+	delete(e.pods, id)
+	last := p != nil
+	for _, other := range e.pods {
+		last = last && other.UID != p.UID
+	}
+	e.mu.Unlock()
+	if last {
+		e.firewall.Forget(p)
+	}
+	return nil
+}
+
+// remember reports whether the sandbox is new.
+func (e *Engine) remember(id string, p *corev1.Pod) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, known := e.pods[id]
+	e.pods[id] = p
+	return !known
+}
+
+// podOf is as much of a pod as its sandbox shows.
+func podOf(m *cri.PodSandboxMetadata, labels map[string]string, ns *cri.NamespaceOption) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.UID = m.GetNamespace(), m.GetName(), types.UID(m.GetUid())
+	p.Labels = map[string]string{}
+	for k, v := range labels {
+		if !strings.HasPrefix(k, "io.kubernetes.pod.") { // the kubelet's own
+			p.Labels[k] = v
+		}
+	}
+	p.Spec.HostNetwork = ns.GetNetwork() == cri.NamespaceMode_NODE
+	if m.GetAttempt() > 0 {
+		p.Status.Phase = corev1.PodRunning
+	}
+	return p
+}
+
+func addresses(st *cri.PodSandboxStatus) []string {
+	var out []string
+	if ip := st.GetNetwork().GetIp(); ip != "" {
+		out = append(out, ip)
+	}
+	for _, a := range st.GetNetwork().GetAdditionalIps() {
+		out = append(out, a.GetIp())
+	}
+	return out
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/wasmplane/wasmplane/core/networkpolicy/policytest"
+)
+
+// lab is a node whose pods hang on a bridge, as the bridge plugin of CNI wires them,
+// and what is beyond the node, each in a network namespace of its own. Pod N has the
+// addresses 10.0.0.N and fd00::N; those of the others are all in "far".
+type lab struct {
+	t      *testing.T
+	prefix string
+}
+
+var labs atomic.Int64
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{t, fmt.Sprintf("wpp%d-%d-", os.Getpid(), labs.Add(1))}
+	l.namespace("node")
+	l.node("ip", "link", "add", "br0", "type", "bridge")
+	l.node("ip", "link", "set", "br0", "up")
+	l.node("ip", "addr", "add", "10.0.1.1/32", "dev", "br0")
+	l.node("ip", "addr", "add", "fd00:1::1/128", "dev", "br0", "nodad")
+	for _, s := range []string{
+		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.bridge.bridge-nf-call-iptables=1", "net.bridge.bridge-nf-call-ip6tables=1",
+	} {
+		l.node("sysctl", "-qw", s)
+	}
+	for n := 1; n <= policytest.PodsHere; n++ {
+		l.end(podName(n), "v"+podName(n), n, n)
+		l.node("ip", "link", "set", "v"+podName(n), "master", "br0")
+		l.node("ip", "link", "set", "v"+podName(n), "type", "bridge_slave", "hairpin", "on")
+	}
+	l.end("far", "vfar", policytest.PodsHere+1, policytest.Ends)
+	l.node("ip", "addr", "add", "10.0.1.1/32", "dev", "vfar")
+	l.node("ip", "addr", "add", "fd00:1::1/128", "dev", "vfar", "nodad")
+	for n := 1; n <= policytest.Ends; n++ {
+		to := "br0"
+		if n > policytest.PodsHere {
+			to = "vfar"
+		}
+		l.node("ip", "route", "add", v4(n)+"/32", "dev", to)
+		l.node("ip", "-6", "route", "add", v6(n)+"/128", "dev", to)
+	}
+	return l
+}
+
+func podName(n int) string { return fmt.Sprint("pod", n) }
+func v4(n int) string      { return fmt.Sprint("10.0.0.", n) }
+func v6(n int) string      { return fmt.Sprint("fd00::", n) }
+
+// end makes a namespace that has some of the addresses.
+func (l *lab) end(name, link string, from, to int) {
+	l.t.Helper()
+	l.namespace(name)
+	l.node("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", l.prefix+name)
+	l.node("ip", "link", "set", link, "up")
+	for n := from; n <= to; n++ {
+		l.run(name, "ip", "addr", "add", v4(n)+"/32", "dev", "eth0")
+		l.run(name, "ip", "addr", "add", v6(n)+"/128", "dev", "eth0", "nodad")
+	}
+	l.run(name, "ip", "link", "set", "eth0", "up")
+	for n := 1; name != "far" && n <= policytest.PodsHere; n++ {
+		if n != from {
+			l.run(name, "ip", "route", "add", v4(n)+"/32", "dev", "eth0", "src", v4(from))
+			l.run(name, "ip", "-6", "route", "add", v6(n)+"/128", "dev", "eth0", "src", v6(from))
+		}
+	}
+	l.run(name, "ip", "route", "add", "default", "via", "10.0.1.1", "dev", "eth0", "onlink", "src", v4(from))
+	l.run(name, "ip", "-6", "route", "add", "default", "via", "fd00:1::1", "dev", "eth0", "onlink", "src", v6(from))
+}
+
+func (l *lab) namespace(name string) {
+	l.t.Helper()
+	command(l.t, "ip", "netns", "add", l.prefix+name)
+	l.t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", l.prefix+name).Run() })
+	l.run(name, "ip", "link", "set", "lo", "up")
+}
+
+func (l *lab) node(args ...string) string {
+	l.t.Helper()
+	return l.run("node", args...)
+}
+
+func (l *lab) run(name string, args ...string) string {
+	l.t.Helper()
+	return command(l.t, append([]string{"ip", "netns", "exec", l.prefix + name}, args...)...)
+}
+
+func command(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// in runs f on a thread inside a namespace. The thread is not used again.
+func (l *lab) in(name string, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		h, err := netns.GetFromName(l.prefix + name)
+		if err == nil {
+			err = netns.Set(h)
+			_ = h.Close()
+		}
+		if err != nil {
+			result <- err
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+func (l *lab) must(name string, f func() error) {
+	l.t.Helper()
+	if err := l.in(name, f); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// owner is the namespace that has an address.
+func owner(ip netip.Addr) string {
+	b := ip.AsSlice()
+	if n := int(b[len(b)-1]); n <= policytest.PodsHere {
+		return podName(n)
+	}
+	return "far"
+}
+
+// post collects what arrives at UDP ports of all ends.
+type post struct {
+	mu      sync.Mutex
+	arrived map[string]bool
+	turn    chan struct{}
+	senders map[netip.Addr]*net.UDPConn
+	lab     *lab
+}
+
+var ports = []uint16{79, 80, 81, 83}
+
+func (l *lab) newPost() *post {
+	p := &post{arrived: map[string]bool{}, turn: make(chan struct{}), senders: map[netip.Addr]*net.UDPConn{}, lab: l}
+	listen := func(network, address string) *net.UDPConn {
+		a, err := net.ResolveUDPAddr(network, address)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		c, err := net.ListenUDP(network, a)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	for n := 1; n <= policytest.Ends; n++ {
+		for _, text := range []string{v4(n), v6(n)} {
+			ip := netip.MustParseAddr(text)
+			l.must(owner(ip), func() error {
+				p.senders[ip] = listen("udp", netip.AddrPortFrom(ip, 0).String())
+				for _, port := range ports {
+					c := listen("udp", netip.AddrPortFrom(ip, port).String())
+					_ = c.SetReadBuffer(1 << 20)
+					go p.collect(c)
+				}
+				return nil
+			})
+		}
+	}
+	l.must("node", func() error {
+		p.senders[netip.Addr{}] = listen("udp", ":0")
+		return nil
+	})
+	return p
+}
+
+func (p *post) collect(c *net.UDPConn) {
+	buf := make([]byte, 256)
+	for {
+		n, _, err := c.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.arrived[string(buf[:n])] = true
+		close(p.turn)
+		p.turn = make(chan struct{})
+		p.mu.Unlock()
+	}
+}
+
+func (p *post) send(from netip.Addr, to netip.AddrPort, what string) {
+	p.lab.t.Helper()
+	_, err := p.senders[from].WriteToUDPAddrPort([]byte(what), to)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		p.lab.t.Fatalf("send %s: %v", what, err)
+	}
+}
+
+// await waits until all of these have arrived.
+func (p *post) await(what []string) {
+	p.lab.t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for {
+		p.mu.Lock()
+		var missing []string
+		for _, w := range what {
+			if !p.arrived[w] {
+				missing = append(missing, w)
+			}
+		}
+		turn := p.turn
+		p.mu.Unlock()
+		if len(missing) == 0 {
+			return
+		}
+		select {
+		case <-turn:
+		case <-deadline.C:
+			p.lab.t.Fatalf("did not arrive: %v", missing[:min(len(missing), 10)])
+		}
+	}
+}
+
+// fence returns when everything that was sent before, and was to arrive, has: what the
+// node itself sends always arrives, and behind it.
+func (p *post) fence(round string) {
+	p.lab.t.Helper()
+	var sent []string
+	for n := 1; n <= policytest.Ends; n++ {
+		for _, ip := range []string{v4(n), v6(n)} {
+			for _, port := range ports {
+				what := fmt.Sprint("fence ", round, ip, port)
+				sent = append(sent, what)
+				p.send(netip.Addr{}, netip.AddrPortFrom(netip.MustParseAddr(ip), port), what)
+			}
+		}
+	}
+	p.await(sent)
+}
+
+func (p *post) has(what string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.arrived[what]
+}

@@ -107,7 +107,7 @@ func bloated(img v1.Image) v1.Image {
 }
 
 // tools are the names of the toolbox's programs in its image.
-var tools = []string{"cat", "count", "echo", "env", "exit", "fetch", "ls", "pods", "serve", "sh", "sleep", "tar", "touch"}
+var tools = []string{"cat", "count", "echo", "env", "exit", "fetch", "knock", "listen", "ls", "pods", "serve", "sh", "sleep", "tar", "touch"}
 
 // buildToolbox makes the image of the stories' pods: one static program under
 // several names, as in busybox.

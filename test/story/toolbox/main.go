@@ -4,7 +4,9 @@
 // static binary, told apart by their name, as in busybox.
 //
 //	serve [FILE]        answer every request on $PORT (80) with the pod's name, and $GREETING; FILE: its content instead
-//	fetch URL           print what a URL answers
+//	fetch URL [SECONDS] print what a URL answers, within 10 seconds or as many as are given
+//	knock ADDRESS       try from the first moment on to get through to a TCP and a UDP port, and print "through"
+//	listen              print from where packets come to UDP $PORT (80)
 //	pods                list the pods of the own namespace, as the own service account
 //	count N             print N lines
 //	cat, echo, env, exit CODE, ls, sleep SECONDS, tar, touch
@@ -48,7 +50,11 @@ func run(tool string, args []string) error {
 	case "serve":
 		return serve(args)
 	case "fetch":
-		return fetch(args[0], http.DefaultClient, "")
+		return fetch(args, http.DefaultClient, "")
+	case "knock":
+		return knock(args[0])
+	case "listen":
+		return listen()
 	case "pods":
 		return pods()
 	case "count":
@@ -78,7 +84,7 @@ func run(tool string, args []string) error {
 	case "touch":
 		return os.WriteFile(args[0], nil, 0o644)
 	default:
-		return fmt.Errorf("no such tool; there are serve, fetch, pods, count, cat, echo, env, exit, ls, sleep, tar, touch")
+		return fmt.Errorf("no such tool; there are serve, fetch, knock, listen, pods, count, cat, echo, env, exit, ls, sleep, tar, touch")
 	}
 	return nil
 }
@@ -142,12 +148,58 @@ func sleep(seconds string) error {
 	return nil
 }
 
-func serve(args []string) error {
-	port := os.Getenv("PORT")
-	if port == "" {
-		port = "80"
+func port() string {
+	if port := os.Getenv("PORT"); port != "" {
+		return port
 	}
-	l, err := new(net.ListenConfig).Listen(ended(), "tcp", ":"+port)
+	return "80"
+}
+
+// knock sends a packet and tries a connection every few milliseconds, as long as it runs.
+func knock(address string) error {
+	packets, err := new(net.Dialer).DialContext(ended(), "udp", address)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	over := ended()
+	for n := 0; over.Err() == nil; n++ {
+		_, _ = packets.Write([]byte("knock"))
+		d := net.Dialer{Timeout: 100 * time.Millisecond}
+		if c, err := d.DialContext(over, "tcp", address); err == nil {
+			_ = c.Close()
+			fmt.Println("through")
+		} else if n%20 == 0 {
+			fmt.Println("shut", n)
+		}
+		<-tick.C
+	}
+	return nil
+}
+
+func listen() error {
+	c, err := new(net.ListenConfig).ListenPacket(ended(), "udp", ":"+port())
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	buf := make([]byte, 64)
+	for {
+		_, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return err
+		}
+		host, _, _ := net.SplitHostPort(from.String())
+		if !known[host] {
+			known[host] = true
+			fmt.Println("packets from", host)
+		}
+	}
+}
+
+func serve(args []string) error {
+	l, err := new(net.ListenConfig).Listen(ended(), "tcp", ":"+port())
 	if err != nil {
 		return err
 	}
@@ -167,8 +219,8 @@ func serve(args []string) error {
 	return nil
 }
 
-func fetch(url string, client *http.Client, token string) error {
-	req, err := http.NewRequestWithContext(ended(), http.MethodGet, url, nil)
+func fetch(args []string, client *http.Client, token string) error {
+	req, err := http.NewRequestWithContext(ended(), http.MethodGet, args[0], nil)
 	if err != nil {
 		return err
 	}
@@ -176,6 +228,13 @@ func fetch(url string, client *http.Client, token string) error {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	client.Timeout = 10 * time.Second
+	if len(args) > 1 {
+		seconds, err := strconv.Atoi(args[1])
+		if err != nil {
+			return err
+		}
+		client.Timeout = time.Duration(seconds) * time.Second
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

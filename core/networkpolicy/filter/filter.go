@@ -28,6 +28,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -89,7 +90,7 @@ func (c *Config) complete() error {
 type Filter struct {
 	cfg       Config
 	table     *table
-	informers informers.SharedInformerFactory
+	informers []informers.SharedInformerFactory
 	synced    []cache.InformerSynced
 	ready     chan struct{}
 	wake      chan struct{}
@@ -128,7 +129,12 @@ func New(cfg Config) (*Filter, error) {
 		return nil, err
 	}
 	f := &Filter{
-		cfg: cfg, table: t, informers: informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithTransform(slim)),
+		cfg: cfg, table: t, informers: []informers.SharedInformerFactory{
+			informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithTransform(slim)),
+			informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithNamespace(metav1.NamespaceSystem), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+				o.LabelSelector = discoveryv1.LabelServiceName + "=" + dnsName
+			})),
+		},
 		ready: make(chan struct{}), wake: make(chan struct{}, 1), plan: networkpolicy.New(), seen: map[types.NamespacedName]metav1.ObjectMeta{}, here: map[types.UID]*corev1.Pod{},
 		guests: map[types.UID][]netip.Addr{}, hosts: map[netip.Addr]types.UID{}, held: map[networkpolicy.Verdict]bool{},
 		turn: make(chan struct{}), broken: true, told: map[types.NamespacedName]string{}, crowded: map[types.NamespacedName]bool{},
@@ -172,9 +178,10 @@ func (f *Filter) follow() error {
 		informer cache.SharedIndexInformer
 		take     func(o any, gone bool)
 	}{
-		{f.informers.Core().V1().Namespaces().Informer(), f.namespace},
-		{f.informers.Networking().V1().NetworkPolicies().Informer(), f.policy},
-		{f.informers.Core().V1().Pods().Informer(), f.pod},
+		{f.informers[0].Core().V1().Namespaces().Informer(), f.namespace},
+		{f.informers[0].Networking().V1().NetworkPolicies().Informer(), f.policy},
+		{f.informers[0].Core().V1().Pods().Informer(), f.pod},
+		{f.informers[1].Discovery().V1().EndpointSlices().Informer(), f.dns},
 	} {
 		take := func(o any, gone bool) {
 			if t, ok := o.(cache.DeletedFinalStateUnknown); ok {
@@ -239,6 +246,35 @@ func (f *Filter) policy(o any, gone bool) {
 	}
 	f.seen[key] = metav1.ObjectMeta{UID: np.UID, ResourceVersion: np.ResourceVersion}
 	f.plan.SetPolicy(np)
+}
+
+// dnsName is the Service of the cluster's DNS, and the label of its pods where it has any.
+const dnsName = "kube-dns"
+
+// dns has the DNS, which answers on nodes and not in pods, be the peer that policies for
+// it name everywhere: pods of kube-system with the label k8s-app=kube-dns.
+func (f *Filter) dns(o any, gone bool) {
+	s, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return
+	}
+	// No pod is called so.
+	one := networkpolicy.Pod{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: "endpointslice/" + s.Name}, Labels: map[string]string{"k8s-app": dnsName}}
+	if gone {
+		f.plan.RemovePod(one.NamespacedName)
+		return
+	}
+	for _, e := range s.Endpoints {
+		if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
+			one.IPs = append(one.IPs, parse(e.Addresses)...)
+		}
+	}
+	for _, port := range s.Ports {
+		if port.Name != nil && port.Port != nil && port.Protocol != nil {
+			one.Ports = append(one.Ports, networkpolicy.Port{Protocol: networkpolicy.Protocol(*port.Protocol), Name: *port.Name, Number: uint16(*port.Port)})
+		}
+	}
+	f.plan.SetPod(one)
 }
 
 func (f *Filter) pod(o any, gone bool) {
@@ -400,9 +436,15 @@ func (f *Filter) Run(ctx context.Context) error {
 	defer broadcaster.Shutdown()
 	f.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "network-policy", Host: f.cfg.Node})
 	watching, cancel := context.WithCancel(ctx)
-	defer f.informers.Shutdown()
-	defer cancel()
-	f.informers.Start(watching.Done())
+	defer func() {
+		cancel()
+		for _, i := range f.informers {
+			i.Shutdown()
+		}
+	}()
+	for _, i := range f.informers {
+		i.Start(watching.Done())
+	}
 	if !cache.WaitForCacheSync(ctx.Done(), f.synced...) {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -349,4 +350,28 @@ func TestEvents(t *testing.T) {
 			return e.InvolvedObject.Name == "odd" && e.Reason == "NotEnforced" && strings.Contains(e.Message, "spec.ingress[0]: ipBlock")
 		})
 	})
+}
+
+// Policies for the DNS of a cluster name pods that it does not have here: it answers on
+// nodes. They mean it all the same.
+func TestDNSIsAPeer(t *testing.T) {
+	l := newLab(t)
+	np := deny("names", nil, networkingv1.PolicyTypeEgress)
+	np.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "kube-system"}},
+		PodSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "kube-dns"}},
+	}}}}
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{v4(6)}}}}
+	slice.Namespace, slice.Name, slice.Labels = "kube-system", "kube-dns-far", map[string]string{discoveryv1.LabelServiceName: "kube-dns"}
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", Labels: map[string]string{"kubernetes.io/metadata.name": "kube-system"}}},
+		withIPs(somePod(1, "here"), 1), np, slice)
+	f, _ := l.start(t, client, nil)
+	await(t, "the DNS of another node is in a set of peers", func() bool {
+		return closed(f.Ready()) && l.cut(networkpolicy.Egress, v4(1)) && strings.Contains(l.node("nft", "list", "table", "inet", "wp-lab-policy"), "elements = { "+v4(6)+" }")
+	})
+	if err := client.DiscoveryV1().EndpointSlices("kube-system").Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it is gone", func() bool { return !strings.Contains(l.node("nft", "list", "table", "inet", "wp-lab-policy"), v4(6)) })
 }

@@ -78,6 +78,7 @@ require (
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kube-aggregator v0.37.1
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad
+	k8s.io/kube-scheduler v0.37.1
 	k8s.io/kubectl v0.37.1
 	k8s.io/kubelet v0.37.1
 	k8s.io/kubernetes v1.37.1
@@ -271,7 +272,6 @@ require (
 	k8s.io/kms v0.37.1
 	k8s.io/kube-controller-manager v0.37.1 // indirect
 	k8s.io/kube-proxy v0.37.1 // indirect
-	k8s.io/kube-scheduler v0.37.1 // indirect
 	k8s.io/metrics v0.37.1
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.36.0 // indirect
 	sigs.k8s.io/kustomize/api v0.21.1 // indirect

@@ -295,6 +295,10 @@ type RequestHeader struct {
 
 // Scheduler settings.
 type Scheduler struct {
+	// ConfigFile is a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), in the
+	// place of profiles, topologySpread and volumeBindingTimeout. It is read at the start
+	// and whenever the plugins change.
+	ConfigFile string `yaml:"configFile"`
 	// Profiles; a pod chooses one by spec.schedulerName. Empty: one, "default-scheduler",
 	// with every native plugin and every Wasm scheduling plugin.
 	Profiles []Profile `yaml:"profiles"`
@@ -583,7 +587,7 @@ func (c *Configuration) Complete() error {
 	err := c.complete()
 	var wrong *FieldError
 	if errors.As(err, &wrong) && c.root != nil {
-		if line := LineOf(c.root, wrong.Path); line > 0 {
+		if line := lineOf(c.root, wrong.Path); line > 0 {
 			wrong.File, wrong.Line = c.File, line
 		}
 	}
@@ -671,6 +675,10 @@ func (c *Configuration) complete() error {
 	}
 	if n := c.Node; n.ImageGCHighThresholdPercent > 100 || n.ImageGCLowThresholdPercent >= n.ImageGCHighThresholdPercent {
 		return field("node.imageGCHighThresholdPercent", "expected at most 100 and more than imageGCLowThresholdPercent, found %d and %d", n.ImageGCHighThresholdPercent, n.ImageGCLowThresholdPercent)
+	}
+	if s, usual := c.Scheduler, Default().Scheduler; s.ConfigFile != "" &&
+		(len(s.Profiles)+len(s.TopologySpread.DefaultConstraints) > 0 || s.VolumeBindingTimeout != usual.VolumeBindingTimeout || s.TopologySpread.DefaultingType != usual.TopologySpread.DefaultingType) {
+		return field("scheduler.configFile", "the file says what profiles, topologySpread and volumeBindingTimeout would say: leave these away")
 	}
 	seen := map[string]bool{}
 	for i, p := range c.Scheduler.Profiles {

@@ -83,8 +83,8 @@ func Load(file string, data []byte) (*Configuration, error) {
 	return c, nil
 }
 
-// LineOf is the line of a field; 0 = the document does not have it.
-func LineOf(n *yaml.Node, path string) int {
+// lineOf is the line of a field; 0 = the document does not have it.
+func lineOf(n *yaml.Node, path string) int {
 	line := n.Line
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		if line, n = child(n, step); n == nil {
@@ -92,6 +92,17 @@ func LineOf(n *yaml.Node, path string) int {
 		}
 	}
 	return line
+}
+
+// NearestLine is the line of a field of a document; of one that is missing, that of what it
+// would stand in.
+func NearestLine(n *yaml.Node, path string) int {
+	for at := path; at != ""; at = at[:max(strings.LastIndexAny(at, ".["), 0)] {
+		if line := lineOf(n, at); line > 0 {
+			return line
+		}
+	}
+	return n.Line
 }
 
 // child is a mapping's value, or a sequence's item, and the line where it begins.

@@ -208,18 +208,20 @@ type search struct {
 
 // enough is how many feasible nodes end a search: looking at all of thousands
 // would cost much and gain little. The rule is upstream's.
-func enough(nodes int) int {
+func enough(nodes, percent int) int {
 	if nodes < 100 {
 		return nodes
 	}
-	percent := max(50-nodes/125, 5)
+	if percent == 0 {
+		percent = max(50-nodes/125, 5)
+	}
 	return max(nodes*percent/100, 100)
 }
 
 func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
 	n := len(snap.Nodes)
 	statuses := make([]*framework.Status, n)
-	wanted := enough(n)
+	wanted := enough(n, c.percent)
 	var feasible atomic.Int64
 	parallel(n, s.workers, func() bool { return feasible.Load() < int64(wanted) && ctx.Err() == nil }, func(i int) {
 		at := (s.start + i) % n

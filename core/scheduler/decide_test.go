@@ -60,8 +60,8 @@ func TestADecisionCanBeReplayed(t *testing.T) {
 		return d
 	}
 	recorded := decide(1, 7)
-	if recorded.Node == "" || len(recorded.Feasible) != enough(400) {
-		t.Fatalf("decided for %q among %d nodes, want one among %d", recorded.Node, len(recorded.Feasible), enough(400))
+	if recorded.Node == "" || len(recorded.Feasible) != enough(400, 0) {
+		t.Fatalf("decided for %q among %d nodes, want one among %d", recorded.Node, len(recorded.Feasible), enough(400, 0))
 	}
 	if n := recorded.effort.asked[asked{"Filter", "rows"}]; n != recorded.Evaluated {
 		t.Errorf("the filter counts as asked %d times about %d nodes", n, recorded.Evaluated)

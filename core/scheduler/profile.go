@@ -13,6 +13,8 @@ import (
 type Weighted struct {
 	framework.Plugin
 	Weight int64
+	// Skip are points at which the plugin is not asked, although it could be.
+	Skip []framework.Point
 }
 
 // Profile is one scheduling policy: the plugins, in the order in which they are
@@ -20,11 +22,15 @@ type Weighted struct {
 type Profile struct {
 	Name    string
 	Plugins []Weighted
+	// PercentageOfNodes that are feasible end the search for more, of at least 100; 0 = by
+	// the size of the cluster, from 50 down to 5.
+	PercentageOfNodes int
 }
 
 // profile is a Profile sorted by points, once.
 type profile struct {
 	name        string
+	percent     int
 	preEnqueues []framework.PreEnqueue
 	sorter      framework.QueueSort // nil = by priority and age alone
 	preFilters  []framework.PreFilter
@@ -49,7 +55,7 @@ type weighted[P framework.Plugin] struct {
 }
 
 func compile(p Profile) (*profile, error) {
-	c := &profile{name: p.Name, hints: map[string]framework.ClusterEvent{}}
+	c := &profile{name: p.Name, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{}}
 	for _, w := range p.Plugins {
 		name := w.Name()
 		if _, twice := c.hints[name]; twice {
@@ -62,18 +68,23 @@ func compile(p Profile) (*profile, error) {
 		if h, ok := w.Plugin.(framework.Hints); ok {
 			c.hints[name] = h.Hints()
 		}
-		if q, ok := w.Plugin.(framework.QueueSort); ok && framework.Takes(q, framework.AtQueueSort) {
+		if q, ok := w.Plugin.(framework.QueueSort); ok && w.takes(framework.AtQueueSort) {
 			if c.sorter != nil {
 				return nil, fmt.Errorf("scheduler profile %s: plugins %s and %s both order the queue; disable one of them in the profile", p.Name, c.sorter.Name(), name)
 			}
 			c.sorter = q
 		}
-		c.sort(w.Plugin, max(w.Weight, 1))
+		c.sort(w, max(w.Weight, 1))
 	}
 	return c, nil
 }
 
-func (c *profile) sort(p framework.Plugin, weight int64) {
+// takes says whether the plugin is to be asked at a point.
+func (w Weighted) takes(at framework.Point) bool {
+	return framework.Takes(w.Plugin, at) && !slices.Contains(w.Skip, at)
+}
+
+func (c *profile) sort(p Weighted, weight int64) {
 	collect(&c.preEnqueues, p, framework.AtPreEnqueue)
 	collect(&c.preFilters, p, framework.AtPreFilter)
 	collect(&c.extensions, p, framework.AtPreFilter)
@@ -85,18 +96,18 @@ func (c *profile) sort(p framework.Plugin, weight int64) {
 	collect(&c.binds, p, framework.AtBind)
 	collect(&c.postBinds, p, framework.AtPostBind)
 	// A Judge takes the place of its own Filter and Score.
-	if j, ok := p.(framework.Judge); ok && framework.Takes(p, framework.AtJudge) {
+	if j, ok := p.Plugin.(framework.Judge); ok && p.takes(framework.AtJudge) {
 		c.judges = append(c.judges, weighted[framework.Judge]{j, weight})
 		return
 	}
 	collect(&c.filters, p, framework.AtFilter)
-	if s, ok := p.(framework.Score); ok && framework.Takes(p, framework.AtScore) {
+	if s, ok := p.Plugin.(framework.Score); ok && p.takes(framework.AtScore) {
 		c.scores = append(c.scores, weighted[framework.Score]{s, weight})
 	}
 }
 
-func collect[P framework.Plugin](list *[]P, p framework.Plugin, at framework.Point) {
-	if typed, ok := p.(P); ok && framework.Takes(p, at) {
+func collect[P framework.Plugin](list *[]P, p Weighted, at framework.Point) {
+	if typed, ok := p.Plugin.(P); ok && p.takes(at) {
 		*list = append(*list, typed)
 	}
 }

@@ -63,8 +63,7 @@ type Policy struct {
 	Name string
 	// Profiles are made for each run: plugins remember what they have seen. The informers
 	// hold the cluster's objects.
-	Profiles func(informers.SharedInformerFactory) ([]scheduler.Profile, error)
-	Queue    queue.Config
+	Profiles func(informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error)
 }
 
 // Config of a run.
@@ -95,14 +94,14 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	profiles, err := cfg.Policy.Profiles(inf)
+	profiles, waiting, err := cfg.Policy.Profiles(inf)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{cfg: cfg, now: Begin(), pods: map[types.UID]*life{}}
 	r.end = r.now.Add(cfg.Length)
 	if r.scheduler, err = scheduler.NewVirtual(scheduler.VirtualConfig{
-		Profiles: profiles, Queue: cfg.Policy.Queue, Informers: inf, Effects: r,
+		Profiles: profiles, Queue: waiting, Informers: inf, Effects: r,
 		Now: func() time.Time { return r.now }, Seed: cfg.Seed, Logger: cfg.Logger,
 	}); err != nil {
 		return nil, err

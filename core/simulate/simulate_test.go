@@ -16,12 +16,13 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 	"github.com/wasmplane/wasmplane/core/simulate"
 )
 
 func defaults() simulate.Policy {
-	return simulate.Policy{Name: "default", Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, error) {
-		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: native.Default(native.Config{Informers: inf})}}, nil
+	return simulate.Policy{Name: "default", Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error) {
+		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: native.Default(native.Config{Informers: inf})}}, queue.Config{}, nil
 	}}
 }
 

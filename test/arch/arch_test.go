@@ -75,6 +75,7 @@ var mayImport = map[string]string{
 	"core/join":                     "core/auth/jointoken core/bootstrap core/client core/config core/pki",
 	"core/join/balance":             "",
 	"core/scheduler/...":            "core/scheduler/... core/trace",
+	"core/scheduler/configfile":     "core/config core/scheduler core/scheduler/framework core/scheduler/native core/scheduler/queue",
 	"core/why":                      "core/scheduler/...",
 	"core/simulate":                 "core/scheduler core/scheduler/framework core/scheduler/queue",
 	"core/simulate/comparison":      "core/simulate",

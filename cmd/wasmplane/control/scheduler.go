@@ -36,15 +36,23 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 			return err
 		}
 		defer stop()
+		policy, err := current(c, set.Kube, inf)
+		if err != nil {
+			return err
+		}
 		s, err := scheduler.New(scheduler.Config{
-			Client: set.Kube, Informers: inf, Profiles: current(c, set.Kube, inf), Events: record,
+			Client: set.Kube, Informers: inf, Profiles: policy.Profiles, Queue: policy.Queue, Workers: policy.Workers, Events: record,
 			Logger: c.Options.Logger, Tracer: c.Tracer, Metrics: c.Metrics,
 		})
 		if err != nil {
 			return err
 		}
 		defer c.Plugins.OnChange(func() {
-			if err := s.SetProfiles(current(c, set.Kube, inf)); err != nil {
+			policy, err := current(c, set.Kube, inf)
+			if err == nil {
+				err = s.SetProfiles(policy.Profiles)
+			}
+			if err != nil {
 				c.Options.Logger.ErrorContext(ctx, "the scheduler's profiles stay as they were", "error", err)
 			}
 		})()
@@ -62,8 +70,8 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 }
 
 // current are the profiles of the configuration, with the plugins that there are now.
-func current(c *process.Component, kube kubernetes.Interface, inf informers.SharedInformerFactory) []scheduler.Profile {
-	return profiles.Of(&c.Options.Config.Scheduler, c.Plugins.Scheduling(), native.Config{Client: kube, Informers: inf})
+func current(c *process.Component, kube kubernetes.Interface, inf informers.SharedInformerFactory) (profiles.Policy, error) {
+	return profiles.Of(c.Options.Config, c.Plugins.Scheduling(), native.Config{Client: kube, Informers: inf})
 }
 
 // recorders make event recorders, one for each profile name.

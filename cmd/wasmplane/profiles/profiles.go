@@ -6,31 +6,60 @@ package profiles
 
 import (
 	"cmp"
+	"fmt"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
 
-// Of a configuration: every native plugin, then every Wasm plugin, less what a profile
-// leaves out, with the weights that it gives. What the native ones need is in with.
-func Of(c *config.Scheduler, wasm []scheduler.Weighted, with native.Config) []scheduler.Profile {
+// Policy is what a configuration says of scheduling.
+type Policy struct {
+	Profiles []scheduler.Profile
+	Queue    queue.Config
+	Workers  int // that judge nodes at once; 0 = one per processor
+}
+
+// Of a configuration. What the native plugins need is in with.
+func Of(c *config.Configuration, wasm []scheduler.Weighted, with native.Config) (Policy, error) {
+	if c.Scheduler.ConfigFile == "" {
+		return Policy{Profiles: own(&c.Scheduler, wasm, with)}, nil
+	}
+	path := c.Path(c.Scheduler.ConfigFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Policy{}, fmt.Errorf("scheduler.configFile: %w", err)
+	}
+	f, err := configfile.Parse(path, data)
+	if err != nil {
+		return Policy{}, err
+	}
+	list, err := f.Profiles(wasm, with)
+	return Policy{list, f.Queue(), f.Workers()}, err
+}
+
+// own are the profiles of our own fields: every native plugin, then every Wasm plugin, less what a profile
+// leaves out, with the weights that it gives.
+func own(c *config.Scheduler, wasm []scheduler.Weighted, with native.Config) []scheduler.Profile {
 	with.VolumeTimeout = time.Duration(c.VolumeBindingTimeout)
 	// Every profile has plugins of its own: what they remember is of their profile.
 	every := func(spread *config.TopologySpread) []scheduler.Weighted {
 		with.Spread = defaultSpread(spread)
 		return append(native.Default(with), wasm...)
 	}
-	own := &c.TopologySpread
+	usual := &c.TopologySpread
 	if len(c.Profiles) == 0 {
-		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every(own)}}
+		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: every(usual)}}
 	}
 	var out []scheduler.Profile
 	for _, p := range c.Profiles {
-		profile := scheduler.Profile{Name: p.Name, Plugins: every(cmp.Or(p.TopologySpread, own))}.Without(p.Disable)
+		profile := scheduler.Profile{Name: p.Name, Plugins: every(cmp.Or(p.TopologySpread, usual))}.Without(p.Disable)
 		for i, w := range profile.Plugins {
 			if weight, ok := p.Weights[w.Name()]; ok {
 				profile.Plugins[i].Weight = weight

@@ -7,18 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/informers"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 	"github.com/wasmplane/wasmplane/core/simulate"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/loader"
@@ -53,7 +57,7 @@ func (o *options) policies(ctx context.Context, s *shell.Shell) (out []*policy, 
 		return []*policy{p}, err
 	}
 	for _, file := range o.configs {
-		cfg, err := config.LoadFile(file)
+		cfg, err := load(file)
 		if err != nil {
 			return out, err
 		}
@@ -71,6 +75,23 @@ func (o *options) policies(ctx context.Context, s *shell.Shell) (out []*policy, 
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// load a configuration; a KubeSchedulerConfiguration stands for one that names it.
+func load(file string) (*config.Configuration, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	var head struct {
+		Kind string `yaml:"kind"`
+	}
+	if yaml.Unmarshal(data, &head) == nil && head.Kind == configfile.Kind {
+		cfg := config.Default()
+		cfg.Scheduler.ConfigFile = file
+		return cfg, nil
+	}
+	return config.Load(file, data)
 }
 
 func newPolicy(ctx context.Context, name string, cfg *config.Configuration, logger *slog.Logger) (*policy, error) {
@@ -96,8 +117,9 @@ func newPolicy(ctx context.Context, name string, cfg *config.Configuration, logg
 			return nil, errors.Join(fmt.Errorf("%s: %w", cfg.File, err), p.loader.Close(ctx))
 		}
 	}
-	p.Policy = simulate.Policy{Name: name, Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, error) {
-		return profiles.Of(&cfg.Scheduler, p.wasm(), native.Config{Informers: inf}), nil
+	p.Policy = simulate.Policy{Name: name, Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error) {
+		policy, err := profiles.Of(cfg, p.wasm(), native.Config{Informers: inf})
+		return policy.Profiles, policy.Queue, err
 	}}
 	return p, nil
 }

@@ -24,6 +24,10 @@ type Config struct {
 	// VolumeTimeout is how long a pod that has its node waits for its volumes; 0 =
 	// 10 minutes.
 	VolumeTimeout time.Duration
+	// Fit, Affinity and Preemption have settings; the zero values are upstream's defaults.
+	Fit        Fit
+	Affinity   Affinity
+	Preemption Preemption
 }
 
 // Default lists the native plugins in the order in which they are asked: those
@@ -31,13 +35,15 @@ type Config struct {
 func Default(cfg Config) []scheduler.Weighted {
 	inf := cfg.Informers
 	core, apps := inf.Core().V1(), inf.Apps().V1()
+	preemption := cfg.Preemption
+	preemption.Budgets = inf.Policy().V1().PodDisruptionBudgets().Lister()
 	return []scheduler.Weighted{
 		{Plugin: Unschedulable{}},
 		{Plugin: NodeName{}},
 		{Plugin: Taints{}, Weight: 3},
-		{Plugin: Affinity{}, Weight: 2},
+		{Plugin: cfg.Affinity, Weight: 2},
 		{Plugin: Ports{}},
-		{Plugin: Fit{}, Weight: 1},
+		{Plugin: cfg.Fit, Weight: 1},
 		{Plugin: claims.NewBinding(cfg.Client, inf, cfg.VolumeTimeout)},
 		{Plugin: claims.NewRestrictions(inf)},
 		{Plugin: claims.NewLimits(inf)},
@@ -49,6 +55,6 @@ func Default(cfg Config) []scheduler.Weighted {
 		{Plugin: PodAffinity{Namespaces: core.Namespaces().Lister()}, Weight: 2},
 		{Plugin: Balance{}, Weight: 1},
 		{Plugin: ImageLocality{}, Weight: 1},
-		{Plugin: Preemption{Budgets: inf.Policy().V1().PodDisruptionBudgets().Lister()}},
+		{Plugin: preemption},
 	}
 }

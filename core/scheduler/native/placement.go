@@ -4,7 +4,6 @@ package native
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -141,7 +140,11 @@ func scale(scores []int64, reverse bool) {
 
 // Affinity refuses nodes that the pod's nodeSelector or required node affinity
 // leaves out, and prefers those that its preferred terms name.
-type Affinity struct{}
+type Affinity struct {
+	// Required and Preferred are what every pod has besides; nil = nothing.
+	Required  *nodeaffinity.NodeSelector
+	Preferred *nodeaffinity.PreferredSchedulingTerms
+}
 
 // Name implements framework.Plugin.
 func (Affinity) Name() string { return "NodeAffinity" }
@@ -158,10 +161,13 @@ type (
 
 // PreFilter implements framework.PreFilter. A term that names nodes narrows the
 // search to them: that is how pods of a DaemonSet find theirs.
-func (Affinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (pl Affinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
 	a := p.Pod.Spec.Affinity
 	required := a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
 	if !required && len(p.Pod.Spec.NodeSelector) == 0 {
+		if pl.Required != nil {
+			return nil, nil
+		}
 		return nil, framework.NewStatus(framework.Skip)
 	}
 	s.Set(requiredKey{}, nodeaffinity.GetRequiredNodeAffinity(p.Pod))
@@ -196,8 +202,13 @@ func namedNodes(terms []corev1.NodeSelectorTerm) map[string]bool {
 
 var notSelected = refusal(Affinity{}, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
 
+var notEnforced = refusal(Affinity{}, framework.Unresolvable, "node(s) didn't match scheduler-enforced node affinity")
+
 // Filter implements framework.Filter.
-func (Affinity) Filter(_ context.Context, s *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+func (pl Affinity) Filter(_ context.Context, s *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	if pl.Required != nil && !pl.Required.Match(n.Node) {
+		return notEnforced
+	}
 	required, ok := s.Get(requiredKey{}).(nodeaffinity.RequiredNodeAffinity)
 	if !ok {
 		required = nodeaffinity.GetRequiredNodeAffinity(p.Pod)
@@ -209,9 +220,12 @@ func (Affinity) Filter(_ context.Context, s *framework.State, p *framework.PodIn
 }
 
 // PreScore implements framework.PreScore.
-func (Affinity) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+func (pl Affinity) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
 	a := p.Pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
+		if pl.Preferred != nil {
+			return nil
+		}
 		return framework.NewStatus(framework.Skip)
 	}
 	terms, err := nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
@@ -223,12 +237,15 @@ func (Affinity) PreScore(_ context.Context, s *framework.State, p *framework.Pod
 }
 
 // Score implements framework.Score: the sum of the weights of matching terms.
-func (Affinity) Score(_ context.Context, s *framework.State, _ *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
-	terms, ok := s.Get(preferredKey{}).(*nodeaffinity.PreferredSchedulingTerms)
-	if !ok {
-		return 0, framework.AsStatus(errors.New("node affinity was scored without its PreScore"))
+func (pl Affinity) Score(_ context.Context, s *framework.State, _ *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	var sum int64
+	if pl.Preferred != nil {
+		sum = pl.Preferred.Score(n.Node)
 	}
-	return terms.Score(n.Node), nil
+	if terms, ok := s.Get(preferredKey{}).(*nodeaffinity.PreferredSchedulingTerms); ok {
+		sum += terms.Score(n.Node)
+	}
+	return sum, nil
 }
 
 // Normalize implements framework.Normalize.

@@ -25,6 +25,8 @@ import (
 // long the most important one has been running.
 type Preemption struct {
 	Budgets policylisters.PodDisruptionBudgetLister
+	// Percent of the nodes are worked out, and Least at least; nil: 10 and 100.
+	Percent, Least *int32
 }
 
 // Name implements framework.Plugin.
@@ -45,7 +47,7 @@ func (pl Preemption) PostFilter(ctx context.Context, _ *framework.State, p *fram
 	if err != nil {
 		return nil, framework.AsStatus(fmt.Errorf("list disruption budgets: %w", err))
 	}
-	enough := max(len(snap.Nodes)*candidatePercent/100, candidatesLeast)
+	enough := pl.candidates(len(snap.Nodes))
 	reasons := map[string]int{}
 	var found []*candidate
 	for _, n := range snap.Nodes {
@@ -74,6 +76,18 @@ func (pl Preemption) PostFilter(ctx context.Context, _ *framework.State, p *fram
 	}
 	best := slices.MinFunc(found, (*candidate).compare)
 	return &framework.Nomination{Node: best.node, Victims: best.victims}, nil
+}
+
+// candidates is how many nodes of so many are worked out.
+func (pl Preemption) candidates(nodes int) int {
+	percent, least := candidatePercent, candidatesLeast
+	if pl.Percent != nil {
+		percent = int(*pl.Percent)
+	}
+	if pl.Least != nil {
+		least = int(*pl.Least)
+	}
+	return max(nodes*percent/100, least, 1)
 }
 
 // unhelpful words why no room can be made: "preemption: 0/3 nodes are available: ...".

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,8 +18,25 @@ import (
 )
 
 // Fit refuses nodes without room for the pod's requests, and prefers those with
-// the most room left (LeastAllocated).
-type Fit struct{}
+// the most room left (LeastAllocated), if it is not told otherwise.
+type Fit struct {
+	// Ignored extended resources, and those of IgnoredGroups ("example.com"), refuse no node.
+	Ignored, IgnoredGroups []string
+	// Resources that are scored; nil = cpu and memory alike.
+	Resources []ResourceWeight
+	// Shape is the score at a utilization, with the pod, in lines from point to point; nil:
+	// 100 at 0 down to 0 at 100.
+	Shape []ShapePoint
+}
+
+// ResourceWeight is a resource with its weight beside the others.
+type ResourceWeight struct {
+	Name   corev1.ResourceName
+	Weight int64
+}
+
+// ShapePoint is a score, of 100, at a utilization in percent.
+type ShapePoint struct{ Utilization, Score int64 }
 
 // Name implements framework.Plugin.
 func (Fit) Name() string { return "NodeResourcesFit" }
@@ -29,8 +47,8 @@ func (Fit) Hints() framework.ClusterEvent {
 }
 
 // Filter implements framework.Filter.
-func (Fit) Filter(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
-	short, never := shortages(p.Requests, n)
+func (f Fit) Filter(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+	short, never := f.shortages(p.Requests, n)
 	if len(short) == 0 {
 		return nil
 	}
@@ -43,7 +61,7 @@ func (Fit) Filter(_ context.Context, _ *framework.State, p *framework.PodInfo, n
 
 // shortages names what the node has too little of; never says that not even the
 // empty node would do.
-func shortages(r framework.Resources, n *framework.NodeInfo) (short []string, never bool) {
+func (f Fit) shortages(r framework.Resources, n *framework.NodeInfo) (short []string, never bool) {
 	check := func(what string, want, used, total int64) {
 		if want > 0 && want > total-used {
 			short = append(short, what)
@@ -56,9 +74,17 @@ func shortages(r framework.Resources, n *framework.NodeInfo) (short []string, ne
 	check("Insufficient memory", r.Memory, u.Memory, a.Memory)
 	check("Insufficient ephemeral-storage", r.EphemeralStorage, u.EphemeralStorage, a.EphemeralStorage)
 	for _, name := range sortedNames(r.Scalar) {
+		if f.ignores(name) {
+			continue
+		}
 		check("Insufficient "+string(name), r.Scalar[name], u.Scalar[name], a.Scalar[name])
 	}
 	return short, never
+}
+
+func (f Fit) ignores(name corev1.ResourceName) bool {
+	group, _, _ := strings.Cut(string(name), "/")
+	return slices.Contains(f.Ignored, string(name)) || slices.Contains(f.IgnoredGroups, group)
 }
 
 func sortedNames(m map[corev1.ResourceName]int64) []corev1.ResourceName {
@@ -70,8 +96,12 @@ func sortedNames(m map[corev1.ResourceName]int64) []corev1.ResourceName {
 	return names
 }
 
-// Score implements framework.Score: the mean of the free shares of CPU and memory.
-func (Fit) Score(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+// Score implements framework.Score: the mean over resources, by default of the free shares
+// of CPU and memory.
+func (f Fit) Score(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) (int64, *framework.Status) {
+	if f.Resources != nil || f.Shape != nil {
+		return f.shaped(p, n), nil
+	}
 	var sum, count int64
 	for _, s := range shares(p, n) {
 		if s.total == 0 {
@@ -86,6 +116,63 @@ func (Fit) Score(_ context.Context, _ *framework.State, p *framework.PodInfo, n 
 		return 0, nil
 	}
 	return sum / count, nil
+}
+
+// shaped is the score by weights and a shape. A resource that the node does not have, or an
+// extended one for which the pod does not ask, does not count.
+func (f Fit) shaped(p *framework.PodInfo, n *framework.NodeInfo) int64 {
+	list := f.Resources
+	if list == nil {
+		list = []ResourceWeight{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
+	}
+	both := shares(p, n)
+	var sum, weights int64
+	for _, r := range list {
+		var s share
+		switch r.Name {
+		case corev1.ResourceCPU:
+			s = both[0]
+		case corev1.ResourceMemory:
+			s = both[1]
+		case corev1.ResourceEphemeralStorage:
+			s = share{n.Requested.EphemeralStorage + p.Requests.EphemeralStorage, n.Allocatable.EphemeralStorage}
+		default:
+			if p.Requests.Scalar[r.Name] == 0 {
+				continue
+			}
+			s = share{n.Requested.Scalar[r.Name] + p.Requests.Scalar[r.Name], n.Allocatable.Scalar[r.Name]}
+		}
+		if s.total > 0 {
+			sum += f.at(s) * r.Weight
+			weights += r.Weight
+		}
+	}
+	if weights == 0 {
+		return 0
+	}
+	return sum / weights
+}
+
+// at is the score of a share.
+func (f Fit) at(s share) int64 {
+	if s.used > s.total { // requests are assumed for pods that have none
+		s.used = s.total
+	}
+	if f.Shape == nil {
+		return (s.total - s.used) * framework.MaxScore / s.total
+	}
+	utilization := s.used * 100 / s.total
+	for i, p := range f.Shape {
+		switch {
+		case utilization > p.Utilization:
+			continue
+		case i == 0:
+			return p.Score
+		}
+		from := f.Shape[i-1]
+		return from.Score + (p.Score-from.Score)*(utilization-from.Utilization)/(p.Utilization-from.Utilization)
+	}
+	return f.Shape[len(f.Shape)-1].Score
 }
 
 type share struct{ used, total int64 }

@@ -112,15 +112,7 @@ type document struct {
 
 // wrong is an error about a field of a document.
 func (d *document) wrong(path, format string, args ...any) error {
-	line := d.node.Line
-	// A field that is missing is missing where its parent stands.
-	for at := path; at != ""; at = at[:max(strings.LastIndexAny(at, ".["), 0)] {
-		if n := config.LineOf(d.node, at); n > 0 {
-			line = n
-			break
-		}
-	}
-	return &config.FieldError{File: d.file, Line: line, Path: path, Problem: fmt.Sprintf(format, args...)}
+	return &config.FieldError{File: d.file, Line: config.NearestLine(d.node, path), Path: path, Problem: fmt.Sprintf(format, args...)}
 }
 
 func (r *reader) file(path string, cluster bool) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
+	"github.com/wasmplane/wasmplane/plugins/host/breaker"
 	"github.com/wasmplane/wasmplane/plugins/host/printed"
 )
 
@@ -22,7 +23,7 @@ type Module struct {
 	code      wazero.CompiledModule
 	component *component    // instead of code
 	slots     chan struct{} // one for each instance that may run at once
-	breaker   breaker
+	breaker   breaker.Breaker
 	lines     *printed.Rate // of its instances together
 
 	mu     sync.Mutex
@@ -50,7 +51,7 @@ func (m *Module) Instances() int {
 }
 
 // Breaker says whether the breaker is open, and how often it has opened.
-func (m *Module) Breaker() (open bool, opened int64) { return m.breaker.state(time.Now()) }
+func (m *Module) Breaker() (open bool, opened int64) { return m.breaker.State(time.Now()) }
 
 // Call runs one call on a pooled instance.
 func (m *Module) Call(ctx context.Context, op int32, input []byte) (out []byte, u Usage, err error) {
@@ -77,13 +78,13 @@ func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
 // Guard runs f unless the breaker is open, and counts its faults. It is for
 // holders of leased instances; With does it by itself.
 func (m *Module) Guard(f func() error) error {
-	if ok, wait := m.breaker.allow(); !ok {
-		return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s", breakerThreshold, wait.Round(10*time.Millisecond))}
+	if ok, wait := m.breaker.Allow(); !ok {
+		return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s", breaker.Threshold, wait.Round(10*time.Millisecond))}
 	}
 	err := f()
 	var fault *Fault
 	failed := errors.As(err, &fault) && fault.Kind != Canceled && fault.Kind != Busy
-	m.breaker.done(failed)
+	m.breaker.Done(failed)
 	return err
 }
 

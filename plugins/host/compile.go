@@ -13,6 +13,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/component/binary"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
+	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
 // Options say how a module is to run.
@@ -80,6 +81,25 @@ func (h *Host) begin() bool {
 	return !h.closed
 }
 
+// Rego compiles a policy's text into a module, in its turn and within the same limits as
+// a module is compiled.
+func (h *Host) Rego(ctx context.Context, p rego.Policy, o Options) ([]byte, error) {
+	if !h.begin() {
+		return nil, errClosed
+	}
+	defer h.jobs.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.life, func() { cancel(errClosed) })() //nolint:contextcheck // the host's end cancels the caller's work
+	if h.cfg.Interpreter {
+		return rego.Compile(ctx, p)
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	return inTurn(ctx, h, o, func(c compiler.Compiler) ([]byte, error) { return c.Rego(ctx, p) })
+}
+
 // code is the module in the form that the engine runs; part = it is one of a component.
 func (h *Host) code(ctx context.Context, wasm []byte, o Options, part bool) (wazero.CompiledModule, error) {
 	spec := compiler.Spec{OwnMemory: o.ABI != nil && o.ABI.ImportedMemory, Fuel: fuel.Options{
@@ -98,7 +118,7 @@ func (h *Host) code(ctx context.Context, wasm []byte, o Options, part bool) (waz
 	if err := h.refusedBefore(key, o.Tenant); err != nil {
 		return nil, err
 	}
-	a, err := h.compile(ctx, wasm, spec, o)
+	a, err := inTurn(ctx, h, o, func(c compiler.Compiler) (*compiler.Artifact, error) { return c.Compile(ctx, wasm, spec) })
 	if err != nil {
 		h.remember(key, o.Tenant, err)
 		return nil, err
@@ -115,19 +135,20 @@ func (h *Host) code(ctx context.Context, wasm []byte, o Options, part bool) (waz
 	return code, nil
 }
 
-// compile has the compiler do its work when its turn has come.
-func (h *Host) compile(ctx context.Context, wasm []byte, s compiler.Spec, o Options) (*compiler.Artifact, error) {
+// inTurn has the compiler do something when its turn has come.
+func inTurn[T any](ctx context.Context, h *Host, o Options, do func(compiler.Compiler) (T, error)) (T, error) {
 	o.Progress("waiting for its turn to be compiled")
 	leave, err := h.queue.Enter(ctx, o.Tenant)
 	if err != nil {
-		return nil, fmt.Errorf("waiting for its turn to be compiled: %w", err)
+		var none T
+		return none, fmt.Errorf("waiting for its turn to be compiled: %w", err)
 	}
 	defer leave()
 	o.Progress("being compiled")
 	if o.Tenant != "" {
-		return h.tenants.Compile(ctx, wasm, s)
+		return do(h.tenants)
 	}
-	return h.compiler.Compile(ctx, wasm, s)
+	return do(h.compiler)
 }
 
 // kept takes over what was compiled in an earlier run; nil where there is nothing of use.

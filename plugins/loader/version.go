@@ -17,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/point/customresource"
+	"github.com/wasmplane/wasmplane/plugins/rego"
 	"github.com/wasmplane/wasmplane/plugins/source"
 )
 
@@ -38,6 +39,13 @@ func bounded(from Origin, e manifest.Entry) manifest.Entry {
 // fetchModule fetches an entry's module: a local file at once, any other in its turn.
 func (l *Loader) fetchModule(ctx context.Context, j *load, e manifest.Entry) (*source.Module, error) {
 	e = bounded(j.origin, e)
+	if e.Kind() == manifest.KindRego {
+		wasm, err := l.host.Rego(ctx, e.Policy(), host.Options{Tenant: e.Namespace, Progress: j.progress})
+		if err != nil {
+			return nil, err
+		}
+		return &source.Module{Wasm: wasm, Digest: source.Digest(wasm)}, nil
+	}
 	if e.Kind() == "file" {
 		return l.fetch.Fetch(ctx, &e)
 	}
@@ -49,6 +57,11 @@ func (l *Loader) fetchModule(ctx context.Context, j *load, e manifest.Entry) (*s
 	defer leave()
 	j.progress("being fetched")
 	return l.fetch.Fetch(ctx, &e)
+}
+
+// Rego compiles a policy's text within an operator's limits, and returns the module.
+func (l *Loader) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
+	return l.host.Rego(ctx, p, host.Options{})
 }
 
 // version reads, checks, compiles and starts a module, without touching what is in force.

@@ -30,7 +30,7 @@ func (e *Entry) CandidateEntry() *Entry {
 	out := *e
 	out.Candidate, out.Previous = nil, nil
 	if c.Source != "" {
-		out.Source, out.Digest = c.Source, c.Digest
+		out.Source, out.Digest, out.Rego = c.Source, c.Digest, nil
 	}
 	if c.Fetch != nil {
 		out.Fetch = *c.Fetch

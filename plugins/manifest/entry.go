@@ -44,6 +44,9 @@ type Entry struct {
 	// Source is where the module comes from: file:PATH (a relative path starts at the
 	// configuration file's directory), https://HOST/PATH, or oci://HOST/REPOSITORY:TAG@sha256:DIGEST.
 	Source string `yaml:"source"`
+	// Rego is a policy's text, instead of a source: it is compiled when it is loaded. The entry
+	// says abi: gatekeeper or abi: opa.
+	Rego *Rego `yaml:"rego"`
 	// ABI is what the module speaks, where the module does not tell: wasmplane,
 	// kubewarden-wapc, kubewarden-wasi, opa, gatekeeper or kube-scheduler-wasm.
 	ABI ABI `yaml:"abi"`
@@ -181,6 +184,10 @@ type Rule struct {
 	APIGroups   []string `yaml:"apiGroups"`
 	APIVersions []string `yaml:"apiVersions"`
 	Resources   []string `yaml:"resources"`
+	// Kinds of the objects, for who thinks in kinds: all that is given has to match. The kind of
+	// a request to deployments/scale is Scale. Where kinds are given, resources may be left
+	// out, for all resources without their subresources.
+	Kinds []string `yaml:"kinds"`
 }
 
 // Selector is a label selector.
@@ -390,7 +397,7 @@ func (e *Entry) checkMatch(n *yaml.Node, path string) error {
 	operations := []string{"CREATE", "UPDATE", "DELETE", "CONNECT", "*"}
 	for i, r := range e.Match.Rules {
 		at := fmt.Sprintf("match.rules[%d]", i)
-		if len(r.Resources) == 0 {
+		if len(r.Resources) == 0 && len(r.Kinds) == 0 {
 			return fault(n, path, at, `resources are missing; "*" is all of them`)
 		}
 		for _, op := range r.Operations {

@@ -43,8 +43,14 @@ type Signature struct {
 	Annotations map[string]string `yaml:"annotations"`
 }
 
-// Kind of a source: "file", "https" or "oci"; "" is none of them.
+// KindRego is the kind of an entry that has a policy's text instead of a source.
+const KindRego = "rego"
+
+// Kind of a source: "file", "https", "oci" or KindRego; "" is none of them.
 func (e *Entry) Kind() string {
+	if e.Rego != nil {
+		return KindRego
+	}
 	for _, kind := range []string{"file:", "https://", "oci://"} {
 		if rest, ok := strings.CutPrefix(e.Source, kind); ok && rest != "" {
 			return strings.TrimRight(kind, ":/")
@@ -55,13 +61,15 @@ func (e *Entry) Kind() string {
 
 // Pinned says whether it is fixed what the source has to hold.
 func (e *Entry) Pinned() bool {
-	return e.Digest != "" || e.Kind() == "oci" && strings.Contains(e.Source, "@sha256:")
+	return e.Digest != "" || e.Rego != nil || e.Kind() == "oci" && strings.Contains(e.Source, "@sha256:")
 }
 
 const secondsADay = 24 * time.Hour
 
 func (e *Entry) checkSource(n *yaml.Node, path string) error {
 	switch e.Kind() {
+	case KindRego:
+		return e.checkRego(n, path)
 	case "":
 		return fault(n, path, "source", fmt.Sprintf("expected file: and a path, https://, or oci:// and a reference such as oci://registry.example/team/policy:1@sha256:..., found %q", e.Source))
 	case "https":

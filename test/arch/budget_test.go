@@ -26,7 +26,7 @@ var mayGrow = map[string]int{
 	"core/trace":     2708,
 	"plugins/abi":    2503,
 	"plugins/fuel":   2652,
-	"plugins/host":   2828,
+	"plugins/host":   2790,
 }
 
 // rows is what a large package may grow by nevertheless: imports and rows of its lists,

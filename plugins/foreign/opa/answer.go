@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
 )
@@ -25,7 +24,16 @@ type admission struct {
 	Patch            json.RawMessage   `json:"patch,omitempty"`
 	Warnings         []string          `json:"warnings,omitempty"`
 	AuditAnnotations map[string]string `json:"auditAnnotations,omitempty"`
+	Causes           []cause           `json:"causes,omitempty"`
 }
+
+// cause is one more thing that is wrong.
+type cause struct {
+	Message string `json:"message"`
+}
+
+// mostViolations bounds those that are shown one by one.
+const mostViolations = 64
 
 // answer makes of what the rule says the answer that the hook gives.
 func (p *Policy) answer(dumped, request []byte, at abi.Point) ([]byte, error) {
@@ -69,7 +77,17 @@ func violations(results []result) ([]byte, error) {
 			texts = append(texts, string(b))
 		}
 	}
-	return json.Marshal(admission{Allowed: len(texts) == 0, Message: strings.Join(texts, ", ")})
+	if len(texts) == 0 {
+		return json.Marshal(admission{Allowed: true})
+	}
+	a := admission{Message: texts[0]}
+	for _, text := range texts[1:min(len(texts), mostViolations)] {
+		a.Causes = append(a.Causes, cause{text})
+	}
+	if more := len(texts) - mostViolations; more > 0 {
+		a.Causes = append(a.Causes, cause{fmt.Sprintf("and %d more", more)})
+	}
+	return json.Marshal(a)
 }
 
 // reviewAnswer reads an AdmissionReview with a response.

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
 // Limits bound one compilation. The kernel enforces them. The zero value of a field means
@@ -105,9 +106,27 @@ func (c *Child) Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, er
 
 // Measure is Compile, and says what the child used.
 func (c *Child) Measure(ctx context.Context, wasm []byte, s Spec) (*Artifact, Usage, error) {
+	return c.ask(ctx, request{Spec: s, Wasm: len(wasm)}, wasm)
+}
+
+// Rego implements Compiler.
+func (c *Child) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	a, _, err := c.ask(ctx, request{Rego: true, Wasm: len(text)}, text)
+	if err != nil {
+		return nil, err
+	}
+	return a.Metered, nil
+}
+
+// ask has a child answer one request.
+func (c *Child) ask(ctx context.Context, q request, body []byte) (*Artifact, Usage, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, c.limits.Deadline, exceeded("time", "it took longer than %s", c.limits.Deadline))
 	defer cancel()
-	p := &child{limits: c.limits, request: request{Spec: s, Wasm: len(wasm)}, wasm: wasm}
+	p := &child{limits: c.limits, request: q, wasm: body}
 	err := c.run(bounded, p)
 	if err != nil && context.Cause(bounded) != nil {
 		err = context.Cause(bounded)
@@ -263,7 +282,7 @@ func (p *child) read(r io.Reader) (*reply, error) {
 	if rep.Error != "" {
 		return &rep, nil
 	}
-	if rep.Metered < 0 || rep.Metered > growth(p.request.Wasm) || rep.Code < 0 || rep.Code > codeLimit || rep.Name != "" && !codeName.MatchString(rep.Name) {
+	if rep.Metered < 0 || rep.Metered > p.request.most() || rep.Code < 0 || rep.Code > codeLimit || rep.Name != "" && !codeName.MatchString(rep.Name) {
 		return nil, fmt.Errorf("an answer that makes no sense: %d bytes metered, %d bytes of code in %q", rep.Metered, rep.Code, rep.Name)
 	}
 	a := &Artifact{Name: rep.Name, Metered: make([]byte, rep.Metered), Code: make([]byte, rep.Code)}
@@ -278,6 +297,15 @@ func (p *child) read(r io.Reader) (*reply, error) {
 
 // growth is the most that a module of n bytes becomes by metering.
 func growth(n int) int { return 8*n + 1<<16 }
+
+// most is how large the answer to a request may be. A policy's module holds the
+// library of Rego, however short its text is.
+func (q *request) most() int {
+	if q.Rego {
+		return 4<<20 + 64*q.Wasm
+	}
+	return growth(q.Wasm)
+}
 
 // codeName is how the engine names the file of a module's code.
 var codeName = regexp.MustCompile(`^wazero-[A-Za-z0-9.+_-]{1,80}/[0-9a-f]{64}$`)

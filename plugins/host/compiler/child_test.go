@@ -3,6 +3,7 @@
 package compiler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
 func TestMain(m *testing.M) {
@@ -96,6 +99,35 @@ func newChild(t *testing.T, l Limits, test string) *Child {
 	}
 	c.test = test
 	return c
+}
+
+func TestAChildCompilesRego(t *testing.T) {
+	p := rego.Policy{Files: []rego.File{{Name: "a.rego", Text: "package a\nviolation contains m if {\n  m := input.x\n}\n"}}}
+	c := newChild(t, Limits{}, "")
+	got, err := c.Rego(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := rego.Compile(t.Context(), p)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("another module than in this process: %v", err)
+	}
+	p.Files[0].Text = "package a\nviolation contains foo(1)\n"
+	if _, err := c.Rego(t.Context(), p); err == nil || err.Error() != "a.rego:2: undefined function foo" {
+		t.Errorf("a wrong policy: %v", err)
+	}
+}
+
+// TestRegoThatCostsTooMuchEndsInItsChild: the text is as long as it may be, and every number in
+// it becomes a term.
+func TestRegoThatCostsTooMuchEndsInItsChild(t *testing.T) {
+	text := "package a\nviolation contains x if {\n  x := [" + strings.Repeat("1,", 450_000) + "1]\n}\n"
+	c := newChild(t, Limits{Memory: 64 << 20, CPU: 5 * time.Second}, "")
+	_, err := c.Rego(t.Context(), rego.Policy{Files: []rego.File{{Name: "a.rego", Text: text}}})
+	var too *Exceeded
+	if !errors.As(err, &too) {
+		t.Errorf("not ended: %v", err)
+	}
 }
 
 func TestAChildCompiles(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel"
+	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
 // Features are what modules may use: WebAssembly 2.0, and constant expressions that
@@ -146,7 +147,13 @@ func (InProcess) Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, e
 	return build(ctx, wasm, s, dir)
 }
 
-// Compiler makes an artifact of a module.
+// Rego implements Compiler.
+func (InProcess) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
+	return rego.Compile(ctx, p)
+}
+
+// Compiler makes an artifact of a module, and a module of a policy's text.
 type Compiler interface {
 	Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, error)
+	Rego(ctx context.Context, p rego.Policy) ([]byte, error)
 }

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
 // roleVariable carries the child's role. A variable and not argv[0], because executing
@@ -35,10 +37,11 @@ type role struct {
 	Test    string   // for tests of the bounds: something else to do than to compile
 }
 
-// request is what the parent asks, as JSON in front of the module.
+// request is what the parent asks, as JSON in front of the module, or of a policy in Rego.
 type request struct {
 	Spec Spec
-	Wasm int
+	Wasm int  // bytes that follow
+	Rego bool // they are a rego.Policy, as JSON
 }
 
 // reply is what the child answers, as JSON in front of the metered module and its code.
@@ -102,7 +105,27 @@ func runRole(ctx context.Context, encoded string) error {
 	if _, err := io.ReadFull(in, wasm); err != nil {
 		return fmt.Errorf("read the module: %w", err)
 	}
+	if q.Rego {
+		return r.answerRego(ctx, os.Stdout, wasm)
+	}
 	return r.answer(ctx, os.Stdout, wasm, q.Spec)
+}
+
+// answerRego compiles a policy's text and writes the module.
+func (r *role) answerRego(ctx context.Context, w io.Writer, text []byte) error {
+	var p rego.Policy
+	if err := json.Unmarshal(text, &p); err != nil {
+		return fmt.Errorf("read the policy: %w", err)
+	}
+	wasm, err := rego.Compile(ctx, p)
+	if err != nil {
+		return writeHeader(w, reply{Error: err.Error(), Invalid: true, Peak: peak(r.status)})
+	}
+	if err := writeHeader(w, reply{Metered: len(wasm), Peak: peak(r.status)}); err != nil {
+		return err
+	}
+	_, err = w.Write(wasm)
+	return err
 }
 
 // answer compiles and writes what came of it.

@@ -42,11 +42,17 @@ func (m *matchers) of(v *point.Version) *matcher {
 type matcher struct {
 	version    *point.Version
 	module     map[abi.Point][]abi.Rule
-	entry      []abi.Rule
+	entry      []entryRule
 	namespace  labels.Selector // nil = every namespace
 	object     labels.Selector
 	conditions []condition
 	err        error
+}
+
+// entryRule is a rule of an entry, which may name kinds too.
+type entryRule struct {
+	abi.Rule
+	kinds []string
 }
 
 type condition struct {
@@ -70,7 +76,7 @@ func compile(v *point.Version) *matcher {
 	}
 	match := &v.Entry.Match
 	for _, r := range match.Rules {
-		m.entry = append(m.entry, abi.Rule{Operations: r.Operations, Groups: r.APIGroups, Versions: r.APIVersions, Resources: r.Resources})
+		m.entry = append(m.entry, entryRule{abi.Rule{Operations: r.Operations, Groups: r.APIGroups, Versions: r.APIVersions, Resources: r.Resources}, r.Kinds})
 	}
 	var errs []error
 	if len(m.entry) > 0 && v.Manifest.RulesAreDefaults {
@@ -178,7 +184,7 @@ func (m *matcher) handles(r *admission.Request) bool {
 	if r.Resource.Group == manifest.APIGroup && r.Resource.Resource == "plugins" && r.User != nil && r.User.GetName() == user.APIServerUser {
 		return false // what shows the entries of the file: a policy about Plugins is about what people write
 	}
-	if !m.reaches(r) || len(m.entry) > 0 && !anyRule(m.entry, r) {
+	if !m.reaches(r) || !m.entryMatches(r) {
 		return false
 	}
 	return anyRule(m.module[abi.AdmissionMutate], r) || anyRule(m.module[abi.AdmissionValidate], r)
@@ -186,6 +192,13 @@ func (m *matcher) handles(r *admission.Request) bool {
 
 func anyRule(rules []abi.Rule, r *admission.Request) bool {
 	return slices.ContainsFunc(rules, func(rule abi.Rule) bool { return ruleMatches(&rule, r) })
+}
+
+// entryMatches: one of the entry's rules matches, or it has none.
+func (m *matcher) entryMatches(r *admission.Request) bool {
+	return len(m.entry) == 0 || slices.ContainsFunc(m.entry, func(rule entryRule) bool {
+		return named(rule.kinds, r.Kind.Kind) && ruleMatches(&rule.Rule, r)
+	})
 }
 
 func ruleMatches(rule *abi.Rule, r *admission.Request) bool {
@@ -221,7 +234,7 @@ func (m *matcher) matches(ctx context.Context, pt abi.Point, r *admission.Reques
 	if !m.reaches(r) || m.foreignSecret(pt, r) {
 		return false, nil
 	}
-	if !anyRule(m.module[pt], r) || len(m.entry) > 0 && !anyRule(m.entry, r) {
+	if !anyRule(m.module[pt], r) || !m.entryMatches(r) {
 		return false, nil
 	}
 	if m.err != nil {

@@ -40,14 +40,13 @@ func (m *Matcher) Covers(pt abi.Point, gr schema.GroupResource) bool {
 		return false
 	}
 	rules := m.matchers.of(v)
-	names := func(list []abi.Rule) bool {
-		return slices.ContainsFunc(list, func(rule abi.Rule) bool {
-			return named(rule.Groups, gr.Group) && (len(rule.Resources) == 0 || slices.ContainsFunc(rule.Resources, func(r string) bool {
-				return resourceOf(r) == "*" || resourceOf(r) == gr.Resource
-			}))
-		})
+	names := func(rule abi.Rule) bool {
+		return named(rule.Groups, gr.Group) && (len(rule.Resources) == 0 || slices.ContainsFunc(rule.Resources, func(r string) bool {
+			return resourceOf(r) == "*" || resourceOf(r) == gr.Resource
+		}))
 	}
-	return names(rules.module[pt]) && (len(rules.entry) == 0 || names(rules.entry))
+	return slices.ContainsFunc(rules.module[pt], names) &&
+		(len(rules.entry) == 0 || slices.ContainsFunc(rules.entry, func(rule entryRule) bool { return names(rule.Rule) }))
 }
 
 // Document is a request as hooks see it.

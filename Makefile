@@ -139,6 +139,11 @@ bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, n
 	go test -run '^$$' -bench AThousandReloads -benchtime 1x -timeout 20m -v ./plugins/loader
 	go test -count=1 -run '^TestEmptyFolderToLive$$' -timeout 20m -v ./test/story | grep -v '^=== '
 
+.PHONY: policies
+policies: build ## Run the tests of a library of Gatekeeper's policies (files of kind Suite, with templates and constraints): LIBRARY=FOLDER.
+	@test -n '$(LIBRARY)' || { echo 'name the folder: make policies LIBRARY=../gatekeeper-library/library' >&2; exit 2; }
+	bin/wasmplane plugin test --engine compiled '$(LIBRARY)'
+
 .PHONY: conformance
 conformance: deps-conformance build ## Run the upstream conformance suite on a real node, what has not passed yet. FOCUS=REGEXP, EXCEPT=REGEXP, PARALLEL=N, LIMIT=1h, AGAIN=1.
 	cd test/conformance && go build -o ../../build/conformance .

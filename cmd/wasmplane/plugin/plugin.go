@@ -45,7 +45,7 @@ out, it is the current folder.`,
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"author":  {a.init(), a.build(), a.test(), a.run(), a.bench(), a.inspect()},
-		"operate": append(append(a.switches(), a.list(), a.promote(), a.rollback(), a.audit(), a.record(), a.replay()), a.registry()...),
+		"operate": append(append(a.switches(), a.list(), a.promote(), a.rollback(), a.audit(), a.record(), a.replay(), a.importPolicies()), a.registry()...),
 	} {
 		for _, sub := range commands {
 			sub.GroupID = group

@@ -29,7 +29,7 @@ func (a commands) test() *cobra.Command {
 	var files []string
 	var engine, output string
 	c := &cobra.Command{
-		Use:   "test [PLUGIN]",
+		Use:   "test [PLUGIN|SUITE]",
 		Short: "Run a plugin's cases, compiled and interpreted, without a cluster",
 		Long: `Run a plugin's cases: questions with the decisions that are expected to them.
 Each runs on the compiler and on the interpreter, which have to agree.
@@ -55,6 +55,10 @@ reasons, score, verdicts (by node), plan (what has to be in it), error.
 Instead of expect, answer is the guest's whole answer as the ABI has it (null: an
 empty one) and error the guest's own; document and kind are then the question.
 
+SUITE is a file of kind Suite (test.gatekeeper.sh), or a folder with such files in it
+or below: the tests of Gatekeeper's policies, with the templates and constraints
+that they name. Their Rego is compiled and run here.
+
 The entry's limits hold, but for those of time: how busy this machine is decides
 nothing, and fuel is counted alike everywhere.
 
@@ -79,6 +83,14 @@ Exit code: 0 all passed, 1 some failed, 2 they could not be run.`,
 }
 
 func (a commands) runCases(ctx context.Context, args, files []string, engine, output string) (failed int, err error) {
+	if len(files) == 0 {
+		if suites, err := suitesAt(target(args)); err != nil || len(suites) > 0 {
+			if err != nil {
+				return 0, err
+			}
+			return a.runSuites(ctx, suites, engine, output)
+		}
+	}
 	cfg, err := openConfig(args)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/suite"
+)
+
+// suitesAt are the suites of Gatekeeper at PLUGIN: none where a plugin is.
+func suitesAt(path string) ([]*suite.Suite, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() && !suite.Is(path) {
+		return nil, nil //nolint:nilerr // whoever reads the plugin says it
+	}
+	if _, err := os.Stat(filepath.Join(path, author.EntryFile)); info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return suite.Find(path)
+}
+
+// runSuites runs suites of Gatekeeper, and shows what fails; a test whose cases all passed
+// is one line.
+func (a commands) runSuites(ctx context.Context, list []*suite.Suite, engine, output string) (failed int, err error) {
+	var results []suite.Result
+	for _, s := range list {
+		n, err := s.Run(ctx, engine, func(r suite.Result) {
+			results = append(results, r)
+			if output == "" {
+				a.showSuiteResult(r)
+			}
+		})
+		if err != nil {
+			return failed, err
+		}
+		failed += n
+	}
+	skipped := 0
+	for _, r := range results {
+		if r.Skipped {
+			skipped++
+		}
+	}
+	passed := len(results) - failed - skipped
+	if output == "json" {
+		return failed, a.Show(map[string]any{"suites": len(list), "passed": passed, "failed": failed, "skipped": skipped, "results": results}, output)
+	}
+	fmt.Fprintf(a.Out, "%d suites: %d passed, %d failed, %d skipped\n", len(list), passed, failed, skipped)
+	return failed, nil
+}
+
+func (a commands) showSuiteResult(r suite.Result) {
+	word := map[bool]string{true: "pass", false: "FAIL"}[r.Passed]
+	if r.Skipped {
+		word = "skip"
+	}
+	fmt.Fprintf(a.Out, "%s  %s: %s", word, r.File, r.Test)
+	if r.Case != "" {
+		fmt.Fprintf(a.Out, ": %s", r.Case)
+	}
+	fmt.Fprintln(a.Out)
+	if !r.Passed && r.Problem != "" {
+		fmt.Fprintln(a.Out, "      "+strings.ReplaceAll(r.Problem, "\n", "\n      "))
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gatekeeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/policies/tree"
+)
+
+// constraint is a Constraint as it is written.
+type constraint struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Metadata   tree.Metadata   `json:"metadata"`
+	Status     json.RawMessage `json:"status"`
+	Spec       struct {
+		EnforcementAction        string          `json:"enforcementAction"`
+		ScopedEnforcementActions json.RawMessage `json:"scopedEnforcementActions"`
+		Match                    json.RawMessage `json:"match"`
+		Parameters               map[string]any  `json:"parameters"`
+	} `json:"spec"`
+}
+
+// modes are what becomes of an enforcement action.
+var modes = map[string]manifest.Mode{"": manifest.Enforce, "deny": manifest.Enforce, "warn": manifest.Warn, "dryrun": manifest.Audit}
+
+// Constraint is a Constraint that has been read.
+type Constraint struct {
+	Kind string
+
+	mode       manifest.Mode
+	match      map[string]any
+	parameters map[string]any
+}
+
+// ReadConstraint reads a Constraint, of whatever template. The template says what its
+// parameters have to be.
+func ReadConstraint(policy map[string]any) (*Constraint, error) {
+	text, err := json.Marshal(policy)
+	if err != nil {
+		return nil, err
+	}
+	var c constraint
+	if err := tree.Strict(text, &c, "constraint"); err != nil {
+		return nil, err
+	}
+	if gv, err := schema.ParseGroupVersion(c.APIVersion); err != nil || gv.Group != ConstraintGroup {
+		return nil, fmt.Errorf("expected a constraint of %s, found a %s of %q", ConstraintGroup, c.Kind, c.APIVersion)
+	}
+	if len(c.Spec.ScopedEnforcementActions) > 0 {
+		return nil, errors.New("spec.scopedEnforcementActions: there is one enforcement point here; say spec.enforcementAction")
+	}
+	out := &Constraint{Kind: c.Kind, parameters: c.Spec.Parameters}
+	var known bool
+	if out.mode, known = modes[c.Spec.EnforcementAction]; !known {
+		return nil, fmt.Errorf("spec.enforcementAction: expected deny, warn or dryrun, found %q", c.Spec.EnforcementAction)
+	}
+	out.match, err = entryMatch(c.Spec.Match)
+	return out, err
+}
+
+// Entry is the spec of the plugin that a constraint asks for, as an entry's tree without its
+// name. sync are kinds of which data.inventory holds objects besides those that the template
+// itself requires.
+func (t *Template) Entry(c *Constraint, m tree.Mapper, sync []SyncKind) (map[string]any, error) {
+	if c.Kind != t.Kind {
+		return nil, fmt.Errorf("expected a %s, found a %s", t.Kind, c.Kind)
+	}
+	source := map[string]any{"text": t.Rego.Files[0].Text, "version": string(t.Rego.Version)}
+	if libs := t.Rego.Files[1:]; len(libs) > 0 {
+		var texts []any
+		for _, f := range libs {
+			texts = append(texts, f.Text)
+		}
+		source["libs"] = texts
+	}
+	entry := map[string]any{
+		"abi": string(manifest.Gatekeeper), "rego": source, "points": []any{"admission.validate"}, "mode": string(c.mode), "match": c.match,
+	}
+	if len(c.parameters) > 0 {
+		entry["settings"] = c.parameters
+	}
+	read, err := t.reads(m, sync)
+	if err != nil {
+		return nil, err
+	}
+	if len(read) > 0 {
+		entry["grants"] = map[string]any{"read": read}
+	}
+	return entry, nil
+}
+
+// reads are the grants that fill data.inventory.
+func (t *Template) reads(m tree.Mapper, sync []SyncKind) ([]any, error) {
+	if !t.Inventory {
+		return nil, nil
+	}
+	if len(t.Sync) == 0 && len(sync) == 0 {
+		return nil, fmt.Errorf("the template %s looks at other objects (data.inventory), and nothing says at which: annotate it with %s", t.Name, syncAnnotation)
+	}
+	resources := map[string][]string{} // by group
+	add := func(k SyncKind) (any bool) {
+		for _, group := range k.Groups {
+			for _, kind := range k.Kinds {
+				r, ok := m.Resource(schema.GroupKind{Group: group, Kind: kind})
+				if ok && !slices.Contains(resources[group], r) {
+					resources[group] = append(resources[group], r)
+				}
+				any = any || ok
+			}
+		}
+		return any
+	}
+	for i, alternatives := range t.Sync {
+		served := false
+		for _, k := range alternatives {
+			served = add(k) || served
+		}
+		if !served {
+			return nil, fmt.Errorf("the template %s looks at objects of kinds that this cluster does not serve: %s, list %d", t.Name, syncAnnotation, i+1)
+		}
+	}
+	for _, k := range sync {
+		add(k)
+	}
+	var out []any
+	for _, group := range slices.Sorted(maps.Keys(resources)) {
+		slices.Sort(resources[group])
+		out = append(out, map[string]any{"apiGroups": []any{group}, "resources": tree.Texts(resources[group])})
+	}
+	return out, nil
+}

@@ -37,6 +37,9 @@ const (
 	clusterAdmin    = "cluster-admin"
 	coreDNSAccount  = "coredns"
 
+	policyRole    = "wasmplane:policy-controller"
+	policyAccount = "policy-controller"
+
 	localVolumesRole    = "wasmplane:local-volume-controller"
 	localVolumesAccount = "local-volume-controller"
 	networkPolicyRole   = "wasmplane:network-policy-enforcer"
@@ -104,6 +107,16 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins", "tenantplugins"}},
 		},
 	}, {
+		// Whoever wrote a policy is who its plugin may do no more than: this account makes the
+		// plugins, and has no right of its own that one of them could use (plugins/policies).
+		ObjectMeta: standard(policyRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list", "watch"}, APIGroups: policyGroups(), Resources: []string{"*"}},
+			{Verbs: []string{"update"}, APIGroups: policyGroups(), Resources: []string{"*/status"}},
+			{Verbs: []string{"get", "list", "watch", "create", "update", "delete"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins", "tenantplugins"}},
+			{Verbs: []string{"get", "list", "watch", "create", "patch"}, APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}},
+		},
+	}, {
 		// Whoever makes volumes can make one of any path of any node: this account makes
 		// those of claims, on the node that the scheduler chose (core/localvolume).
 		ObjectMeta: standard(localVolumesRole),
@@ -138,11 +151,17 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 	}}
 }
 
+// policyGroups hold the policies of other projects.
+func policyGroups() []string {
+	return []string{"templates.gatekeeper.sh", "constraints.gatekeeper.sh", "policies.kubewarden.io"}
+}
+
 func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 	return []rbacv1.ClusterRoleBinding{
 		bind("wasmplane:cluster-admins", clusterAdmin, groupSubject(pki.AdminsGroup)),
 		bind("wasmplane:apiserver-kubelet-client", kubeletAPIAdmin, userSubject(pki.KubeletClient().User)),
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
+		bind(policyRole, policyRole, accountSubject(metav1.NamespaceSystem, policyAccount)),
 		bind(localVolumesRole, localVolumesRole, accountSubject(metav1.NamespaceSystem, localVolumesAccount)),
 		bind(SimulatedNodesRole, SimulatedNodesRole, userSubject(SimulatedNodes().GetName())),
 		bind(pluginLoaderRole, pluginLoaderRole, userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)),

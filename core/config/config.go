@@ -36,6 +36,9 @@ const (
 // Hardened is the profile of a careful operator.
 const Hardened = "hardened"
 
+// PolicyProjects are what PolicyKinds may name.
+func PolicyProjects() []string { return []string{"gatekeeper", "kubewarden"} }
+
 // Configuration is the whole document. Every field has a default; an empty
 // document is a cluster of one real node.
 type Configuration struct {
@@ -61,7 +64,11 @@ type Configuration struct {
 	// file:; a relative path starts at the configuration's folder. Empty: they may
 	// not, and come from registries and https only.
 	PluginFiles string `yaml:"pluginFiles"`
-	Egress      Egress `yaml:"egress"`
+	// PolicyKinds are other projects whose policies are objects of the API and run as
+	// plugins: gatekeeper (ConstraintTemplate and the kinds that these define), kubewarden
+	// (ClusterAdmissionPolicy, AdmissionPolicy and the groups of both). Empty: none.
+	PolicyKinds []string `yaml:"policyKinds"`
+	Egress      Egress   `yaml:"egress"`
 
 	// File that the document came from; relative paths in it start at its folder.
 	File string `yaml:"-"`
@@ -595,6 +602,11 @@ func (c *Configuration) Complete() error {
 }
 
 func (c *Configuration) complete() error {
+	for i, kind := range c.PolicyKinds {
+		if !slices.Contains(PolicyProjects(), kind) {
+			return field(fmt.Sprintf("policyKinds[%d]", i), "expected one of %v, found %q", PolicyProjects(), kind)
+		}
+	}
 	if c.Profile != "" && c.Profile != Hardened {
 		return field("profile", "expected %s, or nothing, found %q", Hardened, c.Profile)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/admission"
 	carrier "github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
@@ -28,14 +29,31 @@ import (
 type Guard struct {
 	Rules  Rules
 	Rights *rights.Checker
+	// Policies are objects of other kinds of which plugins are made; nil = there are none.
+	Policies Policies
+}
+
+// Policies know the objects of which a controller makes Plugins on behalf of their writers.
+type Policies interface {
+	// Handles says whether Plugins are made of objects of a resource.
+	Handles(schema.GroupResource) bool
+	// Check says what is wrong with an object, with its field. What its plugin will ask
+	// for is held against its writer's rights; nil = that is not known yet.
+	Check(ctx context.Context, o *unstructured.Unstructured) (*manifest.Entry, error)
 }
 
 // Name implements admission.Plugin.
 func (Guard) Name() string { return "PluginObject" }
 
 // Handles implements admission.Plugin.
-func (Guard) Handles(r *admission.Request) bool {
-	if r.Resource.Group != Group || r.Subresource != "" {
+func (g Guard) Handles(r *admission.Request) bool {
+	if r.Subresource != "" {
+		return false
+	}
+	if g.policy(r) {
+		return r.Operation == admission.Create || r.Operation == admission.Update
+	}
+	if r.Resource.Group != Group {
 		return false
 	}
 	switch r.Resource.Resource {
@@ -45,6 +63,11 @@ func (Guard) Handles(r *admission.Request) bool {
 		return r.Operation == admission.Create || r.Operation == admission.Update
 	}
 	return false
+}
+
+// policy says whether a request is about an object of which a Plugin is made.
+func (g Guard) policy(r *admission.Request) bool {
+	return g.Policies != nil && g.Policies.Handles(r.Resource.GroupResource())
 }
 
 // Validate implements admission.Validator.
@@ -74,9 +97,16 @@ func (g Guard) Validate(ctx context.Context, r *admission.Request) error {
 	if o.GetDeletionTimestamp() != nil {
 		return nil // what is on its way out may be as wrong as it likes
 	}
+	if g.policy(r) {
+		e, err := g.Policies.Check(ctx, o)
+		if err != nil {
+			return invalid(r.Kind.GroupKind(), o.GetName(), err)
+		}
+		return g.withinRights(ctx, r, e, o, old)
+	}
 	e, err := g.Rules.Entry(o)
 	if err != nil {
-		return invalid(r.Kind.Kind, o.GetName(), err)
+		return invalid(r.Kind.GroupKind(), o.GetName(), err)
 	}
 	return g.withinRights(ctx, r, &e, o, old)
 }
@@ -98,9 +128,9 @@ func read(o *carrier.Object) (*unstructured.Unstructured, error) {
 }
 
 // invalid words what is wrong with an entry, with its field.
-func invalid(kind, name string, err error) error {
-	status := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: kind}, name, field.ErrorList{})
-	status.ErrStatus.Message = fmt.Sprintf("%s.%s %q is invalid: %s", kind, Group, name, err)
+func invalid(kind schema.GroupKind, name string, err error) error {
+	status := apierrors.NewInvalid(kind, name, field.ErrorList{})
+	status.ErrStatus.Message = fmt.Sprintf("%s %q is invalid: %s", kind, name, err)
 	cause := metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec", Message: err.Error()}
 	if at, problem, ok := strings.Cut(err.Error(), ": "); ok && (strings.HasPrefix(at, "spec.") || strings.HasPrefix(at, "metadata.")) {
 		cause.Field, cause.Message = at, problem

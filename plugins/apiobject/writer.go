@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -22,6 +23,20 @@ import (
 // whenever the spec changes, puts it back whenever somebody else tries to, and holds the plugin
 // against this user's rights.
 const WriterAnnotation = "plugins.wasmplane.dev/writer"
+
+// PolicyController makes Plugins of policies (PolicyLabel): they are written by whoever wrote the
+// policy, and this account alone may say who that was.
+const PolicyController = "system:serviceaccount:" + PolicyControllerNamespace + ":" + PolicyControllerAccount
+
+// The account's name.
+const (
+	PolicyControllerNamespace = metav1.NamespaceSystem
+	PolicyControllerAccount   = "policy-controller"
+)
+
+// PolicyLabel marks the Plugins that are made of policies. They follow their policy, whatever
+// others change.
+const PolicyLabel = "plugins.wasmplane.dev/policy"
 
 // writer is a user as the annotation has it.
 type writer struct {
@@ -55,6 +70,9 @@ func writtenBy(r *admission.Request, o, old *unstructured.Unstructured) (string,
 	}
 	if r.User == nil {
 		return "", errors.New("nobody is known to write it")
+	}
+	if r.User.GetName() == PolicyController && o.GetLabels()[PolicyLabel] != "" && writerOf(o) != nil {
+		return o.GetAnnotations()[WriterAnnotation], nil
 	}
 	return writerText(r.User)
 }
@@ -114,6 +132,9 @@ func (g Guard) withinRights(ctx context.Context, r *admission.Request, e *manife
 	}
 	if old != nil && want == old.GetAnnotations()[WriterAnnotation] && equality.Semantic.DeepEqual(o.Object["spec"], old.Object["spec"]) {
 		return nil // nothing new is asked for, perhaps to take it away
+	}
+	if e == nil {
+		return nil
 	}
 	err = g.Rights.Check(ctx, e, e.Points)
 	var lacking *rights.LackingError

@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/wasmplane/wasmplane/core/admission"
@@ -31,6 +32,11 @@ func (m may) Review(_ context.Context, spec authorizationv1.SubjectAccessReviewS
 
 func write(t *testing.T, g apiobject.Guard, who string, o, old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	t.Helper()
+	return writeAs(t, g, who, apiobject.Resource(), o, old)
+}
+
+func writeAs(t *testing.T, g apiobject.Guard, who string, resource schema.GroupVersionResource, o, old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	t.Helper()
 	carry := func(o *unstructured.Unstructured) *object.Object {
 		if o == nil {
 			return nil
@@ -38,7 +44,7 @@ func write(t *testing.T, g apiobject.Guard, who string, o, old *unstructured.Uns
 		return object.FromTree(object.Unstructured{GVK: o.GroupVersionKind()}, o.DeepCopy().Object)
 	}
 	r := &admission.Request{
-		Operation: admission.Create, Resource: apiobject.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(), Namespace: o.GetNamespace(),
+		Operation: admission.Create, Resource: resource, Kind: o.GroupVersionKind(), Name: o.GetName(), Namespace: o.GetNamespace(),
 		User: &user.DefaultInfo{Name: who, UID: "u-" + who, Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}, Object: carry(o), OldObject: carry(old),
 	}
 	if old != nil {

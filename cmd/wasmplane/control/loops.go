@@ -52,9 +52,10 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 	if err != nil {
 		return err
 	}
-	return c.Lead(ctx, set.Kube, "kube-controller-manager", nil, run.Parallel(manager.Run, func(ctx context.Context) error {
-		return reconcilers(ctx, c, set)
-	}))
+	return c.Lead(ctx, set.Kube, "kube-controller-manager", nil, run.Parallel(manager.Run,
+		func(ctx context.Context) error { return reconcilers(ctx, c, set) },
+		func(ctx context.Context) error { return policies(ctx, c) },
+	))
 }
 
 // reconcilers runs the control loops of Wasm plugins.

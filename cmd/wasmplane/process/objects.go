@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/loader"
+	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
+	"github.com/wasmplane/wasmplane/plugins/rego"
 	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
@@ -27,7 +30,11 @@ func (p *Plugins) rules() apiobject.Rules {
 
 // Guard refuses Plugins that could never be loaded.
 func (p *Plugins) Guard() apiobject.Guard {
-	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights()}
+	check := policyobject.Check{Enabled: p.o.Config.PolicyKinds, Rules: p.rules(), Compile: func(ctx context.Context, policy rego.Policy) error {
+		_, err := p.loader.Rego(ctx, policy)
+		return err
+	}}
+	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights(), Policies: check}
 }
 
 // ObjectsOptions say whose Plugins of the API a process loads, and what it writes.

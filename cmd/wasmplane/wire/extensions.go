@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
+	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
 
 // extensions are the Wasm plugins of this server: those of files, and those that are
@@ -73,7 +74,8 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 		if err != nil {
 			return fmt.Errorf("client of the definition of plugins: %w", err)
 		}
-		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), apiobject.Definition(), apiobject.TenantDefinition())
+		definitions := append(policyobject.Definitions(b.o.Config.PolicyKinds), apiobject.Definition(), apiobject.TenantDefinition())
+		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), definitions...)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was stopped: what it did not get done is no failure
 		}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policyobject has other projects' policies as objects of the API: the definitions of
+// their kinds, what is refused when one is written, and the controller that makes a Plugin of
+// each.
+package policyobject
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/policies"
+	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/rego"
+)
+
+// The projects, as the configuration names them.
+const (
+	Gatekeeper = "gatekeeper"
+	Kubewarden = "kubewarden"
+)
+
+// projects are whose kinds the API groups hold.
+var projects = map[string]string{
+	gatekeeper.TemplateGroup: Gatekeeper, gatekeeper.ConstraintGroup: Gatekeeper, admissionpolicy.Group: Kubewarden,
+}
+
+// Check implements apiobject.Policies.
+type Check struct {
+	// Enabled are the projects whose policies run here. Who wrote one is recorded for the
+	// others too, so that nobody can say it of himself before they are enabled.
+	Enabled []string
+	Rules   apiobject.Rules
+	// Compile compiles a policy's text within bounds.
+	Compile func(context.Context, rego.Policy) error
+}
+
+// Handles implements apiobject.Policies.
+func (c Check) Handles(r schema.GroupResource) bool { return projects[r.Group] != "" }
+
+// Check implements apiobject.Policies.
+func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manifest.Entry, error) {
+	group := o.GroupVersionKind().Group
+	if !slices.Contains(c.Enabled, projects[group]) {
+		return nil, nil
+	}
+	switch group {
+	case gatekeeper.ConstraintGroup:
+		_, err := gatekeeper.ReadConstraint(o.Object)
+		return nil, err
+	case gatekeeper.TemplateGroup:
+		t, err := gatekeeper.ReadTemplate(o.Object)
+		if err != nil {
+			return nil, err
+		}
+		return nil, c.Compile(ctx, t.Rego)
+	}
+	p, err := policies.Kubewarden(o, policies.Offline{})
+	if err != nil {
+		return nil, err
+	}
+	e, err := c.Rules.Entry(object(p))
+	if err != nil {
+		return nil, fmt.Errorf("as a plugin: %w", err)
+	}
+	return &e, nil
+}
+
+// object is the Plugin of a policy, written by whoever wrote the policy.
+func object(p *policies.Plugin) *unstructured.Unstructured {
+	kind := apiobject.Kind
+	if p.Namespace != "" {
+		kind = apiobject.TenantKind
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": maps.Clone(p.Entry)}}
+	o.SetAPIVersion(apiobject.Group + "/" + apiobject.Version)
+	o.SetKind(kind)
+	o.SetName(p.Name)
+	o.SetNamespace(p.Namespace)
+	o.SetLabels(map[string]string{apiobject.PolicyLabel: projects[p.Policy.GroupVersionKind().Group]})
+	if writer := p.Policy.GetAnnotations()[apiobject.WriterAnnotation]; writer != "" {
+		o.SetAnnotations(map[string]string{apiobject.WriterAnnotation: writer})
+	}
+	return o
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policyobject
+
+import (
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+)
+
+// Templates is the resource of Gatekeeper's templates.
+func Templates() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: gatekeeper.TemplateGroup, Version: "v1", Resource: "constrainttemplates"}
+}
+
+// KubewardenResource is the resource of a kind of Kubewarden.
+func KubewardenResource(kind string) schema.GroupVersionResource {
+	plural := strings.ToLower(kind) + "s"
+	if stem, y := strings.CutSuffix(plural, "ys"); y {
+		plural = stem + "ies"
+	}
+	return schema.GroupVersionResource{Group: admissionpolicy.Group, Version: "v1", Resource: plural}
+}
+
+// Definitions are the kinds of the enabled projects. What their spec has to be is held by the
+// reader of each project, which names what is wrong; the schema takes every field, so that
+// none is dropped in silence.
+func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
+	var out []*apiextensionsv1.CustomResourceDefinition
+	if slices.Contains(enabled, Gatekeeper) {
+		d := definition(Templates(), gatekeeper.TemplateKind, apiextensionsv1.ClusterScoped,
+			"ConstraintTemplate is a policy in Rego, and defines a kind whose objects apply it.",
+			column("kind", ".spec.crd.spec.names.kind", "The kind that it defines."), column("created", ".status.created", "Whether the kind can be used."))
+		old := *d.Spec.Versions[0].DeepCopy()
+		old.Name, old.Storage = "v1beta1", false
+		d.Spec.Versions = append(d.Spec.Versions, old)
+		out = append(out, d)
+	}
+	if slices.Contains(enabled, Kubewarden) {
+		for _, kind := range admissionpolicy.Kinds() {
+			scope := apiextensionsv1.ClusterScoped
+			if kind == admissionpolicy.Policy || kind == admissionpolicy.PolicyGroup {
+				scope = apiextensionsv1.NamespaceScoped
+			}
+			out = append(out, definition(KubewardenResource(kind), kind, scope, kind+" is a policy of Kubewarden, which runs as a plugin.",
+				column("module", ".spec.module", "Where its module comes from."), column("mode", ".spec.mode", "What its decisions do."),
+				column("mutating", ".spec.mutating", "Whether it may change objects."), column("status", ".status.policyStatus", "Whether it is in force.")))
+		}
+	}
+	return out
+}
+
+func column(name, path, description string) apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: "string", JSONPath: path, Description: description}
+}
+
+func definition(r schema.GroupVersionResource, kind string, scope apiextensionsv1.ResourceScope, text string, columns ...apiextensionsv1.CustomResourceColumnDefinition) *apiextensionsv1.CustomResourceDefinition {
+	yes := true
+	open := func(description string) apiextensionsv1.JSONSchemaProps {
+		return apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes, Description: description}
+	}
+	return &apiextensionsv1.CustomResourceDefinition{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
+		ObjectMeta: metav1.ObjectMeta{Name: r.GroupResource().String()},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: r.Group, Scope: scope,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Plural: r.Resource, Singular: strings.ToLower(kind), Kind: kind, ListKind: kind + "List", Categories: []string{"policies"},
+			},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: r.Version, Served: true, Storage: true,
+				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Description: text, Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": open("The policy."), "status": open("What became of it.")},
+				}},
+				AdditionalPrinterColumns: columns,
+			}},
+		},
+	}
+}

@@ -138,11 +138,11 @@ type request struct {
 	user   string
 	groups []string
 	hosts  []string
-	usage  x509.ExtKeyUsage
+	usages []x509.ExtKeyUsage
 }
 
 func (r request) equal(o request) bool {
-	return r.user == o.user && r.usage == o.usage && slices.Equal(r.groups, o.groups) && slices.Equal(r.hosts, o.hosts)
+	return r.user == o.user && slices.Equal(r.usages, o.usages) && slices.Equal(r.groups, o.groups) && slices.Equal(r.hosts, o.hosts)
 }
 
 // satisfiedBy says what certificate c lacks. More hosts than asked for are no
@@ -155,8 +155,10 @@ func (r request) satisfiedBy(c *x509.Certificate) error {
 	if !slices.Equal(have, want) {
 		return fmt.Errorf("it is for groups %q, not %q", have, want)
 	}
-	if !slices.Contains(c.ExtKeyUsage, r.usage) {
-		return errors.New("it is for another usage")
+	for _, u := range r.usages {
+		if !slices.Contains(c.ExtKeyUsage, u) {
+			return errors.New("it is for another usage")
+		}
 	}
 	for _, h := range r.hosts {
 		if err := c.VerifyHostname(h); err != nil && !slices.Contains(c.DNSNames, h) {
@@ -178,7 +180,7 @@ func (r request) template(now time.Time) (*x509.Certificate, error) {
 		NotBefore:             now.Add(-backdate).UTC(),
 		NotAfter:              now.Add(leafLife).UTC(),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{r.usage},
+		ExtKeyUsage:           r.usages,
 		BasicConstraintsValid: true,
 	}
 	for _, h := range r.hosts {

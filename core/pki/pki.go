@@ -26,6 +26,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,8 +65,15 @@ type Authority struct {
 	saKey      *ecdsa.PrivateKey
 
 	mu    sync.Mutex
+	etcd  *ca              // nil = nobody has asked for it
 	pairs map[string]*Pair // by file name
 }
+
+// What a certificate is good for.
+var (
+	serving = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	calling = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+)
 
 // Open reads the PKI in cfg.Dir and makes what is missing. Two processes that
 // open the same directory wait for each other.
@@ -150,7 +158,7 @@ func (a *Authority) APIServer() (*Pair, error) {
 		hosts = append(hosts, ip.String())
 	}
 	hosts = append(hosts, a.cfg.Hosts...)
-	return a.pair("apiserver", request{user: "kube-apiserver", hosts: hosts, usage: x509.ExtKeyUsageServerAuth}, a.cluster)
+	return a.pair("apiserver", request{user: "kube-apiserver", hosts: hosts, usages: serving}, a.cluster)
 }
 
 // Client is the client certificate of an identity, made when first asked for.
@@ -162,7 +170,7 @@ func (a *Authority) Client(id Identity) (*Pair, error) {
 	if id.frontProxy {
 		authority = a.frontProxy
 	}
-	return a.pair(id.Name, request{user: id.User, groups: id.Groups, usage: x509.ExtKeyUsageClientAuth}, authority)
+	return a.pair(id.Name, request{user: id.User, groups: id.Groups, usages: calling}, authority)
 }
 
 // KubeletServing is the serving certificate of a node's kubelet. hosts are the
@@ -173,20 +181,42 @@ func (a *Authority) KubeletServing(node string, hosts ...string) (*Pair, error) 
 		return nil, err
 	}
 	return a.pair("kubelet-serving-"+node, request{
-		user: id.User, groups: id.Groups, hosts: append([]string{node}, hosts...), usage: x509.ExtKeyUsageServerAuth,
+		user: id.User, groups: id.Groups, hosts: append([]string{node}, hosts...), usages: serving,
 	}, a.cluster)
 }
 
 // Serving is the certificate of a server of ours that is none of the cluster's own
 // components. hosts are its names and addresses.
 func (a *Authority) Serving(name string, hosts ...string) (*Pair, error) {
-	return a.pair(name, request{user: name, hosts: hosts, usage: x509.ExtKeyUsageServerAuth}, a.cluster)
+	return a.pair(name, request{user: name, hosts: hosts, usages: serving}, a.cluster)
+}
+
+// EtcdPeer is the certificate by which the etcd of this server and those of others know
+// each other, and the file of the authority that vouches for all of them. Nothing else is
+// signed by that authority. hosts are the addresses by which others reach this one.
+func (a *Authority) EtcdPeer(hosts ...string) (pair *Pair, authorityFile string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.etcd == nil {
+		if err := a.locked(func() (err error) {
+			a.etcd, err = a.openCA("etcd-ca", "etcd-ca")
+			return err
+		}); err != nil {
+			return nil, "", err
+		}
+	}
+	pair, err = a.keep("etcd-peer", request{user: "etcd-peer", hosts: hosts, usages: append(slices.Clone(serving), calling...)}, a.etcd)
+	return pair, a.etcd.certFile, err
 }
 
 // pair finds or makes the pair called name and keeps it for renewal.
 func (a *Authority) pair(name string, r request, authority *ca) (*Pair, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.keep(name, r, authority)
+}
+
+func (a *Authority) keep(name string, r request, authority *ca) (*Pair, error) {
 	if p, ok := a.pairs[name]; ok && p.request.equal(r) {
 		return p, nil
 	}
@@ -221,7 +251,10 @@ func (a *Authority) Renew() error {
 	defer a.mu.Unlock()
 	return a.locked(func() error {
 		var errs []error
-		for _, authority := range []*ca{a.cluster, a.frontProxy} {
+		for _, authority := range []*ca{a.cluster, a.frontProxy, a.etcd} {
+			if authority == nil {
+				continue
+			}
 			if err := a.renewCA(authority); err != nil {
 				errs = append(errs, err)
 			}

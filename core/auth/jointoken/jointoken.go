@@ -34,6 +34,9 @@ const (
 	// WorkersGroup is the group of machines that join as workers; RBAC gives it the right
 	// to a kubelet's first certificate, and nothing else.
 	WorkersGroup = "system:bootstrappers:wasmplane:workers"
+	// ServersGroup is the group of machines that join as further control planes. Whoever is in
+	// it is given every key of the cluster, once: a token of this group is worth as much.
+	ServersGroup = "system:bootstrappers:wasmplane:servers"
 	// ReasonNameTaken is why the cluster denies a certificate to a machine with a token:
 	// there is a node of the name that it asks for.
 	ReasonNameTaken = "NodeNameTaken"
@@ -51,10 +54,13 @@ func Reserved(node string) bool {
 	return node == "localhost" || node == "kubernetes" || strings.HasPrefix(node, "kubernetes.")
 }
 
-// Life of a token: what `token create` gives by default, and the least.
+// Life of a token: what `token create` gives by default, and the least; and for
+// further servers, whose token is worth the whole cluster, the default and the most.
 const (
-	DefaultLife  = time.Hour
-	ShortestLife = time.Minute
+	DefaultLife       = time.Hour
+	ShortestLife      = time.Minute
+	DefaultServerLife = 15 * time.Minute
+	LongestServerLife = time.Hour
 )
 
 // Token is what a machine is given.
@@ -96,20 +102,33 @@ func Matches(s *corev1.Secret, secret string) bool {
 	return len(want) > 0 && subtle.ConstantTimeCompare(want, []byte(secret)) == 1
 }
 
+// Digest is what the cluster keeps of the token's secret half. Both sides of a hand-over
+// have it, and nobody else but who reads the store.
+func (t Token) Digest() string { return digest(t.Secret) }
+
+// DigestOf is the digest that a Secret holds; "" where it holds none.
+func DigestOf(s *corev1.Secret) string { return string(s.Data[digestKey]) }
+
+// SecretName is the name of the Secret of the token with this ID.
+func SecretName(id string) string { return api.BootstrapTokenSecretPrefix + id }
+
 func digest(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// Create makes a token that ends after life, and returns it without a pin.
-func Create(ctx context.Context, kube kubernetes.Interface, life time.Duration, description string) (Token, error) {
+// Create makes a token of group that ends after life, and returns it without a pin.
+func Create(ctx context.Context, kube kubernetes.Interface, group string, life time.Duration, description string) (Token, error) {
 	if life < ShortestLife {
 		return Token{}, fmt.Errorf("a token that lives for %s would end before it is used; expected at least %s", life, ShortestLife)
+	}
+	if group == ServersGroup && life > LongestServerLife {
+		return Token{}, fmt.Errorf("a token for a server is worth the whole cluster: expected at most %s, found %s", LongestServerLife, life)
 	}
 	const attempts = 5 // an ID that is taken is one of two thousand million
 	for range attempts {
 		t := Token{ID: random(idLength), Secret: random(secretLength)}
-		_, err := kube.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, t.secretObject(time.Now().Add(life), description), metav1.CreateOptions{})
+		_, err := kube.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, t.secretObject(group, time.Now().Add(life), description), metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			return t, nil
@@ -120,10 +139,10 @@ func Create(ctx context.Context, kube kubernetes.Interface, life time.Duration, 
 	return Token{}, errors.New("create a token: every name that was tried is taken; try again")
 }
 
-func (t Token) secretObject(until time.Time, description string) *corev1.Secret {
+func (t Token) secretObject(group string, until time.Time, description string) *corev1.Secret {
 	data := map[string]string{
 		api.BootstrapTokenIDKey: t.ID, digestKey: digest(t.Secret), api.BootstrapTokenExpirationKey: until.UTC().Format(time.RFC3339),
-		api.BootstrapTokenUsageAuthentication: "true", api.BootstrapTokenExtraGroupsKey: WorkersGroup,
+		api.BootstrapTokenUsageAuthentication: "true", api.BootstrapTokenExtraGroupsKey: group,
 	}
 	if description != "" {
 		data[api.BootstrapTokenDescriptionKey] = description

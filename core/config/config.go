@@ -141,6 +141,9 @@ type Store struct {
 	CAFile   string `yaml:"caFile"`
 	CertFile string `yaml:"certFile"`
 	KeyFile  string `yaml:"keyFile"`
+	// PeerPort is where the etcd in this process listens for those of other servers, at the
+	// machine's address, once there is a second one: every server of a cluster can have another.
+	PeerPort int `yaml:"peerPort"`
 	// EncryptionConfigFile is an EncryptionConfiguration of apiserver.config.k8s.io/v1:
 	// which resources are encrypted at rest, and with which keys (a KMS v2 plugin's,
 	// aesgcm, aescbc, secretbox). It is read again when it changes. Empty: nothing is.
@@ -508,7 +511,7 @@ func Default() *Configuration {
 		APIVersion: APIVersion,
 		Kind:       Kind,
 		Cluster:    Cluster{Name: "wasmplane", Domain: "cluster.local", NodeCIDRMaskSize: 24},
-		Store:      Store{QuotaBytes: 8 << 30, CompactionInterval: Duration(5 * time.Minute)},
+		Store:      Store{PeerPort: 2380, QuotaBytes: 8 << 30, CompactionInterval: Duration(5 * time.Minute)},
 		APIServer: APIServer{
 			Listen:                      "127.0.0.1:6443",
 			ServiceAccountIssuer:        "https://kubernetes.default.svc.cluster.local",
@@ -633,6 +636,9 @@ func (c *Configuration) complete() error {
 	}
 	if err := c.checkServing(); err != nil {
 		return err
+	}
+	if c.Store.PeerPort < 1 || c.Store.PeerPort > 65535 {
+		return field("store.peerPort", "expected a port, 1 to 65535, found %d", c.Store.PeerPort)
 	}
 	if c.Store.QuotaBytes < 1<<20 {
 		return field("store.quotaBytes", "expected at least 1048576, found %d", c.Store.QuotaBytes)

@@ -12,6 +12,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ type Store struct {
 	timeout time.Duration
 	leases  leases
 	watches watchSerial
+	// elections of a store of several members in this process; nil = there are none.
+	elections *elections
 }
 
 var _ store.Store = (*Store)(nil)
@@ -63,7 +66,7 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
 	call, cancel := s.bound(ctx)
 	defer cancel()
-	resp, err := s.client.KV.Get(call, key)
+	resp, err := s.read(call, key)
 	if err != nil {
 		return store.KV{}, s.failure(ctx, err, "get", key)
 	}
@@ -71,6 +74,15 @@ func (s *Store) Get(ctx context.Context, key string) (store.KV, error) {
 		return store.KV{}, fmt.Errorf("get %s: %w", key, store.ErrNotFound)
 	}
 	return fromKV(resp.Kvs[0]), nil
+}
+
+// read is a read that a change of leaders doesn't end.
+func (s *Store) read(ctx context.Context, key string, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
+	err = s.outlive(ctx, func(ctx context.Context) (err error) {
+		resp, err = s.client.KV.Get(ctx, key, opts...)
+		return err
+	})
+	return resp, err
 }
 
 // Put implements store.Store.
@@ -109,23 +121,46 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, er
 }
 
 // swap does op if key is at revision expect, and reads the key if not, in one transaction.
-func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.Op) (int64, error) {
+// One that a change of leaders has left unknown is done again: had it been done, the key
+// would hold what op wrote.
+func (s *Store) swap(ctx context.Context, key string, expect int64, op clientv3.Op) (rev int64, err error) {
+	var conflict *store.ConflictError
+	tries := 0
+	err = s.outlive(ctx, func(ctx context.Context) (err error) {
+		tries++
+		rev, conflict, err = s.swapOnce(ctx, key, expect, op)
+		return err
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case conflict == nil:
+		return rev, nil
+	case tries > 1 && op.IsPut() && bytes.Equal(conflict.Current.Value, op.ValueBytes()):
+		return conflict.Current.ModRevision, nil
+	case tries > 1 && op.IsDelete() && conflict.Current.ModRevision == 0:
+		return 0, rpctypes.ErrTimeoutDueToLeaderFail // by whom it was deleted nobody knows
+	}
+	return 0, conflict
+}
+
+func (s *Store) swapOnce(ctx context.Context, key string, expect int64, op clientv3.Op) (int64, *store.ConflictError, error) {
 	resp, err := s.client.KV.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
 		Then(op).
 		Else(clientv3.OpGet(key)).
 		Commit()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if resp.Succeeded {
-		return resp.Header.Revision, nil
+		return resp.Header.Revision, nil, nil
 	}
 	conflict := &store.ConflictError{Key: key, Expect: expect, Current: store.KV{Key: key}}
 	if kvs := resp.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
 		conflict.Current = fromKV(kvs[0])
 	}
-	return 0, conflict
+	return 0, conflict, nil
 }
 
 // A list is read in pages of about this many bytes, so that neither etcd nor
@@ -185,7 +220,7 @@ func (s *Store) List(ctx context.Context, prefix string, o store.ListOptions) (s
 func (s *Store) rangeOnce(ctx context.Context, from, end string, rev, limit int64) (*clientv3.GetResponse, error) {
 	call, cancel := s.bound(ctx)
 	defer cancel()
-	return s.client.KV.Get(call, from, clientv3.WithRange(end), clientv3.WithRev(rev), clientv3.WithLimit(limit))
+	return s.read(call, from, clientv3.WithRange(end), clientv3.WithRev(rev), clientv3.WithLimit(limit))
 }
 
 // emptyPage answers a list that begins behind its prefix: nothing, but at a revision.
@@ -202,7 +237,7 @@ func (s *Store) emptyPage(ctx context.Context, page store.Page) (store.Page, err
 func (s *Store) Revision(ctx context.Context) (int64, error) {
 	call, cancel := s.bound(ctx)
 	defer cancel()
-	resp, err := s.client.KV.Get(call, "\x00", clientv3.WithCountOnly())
+	resp, err := s.read(call, "\x00", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, s.failure(ctx, err, "read", "the newest revision")
 	}

@@ -71,7 +71,11 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	}
 	span := max(min(time.Duration(float64(ttl)*leaseShare), leaseSpan), time.Second)
 	seconds := int64((ttl + span + time.Second - 1) / time.Second)
-	resp, err := l.store.client.Lease.Grant(ctx, seconds)
+	var resp *clientv3.LeaseGrantResponse
+	err := l.store.outlive(ctx, func(ctx context.Context) (err error) {
+		resp, err = l.store.client.Lease.Grant(ctx, seconds) // one too many ends by itself
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("grant a lease of %d s: %w", seconds, err)
 	}

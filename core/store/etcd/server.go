@@ -14,13 +14,17 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/store"
 )
 
-// ServerConfig is an etcd of one member in this process.
+// ServerConfig is an etcd member in this process: the only one, or one of several.
 type ServerConfig struct {
 	// Dir holds the data; made with mode 0700 where it does not exist.
 	Dir string
@@ -37,7 +41,28 @@ type ServerConfig struct {
 	// NoFsync trades durability for speed: a crash of the machine (not of the
 	// process) may lose acknowledged writes. For tests and throw-away clusters.
 	NoFsync bool
-	Logger  *slog.Logger // nil = discard
+	// Peers lets other servers in; nil = there is no other, ever: nobody is waited for, and
+	// the store elects itself in a tenth of a second.
+	Peers *Peers
+	// Progress is told what a person would wait for; it may be nil.
+	Progress func(step string)
+	Logger   *slog.Logger // nil = discard
+
+	alone bool // forget all other members; see Survive
+}
+
+// Peers is what makes a member one of several.
+type Peers struct {
+	// Name of this member.
+	Name string
+	// PairFile holds this member's certificate with its key, CAFile the authority that vouches
+	// for all members. The pair is read again for each connection.
+	PairFile, CAFile string
+	// Address at which the others reach this one, HOST:PORT; "" = they don't, until Open.
+	Address string
+	// Join are URLs of members of the cluster that this one is to join, as the learner
+	// that was added there. It counts while Dir is empty.
+	Join []string
 }
 
 // Server is an etcd that runs in this process.
@@ -46,6 +71,8 @@ type Server struct {
 	store *Store
 	lock  *os.File
 	quota int64
+	peers *peers // nil = there are no others
+	ends  func() // what goes on beside; nil = nothing does
 }
 
 // Start opens the data directory and waits until the store can be used. Two
@@ -70,25 +97,107 @@ func Start(ctx context.Context, cfg ServerConfig) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.etcd, err = open(cfg.embed(listen)); err != nil {
+	e := cfg.embed(listen)
+	if err := s.meet(ctx, cfg, e); err != nil {
+		return nil, err
+	}
+	if s.etcd, err = open(e); err != nil {
 		return nil, fmt.Errorf("open the store in %s (if it is damaged, restore a backup, or move it away to start empty): %w", cfg.Dir, err)
 	}
-	wait := time.NewTimer(cfg.Timeout)
-	defer wait.Stop()
-	select {
-	case <-s.etcd.Server.ReadyNotify():
-	case <-s.etcd.Server.StopNotify():
-		return nil, fmt.Errorf("the store in %s stopped while it started", cfg.Dir)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("start the store in %s: %w", cfg.Dir, context.Cause(ctx))
-	case <-wait.C:
-		return nil, fmt.Errorf("the store in %s was not ready after %v", cfg.Dir, cfg.Timeout)
+	if s.peers != nil {
+		s.peers.serve(s.etcd)
+	}
+	if err := s.await(ctx, cfg); err != nil {
+		return nil, err
 	}
 	s.store = newStore(v3client.New(s.etcd.Server), "the store in "+cfg.Dir, cfg.Timeout)
+	s.followElections(ctx)
+	if err := s.promote(ctx, cfg.Progress); err != nil {
+		return nil, err
+	}
+	if s.peers != nil && cfg.Peers.Address != "" {
+		if err := s.advertise(ctx, cfg.Peers.Address); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.relieve(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("make room in the store in %s: %w", cfg.Dir, err)
 	}
 	return s, nil
+}
+
+// followElections goes on until Close, whatever becomes of the context of the start.
+func (s *Server) followElections(ctx context.Context) {
+	if s.peers == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.store.elections = newElections(ctx)
+	ended := run.Go("etcd elections", func() error { return s.store.elections.run(ctx, s.etcd.Server) })
+	s.ends = func() { cancel(); <-ended }
+}
+
+// meet prepares for the other members.
+func (s *Server) meet(ctx context.Context, cfg ServerConfig, e *embed.Config) (err error) {
+	if cfg.Peers == nil {
+		return nil
+	}
+	if s.peers, err = newPeers(*cfg.Peers); err != nil {
+		return err
+	}
+	if cfg.Peers.Address == "" {
+		return nil
+	}
+	if err := s.peers.listen(cfg.Peers.Address); err != nil {
+		return err
+	}
+	_, err = os.Stat(filepath.Join(cfg.Dir, "member"))
+	if !errors.Is(err, os.ErrNotExist) {
+		return err //nolint:wrapcheck // nil, as a rule
+	}
+	if len(cfg.Peers.Join) == 0 {
+		return nil
+	}
+	e.ClusterState = embed.ClusterStateFlagExisting
+	e.InitialCluster, err = s.peers.initialCluster(ctx)
+	return err
+}
+
+// await waits until the store can be used. A member of several waits as long as it takes
+// for enough of the others: who starts first after a power cut is not at fault.
+func (s *Server) await(ctx context.Context, cfg ServerConfig) error {
+	wait := time.NewTimer(cfg.Timeout)
+	defer wait.Stop()
+	patience, others := wait.C, len(s.etcd.Server.Cluster().Members()) > 1
+	removed := make(chan struct{})
+	if s.peers != nil && others {
+		watch, cancel := context.WithCancel(ctx)
+		ended := run.Go("etcd removal", func() error {
+			if s.watchRemoval(watch) {
+				close(removed)
+			}
+			return nil
+		})
+		defer func() { cancel(); <-ended }()
+	}
+	for {
+		select {
+		case <-s.etcd.Server.ReadyNotify():
+			return nil
+		case <-removed:
+			return store.ErrRemoved
+		case <-s.etcd.Server.StopNotify():
+			return s.why(ctx, fmt.Errorf("the store in %s stopped while it started", cfg.Dir))
+		case <-ctx.Done():
+			return fmt.Errorf("start the store in %s: %w", cfg.Dir, context.Cause(ctx))
+		case <-patience:
+			if !others {
+				return fmt.Errorf("the store in %s was not ready after %v", cfg.Dir, cfg.Timeout)
+			}
+			patience = nil
+			cfg.Progress("waiting for the other servers: more than half of all must run; if they are lost for good, `wasmplane restore --from-this-member` goes on with this one alone")
+		}
+	}
 }
 
 // relieve makes a store usable again that had run full: etcd refuses writes
@@ -146,6 +255,9 @@ func (c ServerConfig) complete() (ServerConfig, []url.URL, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
 	listen := []url.URL{} // not nil: embed would fill in TCP ports
 	for _, l := range c.Listen {
 		u, err := url.Parse(l)
@@ -167,20 +279,33 @@ func (c ServerConfig) embed(listen []url.URL) *embed.Config {
 	e.ListenPeerUrls, e.ListenClientUrls = []url.URL{}, listen
 	// The one member needs an address in the membership, though nobody listens there.
 	self := url.URL{Scheme: "http", Host: "localhost:0"}
+	if c.Peers != nil && c.Peers.Address != "" {
+		self = url.URL{Scheme: "https", Host: c.Peers.Address}
+	}
+	if c.Peers != nil {
+		e.Name = c.Peers.Name
+		e.PeerTLSInfo = transport.TLSInfo{CertFile: c.Peers.PairFile, KeyFile: c.Peers.PairFile, TrustedCAFile: c.Peers.CAFile, ClientCertAuth: true}
+	}
 	e.AdvertisePeerUrls, e.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
 	e.InitialCluster = e.Name + "=" + self.String()
 	// One member elects itself: no reason to wait for a second. Each tick costs
 	// a little, so there are as few as etcd allows.
 	e.TickMs, e.ElectionMs = 20, 100
+	if c.Peers != nil {
+		e.TickMs, e.ElectionMs = 100, 1000 // as long as disks and networks may take
+	}
 	e.QuotaBackendBytes = c.Quota
 	e.MaxRequestBytes = uint(c.MaxRequest)
 	e.UnsafeNoFsync = c.NoFsync
 	// raft keeps this many entries in memory and replays them at the next
 	// start; there is no follower to catch up.
 	e.SnapshotCount, e.SnapshotCatchUpEntries = 2000, 100
+	if c.Peers != nil {
+		e.SnapshotCatchUpEntries = 5000 // for members that were away for a moment
+	}
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModeRevision, "0"
 	e.BootstrapDefragThresholdMegabytes = 100
-	e.EnableGRPCGateway = false
+	e.EnableGRPCGateway, e.ForceNewCluster = false, c.alone
 	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapToSlog(c.Logger))
 	return e
 }
@@ -251,8 +376,31 @@ func tryLock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|uni
 // lives until Close.
 func (s *Server) Store() *Store { return s.store }
 
-// Done is closed when etcd stopped, by Close or because its disk failed.
+// Done is closed when etcd stopped, by Close, because its disk failed, or because this
+// member was removed; Err then says which.
 func (s *Server) Done() <-chan struct{} { return s.etcd.Server.StopNotify() }
+
+// Err says why the store has stopped by itself.
+func (s *Server) Err(ctx context.Context) error {
+	return s.why(ctx, errors.New("etcd has stopped; its log says why"))
+}
+
+// handOver gives leadership to another member before this one hangs up, so that the
+// others need not notice first that nobody leads.
+func (s *Server) handOver() {
+	if s.etcd != nil && !s.stopped() {
+		_ = s.etcd.Server.TryTransferLeadershipOnShutdown() // they elect one otherwise
+	}
+}
+
+func (s *Server) stopped() bool {
+	select {
+	case <-s.Done():
+		return true
+	default:
+		return false
+	}
+}
 
 // Close ends every watch, stops etcd and releases the directory.
 func (s *Server) Close() error {
@@ -261,6 +409,13 @@ func (s *Server) Close() error {
 		if err := s.store.Close(); err != nil && !errors.Is(err, context.Canceled) {
 			errs = append(errs, err)
 		}
+	}
+	if s.ends != nil {
+		defer s.ends()
+	}
+	if s.peers != nil {
+		s.handOver()
+		s.peers.close()
 	}
 	if s.etcd != nil {
 		s.etcd.Close()

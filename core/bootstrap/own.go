@@ -143,6 +143,16 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"approve"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving"}},
 		},
 	}, {
+		// A machine with a server's token asks for the cluster's keys (core/join/handover).
+		ObjectMeta: standard(serverJoinerRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"post"}, NonResourceURLs: []string{"/servers/join/prepare", "/servers/join/take"}},
+		},
+	}, {
+		// Each machine can say which servers there are, and how they are.
+		ObjectMeta: standard(serversReaderRole),
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/servers"}}},
+	}, {
 		// One watch on all pods for a hundred nodes, where each alone would need its own.
 		ObjectMeta: standard(SimulatedNodesRole),
 		Rules: []rbacv1.PolicyRule{
@@ -171,6 +181,8 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind("wasmplane:node-bootstrapper", "system:node-bootstrapper", groupSubject(jointoken.WorkersGroup)),
 		bind("wasmplane:node-client", nodeClient, groupSubject(jointoken.WorkersGroup)),
 		bind("wasmplane:self-node-client", selfNodeClient, groupSubject(user.NodesGroup)),
+		bind(serverJoinerRole, serverJoinerRole, groupSubject(jointoken.ServersGroup)),
+		bind(serversReaderRole, serversReaderRole, groupSubject(user.NodesGroup)),
 		// The service proxy and the DNS of a machine that joined work as its node.
 		bind("wasmplane:node-proxier", "system:node-proxier", groupSubject(user.NodesGroup)),
 		bind(networkPolicyRole, networkPolicyRole, groupSubject(user.NodesGroup)),
@@ -214,6 +226,13 @@ func SimulatedNodes() user.Info {
 
 // dnsEndpointsRole lets each node's DNS say where it listens.
 const dnsEndpointsRole = "wasmplane:dns-endpoints"
+
+// serverJoinerRole lets machines with a server's token in, serversReaderRole nodes see
+// which servers there are.
+const (
+	serverJoinerRole  = "wasmplane:server-joiner"
+	serversReaderRole = "wasmplane:servers-reader"
+)
 
 // clusterReaderRole lets machines that join and nodes read the ClusterConfigMap.
 const clusterReaderRole = "wasmplane:cluster-reader"

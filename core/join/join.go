@@ -111,12 +111,7 @@ func Read(dir string) (Member, error) {
 
 // Join makes this machine a member. A machine that is one already is left as it is.
 func Join(ctx context.Context, c Config) (m Member, err error) {
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Report == nil {
-		c.Report = func(string) {}
-	}
+	c.fill()
 	address, err := c.check()
 	if err != nil {
 		return m, err

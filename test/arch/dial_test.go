@@ -45,6 +45,7 @@ var dialers = map[string]string{
 	"core/aggregator/available.go":              "by the policy, through the transport of remote.go; no redirect is followed",
 	"core/aggregator/remote.go":                 "by the policy",
 	"core/join/authority.go":                    "where the machine's own operator says: the server to join",
+	"core/join/server.go":                       "where the machine's own operator says, and to the stores that the server there names",
 	"core/join/balance/balance.go":              "the servers of the machine's own cluster, whose certificates are checked",
 	"core/apiserver/tunnel/kubelet.go":          "by the policy; what clients have proxied is checked besides",
 	"core/auth/audit/audit.go":                  "by the policy",
@@ -63,8 +64,10 @@ var dialers = map[string]string{
 	"core/kubelet/cri/cri.go":                  "to the socket of the container engine, which the operator names",
 	"core/kubelet/csi/driver.go":               "to the sockets of storage drivers, which root put into the kubelet's directory",
 	"core/store/etcd/dial.go":                  "to the store, which the operator names",
+	"core/store/etcd/member.go":                "to the other members of the store, which show certificates of their authority",
 	"cmd/wasmplane/localsocket/forward.go":     "is a command's: to the server that the data directory names, where it has no socket",
 	"cmd/wasmplane/localsocket/localsocket.go": "to the socket of this machine's cluster",
+	"cmd/wasmplane/members/servers.go":         "to the other servers of this machine's own cluster, whose certificates are checked",
 	"cmd/wasmplane/machine/address.go":         "asks the kernel for a route; nothing is sent",
 	"cmd/wasmplane/process/tracing.go":         "to the API server, of which the kubeconfig says where it is",
 

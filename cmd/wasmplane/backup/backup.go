@@ -23,6 +23,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
@@ -144,6 +145,9 @@ func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
 	if !holdsStore(o.Dir) {
 		return fmt.Errorf("%s holds no store", o.Dir)
 	}
+	if around, err := join.ReadServer(o.Dir.Server()); err == nil && around.Address != "" {
+		return fmt.Errorf("the store in %s is kept by several servers together: back it up while they run (--kubeconfig names another server's cluster)", o.Dir)
+	}
 	lock, err := o.Dir.Lock()
 	if err != nil {
 		return err
@@ -185,6 +189,35 @@ func Restore(o Options, file string, bump uint64, force bool) (aside string, inf
 	}
 	if err := etcd.Restore(etcd.RestoreConfig{File: file, Dir: next, Bump: bump, Logger: o.Logger}); err != nil {
 		return "", info, errors.Join(err, os.RemoveAll(next))
+	}
+	if aside, err = putAside(o.Dir.Etcd()); err != nil {
+		return "", info, err
+	}
+	return aside, info, os.Rename(next, o.Dir.Etcd())
+}
+
+// Survive has the server of the data directory go on without the others, which are lost
+// for good: a store of one member is made of what this one has. What was there stays, under
+// another name.
+func Survive(ctx context.Context, o Options, bump uint64) (aside string, info etcd.SnapshotInfo, err error) {
+	around, err := join.ReadServer(o.Dir.Server())
+	if err != nil || around.Address == "" || !holdsStore(o.Dir) {
+		return "", info, errors.Join(err, fmt.Errorf("%s holds no store that several servers keep together: there is nothing to take over from", o.Dir))
+	}
+	lock, err := o.Dir.Lock()
+	if err != nil {
+		return "", info, err
+	}
+	defer lock.Release()
+	next := o.Dir.Etcd() + ".restoring"
+	if err := os.RemoveAll(next); err != nil { // of a restore that was broken off
+		return "", info, err
+	}
+	if info, err = etcd.Survive(ctx, etcd.SurviveConfig{
+		Dir: o.Dir.Etcd(), To: next, Name: around.Name, Address: around.Address, Bump: bump,
+		Server: etcd.ServerConfig{Quota: o.Config.Store.HardQuota(), Logger: o.Logger},
+	}); err != nil {
+		return "", info, errors.Join(fmt.Errorf("go on with the store in %s alone: %w", o.Dir, err), os.RemoveAll(next))
 	}
 	if aside, err = putAside(o.Dir.Etcd()); err != nil {
 		return "", info, err

@@ -90,13 +90,13 @@ func (a *app) bytesSoFar() func(int64) {
 func (a *app) restore() *cobra.Command {
 	var s settings
 	var keys string
-	var force bool
+	var force, survive bool
 	var bump uint64
 	var member etcd.Member
 	var memberDir string
 	c := &cobra.Command{
-		Use:   "restore FILE",
-		Short: "Make a data directory's state out of a backup",
+		Use:   "restore FILE | restore --from-this-member",
+		Short: "Make a data directory's state out of a backup, or of the last server that is left",
 		Long: `Make the state of a data directory out of FILE, which is an etcd snapshot of this
 cluster, of another one, or of an upstream Kubernetes. The cluster must not run.
 A state that is there is kept under another name, and only with --force.
@@ -109,6 +109,10 @@ Without the keys of the old cluster (--keys, or a pki folder that is there), new
 ones are made: kubeconfigs and the tokens in running pods are then no longer
 accepted, and token secrets have to be made anew.
 
+Where several servers keep the store together and more than half of them are lost for
+good, --from-this-member makes a cluster of this one server out of what it has; then
+others join anew. Writes that only the lost ones had are gone.
+
 An external etcd is restored member by member, from the same FILE: with --member,
 --initial-cluster and --member-dir, on each member's machine, this makes the data
 directory that the member is then started with.`,
@@ -117,8 +121,11 @@ directory that the member is then started with.`,
   wasmplane up
   wasmplane restore /backups/monday.db --member m1 --member-dir /var/lib/etcd \
     --initial-cluster m1=https://10.0.0.1:2380,m2=https://10.0.0.2:2380,m3=https://10.0.0.3:2380`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if survive != (len(args) == 0) {
+				return errors.New("name the FILE of a backup, or give --from-this-member")
+			}
 			if bump == 0 {
 				return errors.New("--bump: expected at least 1; clients would otherwise be left in a past that did not happen")
 			}
@@ -133,10 +140,14 @@ directory that the member is then started with.`,
 				pid, _ := o.Dir.Owner() //nolint:errcheck // only for the message
 				return &datadir.InUseError{Dir: o.Dir, PID: pid}
 			}
+			if survive {
+				return a.runSurvive(c, o, bump)
+			}
 			return a.runRestore(o, args[0], keys, bump, force)
 		},
 	}
 	a.addStored(c, &s)
+	c.Flags().BoolVar(&survive, "from-this-member", false, "go on with this server alone: the others, which kept the store with it, are lost for good")
 	c.Flags().StringVar(&keys, "keys", "", "also restore certificates and signing keys from this `FILE` of backup --with-keys")
 	c.Flags().BoolVar(&force, "force", false, "put a state (and, with --keys, keys) that is there aside")
 	c.Flags().StringVar(&member.Name, "member", "", "`NAME` of the member of an external etcd to make a data directory for")
@@ -170,6 +181,18 @@ func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force
 		fmt.Fprintln(a.Out, "There are no keys in the data directory: new ones will be made, and kubeconfigs and tokens from before will not be accepted.")
 	}
 	fmt.Fprintf(a.Out, "Start it with: wasmplane up --data-dir %s\n", o.Dir)
+	return nil
+}
+
+// runSurvive goes on with this server alone.
+func (a *app) runSurvive(c *cobra.Command, o backup.Options, bump uint64) error {
+	aside, info, err := backup.Survive(c.Context(), o, bump)
+	if err != nil {
+		return err
+	}
+	a.printAside("state", aside)
+	fmt.Fprintf(a.Out, "This server goes on alone, with revision %d and %d keys; resource versions go on at %d.\n", info.Revision, info.Keys, uint64(info.Revision)+bump)
+	fmt.Fprintf(a.Out, "Start it with: wasmplane up --data-dir %s\nThe other servers, should they come back, belong to a cluster that is no more: run `wasmplane down --purge --force` on each, and have it join anew.\n", o.Dir)
 	return nil
 }
 

@@ -40,6 +40,10 @@ func (w *worker) Take(f *pflag.FlagSet) (*config.Configuration, datadir.Dir, fun
 	return cfg, dir, release, err
 }
 
+func (w *worker) Up(ctx context.Context, c *config.Configuration, dir datadir.Dir) error {
+	return w.upHere(ctx, c, &w.settings, dir, false)
+}
+
 func (w *worker) Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error {
 	return w.foreground(ctx, c, &w.settings, dir, what, work, stopped)
 }

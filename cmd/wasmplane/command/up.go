@@ -66,6 +66,11 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 	if _, err := join.Read(dir.Member()); !errors.Is(err, join.ErrNotJoined) {
 		return fmt.Errorf("this machine is a worker of a cluster of other machines: `wasmplane agent --data-dir %s` carries on as that, `wasmplane down --purge` leaves it", dir)
 	}
+	return a.upHere(ctx, cfg, s, dir, merge)
+}
+
+// upHere runs the server of a directory that this process has.
+func (a *app) upHere(ctx context.Context, cfg *config.Configuration, s *settings, dir datadir.Dir, merge bool) error {
 	return a.foreground(ctx, cfg, s, dir, fmt.Sprintf("starting cluster %q", cfg.Cluster.Name), func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
 		begin := time.Now()
 		o.MergeKubeconfig = mergeTarget(merge)
@@ -239,14 +244,17 @@ func owners(dir datadir.Dir) ([]int, error) {
 
 func (a *app) down() *cobra.Command {
 	var s settings
-	var purge bool
+	var purge, force bool
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Stop the cluster and remove every container, mount and network of it",
 		Long: `Stop the cluster, also when its control plane no longer runs, and remove from
 this host every container, network namespace, mount, nftables table, bridge and
 cgroup of it. The data stay, and the next up brings the pods back; with --purge
-the data go too.`,
+the data go too.
+
+A machine that has joined others leaves them: its node goes, and a server's part of the
+store with the keys. A server without which too few would be left does not go.`,
 		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := s.Dir()
@@ -257,6 +265,16 @@ the data go too.`,
 				fmt.Fprintln(a.Out, "There is no cluster in", dir)
 				return nil
 			}
+			var leaving *members.Leaving
+			if !force {
+				if leaving, err = members.ServerLeaves(c.Context(), dir); err != nil {
+					return err
+				}
+			}
+			p := &progress.Printer{W: a.Out}
+			if err := leaving.Leave(c.Context(), p.PrintLine); err != nil {
+				return err
+			}
 			if _, err := stopInstance(c.Context(), dir); err != nil {
 				return err
 			}
@@ -264,11 +282,13 @@ the data go too.`,
 			if err != nil {
 				return err
 			}
-			p := &progress.Printer{W: a.Out}
 			if err := members.Leave(c.Context(), dir, p.PrintLine); err != nil {
 				p.PrintLine("error: " + err.Error())
 			}
 			if err := machine.Down(c.Context(), dir, purge, logger, p.PrintLine); err != nil {
+				return err
+			}
+			if err := leaving.Forget(); err != nil {
 				return err
 			}
 			fmt.Fprintln(a.Out, "The cluster is down.")
@@ -276,6 +296,7 @@ the data go too.`,
 		},
 	}
 	s.Access = a.DataDir(c.Flags())
+	c.Flags().BoolVar(&force, "force", false, "of a server: do not ask the others, which go on counting it until node remove")
 	c.Flags().BoolVar(&purge, "purge", false, "remove the data as well: certificates, objects, images, logs")
 	return c
 }

@@ -221,7 +221,10 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\n", n.Name, ready, len(pods.Items))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return members.Servers(ctx, a.Out, set.Kube)
 }
 
 func (a *app) image() *cobra.Command {

@@ -131,6 +131,12 @@ func (d Dir) Node() string { return d.join("node") }
 // Member holds what a machine that joined knows of its cluster, and its certificates.
 func (d Dir) Member() string { return d.join("member") }
 
+// Server is what a server of several keeps about the others; it exists from the second one on.
+func (d Dir) Server() string { return d.join("server.json") }
+
+// Servers lists the addresses of all servers' APIs, for a server that leaves.
+func (d Dir) Servers() string { return d.join("servers.json") }
+
 // Simulated holds what simulated nodes write.
 func (d Dir) Simulated() string { return d.join("simulated") }
 
@@ -204,6 +210,14 @@ func (d Dir) WriteState(s State) error {
 	}
 	if err := atomicfile.Write(d.stateFile(), append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the cluster's state: %w", err)
+	}
+	return nil
+}
+
+// RemoveState forgets that a cluster was here.
+func (d Dir) RemoveState() error {
+	if err := os.Remove(d.stateFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the cluster's state: %w", err)
 	}
 	return nil
 }

@@ -31,17 +31,24 @@ type invitation struct{ token, file, pin string }
 // Join is the command of that name.
 func (s Shell) Join() *cobra.Command {
 	var by invitation
+	var further bool
 	c := &cobra.Command{
 		Use:   "join [SERVER]",
-		Short: "Make this machine a worker of a cluster, and run it",
+		Short: "Make this machine a worker of a cluster, or a further server, and run it",
 		Long: `Make this machine a worker of the cluster that SERVER belongs to, and run it:
 kubelet, service proxy and DNS in one process. It stays in the foreground; Ctrl-C
 leaves pods running. A machine that has joined needs no token any more: run
 wasmplane agent, or the same command, to carry on, and wasmplane down to leave.
 
+With --server it becomes a further server instead: it is given the cluster's keys, keeps
+the store together with the others, and does all that they do. That takes a token of
+wasmplane token create --server; wasmplane up carries on. Have three, or five: more
+than half must answer.
+
 The token is read from a file, from the standard input (--token-file -) or from
 the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.`,
 		Example: `  wasmplane join 192.0.2.1 --token-file token
+  wasmplane join 192.0.2.1 --server --token-file token
   echo "$TOKEN" | wasmplane join server1.example.com:6443 --token-file -`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -50,6 +57,8 @@ the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.
 	c.Flags().StringVar(&by.file, "token-file", "", "`FILE` that holds the token; - is the standard input")
 	c.Flags().StringVar(&by.pin, "pin", "", "`PIN` of the cluster's authority (sha256:...), for a token without")
 	c.Flags().String("node-name", "", "`NAME` of the node (default: the host's name)")
+	c.Flags().BoolVar(&further, "server", false, "become a further server, by a token of token create --server")
+	c.Flags().String("listen", "", "with --server: `HOST:PORT` of the API (default: the server's port, at all addresses)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, dir, release, err := work.Take(c.Flags())
 		if err != nil {
@@ -59,6 +68,12 @@ the variable WASMPLANE_TOKEN; --token shows it to everybody who lists processes.
 		server := cfg.Join.Server
 		if len(args) == 1 {
 			server = args[0]
+		}
+		if further {
+			if err := s.joinServer(c.Context(), cfg, dir, server, by); err != nil {
+				return err
+			}
+			return work.Up(c.Context(), cfg, dir)
 		}
 		if err := s.join(c.Context(), cfg, dir, server, by); err != nil {
 			return err
@@ -111,8 +126,8 @@ func (s Shell) join(ctx context.Context, cfg *config.Configuration, dir datadir.
 	case !errors.Is(err, join.ErrNotJoined):
 		return err
 	}
-	if state, err := dir.ReadState(); err == nil {
-		return fmt.Errorf("%s holds the cluster %s of this machine's own: remove it first (wasmplane down --purge --data-dir %s), or choose another --data-dir", dir, state.Cluster, dir)
+	if err := notMine(dir); err != nil {
+		return err
 	}
 	if server == "" {
 		return errors.New("name a server of the cluster: wasmplane join SERVER --token-file FILE; on a server, `wasmplane token create` prints the whole command")
@@ -131,12 +146,8 @@ func (s Shell) join(ctx context.Context, cfg *config.Configuration, dir datadir.
 	if err != nil {
 		return err
 	}
-	names := cfg.Cluster.Name
-	if names == config.Default().Cluster.Name {
-		names = "" // nobody has chosen one: the cluster's own
-	}
 	m, err := join.Join(ctx, join.Config{
-		Names: names, Dir: dir.Member(), Server: server, Token: token, Node: cfg.Node.Name, Machine: id, Version: version.Get().GitVersion,
+		Names: namesOf(cfg), Dir: dir.Member(), Server: server, Token: token, Node: cfg.Node.Name, Machine: id, Version: version.Get().GitVersion,
 		Report: func(step string) { fmt.Fprintln(s.Out, " ", step) },
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ package members
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
+	"github.com/wasmplane/wasmplane/core/join/handover"
 )
 
 // Shell is what the command line gives to these commands.
@@ -38,6 +40,8 @@ type Shell struct {
 type Foreground interface {
 	// Take reads the configuration and takes the data directory for this process.
 	Take(f *pflag.FlagSet) (*config.Configuration, datadir.Dir, func(), error)
+	// Up runs the directory's server.
+	Up(ctx context.Context, c *config.Configuration, dir datadir.Dir) error
 	// Run runs work with a log in the directory, and prints what becomes ready, and at last stopped.
 	Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error
 }
@@ -61,7 +65,8 @@ func (s Shell) client(access *shell.Access) (kubernetes.Interface, error) {
 // Token is the command of that name.
 func (s Shell) Token() *cobra.Command {
 	c := &cobra.Command{Use: "token", Short: "Tokens by which machines join this cluster", Long: `Tokens by which machines join this cluster. A token is short-lived, lets its
-holder ask for a node's certificate and nothing else, and names the cluster's
+holder ask for a node's certificate and nothing else (with --server: for the cluster's
+keys, once), and names the cluster's
 authority, so that a machine hands it to no other server. The cluster keeps only
 a digest of it.`}
 	c.AddCommand(s.tokenCreate(), s.tokenList(), s.tokenRevoke())
@@ -71,10 +76,11 @@ a digest of it.`}
 func (s Shell) tokenCreate() *cobra.Command {
 	var life time.Duration
 	var description string
-	var quiet bool
+	var quiet, server bool
 	c := &cobra.Command{Use: "create", Short: "Make a token, and print it with the command that uses it", Args: cobra.NoArgs}
 	access := s.Access(c.Flags())
 	c.Flags().DurationVar(&life, "ttl", jointoken.DefaultLife, "`TIME` until the token ends")
+	c.Flags().BoolVar(&server, "server", false, "the token lets a further server in, which is given the cluster's keys; it is used up by the first, and ends in 15 minutes")
 	c.Flags().StringVar(&description, "description", "", "`TEXT` that says what the token is for")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print the token alone")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -82,11 +88,21 @@ func (s Shell) tokenCreate() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		group, whom := jointoken.WorkersGroup, ""
+		if server {
+			group, whom = jointoken.ServersGroup, "--server "
+			if !c.Flags().Changed("ttl") {
+				life = jointoken.DefaultServerLife
+			}
+			if _, err := askServers(c.Context(), kube, "POST", handover.OpenPath, nil); err != nil {
+				return err
+			}
+		}
 		about, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(c.Context(), bootstrap.ClusterConfigMap, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("ask which authority the cluster has: %w", err)
 		}
-		token, err := jointoken.Create(c.Context(), kube, life, description)
+		token, err := jointoken.Create(c.Context(), kube, group, life, description)
 		if err != nil {
 			return err
 		}
@@ -95,11 +111,14 @@ func (s Shell) tokenCreate() *cobra.Command {
 			fmt.Fprintln(s.Out, token)
 			return nil
 		}
-		server, loopback, err := serverOf(c.Context(), kube)
+		at, loopback, err := serverOf(c.Context(), kube)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.Out, "%s\n\nIt ends in %s. On the machine that is to join, as root:\n\n  wasmplane join %s --token-file -\n\nand paste the token, or write it to a file that only root can read, and name that.\n", token, progress.Short(life), server)
+		fmt.Fprintf(s.Out, "%s\n\nIt ends in %s. On the machine that is to join, as root:\n\n  wasmplane join %s %s--token-file -\n\nand paste the token, or write it to a file that only root can read, and name that.\n", token, progress.Short(life), at, whom)
+		if server {
+			fmt.Fprintln(s.Out, "\nWhoever has it is given every key of the cluster, once: hand it to nobody else, and revoke it if it is not used.")
+		}
 		if loopback {
 			fmt.Fprintln(s.Out, "\nThis cluster's API listens on this machine alone: start it with --listen :6443 before others join.")
 		}
@@ -134,7 +153,7 @@ func (s Shell) tokenList() *cobra.Command {
 			return err
 		}
 		w := tabwriter.NewWriter(s.Out, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(w, "ID\tENDS IN\tDESCRIPTION")
+		fmt.Fprintln(w, "ID\tFOR A\tENDS IN\tDESCRIPTION")
 		for _, e := range found {
 			ends := "never"
 			if left := time.Until(e.Ends); !e.Ends.IsZero() && left > 0 {
@@ -142,7 +161,11 @@ func (s Shell) tokenList() *cobra.Command {
 			} else if !e.Ends.IsZero() {
 				ends = "has ended"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", e.ID, ends, e.Description)
+			whom := "worker"
+			if slices.Contains(e.Groups, jointoken.ServersGroup) {
+				whom = "server"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.ID, whom, ends, e.Description)
 		}
 		return w.Flush()
 	}

@@ -106,7 +106,10 @@ func (s Shell) nodeRemove() *cobra.Command {
 		Use: "remove NODE", Short: "Take a node whose machine is gone out of the cluster", Args: cobra.ExactArgs(1),
 		Long: `Take a node whose machine is gone out of the cluster: its pods are made anew on
 other nodes, and its name is free. A machine that lives leaves by itself: run
-wasmplane down on it. Until then it would come back, with the certificate that it has.`,
+wasmplane down on it. Until then it would come back, with the certificate that it has.
+
+A server is taken out of those that keep the store, too, while more than half of the
+others answer. One that comes back later is told so, and stops.`,
 	}
 	access := s.Access(c.Flags())
 	c.Flags().BoolVar(&force, "force", false, "remove it though its kubelet answers")
@@ -115,11 +118,21 @@ wasmplane down on it. Until then it would come back, with the certificate that i
 		if err != nil {
 			return err
 		}
-		node, err := findNode(c.Context(), kube, args[0])
+		server, err := removeServer(c.Context(), kube, args[0], force)
 		if err != nil {
 			return err
 		}
-		if controllers.NodeReady(node) && !force {
+		if server {
+			fmt.Fprintln(s.Out, "server", args[0], "is removed")
+		}
+		node, err := findNode(c.Context(), kube, args[0])
+		if err != nil && server {
+			return nil //nolint:nilerr // not every server runs a node
+		}
+		if err != nil {
+			return err
+		}
+		if controllers.NodeReady(node) && !force && !server {
 			return fmt.Errorf("node %s lives: run `wasmplane down` on its machine, which takes it out; --force removes it all the same, and it comes back if its machine still runs", node.Name)
 		}
 		err = kube.CoreV1().Nodes().Delete(c.Context(), node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})

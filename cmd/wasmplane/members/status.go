@@ -23,7 +23,7 @@ import (
 var ErrNotWell = errors.New("the node is not well")
 
 // Status prints how the worker of a data directory is, whose process is pid (0 = none).
-func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pid int) error {
+func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pid int) (err error) {
 	fmt.Fprintf(w, "cluster:       %s\ndata:          %s\nnode:          %s, joined by %s\n", m.Cluster, dir, m.Node, m.Server)
 	if ends, err := join.Ends(dir.Member()); err == nil {
 		fmt.Fprintf(w, "certificate:   renewed by itself, ends %s\n", ends.Format(time.DateOnly))
@@ -45,6 +45,11 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 		return ErrNotWell
 	}
 	fmt.Fprintln(w, "servers:       reached")
+	defer func() {
+		if e := Servers(ctx, w, set.Kube); e != nil && err == nil {
+			err = e
+		}
+	}()
 	_, ready := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady)
 	if ready == nil {
 		return ErrNotWell

@@ -23,6 +23,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/apiserver"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
+	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
@@ -52,7 +53,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 	if f.audit, err = b.openAudit(); err != nil {
 		return nil, err
 	}
-	c, spans := b.o.Config.APIServer, b.spans.Handler()
+	c, spans, giver := b.o.Config.APIServer, b.spans.Handler(), b.giver(st)
 	f.Server, err = apiserver.New(apiserver.Config{
 		Audit: f.recorder(), Aggregator: r.remotes,
 		Contract: b.contract, Registries: r.registries, Authenticator: who.Authenticator, Authorizer: may.Chain,
@@ -62,6 +63,9 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Mounts: []apiserver.Mount{
 			{Prefix: trace.SpansPath, Handler: spans},
 			{Prefix: trace.JourneyPath, Handler: spans},
+			{Prefix: handover.MembersPath, Handler: giver},
+			{Prefix: handover.OpenPath, Handler: giver},
+			{Prefix: handover.JoinPath, Handler: giver},
 			{Prefix: backup.Path, Handler: backup.Handler(st.disk, b.o.Logger), Long: true},
 		},
 		CatchUp:  r.custom.CatchUp,

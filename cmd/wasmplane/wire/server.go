@@ -92,8 +92,8 @@ func newBootstrap(b base) (*bootstrap.Bootstrap, error) {
 		ClientCA: b.authority.CAPEM(), FrontProxyCA: b.authority.FrontProxyCAPEM(),
 		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: b.o.Logger,
 		Cluster: bootstrap.Cluster{
-			Name: b.o.Config.Cluster.Name, Domain: b.o.Config.Cluster.Domain, PodCIDR: b.o.Config.Cluster.PodCIDR,
-			Authority: pki.Pin(b.authority.ClusterCA()), Alone: len(b.o.Config.Store.Endpoints) == 0,
+			Name: b.cluster().Name, Domain: b.o.Config.Cluster.Domain, PodCIDR: b.o.Config.Cluster.PodCIDR,
+			Authority: pki.Pin(b.authority.ClusterCA()), Alone: len(b.o.Config.Store.Endpoints) == 0 && b.around.Address == "" && !b.around.Joined(),
 		},
 	})
 }
@@ -109,7 +109,7 @@ func (s *server) units() []run.Unit {
 	store := func(ctx context.Context) error {
 		return errors.Join(s.storage.wait(ctx), s.front.closeAudit(), s.storage.closeAll())
 	}
-	upkeep := append(s.storage.upkeep(), s.authority.Run, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run, s.who.run, s.admit.run, s.offers.custom.Run)
+	upkeep := append(s.storage.upkeep(), s.authority.Run, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run, s.who.run, s.admit.run, s.offers.custom.Run)
 	return []run.Unit{
 		{Name: "store", Run: store},
 		{Name: "watch cache", Run: run.Parallel(upkeep...), Ready: s.storage.cache.Ready()},

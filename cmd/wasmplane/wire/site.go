@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
+	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/pki"
 )
 
@@ -21,12 +22,19 @@ type site struct {
 	advertise netip.Addr // where pods and other machines reach the API
 	port      int
 	services  netip.Prefix
+	around    join.Server // what it knows of other servers
 }
 
 func openSite(ctx context.Context, o Options) (s site, err error) {
+	around, err := serversAround(o)
+	if err != nil {
+		return site{}, err
+	}
+	o.Config = around.Configure(o.Config)
 	if s, err = findSite(ctx, o); err != nil {
 		return site{}, err
 	}
+	s.around = around
 	if s.services, err = netip.ParsePrefix(s.o.Config.Cluster.ServiceCIDR); err != nil {
 		return site{}, fmt.Errorf("cluster.serviceCIDR: %w", err)
 	}

@@ -30,12 +30,14 @@ type storage struct {
 	room     *space.Keeper
 	size     *measured.Size
 	done     <-chan struct{} // nil = the store has no end of its own
+	why      func(context.Context) error
+	members  store.Membership // nil = it is an external etcd
 	closeAll func() error
 	compact  func(context.Context) error
 }
 
 func openStorage(ctx context.Context, b base) (_ *storage, err error) {
-	s, gauge, err := openEtcd(ctx, b.o)
+	s, gauge, err := openEtcd(ctx, b.site)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +76,8 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 
 // openEtcd opens the store itself: that of other processes, or one in this process, which
 // has a gauge of its room.
-func openEtcd(ctx context.Context, o Options) (*storage, space.Gauge, error) {
+func openEtcd(ctx context.Context, at site) (*storage, space.Gauge, error) {
+	o := at.o
 	c := o.Config.Store
 	if len(c.Endpoints) > 0 {
 		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile), KeyFile: o.Config.Path(c.KeyFile)})
@@ -83,11 +86,15 @@ func openEtcd(ctx context.Context, o Options) (*storage, space.Gauge, error) {
 		}
 		return &storage{disk: st, store: st, closeAll: st.Close}, nil, nil
 	}
-	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.HardQuota(), Logger: o.Logger})
+	peers, err := at.peers()
 	if err != nil {
 		return nil, nil, err
 	}
-	return &storage{disk: e.Store(), store: e.Store(), closeAll: e.Close, done: e.Done()}, e, nil
+	e, err := etcd.Start(ctx, etcd.ServerConfig{Dir: o.Dir.Etcd(), Quota: c.HardQuota(), Peers: peers, Progress: o.Inform, Logger: o.Logger})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &storage{disk: e.Store(), store: e.Store(), closeAll: e.Close, done: e.Done(), why: e.Err, members: e}, e, nil
 }
 
 // encrypt puts encryption at rest before the store, where the configuration asks for it.
@@ -151,7 +158,7 @@ func (s *storage) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-s.done:
-		return errors.New("etcd has stopped; its log says why")
+		return s.why(ctx)
 	}
 }
 

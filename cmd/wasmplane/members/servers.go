@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/join/balance"
+	"github.com/wasmplane/wasmplane/core/join/handover"
+	"github.com/wasmplane/wasmplane/core/store"
+)
+
+// askServers calls the API about the cluster's servers. What it refuses is a sentence.
+func askServers(ctx context.Context, kube kubernetes.Interface, verb, path string, params map[string]string) (handover.Offer, error) {
+	var out handover.Offer
+	r := kube.Discovery().RESTClient().Verb(verb).AbsPath(path).MaxRetries(0)
+	for name, value := range params {
+		r = r.Param(name, value)
+	}
+	answered := r.Do(ctx)
+	data, _ := answered.Raw() //nolint:errcheck // Error has read what a refusal says
+	err := answered.Error()
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		return out, errors.New(status.Status().Message)
+	case err != nil:
+		return out, fmt.Errorf("ask about the cluster's servers: %w", err)
+	}
+	if err := json.Unmarshal(data, &out); err != nil {
+		return out, fmt.Errorf("read which servers there are: %w", err)
+	}
+	return out, nil
+}
+
+// Servers prints the servers of a cluster that has more than one, or could have.
+func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface) error {
+	found, err := askServers(ctx, kube, "GET", handover.MembersPath, nil)
+	if err != nil || len(found.Members) < 2 {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "\nSERVER\tSTORE\tADDRESS")
+	for _, m := range found.Members {
+		name := m.Name
+		if name == "" {
+			name = m.ID
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", name, state(m), strings.TrimPrefix(m.Peer, "https://"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if text := advice(found.Members); text != "" {
+		fmt.Fprintln(w, text)
+	}
+	return nil
+}
+
+func state(m store.Member) string {
+	switch {
+	case !m.Alive && m.Name == "":
+		return "has not come yet"
+	case !m.Alive:
+		return "does not answer"
+	case m.Learner:
+		return "copies, does not vote yet"
+	case m.Leader:
+		return "leads"
+	}
+	return "votes"
+}
+
+// advice is what to do about the number of servers.
+func advice(all []store.Member) string {
+	voters, alive := 0, 0
+	for _, m := range all {
+		if !m.Learner {
+			voters++
+		}
+		if !m.Learner && m.Alive {
+			alive++
+		}
+	}
+	switch {
+	case voters == 2:
+		return "Two servers are worse than one: more than half must agree on a write, so that the loss of either stops the cluster. Have a third one join."
+	case voters%2 == 0 && voters > 0:
+		return fmt.Sprintf("%d servers withstand the loss of no more than %d would. Have another one join, or one leave.", voters, voters-1)
+	case alive-voters/2 == 1 && voters > 1:
+		return "No further server may be lost: more than half must answer. Start those that don't, or replace them."
+	}
+	return ""
+}
+
+// ofServers reaches the API by all servers but those that skip names.
+func ofServers(dir datadir.Dir, skip string) (kubernetes.Interface, error) {
+	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "members")
+	if err != nil {
+		return nil, err
+	}
+	const attempt = 3 * time.Second
+	servers := balance.New(balance.Config{
+		File: dir.Servers(), First: strings.TrimPrefix(cfg.Host, "https://"), Log: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if host, _, err := net.SplitHostPort(address); skip != "" && err == nil && (host == skip || net.ParseIP(host).IsLoopback()) {
+				return nil, errors.New("this server is leaving")
+			}
+			return (&net.Dialer{Timeout: attempt}).DialContext(ctx, network, address)
+		},
+	})
+	cfg.Dial, cfg.ServerName = servers.DialContext, join.ServerName
+	set, err := client.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return set.Kube, nil
+}
+
+// Leaving is a server of several that is about to leave.
+type Leaving struct {
+	dir  datadir.Dir
+	own  join.Server
+	host string
+}
+
+// leaveTime bounds each step of leaving.
+const leaveTime = 40 * time.Second
+
+// ServerLeaves says whether the server of a data directory can leave the others, while it
+// still runs; nil where there are no others.
+func ServerLeaves(ctx context.Context, dir datadir.Dir) (*Leaving, error) {
+	own, err := join.ReadServer(dir.Server())
+	if errors.Is(err, join.ErrNotJoined) || err == nil && own.Address == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // it has never run
+	}
+	kube, err := ofServers(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	found, err := askServers(ctx, kube, "GET", handover.MembersPath, nil)
+	if err != nil {
+		return nil, fmt.Errorf("server %s cannot leave the others: %w; --force takes it down all the same, and the others go on counting it until `wasmplane node remove %s` there", own.Name, err, own.Name)
+	}
+	there := false
+	for _, m := range found.Members {
+		there = there || m.Name == own.Name
+	}
+	if len(found.Members) < 2 || !there {
+		return nil, nil
+	}
+	if _, err := askServers(ctx, kube, "DELETE", handover.MembersPath, map[string]string{"name": own.Name, "dry-run": "true"}); err != nil {
+		return nil, fmt.Errorf("server %s cannot leave the others: %w; --force takes it down all the same: the others then cannot write until enough servers run, or until one of them goes on alone (wasmplane restore --from-this-member)", own.Name, err)
+	}
+	host, _, err := net.SplitHostPort(own.Address)
+	return &Leaving{dir, own, host}, err
+}
+
+// Leave takes the server out of the cluster, through another one and while it runs: of two
+// servers neither can agree alone that the other is gone. It stops by itself then.
+func (l *Leaving) Leave(ctx context.Context, report func(string)) error {
+	if l == nil {
+		return nil
+	}
+	report("taking server " + l.own.Name + " out of the cluster")
+	kube, err := ofServers(l.dir, l.host)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	if _, err := askServers(ctx, kube, "DELETE", handover.MembersPath, map[string]string{"name": l.own.Name, "force": "true"}); err != nil {
+		return fmt.Errorf("take server %s out of the cluster: %w; do it on another server: wasmplane node remove %s", l.own.Name, err, l.own.Name)
+	}
+	if err := kube.CoreV1().Nodes().Delete(ctx, l.own.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		report("error: take node " + l.own.Name + " out of the cluster: " + err.Error())
+	}
+	return nil
+}
+
+// Forget removes what the machine, which has left, knows of the cluster: its keys are
+// worth as much as ever.
+func (l *Leaving) Forget() error {
+	if l == nil {
+		return nil
+	}
+	for _, path := range []string{l.dir.Server(), l.dir.Servers(), l.dir.Etcd(), l.dir.PKI(), l.dir.Kubeconfig(), l.dir.BreakGlassKubeconfig()} {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("forget the cluster: %w", err)
+		}
+	}
+	return l.dir.RemoveState()
+}
+
+// removeServer takes the server of that name out; removed tells whether there is one.
+func removeServer(ctx context.Context, kube kubernetes.Interface, name string, force bool) (removed bool, err error) {
+	found, err := askServers(ctx, kube, "GET", handover.MembersPath, nil)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range found.Members {
+		if m.Name != name && (m.Name != "" || m.ID != name) {
+			continue
+		}
+		if len(found.Members) == 1 {
+			return false, fmt.Errorf("%s is the cluster's only server: `wasmplane down --purge` there ends the cluster", name)
+		}
+		params := map[string]string{"name": name}
+		if force {
+			params["force"] = "true"
+		}
+		_, err := askServers(ctx, kube, "DELETE", handover.MembersPath, params)
+		return true, err
+	}
+	return false, nil
+}

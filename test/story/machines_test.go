@@ -44,6 +44,7 @@ func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
 		ip("-n", space, "address", "add", fmt.Sprintf("%s.%d/24", network, i+2), "dev", "eth0")
 		ip("-n", space, "link", "set", "eth0", "up")
 		ip("-n", space, "link", "set", "lo", "up")
+		ts.Setenv("ADDRESS_"+name, fmt.Sprintf("%s.%d", network, i+2))
 		ts.Setenv("IN_"+name, "--net=/run/netns/"+space)
 		ts.Setenv("DATA_"+name, s.dataOf(name))
 		ts.Setenv("NAME_"+name, s.Name+name)
@@ -56,7 +57,8 @@ func (s *stage) dataOf(machine string) string { return filepath.Join(s.Dir, "dat
 func (s *stage) dismantle(ts *testscript.TestScript, link string, names []string) {
 	for _, name := range names {
 		if _, err := os.Stat(s.dataOf(name)); err == nil {
-			if err := run("nsenter", "--net=/run/netns/"+link+name, built.Binary, "down", "--purge", "--data-dir", s.dataOf(name)); err != nil {
+			// Servers that others wait for don't leave by themselves: --force.
+			if err := run("nsenter", "--net=/run/netns/"+link+name, built.Binary, "down", "--purge", "--force", "--data-dir", s.dataOf(name)); err != nil {
 				ts.Logf("machine %s: %v", name, err)
 			}
 		}

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		"etcd":      serveEtcd,
 		"registry":  serveRegistry,
 		"writers":   writeMany,
+		"steady":    keepWriting,
 		"beside":    besideHostiles,
 		"extension": serveExtension,
 		"converter": serveConverter,

@@ -255,7 +255,7 @@ func (c *Cluster) Remove() error {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(c.Data, "state.json")); err == nil {
-		problems = append(problems, Execute(c.Binary, "down", "--purge", "--data-dir", c.Data))
+		problems = append(problems, Execute(c.Binary, "down", "--purge", "--force", "--data-dir", c.Data))
 	}
 	if left := Leftovers(c.Name, c.Dir); left != nil {
 		problems = append(problems, left)

@@ -15,6 +15,7 @@ func Meter(stackBytes int64) []byte {
 	out := append([]byte{2, typeI64, 1, opI64Const, 0, opEnd, typeI64, 1}, appendS64([]byte{opI64Const}, stackBytes)...)
 	m.sections[secGlobal] = append(out, opEnd)
 	exports := append(appendName([]byte{2}, ImportCounter), 3, 0)
+	m.sections[secMemory] = []byte{1, 1, 0, 0} // empty: who looks at an instance's memory finds one
 	m.sections[secExport] = append(appendName(exports, ImportStack), 3, 1)
 	return m.assemble()
 }

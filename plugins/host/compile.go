@@ -59,7 +59,7 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 	if binary.Is(wasm) {
 		return h.compileComponent(bounded, wasm, o)
 	}
-	code, err := h.code(bounded, wasm, o, false)
+	code, err := h.code(bounded, wasm, o, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +100,17 @@ func (h *Host) Rego(ctx context.Context, p rego.Policy, o Options) ([]byte, erro
 	return inTurn(ctx, h, o, func(c compiler.Compiler) ([]byte, error) { return c.Rego(ctx, p) })
 }
 
-// code is the module in the form that the engine runs; part = it is one of a component.
-func (h *Host) code(ctx context.Context, wasm []byte, o Options, part bool) (wazero.CompiledModule, error) {
+// code is the module in the form that the engine runs; it is one of so many of a component, or (0) of none.
+func (h *Host) code(ctx context.Context, wasm []byte, o Options, parts int) (wazero.CompiledModule, error) {
 	spec := compiler.Spec{OwnMemory: o.ABI != nil && o.ABI.ImportedMemory, Fuel: fuel.Options{
 		MemoryPages:   uint32(o.Limits.Memory >> 16),
 		StackBytes:    o.Limits.Stack,
 		ExportGlobals: o.PerCall,
-		Shared:        part,
+		Shared:        parts > 0,
 	}}
+	if parts > 0 { // their tables together
+		spec.Fuel.TableEntries = uint32(min(componentTable/parts, 1<<18))
+	}
 	if h.cfg.Interpreter {
 		return h.interpret(wasm, spec)
 	}

@@ -72,7 +72,7 @@ func (h *Host) compileParts(ctx context.Context, c *component, p *link.Program, 
 		if bytes += int64(len(m)); bytes > 2*h.cfg.ModuleBytes {
 			return fmt.Errorf("the component's core modules have more than %d bytes with all their instances", 2*h.cfg.ModuleBytes)
 		}
-		code, err := h.code(ctx, m, o, true)
+		code, err := h.code(ctx, m, o, len(modules))
 		if err != nil {
 			return fmt.Errorf("core module %d of %d of the component: %w", i+1, len(modules), err)
 		}
@@ -107,7 +107,7 @@ func (in *Instance) startComponent(ctx, within context.Context, start time.Time)
 	if err != nil {
 		return in.startFault(err)
 	}
-	in.mod = mod
+	in.mod, in.memory = mod, mod.Memory()
 	in.counter, _ = mod.ExportedGlobal(fuel.ImportCounter).(api.MutableGlobal)
 	in.parts = &parts{world: c.world, guest: &world.Guest{Services: guestServices{in}}}
 	in.parts.Instance, err = c.linked.Instantiate(within, link.Config{Account: in, Data: in.parts.guest, Resolve: in.resolveMeter})
@@ -130,6 +130,9 @@ func (in *Instance) resolveMeter(name string) api.Module {
 	}
 	return nil
 }
+
+// componentTable is how many entries a table of each core module of a component may have, all of them together.
+const componentTable = 1 << 19
 
 // mostHeld is how much of Go's memory the values of one call may take: as much as its memory, and room for small ones.
 const mostHeld = 16 << 20

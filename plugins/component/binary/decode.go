@@ -160,6 +160,9 @@ func (s *scope) readModule(r *reader) error {
 	if err != nil {
 		return err
 	}
+	if err := s.define(len(t.Imports) + len(t.Exports)); err != nil {
+		return err
+	}
 	s.defs = append(s.defs, &CoreModule{Bytes: r.b, Type: t})
 	return s.add(ctype.Extern{Sort: ctype.Core0, Module: t})
 }
@@ -337,7 +340,10 @@ func (s *scope) readInstantiate(r *reader) error {
 		s.typ.Fresh = append(s.typ.Fresh, sub.Resource(f))
 	}
 	s.defs = append(s.defs, d)
-	if err := s.define(len(c.Imports) + len(c.Exports) + before); err != nil {
+	if err := s.define(len(c.Imports) + before); err != nil {
+		return err
+	}
+	if err := s.weigh(d.Type); err != nil {
 		return err
 	}
 	return s.add(ctype.Extern{Sort: ctype.Instances, Instance: d.Type})
@@ -378,11 +384,11 @@ func (s *scope) readBundle(r *reader) error {
 		t.Exports = append(t.Exports, ctype.Named{Name: i.Name, Extern: i.Extern})
 	}
 	s.defs = append(s.defs, d)
-	if err := s.define(len(d.Exports)); err != nil {
-		return err
-	}
 	if r.err != nil {
 		return r.err
+	}
+	if err := s.weigh(t); err != nil {
+		return err
 	}
 	return s.add(ctype.Extern{Sort: ctype.Instances, Instance: t})
 }

@@ -244,3 +244,58 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestWorkIsBounded: a few hundred bytes that ask for any amount of time or memory.
+func TestWorkIsBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		wasm func() []byte
+		want string
+	}{
+		// Each instance type exports the one before twice: 2^60 exports.
+		"instances that double": {func() []byte {
+			c := ct.New()
+			inner := &ct.InstanceType{}
+			inner.Func("f", "")
+			last := c.InstanceType(inner)
+			for range 60 {
+				outer := &ct.InstanceType{}
+				at := outer.Outer(1, last)
+				outer.Instance("a", at)
+				outer.Instance("b", at)
+				last = c.InstanceType(outer)
+			}
+			return c.Bytes()
+		}, "an instance with more than 65536 exports"},
+		"a million members": {func() []byte {
+			c := ct.New()
+			for i := range 1000 {
+				members := ct.Join(byte(0x6f), 999)
+				for j := range 999 {
+					members = append(members, byte(ct.U8[0]-byte((i>>j)&1)))
+				}
+				c.Type(members)
+			}
+			return c.Bytes()
+		}, "more than 262144 fields"},
+		// Each function names a type of a thousand parts, which has to be looked through for each.
+		"functions that name large types": {func() []byte {
+			c := ct.New()
+			var parts []ct.Type
+			for range 990 {
+				parts = append(parts, c.List(ct.Ref(c.Type(byte(0x70), ct.U8))))
+			}
+			f := c.FuncType("", c.Tuple(parts...))
+			for i := range 3000 {
+				c.ImportFunc("f"+strings.Repeat("a", i%60)+"-x"+strings.Repeat("b", i/60), f)
+			}
+			return c.Bytes()
+		}, "steps to compare"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := binary.Decode(c.wasm())
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}

@@ -78,8 +78,9 @@ func (s *scope) checkVisible(what string, e ctype.Extern) error {
 	if what == "export" {
 		in = append(in, s.exports)
 	}
-	if ctype.Visible(e, in...) {
-		return nil
+	ok, err := s.set.Visible(e, in...)
+	if ok || err != nil {
+		return err
 	}
 	return fmt.Errorf("%s not valid to be used as %s: a record, variant, enum, flags or resource in it is neither imported nor exported before", e.Sort, what)
 }
@@ -96,6 +97,11 @@ func (s *scope) introduce(what string, name *ctype.Name, implements bool, e ctyp
 	if err := n.Add(what, name, e); err != nil {
 		return err
 	}
+	if e.Sort == ctype.Instances {
+		if err := s.weigh(e.Instance); err != nil {
+			return err
+		}
+	}
 	if err := s.checkVisible(what, e); err != nil {
 		return fmt.Errorf("%s `%s`: %w", what, name.Text, err)
 	}
@@ -105,11 +111,6 @@ func (s *scope) introduce(what string, name *ctype.Name, implements bool, e ctyp
 		s.typ.Exports = append(s.typ.Exports, named)
 	} else {
 		s.typ.Imports = append(s.typ.Imports, named)
-	}
-	if e.Sort == ctype.Instances {
-		if err := s.define(len(e.Instance.Exports)); err != nil {
-			return err
-		}
 	}
 	return s.add(e)
 }

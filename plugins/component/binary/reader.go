@@ -11,7 +11,7 @@ import (
 // Bounds of what a component may declare.
 const (
 	maxNesting     = 32      // components in components, and types of them
-	maxDefinitions = 1 << 17 // of all index spaces and scopes together
+	maxDefinitions = 1 << 18 // of all index spaces and scopes together
 	maxName        = 4096    // bytes
 	maxArgs        = 1 << 12 // of one instantiation, exports of one instance, declarations of one type
 	maxModules     = 1000    // core modules and components, of the whole

@@ -85,6 +85,14 @@ func (d *decoder) countModule() error {
 	return nil
 }
 
+// weigh counts what an instance has in it.
+func (d *decoder) weigh(i *ctype.Instance) error {
+	if i.Weight() > ctype.MaxWeight {
+		return fmt.Errorf("an instance with more than %d exports, those of instances in it included", ctype.MaxWeight)
+	}
+	return d.define(i.Weight())
+}
+
 // get finds an entry of an index space.
 func get[T any](space []T, i uint32, what string) (T, error) {
 	if int64(i) >= int64(len(space)) {

@@ -286,6 +286,9 @@ func (s *scope) readFuncType(r *reader, async bool) (*ctype.Func, error) {
 	if f.Result, err = s.readResults(r); err != nil {
 		return nil, err
 	}
+	if err := s.define(len(f.Params)); err != nil {
+		return nil, err
+	}
 	if f.Result != nil && f.Result.Borrows {
 		return nil, fmt.Errorf("function result cannot contain a `borrow` type")
 	}
@@ -346,7 +349,8 @@ func (s *scope) readInstanceType(r *reader) (*ctype.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ctype.Instance{Exports: in.typ.Exports, Fresh: in.typ.Fresh}, nil
+	t := &ctype.Instance{Exports: in.typ.Exports, Fresh: in.typ.Fresh}
+	return t, s.weigh(t)
 }
 
 func (s *scope) readComponentType(r *reader) (*ctype.Component, error) {
@@ -534,7 +538,10 @@ func (s *scope) readModuleType(r *reader) (*ctype.Module, error) {
 			}
 		}
 	}
-	return m, r.err
+	if r.err != nil {
+		return nil, r.err
+	}
+	return m, s.define(len(m.Imports) + len(m.Exports))
 }
 
 // readCoreOuter reads an alias of an enclosing scope's core type; the module type itself is a scope.

@@ -343,3 +343,16 @@ func (t *InstanceType) Func(name string, result Type, params ...Type) {
 
 // InstanceType adds the type of an instance.
 func (c *Component) InstanceType(t *InstanceType) int { return c.Type(byte(0x42), t.n, t.b) }
+
+// Outer declares a type of an enclosing scope.
+func (t *InstanceType) Outer(count, index int) int {
+	t.n++
+	t.b = append(t.b, Join(byte(2), byte(3), byte(2), count, index)...)
+	return next(&t.types)
+}
+
+// Instance exports an instance of an instance type.
+func (t *InstanceType) Instance(name string, typ int) {
+	t.n++
+	t.b = append(t.b, Join(byte(4), byte(0), name, byte(5), typ)...)
+}

@@ -181,6 +181,26 @@ type Instance struct {
 	Exports []Named
 	Fresh   []*Resource
 	byName  map[string]int
+	weight  int
+}
+
+// MaxWeight is the most exports of an instance, those of instances in it included: a chain of
+// instances that each have the one before twice has two to the power of its length.
+const MaxWeight = 1 << 16
+
+// Weight counts them, and no further than just above MaxWeight.
+func (i *Instance) Weight() int {
+	if i.weight == 0 {
+		i.weight = 1
+		for _, e := range i.Exports {
+			i.weight++
+			if e.Sort == Instances {
+				i.weight += e.Instance.Weight()
+			}
+			i.weight = min(i.weight, MaxWeight+1)
+		}
+	}
+	return i.weight
 }
 
 // Export finds an export by name.

@@ -111,6 +111,8 @@ func (n *Names) Show(e Extern) {
 
 // visibility looks whether types have names that others can use.
 type visibility struct {
+	set     *Set
+	err     error
 	in      []*Names
 	checked map[*Type]bool
 }
@@ -119,6 +121,9 @@ type visibility struct {
 func (v *visibility) check(e Extern) bool {
 	switch e.Sort {
 	case Funcs:
+		if v.err = v.set.spend(1 + len(e.Func.Params)); v.err != nil {
+			return false
+		}
 		for _, p := range e.Func.Params {
 			if !v.named(p.Type) {
 				return false
@@ -137,9 +142,10 @@ func (v *visibility) check(e Extern) bool {
 	case Instances:
 		own := NewNames()
 		own.Show(e)
-		in := visibility{in: append(append([]*Names(nil), v.in...), own), checked: map[*Type]bool{}}
+		in := visibility{set: v.set, in: append(append([]*Names(nil), v.in...), own), checked: map[*Type]bool{}}
 		for _, x := range e.Instance.Exports {
 			if !in.check(x.Extern) {
+				v.err = in.err
 				return false
 			}
 		}
@@ -164,6 +170,9 @@ func (v *visibility) named(t *Type) bool {
 func (v *visibility) parts(t *Type) bool {
 	if v.checked[t] {
 		return true
+	}
+	if v.err = v.set.spend(1 + len(t.Fields) + len(t.Cases)); v.err != nil {
+		return false
 	}
 	v.checked[t] = true
 	if t.Resource != nil {
@@ -191,7 +200,8 @@ func (v *visibility) parts(t *Type) bool {
 }
 
 // Visible says whether an extern names only types that have a name in one of these scopes, or brings the name.
-func Visible(e Extern, in ...*Names) bool {
-	v := visibility{in: in, checked: map[*Type]bool{}}
-	return v.check(e)
+func (s *Set) Visible(e Extern, in ...*Names) (bool, error) {
+	v := visibility{set: s, in: in, checked: map[*Type]bool{}}
+	ok := v.check(e)
+	return ok, v.err
 }

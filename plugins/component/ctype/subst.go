@@ -53,6 +53,9 @@ func (u *Subst) Type(t *Type) (*Type, error) {
 	if done := u.types[t]; done != nil {
 		return done, nil
 	}
+	if err := u.set.spend(1 + len(t.Fields) + len(t.Cases)); err != nil {
+		return nil, err
+	}
 	n := Type{Kind: t.Kind, Len: t.Len, Labels: t.Labels}
 	var err error
 	part := func(p *Type) *Type {
@@ -83,6 +86,9 @@ func (u *Subst) Type(t *Type) (*Type, error) {
 // Func substitutes in a function's type.
 func (u *Subst) Func(f *Func) (*Func, error) {
 	out := &Func{Async: f.Async, Params: make([]Param, len(f.Params))}
+	if err := u.set.spend(len(f.Params)); err != nil {
+		return nil, err
+	}
 	for i, p := range f.Params {
 		t, err := u.Type(p.Type)
 		if err != nil {
@@ -188,7 +194,10 @@ func (s *Set) Freshen(i *Instance) (*Instance, error) {
 	return u.Instance(i)
 }
 
-const maxSteps = 4 << 20
+const maxSteps = 1 << 20
+
+// Spend is spend for who looks at types of the set elsewhere.
+func (s *Set) Spend(n int) error { return s.spend(n) }
 
 // spend counts the work of comparing and substituting over the whole of a component: types of a
 // few hundred bytes may ask for any amount of it.

@@ -196,6 +196,9 @@ func (u *Subst) matchFunc(a, b *Func) error {
 	if len(a.Params) != len(b.Params) {
 		return fmt.Errorf("expected %d parameters, found %d", len(b.Params), len(a.Params))
 	}
+	if err := u.set.spend(len(b.Params)); err != nil {
+		return err
+	}
 	for i, p := range b.Params {
 		q := a.Params[i]
 		if p.Name != q.Name {

@@ -68,6 +68,7 @@ const (
 	maxDepth       = 100     // of types in types: what lifts and lowers values is recursive
 	maxTypes       = 1 << 17 // different types of one component
 	maxMembers     = 1000    // fields, cases and labels of one type
+	maxAllMembers  = 1 << 18 // of all types together
 	maxFlags       = 32      // by the specification
 )
 
@@ -122,6 +123,7 @@ type Set struct {
 	known     map[string]*Type
 	resources uint32
 	steps     int
+	members   int
 	words     []byte
 }
 
@@ -145,6 +147,9 @@ func (s *Set) Intern(t *Type) (*Type, error) {
 	}
 	if len(t.Fields)+len(t.Cases)+len(t.Labels) > maxMembers {
 		return nil, fmt.Errorf("a %s of %d members: at most %d are allowed", t.Kind, len(t.Fields)+len(t.Cases)+len(t.Labels), maxMembers)
+	}
+	if s.members += len(t.Fields) + len(t.Cases) + len(t.Labels); s.members > maxAllMembers {
+		return nil, fmt.Errorf("more than %d fields, cases and labels of all types", maxAllMembers)
 	}
 	made := *t
 	if err := made.complete(); err != nil {

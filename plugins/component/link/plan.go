@@ -365,6 +365,7 @@ func (s *scope) aliasOuter(d *binary.AliasOuter) {
 
 // bind learns which resource types a value has where its static type leaves them open.
 func (s *scope) bind(e ctype.Extern, v value) {
+	s.p.work++ // spend says so when it is too much
 	switch {
 	case e.Sort == ctype.Types && e.Def.Resource != nil:
 		if _, known := s.env[e.Def.Resource]; !known && v.resource >= 0 {

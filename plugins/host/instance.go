@@ -214,7 +214,7 @@ func (in *Instance) callWithin(ctx context.Context, op int32, input []byte, allo
 		u = in.spent(start)
 	}()
 	if in.parts != nil {
-		out, err = in.parts.call(in, op, input)
+		out, err = in.parts.call(in, op, input) //nolint:contextcheck // the engine gets the account's, which has the caller's
 		return out, u, err
 	}
 	at, err := in.write(ctx, input)
@@ -235,7 +235,7 @@ func (in *Instance) Describe(ctx context.Context) ([]byte, error) {
 	in.open(ctx, limits.forStart())
 	defer in.finish()
 	if in.parts != nil {
-		return in.parts.describe(in)
+		return in.parts.describe(in) //nolint:contextcheck // as in callWithin
 	}
 	if err := in.enter(ctx, in.mod.ExportedFunction("describe"), in.stack[:1]); err != nil {
 		return nil, in.fault(err)

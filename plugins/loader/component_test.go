@@ -15,11 +15,13 @@ import (
 )
 
 const (
-	described = `{"abi": 1, "name": "denies", "version": "1.0.0", "hooks": [{"op": 2, "point": "admission.validate", "match": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}], "fields": ["object.metadata.name"]}]}`
+	described = `{"abi": 1, "name": "denies", "version": "1.0.0", "settings": true, "hooks": [{"op": 2, "point": "admission.validate", "match": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}], "fields": ["object.metadata.name"]}]}`
 	reason    = "this component denies everything"
+	wrong     = "these settings are too long"
 )
 
-// validator is a component of the world "validate-plugin": it refuses what it is asked, with a warning.
+// validator is a component of the worlds "validate-plugin" and "configurable": it refuses what it is asked, with a warning,
+// and settings of more than 20 bytes.
 func validator() []byte {
 	c := ct.New()
 	text := func(s string) string { return strings.ReplaceAll(s, `"`, `\"`) }
@@ -28,6 +30,12 @@ func validator() []byte {
 		(data (i32.const 1000) "` + text(described) + `")
 		(data (i32.const 2000) "` + reason + `")
 		(data (i32.const 2200) "be warned")
+		(data (i32.const 2300) "` + wrong + `")
+		(func (export "configure") (param i32 i32) (result i32)
+			(i32.store8 (i32.const 16) (i32.gt_u (local.get 1) (i32.const 20)))
+			(i32.store (i32.const 20) (i32.const 0))
+			(if (i32.load8_u (i32.const 16)) (then (i32.store (i32.const 20) (i32.const 2300)) (i32.store (i32.const 24) (i32.const ` + length(wrong) + `))))
+			(i32.const 16))
 		(func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096))
 		(func (export "describe") (result i32) (i32.store (i32.const 8) (i32.const 1000)) (i32.store (i32.const 12) (i32.const ` + length(described) + `)) (i32.const 8))
 		(func (export "validate") (param i32 i32) (result i32)
@@ -43,6 +51,8 @@ func validator() []byte {
 	record := c.Type(byte(0x72), 8, "allowed", ct.Bool, "message", optional, "field", optional, "reason", optional,
 		"code", c.Option(ct.U16), "patch", optional, "warnings", list, "annotations", pairs)
 	decision := ct.Ref(c.Export("decision", ct.TypeSort, record))
+	configure := c.FuncType(c.Result(optional, ct.String), ct.String)
+	c.Export("configure", ct.Func, c.Lift(c.CoreFunc(lib, "configure"), configure, memory, realloc))
 	c.Export("describe", ct.Func, c.Lift(c.CoreFunc(lib, "describe"), c.FuncType(ct.String), memory))
 	validate := c.FuncType(c.Result(decision, ct.String), ct.String)
 	c.Export("validate", ct.Func, c.Lift(c.CoreFunc(lib, "validate"), validate, memory, realloc))
@@ -60,6 +70,7 @@ func TestAComponentTakesPartInAdmission(t *testing.T) {
 plugins:
   - name: denies
     source: file:denies.wasm
+    settings: {short: true}
 `)})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
@@ -93,5 +104,22 @@ plugins:
 `)})
 	if err := l.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "malformed section id: 77") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAComponentRefusesSettings: with its own words, when the entry is loaded.
+func TestAComponentRefusesSettings(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "denies.wasm"), validator(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, `
+plugins:
+  - name: denies
+    source: file:denies.wasm
+    settings: {long: "twenty-one characters and more"}
+`)})
+	if err := l.Load(t.Context()); err == nil || !strings.Contains(err.Error(), wrong) {
+		t.Errorf("got %v, want %q", err, wrong)
 	}
 }

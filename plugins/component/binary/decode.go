@@ -122,7 +122,7 @@ func placeOf(err error) (int, bool) {
 		if p, ok := err.(*placed); ok { //nolint:errorlint // the chain is walked here
 			return p.at, true
 		}
-		u, ok := err.(interface{ Unwrap() error }) //nolint:errorlint // the chain is walked here
+		u, ok := err.(interface{ Unwrap() error })
 		if !ok {
 			break
 		}

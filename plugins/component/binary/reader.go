@@ -60,13 +60,6 @@ func (r *reader) byte() byte {
 	return r.b[r.pos-1]
 }
 
-func (r *reader) peek() byte {
-	if r.pos >= len(r.b) {
-		return 0
-	}
-	return r.b[r.pos]
-}
-
 func (r *reader) bytes(n uint32) []byte {
 	if uint64(n) > uint64(len(r.b)-r.pos) {
 		r.fail("%w", errEnd)

@@ -40,13 +40,12 @@ type scope struct {
 	components []*ctype.Component
 	instances  []*ctype.Instance
 
-	local    map[*ctype.Resource]bool // defined here
-	imports  *ctype.Names
-	exports  *ctype.Names
-	typ      ctype.Component
-	defs     []Def
-	modules  int
-	usesInst map[*ctype.Resource]bool
+	local   map[*ctype.Resource]bool // defined here
+	imports *ctype.Names
+	exports *ctype.Names
+	typ     ctype.Component
+	defs    []Def
+	modules int
 }
 
 // decoder is what all scopes of one component share.

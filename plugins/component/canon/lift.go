@@ -46,6 +46,7 @@ func (c *Context) load(p uint32, t *ctype.Type) any {
 		return flagsOf(t, number(m, t.Size))
 	case ctype.Variant, ctype.Enum, ctype.Option, ctype.Result:
 		return c.loadVariant(p, number(m, t.Tag), t)
+	default:
 	}
 	return c.scalar32(t, binary.LittleEndian.Uint32(m))
 }
@@ -91,6 +92,7 @@ func scalar(k ctype.Kind, v uint64) any {
 			f = math.Float64frombits(0x7ff8000000000000)
 		}
 		return f
+	default:
 	}
 	return v
 }
@@ -119,6 +121,7 @@ func (c *Context) scalar32(t *ctype.Type, v uint32) any {
 	case ctype.Borrow:
 		c.Account.Charge(perHandle)
 		return c.liftBorrow(c.Resource(t.Resource), v)
+	default:
 	}
 	Fail("a %s cannot be lifted", t)
 	return nil
@@ -132,10 +135,11 @@ const wideTag = 1 << 31
 func (c *Context) loadString(p, tagged uint32) any {
 	out := text{encoding: c.Encoding, units: tagged}
 	align, size := uint32(1), uint64(tagged)
-	switch {
-	case c.Encoding == UTF16:
+	switch c.Encoding {
+	case UTF8:
+	case UTF16:
 		align, size = 2, 2*uint64(tagged)
-	case c.Encoding == Latin1:
+	case Latin1:
 		align = 2
 		if tagged&wideTag != 0 {
 			out.wide, out.units = true, tagged&^wideTag
@@ -271,6 +275,7 @@ func (c *Context) liftFlat(f *flat, t *ctype.Type) any {
 		}
 		f.at = end
 		return v
+	default:
 	}
 	return c.scalar32(t, uint32(f.next()))
 }

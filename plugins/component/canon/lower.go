@@ -119,6 +119,7 @@ func (c *Context) bits(v any, t *ctype.Type) uint64 {
 		return uint64(flagsOf(t, uint32(is[Flags](v, t))))
 	case ctype.Own, ctype.Borrow:
 		return uint64(c.lowerHandle(c.Resource(t.Resource), t.Kind == ctype.Own, v))
+	default:
 	}
 	Fail("a %s cannot be lowered", t)
 	return 0
@@ -190,6 +191,7 @@ func (c *Context) storeString(v any, t *ctype.Type) (p, units uint32) {
 		}
 		p, _ = c.copyString(b, 2)
 		return p, uint32(len(b) / 2)
+	default:
 	}
 	switch {
 	case s.encoding != Latin1:
@@ -331,6 +333,7 @@ func (c *Context) lowerFlat(out []uint64, v any, t *ctype.Type) []uint64 {
 			out = append(out, 0)
 		}
 		return out
+	default:
 	}
 	return append(out, c.bits(v, t))
 }

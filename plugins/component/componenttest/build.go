@@ -80,8 +80,8 @@ const Preamble = "\x00asm\x0d\x00\x01\x00"
 
 // Component is a component that is being built. Its methods return the index of what they add.
 type Component struct {
-	b                                                                          []byte
-	modules, cores, coreFuncs, memories, coreTypes, types, funcs, parts, insts int
+	b                                                               []byte
+	modules, cores, coreFuncs, memories, types, funcs, parts, insts int
 }
 
 // New begins a component.

@@ -74,6 +74,7 @@ func (c *closing) all(in []Named) bool {
 			ok = c.instance(n.Instance)
 		case Components:
 			ok = c.component(n.Component)
+		default:
 		}
 		if !ok {
 			return false

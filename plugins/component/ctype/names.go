@@ -106,6 +106,7 @@ func (n *Names) Show(e Extern) {
 		for _, x := range e.Instance.Exports {
 			n.Show(x.Extern)
 		}
+	default:
 	}
 }
 
@@ -149,6 +150,7 @@ func (v *visibility) check(e Extern) bool {
 				return false
 			}
 		}
+	default:
 	}
 	return true
 }
@@ -163,6 +165,7 @@ func (v *visibility) named(t *Type) bool {
 			}
 		}
 		return false
+	default:
 	}
 	return v.parts(t)
 }

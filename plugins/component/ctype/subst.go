@@ -116,6 +116,7 @@ func (u *Subst) Extern(e Extern) (out Extern, err error) {
 		out.Component, err = u.Component(e.Component)
 	case Types:
 		out.Def, err = u.Def(e.Def)
+	default:
 	}
 	return out, err
 }

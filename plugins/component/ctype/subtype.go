@@ -24,6 +24,7 @@ func (u *Subst) Match(a, b Extern, open map[*Resource]bool) error {
 		return u.matchExports(a.Instance.Export, b.Instance.Exports, open)
 	case Components:
 		return u.matchComponent(a.Component, b.Component)
+	default:
 	}
 	return fmt.Errorf("a %s cannot be given", b.Sort)
 }
@@ -126,6 +127,7 @@ func differ(a, b *Type) error {
 		return differFields(a, b)
 	case Variant, Enum, Result:
 		return differCases(a, b)
+	default:
 	}
 	return fmt.Errorf("type mismatch in %s elements", a.Kind)
 }
@@ -350,6 +352,7 @@ func MatchCore(a, b *CoreExtern) error {
 			return fmt.Errorf("mismatch in the shared flag for memories")
 		}
 		return matchLimits(a, b, "memory")
+	default:
 	}
 	return nil
 }

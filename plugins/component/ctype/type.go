@@ -430,6 +430,7 @@ func (t *Type) String() string {
 		return "tuple<" + strings.Join(parts, ", ") + ">"
 	case Own, Borrow:
 		return fmt.Sprintf("%s<%s>", t.Kind, t.Resource.Name)
+	default:
 	}
 	return t.Kind.String()
 }

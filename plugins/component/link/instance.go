@@ -179,7 +179,7 @@ func (l *Linked) Instantiate(ctx context.Context, cfg Config) (in *Instance, err
 	}()
 	within := experimental.WithImportResolver(in.ctx, in.resolve)
 	for i, code := range l.modules {
-		mod, err := l.runtime.InstantiateModule(within, code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+		mod, err := l.runtime.InstantiateModule(within, code, wazero.NewModuleConfig().WithName("").WithStartFunctions()) //nolint:contextcheck // it is the caller's, with the instance
 		if err != nil {
 			return in, fmt.Errorf("instantiate core module %d of %d: %w", i+1, len(l.modules), err)
 		}

@@ -324,6 +324,7 @@ func (s *scope) item(e ctype.Extern, i uint32) value {
 		v.instance = s.instances[i]
 	case ctype.Types:
 		return s.typeOf(e.Def)
+	default:
 	}
 	return v
 }
@@ -348,6 +349,7 @@ func (s *scope) add(v value) {
 		s.components = append(s.components, v.component)
 	case ctype.Instances:
 		s.instances = append(s.instances, v.instance)
+	default:
 	}
 }
 

@@ -28,7 +28,7 @@ func main() {
 		_, _ = fmt.Fprintln(os.Stderr, "usage: reference FOLDER   (make component-tests says how the folder is made)")
 		os.Exit(2)
 	}
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // this is main
+	ctx, cancel := context.WithCancel(context.Background())
 	err := run(ctx, os.Stdout, os.Args[1])
 	cancel()
 	if err != nil {

@@ -40,6 +40,7 @@ func (v *typed) value(t *ctype.Type) (any, error) {
 		return v.variant(t)
 	case ctype.Flags:
 		return v.flags(t)
+	default:
 	}
 	return v.number(t)
 }
@@ -78,6 +79,7 @@ func (v *typed) number(t *ctype.Type) (any, error) {
 		return math.Float32frombits(uint32(n)), nil
 	case ctype.F64:
 		return math.Float64frombits(uint64(n)), nil
+	default:
 	}
 	return nil, fmt.Errorf("a %s of %s", t, v.Type)
 }

@@ -124,6 +124,7 @@ func written(t *ctype.Type) string {
 			parts = append(parts, f.Name)
 		}
 		return "record{" + strings.Join(parts, ", ") + "}"
+	default:
 	}
 	return t.String()
 }

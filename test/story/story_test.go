@@ -21,6 +21,7 @@ var built struct {
 
 func TestMain(m *testing.M) {
 	testscript.Main(prepared{m}, map[string]func(){
+		"driver":    serveDriver,
 		"etcd":      serveEtcd,
 		"registry":  serveRegistry,
 		"writers":   writeMany,
@@ -54,7 +55,7 @@ func prepare() (err error) {
 		return err
 	}
 	built.toolbox = filepath.Join(built.Dir, "toolbox.tar")
-	return buildToolbox(built.Dir, built.toolbox)
+	return harness.Toolbox(built.Dir, built.toolbox)
 }
 
 func TestStories(t *testing.T) {

@@ -161,8 +161,8 @@ differential: build ## Ask upstream's kube-apiserver and ours the same 20,000 qu
 	  go test -count=1 -timeout 60m ./test/differential/
 
 .PHONY: clients
-clients: deps-test build ## Run other people's clients against the binary: kubectl of three minor versions (two are built, minutes the first time), Helm, operators, Python, JavaScript.
-	CLIENTS=all go test -count=1 -timeout 60m -v ./test/clients/
+clients: deps-test build ## Run other people's clients against the binary: kubectl of three minor versions (two are built, minutes the first time), Helm, operators, storage sidecars, Python, JavaScript.
+	test/as-root.sh env CLIENTS=all go test -count=1 -timeout 60m -v ./test/clients/
 
 .PHONY: random-walk
 random-walk: build ## Let a tenant try whatever chance says, and look what it has changed or gained. WALK_TIME=10m WALK_SEED=n.

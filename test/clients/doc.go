@@ -2,7 +2,7 @@
 
 // Package clients runs software that other people wrote for Kubernetes, as they
 // publish it, against the real binary: operators of controller-runtime with
-// webhooks and a definition of their own, Helm with a chart that has everything a
+// webhooks and a definition of their own, the sidecars of storage drivers, Helm with a chart that has everything a
 // chart can have, kubectl, and the Python and the JavaScript client.
 //
 // Operators and Helm are built from their published modules (see operators/go.mod

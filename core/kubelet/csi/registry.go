@@ -121,7 +121,11 @@ func (r *registry) run(ctx context.Context) error {
 
 // look finds sockets that have come, gone, or been replaced.
 func (r *registry) look(ctx context.Context, known map[string]*attended) {
-	found := r.sockets(ctx)
+	found, err := r.sockets()
+	if err != nil { // nobody has gone because we cannot see
+		r.cfg.Logger.WarnContext(ctx, "CSI drivers cannot register", "directory", r.dir(), "error", err)
+		return
+	}
 	for path, a := range known {
 		if s, ok := found[path]; ok && s == a.socket {
 			continue
@@ -145,11 +149,10 @@ func (r *registry) look(ctx context.Context, known map[string]*attended) {
 	}
 }
 
-func (r *registry) sockets(ctx context.Context) map[string]socket {
+func (r *registry) sockets() (map[string]socket, error) {
 	entries, err := os.ReadDir(r.dir())
 	if err != nil {
-		r.cfg.Logger.WarnContext(ctx, "CSI drivers cannot register", "directory", r.dir(), "error", err)
-		return nil
+		return nil, fmt.Errorf("list sockets: %w", err)
 	}
 	out := map[string]socket{}
 	for _, e := range entries {
@@ -164,7 +167,7 @@ func (r *registry) sockets(ctx context.Context) map[string]socket {
 			out[filepath.Join(r.dir(), e.Name())] = socket{st.Dev, st.Ino, st.Ctim.Nano()}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // attend registers the plugin behind a socket, trying until it succeeds or ctx ends.

@@ -23,7 +23,7 @@ func files(t *testing.T) []string {
 	if err != nil || len(top) < 4 {
 		t.Fatalf("found %v, %v", top, err)
 	}
-	return append(top, "demo/config.yaml", "simulate/default.yaml", "simulate/packed.yaml")
+	return append(top, "demo/config.yaml", "simulate/default.yaml", "simulate/packed.yaml", "simulate/carbon-aware.yaml")
 }
 
 func TestEverySampleLoads(t *testing.T) {

@@ -459,16 +459,10 @@ func (p *Plan) Holder(ip netip.Addr) (types.NamespacedName, bool) {
 	return types.NamespacedName{}, false
 }
 
-// Isolated says in which directions policies isolate a pod of this node.
+// Isolated says in which directions policies isolate a pod of this node, as of the last Flush.
 func (p *Plan) Isolated(key types.NamespacedName) (ingress, egress bool) {
 	on := p.pods[key.Namespace][key]
-	if on == nil {
-		return false, false
-	}
-	for _, np := range on.selectedBy {
-		ingress, egress = ingress || np.isolates[Ingress], egress || np.isolates[Egress]
-	}
-	return ingress, egress
+	return on != nil && on.chains[Ingress] != "", on != nil && on.chains[Egress] != ""
 }
 
 // Problems of policies that select a pod of this node.

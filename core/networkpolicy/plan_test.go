@@ -206,6 +206,7 @@ func TestDirections(t *testing.T) {
 		ingress, leaves bool
 	}{{nil, true, false}, {[]networkingv1.NetworkPolicyEgressRule{{}}, true, true}} {
 		p.SetPolicy(policy("p", func(s *networkingv1.NetworkPolicySpec) { s.PolicyTypes, s.Egress = nil, c.egress }))
+		p.Flush()
 		if in, out := p.Isolated(types.NamespacedName{Namespace: "x", Name: "one"}); in != c.ingress || out != c.leaves {
 			t.Errorf("%d egress rules: isolated for ingress %t, for egress %t", len(c.egress), in, out)
 		}

@@ -25,12 +25,14 @@ func (n *Node) policies(kube kubernetes.Interface, eng engine.Engine, names linu
 		}, nil
 	}
 	cfg := filter.Config{Table: names.Table("policies"), Node: c.Name, Client: kube, Log: n.component.Options.Logger}
+	var link func(sandbox string) (string, error)
 	if own && c.CNIConfigDir == "" {
 		cfg.Sees = linuxhost.BridgeFiltered
+		link = func(sandbox string) (string, error) { return linuxhost.LinkOf(names, sandbox) }
 	}
 	f, err := filter.New(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w; node.networkPolicies: false does without", err)
 	}
-	return guarded.New(eng, f), f.Run, nil
+	return guarded.New(eng, f, link), f.Run, nil
 }

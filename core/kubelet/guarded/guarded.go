@@ -26,10 +26,10 @@ import (
 // are in phase Running.
 type Firewall interface {
 	// Guard returns once what is allowed to a pod, which was given these addresses, is in
-	// force. An error means that it is not, and that nothing of the pod may run.
-	Guard(ctx context.Context, p *corev1.Pod, ips []string) error
+	// force. link is its link on the node's side, "" where that is not known to be ours. An error means that it is not, and that nothing of the pod may run.
+	Guard(ctx context.Context, p *corev1.Pod, ips []string, link string) error
 	// Follow tells of a pod that runs already.
-	Follow(p *corev1.Pod, ips []string)
+	Follow(p *corev1.Pod, ips []string, link string)
 	// Forget tells that nothing is left of a pod.
 	Forget(p *corev1.Pod)
 }
@@ -38,14 +38,19 @@ type Firewall interface {
 type Engine struct {
 	engine.Engine
 	firewall Firewall
+	link     func(sandbox string) (string, error)
 
 	mu   sync.Mutex
 	pods map[string]*corev1.Pod // by sandbox
 }
 
-// New puts a firewall in front of a runtime.
-func New(e engine.Engine, f Firewall) *Engine {
-	return &Engine{Engine: e, firewall: f, pods: map[string]*corev1.Pod{}}
+// New puts a firewall in front of a runtime. link finds a sandbox's link on the node's side;
+// nil: the network is somebody else's.
+func New(e engine.Engine, f Firewall, link func(sandbox string) (string, error)) *Engine {
+	if link == nil {
+		link = func(string) (string, error) { return "", nil }
+	}
+	return &Engine{Engine: e, firewall: f, link: link, pods: map[string]*corev1.Pod{}}
 }
 
 // RunSandbox makes a sandbox, and waits until it is guarded.
@@ -60,7 +65,13 @@ func (e *Engine) RunSandbox(ctx context.Context, c *cri.PodSandboxConfig, handle
 	}
 	p := podOf(c.GetMetadata(), c.GetLabels(), c.GetLinux().GetSecurityContext().GetNamespaceOptions())
 	e.remember(id, p)
-	if err := e.firewall.Guard(ctx, p, addresses(st)); err != nil {
+	link := ""
+	if !p.Spec.HostNetwork {
+		if link, err = e.link(id); err != nil {
+			return "", err
+		}
+	}
+	if err := e.firewall.Guard(ctx, p, addresses(st), link); err != nil {
 		return "", err
 	}
 	return id, nil
@@ -74,7 +85,8 @@ func (e *Engine) SandboxStatus(ctx context.Context, id string) (*cri.PodSandboxS
 	}
 	p := podOf(st.GetMetadata(), st.GetLabels(), st.GetLinux().GetNamespaces().GetOptions())
 	if ips := addresses(st); len(ips) > 0 && e.remember(id, p) {
-		e.firewall.Follow(p, ips)
+		name, _ := e.link(id) // without it the addresses are guarded all the same
+		e.firewall.Follow(p, ips, name)
 	}
 	return st, nil
 }

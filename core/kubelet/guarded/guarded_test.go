@@ -24,16 +24,18 @@ type firewall struct {
 	refuse error
 }
 
-func (f *firewall) Guard(_ context.Context, p *corev1.Pod, ips []string) error {
-	f.log, f.pods, f.ips = append(f.log, "guard "+p.Name), append(f.pods, p), ips
+func (f *firewall) Guard(_ context.Context, p *corev1.Pod, ips []string, link string) error {
+	f.log, f.pods, f.ips = append(f.log, "guard "+p.Name+link), append(f.pods, p), ips
 	return f.refuse
 }
 
-func (f *firewall) Follow(p *corev1.Pod, ips []string) {
-	f.log, f.ips = append(f.log, "follow "+p.Name), ips
+func (f *firewall) Follow(p *corev1.Pod, ips []string, link string) {
+	f.log, f.ips = append(f.log, "follow "+p.Name+link), ips
 }
 
 func (f *firewall) Forget(p *corev1.Pod) { f.log = append(f.log, "forget "+p.Name) }
+
+func veth(string) (string, error) { return " by veth", nil }
 
 func sandbox(attempt uint32, network cri.NamespaceMode) *cri.PodSandboxConfig {
 	return &cri.PodSandboxConfig{
@@ -60,7 +62,7 @@ func newEngine(t *testing.T) *simulated.Engine {
 // another process of those that run.
 func TestLifeOfASandbox(t *testing.T) {
 	ctx, inner, f := t.Context(), newEngine(t), &firewall{}
-	e := guarded.New(inner, f)
+	e := guarded.New(inner, f, veth)
 	first, err := e.RunSandbox(ctx, sandbox(0, cri.NamespaceMode_POD), "")
 	if err != nil {
 		t.Fatal(err)
@@ -81,13 +83,13 @@ func TestLifeOfASandbox(t *testing.T) {
 		t.Errorf("the firewall is asked about %+v", p)
 	}
 	later := &firewall{}
-	after := guarded.New(inner, later)
+	after := guarded.New(inner, later, veth)
 	for range 2 {
 		if _, err := after.SandboxStatus(ctx, first); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !slices.Equal(later.log, []string{"follow one"}) || !slices.Equal(later.ips, given) {
+	if !slices.Equal(later.log, []string{"follow one by veth"}) || !slices.Equal(later.ips, given) {
 		t.Errorf("a later process says %v, with the addresses %v", later.log, later.ips)
 	}
 	for _, id := range []string{first, second} {
@@ -98,7 +100,7 @@ func TestLifeOfASandbox(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"guard one", "guard one", "forget one"}; !slices.Equal(f.log, want) {
+	if want := []string{"guard one by veth", "guard one", "forget one"}; !slices.Equal(f.log, want) {
 		t.Errorf("the firewall was told %v, want %v", f.log, want)
 	}
 }
@@ -106,7 +108,11 @@ func TestLifeOfASandbox(t *testing.T) {
 // A sandbox that cannot be guarded is none.
 func TestUnguarded(t *testing.T) {
 	f := &firewall{refuse: errors.New("not in force")}
-	if id, err := guarded.New(newEngine(t), f).RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), ""); id != "" || !errors.Is(err, f.refuse) {
+	lost := errors.New("no link")
+	if id, err := guarded.New(newEngine(t), &firewall{}, func(string) (string, error) { return "", lost }).RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), ""); id != "" || !errors.Is(err, lost) {
+		t.Errorf("sandbox %q, %v", id, err)
+	}
+	if id, err := guarded.New(newEngine(t), f, nil).RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), ""); id != "" || !errors.Is(err, f.refuse) {
 		t.Errorf("sandbox %q, %v", id, err)
 	}
 }

@@ -4,6 +4,7 @@ package linuxhost
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -120,6 +121,33 @@ func removeLink(l netlink.Link) error {
 		return fmt.Errorf("remove link %s: %w", l.Attrs().Name, err)
 	}
 	return nil
+}
+
+// LinkOf is the link that a sandbox hangs on the bridge by, as libcni remembers it.
+func LinkOf(n Names, sandbox string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(cniResults, n.Network()+"-"+sandbox+"-eth0"))
+	if err != nil {
+		return "", fmt.Errorf("find the link of a sandbox: %w", err)
+	}
+	return linkIn(data)
+}
+
+// linkIn is the interface of a result that is neither the sandbox's nor the bridge.
+func linkIn(result []byte) (string, error) {
+	var r struct {
+		Result struct {
+			Interfaces []struct{ Name, Sandbox string }
+		}
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		return "", fmt.Errorf("find the link of a sandbox: %w", err)
+	}
+	for _, i := range r.Result.Interfaces {
+		if i.Sandbox == "" && strings.HasPrefix(i.Name, "veth") {
+			return i.Name, nil
+		}
+	}
+	return "", errors.New("find the link of a sandbox: the result of CNI has none on the node's side")
 }
 
 // ForgetResult removes what libcni remembers of one sandbox.

@@ -90,6 +90,7 @@ func (c *Config) complete() error {
 type Filter struct {
 	cfg       Config
 	table     *table
+	links     *linkTable
 	informers []informers.SharedInformerFactory
 	synced    []cache.InformerSynced
 	ready     chan struct{}
@@ -105,6 +106,10 @@ type Filter struct {
 	// guests have addresses by the word of who started them; hosts are whose an address is.
 	guests map[types.UID][]netip.Addr
 	hosts  map[netip.Addr]types.UID
+	// linkOf are the names of pods' links to our bridge; heldLinks are those that an
+	// earlier process isolated, and nobody has named yet.
+	linkOf    map[types.UID]string
+	heldLinks map[string]link
 	// held are verdicts of an earlier process for addresses of which nobody said whose
 	// they are; freed are those of them that somebody has by now.
 	held  map[networkpolicy.Verdict]bool
@@ -128,8 +133,12 @@ func New(cfg Config) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	links, err := openLinkTable(cfg.Table)
+	if err != nil {
+		return nil, err
+	}
 	f := &Filter{
-		cfg: cfg, table: t, informers: []informers.SharedInformerFactory{
+		cfg: cfg, table: t, links: links, linkOf: map[types.UID]string{}, informers: []informers.SharedInformerFactory{
 			informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithTransform(slim)),
 			informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithNamespace(metav1.NamespaceSystem), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 				o.LabelSelector = discoveryv1.LabelServiceName + "=" + dnsName
@@ -319,6 +328,7 @@ func (f *Filter) leave(uid types.UID) {
 		}
 	}
 	delete(f.guests, uid)
+	delete(f.linkOf, uid)
 }
 
 // setPod brings a pod into the plan, with the addresses that are its own. The kubelet and
@@ -495,8 +505,16 @@ func (f *Filter) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	links, err := f.links.left(ctx)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, name := range f.linkOf {
+		delete(links, name)
+	}
+	f.heldLinks = links
 	for _, v := range left {
 		if _, known := f.plan.Holder(v.Address); !known {
 			f.held[v] = true
@@ -511,6 +529,9 @@ func (f *Filter) inspect(ctx context.Context) {
 	if err != nil {
 		f.cfg.Log.WarnContext(ctx, "could not look at the nftables table", "error", err)
 		return
+	}
+	if there, linksErr := f.links.intact(ctx); linksErr == nil && !there {
+		ok, f.links.broken = false, true
 	}
 	if !ok && !f.broken {
 		f.cfg.Log.WarnContext(ctx, "the nftables table was changed by somebody else; writing it anew", "table", f.table.name)
@@ -538,15 +559,36 @@ func (f *Filter) sync(ctx context.Context) error {
 		c = f.plan.Flush()
 		c.RemovedVerdicts = append(freed, c.RemovedVerdicts...)
 	}
+	links := f.wantedLinks()
 	f.mu.Unlock()
-	var err error
+	err := f.links.sync(ctx, links)
 	switch {
+	case err != nil:
 	case whole:
 		err = f.table.rewrite(ctx, c, held)
 	case !c.Empty():
 		err = f.table.update(ctx, c)
 	}
 	return f.wrote(ctx, upTo, err)
+}
+
+// wantedLinks are those of isolated pods, with the addresses that pass there. Lock held.
+func (f *Filter) wantedLinks() map[string]link {
+	want := maps.Clone(f.heldLinks)
+	if want == nil {
+		want = map[string]link{}
+	}
+	for uid, name := range f.linkOf {
+		p := f.here[uid]
+		if p == nil {
+			continue
+		}
+		to, from := f.plan.Isolated(keyOf(p))
+		if l := (link{from, to, f.addresses(p)}); l.isolated() {
+			want[name] = l
+		}
+	}
+	return want
 }
 
 // wrote takes note of how a write ended.

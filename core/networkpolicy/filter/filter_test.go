@@ -117,7 +117,7 @@ func TestGuardKnowsWhatTheWatchHasNotBrought(t *testing.T) {
 		return true, &networkingv1.NetworkPolicyList{Items: []networkingv1.NetworkPolicy{*np}}, nil
 	})
 	guarded := make(chan error, 1)
-	go func() { guarded <- f.Guard(t.Context(), somePod(1, "here"), []string{v4(1), v6(1)}) }()
+	go func() { guarded <- f.Guard(t.Context(), somePod(1, "here"), []string{v4(1), v6(1)}, "") }()
 	await(t, "the API is asked again", func() bool { return lists.Load() > 1 })
 	select {
 	case err := <-guarded:
@@ -152,21 +152,21 @@ func TestGuardFails(t *testing.T) {
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, deny("one", map[string]string{"pod": "pod1"}, networkingv1.PolicyTypeIngress))
 	blind := errors.New("br_netfilter is not loaded")
 	f, stop := l.start(t, client, func(c *Config) { c.Sees = func() error { return blind } })
-	if err := f.Guard(t.Context(), somePod(1, "here"), []string{v4(1)}); !errors.Is(err, blind) {
+	if err := f.Guard(t.Context(), somePod(1, "here"), []string{v4(1)}, ""); !errors.Is(err, blind) {
 		t.Errorf("packets pass no filter, and the pod: %v", err)
 	}
-	if err := f.Guard(t.Context(), somePod(2, "here"), []string{v4(2)}); err != nil {
+	if err := f.Guard(t.Context(), somePod(2, "here"), []string{v4(2)}, ""); err != nil {
 		t.Errorf("no policy selects the pod: %v", err)
 	}
 	stop()
 	f.cfg.Patience = time.Millisecond
-	if err := f.Guard(t.Context(), somePod(3, "here"), []string{v4(3)}); err == nil || !strings.Contains(err.Error(), "not in force after 1ms") {
+	if err := f.Guard(t.Context(), somePod(3, "here"), []string{v4(3)}, ""); err == nil || !strings.Contains(err.Error(), "not in force after 1ms") {
 		t.Errorf("nobody writes rules, and the pod: %v", err)
 	}
 	client.PrependReactor("list", "networkpolicies", func(clienttesting.Action) (bool, apiruntime.Object, error) {
 		return true, nil, errors.New("no server")
 	})
-	if err := f.Guard(t.Context(), somePod(4, "here"), []string{v4(4)}); err == nil || !strings.Contains(err.Error(), "no server") {
+	if err := f.Guard(t.Context(), somePod(4, "here"), []string{v4(4)}, ""); err == nil || !strings.Contains(err.Error(), "no server") {
 		t.Errorf("nobody says which policies there are, and a new pod: %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestRestart(t *testing.T) {
 	np := deny("all", nil, networkingv1.PolicyTypeIngress)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
 	f, stop := l.start(t, fake.NewClientset(namespace, np, withIPs(somePod(1, "here"), 1)), nil)
-	if err := f.Guard(t.Context(), somePod(2, "here"), []string{v4(2)}); err != nil {
+	if err := f.Guard(t.Context(), somePod(2, "here"), []string{v4(2)}, ""); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "pod1 is cut off", func() bool { return l.cut(networkpolicy.Ingress, v4(1)) })
@@ -195,7 +195,7 @@ func TestRestart(t *testing.T) {
 	if !l.cut(networkpolicy.Ingress, v4(2)) {
 		t.Error("whose address pod2's is is not known, and it is open")
 	}
-	f.Follow(somePod(2, "here"), []string{v4(2)})
+	f.Follow(somePod(2, "here"), []string{v4(2)}, "")
 	await(t, "pod2 is open", func() bool { return !l.cut(networkpolicy.Ingress, v4(2)) })
 }
 
@@ -209,7 +209,7 @@ func TestAddressOfAnother(t *testing.T) {
 	f, _ := l.start(t, client, nil)
 	guard := func(n int, ip string) {
 		t.Helper()
-		if err := f.Guard(ctx, somePod(n, "here"), []string{ip}); err != nil {
+		if err := f.Guard(ctx, somePod(n, "here"), []string{ip}, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

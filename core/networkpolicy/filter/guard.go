@@ -25,8 +25,9 @@ const askAgain = 250 * time.Millisecond
 
 // Guard returns once what policies say of a pod of this node, which was given these
 // addresses, is in force. Of the pod, what its sandbox shows is enough: all else comes by
-// the watch. An error means that it is not, and that the pod must not start.
-func (f *Filter) Guard(ctx context.Context, p *corev1.Pod, ips []string) error {
+// the watch. link is the pod's link to our bridge, on the node's side; "" where there is
+// none. An error means that it is not, and that the pod must not start.
+func (f *Filter) Guard(ctx context.Context, p *corev1.Pod, ips []string, link string) error {
 	if p.Spec.HostNetwork {
 		return nil
 	}
@@ -35,7 +36,7 @@ func (f *Filter) Guard(ctx context.Context, p *corev1.Pod, ips []string) error {
 	if err := f.know(ctx, p); err != nil {
 		return err
 	}
-	mine := f.admit(p, ips)
+	mine := f.admit(p, ips, link)
 	for {
 		f.mu.Lock()
 		done, turn, failure := f.inForce >= mine, f.turn, f.failure
@@ -55,12 +56,12 @@ func (f *Filter) Guard(ctx context.Context, p *corev1.Pod, ips []string) error {
 	}
 }
 
-// Follow takes the addresses of a pod of this node that runs already.
-func (f *Filter) Follow(p *corev1.Pod, ips []string) { f.admit(p, ips) }
+// Follow takes the addresses and the link of a pod of this node that runs already.
+func (f *Filter) Follow(p *corev1.Pod, ips []string, link string) { f.admit(p, ips, link) }
 
 // admit takes a pod's addresses from whoever started it, and answers which change that
 // is. Whoever had one of them before has it no longer.
-func (f *Filter) admit(p *corev1.Pod, ips []string) uint64 {
+func (f *Filter) admit(p *corev1.Pod, ips []string, link string) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p.Spec.HostNetwork {
@@ -72,6 +73,10 @@ func (f *Filter) admit(p *corev1.Pod, ips []string) uint64 {
 		f.hosts[ip] = p.UID
 	}
 	f.guests[p.UID] = addresses
+	if link != "" {
+		f.linkOf[p.UID] = link
+		delete(f.heldLinks, link)
+	}
 	for uid, other := range f.here {
 		if uid != p.UID && slices.ContainsFunc(addresses, func(ip netip.Addr) bool { return slices.Contains(f.addresses(other), ip) }) {
 			// A copy: the plan has the old one.

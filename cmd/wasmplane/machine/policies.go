@@ -27,7 +27,7 @@ func (n *Node) policies(kube kubernetes.Interface, eng engine.Engine, names linu
 	cfg := filter.Config{Table: names.Table("policies"), Node: c.Name, Client: kube, Log: n.component.Options.Logger}
 	var link func(sandbox string) (string, error)
 	if own && c.CNIConfigDir == "" {
-		cfg.Sees = linuxhost.BridgeFiltered
+		cfg.Bridge, cfg.Sees = true, linuxhost.BridgeFiltered
 		link = func(sandbox string) (string, error) { return linuxhost.LinkOf(names, sandbox) }
 	}
 	f, err := filter.New(cfg)

@@ -201,3 +201,20 @@ func TestCgroupMember(t *testing.T) {
 	os.Stdout.WriteString("!")
 	_ = unix.Pause()
 }
+
+// The link on the node's side is found in what libcni remembers.
+func TestLinkOfASandbox(t *testing.T) {
+	for _, c := range []struct{ result, link, problem string }{
+		{`{"result":{"interfaces":[{"name":"wp-x"},{"name":"veth7bf3a152"},{"name":"eth0","sandbox":"/run/netns/a"}]}}`, "veth7bf3a152", ""},
+		{`{"result":{"interfaces":[{"name":"wp-x"},{"name":"veth0","sandbox":"/run/netns/a"}]}}`, "", "none on the node's side"},
+		{`{`, "", "unexpected end"},
+	} {
+		link, err := linkIn([]byte(c.result))
+		if link != c.link || (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+			t.Errorf("%s: %q, %v", c.result, link, err)
+		}
+	}
+	if _, err := LinkOf(NamesOf("nobody"), "0123"); err == nil {
+		t.Error("a sandbox that is not there has a link")
+	}
+}

@@ -52,6 +52,8 @@ type Config struct {
 	Node string
 	// Client reads policies, namespaces and pods, and writes events. Required.
 	Client kubernetes.Interface
+	// Bridge: pods hang on a bridge of ours, by links that Guard is told.
+	Bridge bool
 	// Sees says why packets between pods of this node would not pass the table; nil: they do.
 	Sees func() error
 	// Patience is how long a pod waits for its rules before its start fails; default 10 s.
@@ -133,9 +135,11 @@ func New(cfg Config) (*Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	links, err := openLinkTable(cfg.Table)
-	if err != nil {
-		return nil, err
+	var links *linkTable
+	if cfg.Bridge {
+		if links, err = openLinkTable(cfg.Table); err != nil {
+			return nil, err
+		}
 	}
 	f := &Filter{
 		cfg: cfg, table: t, links: links, linkOf: map[types.UID]string{}, informers: []informers.SharedInformerFactory{
@@ -525,17 +529,16 @@ func (f *Filter) adopt(ctx context.Context) error {
 
 // inspect finds a table that somebody else removed or emptied.
 func (f *Filter) inspect(ctx context.Context) {
-	ok, err := f.table.intact(ctx)
-	if err != nil {
-		f.cfg.Log.WarnContext(ctx, "could not look at the nftables table", "error", err)
-		return
-	}
-	if there, linksErr := f.links.intact(ctx); linksErr == nil && !there {
-		ok, f.links.broken = false, true
-	}
-	if !ok && !f.broken {
-		f.cfg.Log.WarnContext(ctx, "the nftables table was changed by somebody else; writing it anew", "table", f.table.name)
-		f.broken = true
+	for _, intact := range []func(context.Context) (bool, error){f.table.intact, f.links.intact} {
+		ok, err := intact(ctx)
+		if err != nil {
+			f.cfg.Log.WarnContext(ctx, "could not look at the nftables table", "error", err)
+			continue
+		}
+		if !ok && !f.broken {
+			f.cfg.Log.WarnContext(ctx, "the nftables table was changed by somebody else; writing it anew", "table", f.table.name)
+			f.broken = true
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func deny(name string, who map[string]string, d ...networkingv1.PolicyType) *net
 // start runs a Filter on the lab's node until stop.
 func (l *lab) start(t *testing.T, client *fake.Clientset, change func(*Config)) (f *Filter, stop func()) {
 	t.Helper()
-	cfg := Config{Table: "wp-lab-policy", Node: "here", Client: client, Patience: time.Minute, Check: time.Hour}
+	cfg := Config{Table: "wp-lab-policy", Node: "here", Client: client, Patience: time.Minute, Check: time.Hour, Bridge: true}
 	if change != nil {
 		change(&cfg)
 	}
@@ -335,6 +335,8 @@ func TestTableOfAnother(t *testing.T) {
 	await(t, "pod1 is cut off again", func() bool {
 		return strings.Contains(l.node("nft", "list", "tables"), "wp-lab-policy") && l.cut(networkpolicy.Ingress, v4(1))
 	})
+	l.node("nft", "delete", "table", "bridge", "wp-lab-policy")
+	await(t, "the table of links is there again", func() bool { return strings.Contains(l.node("nft", "list", "tables"), "bridge wp-lab-policy") })
 }
 
 // Problems of policies and pods are told once, by an event that names them.

@@ -39,7 +39,7 @@ func (l link) equal(o link) bool {
 	return l.from == o.from && l.to == o.to && slices.Equal(l.ips, o.ips)
 }
 
-// linkTable is ours of the bridge, in the kernel.
+// linkTable is ours of the bridge, in the kernel; nil where the bridge is not ours.
 type linkTable struct {
 	name    string
 	nft     knftables.Interface
@@ -58,6 +58,9 @@ func openLinkTable(name string) (*linkTable, error) {
 // left are the links that an earlier process isolated, of those that are still there.
 func (t *linkTable) left(ctx context.Context) (map[string]link, error) {
 	found := map[string]link{}
+	if t == nil {
+		return found, nil
+	}
 	for _, set := range []string{setFrom, setTo, addressSets[0], addressSets[1]} {
 		elements, err := t.nft.ListElements(ctx, "set", set)
 		if knftables.IsNotFound(err) {
@@ -84,6 +87,9 @@ func (t *linkTable) left(ctx context.Context) (map[string]link, error) {
 
 // sync writes what is different from what is there.
 func (t *linkTable) sync(ctx context.Context, want map[string]link) error {
+	if t == nil {
+		return nil
+	}
 	tx := t.nft.NewTransaction()
 	if t.broken {
 		tx.Add(&knftables.Table{})
@@ -113,13 +119,17 @@ func (t *linkTable) sync(ctx context.Context, want map[string]link) error {
 	return nil
 }
 
-// intact says whether the table is still there.
+// intact says whether the table is still there; one that is not is written anew.
 func (t *linkTable) intact(ctx context.Context) (bool, error) {
-	chains, err := t.nft.List(ctx, "chains")
-	if knftables.IsNotFound(err) {
-		return false, nil
+	if t == nil || t.broken {
+		return true, nil
 	}
-	return slices.Contains(chains, "from-pod") && slices.Contains(chains, "to-pod"), err
+	chains, err := t.nft.List(ctx, "chains")
+	if err != nil && !knftables.IsNotFound(err) {
+		return false, fmt.Errorf("look at the nftables table bridge %s: %w", t.name, err)
+	}
+	t.broken = !slices.Contains(chains, "from-pod") || !slices.Contains(chains, "to-pod")
+	return !t.broken, nil
 }
 
 func elements(name string, l link, do func(*knftables.Element)) {

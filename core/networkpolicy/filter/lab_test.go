@@ -25,7 +25,7 @@ import (
 // and what is beyond the node, each in a network namespace of its own. Pod N has the
 // addresses 10.0.0.N and fd00::N; those of the others are all in "far".
 type lab struct {
-	t      *testing.T
+	t      testing.TB
 	prefix string
 }
 
@@ -105,11 +105,11 @@ func (l *lab) run(name string, args ...string) string {
 	return command(l.t, append([]string{"ip", "netns", "exec", l.prefix + name}, args...)...)
 }
 
-func command(t *testing.T, args ...string) string {
-	t.Helper()
+func command(tb testing.TB, args ...string) string {
+	tb.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		tb.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }

@@ -130,7 +130,7 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	isolated := func(set, link string) bool {
-		return strings.Contains(l.node("nft", "list", "set", "bridge", "wp-lab-policy", set), `"`+link+`"`)
+		return strings.Contains(l.nft("list", "set", "bridge", "wp-lab-policy", set), `"`+link+`"`)
 	}
 	set("in", "pod2", networkingv1.PolicyTypeIngress)
 	await(t, "pod2 is isolated", func() bool { return isolated(setTo, "vpod2") && l.cut(networkpolicy.Ingress, v6(2)) })

@@ -23,6 +23,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +51,7 @@ type Cluster struct {
 	Controllers  []*corev1.ReplicationController
 	Quotas       []*corev1.ResourceQuota
 	Budgets      []*policyv1.PodDisruptionBudget
+	Policies     []*networkingv1.NetworkPolicy
 	Events       []*corev1.Event // of the object's namespace
 	// Held are the objects of a namespace that goes away which somebody holds by a finalizer.
 	Held []Held
@@ -107,11 +109,12 @@ var kinds = map[string]func(*explainer, string) *Answer{
 	"pod": (*explainer).pod, "deployment": (*explainer).deployment, "replicaset": (*explainer).replicaSet,
 	"statefulset": (*explainer).statefulSet, "daemonset": (*explainer).daemonSet, "job": (*explainer).job,
 	"service": (*explainer).service, "persistentvolumeclaim": (*explainer).claim, "namespace": (*explainer).namespace, "node": (*explainer).node,
+	"networkpolicy": (*explainer).networkPolicy,
 }
 
 var shortNames = map[string]string{
 	"po": "pod", "deploy": "deployment", "rs": "replicaset", "sts": "statefulset", "ds": "daemonset", "svc": "service",
-	"pvc": "persistentvolumeclaim", "ns": "namespace", "no": "node",
+	"pvc": "persistentvolumeclaim", "ns": "namespace", "no": "node", "netpol": "networkpolicy", "networkpolicies": "networkpolicy",
 }
 
 // Kind is the kind that a word means: its name, in the plural or short.

@@ -91,6 +91,7 @@ func (r *reader) cluster(kind, namespace, name string) (*why.Cluster, error) {
 	c.Jobs = list(r, "jobs", kube.BatchV1().Jobs(namespace).List, c.Jobs)
 	c.Controllers = list(r, "replication controllers", core.ReplicationControllers(namespace).List, c.Controllers)
 	c.Budgets = list(r, "disruption budgets", kube.PolicyV1().PodDisruptionBudgets(namespace).List, c.Budgets)
+	c.Policies = list(r, "network policies", kube.NetworkingV1().NetworkPolicies(namespace).List, c.Policies)
 	c.Events = list(r, "events", core.Events(namespace).List, c.Events)
 	c.Unread = r.unread
 	return c, r.err

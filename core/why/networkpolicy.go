@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// networkPolicy says which pods a policy isolates, and what of it meets nobody.
+func (e *explainer) networkPolicy(name string) *Answer {
+	np, ok := find(e.Policies, e.in, name)
+	if !ok {
+		return nil
+	}
+	if ev := e.last("NetworkPolicy", np.Namespace, np.Name, "NotEnforced"); ev != nil {
+		return stuck("it is not enforced as it stands: %s", ev.Message)
+	}
+	selected := e.podsBy(np.Namespace, nil, &np.Spec.PodSelector)
+	onPodNetwork := slices.DeleteFunc(slices.Clone(selected), func(p *corev1.Pod) bool { return p.Spec.HostNetwork })
+	switch {
+	case len(selected) == 0:
+		return stuck("it selects no pod: none of namespace %s has the labels %s", np.Namespace, metav1.FormatLabelSelector(&np.Spec.PodSelector)).
+			or("compare with the labels of the pods", "kubectl get pods -n %s --show-labels", np.Namespace)
+	case len(onPodNetwork) == 0:
+		return stuck("the pods that it selects are on their nodes' network (hostNetwork), where no policy applies")
+	}
+	a := well("it isolates %d of the namespace's pods (policyTypes %v)", len(onPodNetwork), np.Spec.PolicyTypes)
+	for i, r := range np.Spec.Ingress {
+		e.meetsNobody(a, np, fmt.Sprintf("spec.ingress[%d].from", i), r.From)
+	}
+	for i, r := range np.Spec.Egress {
+		e.meetsNobody(a, np, fmt.Sprintf("spec.egress[%d].to", i), r.To)
+	}
+	return a
+}
+
+// meetsNobody says of a rule's peers when no pod is one, and no block of addresses either.
+func (e *explainer) meetsNobody(a *Answer, np *networkingv1.NetworkPolicy, field string, peers []networkingv1.NetworkPolicyPeer) {
+	for _, p := range peers {
+		if p.IPBlock != nil || len(e.podsBy(np.Namespace, p.NamespaceSelector, p.PodSelector)) > 0 {
+			return
+		}
+	}
+	if len(peers) > 0 && !e.Partial {
+		a.because("%s allows nobody: no pod has the labels that it names, in a namespace that it names", field)
+	}
+}
+
+// podsBy are the pods that selectors select: of one namespace, or of those with labels.
+func (e *explainer) podsBy(namespace string, namespaces, pods *metav1.LabelSelector) []*corev1.Pod {
+	byLabels := func(s *metav1.LabelSelector, l map[string]string) bool {
+		sel, err := metav1.LabelSelectorAsSelector(s)
+		return s == nil || err == nil && sel.Matches(labels.Set(l))
+	}
+	var out []*corev1.Pod
+	for _, p := range e.Pods {
+		in := p.Namespace == namespace
+		if namespaces != nil {
+			ns, known := find(e.Namespaces, "", p.Namespace)
+			in = known && byLabels(namespaces, ns.Labels)
+		}
+		if in && byLabels(pods, p.Labels) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -117,7 +117,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		a := &cfg.Arrivals[i]
 		r.at(r.now.Add(a.At), func() { r.arrive(&life{origin: a.Pod, lasts: a.Lasts, comeback: a.Comeback}) })
 	}
-	if err := r.live(ctx); err != nil {
+	if err := r.loop(ctx); err != nil {
 		return nil, err
 	}
 	return r.meter.result(r.pods, r.end), nil
@@ -147,9 +147,9 @@ type life struct {
 	round    int // how often it has come back
 }
 
-// live lets time pass to the end: what happens at a moment first, then what the scheduler
+// loop lets time pass to the end: what happens at a moment first, then what the scheduler
 // makes of it.
-func (r *run) live(ctx context.Context) error {
+func (r *run) loop(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("the simulation was broken off after %s of %s: %w", r.now.Sub(Begin()), r.cfg.Length, err)

@@ -5,7 +5,7 @@
 // webhooks and a definition of their own, the sidecars of storage drivers, Helm with a chart that has everything a
 // chart can have, kubectl, and the Python and the JavaScript client.
 //
-// Operators and Helm are built from their published modules (see operators/go.mod
+// Operators, sidecars and Helm are built from their published modules (see operators/go.mod
 // and helm/go.mod), the other clients are installed from their package indexes into
 // a folder of the test. `make clients` adds the two minor versions of kubectl before
 // the binary's own, which take minutes to build.

@@ -2,7 +2,7 @@ module github.com/wasmplane/wasmplane/test/clients/provisioner
 
 go 1.26.0
 
-require github.com/kubernetes-csi/external-provisioner/v6 v6.3.0
+require github.com/kubernetes-csi/external-provisioner/v6 v6.3.0 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -118,3 +118,5 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.0 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+tool github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner

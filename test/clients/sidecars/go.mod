@@ -3,11 +3,6 @@ module github.com/wasmplane/wasmplane/test/clients/sidecars
 go 1.26.0
 
 require (
-	github.com/kubernetes-csi/external-attacher/v4 v4.13.0
-	github.com/kubernetes-csi/external-resizer/v2 v2.3.0
-)
-
-require (
 	cel.dev/expr v0.25.3 // indirect
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
@@ -51,6 +46,8 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/kubernetes-csi/csi-lib-utils v0.24.0 // indirect
+	github.com/kubernetes-csi/external-attacher/v4 v4.13.0 // indirect
+	github.com/kubernetes-csi/external-resizer/v2 v2.3.0 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
@@ -111,4 +108,9 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
+)
+
+tool (
+	github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher
+	github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer
 )

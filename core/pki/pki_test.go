@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -323,4 +324,54 @@ func FuzzParsePair(f *testing.F) {
 			t.Error("a pair without a certificate")
 		}
 	})
+}
+
+// A folder of certificates is listed with what each is for, the next to end first.
+func TestCertificatesAreListed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	a, err := Open(Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, authority, err := a.EtcdPeer("192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, file, err := a.EtcdPeer("192.0.2.1"); err != nil || again != peer || file != authority {
+		t.Errorf("a second time: %v", err)
+	}
+	if err := peer.Certificate().Leaf.VerifyHostname("192.0.2.1"); err != nil {
+		t.Error(err)
+	}
+	if use := peer.Certificate().Leaf.ExtKeyUsage; len(use) != 2 {
+		t.Errorf("a peer both calls and is called, its certificate is for %v", use)
+	}
+	if err := peer.Certificate().Leaf.CheckSignatureFrom(a.ClusterCA()); err == nil {
+		t.Error("the API's authority has signed the peer")
+	}
+	for _, f := range []func() (*Pair, error){a.APIServer, func() (*Pair, error) { return a.Client(Node("n")) }} {
+		if _, err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := List(dir, filepath.Join(dir, "missing"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i, c := range found {
+		got = append(got, filepath.Base(c.File)+": "+c.For+", by "+c.SignedBy)
+		if i > 0 && c.Ends.Before(found[i-1].Ends) {
+			t.Errorf("%s ends before %s", c.File, found[i-1].File)
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"apiserver.pem: server of the API, by kubernetes", "ca.crt: authority of the API, its clients and nodes, by itself",
+		"etcd-ca.crt: authority of the servers' stores, by itself", "etcd-peer.pem: this server's store, towards the others, by etcd-ca",
+		"front-proxy-ca.crt: authority of authenticating proxies, by itself", "node-n.pem: system:node:n, as a client, by kubernetes",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed\n%q, want\n%q", got, want)
+	}
 }

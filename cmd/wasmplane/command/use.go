@@ -179,6 +179,9 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 		fmt.Fprintln(a.Out, "control plane: of other machines, at", state.Server)
 		return nil
 	}
+	if next, err := members.NextToEnd(dir); err == nil && next != "" {
+		fmt.Fprintln(a.Out, "certificates: ", next)
+	}
 	if pid == 0 {
 		fmt.Fprintln(a.Out, "control plane: not running; start it with: wasmplane up --data-dir", dir)
 		return &shell.ExitError{Code: 1}

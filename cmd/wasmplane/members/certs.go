@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"fmt"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/core/pki"
+)
+
+// Certs is the command of that name.
+func (s Shell) Certs() *cobra.Command {
+	c := &cobra.Command{Use: "certs", Short: "Certificates of this machine"}
+	list := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the certificates of this machine: what for, who signs, when they end", Args: cobra.NoArgs,
+		Long: `List the certificates of this machine: what each is for, who signs it and when it
+ends, the next to end first. All are renewed by themselves, in the last third of
+their lives, while wasmplane runs here.`,
+	}
+	access := s.DataDir(list.Flags())
+	list.RunE = func(*cobra.Command, []string) error {
+		dir, err := access.Dir()
+		if err != nil {
+			return err
+		}
+		found, err := certificates(dir)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("%s holds no certificates", dir)
+		}
+		w := tabwriter.NewWriter(s.Out, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "FILE\tFOR\tSIGNED BY\tENDS")
+		for _, c := range found {
+			file, err := filepath.Rel(string(dir), c.File)
+			if err != nil {
+				file = c.File
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", file, c.For, c.SignedBy, ends(c.Ends, time.Now()))
+		}
+		return w.Flush()
+	}
+	c.AddCommand(list)
+	return c
+}
+
+func certificates(dir datadir.Dir) ([]pki.Certificate, error) {
+	return pki.List(dir.PKI(), dir.Member())
+}
+
+func ends(at, now time.Time) string {
+	if now.After(at) {
+		return at.Format(time.DateOnly) + ", has ended"
+	}
+	return fmt.Sprintf("%s, in %d days", at.Format(time.DateOnly), int(at.Sub(now)/(24*time.Hour)))
+}
+
+// NextToEnd is a line for the status of a machine: the certificate that ends first.
+func NextToEnd(dir datadir.Dir) (string, error) {
+	found, err := certificates(dir)
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	file, err := filepath.Rel(string(dir), found[0].File)
+	return fmt.Sprintf("%d, the next ends %s (%s)", len(found), ends(found[0].Ends, time.Now()), file), err
+}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"golang.org/x/sync/errgroup"
 
@@ -39,7 +40,11 @@ const (
 func (s *Server) Members(ctx context.Context) ([]store.Member, error) {
 	ctx, cancel := s.store.bound(ctx)
 	defer cancel()
-	list, err := s.store.client.MemberList(ctx)
+	var list *clientv3.MemberListResponse
+	err := s.store.outlive(ctx, func(ctx context.Context) (err error) {
+		list, err = s.store.client.MemberList(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", store.ErrQuorum, plain(err))
 	}
@@ -89,7 +94,10 @@ func (s *Server) advertise(ctx context.Context, address string) error {
 	}
 	ctx, cancel := s.store.bound(ctx)
 	defer cancel()
-	if _, err := s.store.client.MemberUpdate(ctx, uint64(own.ID), []string{want}); err != nil {
+	if err := s.store.outlive(ctx, func(ctx context.Context) error {
+		_, err := s.store.client.MemberUpdate(ctx, uint64(own.ID), []string{want})
+		return err
+	}); err != nil {
 		return fmt.Errorf("have the other servers know the address %s: %s", address, plain(err))
 	}
 	return nil
@@ -97,8 +105,13 @@ func (s *Server) advertise(ctx context.Context, address string) error {
 
 // Add implements store.Membership.
 func (s *Server) Add(ctx context.Context, address string) error {
-	err := persist(ctx, func(ctx context.Context) error {
+	tries := 0
+	err := s.persist(ctx, func(ctx context.Context) error {
+		tries++
 		_, err := s.store.client.MemberAddAsLearner(ctx, []string{"https://" + address})
+		if tries > 1 && errors.Is(err, rpctypes.ErrPeerURLExist) {
+			return nil // by a try that a change of leaders left unknown
+		}
 		return err
 	})
 	switch {
@@ -116,13 +129,13 @@ func unhealthy(err error) bool {
 	return errors.Is(err, rpctypes.ErrUnhealthy) || errors.Is(err, rpctypes.ErrMemberNotEnoughStarted)
 }
 
-// persist tries a change of members again while members find each other.
-func persist(ctx context.Context, change func(context.Context) error) error {
+// persist tries a change of members again while members find each other, or elect.
+func (s *Server) persist(ctx context.Context, change func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, connected)
 	defer cancel()
 	again := run.Backoff{First: 200 * time.Millisecond, Longest: time.Second}
 	for {
-		err := change(ctx)
+		err := s.store.outlive(ctx, change)
 		if !unhealthy(err) || !again.Wait(ctx) {
 			return err
 		}
@@ -166,7 +179,7 @@ func (s *Server) Remove(ctx context.Context, id string) error {
 	if err := s.Removable(ctx, id); err != nil {
 		return err
 	}
-	err = persist(ctx, func(ctx context.Context) error {
+	err = s.persist(ctx, func(ctx context.Context) error {
 		_, err := s.store.client.MemberRemove(ctx, number)
 		return err
 	})

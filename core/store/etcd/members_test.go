@@ -328,6 +328,11 @@ func TestNobodyNoticesThatTheLeaderDies(t *testing.T) {
 	if len(members) != 2 {
 		t.Fatal("nobody led")
 	}
+	for name, m := range members { // also who they are
+		if all, err := m.Members(t.Context()); err != nil || len(all) != 3 {
+			t.Errorf("members through %s: %v, %v", name, all, err)
+		}
+	}
 	const writes = 50
 	var all sync.WaitGroup
 	for name, m := range members {

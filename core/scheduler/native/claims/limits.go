@@ -42,7 +42,7 @@ func (*Limits) Name() string { return "NodeVolumeLimits" }
 
 // Hints implements framework.Hints.
 func (*Limits) Hints() framework.ClusterEvent {
-	return framework.PodRemoved | framework.VolumesChanged
+	return framework.NodeAdded | framework.PodRemoved | framework.VolumesChanged
 }
 
 type limitsKey struct{}

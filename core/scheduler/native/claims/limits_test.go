@@ -75,3 +75,12 @@ func TestANodeTakesSoManyVolumes(t *testing.T) {
 		t.Errorf("a pod without volumes: %v", st)
 	}
 }
+
+// TestWhatMayMakeRoomForVolumes: a pod that no node has room for is tried again when a node comes.
+func TestWhatMayMakeRoomForVolumes(t *testing.T) {
+	for _, e := range []framework.ClusterEvent{framework.NodeAdded, framework.PodRemoved, framework.VolumesChanged} {
+		if (&claims.Limits{}).Hints()&e == 0 {
+			t.Errorf("event %b does not bring the pod back", e)
+		}
+	}
+}

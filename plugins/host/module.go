@@ -50,6 +50,9 @@ func (m *Module) Instances() int {
 	return m.live
 }
 
+// IsComponent says whether it is a component, whose memories are its own.
+func (m *Module) IsComponent() bool { return m.component != nil }
+
 // Breaker says whether the breaker is open, and how often it has opened.
 func (m *Module) Breaker() (open bool, opened int64) { return m.breaker.State(time.Now()) }
 

@@ -22,7 +22,10 @@ const (
 
 // validator is a component of the worlds "validate-plugin" and "configurable": it refuses what it is asked, with a warning,
 // and settings of more than 20 bytes.
-func validator() []byte {
+func validator() []byte { return describing(described) }
+
+// describing is validator with another description.
+func describing(described string) []byte {
 	c := ct.New()
 	text := func(s string) string { return strings.ReplaceAll(s, `"`, `\"`) }
 	length := func(s string) string { return strconv.Itoa(len(s)) }
@@ -121,5 +124,22 @@ plugins:
 `)})
 	if err := l.Load(t.Context()); err == nil || !strings.Contains(err.Error(), wrong) {
 		t.Errorf("got %v, want %q", err, wrong)
+	}
+}
+
+// TestAComponentHasNoNodeTable: the host keeps it in a module's memory.
+func TestAComponentHasNoNodeTable(t *testing.T) {
+	dir := t.TempDir()
+	const table = `{"abi": 1, "name": "denies", "version": "1.0.0", "settings": true, "hooks": [{"op": 2, "point": "scheduling.table", "columns": [{"path": "pods", "type": "int"}]}]}`
+	if err := os.WriteFile(filepath.Join(dir, "denies.wasm"), describing(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, `
+plugins:
+  - name: denies
+    source: file:denies.wasm
+`)})
+	if err := l.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "no memory in which the host keeps the node table (scheduling.table)") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -6,7 +6,7 @@
 //
 // A node's status lists the volumes that it may have mounted (volumesInUse, by its
 // kubelet): those stay attached. Against the node's word they are detached only where
-// the Node is gone or has the taint out-of-service, or has not been ready for six
+// the Node has the taint out-of-service, or has not been ready, or has been gone, for six
 // minutes since the last pod that used the volume went.
 package attachdetach
 

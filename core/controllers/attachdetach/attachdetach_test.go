@@ -127,13 +127,15 @@ func TestAVolumeFollowsItsPod(t *testing.T) {
 	there("b", true)
 }
 
-// TestVolumesOfANodeThatIsGone: are let go.
-func TestVolumesOfANodeThatIsGone(t *testing.T) {
+// TestVolumesOfANodeOutOfService: are let go, against its word.
+func TestVolumesOfANodeOutOfService(t *testing.T) {
 	pv := aPV(corev1.ReadWriteOnce)
 	n := aNodeWith("a", true, theVolume)
 	c := start(t, pv, aClaim(), n, attachmentOf(pv, "a"))
 	attachments := c.Client.StorageV1().VolumeAttachments()
-	if err := c.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+	off := n.DeepCopy()
+	off.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+	if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), off, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, func() error {

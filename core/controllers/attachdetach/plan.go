@@ -16,8 +16,9 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers"
 )
 
-// forceAfter is how long a node that is not ready keeps a volume that it says to have
-// mounted, and that none of its pods uses any more: upstream's time.
+// forceAfter is how long a node that is not ready, or whose object is gone while the machine may
+// run on, keeps a volume that it may have mounted, and that none of its pods uses any more:
+// upstream's time.
 const forceAfter = 6 * time.Minute
 
 // world is all that a plan for one volume depends on.
@@ -96,16 +97,14 @@ func (w *world) ours(a *storagev1.VolumeAttachment) bool {
 // against the node's word; or after how long to look again.
 func (w *world) mayDetach(a *storagev1.VolumeAttachment) (now, forced bool, wait time.Duration) {
 	node := w.nodes[a.Spec.NodeName]
-	if node == nil {
-		return true, true, 0
-	}
-	if !slices.Contains(node.Status.VolumesInUse, attachment.Volume(w.volume.Spec.CSI.Driver, w.volume.Spec.CSI.VolumeHandle)) {
+	if node != nil && !slices.Contains(node.Status.VolumesInUse, attachment.Volume(w.volume.Spec.CSI.Driver, w.volume.Spec.CSI.VolumeHandle)) {
 		return true, false, 0
 	}
-	if outOfService(node) {
+	switch {
+	case node == nil: // nobody speaks for the machine
+	case outOfService(node):
 		return true, true, 0
-	}
-	if controllers.NodeReady(node) {
+	case controllers.NodeReady(node):
 		return false, false, 0
 	}
 	since, known := w.idle[a.Name]

@@ -62,7 +62,9 @@ func TestTheNodesWordCounts(t *testing.T) {
 		"node not ready, new":   {node: aNodeWith("n", false, theVolume), idle: -1, again: forceAfter},
 		"node not ready":        {node: aNodeWith("n", false, theVolume), idle: forceAfter - time.Minute, again: time.Minute},
 		"node long not ready":   {node: aNodeWith("n", false, theVolume), idle: forceAfter, detach: true, forced: true},
-		"node gone":             {detach: true, forced: true},
+		"node gone, new":        {idle: -1, again: forceAfter},
+		"node gone":             {idle: time.Minute, again: forceAfter - time.Minute},
+		"node long gone":        {idle: forceAfter, detach: true, forced: true},
 		"node out of service":   {node: tainted, detach: true, forced: true},
 		"not ready, not in use": {node: aNodeWith("n", false), detach: true},
 	} {
@@ -153,7 +155,7 @@ func TestPlansAreSafeAndGetThere(t *testing.T) {
 			happen(t, w, names, &serial)
 			check(t, w, once)
 		}
-		// Nodes let go of what no pod uses, and attachers do their part, until nothing changes.
+		// Nodes let go of what no pod uses, attachers do their part, and time passes, until nothing changes.
 		for range 10 {
 			for _, n := range names {
 				if w.nodes[n] == nil {
@@ -163,6 +165,7 @@ func TestPlansAreSafeAndGetThere(t *testing.T) {
 			}
 			check(t, w, once)
 			carry(w)
+			w.now = w.now.Add(forceAfter)
 		}
 		p := decide(w)
 		used := map[string]bool{}
@@ -228,6 +231,9 @@ func check(t *rapid.T, w *world, once bool) {
 			if node != nil && pod.Spec.NodeName == node.Name && pod.Status.Phase == corev1.PodRunning {
 				t.Fatalf("detached from %s, where %s uses it", node.Name, pod.Name)
 			}
+		}
+		if node == nil && w.now.Sub(w.idle[a.Name]) < forceAfter {
+			t.Fatalf("detached from a node that has just gone, whose machine may run on")
 		}
 		if node != nil && slices.Contains(node.Status.VolumesInUse, theVolume) && (slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Status == corev1.ConditionTrue

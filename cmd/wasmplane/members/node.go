@@ -127,7 +127,7 @@ others answer. One that comes back later is told so, and stops.`,
 		}
 		node, err := findNode(c.Context(), kube, args[0])
 		if err != nil && server {
-			return nil //nolint:nilerr // not every server runs a node
+			return nil // not every server runs a node
 		}
 		if err != nil {
 			return err

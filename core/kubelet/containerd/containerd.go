@@ -115,11 +115,19 @@ func (c *Child) current() *watched {
 // dies is started again, sooner at first than later.
 func (c *Child) Run(ctx context.Context) error {
 	retry := run.Backoff{First: minRestart, Longest: maxRestart}
-	for {
-		process, since := c.current(), time.Now()
+	left := &strays{bin: filepath.Join(c.cfg.Dir, "bin")}
+	look := time.NewTicker(straysEvery)
+	defer look.Stop()
+	for since := time.Now(); ; {
+		process := c.current()
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-look.C:
+			left.look(ctx, func(container string, err error) {
+				c.cfg.Log.WarnContext(ctx, "a container that was never started was ended", "container", container, "error", err)
+			})
+			continue
 		case <-process.ended:
 		}
 		c.cfg.Log.WarnContext(ctx, "containerd ended and will be started again; containers keep running",
@@ -134,6 +142,7 @@ func (c *Child) Run(ctx context.Context) error {
 			wait = retry.Next()
 			err := c.restart(ctx)
 			if err == nil {
+				since = time.Now()
 				break
 			}
 			if ctx.Err() != nil {

@@ -61,6 +61,7 @@ var dialers = map[string]string{
 
 	"core/kubelet/probe/handler.go":            "by the policy; gRPC to the pod's own address",
 	"core/kubelet/containerd/containerd.go":    "to the socket of the containerd that it started",
+	"core/kubelet/containerd/strays.go":        "to the sockets of shims, which that containerd started",
 	"core/kubelet/cri/cri.go":                  "to the socket of the container engine, which the operator names",
 	"core/kubelet/csi/driver.go":               "to the sockets of storage drivers, which root put into the kubelet's directory",
 	"core/store/etcd/dial.go":                  "to the store, which the operator names",

@@ -263,7 +263,7 @@ func controlPlane() []recommendation {
 		{"1.4.2", "the scheduler listens at loopback", loopback("scheduler.serving.listen", func(c *config.Configuration) string { return c.Scheduler.Serving.Listen })},
 		{"2.1", "etcd serves by TLS, its clients and peers show certificates, of an authority of its own (to 2.7)", func(_ context.Context, s *subject) verdict {
 			if len(s.config.Store.Endpoints) == 0 {
-				return met("built in: etcd is in the process and listens nowhere")
+				return met("built in: etcd is in the process, no client reaches it from outside, and members of other servers (if there are) show certificates of an authority of their own")
 			}
 			return manual("look at its own flags", "etcd is a cluster of its own")
 		}},

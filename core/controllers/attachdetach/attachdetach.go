@@ -185,13 +185,13 @@ func (c *Controller) attachment(old, current metav1.Object) {
 	}
 	switch failed := now.Status.AttachError; {
 	case now.Status.Attached && !before.Status.Attached:
-		c.tell(now, corev1.EventTypeNormal, "SuccessfulAttachVolume", fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", volumeOf(now)))
+		c.event(now, corev1.EventTypeNormal, "SuccessfulAttachVolume", fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", volumeOf(now)))
 	case failed != nil && (before.Status.AttachError == nil || before.Status.AttachError.Message != failed.Message):
-		c.tell(now, corev1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", volumeOf(now), failed.Message))
+		c.event(now, corev1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", volumeOf(now), failed.Message))
 	}
 }
 
-func (c *Controller) tell(a *storagev1.VolumeAttachment, kind, reason, message string) {
+func (c *Controller) event(a *storagev1.VolumeAttachment, kind, reason, message string) {
 	pv, err := c.volumes.Get(volumeOf(a))
 	if err != nil {
 		return

@@ -64,7 +64,7 @@ func (r *reader) put(ctx context.Context, q Request) (*Input, error) {
 		}
 	}
 	slices.SortStableFunc(m.in.Arrivals, func(a, b simulate.Arrival) int { return cmp.Compare(a.At, b.At) })
-	m.in.Notes = r.notes()
+	m.in.Notes = r.remarks()
 	if m.volumes > 0 {
 		m.in.Notes = append(m.in.Notes, fmt.Sprintf("%d pods have claims: volumes are not simulated, and where they are does not matter", m.volumes))
 	}

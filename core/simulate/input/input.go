@@ -296,7 +296,7 @@ func (r *reader) keep(d *document, kind string) error {
 }
 
 // notes say what was left out.
-func (r *reader) notes() (out []string) {
+func (r *reader) remarks() (out []string) {
 	for _, kind := range slices.Sorted(maps.Keys(r.ignored)) {
 		out = append(out, fmt.Sprintf("%d of kind %s left out: the scheduler does not look at them", r.ignored[kind], kind))
 	}

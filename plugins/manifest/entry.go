@@ -286,6 +286,15 @@ func Parse(n *yaml.Node, path string) (Entry, error) {
 	return e, nil
 }
 
+// ParseTree is Parse of an entry that a program has made.
+func ParseTree(tree map[string]any) (Entry, error) {
+	var n yaml.Node
+	if err := n.Encode(tree); err != nil {
+		return Entry{}, fmt.Errorf("read plugin entry: %w", err)
+	}
+	return Parse(&n, "")
+}
+
 // ParseBytes is Parse of a document that holds one entry, such as an example's plugin.yaml.
 func ParseBytes(data []byte) (Entry, error) {
 	var n yaml.Node

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies"
+	"github.com/wasmplane/wasmplane/plugins/policies/tree"
 )
 
 // The forms in which plugins are printed.
@@ -77,22 +78,13 @@ what kubectl applies to a running cluster.`,
 func (a commands) readObjects(paths []string) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	add := func(name string, r io.Reader) error {
-		d := yaml.NewDecoder(r)
-		for {
-			var tree map[string]any
-			switch err := d.Decode(&tree); {
-			case errors.Is(err, io.EOF):
-				return nil
-			case err != nil:
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			if o := (&unstructured.Unstructured{Object: tree}); tree != nil {
-				if o.GetKind() == "" || o.GetAPIVersion() == "" {
-					continue // whatever it is, it is no object: a kustomization, the values of a chart
-				}
-				out = append(out, o)
+		documents, err := tree.Documents(name, r)
+		for _, d := range documents {
+			if o := (&unstructured.Unstructured{Object: d}); o.GetKind() != "" && o.GetAPIVersion() != "" {
+				out = append(out, o) // others are no objects: a kustomization, the values of a chart
 			}
 		}
+		return err
 	}
 	file := func(path string) error {
 		f, err := os.Open(path)
@@ -129,12 +121,7 @@ func (a commands) readObjects(paths []string) ([]*unstructured.Unstructured, err
 func checkImported(plugins []policies.Plugin) error {
 	var errs []error
 	for _, p := range plugins {
-		var n yaml.Node
-		err := n.Encode(named(&p))
-		if err == nil {
-			_, err = manifest.Parse(&n, "")
-		}
-		if err != nil {
+		if _, err := manifest.ParseTree(named(&p)); err != nil {
 			errs = append(errs, &policies.Error{Policy: p.Policy, Err: err})
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -189,7 +188,8 @@ func (t *test) run(ctx context.Context, s *Suite, engine string, report func(Res
 	if err != nil {
 		return broken(err)
 	}
-	entry, err := entryOf(template.Kind, fields)
+	fields["name"] = tree.PluginName(template.Kind, "suite")
+	entry, err := manifest.ParseTree(fields)
 	if err != nil {
 		return broken(err)
 	}
@@ -345,29 +345,5 @@ func readObjects(path string) ([]map[string]any, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	d := yaml.NewDecoder(f)
-	var out []map[string]any
-	for {
-		var tree map[string]any
-		err := d.Decode(&tree)
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		if tree != nil {
-			out = append(out, tree)
-		}
-	}
-}
-
-// entryOf makes an entry of its tree.
-func entryOf(kind string, entry map[string]any) (manifest.Entry, error) {
-	entry["name"] = tree.PluginName(kind, "suite")
-	var n yaml.Node
-	if err := n.Encode(entry); err != nil {
-		return manifest.Entry{}, err
-	}
-	return manifest.Parse(&n, "")
+	return tree.Documents(path, f)
 }

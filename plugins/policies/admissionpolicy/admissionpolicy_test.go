@@ -70,11 +70,7 @@ func TestAPolicyBecomesAnEntry(t *testing.T) {
 			t.Errorf("%s: %s, %v\nwant %s", c.name, got, err, c.want)
 		}
 		tree["name"] = "p"
-		var n yaml.Node
-		if err := n.Encode(tree); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := manifest.Parse(&n, ""); err != nil {
+		if _, err := manifest.ParseTree(tree); err != nil {
 			t.Errorf("%s is no entry: %v", c.name, err)
 		}
 	}

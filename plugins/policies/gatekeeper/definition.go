@@ -97,18 +97,23 @@ func (t *Template) Definition() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// Validate holds a constraint against the schema of its kind.
-func (t *Template) Validate(tree map[string]any) error {
+// validator holds constraints against the schema of their kind.
+func (t *Template) validator() (validation.SchemaValidator, error) {
 	var schema apiextensions.JSONSchemaProps
 	of := t.Definition().Spec.Versions[0].Schema.OpenAPIV3Schema
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(of, &schema, nil); err != nil {
-		return fmt.Errorf("read the schema of the template %s: %w", t.Name, err)
+		return nil, fmt.Errorf("spec.crd.spec.validation.openAPIV3Schema: %w", err)
 	}
 	v, _, err := validation.NewSchemaValidator(&schema)
 	if err != nil {
-		return fmt.Errorf("read the schema of the template %s: %w", t.Name, err)
+		return nil, fmt.Errorf("spec.crd.spec.validation.openAPIV3Schema: %w", err)
 	}
+	return v, nil
+}
+
+// Validate holds a constraint against the schema of its kind.
+func (t *Template) Validate(tree map[string]any) error {
 	bare := maps.Clone(tree)
 	delete(bare, "metadata")
-	return validation.ValidateCustomResource(nil, bare, v).ToAggregate()
+	return validation.ValidateCustomResource(nil, bare, t.schema).ToAggregate()
 }

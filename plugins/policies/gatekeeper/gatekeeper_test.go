@@ -239,11 +239,7 @@ func matcher(t *testing.T, match string) func(*admission.Request) (bool, error) 
 		t.Fatal(err)
 	}
 	tree["name"] = "some.one"
-	var n yaml.Node
-	if err := n.Encode(tree); err != nil {
-		t.Fatal(err)
-	}
-	e, err := manifest.Parse(&n, "")
+	e, err := manifest.ParseTree(tree)
 	if err != nil {
 		t.Fatalf("%s: %v", match, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/plugins/policies/tree"
@@ -49,6 +50,7 @@ type Template struct {
 
 	shortNames []string
 	parameters *apiextensionsv1.JSONSchemaProps
+	schema     validation.SchemaValidator // of its constraints
 }
 
 // SyncKind names kinds of objects.
@@ -136,6 +138,9 @@ func ReadTemplate(template map[string]any) (*Template, error) {
 	t.Inventory = slices.ContainsFunc(t.Rego.Files, func(f rego.File) bool { return strings.Contains(f.Text, "data.inventory") })
 	if t.Sync, err = syncKinds(d.Metadata.Annotations[syncAnnotation]); err != nil {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %w", syncAnnotation, err)
+	}
+	if t.schema, err = t.validator(); err != nil {
+		return nil, err
 	}
 	return t, nil
 }

@@ -11,8 +11,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -58,6 +60,24 @@ func Strict(b []byte, into any, at string) error {
 		return fmt.Errorf("%s: %s: expected another type than %s", at, kind.Field, kind.Value)
 	}
 	return fmt.Errorf("%s: %s", at, problem)
+}
+
+// Documents reads the YAML or JSON documents of a file, but for empty ones.
+func Documents(name string, r io.Reader) ([]map[string]any, error) {
+	d := yaml.NewDecoder(r)
+	var out []map[string]any
+	for {
+		var tree map[string]any
+		switch err := d.Decode(&tree); {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if tree != nil {
+			out = append(out, tree)
+		}
+	}
 }
 
 // Texts is a list of texts as a tree has it.

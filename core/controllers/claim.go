@@ -123,7 +123,8 @@ func (c *Claim) mayAdopt(ctx context.Context) error {
 	case err != nil:
 		c.checkErr = err
 	case fresh.GetUID() != c.Owner.GetUID():
-		c.checkErr = fmt.Errorf("original %s %s/%s is gone: got uid %s, wanted %s", c.Kind.Kind, c.Owner.GetNamespace(), c.Owner.GetName(), fresh.GetUID(), c.Owner.GetUID())
+		c.checkErr = fmt.Errorf("original %s %s/%s is gone: got uid %s, wanted %s", c.Kind.Kind, c.Owner.GetNamespace(), c.Owner.GetName(),
+			fresh.GetUID(), c.Owner.GetUID())
 	case fresh.GetDeletionTimestamp() != nil:
 		c.checkErr = fmt.Errorf("%s/%s has just been deleted at %s", c.Owner.GetNamespace(), c.Owner.GetName(), fresh.GetDeletionTimestamp())
 	}

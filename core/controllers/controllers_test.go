@@ -86,7 +86,10 @@ func TestLoop(t *testing.T) {
 func TestSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("")
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", OwnerReferences: []metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p", Namespace: "n", UID: "u",
+		OwnerReferences: []metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}},
+	}}
 	var calls atomic.Int32
 	loop := NewLoop(Env{Tracer: tracer}, "test", 1, func(ctx context.Context, key string) error {
 		defer calls.Add(1)
@@ -108,7 +111,8 @@ func TestSpans(t *testing.T) {
 	for _, a := range ended[0].Attributes() {
 		attrs[string(a.Key)] = a.Value.AsString()
 	}
-	if ended[0].Name() != "reconcile" || attrs["k8s.object.uid"] != "u" || attrs["k8s.object.owner.uid"] != "owner" || attrs["wasmplane.controller"] != "test" {
+	if ended[0].Name() != "reconcile" || attrs["k8s.object.uid"] != "u" || attrs["k8s.object.owner.uid"] != "owner" ||
+		attrs["wasmplane.controller"] != "test" {
 		t.Errorf("%s %v", ended[0].Name(), attrs)
 	}
 	if events := ended[0].Events(); len(events) != 1 || events[0].Name != "created" || ended[0].Status().Description != "half done" {
@@ -187,7 +191,8 @@ func TestClaim(t *testing.T) {
 	if err != nil || !slices.Equal(names, []string{"mine", "orphan"}) || asked != 1 || len(patches) != 2 {
 		t.Errorf("claimed %v, asked %d times, patches %v, %v", names, asked, patches, err)
 	}
-	if !strings.Contains(patches["orphan"], `"uid":"orphan"`) || !strings.Contains(patches["orphan"], `"controller":true`) || !strings.Contains(patches["orphan"], `"finalizers":["f"]`) {
+	if !strings.Contains(patches["orphan"], `"uid":"orphan"`) || !strings.Contains(patches["orphan"], `"controller":true`) ||
+		!strings.Contains(patches["orphan"], `"finalizers":["f"]`) {
 		t.Errorf("adoption: %s", patches["orphan"])
 	}
 	if !strings.Contains(patches["strayed"], `"$patch":"delete"`) || !json.Valid([]byte(patches["strayed"])) {

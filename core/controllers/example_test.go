@@ -19,8 +19,13 @@ func (budgets) Name() string { return "budgets" }
 
 func (budgets) Inputs() controllers.Inputs {
 	return controllers.Inputs{
-		Primary:        controllers.Watched{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment"},
-		Owned:          []controllers.Watched{{Resource: schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, Kind: "PodDisruptionBudget"}},
+		Primary: controllers.Watched{
+			Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+			Kind:     "Deployment",
+		},
+		Owned: []controllers.Watched{
+			{Resource: schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, Kind: "PodDisruptionBudget"},
+		},
 		ServiceAccount: "kube-system/budgets",
 	}
 }

@@ -166,7 +166,8 @@ func (l *Loop[K]) once(ctx context.Context, key K) {
 		// Somebody else wrote in between, or the namespace goes away: ordinary life.
 		l.log.DebugContext(ctx, "a reconcile is tried again", "key", fmt.Sprint(key), "error", err)
 	default:
-		l.log.WarnContext(ctx, "a reconcile failed and will be tried again", "key", fmt.Sprint(key), "attempt", l.queue.NumRequeues(key)+1, "error", err)
+		l.log.WarnContext(ctx, "a reconcile failed and will be tried again", "key", fmt.Sprint(key), "attempt", l.queue.NumRequeues(key)+1,
+			"error", err)
 	}
 	l.queue.AddRateLimited(key)
 }

@@ -286,7 +286,9 @@ func AddIndex(informer cache.SharedIndexInformer, name string, f cache.IndexFunc
 // PatchPodStatus sets a pod's phase (empty = as it is) and one condition (no type =
 // none), leaving the rest of the status to whoever else writes it. A pod that is
 // gone, or another one by now, is no error.
-func PatchPodStatus(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, phase corev1.PodPhase, condition corev1.PodCondition) error {
+func PatchPodStatus(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, phase corev1.PodPhase,
+	condition corev1.PodCondition,
+) error {
 	status := map[string]any{}
 	if phase != "" {
 		status["phase"] = phase

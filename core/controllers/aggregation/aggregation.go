@@ -83,7 +83,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 	apply.Rules = []rbacapply.PolicyRuleApplyConfiguration{}
 	for _, r := range rules {
 		rule := rbacapply.PolicyRule()
-		rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames, rule.NonResourceURLs = r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs
+		rule.Verbs, rule.NonResourceURLs = r.Verbs, r.NonResourceURLs
+		rule.APIGroups, rule.Resources, rule.ResourceNames = r.APIGroups, r.Resources, r.ResourceNames
 		apply.WithRules(rule)
 	}
 	_, err = c.client.RbacV1().ClusterRoles().Apply(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})

@@ -19,7 +19,10 @@ func TestCompose(t *testing.T) {
 	}
 	toView := map[string]string{"to-view": "true"}
 	view := role("view", toView, "stale") // it selects itself: that must not keep what it had
-	view.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: toView}, {MatchLabels: map[string]string{"extra": "yes"}}}}
+	view.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{
+		{MatchLabels: toView},
+		{MatchLabels: map[string]string{"extra": "yes"}},
+	}}
 	rules, err := compose(view, []*rbacv1.ClusterRole{
 		role("z", toView, "pods", "services"), view, role("a", toView, "widgets", "pods"), role("unrelated", nil, "secrets"),
 		role("both", map[string]string{"extra": "yes", "to-view": "true"}, "gadgets"),

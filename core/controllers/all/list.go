@@ -74,30 +74,48 @@ func list() []entry {
 		{name: "serviceaccount-controller", account: "service-account-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
 			return serviceaccount.New(e.Env, e.workers)
 		}},
-		{name: "root-ca-certificate-publisher-controller", account: "root-ca-cert-publisher", workers: 1, build: func(b *builder, e built) (runner, error) {
-			if len(b.RootCA) == 0 {
-				return nil, nil
-			}
-			return rootca.New(e.Env, e.workers, b.RootCA)
-		}},
-		{name: "clusterrole-aggregation-controller", account: "clusterrole-aggregation-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return aggregation.New(e.Env, e.workers)
-		}},
-		{name: "certificatesigningrequest-approving-controller", account: "certificate-controller", workers: 2, build: func(b *builder, e built) (runner, error) {
-			return approval.New(e.Env, e.workers, b.ApproveServing)
-		}},
-		{name: "certificatesigningrequest-signing-controller", account: "certificate-controller", workers: 2, build: func(b *builder, e built) (runner, error) {
-			if b.CertificateAuthority == nil {
-				return nil, nil
-			}
-			return signing.New(e.Env, e.workers, b.CertificateAuthority)
-		}},
-		{name: "certificatesigningrequest-cleaner-controller", account: "certificate-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
-			return requestcleaner.New(e.Env, e.workers), nil
-		}},
-		{name: "podcertificaterequest-cleaner-controller", account: "podcertificaterequestcleaner", workers: 1, build: func(_ *builder, e built) (runner, error) {
-			return requestcleaner.NewPods(e.Env, e.workers), nil
-		}},
+		{
+			name: "root-ca-certificate-publisher-controller", account: "root-ca-cert-publisher", workers: 1,
+			build: func(b *builder, e built) (runner, error) {
+				if len(b.RootCA) == 0 {
+					return nil, nil
+				}
+				return rootca.New(e.Env, e.workers, b.RootCA)
+			},
+		},
+		{
+			name: "clusterrole-aggregation-controller", account: "clusterrole-aggregation-controller", workers: 5,
+			build: func(_ *builder, e built) (runner, error) {
+				return aggregation.New(e.Env, e.workers)
+			},
+		},
+		{
+			name: "certificatesigningrequest-approving-controller", account: "certificate-controller", workers: 2,
+			build: func(b *builder, e built) (runner, error) {
+				return approval.New(e.Env, e.workers, b.ApproveServing)
+			},
+		},
+		{
+			name: "certificatesigningrequest-signing-controller", account: "certificate-controller", workers: 2,
+			build: func(b *builder, e built) (runner, error) {
+				if b.CertificateAuthority == nil {
+					return nil, nil
+				}
+				return signing.New(e.Env, e.workers, b.CertificateAuthority)
+			},
+		},
+		{
+			name: "certificatesigningrequest-cleaner-controller", account: "certificate-controller", workers: 1,
+			build: func(_ *builder, e built) (runner, error) {
+				return requestcleaner.New(e.Env, e.workers), nil
+			},
+		},
+		{
+			name: "podcertificaterequest-cleaner-controller", account: "podcertificaterequestcleaner", workers: 1,
+			build: func(_ *builder, e built) (runner, error) {
+				return requestcleaner.NewPods(e.Env, e.workers), nil
+			},
+		},
 		{name: "token-cleaner-controller", account: "token-cleaner", workers: 1, build: func(b *builder, e built) (runner, error) {
 			if !b.BootstrapTokens {
 				return nil, nil
@@ -125,24 +143,36 @@ func list() []entry {
 		{name: "taint-eviction-controller", account: "node-controller", workers: 8, build: func(_ *builder, e built) (runner, error) {
 			return nodelifecycle.NewEvictor(e.Env, e.workers)
 		}},
-		{name: "pod-garbage-collector-controller", account: "pod-garbage-collector", workers: 4, build: func(b *builder, e built) (runner, error) {
-			return podgc.New(e.Env, e.workers, b.FinishedPods)
-		}},
+		{
+			name: "pod-garbage-collector-controller", account: "pod-garbage-collector", workers: 4,
+			build: func(b *builder, e built) (runner, error) {
+				return podgc.New(e.Env, e.workers, b.FinishedPods)
+			},
+		},
 		{name: "namespace-controller", account: "namespace-controller", workers: 10, build: func(_ *builder, e built) (runner, error) {
 			return namespace.New(e.Env, e.workers, e.clients.Metadata, nil)
 		}},
-		{name: "garbage-collector-controller", account: "generic-garbage-collector", workers: 20, build: func(b *builder, e built) (runner, error) {
-			return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformers()})
-		}},
-		{name: "validatingadmissionpolicy-status-controller", account: "validatingadmissionpolicy-status-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
-			return policystatus.New(e.Env, e.workers)
-		}},
+		{
+			name: "garbage-collector-controller", account: "generic-garbage-collector", workers: 20,
+			build: func(b *builder, e built) (runner, error) {
+				return garbage.New(e.Env, e.workers, garbage.Config{Metadata: e.clients.Metadata, Shared: b.sharedInformers()})
+			},
+		},
+		{
+			name: "validatingadmissionpolicy-status-controller", account: "validatingadmissionpolicy-status-controller", workers: 1,
+			build: func(_ *builder, e built) (runner, error) {
+				return policystatus.New(e.Env, e.workers)
+			},
+		},
 		{name: "resourcequota-controller", account: "resourcequota-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return resourcequota.New(e.Env, e.workers, e.clients.Metadata)
 		}},
-		{name: "replicationcontroller-controller", account: "replication-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return replicaset.NewReplication(e.Env, e.workers)
-		}},
+		{
+			name: "replicationcontroller-controller", account: "replication-controller", workers: 5,
+			build: func(_ *builder, e built) (runner, error) {
+				return replicaset.NewReplication(e.Env, e.workers)
+			},
+		},
 		{name: "replicaset-controller", account: "replicaset-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return replicaset.New(e.Env, e.workers)
 		}},
@@ -161,9 +191,12 @@ func list() []entry {
 		{name: "endpointslice-controller", account: "endpointslice-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return endpointslice.New(e.Env, e.workers)
 		}},
-		{name: "endpointslice-mirroring-controller", account: "endpointslicemirroring-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return endpointslice.NewMirror(e.Env, e.workers)
-		}},
+		{
+			name: "endpointslice-mirroring-controller", account: "endpointslicemirroring-controller", workers: 5,
+			build: func(_ *builder, e built) (runner, error) {
+				return endpointslice.NewMirror(e.Env, e.workers)
+			},
+		},
 		{name: "dns-endpoints-controller", account: "endpointslice-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
 			return dnsendpoints.New(e.Env)
 		}},
@@ -173,36 +206,63 @@ func list() []entry {
 		{name: "cronjob-controller", account: "cronjob-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return cronjob.New(e.Env, e.workers)
 		}},
-		{name: "horizontal-pod-autoscaler-controller", account: "horizontal-pod-autoscaler", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return podautoscaler.New(e.Env, e.workers, e.clients.Dynamic)
-		}},
-		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
-			return ttlafterfinished.New(e.Env, e.workers)
-		}},
-		{name: "persistentvolume-binder-controller", account: "persistent-volume-binder", workers: 2, build: func(_ *builder, e built) (runner, error) {
-			return volumebinding.New(e.Env, e.workers)
-		}},
-		{name: "persistentvolume-attach-detach-controller", account: "attachdetach-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return attachdetach.New(e.Env, e.workers)
-		}},
-		{name: "persistentvolume-expander-controller", account: "expand-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
-			return volumeexpand.New(e.Env, e.workers)
-		}},
-		{name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return ephemeralvolume.New(e.Env, e.workers)
-		}},
+		{
+			name: "horizontal-pod-autoscaler-controller", account: "horizontal-pod-autoscaler", workers: 5,
+			build: func(_ *builder, e built) (runner, error) {
+				return podautoscaler.New(e.Env, e.workers, e.clients.Dynamic)
+			},
+		},
+		{
+			name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2,
+			build: func(_ *builder, e built) (runner, error) {
+				return ttlafterfinished.New(e.Env, e.workers)
+			},
+		},
+		{
+			name: "persistentvolume-binder-controller", account: "persistent-volume-binder", workers: 2,
+			build: func(_ *builder, e built) (runner, error) {
+				return volumebinding.New(e.Env, e.workers)
+			},
+		},
+		{
+			name: "persistentvolume-attach-detach-controller", account: "attachdetach-controller", workers: 5,
+			build: func(_ *builder, e built) (runner, error) {
+				return attachdetach.New(e.Env, e.workers)
+			},
+		},
+		{
+			name: "persistentvolume-expander-controller", account: "expand-controller", workers: 1,
+			build: func(_ *builder, e built) (runner, error) {
+				return volumeexpand.New(e.Env, e.workers)
+			},
+		},
+		{
+			name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5,
+			build: func(_ *builder, e built) (runner, error) {
+				return ephemeralvolume.New(e.Env, e.workers)
+			},
+		},
 		{name: "local-volume-controller", account: "local-volume-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return localprovision.New(e.Env, e.workers)
 		}},
-		{name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
-			return volumeprotection.NewClaims(e.Env, e.workers)
-		}},
-		{name: "persistentvolume-protection-controller", account: "pv-protection-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
-			return volumeprotection.NewVolumes(e.Env, e.workers)
-		}},
-		{name: "volumeattributesclass-protection-controller", account: "volumeattributesclass-protection-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
-			return volumeprotection.NewClasses(e.Env, e.workers)
-		}},
+		{
+			name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2,
+			build: func(_ *builder, e built) (runner, error) {
+				return volumeprotection.NewClaims(e.Env, e.workers)
+			},
+		},
+		{
+			name: "persistentvolume-protection-controller", account: "pv-protection-controller", workers: 1,
+			build: func(_ *builder, e built) (runner, error) {
+				return volumeprotection.NewVolumes(e.Env, e.workers)
+			},
+		},
+		{
+			name: "volumeattributesclass-protection-controller", account: "volumeattributesclass-protection-controller", workers: 1,
+			build: func(_ *builder, e built) (runner, error) {
+				return volumeprotection.NewClasses(e.Env, e.workers)
+			},
+		},
 		{name: "disruption-controller", account: "disruption-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return disruption.New(e.Env, e.workers, e.clients.Dynamic)
 		}},

@@ -103,7 +103,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 
 func decided(r *certificatesv1.CertificateSigningRequest) bool {
 	return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
-		return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed
+		return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied ||
+			c.Type == certificatesv1.CertificateFailed
 	})
 }
 
@@ -176,7 +177,8 @@ func (c *Controller) denyTaken(ctx context.Context, r *certificatesv1.Certificat
 		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: jointoken.ReasonNameTaken,
 		Message: "There is a node of that name, or none can have it: a token is for new nodes only.",
 	})
-	if _, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, judged, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, judged,
+		metav1.UpdateOptions{}); err != nil {
 		return false, fmt.Errorf("denying: %w", err)
 	}
 	controllers.Did(ctx, "denied", "CertificateSigningRequest", nil)
@@ -264,7 +266,8 @@ func (c *Controller) belongsToOthers(node string, ip net.IP) (bool, error) {
 		return false, err
 	}
 	for _, n := range nodes {
-		if n.Name != node && slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return ip.Equal(net.ParseIP(a.Address)) }) {
+		if n.Name != node && slices.ContainsFunc(n.Status.Addresses,
+			func(a corev1.NodeAddress) bool { return ip.Equal(net.ParseIP(a.Address)) }) {
 			return true, nil
 		}
 	}

@@ -55,9 +55,10 @@ func TestATokenTakesNoNodeOver(t *testing.T) {
 			request := &certificatesv1.CertificateSigningRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "r"},
 				Spec: certificatesv1.CertificateSigningRequestSpec{
-					Request: csr(t, func(r *x509.CertificateRequest) { r.Subject.CommonName = "system:node:" + name }), SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
-					Usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-					Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"},
+					Request:    csr(t, func(r *x509.CertificateRequest) { r.Subject.CommonName = "system:node:" + name }),
+					SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+					Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+					Username:   "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"},
 				},
 			}
 			c := controllertest.New(request, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
@@ -120,14 +121,18 @@ func TestApproval(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			request := &certificatesv1.CertificateSigningRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "r"},
-				Spec:       certificatesv1.CertificateSigningRequestSpec{Request: csr(t, tc.request), SignerName: tc.signer, Usages: tc.usages, Username: tc.user},
+				Spec: certificatesv1.CertificateSigningRequestSpec{
+					Request: csr(t, tc.request), SignerName: tc.signer, Usages: tc.usages,
+					Username: tc.user,
+				},
 			}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
 				Addresses: addresses("192.0.2.1", "192.0.2.2", "192.0.2.3", "127.0.0.1"), // it claims more than its own
 			}}
 			other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n9"}, Status: corev1.NodeStatus{Addresses: addresses("192.0.2.2")}}
 			servers := &discoveryv1.EndpointSlice{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.3"}}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
+				Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.3"}}},
 			}
 			c := controllertest.New(request, node, other, servers)
 			c.Client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {

@@ -120,7 +120,8 @@ func volumeOf(a *storagev1.VolumeAttachment) string {
 func (c *Controller) pod(old, current metav1.Object) {
 	before, _ := old.(*corev1.Pod)
 	now, _ := current.(*corev1.Pod)
-	if before != nil && now != nil && before.Spec.NodeName == now.Spec.NodeName && controllers.PodFinished(before) == controllers.PodFinished(now) {
+	if before != nil && now != nil && before.Spec.NodeName == now.Spec.NodeName &&
+		controllers.PodFinished(before) == controllers.PodFinished(now) {
 		return
 	}
 	of := now
@@ -187,7 +188,8 @@ func (c *Controller) attachment(old, current metav1.Object) {
 	case now.Status.Attached && !before.Status.Attached:
 		c.event(now, corev1.EventTypeNormal, "SuccessfulAttachVolume", fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", volumeOf(now)))
 	case failed != nil && (before.Status.AttachError == nil || before.Status.AttachError.Message != failed.Message):
-		c.event(now, corev1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", volumeOf(now), failed.Message))
+		c.event(now, corev1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", volumeOf(now),
+			failed.Message))
 	}
 }
 
@@ -363,7 +365,8 @@ func (c *Controller) carryOut(ctx context.Context, w *world, p plan) error {
 			if err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("ask whether node %s uses volume %s: %w", a.Spec.NodeName, w.volume.Name, err)
 			}
-			if err == nil && slices.Contains(fresh.Status.VolumesInUse, attachment.Volume(w.volume.Spec.CSI.Driver, w.volume.Spec.CSI.VolumeHandle)) {
+			if err == nil && slices.Contains(fresh.Status.VolumesInUse,
+				attachment.Volume(w.volume.Spec.CSI.Driver, w.volume.Spec.CSI.VolumeHandle)) {
 				continue // its event is on the way
 			}
 		}

@@ -184,7 +184,9 @@ func (w *world) multiAttach(users map[string][]*corev1.Pod, node string) string 
 
 // attachedTo is what a node's status is to list: the volumes of attachments that hold,
 // and what others have listed.
-func attachedTo(node *corev1.Node, attachments []*storagev1.VolumeAttachment, volume func(*storagev1.VolumeAttachment) *corev1.PersistentVolume) []corev1.AttachedVolume {
+func attachedTo(node *corev1.Node, attachments []*storagev1.VolumeAttachment,
+	volume func(*storagev1.VolumeAttachment) *corev1.PersistentVolume,
+) []corev1.AttachedVolume {
 	out := []corev1.AttachedVolume{}
 	for _, v := range node.Status.VolumesAttached {
 		if !attachment.IsVolume(v.Name) {

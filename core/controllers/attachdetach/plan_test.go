@@ -70,7 +70,10 @@ func TestTheNodesWordCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := attachmentOf(aPV(), "n")
-			w := &world{volume: aPV(), required: true, attachments: []*storagev1.VolumeAttachment{a}, nodes: map[string]*corev1.Node{}, idle: map[string]time.Time{}, now: now}
+			w := &world{
+				volume: aPV(), required: true, attachments: []*storagev1.VolumeAttachment{a}, nodes: map[string]*corev1.Node{},
+				idle: map[string]time.Time{}, now: now,
+			}
 			if c.node != nil {
 				w.nodes["n"] = c.node
 			}
@@ -93,7 +96,10 @@ func TestTheNodesWordCounts(t *testing.T) {
 func TestWhoseAttachmentsAreLeftAlone(t *testing.T) {
 	foreign := attachmentOf(aPV(), "n")
 	foreign.Name = "by-hand"
-	p := decide(&world{volume: aPV(), required: true, attachments: []*storagev1.VolumeAttachment{foreign}, nodes: map[string]*corev1.Node{"n": aNodeWith("n", true)}})
+	p := decide(&world{
+		volume: aPV(), required: true, attachments: []*storagev1.VolumeAttachment{foreign},
+		nodes: map[string]*corev1.Node{"n": aNodeWith("n", true)},
+	})
 	if len(p.detach) > 0 || len(p.idle) > 0 {
 		t.Errorf("detach %v", p.detach)
 	}
@@ -101,7 +107,10 @@ func TestWhoseAttachmentsAreLeftAlone(t *testing.T) {
 
 // TestDriversThatAttachNothing: no attachment is made for them.
 func TestDriversThatAttachNothing(t *testing.T) {
-	w := &world{volume: aPV(), pods: []*corev1.Pod{aPod("a", "n", corev1.PodPending)}, nodes: map[string]*corev1.Node{"n": aNodeWith("n", true)}}
+	w := &world{
+		volume: aPV(), pods: []*corev1.Pod{aPod("a", "n", corev1.PodPending)},
+		nodes: map[string]*corev1.Node{"n": aNodeWith("n", true)},
+	}
 	if p := decide(w); len(p.attach) > 0 {
 		t.Errorf("attach %v", p.attach)
 	}
@@ -235,9 +244,10 @@ func check(t *rapid.T, w *world, once bool) {
 		if node == nil && w.now.Sub(w.idle[a.Name]) < forceAfter {
 			t.Fatalf("detached from a node that has just gone, whose machine may run on")
 		}
-		if node != nil && slices.Contains(node.Status.VolumesInUse, theVolume) && (slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Status == corev1.ConditionTrue
-		}) || w.now.Sub(w.idle[a.Name]) < forceAfter) {
+		if node != nil && slices.Contains(node.Status.VolumesInUse, theVolume) &&
+			(slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Status == corev1.ConditionTrue
+			}) || w.now.Sub(w.idle[a.Name]) < forceAfter) {
 			t.Fatalf("detached from %s, which has it mounted", node.Name)
 		}
 	}

@@ -31,7 +31,8 @@ import (
 // tokens watches nothing but bootstrap tokens: all Secrets of a cluster in memory
 // would be too much.
 func tokens(env controllers.Env) (cache.SharedIndexInformer, corelisters.SecretNamespaceLister) {
-	informer := coreinformers.NewFilteredSecretInformer(env.Reader, metav1.NamespaceSystem, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	informer := coreinformers.NewFilteredSecretInformer(env.Reader, metav1.NamespaceSystem, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeBootstrapToken)).String()
 		})
@@ -100,11 +101,15 @@ type Signer struct {
 // NewSigner makes the controller.
 func NewSigner(env controllers.Env) (*Signer, error) {
 	informer, lister := tokens(env)
-	info := coreinformers.NewFilteredConfigMapInformer(env.Reader, metav1.NamespacePublic, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	info := coreinformers.NewFilteredConfigMapInformer(env.Reader, metav1.NamespacePublic, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, api.ConfigMapClusterInfo).String()
 		})
-	s := &Signer{client: env.Client, tokens: lister, infos: corelisters.NewConfigMapLister(info.GetIndexer()).ConfigMaps(metav1.NamespacePublic), now: time.Now}
+	s := &Signer{
+		client: env.Client, tokens: lister,
+		infos: corelisters.NewConfigMapLister(info.GetIndexer()).ConfigMaps(metav1.NamespacePublic), now: time.Now,
+	}
 	s.loop = controllers.NewLoop(env, "bootstrap-signer-controller", 1, s.reconcile)
 	s.loop.Own(informer)
 	s.loop.Own(info)

@@ -107,7 +107,8 @@ func TestClusterInfoIsSignedByTheTokensThatMay(t *testing.T) {
 		t.Fatal(err)
 	}
 	signedBy("aaaaaa", "eeeeee")
-	if err := w.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := w.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", metav1.DeleteOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	signedBy("eeeeee")

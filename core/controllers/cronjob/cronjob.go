@@ -255,7 +255,8 @@ func (c *Controller) start(ctx context.Context, job *batchv1.CronJob, at, now ti
 	deadline := job.Spec.StartingDeadlineSeconds
 	switch {
 	case deadline != nil && at.Add(time.Duration(*deadline)*time.Second).Before(now):
-		c.recorder.Eventf(job, corev1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
+		c.recorder.Eventf(job, corev1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: %s",
+			at.UTC().Format(time.RFC1123Z))
 		return nil
 	case slices.ContainsFunc(job.Status.Active, func(r corev1.ObjectReference) bool { return r.Name == name }):
 		// It was started and the status not written.

@@ -137,7 +137,8 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 		c.loop.Add(key)
 		return
 	}
-	if metav1.GetControllerOfNoCopy(pod) == nil && (before == nil || !labels.Equals(before.Labels, pod.Labels) || metav1.GetControllerOfNoCopy(before) != nil) {
+	if metav1.GetControllerOfNoCopy(pod) == nil &&
+		(before == nil || !labels.Equals(before.Labels, pod.Labels) || metav1.GetControllerOfNoCopy(before) != nil) {
 		c.queueAdopters(pod)
 	}
 }
@@ -164,7 +165,8 @@ func (c *Controller) queueAdopters(pod *corev1.Pod) {
 func (c *Controller) nodeChanged(old, current metav1.Object) {
 	before, _ := old.(*corev1.Node)
 	node, _ := current.(*corev1.Node)
-	if before != nil && node != nil && labels.Equals(before.Labels, node.Labels) && equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
+	if before != nil && node != nil && labels.Equals(before.Labels, node.Labels) && equality.Semantic.DeepEqual(before.Spec.Taints,
+		node.Spec.Taints) {
 		return
 	}
 	sets, err := c.sets.List(labels.Everything())
@@ -260,7 +262,9 @@ func (c *Controller) backoff(set *appsv1.DaemonSet, node string, now time.Time) 
 
 // history is the revision of the current template, which is made if it is new, and
 // those of others.
-func (c *Controller) history(ctx context.Context, set *appsv1.DaemonSet, selector labels.Selector) (current *appsv1.ControllerRevision, old []*appsv1.ControllerRevision, err error) {
+func (c *Controller) history(ctx context.Context, set *appsv1.DaemonSet,
+	selector labels.Selector,
+) (current *appsv1.ControllerRevision, old []*appsv1.ControllerRevision, err error) {
 	all, err := c.revisions.Owned(ctx, set, daemonSetKind, selector, c.fresh(set))
 	if err != nil {
 		return nil, nil, err

@@ -40,7 +40,10 @@ func agent() *appsv1.DaemonSet {
 }
 
 func node(name string, taints ...corev1.Taint) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}, Spec: corev1.NodeSpec{Taints: taints}}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
+		Spec:       corev1.NodeSpec{Taints: taints},
+	}
 }
 
 // kubelets bind and start every pod.
@@ -65,7 +68,8 @@ func kubelets(t *testing.T, c *controllertest.Cluster) []corev1.Pod {
 // Pods come to every node that tolerates them, follow nodes that come and are
 // tainted, and are replaced when the template changes; the history remembers both.
 func TestFollowsNodesAndTemplate(t *testing.T) {
-	c := controllertest.New(agent(), node("a"), node("b", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}),
+	c := controllertest.New(agent(), node("a"),
+		node("b", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}),
 		node("gpu", corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}))
 	ctl, err := New(c.Env(t), 1)
 	if err != nil {
@@ -87,7 +91,8 @@ func TestFollowsNodesAndTemplate(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if s := set.Status; int(s.NumberAvailable) != len(got) || int(s.DesiredNumberScheduled) != len(got) || int(s.UpdatedNumberScheduled) != len(got) || s.ObservedGeneration != set.Generation {
+			if s := set.Status; int(s.NumberAvailable) != len(got) || int(s.DesiredNumberScheduled) != len(got) ||
+				int(s.UpdatedNumberScheduled) != len(got) || s.ObservedGeneration != set.Generation {
 				return fmt.Errorf("status %+v", s)
 			}
 			return nil
@@ -98,7 +103,8 @@ func TestFollowsNodesAndTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	runs("a=agent:1 b=agent:1 c=agent:1")
-	if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), node("c", corev1.Taint{Key: "out", Effect: corev1.TaintEffectNoExecute}), metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), node("c", corev1.Taint{Key: "out", Effect: corev1.TaintEffectNoExecute}),
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	runs("a=agent:1 b=agent:1")
@@ -152,7 +158,10 @@ func TestLimitsHold(t *testing.T) {
 		}
 		ready := func(pod *corev1.Pod) {
 			pod.Spec.NodeName, pod.Status.Phase = target(pod), corev1.PodRunning
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
+			pod.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodReady, Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now),
+			}}
 		}
 		settle := func() {
 			for range 20 {

@@ -194,10 +194,12 @@ func (p *planner) thin(node *corev1.Node, pods []*corev1.Pod) {
 				p.look(left)
 				continue
 			}
-			p.event(corev1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node.Name)
+			p.event(corev1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace,
+				pod.Name, node.Name)
 			p.plan.remove = append(p.plan.remove, pod)
 		case pod.Status.Phase == corev1.PodSucceeded:
-			p.event(corev1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, node.Name)
+			p.event(corev1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it",
+				pod.Namespace, pod.Name, node.Name)
 			p.plan.remove = append(p.plan.remove, pod)
 		default:
 			running = append(running, pod)

@@ -188,7 +188,8 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 			return c.client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
 		},
 		Patch: func(ctx context.Context, obj metav1.Object, patch []byte) error {
-			_, err := c.client.AppsV1().ReplicaSets(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := c.client.AppsV1().ReplicaSets(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.StrategicMergePatchType, patch,
+				metav1.PatchOptions{})
 			return err
 		},
 	}, all)
@@ -335,7 +336,8 @@ func (c *Controller) createSet(ctx context.Context, d *appsv1.Deployment, p plan
 	}
 	failed := d.DeepCopy()
 	setCondition(&failed.Status, appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonCreateFailed, message, time.Now())
-	if condition(&d.Status, appsv1.DeploymentProgressing) != nil && condition(&d.Status, appsv1.DeploymentProgressing).Reason == reasonCreateFailed {
+	if condition(&d.Status, appsv1.DeploymentProgressing) != nil && condition(&d.Status,
+		appsv1.DeploymentProgressing).Reason == reasonCreateFailed {
 		return err
 	}
 	return errors.Join(err, c.writeStatus(ctx, failed))

@@ -183,7 +183,8 @@ func TestCollisionChangesTheName(t *testing.T) {
 	first := newSet(d)
 	d.Status.CollisionCount = ptr.To[int32](1)
 	second := newSet(d)
-	if first.Name == second.Name || first.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == second.Labels[appsv1.DefaultDeploymentUniqueLabelKey] {
+	if first.Name == second.Name ||
+		first.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == second.Labels[appsv1.DefaultDeploymentUniqueLabelKey] {
 		t.Errorf("%s and %s", first.Name, second.Name)
 	}
 }

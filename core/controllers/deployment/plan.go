@@ -125,7 +125,8 @@ func (p *planner) adoptRevision() {
 	rs.Spec.MinReadySeconds = p.d.Spec.MinReadySeconds
 	p.setRevision(rs.Annotations[revisionKey])
 	if hasDeadline(p.d) && condition(&p.d.Status, appsv1.DeploymentProgressing) == nil {
-		setCondition(&p.d.Status, appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", rs.Name), p.now)
+		setCondition(&p.d.Status, appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonFound,
+			fmt.Sprintf("Found new replica set %q", rs.Name), p.now)
 	}
 }
 
@@ -147,7 +148,8 @@ func (p *planner) start() {
 	p.sets.current = rs
 	p.setRevision(n)
 	if hasDeadline(p.d) {
-		setCondition(&p.d.Status, appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", rs.Name), p.now)
+		setCondition(&p.d.Status, appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated,
+			fmt.Sprintf("Created new replica set %q", rs.Name), p.now)
 	}
 	if *rs.Spec.Replicas > 0 {
 		p.scaleEvent(rs, "up", 0)
@@ -426,7 +428,8 @@ func (p *planner) rollBack(target int64) {
 
 func (p *planner) rollBackTo(d *appsv1.Deployment, rs *appsv1.ReplicaSet, target int64) {
 	if sameTemplate(&d.Spec.Template, &rs.Spec.Template) {
-		p.event(corev1.EventTypeWarning, "DeploymentRollbackTemplateUnchanged", "The rollback revision contains the same template as current deployment %q", d.Name)
+		p.event(corev1.EventTypeWarning, "DeploymentRollbackTemplateUnchanged",
+			"The rollback revision contains the same template as current deployment %q", d.Name)
 		return
 	}
 	d.Spec.Template = *withoutHash(&rs.Spec.Template).DeepCopy()

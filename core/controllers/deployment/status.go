@@ -35,7 +35,9 @@ func condition(s *appsv1.DeploymentStatus, kind appsv1.DeploymentConditionType) 
 
 // setCondition leaves a condition of the same status and reason as it is: its
 // times tell when it came about.
-func setCondition(s *appsv1.DeploymentStatus, kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) {
+func setCondition(s *appsv1.DeploymentStatus, kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string,
+	now time.Time,
+) {
 	c := appsv1.DeploymentCondition{
 		Type: kind, Status: status, Reason: reason, Message: message,
 		LastUpdateTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
@@ -73,9 +75,11 @@ func countStatus(d *appsv1.Deployment, s sets, now time.Time) appsv1.DeploymentS
 		next.UpdatedReplicas = s.current.Status.Replicas
 	}
 	if next.AvailableReplicas >= *d.Spec.Replicas-maxUnavailable(d) {
-		setCondition(&next, appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", "Deployment has minimum availability.", now)
+		setCondition(&next, appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", "Deployment has minimum availability.",
+			now)
 	} else {
-		setCondition(&next, appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.", now)
+		setCondition(&next, appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable",
+			"Deployment does not have minimum availability.", now)
 	}
 	return next
 }

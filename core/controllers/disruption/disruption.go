@@ -124,7 +124,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if equality.Semantic.DeepEqual(next.Status, budget.Status) {
 		return err
 	}
-	if _, writeErr := c.client.PolicyV1().PodDisruptionBudgets(key.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); writeErr != nil {
+	if _, writeErr := c.client.PolicyV1().PodDisruptionBudgets(key.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); writeErr != nil {
 		if apierrors.IsNotFound(writeErr) {
 			return nil
 		}
@@ -134,7 +135,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	return err
 }
 
-func (c *Controller) status(ctx context.Context, key controllers.Key, budget *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudget, error) {
+func (c *Controller) status(ctx context.Context, key controllers.Key,
+	budget *policyv1.PodDisruptionBudget,
+) (*policyv1.PodDisruptionBudget, error) {
 	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 	if err != nil {
 		return nil, err
@@ -149,7 +152,8 @@ func (c *Controller) status(ctx context.Context, key controllers.Key, budget *po
 	}
 	expected, desired, err := c.expected(ctx, budget, pods)
 	if err != nil {
-		c.recorder.Eventf(budget, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+		c.recorder.Eventf(budget, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed",
+			"Failed to calculate the number of expected pods: %v", err)
 		return nil, err
 	}
 	now := time.Now()
@@ -172,7 +176,9 @@ func (c *Controller) status(ctx context.Context, key controllers.Key, budget *po
 
 // pending are the evictions that the server granted and that no deletion timestamp
 // shows yet.
-func (c *Controller) pending(budget *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) (map[string]metav1.Time, time.Duration) {
+func (c *Controller) pending(budget *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
+	now time.Time,
+) (map[string]metav1.Time, time.Duration) {
 	if len(budget.Status.DisruptedPods) == 0 {
 		return nil, 0
 	}
@@ -184,7 +190,8 @@ func (c *Controller) pending(budget *policyv1.PodDisruptionBudget, pods []*corev
 		}
 		left := at.Add(evictionTimeout).Sub(now)
 		if left < 0 {
-			c.recorder.Eventf(pod, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", budget.Namespace, budget.Name)
+			c.recorder.Eventf(pod, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't",
+				budget.Namespace, budget.Name)
 			continue
 		}
 		disrupted[pod.Name] = at
@@ -206,7 +213,9 @@ func countHealthy(pods []*corev1.Pod, disrupted map[string]metav1.Time) int32 {
 }
 
 // expected is how many pods there should be, and how many of them healthy.
-func (c *Controller) expected(ctx context.Context, budget *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (expected, desired int32, err error) {
+func (c *Controller) expected(ctx context.Context, budget *policyv1.PodDisruptionBudget,
+	pods []*corev1.Pod,
+) (expected, desired int32, err error) {
 	switch least := budget.Spec.MinAvailable; {
 	case budget.Spec.MaxUnavailable != nil:
 		expected, err = c.scale(ctx, budget, pods)
@@ -251,9 +260,10 @@ func (c *Controller) scale(ctx context.Context, budget *policyv1.PodDisruptionBu
 		sizes[uid] = size
 	}
 	if unmanaged {
-		c.recorder.Eventf(budget, corev1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
-			"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
-			"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", budget.Spec.Selector)
+		c.recorder.Eventf(budget, corev1.EventTypeWarning,
+			"UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
+				"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
+				"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", budget.Spec.Selector)
 	}
 	var total int32
 	for _, size := range sizes {

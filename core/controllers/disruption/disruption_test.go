@@ -51,7 +51,10 @@ func budget(min, max string) *policyv1.PodDisruptionBudget {
 }
 
 func set() *appsv1.ReplicaSet {
-	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "rs"}, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](4)}}
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "rs"},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](4)},
+	}
 }
 
 func start(t *testing.T, objects ...runtime.Object) *controllertest.Cluster {
@@ -91,7 +94,8 @@ func TestAllowed(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if s := b.Status; s.ObservedGeneration != 1 || s.DisruptionsAllowed != tc.allowed || s.DesiredHealthy != tc.desired || s.CurrentHealthy != 3 {
+				if s := b.Status; s.ObservedGeneration != 1 || s.DisruptionsAllowed != tc.allowed || s.DesiredHealthy != tc.desired ||
+					s.CurrentHealthy != 3 {
 					return fmt.Errorf("%+v", s)
 				}
 				return nil
@@ -107,7 +111,8 @@ func TestTimesOut(t *testing.T) {
 		b := budget("2", "")
 		b.Status.DisruptedPods = map[string]metav1.Time{"web-0": metav1.Now(), "long-gone": metav1.Now()}
 		marked := replica(1, true)
-		marked.Status.Conditions = append(marked.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
+		marked.Status.Conditions = append(marked.Status.Conditions,
+			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
 		c := start(t, b, set(), replica(0, true), marked, replica(2, true))
 		look := func(wantAllowed int32, wantPending int) {
 			t.Helper()

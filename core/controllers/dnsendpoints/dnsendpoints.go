@@ -118,7 +118,8 @@ func (c *Controller) remove(ctx context.Context, s *discoveryv1.EndpointSlice) e
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("look for node %s: %w", nodeOf(s), err)
 	}
-	err = c.client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
+	err = c.client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete endpoint slice %s/%s of a node that is gone: %w", s.Namespace, s.Name, err)
 	}

@@ -182,7 +182,8 @@ func (c *Controller) write(ctx context.Context, e *corev1.Endpoints, exists bool
 		case apierrors.IsAlreadyExists(err):
 			return controllers.ErrStale
 		case err != nil:
-			c.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v/%v: %v", e.Namespace, e.Name, err)
+			c.recorder.Eventf(e, corev1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v/%v: %v", e.Namespace,
+				e.Name, err)
 			return fmt.Errorf("creating endpoints: %w", err)
 		}
 		c.written.Record(created)

@@ -24,7 +24,13 @@ func pod(name, ip string, ready bool) *corev1.Pod {
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"app": "web"}},
-		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}}}}},
+		Spec: corev1.PodSpec{
+			NodeName: "n",
+			Containers: []corev1.Container{{
+				Name:  "c",
+				Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+			}},
+		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status}},
@@ -149,7 +155,10 @@ func TestCanonical(t *testing.T) {
 }
 
 func TestTruncate(t *testing.T) {
-	e := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Ports: []corev1.EndpointPort{{Port: 1}}}, {Ports: []corev1.EndpointPort{{Port: 2}}}}}
+	e := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{
+		{Ports: []corev1.EndpointPort{{Port: 1}}},
+		{Ports: []corev1.EndpointPort{{Port: 2}}},
+	}}
 	for i := range 900 {
 		e.Subsets[0].Addresses = append(e.Subsets[0].Addresses, corev1.EndpointAddress{IP: fmt.Sprint(i)})
 		e.Subsets[1].NotReadyAddresses = append(e.Subsets[1].NotReadyAddresses, corev1.EndpointAddress{IP: fmt.Sprint(i)})

@@ -38,7 +38,9 @@ type countedSlices struct {
 }
 
 // Create creates and counts.
-func (c countedSlices) Create(ctx context.Context, s *discoveryv1.EndpointSlice, o metav1.CreateOptions) (*discoveryv1.EndpointSlice, error) {
+func (c countedSlices) Create(ctx context.Context, s *discoveryv1.EndpointSlice,
+	o metav1.CreateOptions,
+) (*discoveryv1.EndpointSlice, error) {
 	made, err := c.EndpointSliceInterface.Create(ctx, s, o)
 	if err == nil {
 		c.writes.add(made)
@@ -47,7 +49,9 @@ func (c countedSlices) Create(ctx context.Context, s *discoveryv1.EndpointSlice,
 }
 
 // Update updates and counts.
-func (c countedSlices) Update(ctx context.Context, s *discoveryv1.EndpointSlice, o metav1.UpdateOptions) (*discoveryv1.EndpointSlice, error) {
+func (c countedSlices) Update(ctx context.Context, s *discoveryv1.EndpointSlice,
+	o metav1.UpdateOptions,
+) (*discoveryv1.EndpointSlice, error) {
 	made, err := c.EndpointSliceInterface.Update(ctx, s, o)
 	if err == nil {
 		c.writes.add(made)

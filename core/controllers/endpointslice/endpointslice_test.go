@@ -72,7 +72,8 @@ func TestFollowsPods(t *testing.T) {
 	}
 	c.Start(t, ctl)
 	controllertest.Eventually(t, behind(t, c, "-10.1.0.2:8080 10.1.0.1:8080"))
-	if _, err := c.Client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod("b", "10.1.0.2", corev1.ConditionTrue), metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod("b", "10.1.0.2", corev1.ConditionTrue),
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, behind(t, c, "10.1.0.1:8080 10.1.0.2:8080"))
@@ -86,8 +87,9 @@ func TestMirrors(t *testing.T) {
 	endpoints := &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web", Labels: map[string]string{"a": "b"}},
 		Subsets: []corev1.EndpointSubset{{
-			Addresses: []corev1.EndpointAddress{{IP: "192.0.2.2"}, {IP: "192.0.2.1"}}, NotReadyAddresses: []corev1.EndpointAddress{{IP: "2001:db8::1"}},
-			Ports: []corev1.EndpointPort{{Port: 443, Protocol: corev1.ProtocolTCP}},
+			Addresses:         []corev1.EndpointAddress{{IP: "192.0.2.2"}, {IP: "192.0.2.1"}},
+			NotReadyAddresses: []corev1.EndpointAddress{{IP: "2001:db8::1"}},
+			Ports:             []corev1.EndpointPort{{Port: 443, Protocol: corev1.ProtocolTCP}},
 		}},
 	}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}

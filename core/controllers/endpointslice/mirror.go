@@ -158,7 +158,10 @@ func endpointsOf(addresses []corev1.EndpointAddress, family discoveryv1.AddressT
 func portsOf(ports []corev1.EndpointPort) []discoveryv1.EndpointPort {
 	var list []discoveryv1.EndpointPort
 	for _, p := range ports {
-		list = append(list, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(p.Port), AppProtocol: p.AppProtocol})
+		list = append(list, discoveryv1.EndpointPort{
+			Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(p.Port),
+			AppProtocol: p.AppProtocol,
+		})
 	}
 	return list
 }

@@ -81,7 +81,8 @@ func TestClaimsAreMade(t *testing.T) {
 
 // TestAForeignClaimIsLeftAlone: the pod is told, and gets its own once the other is gone.
 func TestAForeignClaimIsLeftAlone(t *testing.T) {
-	c := controllertest.New(pod("web", "data"), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-data", UID: "theirs"}})
+	c := controllertest.New(pod("web", "data"),
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-data", UID: "theirs"}})
 	start(t, c)
 	controllertest.Eventually(t, func() error {
 		select {
@@ -95,7 +96,8 @@ func TestAForeignClaimIsLeftAlone(t *testing.T) {
 		}
 	})
 	claims := c.Client.CoreV1().PersistentVolumeClaims("default")
-	if claim, err := claims.Get(t.Context(), "web-data", metav1.GetOptions{}); err != nil || claim.UID != "theirs" || len(claim.OwnerReferences) != 0 {
+	if claim, err := claims.Get(t.Context(), "web-data", metav1.GetOptions{}); err != nil || claim.UID != "theirs" ||
+		len(claim.OwnerReferences) != 0 {
 		t.Fatalf("the foreign claim became %v (%v)", claim, err)
 	}
 	if err := claims.Delete(t.Context(), "web-data", metav1.DeleteOptions{}); err != nil {

@@ -268,7 +268,9 @@ func (c *Collector) classify(ctx context.Context, k kind, live *metav1.PartialOb
 }
 
 // owner asks the server for an owner; nil if it doesn't exist.
-func (c *Collector) owner(ctx context.Context, k kind, live *metav1.PartialObjectMetadata, ref metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (c *Collector) owner(ctx context.Context, k kind, live *metav1.PartialObjectMetadata,
+	ref metav1.OwnerReference,
+) (*metav1.PartialObjectMetadata, error) {
 	id := ownerIdentity(ref, live.Namespace)
 	ownerKind, err := c.monitors.lookUp(id.gvk())
 	if err != nil {
@@ -381,7 +383,9 @@ func (c *Collector) disown(ctx context.Context, id identity, owner types.UID) er
 	return c.setOwners(ctx, k, live, left, "orphaned")
 }
 
-func (c *Collector) setOwners(ctx context.Context, k kind, live *metav1.PartialObjectMetadata, refs []metav1.OwnerReference, what string) error {
+func (c *Collector) setOwners(ctx context.Context, k kind, live *metav1.PartialObjectMetadata, refs []metav1.OwnerReference,
+	what string,
+) error {
 	if refs == nil {
 		refs = []metav1.OwnerReference{}
 	}

@@ -108,7 +108,9 @@ func (s *server) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...s
 	return nil, s.notFound(name)
 }
 
-func (s *server) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
+func (s *server) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions,
+	_ ...string,
+) (*metav1.PartialObjectMetadata, error) {
 	m := s.things[name]
 	if m == nil {
 		return nil, s.notFound(name)
@@ -295,7 +297,8 @@ func TestOrphans(t *testing.T) {
 			m := &metav1.PartialObjectMetadata{}
 			m.Name, m.Namespace, m.UID = name, "default", types.UID("u-"+name)
 			for _, o := range owners {
-				m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: "test/v1", Kind: "Thing", Name: o, UID: types.UID("u-" + o)})
+				m.OwnerReferences = append(m.OwnerReferences,
+					metav1.OwnerReference{APIVersion: "test/v1", Kind: "Thing", Name: o, UID: types.UID("u-" + o)})
 			}
 			s.store(m)
 		}
@@ -359,7 +362,10 @@ func TestUnknownKindIsKept(t *testing.T) {
 func TestTable(t *testing.T) {
 	verbs := metav1.Verbs{"delete", "list", "watch"}
 	groups := []*metav1.APIGroup{{
-		Name: "g", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "g/v1beta1", Version: "v1beta1"}, {GroupVersion: "g/v1", Version: "v1"}},
+		Name: "g", Versions: []metav1.GroupVersionForDiscovery{
+			{GroupVersion: "g/v1beta1", Version: "v1beta1"},
+			{GroupVersion: "g/v1", Version: "v1"},
+		},
 		PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: "g/v1", Version: "v1"},
 	}}
 	lists := []*metav1.APIResourceList{

@@ -90,7 +90,8 @@ func (m *monitors) run(ctx context.Context) {
 		next := refreshEvery
 		if err := m.update(ctx); err != nil {
 			next = retry.Next()
-			m.log.Log(ctx, level(next), "not every API group could be discovered; what they held before is still watched", "error", err, "retryIn", next)
+			m.log.Log(ctx, level(next), "not every API group could be discovered; what they held before is still watched", "error", err,
+				"retryIn", next)
 		} else {
 			retry.Reset()
 		}
@@ -173,7 +174,9 @@ func failedGroups(err error) map[schema.GroupVersion]bool {
 
 // table sorts a discovery into all kinds, and the resources to watch: each once,
 // in the version that its group prefers.
-func table(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) (map[schema.GroupVersionKind]kind, map[schema.GroupVersionResource]kind) {
+func table(groups []*metav1.APIGroup,
+	lists []*metav1.APIResourceList,
+) (map[schema.GroupVersionKind]kind, map[schema.GroupVersionResource]kind) {
 	all, watch := map[schema.GroupVersionKind]kind{}, map[schema.GroupVersionResource]kind{}
 	rank := map[string]int{}
 	for _, g := range groups {

@@ -150,7 +150,10 @@ func (w *world) list() []*corev1.Pod {
 // reconcile does what the controller does, and dies after so many writes.
 func (w *world) reconcile(writes int, now time.Time) {
 	dies := func() bool { writes--; return writes < 0 }
-	in := situation{job: w.job.DeepCopy(), pods: w.list(), settled: true, manage: true, removed: map[types.UID]bool{}, released: map[types.UID]bool{}, now: now}
+	in := situation{
+		job: w.job.DeepCopy(), pods: w.list(), settled: true, manage: true, removed: map[types.UID]bool{},
+		released: map[types.UID]bool{}, now: now,
+	}
 	for {
 		if finished(in.job) {
 			for _, p := range w.pods {
@@ -295,7 +298,10 @@ func TestVerdict(t *testing.T) {
 	}
 	exits := func(code int32) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				Name:  "c",
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}},
+			}}
 		}
 	}
 	failOn42 := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
@@ -318,7 +324,8 @@ func TestVerdict(t *testing.T) {
 		"another exit code": {change: func(j *batchv1.Job) { j.Spec.PodFailurePolicy = failOn42 }, pods: []*corev1.Pod{pod(corev1.PodFailed, -1, exits(1))}},
 		"restarts in place": {
 			change: func(j *batchv1.Job) { j.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure },
-			pods:   []*corev1.Pod{pod(corev1.PodRunning, -1, func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 3}} })},
+			pods: []*corev1.Pod{pod(corev1.PodRunning, -1,
+				func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 3}} })},
 			reason: "BackoffLimitExceeded", text: "Job has reached the specified backoff limit",
 		},
 		"a success policy": {
@@ -326,14 +333,16 @@ func TestVerdict(t *testing.T) {
 				asIndexed(j)
 				j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("1")}}}
 			},
-			pods: []*corev1.Pod{pod(corev1.PodSucceeded, 1, nil), pod(corev1.PodRunning, 0, nil)}, reason: "SuccessPolicy", text: "Matched rules at index 0",
+			pods: []*corev1.Pod{pod(corev1.PodSucceeded, 1, nil), pod(corev1.PodRunning, 0, nil)}, reason: "SuccessPolicy",
+			text: "Matched rules at index 0",
 		},
 		"too many lost indexes": {
 			change: func(j *batchv1.Job) {
 				asIndexed(j)
 				j.Spec.BackoffLimit, j.Spec.BackoffLimitPerIndex, j.Spec.MaxFailedIndexes = ptr.To[int32](1000), ptr.To[int32](0), ptr.To[int32](0)
 			},
-			pods: []*corev1.Pod{pod(corev1.PodFailed, 0, nil)}, reason: "MaxFailedIndexesExceeded", text: "Job has exceeded the specified maximal number of failed indexes",
+			pods: []*corev1.Pod{pod(corev1.PodFailed, 0, nil)}, reason: "MaxFailedIndexesExceeded",
+			text: "Job has exceeded the specified maximal number of failed indexes",
 		},
 		"all done": {pods: []*corev1.Pod{pod(corev1.PodSucceeded, -1, nil), pod(corev1.PodSucceeded, -1, func(p *corev1.Pod) { p.UID = "second" })}, reason: "CompletionsReached", text: "Reached expected number of succeeded pods"},
 	} {

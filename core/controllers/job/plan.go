@@ -508,7 +508,8 @@ func (p *planner) complete() {
 		enough = p.succeeded >= *p.spec.Completions
 	}
 	if enough && p.active == 0 {
-		p.verdict = p.condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
+		p.verdict = p.condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonCompletionsReached,
+			"Reached expected number of succeeded pods")
 		return
 	}
 	c := find(p.status.Conditions, batchv1.JobSuspended)
@@ -610,7 +611,8 @@ func (p *planner) over() {
 	p.set(done)
 	p.status.CompletionTime = &done.LastTransitionTime
 	if p.spec.Completions != nil && p.status.Succeeded > *p.spec.Completions {
-		p.plan.events = append(p.plan.events, event{corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached"})
+		p.plan.events = append(p.plan.events,
+			event{corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached"})
 	}
 	p.plan.events = append(p.plan.events, event{corev1.EventTypeNormal, "Completed", "Job completed"})
 }

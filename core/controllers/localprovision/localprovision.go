@@ -198,7 +198,8 @@ func unfit(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) s
 		return fmt.Sprintf("class %s binds before a node is known, and a local volume is of one node: make a class with volumeBindingMode: WaitForFirstConsumer", class.Name)
 	case claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock:
 		return "local volumes are directories: volumeMode Block is not offered"
-	case !slices.ContainsFunc(claim.Spec.AccessModes, one) || slices.ContainsFunc(claim.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool { return !one(m) }):
+	case !slices.ContainsFunc(claim.Spec.AccessModes, one) || slices.ContainsFunc(claim.Spec.AccessModes,
+		func(m corev1.PersistentVolumeAccessMode) bool { return !one(m) }):
 		return fmt.Sprintf("local volumes are of one node: accessModes may be ReadWriteOnce or ReadWriteOncePod, found %v", claim.Spec.AccessModes)
 	case claim.Spec.Selector != nil:
 		return "a volume that is made has no labels to be selected by: leave out spec.selector, or make the volume by hand"
@@ -240,7 +241,8 @@ func (c *Controller) reschedule(ctx context.Context, claim *corev1.PersistentVol
 	c.events.Event(claim, corev1.EventTypeWarning, "ProvisioningFailed", why)
 	next := claim.DeepCopy()
 	delete(next.Annotations, volume.AnnSelectedNode)
-	if _, err := c.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("take the node back from claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	controllers.Did(ctx, "took the chosen node back: "+why, aClaim, nil)

@@ -90,7 +90,8 @@ func event(c *controllertest.Cluster, want string) func() error {
 // TestAVolumeIsMadeWhereTheSchedulerChose: as the class and the claim say, and not
 // before a node is chosen.
 func TestAVolumeIsMadeWhereTheSchedulerChose(t *testing.T) {
-	c := start(t, node("a"), class("local"), claim("data", "a"), claim("waits", ""), claim("others", "a", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("other") }))
+	c := start(t, node("a"), class("local"), claim("data", "a"), claim("waits", ""),
+		claim("others", "a", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("other") }))
 	var pv *corev1.PersistentVolume
 	controllertest.Eventually(t, func() (err error) {
 		pv, err = c.Client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-uid-of-data", metav1.GetOptions{})
@@ -106,7 +107,8 @@ func TestAVolumeIsMadeWhereTheSchedulerChose(t *testing.T) {
 	if !localvolume.Ours(pv) || !localvolume.On("a", pv) || len(pv.Finalizers) != 1 || pv.Finalizers[0] != localvolume.Finalizer {
 		t.Errorf("metadata %+v", pv.ObjectMeta)
 	}
-	if terms := s.NodeAffinity.Required.NodeSelectorTerms; len(terms) != 1 || terms[0].MatchExpressions[0].Key != "kubernetes.io/hostname" || terms[0].MatchExpressions[0].Values[0] != "a" {
+	if terms := s.NodeAffinity.Required.NodeSelectorTerms; len(terms) != 1 || terms[0].MatchExpressions[0].Key != "kubernetes.io/hostname" ||
+		terms[0].MatchExpressions[0].Values[0] != "a" {
 		t.Errorf("node affinity %v", terms)
 	}
 	controllertest.Eventually(t, event(c, "Normal ProvisioningSucceeded Successfully provisioned volume pvc-uid-of-data"))
@@ -231,7 +233,8 @@ func TestTheClassIsMadeOnce(t *testing.T) {
 	})
 	const before = 1 // look at the marker, which was not there
 	s, err := classes.Get(t.Context(), localprovision.ClassName, metav1.GetOptions{})
-	if err != nil || s.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" || s.Provisioner != localvolume.Provisioner || *s.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+	if err != nil || s.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" || s.Provisioner != localvolume.Provisioner ||
+		*s.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
 		t.Fatalf("the class: %+v %v", s, err)
 	}
 	if err := classes.Delete(t.Context(), localprovision.ClassName, metav1.DeleteOptions{}); err != nil {

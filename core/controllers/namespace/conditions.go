@@ -53,9 +53,11 @@ func (f *findings) conditions(now time.Time) []corev1.NamespaceCondition {
 			"ParsedGroupVersions", "All legacy kube types successfully parsed"),
 		set(corev1.NamespaceDeletionContentFailure, len(f.deletion) > 0, "ContentDeletionFailed", deletionMessage(f.deletion),
 			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
-		set(corev1.NamespaceContentRemaining, len(f.remaining) > 0, "SomeResourcesRemain", "Some resources are remaining: "+remainingMessage(f.remaining),
+		set(corev1.NamespaceContentRemaining, len(f.remaining) > 0,
+			"SomeResourcesRemain", "Some resources are remaining: "+remainingMessage(f.remaining),
 			"ContentRemoved", "All content successfully removed"),
-		set(corev1.NamespaceFinalizersRemaining, len(f.finalizers) > 0, "SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+finalizersMessage(f.finalizers),
+		set(corev1.NamespaceFinalizersRemaining, len(f.finalizers) > 0,
+			"SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+finalizersMessage(f.finalizers),
 			"ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 	}
 }

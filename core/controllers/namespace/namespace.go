@@ -122,7 +122,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 // release removes our finalizer; the server removes the namespace with the last one.
 func (c *Controller) release(ctx context.Context, ns *corev1.Namespace) error {
 	done := ns.DeepCopy()
-	done.Spec.Finalizers = slices.DeleteFunc(done.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	done.Spec.Finalizers = slices.DeleteFunc(done.Spec.Finalizers,
+		func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	_, err := c.client.CoreV1().Namespaces().Finalize(ctx, done, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -203,7 +204,9 @@ func (c *Controller) emptyOf(ctx context.Context, ns *corev1.Namespace, r schema
 	}
 }
 
-func (c *Controller) deleteAll(ctx context.Context, ns string, r schema.GroupVersionResource, bulk bool, objects []metav1.PartialObjectMetadata) error {
+func (c *Controller) deleteAll(ctx context.Context, ns string, r schema.GroupVersionResource, bulk bool,
+	objects []metav1.PartialObjectMetadata,
+) error {
 	background := metav1.DeletePropagationBackground
 	opts := metav1.DeleteOptions{PropagationPolicy: &background}
 	if bulk {

@@ -171,7 +171,8 @@ func (c *Controller) reportSeen(node *corev1.Node) {
 }
 
 func (c *Controller) say(node *corev1.Node, reason, format string, args ...any) {
-	c.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}, corev1.EventTypeNormal, reason, format, args...)
+	c.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}, corev1.EventTypeNormal, reason,
+		format, args...)
 }
 
 func (c *Controller) reconcile(ctx context.Context, name string) error {

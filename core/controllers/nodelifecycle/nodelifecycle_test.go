@@ -25,7 +25,9 @@ import (
 func node(name string, ready corev1.ConditionStatus) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: metav1.Now()}}},
+		Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: metav1.Now()}},
+		},
 	}
 }
 
@@ -92,8 +94,12 @@ func start(t *testing.T, c *controllertest.Cluster) {
 // stays as it is.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stays := corev1.Toleration{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300)}
-		c := controllertest.New(node("dead", corev1.ConditionTrue), node("alive", corev1.ConditionTrue), lease("dead"), lease("alive"), podOn("dead", stays))
+		stays := corev1.Toleration{
+			Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			TolerationSeconds: ptr.To[int64](300),
+		}
+		c := controllertest.New(node("dead", corev1.ConditionTrue), node("alive", corev1.ConditionTrue), lease("dead"), lease("alive"),
+			podOn("dead", stays))
 		start(t, c)
 		go renew(t.Context(), c, "alive")
 
@@ -105,10 +111,12 @@ func TestSilence(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		ready, taints := readyOf(t, c, "dead")
-		if ready.Status != corev1.ConditionUnknown || ready.Reason != "NodeStatusUnknown" || ready.Message != "Kubelet stopped posting node status." {
+		if ready.Status != corev1.ConditionUnknown || ready.Reason != "NodeStatusUnknown" ||
+			ready.Message != "Kubelet stopped posting node status." {
 			t.Fatalf("after the grace: %+v", ready)
 		}
-		if want := []string{"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"}; !slices.Equal(taints, want) {
+		if want := []string{"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"}; !slices.Equal(taints,
+			want) {
 			t.Fatalf("taints %v", taints)
 		}
 		pod, err := c.Client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
@@ -184,14 +192,20 @@ func TestOutageIsNotDeath(t *testing.T) {
 func TestTaints(t *testing.T) {
 	n := node("a", corev1.ConditionFalse)
 	n.Spec.Unschedulable = true
-	n.Spec.Taints = []corev1.Taint{{Key: "mine", Effect: corev1.TaintEffectNoSchedule}, {Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+	n.Spec.Taints = []corev1.Taint{
+		{Key: "mine", Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute},
+	}
 	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
 	got, _ := taints(n, false, time.Now())
 	var keys []string
 	for _, taint := range got {
 		keys = append(keys, taint.Key+":"+string(taint.Effect))
 	}
-	want := []string{"mine:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule", "node.kubernetes.io/disk-pressure:NoSchedule", "node.kubernetes.io/unschedulable:NoSchedule", "node.kubernetes.io/not-ready:NoExecute"}
+	want := []string{
+		"mine:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule", "node.kubernetes.io/disk-pressure:NoSchedule",
+		"node.kubernetes.io/unschedulable:NoSchedule", "node.kubernetes.io/not-ready:NoExecute",
+	}
 	if !slices.Equal(keys, want) {
 		t.Errorf("got %v, want %v", keys, want)
 	}

@@ -136,7 +136,10 @@ func silence(node *corev1.Node, now time.Time) (changed bool) {
 // workloads that still select by them.
 func betaLabels(node *corev1.Node) map[string]string {
 	changed := map[string]string{}
-	for stable, beta := range map[string]string{corev1.LabelOSStable: "beta.kubernetes.io/os", corev1.LabelArchStable: "beta.kubernetes.io/arch"} {
+	for stable, beta := range map[string]string{
+		corev1.LabelOSStable:   "beta.kubernetes.io/os",
+		corev1.LabelArchStable: "beta.kubernetes.io/arch",
+	} {
 		if v := node.Labels[stable]; v != "" && node.Labels[beta] != v {
 			changed[beta] = v
 		}

@@ -109,12 +109,14 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 	if has, ok := node.Annotations[corev1.ObjectTTLAnnotationKey]; ok && has == want {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: want}}})
+	patch, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: want}}})
 	if err != nil {
 		return err
 	}
 	controllers.About(ctx, "Node", node)
-	if _, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("annotating the node with how long it may keep what it read: %w", err)
 	}
 	return nil

@@ -45,7 +45,8 @@ func TestSteps(t *testing.T) {
 
 func TestNodesAreAnnotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "first", Annotations: map[string]string{"a": "b", corev1.ObjectTTLAnnotationKey: "7"}}})
+		c := controllertest.New(
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "first", Annotations: map[string]string{"a": "b", corev1.ObjectTTLAnnotationKey: "7"}}})
 		ctl, err := New(c.Env(t), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +66,8 @@ func TestNodesAreAnnotated(t *testing.T) {
 		}
 		ttl("first", "0")
 		for i := range 100 {
-			if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{}); err != nil {
+			if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}},
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

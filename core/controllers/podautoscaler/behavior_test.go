@@ -22,7 +22,9 @@ func count(value, period int32) autoscalingv2.HPAScalingPolicy {
 	return autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: value, PeriodSeconds: period}
 }
 
-func rules(window int32, selected autoscalingv2.ScalingPolicySelect, policies ...autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
+func rules(window int32, selected autoscalingv2.ScalingPolicySelect,
+	policies ...autoscalingv2.HPAScalingPolicy,
+) *autoscalingv2.HPAScalingRules {
 	return &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &window, SelectPolicy: &selected, Policies: policies}
 }
 
@@ -73,7 +75,10 @@ func TestPace(t *testing.T) {
 		"the maximum":                          {up(rules(0, most, percent(900, 15))), 90, 200, history{}, 100, "", "TooManyReplicas"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := normalizing{behavior: c.behavior, least: 1, most: 100, current: c.current, desired: c.desired, history: c.history, now: now}.normalize()
+			n := normalizing{
+				behavior: c.behavior, least: 1, most: 100, current: c.current, desired: c.desired, history: c.history,
+				now: now,
+			}.normalize()
 			if c.able == "" {
 				c.able = "ReadyForNewScale"
 			}
@@ -90,8 +95,13 @@ func TestPace(t *testing.T) {
 func drawRules(t *rapid.T, name string) *autoscalingv2.HPAScalingRules {
 	r := rules(rapid.Int32Range(0, 3600).Draw(t, name+" window"), rapid.SampledFrom([]autoscalingv2.ScalingPolicySelect{most, least, off}).Draw(t, name+" select"))
 	for range rapid.IntRange(1, 3).Draw(t, name+" policies") {
-		kind := rapid.SampledFrom([]autoscalingv2.HPAScalingPolicyType{autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy}).Draw(t, name+" type")
-		r.Policies = append(r.Policies, autoscalingv2.HPAScalingPolicy{Type: kind, Value: rapid.Int32Range(1, math.MaxInt32).Draw(t, name+" value"), PeriodSeconds: rapid.Int32Range(1, 1800).Draw(t, name+" period")})
+		kind := rapid.SampledFrom([]autoscalingv2.HPAScalingPolicyType{autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy}).Draw(
+			t, name+" type")
+		r.Policies = append(r.Policies,
+			autoscalingv2.HPAScalingPolicy{
+				Type: kind, Value: rapid.Int32Range(1, math.MaxInt32).Draw(t, name+" value"),
+				PeriodSeconds: rapid.Int32Range(1, 1800).Draw(t, name+" period"),
+			})
 	}
 	return r
 }
@@ -120,7 +130,8 @@ func TestReplicasStayWithinBounds(t *testing.T) {
 			if n.replicas < low || n.replicas > high {
 				t.Fatalf("%d replicas of %d to %d", n.replicas, low, high)
 			}
-			if behavior != nil && (selects(behavior.ScaleUp, off) && n.replicas > current || selects(behavior.ScaleDown, off) && n.replicas < current) {
+			if behavior != nil &&
+				(selects(behavior.ScaleUp, off) && n.replicas > current || selects(behavior.ScaleDown, off) && n.replicas < current) {
 				t.Fatalf("from %d to %d, which is switched off", current, n.replicas)
 			}
 			if behavior != nil && desired >= current && n.replicas < current && len(before.recommendations) == 0 {
@@ -150,7 +161,10 @@ func drawPods(t *rapid.T) ([]*corev1.Pod, samples) {
 	var pods []*corev1.Pod
 	values := []int64{}
 	for range rapid.IntRange(1, 12).Draw(t, "pods") {
-		state := rapid.SampledFrom([]func(*corev1.Pod){func(*corev1.Pod) {}, func(*corev1.Pod) {}, pending, failed, deleted, noStatus, unready(time.Minute, 2*time.Minute), unready(time.Hour, time.Hour), ready(time.Minute, 2*time.Minute)}).Draw(t, "state")
+		state := rapid.SampledFrom([]func(*corev1.Pod){
+			func(*corev1.Pod) {}, func(*corev1.Pod) {}, pending, failed, deleted, noStatus,
+			unready(time.Minute, 2*time.Minute), unready(time.Hour, time.Hour), ready(time.Minute, 2*time.Minute),
+		}).Draw(t, "state")
 		pods = append(pods, aPod("", rapid.Int64Range(1, 10_000).Draw(t, "request"), state))
 		values = append(values, rapid.Int64Range(-1, 20_000).Draw(t, "usage"))
 	}
@@ -185,7 +199,8 @@ func TestMoreUsageIsNotFewerReplicas(t *testing.T) {
 			t.Fatalf("%d replicas for more usage, %d for less", high.replicas, low.replicas)
 		}
 		hpa := autoscaler(1, 1000, metric, external(milli(1), nil))
-		p := whole(fast(hpa), target{wanted: n, there: n, selector: "a=b"}, evidence{pods: pods, readings: []reading{{pods: usage}, {err: errNoMetrics}}}, history{}, now)
+		p := whole(fast(hpa), target{wanted: n, there: n, selector: "a=b"},
+			evidence{pods: pods, readings: []reading{{pods: usage}, {err: errNoMetrics}}}, history{}, now)
 		if p.replicas < n {
 			t.Fatalf("from %d to %d replicas although one metric is unknown", n, p.replicas)
 		}
@@ -195,7 +210,10 @@ func TestMoreUsageIsNotFewerReplicas(t *testing.T) {
 // The tolerance of each direction is its own.
 func TestTolerances(t *testing.T) {
 	q := func(s string) *resource.Quantity { return ptr.To(resource.MustParse(s)) }
-	b := &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: &autoscalingv2.HPAScalingRules{Tolerance: q("0.5")}, ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: q("0")}}
+	b := &autoscalingv2.HorizontalPodAutoscalerBehavior{
+		ScaleUp:   &autoscalingv2.HPAScalingRules{Tolerance: q("0.5")},
+		ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: q("0")},
+	}
 	for ratio, want := range map[float64]bool{1.4: true, 1.6: false, 0.99: false, 1: true} {
 		if got := toleranceOf(b).covers(ratio); got != want {
 			t.Errorf("%g: %t", ratio, got)

@@ -82,17 +82,27 @@ func (s *situation) judge(spec *autoscalingv2.MetricSpec, r reading) (judged, *f
 	case autoscalingv2.ResourceMetricSourceType:
 		j, current, err := s.resource(spec.Resource.Name, "", spec.Resource.Target, r)
 		if err != nil {
-			return judged{}, &failure{"FailedGetResourceMetric", err, fmt.Errorf("failed to get %s resource metric value: %w", spec.Resource.Name, err)}
+			return judged{}, &failure{"FailedGetResourceMetric", err, fmt.Errorf("failed to get %s resource metric value: %w", spec.Resource.Name,
+				err)}
 		}
-		j.status = autoscalingv2.MetricStatus{Type: spec.Type, Resource: &autoscalingv2.ResourceMetricStatus{Name: spec.Resource.Name, Current: current}}
+		j.status = autoscalingv2.MetricStatus{Type: spec.Type, Resource: &autoscalingv2.ResourceMetricStatus{
+			Name:    spec.Resource.Name,
+			Current: current,
+		}}
 		return j, nil
 	case autoscalingv2.ContainerResourceMetricSourceType:
 		of := spec.ContainerResource
 		j, current, err := s.resource(of.Name, of.Container, of.Target, r)
 		if err != nil {
-			return judged{}, &failure{"FailedGetContainerResourceMetric", err, fmt.Errorf("failed to get %s container metric value: %w", of.Container, err)}
+			return judged{}, &failure{
+				"FailedGetContainerResourceMetric", err,
+				fmt.Errorf("failed to get %s container metric value: %w", of.Container, err),
+			}
 		}
-		j.status = autoscalingv2.MetricStatus{Type: spec.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{Name: of.Name, Container: of.Container, Current: current}}
+		j.status = autoscalingv2.MetricStatus{Type: spec.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{
+			Name:      of.Name,
+			Container: of.Container, Current: current,
+		}}
 		return j, nil
 	case autoscalingv2.PodsMetricSourceType:
 		return s.ofPods(spec.Pods, r)
@@ -106,7 +116,9 @@ func (s *situation) judge(spec *autoscalingv2.MetricSpec, r reading) (judged, *f
 }
 
 // resource judges what pods, or one container of each, use of a resource.
-func (s *situation) resource(name corev1.ResourceName, container string, target autoscalingv2.MetricTarget, r reading) (judged, autoscalingv2.MetricValueStatus, error) {
+func (s *situation) resource(name corev1.ResourceName, container string, target autoscalingv2.MetricTarget,
+	r reading,
+) (judged, autoscalingv2.MetricValueStatus, error) {
 	fail := func(err error) (judged, autoscalingv2.MetricValueStatus, error) {
 		return judged{}, autoscalingv2.MetricValueStatus{}, err
 	}
@@ -126,7 +138,9 @@ func (s *situation) resource(name corev1.ResourceName, container string, target 
 		if err != nil {
 			return fail(fmt.Errorf("failed to get %s usage: %w", name, err))
 		}
-		return judged{replicas: replicas, name: fmt.Sprintf("%s resource", name)}, autoscalingv2.MetricValueStatus{AverageValue: quantity(average)}, nil
+		return judged{replicas: replicas, name: fmt.Sprintf("%s resource", name)}, autoscalingv2.MetricValueStatus{
+			AverageValue: quantity(average),
+		}, nil
 	case target.AverageUtilization != nil:
 		if r.err != nil {
 			return fail(fmt.Errorf("failed to get %s utilization: %w", name, unreadable()))
@@ -172,9 +186,13 @@ func (s *situation) ofObject(of *autoscalingv2.ObjectMetricSource, r reading) (j
 	}
 	err := r.err
 	if err != nil {
-		err = fmt.Errorf("unable to get metric %s on %s %s/%s: %w", of.Metric.Name, of.DescribedObject.Kind, s.namespace, of.DescribedObject.Name, err)
+		err = fmt.Errorf("unable to get metric %s on %s %s/%s: %w", of.Metric.Name, of.DescribedObject.Kind, s.namespace,
+			of.DescribedObject.Name, err)
 	}
-	j := judged{status: autoscalingv2.MetricStatus{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricStatus{DescribedObject: of.DescribedObject, Metric: of.Metric}}}
+	j := judged{status: autoscalingv2.MetricStatus{
+		Type:   autoscalingv2.ObjectMetricSourceType,
+		Object: &autoscalingv2.ObjectMetricStatus{DescribedObject: of.DescribedObject, Metric: of.Metric},
+	}}
 	current := &j.status.Object.Current
 	switch target := of.Target; {
 	case target.Type == autoscalingv2.ValueMetricType && target.Value != nil:
@@ -208,8 +226,11 @@ func (s *situation) external(of *autoscalingv2.ExternalMetricSource, r reading) 
 		err = fmt.Errorf("unable to get external metric %s/%s/%+v: %w", s.namespace, of.Metric.Name, of.Metric.Selector, err)
 	}
 	j := judged{
-		name:   fmt.Sprintf("external metric %s(%+v)", of.Metric.Name, of.Metric.Selector),
-		status: autoscalingv2.MetricStatus{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricStatus{Metric: of.Metric}},
+		name: fmt.Sprintf("external metric %s(%+v)", of.Metric.Name, of.Metric.Selector),
+		status: autoscalingv2.MetricStatus{
+			Type:     autoscalingv2.ExternalMetricSourceType,
+			External: &autoscalingv2.ExternalMetricStatus{Metric: of.Metric},
+		},
 	}
 	current := &j.status.External.Current
 	switch target := of.Target; {

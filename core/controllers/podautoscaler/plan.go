@@ -61,7 +61,8 @@ func begin(hpa *autoscalingv2.HorizontalPodAutoscaler, t target, h history, now 
 func unreachable(hpa *autoscalingv2.HorizontalPodAutoscaler, err error, now time.Time) *plan {
 	p := &plan{hpa: hpa.DeepCopy(), now: now, failed: true}
 	p.warn("FailedGetScale", err.Error())
-	p.condition(autoscalingv2.AbleToScale, false, "FailedGetScale", "the HPA controller was unable to get the target's current scale: "+err.Error())
+	p.condition(autoscalingv2.AbleToScale, false,
+		"FailedGetScale", "the HPA controller was unable to get the target's current scale: "+err.Error())
 	return p
 }
 
@@ -182,7 +183,8 @@ func (p *plan) decide(e evidence) {
 // read, the others may add replicas, but take none.
 func (p *plan) weigh(e evidence) (replicas int32, by string, ok bool) {
 	s := &situation{
-		namespace: p.hpa.Namespace, wanted: p.target.wanted, there: p.target.there, pods: e.pods, tolerance: toleranceOf(p.hpa.Spec.Behavior), now: p.now,
+		namespace: p.hpa.Namespace, wanted: p.target.wanted, there: p.target.there, pods: e.pods, tolerance: toleranceOf(p.hpa.Spec.Behavior),
+		now: p.now,
 	}
 	p.metrics = make([]autoscalingv2.MetricStatus, len(p.hpa.Spec.Metrics))
 	var first *failure
@@ -229,8 +231,10 @@ func (p *plan) done() {
 		p.status(p.target.wanted)
 		return
 	}
-	p.condition(autoscalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.replicas))
-	p.events = append(p.events, event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason)})
+	p.condition(autoscalingv2.AbleToScale, true,
+		"SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.replicas))
+	p.events = append(p.events,
+		event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason)})
 	p.history = p.history.changed(p.replicas-p.target.wanted, p.now, p.hpa.Spec.Behavior)
 	if p.target.wanted > 0 && p.replicas == 0 && p.least() == 0 && countable(p.hpa) {
 		p.condition(autoscalingv2.ScaledToZero, true, "ScaledToZero", "the HPA controller scaled the workload to zero")
@@ -246,7 +250,8 @@ func (p *plan) done() {
 func (p *plan) refused(err error) {
 	p.failed = true
 	p.warn("FailedRescale", fmt.Sprintf("New size: %d; reason: %s; error: %v", p.replicas, p.reason, err))
-	p.condition(autoscalingv2.AbleToScale, false, "FailedUpdateScale", "the HPA controller was unable to update the target scale: "+err.Error())
+	p.condition(autoscalingv2.AbleToScale, false,
+		"FailedUpdateScale", "the HPA controller was unable to update the target scale: "+err.Error())
 	p.status(p.hpa.Status.DesiredReplicas)
 }
 
@@ -277,7 +282,9 @@ func (p *plan) condition(kind autoscalingv2.HorizontalPodAutoscalerConditionType
 	c.Status, c.Reason, c.Message = status, reason, bounded(message)
 }
 
-func find(in []autoscalingv2.HorizontalPodAutoscalerCondition, kind autoscalingv2.HorizontalPodAutoscalerConditionType) *autoscalingv2.HorizontalPodAutoscalerCondition {
+func find(in []autoscalingv2.HorizontalPodAutoscalerCondition,
+	kind autoscalingv2.HorizontalPodAutoscalerConditionType,
+) *autoscalingv2.HorizontalPodAutoscalerCondition {
 	for i := range in {
 		if in[i].Type == kind {
 			return &in[i]

@@ -21,9 +21,16 @@ var now = time.Unix(1_700_000_000, 0)
 // aPod has requested that many thousandths of a processor, and is ready since an hour.
 func aPod(name string, request int64, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}}
-	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(request, resource.DecimalSI)}}}}
+	p.Spec.Containers = []corev1.Container{{
+		Name: "c",
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(request,
+			resource.DecimalSI)}},
+	}}
 	started := metav1.NewTime(now.Add(-time.Hour))
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &started, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: started}}}
+	p.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, StartTime: &started,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: started}},
+	}
 	for _, f := range change {
 		f(p)
 	}
@@ -79,7 +86,10 @@ func milli(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, res
 
 func perPod(target int64) autoscalingv2.MetricSpec {
 	return autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{
-		Metric: autoscalingv2.MetricIdentifier{Name: "qps"}, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: milli(target)},
+		Metric: autoscalingv2.MetricIdentifier{Name: "qps"}, Target: autoscalingv2.MetricTarget{
+			Type:         autoscalingv2.AverageValueMetricType,
+			AverageValue: milli(target),
+		},
 	}}
 }
 
@@ -91,7 +101,8 @@ func external(value, average *resource.Quantity) autoscalingv2.MetricSpec {
 
 func object(target autoscalingv2.MetricTarget) autoscalingv2.MetricSpec {
 	return autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
-		DescribedObject: autoscalingv2.CrossVersionObjectReference{Kind: "Service", Name: "web"}, Metric: autoscalingv2.MetricIdentifier{Name: "qps"}, Target: target,
+		DescribedObject: autoscalingv2.CrossVersionObjectReference{Kind: "Service", Name: "web"},
+		Metric:          autoscalingv2.MetricIdentifier{Name: "qps"}, Target: target,
 	}}
 }
 
@@ -287,7 +298,10 @@ func TestPlan(t *testing.T) {
 	read := func(r ...reading) evidence { return evidence{pods: pods, readings: r} }
 	used := func(each int64) reading { return reading{pods: uses(each, each, each)} }
 	wasZeroed := func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
-		h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScaledToZero, Status: corev1.ConditionTrue, Reason: "ScaledToZero"}}
+		h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{
+			Type: autoscalingv2.ScaledToZero, Status: corev1.ConditionTrue,
+			Reason: "ScaledToZero",
+		}}
 		return h
 	}
 	queue := external(nil, milli(1000))
@@ -308,7 +322,10 @@ func TestPlan(t *testing.T) {
 		},
 		"more": {
 			autoscaler(1, 10, cpu(50)), at(3), read(used(1000)), 6, "SuccessfulRescale",
-			map[string]string{"AbleToScale": "SucceededRescale", "ScalingActive": "ValidMetricFound", "ScalingLimited": "!DesiredWithinRange", "ScaledToZero": "!NotScaledToZero"},
+			map[string]string{
+				"AbleToScale": "SucceededRescale", "ScalingActive": "ValidMetricFound", "ScalingLimited": "!DesiredWithinRange",
+				"ScaledToZero": "!NotScaledToZero",
+			},
 			"New size: 6; reason: cpu resource utilization (percentage of request) above target",
 		},
 		"more than the maximum": {
@@ -323,19 +340,40 @@ func TestPlan(t *testing.T) {
 			autoscaler(1, 10, cpu(50)), at(3), read(used(100)), 3, "", map[string]string{"AbleToScale": "ScaleDownStabilized"}, "",
 		},
 		"above the maximum": {
-			autoscaler(1, 2, cpu(50)), at(3), evidence{}, 2, "SuccessfulRescale", map[string]string{"AbleToScale": "SucceededRescale"}, "New size: 2; reason: Current number of replicas above Spec.MaxReplicas",
+			autoscaler(1, 2, cpu(50)), at(3),
+			evidence{},
+			2, "SuccessfulRescale",
+			map[string]string{"AbleToScale": "SucceededRescale"},
+			"New size: 2; reason: Current number of replicas above Spec.MaxReplicas",
 		},
 		"below the minimum": {
-			autoscaler(4, 9, cpu(50)), at(3), evidence{}, 4, "SuccessfulRescale", nil, "New size: 4; reason: Current number of replicas below Spec.MinReplicas",
+			autoscaler(4, 9, cpu(50)), at(3),
+			evidence{},
+			4, "SuccessfulRescale", nil,
+			"New size: 4; reason: Current number of replicas below Spec.MinReplicas",
 		},
 		"switched off by hand": {
-			autoscaler(1, 9, cpu(50)), at(0), evidence{}, 0, "", map[string]string{"AbleToScale": "SucceededGetScale", "ScalingActive": "!ScalingDisabled"}, "",
+			autoscaler(1, 9, cpu(50)), at(0),
+			evidence{},
+			0, "",
+			map[string]string{"AbleToScale": "SucceededGetScale", "ScalingActive": "!ScalingDisabled"},
+			"",
 		},
 		"no selector": {
-			autoscaler(1, 9, cpu(50)), target{wanted: 3}, evidence{}, 3, "SelectorRequired FailedComputeMetricsReplicas", map[string]string{"ScalingActive": "!InvalidSelector"}, "selector is required",
+			autoscaler(1, 9, cpu(50)),
+			target{wanted: 3},
+			evidence{},
+			3, "SelectorRequired FailedComputeMetricsReplicas",
+			map[string]string{"ScalingActive": "!InvalidSelector"},
+			"selector is required",
 		},
 		"a selector that is none": {
-			autoscaler(1, 9, cpu(50)), target{wanted: 3, selector: "!!"}, evidence{}, 3, "InvalidSelector FailedComputeMetricsReplicas", map[string]string{"ScalingActive": "!InvalidSelector"}, "",
+			autoscaler(1, 9, cpu(50)),
+			target{wanted: 3, selector: "!!"},
+			evidence{},
+			3, "InvalidSelector FailedComputeMetricsReplicas",
+			map[string]string{"ScalingActive": "!InvalidSelector"},
+			"",
 		},
 		"pods of two autoscalers": {
 			autoscaler(1, 9, cpu(50)), at(3),
@@ -350,25 +388,35 @@ func TestPlan(t *testing.T) {
 			"invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: failed to get cpu utilization: unable to get metrics for resource cpu: gone",
 		},
 		"the most of two": {
-			autoscaler(1, 9, cpu(50), queue), at(3), read(used(800), reading{total: 6000}), 6, "SuccessfulRescale", nil, "New size: 6; reason: external metric queue(nil) above target",
+			autoscaler(1, 9, cpu(50), queue), at(3), read(used(800), reading{total: 6000}), 6, "SuccessfulRescale", nil,
+			"New size: 6; reason: external metric queue(nil) above target",
 		},
 		"one of two is gone, the other wants more": {
-			autoscaler(1, 9, cpu(50), queue), at(3), read(gone, reading{total: 6000}), 6, "FailedGetResourceMetric SuccessfulRescale", map[string]string{"ScalingActive": "ValidMetricFound"}, "",
+			autoscaler(1, 9, cpu(50), queue), at(3), read(gone, reading{total: 6000}), 6, "FailedGetResourceMetric SuccessfulRescale",
+			map[string]string{"ScalingActive": "ValidMetricFound"},
+			"",
 		},
 		"one of two is gone, the other wants less": {
-			autoscaler(1, 9, cpu(50), queue), at(3), read(gone, reading{total: 1000}), 3, "FailedGetResourceMetric FailedComputeMetricsReplicas", map[string]string{"ScalingActive": "!FailedGetResourceMetric"}, "",
+			autoscaler(1, 9, cpu(50), queue), at(3), read(gone, reading{total: 1000}), 3, "FailedGetResourceMetric FailedComputeMetricsReplicas",
+			map[string]string{"ScalingActive": "!FailedGetResourceMetric"},
+			"",
 		},
 		"to zero": {
-			fast(autoscaler(0, 9, queue)), at(3), read(reading{total: 0}), 0, "SuccessfulRescale", map[string]string{"ScaledToZero": "ScaledToZero"}, "New size: 0; reason: All metrics below target",
+			fast(autoscaler(0, 9, queue)), at(3), read(reading{total: 0}), 0, "SuccessfulRescale",
+			map[string]string{"ScaledToZero": "ScaledToZero"},
+			"New size: 0; reason: All metrics below target",
 		},
 		"from zero": {
-			fast(wasZeroed(autoscaler(0, 9, queue))), at(0), read(reading{total: 2500}), 3, "SuccessfulRescale", map[string]string{"ScaledToZero": "!NotScaledToZero"}, "",
+			fast(wasZeroed(autoscaler(0, 9, queue))), at(0), read(reading{total: 2500}), 3, "SuccessfulRescale",
+			map[string]string{"ScaledToZero": "!NotScaledToZero"},
+			"",
 		},
 		"from zero, nothing to do yet": {
 			fast(wasZeroed(autoscaler(0, 9, queue))), at(0), read(reading{total: 0}), 0, "", map[string]string{"ScaledToZero": "ScaledToZero"}, "",
 		},
 		"from zero, somebody raised the minimum": {
-			fast(wasZeroed(autoscaler(2, 9, queue))), at(0), read(reading{total: 0}), 2, "SuccessfulRescale", nil, "New size: 2; reason: Current number of replicas below Spec.MinReplicas",
+			fast(wasZeroed(autoscaler(2, 9, queue))), at(0), read(reading{total: 0}), 2, "SuccessfulRescale", nil,
+			"New size: 2; reason: Current number of replicas below Spec.MinReplicas",
 		},
 		"zeroed, and nothing that counts without pods": {
 			fast(wasZeroed(autoscaler(0, 9, cpu(50)))), at(0), evidence{}, 0, "", map[string]string{"ScalingActive": "!ScalingDisabled"}, "",
@@ -404,7 +452,10 @@ func fast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPod
 	rules := func() *autoscalingv2.HPAScalingRules {
 		return &autoscalingv2.HPAScalingRules{
 			StabilizationWindowSeconds: ptr.To[int32](0), SelectPolicy: ptr.To(autoscalingv2.MaxChangePolicySelect),
-			Policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15}, {Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15}},
+			Policies: []autoscalingv2.HPAScalingPolicy{
+				{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},
+				{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15},
+			},
 		}
 	}
 	h.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(), ScaleDown: rules()}
@@ -422,7 +473,8 @@ func TestRefusedAndUnreachable(t *testing.T) {
 	p.bounds()
 	p.refused(errors.New("not today"))
 	p.done()
-	if reasons(p) != "FailedRescale" || conditions(p)["AbleToScale"] != "!FailedUpdateScale" || p.hpa.Status.LastScaleTime != nil || len(p.history.changes) != 0 {
+	if reasons(p) != "FailedRescale" || conditions(p)["AbleToScale"] != "!FailedUpdateScale" || p.hpa.Status.LastScaleTime != nil ||
+		len(p.history.changes) != 0 {
 		t.Errorf("%s, %v, %+v", reasons(p), conditions(p), p.hpa.Status)
 	}
 	if hpa.Status.Conditions != nil {

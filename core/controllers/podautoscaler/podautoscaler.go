@@ -143,7 +143,8 @@ func (c *Controller) pass(ctx context.Context, key controllers.Key, hpa *autosca
 		if err := found.write(ctx, p.replicas); err != nil {
 			p.refused(err)
 		} else {
-			controllers.Did(ctx, fmt.Sprintf("scaled %s %s to %d", hpa.Spec.ScaleTargetRef.Kind, hpa.Spec.ScaleTargetRef.Name, p.replicas), "HorizontalPodAutoscaler", nil)
+			controllers.Did(ctx, fmt.Sprintf("scaled %s %s to %d", hpa.Spec.ScaleTargetRef.Kind, hpa.Spec.ScaleTargetRef.Name, p.replicas),
+				"HorizontalPodAutoscaler", nil)
 		}
 	}
 	p.done()
@@ -152,7 +153,9 @@ func (c *Controller) pass(ctx context.Context, key controllers.Key, hpa *autosca
 }
 
 // evidence for a plan.
-func (c *Controller) evidence(ctx context.Context, key controllers.Key, hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector) evidence {
+func (c *Controller) evidence(ctx context.Context, key controllers.Key, hpa *autoscalingv2.HorizontalPodAutoscaler,
+	selector labels.Selector,
+) evidence {
 	e := evidence{readings: make([]reading, len(hpa.Spec.Metrics))}
 	e.pods, _ = c.pods.Pods(key.Namespace).List(selector) // an index of the cache: it does not fail
 	if e.rivals = c.rivals(key, selector, e.pods); len(e.rivals) > 0 {
@@ -172,7 +175,8 @@ func (c *Controller) rivals(key controllers.Key, selector labels.Selector, pods 
 	c.selectors[key] = selector
 	var names []string
 	for other, s := range c.selectors {
-		if other.Namespace == key.Namespace && other != key && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return s.Matches(labels.Set(p.Labels)) }) {
+		if other.Namespace == key.Namespace && other != key && slices.ContainsFunc(pods,
+			func(p *corev1.Pod) bool { return s.Matches(labels.Set(p.Labels)) }) {
 			names = append(names, other.Name)
 		}
 	}

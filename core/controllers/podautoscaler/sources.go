@@ -55,7 +55,9 @@ func (s *sources) read(ctx context.Context, namespace string, spec *autoscalingv
 	return r
 }
 
-func (s *sources) resource(ctx context.Context, namespace string, name corev1.ResourceName, container string, pods labels.Selector) (samples, error) {
+func (s *sources) resource(ctx context.Context, namespace string, name corev1.ResourceName, container string,
+	pods labels.Selector,
+) (samples, error) {
 	var list struct {
 		Items []struct {
 			Metadata   struct{ Name string }
@@ -105,9 +107,12 @@ type metricValues struct {
 	}
 }
 
-func (s *sources) ofPods(ctx context.Context, namespace string, metric autoscalingv2.MetricIdentifier, pods labels.Selector) (samples, error) {
+func (s *sources) ofPods(ctx context.Context, namespace string, metric autoscalingv2.MetricIdentifier,
+	pods labels.Selector,
+) (samples, error) {
 	var list metricValues
-	if err := s.custom(ctx, &list, metric, params{"labelSelector": pods.String()}, "namespaces", namespace, "pods", "*", metric.Name); err != nil {
+	if err := s.custom(ctx, &list, metric, params{"labelSelector": pods.String()}, "namespaces", namespace, "pods", "*",
+		metric.Name); err != nil {
 		return nil, err
 	}
 	if len(list.Items) == 0 {
@@ -148,7 +153,9 @@ func (s *sources) ofObject(ctx context.Context, namespace string, of *autoscalin
 }
 
 // custom asks in the version that the server of custom metrics prefers.
-func (s *sources) custom(ctx context.Context, into *metricValues, metric autoscalingv2.MetricIdentifier, query params, path ...string) error {
+func (s *sources) custom(ctx context.Context, into *metricValues, metric autoscalingv2.MetricIdentifier, query params,
+	path ...string,
+) error {
 	selector, err := metav1.LabelSelectorAsSelector(metric.Selector)
 	if err != nil {
 		return err
@@ -176,7 +183,8 @@ func (s *sources) external(ctx context.Context, namespace string, metric autosca
 	var list struct {
 		Items []struct{ Value resource.Quantity }
 	}
-	if err := s.get(ctx, &list, params{"labelSelector": selector.String()}, externalMetrics, "namespaces", namespace, metric.Name); err != nil {
+	if err := s.get(ctx, &list, params{"labelSelector": selector.String()}, externalMetrics, "namespaces", namespace,
+		metric.Name); err != nil {
 		return 0, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
 	}
 	if len(list.Items) == 0 {

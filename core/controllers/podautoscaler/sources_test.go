@@ -42,9 +42,12 @@ func served(t *testing.T, answers map[string]string) *sources {
 }
 
 func container(name string, target autoscalingv2.MetricSpec) *autoscalingv2.MetricSpec {
-	return &autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-		Name: target.Resource.Name, Container: name, Target: target.Resource.Target,
-	}}
+	return &autoscalingv2.MetricSpec{
+		Type: autoscalingv2.ContainerResourceMetricSourceType,
+		ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+			Name: target.Resource.Name, Container: name, Target: target.Resource.Target,
+		},
+	}
 }
 
 func TestSources(t *testing.T) {
@@ -77,7 +80,8 @@ func TestSources(t *testing.T) {
 	}
 	qps := perPod(1)
 	r = s.read(t.Context(), "ns", &qps, selector)
-	if r.err != nil || r.pods["a"].value != 2500 || r.pods["a"].window != 30*time.Second || r.pods["b"].value != 3000 || r.pods["b"].window != usualWindow {
+	if r.err != nil || r.pods["a"].value != 2500 || r.pods["a"].window != 30*time.Second || r.pods["b"].value != 3000 ||
+		r.pods["b"].window != usualWindow {
 		t.Errorf("pods: %+v", r)
 	}
 	of := object(autoscalingv2.MetricTarget{})
@@ -95,7 +99,8 @@ func TestSources(t *testing.T) {
 		t.Errorf("external: %+v", r)
 	}
 	for metric, want := range map[string]string{
-		"empty": "no metrics returned from external metrics API", "page": "cannot be read", "missing": "nothing at", "../../../secrets": "invalid name",
+		"empty": "no metrics returned from external metrics API", "page": "cannot be read", "missing": "nothing at",
+		"../../../secrets": "invalid name",
 	} {
 		queue.External.Metric.Name = metric
 		if r = s.read(t.Context(), "ns", &queue, selector); r.err == nil || !strings.Contains(r.err.Error(), want) {
@@ -103,10 +108,12 @@ func TestSources(t *testing.T) {
 		}
 	}
 	none := served(t, nil)
-	if r = none.read(t.Context(), "ns", &qps, selector); r.err == nil || !strings.Contains(r.err.Error(), "no custom metrics API (custom.metrics.k8s.io) registered") {
+	if r = none.read(t.Context(), "ns", &qps, selector); r.err == nil || !strings.Contains(r.err.Error(),
+		"no custom metrics API (custom.metrics.k8s.io) registered") {
 		t.Errorf("no custom metrics: %+v", r)
 	}
-	if r = none.read(t.Context(), "ns", &usage, selector); r.err == nil || !strings.Contains(r.err.Error(), "unable to fetch metrics from resource metrics API") {
+	if r = none.read(t.Context(), "ns", &usage, selector); r.err == nil || !strings.Contains(r.err.Error(),
+		"unable to fetch metrics from resource metrics API") {
 		t.Errorf("no resource metrics: %+v", r)
 	}
 }
@@ -124,7 +131,12 @@ func TestResourceOf(t *testing.T) {
 			t.Errorf("%s: %v, %v", version, got, err)
 		}
 	}
-	for _, gvk := range []schema.GroupVersionKind{{Group: "apps", Version: "v1", Kind: "Depolyment"}, {Group: "other", Version: "v1", Kind: "Deployment"}, {Version: "v1", Kind: "Pod"}, {Group: "apps", Version: "v1", Kind: "Scale"}} {
+	for _, gvk := range []schema.GroupVersionKind{
+		{Group: "apps", Version: "v1", Kind: "Depolyment"},
+		{Group: "other", Version: "v1", Kind: "Deployment"},
+		{Version: "v1", Kind: "Pod"},
+		{Group: "apps", Version: "v1", Kind: "Scale"},
+	} {
 		if got, err := s.resourceOf(gvk); !noSuch(err) {
 			t.Errorf("%s: %v, %v", gvk, got, err)
 		}

@@ -58,7 +58,10 @@ func New(env controllers.Env, workers, finishedLimit int) (*Controller, error) {
 	if err := controllers.IndexByNode(pods); err != nil {
 		return nil, fmt.Errorf("pod-garbage-collector-controller: indexing pods by node: %w", err)
 	}
-	c := &Controller{client: env.Client, limit: finishedLimit, pods: core.Pods().Lister(), indexer: pods.GetIndexer(), nodes: core.Nodes().Lister()}
+	c := &Controller{
+		client: env.Client, limit: finishedLimit, pods: core.Pods().Lister(), indexer: pods.GetIndexer(),
+		nodes: core.Nodes().Lister(),
+	}
 	c.byPod = controllers.NewLoop(env, "pod-garbage-collector-controller", workers, c.reconcilePod)
 	c.byNode = controllers.NewLoop(env, "pod-garbage-collector-controller-nodes", workers, c.reconcileNode)
 	c.byPod.Watch(pods, controllers.Changes(func(_, current metav1.Object) {
@@ -118,7 +121,8 @@ func (c *Controller) reconcilePod(ctx context.Context, key controllers.Key) erro
 
 // outOfService: an operator vouches, by a taint, that the machine is off.
 func outOfService(node *corev1.Node) bool {
-	return !controllers.NodeReady(node) && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return !controllers.NodeReady(node) && slices.ContainsFunc(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
 // reconcileNode removes the pods of a node that is gone, or the deleted ones of a
@@ -190,7 +194,8 @@ func (c *Controller) sweep(ctx context.Context) {
 		}
 		for _, pod := range surplus(pods, c.limit) {
 			if err := c.remove(ctx, pod, corev1.PodCondition{}); err != nil {
-				c.byPod.Log().WarnContext(ctx, "a finished pod could not be removed", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+				c.byPod.Log().WarnContext(ctx, "a finished pod could not be removed", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name,
+					"error", err)
 			}
 		}
 	}

@@ -33,7 +33,8 @@ func TestOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 		c := controllertest.New(node("stays"), node("goes"), node("returns"),
-			pod("a", "stays", nil), pod("b", "goes", nil), pod("c", "returns", nil), pod("d", "", nil), pod("e", "never-was", nil), pod("f", "", deleted))
+			pod("a", "stays", nil), pod("b", "goes", nil), pod("c", "returns", nil), pod("d", "", nil), pod("e", "never-was", nil),
+			pod("f", "", deleted))
 		ctl, err := New(c.Env(t), 1, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +80,8 @@ func TestSurplus(t *testing.T) {
 		})
 	}
 	got := surplus([]*corev1.Pod{
-		at("new", 30, corev1.PodSucceeded, ""), at("old", 10, corev1.PodFailed, ""), at("evicted", 20, corev1.PodFailed, "Evicted"), at("runs", 1, corev1.PodRunning, ""),
+		at("new", 30, corev1.PodSucceeded, ""), at("old", 10, corev1.PodFailed, ""), at("evicted", 20, corev1.PodFailed, "Evicted"),
+		at("runs", 1, corev1.PodRunning, ""),
 	}, 1)
 	if len(got) != 2 || got[0].Name != "evicted" || got[1].Name != "old" {
 		t.Errorf("surplus %v", got)

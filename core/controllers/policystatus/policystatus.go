@@ -85,7 +85,9 @@ const checkWithin = 30 * time.Second
 
 // check asks the server for its kinds and schemas anew: policies are rarely
 // written, and kinds come and go.
-func (c *Controller) check(ctx context.Context, policy *admissionregistrationv1.ValidatingAdmissionPolicy) ([]*applyv1.ExpressionWarningApplyConfiguration, error) {
+func (c *Controller) check(ctx context.Context,
+	policy *admissionregistrationv1.ValidatingAdmissionPolicy,
+) ([]*applyv1.ExpressionWarningApplyConfiguration, error) {
 	groups, err := restmapper.GetAPIGroupResources(c.reader)
 	if err != nil && len(groups) == 0 {
 		return nil, fmt.Errorf("discovering what the server serves: %w", err)

@@ -108,7 +108,9 @@ func (l *loop) apply(ctx context.Context, s controllers.Snapshot, given *unstruc
 // or the primary controls it, or it is the primary. Fields of somebody else's object
 // can be applied too, but it is not adopted (it would be deleted with the primary),
 // and a conflict about a field is an error. current is the version as known.
-func (l *loop) belongs(ctx context.Context, client dynamic.ResourceInterface, s controllers.Snapshot, key objectKey) (ours bool, current string, err error) {
+func (l *loop) belongs(ctx context.Context, client dynamic.ResourceInterface, s controllers.Snapshot,
+	key objectKey,
+) (ours bool, current string, err error) {
 	for _, o := range append([]*unstructured.Unstructured{s.Primary}, s.Owned...) {
 		if o.GroupVersionKind().GroupKind() == key.kind && o.GetNamespace() == key.namespace && o.GetName() == key.name {
 			return true, o.GetResourceVersion(), nil
@@ -127,7 +129,8 @@ func (l *loop) belongs(ctx context.Context, client dynamic.ResourceInterface, s 
 // ownable: references across namespaces, or from the cluster into a namespace, are
 // not allowed; an object doesn't own itself.
 func ownable(s controllers.Snapshot, obj *unstructured.Unstructured) bool {
-	if obj.GroupVersionKind().GroupKind() == s.Primary.GroupVersionKind().GroupKind() && obj.GetName() == s.Name && obj.GetNamespace() == s.Namespace {
+	if obj.GroupVersionKind().GroupKind() == s.Primary.GroupVersionKind().GroupKind() && obj.GetName() == s.Name &&
+		obj.GetNamespace() == s.Namespace {
 		return false
 	}
 	return s.Primary.GetNamespace() == "" || s.Primary.GetNamespace() == obj.GetNamespace()

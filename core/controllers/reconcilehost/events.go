@@ -102,7 +102,9 @@ func (s sink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
 	})
 }
 
-func (s sink) write(event *corev1.Event, send func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error)) (*corev1.Event, error) {
+func (s sink) write(event *corev1.Event,
+	send func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+) (*corev1.Event, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event)
 	if err != nil {
 		return nil, fmt.Errorf("encoding an event: %w", err)

@@ -63,7 +63,10 @@ func (e *exposer) Reconcile(_ context.Context, s controllers.Snapshot) (controll
 	if s.Primary == nil || s.Primary.GetAnnotations()["expose"] == "" {
 		var p controllers.Plan
 		for _, o := range s.Owned {
-			p.Delete = append(p.Delete, controllers.Target{Kind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
+			p.Delete = append(p.Delete, controllers.Target{
+				Kind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
+				UID: string(o.GetUID()),
+			})
 		}
 		return p, nil
 	}
@@ -154,7 +157,10 @@ func merge(into, from map[string]any) {
 func deployment(name string, annotations map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
-		"metadata": map[string]any{"name": name, "namespace": "default", "uid": "uid-" + name, "resourceVersion": "1", "annotations": annotations},
+		"metadata": map[string]any{
+			"name": name, "namespace": "default", "uid": "uid-" + name, "resourceVersion": "1",
+			"annotations": annotations,
+		},
 	}}
 }
 
@@ -224,7 +230,8 @@ func planIsCarriedOut(t *testing.T) {
 		if len(conditions) != 1 {
 			return fmt.Errorf("conditions %v", conditions)
 		}
-		events, err := w.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("default").List(t.Context(), metav1.ListOptions{})
+		events, err := w.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("default").List(t.Context(),
+			metav1.ListOptions{})
 		if err != nil || len(events.Items) != 1 {
 			return fmt.Errorf("events %v %w", len(events.Items), err)
 		}
@@ -264,7 +271,10 @@ func planIsCarriedOut(t *testing.T) {
 // A Service that somebody else made is not adopted, and its fields are not taken by force.
 func TestForeignObjectIsNotAdopted(t *testing.T) {
 	theirs := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web", "namespace": "default", "uid": "theirs", "resourceVersion": "7"},
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{
+			"name": "web", "namespace": "default", "uid": "theirs",
+			"resourceVersion": "7",
+		},
 	}}
 	w := newWorld(t, deployment("web", map[string]any{"expose": "80"}), theirs)
 	h := start(t, w)

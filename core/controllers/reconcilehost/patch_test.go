@@ -19,7 +19,10 @@ import (
 // same name is left alone, and the reconciler's status says why.
 func TestAPlanPatchesWhatItDoesNotOwn(t *testing.T) {
 	theirs := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "shared", "namespace": "default", "uid": "uid-shared", "resourceVersion": "1"},
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{
+			"name": "shared", "namespace": "default", "uid": "uid-shared",
+			"resourceVersion": "1",
+		},
 		"spec": map[string]any{"port": "80"},
 	}}
 	w := newWorld(t, deployment("web", nil), theirs)

@@ -165,7 +165,9 @@ func ageRank(t metav1.Time, now time.Time) int64 {
 
 // status is the set's status for these pods. wait is when it next changes by time
 // alone, because a ready pod becomes available; 0 = never.
-func status(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, failure error, now time.Time) (s appsv1.ReplicaSetStatus, wait time.Duration) {
+func status(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, failure error,
+	now time.Time,
+) (s appsv1.ReplicaSetStatus, wait time.Duration) {
 	s = *rs.Status.DeepCopy()
 	s.ObservedGeneration = rs.Generation
 	s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas = int32(len(active)), 0, 0, 0
@@ -191,7 +193,9 @@ func status(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, failure er
 }
 
 // failureCondition keeps an existing ReplicaFailure as long as writes fail.
-func failureCondition(conditions []appsv1.ReplicaSetCondition, rs *appsv1.ReplicaSet, active int, failure error, now time.Time) []appsv1.ReplicaSetCondition {
+func failureCondition(conditions []appsv1.ReplicaSetCondition, rs *appsv1.ReplicaSet, active int, failure error,
+	now time.Time,
+) []appsv1.ReplicaSetCondition {
 	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
 	there := slices.ContainsFunc(conditions, isFailure)
 	switch {

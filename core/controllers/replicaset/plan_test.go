@@ -31,7 +31,10 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 
 func ready(since int64) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Unix(since, 0))}}
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(time.Unix(since, 0)),
+		}}
 	}
 }
 
@@ -50,7 +53,10 @@ func TestLeastMissedFirst(t *testing.T) {
 		}),
 		pod("dear", func(p *corev1.Pod) { ready(1000)(p); p.Annotations = map[string]string{corev1.PodDeletionCost: "7"} }),
 	}
-	related := []*corev1.Pod{pod("x", func(p *corev1.Pod) { p.Spec.NodeName = "crowded" }), pod("y", func(p *corev1.Pod) { p.Spec.NodeName = "crowded" })}
+	related := []*corev1.Pod{
+		pod("x", func(p *corev1.Pod) { p.Spec.NodeName = "crowded" }),
+		pod("y", func(p *corev1.Pod) { p.Spec.NodeName = "crowded" }),
+	}
 	shuffled := []*corev1.Pod{want[5], want[2], want[7], want[0], want[4], want[1], want[6], want[3]}
 	got := leastMissed(shuffled, related, time.Unix(2000, 0))
 	for i := range want {
@@ -61,7 +67,10 @@ func TestLeastMissedFirst(t *testing.T) {
 }
 
 func TestDeletionCost(t *testing.T) {
-	for text, want := range map[string]int32{"": 0, "5": 5, "-5": -5, "+5": 0, "05": 0, "0": 0, "99999999999": 0, "2147483647": 2147483647, "-2147483648": -2147483648, "2147483648": 0, "x": 0} {
+	for text, want := range map[string]int32{
+		"": 0, "5": 5, "-5": -5, "+5": 0, "05": 0, "0": 0, "99999999999": 0, "2147483647": 2147483647,
+		"-2147483648": -2147483648, "2147483648": 0, "x": 0,
+	} {
 		if got := parseCost(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}

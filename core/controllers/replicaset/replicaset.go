@@ -176,7 +176,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	return failure
 }
 
-func (c *Controller) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector labels.Selector, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+func (c *Controller) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector labels.Selector,
+	pods []*corev1.Pod,
+) ([]*corev1.Pod, error) {
 	claim := &controllers.Claim{
 		Owner: rs, Kind: c.gvk, Selector: selector, Patch: c.writer.Patch,
 		Fresh: func(ctx context.Context) (metav1.Object, error) { return c.live(ctx, cache.MetaObjectToName(rs)) },
@@ -185,7 +187,9 @@ func (c *Controller) claim(ctx context.Context, rs *appsv1.ReplicaSet, selector 
 }
 
 // scale carries out the decision about these pods.
-func (c *Controller) scale(ctx context.Context, key controllers.Key, rs *appsv1.ReplicaSet, owner controllers.Owner, active []*corev1.Pod) error {
+func (c *Controller) scale(ctx context.Context, key controllers.Key, rs *appsv1.ReplicaSet, owner controllers.Owner,
+	active []*corev1.Pod,
+) error {
 	var related []*corev1.Pod
 	if int(*rs.Spec.Replicas) < len(active) {
 		related = c.related(rs)

@@ -37,7 +37,8 @@ func certificate(t *testing.T, ends time.Time) []byte {
 func request(name string, certificate []byte, conditions ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now()}}
 	for _, c := range conditions {
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c, LastUpdateTime: metav1.Now()})
+		r.Status.Conditions = append(r.Status.Conditions,
+			certificatesv1.CertificateSigningRequestCondition{Type: c, LastUpdateTime: metav1.Now()})
 	}
 	r.Status.Certificate = certificate
 	return r
@@ -50,7 +51,8 @@ func TestRequestsGoInTheirTime(t *testing.T) {
 		timeless.Status.Conditions[0].LastUpdateTime = metav1.Time{}
 		c := controllertest.New(
 			request("pending", nil), request("denied", nil, denied), request("failed", nil, approved, failed), request("approved", nil, approved),
-			request("issued", certificate(t, time.Now().Add(1000*time.Hour)), approved), request("ended", certificate(t, time.Now().Add(10*time.Minute)), approved),
+			request("issued", certificate(t, time.Now().Add(1000*time.Hour)), approved),
+			request("ended", certificate(t, time.Now().Add(10*time.Minute)), approved),
 			request("junk", []byte("junk"), approved), timeless,
 		)
 		c.Start(t, New(c.Env(t), 1))
@@ -111,7 +113,10 @@ func TestAnAnswerCountsFromWhenItCame(t *testing.T) {
 
 func TestPodsRequestsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", CreationTimestamp: metav1.Now()}})
+		c := controllertest.New(&certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{
+			Name: "a", Namespace: "shop",
+			CreationTimestamp: metav1.Now(),
+		}})
 		c.Start(t, NewPods(c.Env(t), 1))
 		for _, step := range []struct {
 			wait time.Duration

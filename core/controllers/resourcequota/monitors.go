@@ -163,7 +163,8 @@ func (w *monitors) served() map[schema.GroupResource]schema.GroupVersionResource
 		for _, r := range l.APIResources {
 			gvr := gv.WithResource(r.Name)
 			_, known := out[gvr.GroupResource()]
-			if r.Namespaced && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && (!known || preferred[gv.Group] == gv.Version) {
+			if r.Namespaced && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") &&
+				(!known || preferred[gv.Group] == gv.Version) {
 				out[gvr.GroupResource()] = gvr
 			}
 		}
@@ -172,7 +173,9 @@ func (w *monitors) served() map[schema.GroupResource]schema.GroupVersionResource
 }
 
 // start watches one resource.
-func (w *monitors) start(ctx context.Context, ends *sync.WaitGroup, m *quota.Measure, served map[schema.GroupResource]schema.GroupVersionResource) {
+func (w *monitors) start(ctx context.Context, ends *sync.WaitGroup, m *quota.Measure,
+	served map[schema.GroupResource]schema.GroupVersionResource,
+) {
 	informer := w.shared[m.Resource]
 	own := informer == nil
 	if own {

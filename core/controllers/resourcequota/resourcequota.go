@@ -133,7 +133,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	next.Status.Hard = quotav1.Add(corev1.ResourceList{}, q.Spec.Hard)
 	next.Status.Used = quotav1.Mask(used, quotav1.ResourceNames(q.Spec.Hard))
 	defer c.loop.AddAfter(key, resync)
-	if q.Status.Hard != nil && q.Status.Used != nil && equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) && quotav1.Equals(next.Status.Used, q.Status.Used) {
+	if q.Status.Hard != nil && q.Status.Used != nil && equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) &&
+		quotav1.Equals(next.Status.Used, q.Status.Used) {
 		return nil
 	}
 	if wait := c.hold(key, q, next); wait > 0 {

@@ -51,7 +51,9 @@ func NewStore(client kubernetes.Interface, f informers.SharedInformerFactory) (*
 }
 
 // Owned are the revisions of an owner, oldest first, after adopting and releasing.
-func (s *Store) Owned(ctx context.Context, owner metav1.Object, kind schema.GroupVersionKind, selector labels.Selector, fresh func(context.Context) (metav1.Object, error)) ([]*appsv1.ControllerRevision, error) {
+func (s *Store) Owned(ctx context.Context, owner metav1.Object, kind schema.GroupVersionKind, selector labels.Selector,
+	fresh func(context.Context) (metav1.Object, error),
+) ([]*appsv1.ControllerRevision, error) {
 	all, err := controllers.Controlled[*appsv1.ControllerRevision](s.indexer, owner, true)
 	if err != nil {
 		return nil, err
@@ -59,7 +61,8 @@ func (s *Store) Owned(ctx context.Context, owner metav1.Object, kind schema.Grou
 	mine, err := controllers.ClaimAll(ctx, &controllers.Claim{
 		Owner: owner, Kind: kind, Selector: selector, Fresh: fresh,
 		Patch: func(ctx context.Context, obj metav1.Object, patch []byte) error {
-			_, err := s.client.AppsV1().ControllerRevisions(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := s.client.AppsV1().ControllerRevisions(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.StrategicMergePatchType, patch,
+				metav1.PatchOptions{})
 			return err
 		},
 	}, all)

@@ -62,7 +62,8 @@ func tokenSecret(name, account, uid string) *corev1.Secret {
 // of the same name, is deleted.
 func TestTokens(t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "a", UID: "robot-uid"}}
-	c := controllertest.New(account, tokenSecret("mine", "robot", ""), tokenSecret("former", "robot", "another-uid"), tokenSecret("nobodys", "gone", ""))
+	c := controllertest.New(account, tokenSecret("mine", "robot", ""), tokenSecret("former", "robot", "another-uid"),
+		tokenSecret("nobodys", "gone", ""))
 	ctl, err := NewTokens(c.Env(t), 1, &minter{}, []byte("the CA"))
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,8 @@ func TestTokens(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if string(s.Data["token"]) != "token 1 of robot-uid for mine" || string(s.Data["ca.crt"]) != "the CA" || string(s.Data["namespace"]) != "a" ||
+		if string(s.Data["token"]) != "token 1 of robot-uid for mine" || string(s.Data["ca.crt"]) != "the CA" ||
+			string(s.Data["namespace"]) != "a" ||
 			s.Annotations[corev1.ServiceAccountUIDKey] != "robot-uid" {
 			return fmt.Errorf("%s %v", s.Data, s.Annotations)
 		}

@@ -89,10 +89,16 @@ func TestWhatIsSignedAndWhatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &certificatesv1.CertificateSigningRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: "r"},
-				Spec:       certificatesv1.CertificateSigningRequestSpec{Request: request(t, tc.change), SignerName: tc.signer, Usages: tc.usages, ExpirationSeconds: tc.seconds},
+				Spec: certificatesv1.CertificateSigningRequestSpec{
+					Request: request(t, tc.change), SignerName: tc.signer, Usages: tc.usages,
+					ExpirationSeconds: tc.seconds,
+				},
 			}
 			if !tc.pending {
-				r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+				r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+					Type:   certificatesv1.CertificateApproved,
+					Status: corev1.ConditionTrue,
+				}}
 			}
 			w := controllertest.New(r)
 			ca := authority(t)

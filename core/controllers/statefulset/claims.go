@@ -78,10 +78,12 @@ func (c *Controller) ensureClaims(ctx context.Context, set *appsv1.StatefulSet, 
 		}
 		pod := podName(set, ordinal)
 		if err != nil {
-			c.recorder.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s in StatefulSet %s failed error: %s", claim.Name, pod, set.Name, err)
+			c.recorder.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s in StatefulSet %s failed error: %s",
+				claim.Name, pod, set.Name, err)
 			return fmt.Errorf("creating claim %s: %w", claim.Name, err)
 		}
-		c.recorder.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", claim.Name, pod, set.Name)
+		c.recorder.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", claim.Name, pod,
+			set.Name)
 		controllers.Did(ctx, "created", "PersistentVolumeClaim", created)
 	}
 	return nil

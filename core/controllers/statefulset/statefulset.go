@@ -107,7 +107,8 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 			}
 			continue
 		}
-		if p, ok := pod.(*corev1.Pod); ok && (old == nil || current == nil || !labels.Equals(old.GetLabels(), current.GetLabels()) || len(old.GetOwnerReferences()) > 0) {
+		if p, ok := pod.(*corev1.Pod); ok && (old == nil || current == nil || !labels.Equals(old.GetLabels(), current.GetLabels()) ||
+			len(old.GetOwnerReferences()) > 0) {
 			c.queueAdopters(p)
 		}
 	}
@@ -171,7 +172,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 
 // pick finds the revision of the template, made if it is new, and the one that the
 // pods had before.
-func (c *Controller) pick(ctx context.Context, set *appsv1.StatefulSet, history []*appsv1.ControllerRevision) (current, update *appsv1.ControllerRevision, err error) {
+func (c *Controller) pick(ctx context.Context, set *appsv1.StatefulSet,
+	history []*appsv1.ControllerRevision,
+) (current, update *appsv1.ControllerRevision, err error) {
 	data, err := revision.Data(&set.Spec.Template)
 	if err != nil {
 		return nil, nil, err
@@ -232,7 +235,9 @@ func (c *Controller) countCollision(ctx context.Context, set *appsv1.StatefulSet
 }
 
 // claim adopts only pods whose name has a place in the set.
-func (c *Controller) claim(ctx context.Context, set *appsv1.StatefulSet, selector labels.Selector, fresh func(context.Context) (metav1.Object, error)) ([]*corev1.Pod, error) {
+func (c *Controller) claim(ctx context.Context, set *appsv1.StatefulSet, selector labels.Selector,
+	fresh func(context.Context) (metav1.Object, error),
+) ([]*corev1.Pod, error) {
 	all, err := controllers.Controlled[*corev1.Pod](c.pods, set, true)
 	if err != nil {
 		return nil, err
@@ -296,7 +301,8 @@ func (c *Controller) create(ctx context.Context, set *appsv1.StatefulSet, made c
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err
 	case err != nil:
-		c.recorder.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "create Pod %s in StatefulSet %s failed error: %s", pod.Name, set.Name, err)
+		c.recorder.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "create Pod %s in StatefulSet %s failed error: %s", pod.Name, set.Name,
+			err)
 		return fmt.Errorf("creating pod %s: %w", pod.Name, err)
 	}
 	c.recorder.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "create Pod %s in StatefulSet %s successful", pod.Name, set.Name)
@@ -359,7 +365,8 @@ func (c *Controller) remove(ctx context.Context, set *appsv1.StatefulSet, pod *c
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return true, nil
 	case err != nil:
-		c.recorder.Eventf(set, corev1.EventTypeWarning, "FailedDelete", "delete Pod %s in StatefulSet %s failed error: %s", pod.Name, set.Name, err)
+		c.recorder.Eventf(set, corev1.EventTypeWarning, "FailedDelete", "delete Pod %s in StatefulSet %s failed error: %s", pod.Name, set.Name,
+			err)
 		return false, fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 	}
 	c.recorder.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "delete Pod %s in StatefulSet %s successful", pod.Name, set.Name)
@@ -408,7 +415,9 @@ func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, s
 	return nil
 }
 
-func (c *Controller) prune(ctx context.Context, set *appsv1.StatefulSet, pods []*corev1.Pod, history []*appsv1.ControllerRevision, current, update *appsv1.ControllerRevision) error {
+func (c *Controller) prune(ctx context.Context, set *appsv1.StatefulSet, pods []*corev1.Pod, history []*appsv1.ControllerRevision,
+	current, update *appsv1.ControllerRevision,
+) error {
 	if set.Spec.RevisionHistoryLimit == nil {
 		return nil
 	}

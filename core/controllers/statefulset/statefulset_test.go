@@ -110,7 +110,8 @@ func TestInOrder(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if s := set.Status; s.ReadyReplicas != replicas || s.UpdatedReplicas != replicas || s.Replicas != replicas || s.CurrentRevision != s.UpdateRevision || s.ObservedGeneration != set.Generation {
+			if s := set.Status; s.ReadyReplicas != replicas || s.UpdatedReplicas != replicas || s.Replicas != replicas ||
+				s.CurrentRevision != s.UpdateRevision || s.ObservedGeneration != set.Generation {
 				return fmt.Errorf("status %+v", s)
 			}
 			return nil
@@ -236,7 +237,10 @@ func TestOrderHolds(t *testing.T) {
 
 func TestOrdinal(t *testing.T) {
 	set := db(1)
-	for name, want := range map[string]int{"db-0": 0, "db-12": 12, "db-01": -1, "db--1": -1, "db-x": -1, "other-0": -1, "db-a-0": -1, "db-": -1} {
+	for name, want := range map[string]int{
+		"db-0": 0, "db-12": 12, "db-01": -1, "db--1": -1, "db-x": -1, "other-0": -1, "db-a-0": -1,
+		"db-": -1,
+	} {
 		if got := ordinal(set, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}); got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)
 		}

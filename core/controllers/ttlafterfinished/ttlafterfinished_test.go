@@ -24,7 +24,8 @@ func TestDeletedInTime(t *testing.T) {
 			}
 			return j
 		}
-		c := controllertest.New(job("soon", ptr.To[int32](10), true), job("later", ptr.To[int32](100), true), job("kept", nil, true), job("runs", ptr.To[int32](1), false))
+		c := controllertest.New(job("soon", ptr.To[int32](10), true), job("later", ptr.To[int32](100), true), job("kept", nil, true),
+			job("runs", ptr.To[int32](1), false))
 		ctl, err := New(c.Env(t), 1)
 		if err != nil {
 			t.Fatal(err)

@@ -56,7 +56,9 @@ func (b *Binder) syncClaim(ctx context.Context, key controllers.Key) error {
 
 // askProvisioner names the one that is to make a volume, in the two annotations that
 // provisioners look for.
-func (b *Binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeClaim, provisioner string) (*corev1.PersistentVolumeClaim, error) {
+func (b *Binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeClaim,
+	provisioner string,
+) (*corev1.PersistentVolumeClaim, error) {
 	if c.Annotations[volume.AnnStorageProvisioner] == provisioner && c.Annotations[volume.AnnBetaStorageProvisioner] == provisioner {
 		return c, nil
 	}
@@ -99,7 +101,9 @@ func (b *Binder) bind(ctx context.Context, pv *corev1.PersistentVolume, c *corev
 
 // claimStatus writes the phase, and what the claim has of its volume. The capacity of
 // a claim that is bound already is whoever's resizes the volume.
-func (b *Binder) claimStatus(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, phase corev1.PersistentVolumeClaimPhase) error {
+func (b *Binder) claimStatus(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume,
+	phase corev1.PersistentVolumeClaimPhase,
+) error {
 	next := c.DeepCopy()
 	next.Status.Phase = phase
 	if pv == nil {

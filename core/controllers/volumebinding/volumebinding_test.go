@@ -21,11 +21,14 @@ import (
 )
 
 func aVolume(name, size string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Spec: corev1.PersistentVolumeSpec{
-		Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
-		AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-	}}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+		},
+	}
 	for _, f := range change {
 		f(pv)
 	}
@@ -33,11 +36,14 @@ func aVolume(name, size string, change ...func(*corev1.PersistentVolume)) *corev
 }
 
 func aClaim(name, size string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{}}, Spec: corev1.PersistentVolumeClaimSpec{
-		Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
-		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		StorageClassName: ptr.To(""),
-	}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: ptr.To(""),
+		}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+	}
 	for _, f := range change {
 		f(c)
 	}
@@ -45,7 +51,10 @@ func aClaim(name, size string, change ...func(*corev1.PersistentVolumeClaim)) *c
 }
 
 func aClass(name, provisioner string, mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Provisioner: provisioner, VolumeBindingMode: &mode}
+	return &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Provisioner: provisioner,
+		VolumeBindingMode: &mode,
+	}
 }
 
 type world struct {
@@ -135,7 +144,8 @@ func TestAClaimGetsTheSmallestThatFits(t *testing.T) {
 	if got := c.Status.Capacity[corev1.ResourceStorage]; got.String() != "5Gi" || len(c.Status.AccessModes) != 1 {
 		t.Errorf("the claim's status is %v", c.Status)
 	}
-	if c.Annotations[volume.AnnBindCompleted] == "" || c.Annotations[volume.AnnBoundByController] == "" || pv.Annotations[volume.AnnBoundByController] == "" {
+	if c.Annotations[volume.AnnBindCompleted] == "" || c.Annotations[volume.AnnBoundByController] == "" ||
+		pv.Annotations[volume.AnnBoundByController] == "" {
 		t.Errorf("annotations: claim %v, volume %v", c.Annotations, pv.Annotations)
 	}
 	if pv.Spec.ClaimRef.UID != c.UID || pv.Spec.ClaimRef.Kind != "PersistentVolumeClaim" {
@@ -173,13 +183,15 @@ func TestAClaimMayNameItsVolume(t *testing.T) {
 	if by := w.claim("fits").Annotations[volume.AnnBoundByController]; by != "" {
 		t.Error("the claim is said to be bound by the controller")
 	}
-	if _, err := w.Client.CoreV1().PersistentVolumeClaims("a").Create(t.Context(), aClaim("second", "1Gi", named("one")), metav1.CreateOptions{}); err != nil {
+	if _, err := w.Client.CoreV1().PersistentVolumeClaims("a").Create(t.Context(), aClaim("second", "1Gi", named("one")),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.event(`volume "one" already bound to a different claim.`)
 	w.becomes("claim", "second", "Pending one")
 	// A volume that comes later is bound then.
-	if _, err := w.Client.CoreV1().PersistentVolumeClaims("a").Create(t.Context(), aClaim("third", "1Gi", named("later")), metav1.CreateOptions{}); err != nil {
+	if _, err := w.Client.CoreV1().PersistentVolumeClaims("a").Create(t.Context(), aClaim("third", "1Gi", named("later")),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.event(`volume "later", which the claim asks for, does not exist`)
@@ -202,7 +214,8 @@ func TestProvisionersAreAsked(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
 		{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "used"}}},
 	}}}
-	w := start(t, aClass("waits", "maker.example.com", waits), aClass("soon", "maker.example.com", at), aClass("people", "kubernetes.io/no-provisioner", at), pod,
+	w := start(t, aClass("waits", "maker.example.com", waits), aClass("soon", "maker.example.com", at),
+		aClass("people", "kubernetes.io/no-provisioner", at), pod,
 		aVolume("idle", "1Gi", inClass("waits")), // only a scheduler may choose it
 		aClaim("unused", "1Gi", of("waits")), aClaim("used", "1Gi", of("waits")), aClaim("soon", "1Gi", of("soon")),
 		aClaim("by-hand", "1Gi", of("people")), aClaim("nowhere", "1Gi", of("gone")))
@@ -213,9 +226,13 @@ func TestProvisionersAreAsked(t *testing.T) {
 		}
 		return nil
 	})
-	for _, words := range []string{"waiting for first consumer", "waiting for pod p to be scheduled", "no volume plugin matched name", `"gone" not found`} {
+	for _, words := range []string{
+		"waiting for first consumer", "waiting for pod p to be scheduled", "no volume plugin matched name",
+		`"gone" not found`,
+	} {
 		w := start(t, aClass("waits", "maker.example.com", waits), aClass("people", "kubernetes.io/no-provisioner", at), pod,
-			aClaim("unused", "1Gi", of("waits")), aClaim("used", "1Gi", of("waits")), aClaim("by-hand", "1Gi", of("people")), aClaim("nowhere", "1Gi", of("gone")))
+			aClaim("unused", "1Gi", of("waits")), aClaim("used", "1Gi", of("waits")), aClaim("by-hand", "1Gi", of("people")),
+			aClaim("nowhere", "1Gi", of("gone")))
 		w.event(words)
 	}
 	if asked("unused") != "" || asked("used") != "" || w.state("volume", "idle") != "Available" {
@@ -253,7 +270,8 @@ func TestALateDefaultClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, func() error {
-		if c := w.claim("c"); ptr.Deref(c.Spec.StorageClassName, "") != "late" || c.Annotations[volume.AnnStorageProvisioner] != "maker.example.com" {
+		if c := w.claim("c"); ptr.Deref(c.Spec.StorageClassName, "") != "late" ||
+			c.Annotations[volume.AnnStorageProvisioner] != "maker.example.com" {
 			return fmt.Errorf("class %v, annotations %v", c.Spec.StorageClassName, c.Annotations)
 		}
 		return nil

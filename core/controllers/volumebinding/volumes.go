@@ -55,7 +55,8 @@ func planVolume(v view, pv *corev1.PersistentVolume, isGone gone) (volumePlan, e
 		}, nil
 	case c.Spec.VolumeName == "":
 		return volumePlan{claim: c}, nil
-	case metav1.HasAnnotation(pv.ObjectMeta, volume.AnnDynamicallyProvisioned) && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
+	case metav1.HasAnnotation(pv.ObjectMeta, volume.AnnDynamicallyProvisioned) &&
+		pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
 		// It was made for the claim, which has got another one.
 		return released(pv), nil
 	}

@@ -34,7 +34,8 @@ func volume(name string, source corev1.PersistentVolumeSource) *corev1.Persisten
 func TestClaimsThatGrowAreTold(t *testing.T) {
 	disk := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example", VolumeHandle: "h"}}
 	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
-	c := controllertest.New(claim("grows", "2Gi", "1Gi"), volume("grows", disk), claim("fits", "1Gi", "1Gi"), volume("fits", disk), claim("fixed", "2Gi", "1Gi"), volume("fixed", nfs))
+	c := controllertest.New(claim("grows", "2Gi", "1Gi"), volume("grows", disk), claim("fits", "1Gi", "1Gi"), volume("fits", disk),
+		claim("fixed", "2Gi", "1Gi"), volume("fixed", nfs))
 	ctl, err := volumeexpand.New(c.Env(t), 1)
 	if err != nil {
 		t.Fatal(err)

@@ -18,12 +18,18 @@ import (
 func TestClasses(t *testing.T) {
 	deleted := metav1.Now()
 	class := func(name string) *storagev1.VolumeAttributesClass {
-		return &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: &deleted, Finalizers: []string{classFinalizer, "other/one"}}}
+		return &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{
+			Name: name, DeletionTimestamp: &deleted,
+			Finalizers: []string{classFinalizer, "other/one"},
+		}}
 	}
 	name := func(s string) *string { return &s }
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}}
 	claim.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "on-its-way"}
-	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{VolumeAttributesClassName: name("of-a-volume")}}
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "v"},
+		Spec:       corev1.PersistentVolumeSpec{VolumeAttributesClassName: name("of-a-volume")},
+	}
 	fresh := class("fresh")
 	fresh.DeletionTimestamp, fresh.Finalizers = nil, nil
 	c := controllertest.New(class("free"), class("on-its-way"), class("of-a-volume"), fresh, claim, volume)

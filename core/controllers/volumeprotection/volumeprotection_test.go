@@ -17,11 +17,17 @@ import (
 func TestClaims(t *testing.T) {
 	deleted := metav1.Now()
 	claim := func(name string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Finalizers: []string{claimFinalizer, "other"}, DeletionTimestamp: &deleted}}
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "default",
+			Finalizers: []string{claimFinalizer, "other"}, DeletionTimestamp: &deleted,
+		}}
 	}
 	pod := func(name, node, claim string) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: node}}
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		p.Spec.Volumes = []corev1.Volume{{
+			Name:         "v",
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+		}}
 		return p
 	}
 	fresh := claim("fresh")

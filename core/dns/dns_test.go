@@ -150,7 +150,8 @@ func cluster(t *testing.T) (kubernetes.Interface, *rest.Config) {
 func TestNamesOfTheClusterAndOfTheWorld(t *testing.T) {
 	admin, client := cluster(t)
 	ctx := t.Context()
-	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*corev1.Service{
@@ -165,8 +166,11 @@ func TestNamesOfTheClusterAndOfTheWorld(t *testing.T) {
 	if _, err := admin.DiscoveryV1().EndpointSlices("default").Create(ctx, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "db-x", Labels: map[string]string{discoveryv1.LabelServiceName: "db"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.7"}, Hostname: ptr.To("db-0"), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("sql"), Port: ptr.To(int32(5432)), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{"10.244.0.7"}, Hostname: ptr.To("db-0"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("sql"), Port: ptr.To(int32(5432)), Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +298,10 @@ func TestATakenAddressIsAClearErrorAndNothingStaysOpen(t *testing.T) {
 
 func TestStrangersAreRefused(t *testing.T) {
 	h := &handler{clients: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
-	for from, want := range map[string]bool{"10.244.3.4:999": true, "127.0.0.1:999": true, "192.0.2.1:999": false, "[::ffff:10.244.1.1]:999": true} {
+	for from, want := range map[string]bool{
+		"10.244.3.4:999": true, "127.0.0.1:999": true, "192.0.2.1:999": false,
+		"[::ffff:10.244.1.1]:999": true,
+	} {
 		if got := h.welcome(net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from))); got != want {
 			t.Errorf("%s: %v", from, got)
 		}
@@ -327,7 +334,10 @@ func TestTheHostsResolvers(t *testing.T) {
 
 func TestBadNamesOfTheDomainAreRefused(t *testing.T) {
 	for _, domain := range []string{"a b", "x {", "a\nb"} {
-		if _, err := New(Config{Client: &rest.Config{}, Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53")}, Domain: domain}); err == nil {
+		if _, err := New(Config{
+			Client: &rest.Config{}, Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53")},
+			Domain: domain,
+		}); err == nil {
 			t.Errorf("%q was taken", domain)
 		}
 	}

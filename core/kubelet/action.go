@@ -63,7 +63,8 @@ func (w *worker) runStep(ctx context.Context, name string, p *corev1.Pod, do fun
 	err := do(ctx)
 	end(span, err)
 	if err != nil && ctx.Err() == nil {
-		w.log.WarnContext(ctx, "a step in a pod's end failed; trying again", "step", name, "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "error", err)
+		w.log.WarnContext(ctx, "a step in a pod's end failed; trying again", "step", name, "kind", "Pod", "namespace", p.Namespace,
+			"name", p.Name, "error", err)
 	}
 	return pod.Done{Err: err}
 }
@@ -95,7 +96,8 @@ func retryForbidden(ctx context.Context, try func() error) error {
 func (w *worker) admit(ctx context.Context, p *corev1.Pod) pod.Done {
 	v, err := w.owner.admit(ctx, p)
 	if err != nil {
-		w.log.WarnContext(ctx, "a pod can neither be admitted nor refused; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "error", err)
+		w.log.WarnContext(ctx, "a pod can neither be admitted nor refused; trying again", "kind", "Pod", "namespace", p.Namespace,
+			"name", p.Name, "error", err)
 		return pod.Done{Err: err}
 	}
 	if v.refused {

@@ -89,9 +89,10 @@ func (k *Kubelet) reserve(p *corev1.Pod, node *corev1.Node) verdict {
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); err != nil || !ok {
 		return refuse("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
-	if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, p.Spec.Tolerations, func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoExecute
-	}, true); untolerated {
+	if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, p.Spec.Tolerations,
+		func(t *corev1.Taint) bool {
+			return t.Effect == corev1.TaintEffectNoExecute
+		}, true); untolerated {
 		return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	}
 	if port := k.portReserved(p); port != 0 {
@@ -156,9 +157,11 @@ func (k *Kubelet) fits(p *corev1.Pod, node *corev1.Node) verdict {
 			continue
 		}
 		if name == corev1.ResourceCPU {
-			return refuse("OutOfcpu", "Node didn't have enough resource: cpu, requested: %d, used: %d, capacity: %d", q.MilliValue(), taken.MilliValue(), have.MilliValue())
+			return refuse("OutOfcpu", "Node didn't have enough resource: cpu, requested: %d, used: %d, capacity: %d", q.MilliValue(),
+				taken.MilliValue(), have.MilliValue())
 		}
-		return refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, q.Value(), taken.Value(), have.Value())
+		return refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, q.Value(),
+			taken.Value(), have.Value())
 	}
 	return verdict{}
 }
@@ -252,7 +255,8 @@ func underPressure(p *corev1.Pod, node *corev1.Node) verdict {
 		switch c.Type {
 		case corev1.NodeMemoryPressure:
 			taint := &corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
-			if status.QOS(p) != corev1.PodQOSBestEffort || corev1helpers.TolerationsTolerateTaint(klog.Background(), p.Spec.Tolerations, taint, true) {
+			if status.QOS(p) != corev1.PodQOSBestEffort || corev1helpers.TolerationsTolerateTaint(klog.Background(), p.Spec.Tolerations, taint,
+				true) {
 				continue
 			}
 		case corev1.NodeDiskPressure, corev1.NodePIDPressure:

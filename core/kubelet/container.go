@@ -97,7 +97,9 @@ func (w *worker) create(ctx context.Context, p *corev1.Pod, a pod.Create) pod.Do
 }
 
 // containerConfig gathers what a container's configuration is made of.
-func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.Container, kind pod.Kind, a pod.Create) (*cri.ContainerConfig, error) {
+func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.Container, kind pod.Kind,
+	a pod.Create,
+) (*cri.ContainerConfig, error) {
 	k, cl := w.parts, w.cluster()
 	w.mu.Lock()
 	ips := w.ips
@@ -113,7 +115,10 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, fmt.Errorf("look at the node: %w", err)
 	}
-	env, err := spec.Env(ctx, spec.EnvRequest{Pod: p, Container: c, Objects: k.cfg.Objects, Services: services, PodIPs: ips, Cluster: cl, Allocatable: node.Status.Allocatable})
+	env, err := spec.Env(ctx, spec.EnvRequest{
+		Pod: p, Container: c, Objects: k.cfg.Objects, Services: services, PodIPs: ips, Cluster: cl,
+		Allocatable: node.Status.Allocatable,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +133,10 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
-	files, err := k.cfg.Host.Files(ctx, spec.FilesRequest{Pod: p, Container: c, RestartCount: a.RestartCount, Hostname: hostname, Domain: domain, IPs: ips})
+	files, err := k.cfg.Host.Files(ctx, spec.FilesRequest{
+		Pod: p, Container: c, RestartCount: a.RestartCount, Hostname: hostname,
+		Domain: domain, IPs: ips,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +262,8 @@ func (w *worker) kill(ctx context.Context, p *corev1.Pod, a pod.Kill) pod.Done {
 	}
 	end(span, err)
 	if err != nil && ctx.Err() == nil {
-		w.log.WarnContext(ctx, "a container cannot be stopped; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", a.Container, "error", err)
+		w.log.WarnContext(ctx, "a container cannot be stopped; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name,
+			"container", a.Container, "error", err)
 	}
 	return pod.Done{Err: err, Container: w.lookAt(ctx, p, a.ID)}
 }
@@ -269,7 +278,8 @@ func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container
 	defer cancel()
 	err := w.cfg.Handler.Hook(hctx, probe.Hook{Pod: p, Container: c, ID: a.ID, PodIP: w.podIP(), Handler: c.Lifecycle.PreStop})
 	if err != nil && ctx.Err() == nil {
-		w.log.InfoContext(ctx, "a preStop hook failed", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", c.Name, "error", err)
+		w.log.InfoContext(ctx, "a preStop hook failed", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", c.Name,
+			"error", err)
 		w.event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 	return int64(time.Since(began) / time.Second)

@@ -23,7 +23,10 @@ func nanos(n int64) time.Time {
 func uidOf(labels map[string]string) types.UID { return types.UID(labels[pod.UIDLabel]) }
 
 func sandboxOf(st *cri.PodSandboxStatus) pod.Sandbox {
-	sb := pod.Sandbox{ID: st.Id, Attempt: st.GetMetadata().GetAttempt(), Created: nanos(st.CreatedAt), Ready: st.State == cri.PodSandboxState_SANDBOX_READY}
+	sb := pod.Sandbox{
+		ID: st.Id, Attempt: st.GetMetadata().GetAttempt(), Created: nanos(st.CreatedAt),
+		Ready: st.State == cri.PodSandboxState_SANDBOX_READY,
+	}
 	if n := st.GetNetwork(); n != nil {
 		if n.Ip != "" {
 			sb.IPs = append(sb.IPs, n.Ip)

@@ -68,7 +68,8 @@ func (k *parts) keyring(ctx context.Context, p *corev1.Pod) *pull.Keyring {
 			err = ring.AddSecret(s)
 		}
 		if err != nil {
-			k.log.WarnContext(ctx, "an image pull secret cannot be used", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "secret", ref.Name, "error", err)
+			k.log.WarnContext(ctx, "an image pull secret cannot be used", "kind", "Pod", "namespace", p.Namespace, "name", p.Name,
+				"secret", ref.Name, "error", err)
 			missing = append(missing, ref.Name)
 		}
 	}

@@ -48,9 +48,13 @@ func newWorld(t *testing.T) *world {
 func (w *world) node(name string, eng *simulated.Engine, change ...func(*kubelet.Config)) (stop func()) {
 	w.t.Helper()
 	cfg := kubelet.Config{
-		NodeName: name, Client: w.client, Engine: eng, Host: simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Engine: eng}),
+		NodeName: name, Client: w.client, Engine: eng,
+		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Engine: eng}),
 		Volumes: simulated.Volumes{}, Handler: simulated.Handler{}, Objects: objects.New(w.client, nil), Feeds: w.feeds,
-		Delays: pod.Options{CrashInitial: 50 * time.Millisecond, CrashMax: time.Second, ImageInitial: 50 * time.Millisecond, RetryInitial: 20 * time.Millisecond},
+		Delays: pod.Options{
+			CrashInitial: 50 * time.Millisecond, CrashMax: time.Second, ImageInitial: 50 * time.Millisecond,
+			RetryInitial: 20 * time.Millisecond,
+		},
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	for _, c := range change {
@@ -117,7 +121,10 @@ func (w *world) create(node, name string, change ...func(*corev1.Pod)) *corev1.P
 	w.t.Helper()
 	grace := int64(5)
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Generation: 1, Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID("uid-" + name), Generation: 1,
+			Annotations: map[string]string{},
+		},
 		Spec: corev1.PodSpec{
 			NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{Name: "web", Image: "example.org/web:1", ImagePullPolicy: corev1.PullIfNotPresent}},

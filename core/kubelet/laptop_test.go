@@ -80,7 +80,8 @@ func ensureNamespace(t *testing.T, c kubernetes.Interface, name string) {
 	if _, err := c.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{}); err == nil {
 		return
 	}
-	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

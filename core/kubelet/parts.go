@@ -59,10 +59,16 @@ func end(span oteltrace.Span, err error) {
 
 // event records an event about a pod, or about one of its containers.
 func (k *parts) event(p *corev1.Pod, containerName, kind, reason, message string) {
-	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
+	ref := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		ResourceVersion: p.ResourceVersion,
+	}
 	if containerName != "" {
 		if c, kd := container(p, containerName); c != nil {
-			field := map[pod.Kind]string{pod.Init: "initContainers", pod.Sidecar: "initContainers", pod.Regular: "containers", pod.Ephemeral: "ephemeralContainers"}[kd]
+			field := map[pod.Kind]string{
+				pod.Init: "initContainers", pod.Sidecar: "initContainers", pod.Regular: "containers",
+				pod.Ephemeral: "ephemeralContainers",
+			}[kd]
 			ref.FieldPath = fmt.Sprintf("spec.%s{%s}", field, containerName)
 		}
 	}
@@ -75,7 +81,10 @@ func (k *parts) probeEvent(p *corev1.Pod, c *corev1.Container, kind, reason, mes
 }
 
 func (k *parts) cluster() spec.Cluster {
-	return spec.Cluster{DNS: k.cfg.ClusterDNS, Domain: k.cfg.ClusterDomain, HostResolv: k.cfg.HostResolv, NodeName: k.cfg.NodeName, HostIPs: k.node.IPs()}
+	return spec.Cluster{
+		DNS: k.cfg.ClusterDNS, Domain: k.cfg.ClusterDomain, HostResolv: k.cfg.HostResolv, NodeName: k.cfg.NodeName,
+		HostIPs: k.node.IPs(),
+	}
 }
 
 func (k *parts) statusNode() status.Node {

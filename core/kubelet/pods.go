@@ -115,7 +115,8 @@ func (k *Kubelet) remove(ctx context.Context, uid types.UID, snap pod.Snapshot) 
 	if len(snap.Sandboxes) == 0 {
 		for _, c := range snap.Containers {
 			if err := k.cfg.Engine.RemoveContainer(ctx, c.ID); err != nil {
-				k.log.WarnContext(ctx, "an orphaned container cannot be removed; the next resync tries again", "uid", uid, "container", c.ID, "error", err)
+				k.log.WarnContext(ctx, "an orphaned container cannot be removed; the next resync tries again", "uid", uid, "container", c.ID,
+					"error", err)
 			}
 		}
 	}

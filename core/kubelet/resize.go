@@ -28,7 +28,8 @@ func (w *worker) grant(p *corev1.Pod) pod.Done {
 			if name == corev1.ResourceCPU {
 				n, m = want.MilliValue(), have.MilliValue()
 			}
-			return w.hold(p, corev1.PodReasonInfeasible, fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, n, m))
+			return w.hold(p, corev1.PodReasonInfeasible, fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, n,
+				m))
 		}
 	}
 	if v := w.owner.readmit(p, node); v.refused {

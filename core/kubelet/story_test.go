@@ -157,7 +157,8 @@ func TestCrashLoopsAndBadImagesSayWhy(t *testing.T) {
 	}
 	w.until("crash", "restarted", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount >= 2 })
 	image := w.until("image", "backing off", waiting("ImagePullBackOff"))
-	if image.Status.Phase != corev1.PodPending || !strings.Contains(image.Status.ContainerStatuses[0].State.Waiting.Message, "registry says no") {
+	if image.Status.Phase != corev1.PodPending || !strings.Contains(image.Status.ContainerStatuses[0].State.Waiting.Message,
+		"registry says no") {
 		t.Errorf("status %+v", image.Status)
 	}
 	if msg := w.event("image", "Failed"); !strings.Contains(msg, "registry says no") && !strings.HasPrefix(msg, "Error: ") {
@@ -233,7 +234,8 @@ func TestPluginsAreAsked(t *testing.T) {
 	w.create("n1", "good")
 	w.create("n1", "bad", func(p *corev1.Pod) { p.Labels = map[string]string{"bad": "yes"} })
 	w.until("good", "running", running)
-	if p := w.until("bad", "failed", phase(corev1.PodFailed)); p.Status.Reason != "BadLabel" || p.Status.Message != "Pod was rejected: the label says it" {
+	if p := w.until("bad", "failed", phase(corev1.PodFailed)); p.Status.Reason != "BadLabel" ||
+		p.Status.Message != "Pod was rejected: the label says it" {
 		t.Errorf("%q %q", p.Status.Reason, p.Status.Message)
 	}
 }
@@ -342,7 +344,8 @@ func TestForbiddenSysctls(t *testing.T) {
 	w.create("n1", "bad", func(p *corev1.Pod) {
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
 	})
-	if p := w.until("bad", "failed", phase(corev1.PodFailed)); p.Status.Reason != "SysctlForbidden" || p.Status.Message != `Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted` {
+	if p := w.until("bad", "failed", phase(corev1.PodFailed)); p.Status.Reason != "SysctlForbidden" ||
+		p.Status.Message != `Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted` {
 		t.Errorf("%q %q", p.Status.Reason, p.Status.Message)
 	}
 }

@@ -52,17 +52,20 @@ func (k *Kubelet) collector() *pull.Collector {
 	if !ok {
 		return nil
 	}
-	return &pull.Collector{Images: k.cfg.Engine, Disk: d.Disk, High: k.cfg.ImagesHigh, Low: k.cfg.ImagesLow, InUse: func(ctx context.Context) (map[string]bool, error) {
-		list, err := k.cfg.Engine.ListContainers(ctx)
-		if err != nil {
-			return nil, err
-		}
-		used := map[string]bool{}
-		for _, c := range list {
-			used[c.ImageId], used[c.ImageRef], used[c.GetImage().GetImage()] = true, true, true
-		}
-		return used, nil
-	}}
+	return &pull.Collector{
+		Images: k.cfg.Engine, Disk: d.Disk, High: k.cfg.ImagesHigh, Low: k.cfg.ImagesLow,
+		InUse: func(ctx context.Context) (map[string]bool, error) {
+			list, err := k.cfg.Engine.ListContainers(ctx)
+			if err != nil {
+				return nil, err
+			}
+			used := map[string]bool{}
+			for _, c := range list {
+				used[c.ImageId], used[c.ImageRef], used[c.GetImage().GetImage()] = true, true, true
+			}
+			return used, nil
+		},
+	}
 }
 
 // rotateLogs looks at the logs of the containers that run.

@@ -56,7 +56,8 @@ func TestEveryPacketAsTheObjectsSay(t *testing.T) {
 		rewritten := newKernel(t)
 		rewritten.apply(p.Whole())
 		for _, other := range []*kernel{fresh, rewritten} {
-			if !reflect.DeepEqual(k.elements, other.elements) || !reflect.DeepEqual(k.verdicts, other.verdicts) || !reflect.DeepEqual(k.chains, other.chains) || !reflect.DeepEqual(k.sets, other.sets) {
+			if !reflect.DeepEqual(k.elements, other.elements) || !reflect.DeepEqual(k.verdicts, other.verdicts) || !reflect.DeepEqual(k.chains,
+				other.chains) || !reflect.DeepEqual(k.sets, other.sets) {
 				rt.Fatalf("step by step: %+v\nat once: %+v", k, other)
 			}
 		}
@@ -96,7 +97,9 @@ func TestChangesAreSmall(t *testing.T) {
 	for n := range 50 {
 		p.SetPod(here(fmt.Sprint("pod", n), fmt.Sprint("10.0.0.", n)))
 		p.SetPolicy(policy(fmt.Sprint("policy", n), func(s *networkingv1.NetworkPolicySpec) {
-			s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: labels.Set{"app": fmt.Sprint("peer", n)}}}}}}
+			s.Ingress = []networkingv1.NetworkPolicyIngressRule{
+				{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: labels.Set{"app": fmt.Sprint("peer", n)}}}}},
+			}
 		}))
 	}
 	p.Flush()
@@ -117,7 +120,9 @@ func TestChangesAreSmall(t *testing.T) {
 	}
 	// Equal policies are one.
 	p.SetPolicy(policy("twin", func(s *networkingv1.NetworkPolicySpec) {
-		s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: labels.Set{"app": "peer7"}}}}}}
+		s.Ingress = []networkingv1.NetworkPolicyIngressRule{
+			{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: labels.Set{"app": "peer7"}}}}},
+		}
 	}))
 	if c := p.Flush(); !c.Empty() {
 		t.Errorf("a second policy of the same content came, and this is written: %+v", c)
@@ -151,7 +156,9 @@ func TestBounds(t *testing.T) {
 	p.RemovePolicy(key)
 	for n := range 1500 {
 		p.SetPolicy(policy(fmt.Sprint("policy", n), func(s *networkingv1.NetworkPolicySpec) {
-			s.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromInt32(int32(n + 1)))}}}}
+			s.Ingress = []networkingv1.NetworkPolicyIngressRule{
+				{Ports: []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromInt32(int32(n + 1)))}}},
+			}
 		}))
 	}
 	k.apply(p.Flush())
@@ -174,13 +181,19 @@ func TestUnreadable(t *testing.T) {
 			s.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}
 		},
 		"spec.ingress[0]: ipBlock": func(s *networkingv1.NetworkPolicySpec) {
-			s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0"}}}}}
+			s.Ingress = []networkingv1.NetworkPolicyIngressRule{
+				{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0"}}}},
+			}
 		},
 		"ipBlock.except": func(s *networkingv1.NetworkPolicySpec) {
-			s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"x"}}}}}}
+			s.Ingress = []networkingv1.NetworkPolicyIngressRule{
+				{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"x"}}}}},
+			}
 		},
 		"peer 0: namespaceSelector": func(s *networkingv1.NetworkPolicySpec) {
-			s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{MatchLabels: labels.Set{"-": "?"}}}}}}
+			s.Ingress = []networkingv1.NetworkPolicyIngressRule{
+				{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{MatchLabels: labels.Set{"-": "?"}}}}},
+			}
 		},
 	} {
 		p, k := networkpolicy.New(), newKernel(t)

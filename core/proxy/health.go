@@ -56,7 +56,8 @@ func (h *healthPorts) sync(ctx context.Context, wanted map[int32]*healthWant) {
 		if h.open[port] == nil {
 			p, err := listen(ctx, w)
 			if err != nil {
-				h.log.WarnContext(ctx, "cannot answer a load balancer's health checks", "kind", "Service", "namespace", w.service.Namespace, "name", w.service.Name, "error", err)
+				h.log.WarnContext(ctx, "cannot answer a load balancer's health checks", "kind", "Service", "namespace", w.service.Namespace,
+					"name", w.service.Name, "error", err)
 				continue
 			}
 			h.open[port] = p

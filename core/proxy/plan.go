@@ -178,11 +178,13 @@ func (pl planner) port(p *plan, s *corev1.Service, port *corev1.ServicePort, all
 		p.chains[ext] = chain{id, pl.entry(svc, loc, outsideLocal, len(local) > 0)}
 	}
 	for _, ip := range pl.clusterIPs(s) {
-		p.direct(elementKey{mapServices, key(ip, proto, port.Port)}, elementKey{mapNoIPs, key(ip, proto, port.Port)}, insideChain, verdictWithout(inside, all))
+		p.direct(elementKey{mapServices, key(ip, proto, port.Port)}, elementKey{mapNoIPs, key(ip, proto, port.Port)}, insideChain,
+			verdictWithout(inside, all))
 		p.watchUDP(proto, netip.AddrPortFrom(ip, uint16(port.Port)), inside)
 	}
 	for _, ip := range external {
-		p.direct(elementKey{mapServices, key(ip, proto, port.Port)}, elementKey{mapNoIPs, key(ip, proto, port.Port)}, ext, verdictWithout(all, all))
+		p.direct(elementKey{mapServices, key(ip, proto, port.Port)}, elementKey{mapNoIPs, key(ip, proto, port.Port)}, ext,
+			verdictWithout(all, all))
 		p.watchUDP(proto, netip.AddrPortFrom(ip, uint16(port.Port)), all)
 	}
 	if port.NodePort != 0 {

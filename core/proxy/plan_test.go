@@ -122,7 +122,9 @@ func drawService(rt *rapid.T, name string) (*corev1.Service, []*discoveryv1.Endp
 	}
 	if rapid.Bool().Draw(rt, "sticky") {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(rapid.Int32Range(10, 11).Draw(rt, "seconds"))}}
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(rapid.Int32Range(10, 11).Draw(rt, "seconds"))},
+		}
 	}
 	ips := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}), 0, 3, rapid.ID).Draw(rt, "endpoints")
 	return s, one(slice(name, rapid.SampledFrom([]string{"n1", "n2"}).Draw(rt, "node"), ips...))

@@ -123,7 +123,8 @@ func service(name, ip string, change ...func(*corev1.Service)) *corev1.Service {
 
 func nodePort(n int32) func(*corev1.Service) {
 	return func(s *corev1.Service) {
-		s.Spec.Type, s.Spec.Ports[0].NodePort, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, n, corev1.ServiceExternalTrafficPolicyCluster
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, n
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	}
 }
 
@@ -133,12 +134,16 @@ func localOnly(s *corev1.Service) {
 
 func slice(service string, node string, ips ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: service + "-x",
+			Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(8080))}},
 	}
 	for _, ip := range ips {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+		s.Endpoints = append(s.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
 	}
 	return s
 }
@@ -367,7 +372,8 @@ func TestAChangeAmongThousandsOfServices(t *testing.T) {
 	defer r.stop()
 	t.Logf("%d services: ready after %s", count, r.took)
 	r.put(service("late", "10.98.0.1"))
-	eventually(t, "the late one is refused", func() bool { _, err := r.get("node", "10.98.0.1:80"); return errors.Is(err, syscall.ECONNREFUSED) })
+	eventually(t, "the late one is refused",
+		func() bool { _, err := r.get("node", "10.98.0.1:80"); return errors.Is(err, syscall.ECONNREFUSED) })
 	began := time.Now()
 	r.put(slice("late", "n1", oneIP))
 	eventually(t, "the late one answers", func() bool { _, err := r.get("node", "10.98.0.1:80"); return err == nil })

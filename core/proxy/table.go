@@ -79,7 +79,10 @@ func (t *table) intact(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, want := range []string{"nat-prerouting", "nat-output", "nat-postrouting", "filter-forward", "filter-output", "filter-input", "strays-forward", "strays-output", "services"} {
+	for _, want := range []string{
+		"nat-prerouting", "nat-output", "nat-postrouting", "filter-forward", "filter-output", "filter-input",
+		"strays-forward", "strays-output", "services",
+	} {
 		if !slices.Contains(chains, want) {
 			return false, nil
 		}
@@ -103,7 +106,10 @@ func (t *table) skeleton(tx *knftables.Transaction) {
 	for _, m := range []string{mapNodePorts, mapNoPorts} {
 		tx.Add(&knftables.Map{Name: m, Type: "inet_proto . inet_service : verdict"})
 	}
-	tx.Add(&knftables.Set{Name: setHairpin, Type: t.address() + " . " + t.address(), Comment: knftables.PtrTo("a pod that reaches itself by a Service")})
+	tx.Add(&knftables.Set{
+		Name: setHairpin, Type: t.address() + " . " + t.address(),
+		Comment: knftables.PtrTo("a pod that reaches itself by a Service"),
+	})
 	rules := func(name string, rules ...string) {
 		tx.Add(&knftables.Chain{Name: name})
 		for _, r := range rules {

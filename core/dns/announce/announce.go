@@ -86,9 +86,10 @@ func Keep(ctx context.Context, kube kubernetes.Interface, node string, address n
 		return
 	}
 	announced()
-	informer := discoveryinformers.NewFilteredEndpointSliceInformer(kube, metav1.NamespaceSystem, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, ServiceName+"-"+node).String()
-	})
+	informer := discoveryinformers.NewFilteredEndpointSliceInformer(kube, metav1.NamespaceSystem, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, ServiceName+"-"+node).String()
+		})
 	deleted := make(chan struct{}, 1)
 	again := func() {
 		select {

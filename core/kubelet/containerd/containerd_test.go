@@ -87,7 +87,10 @@ func TestConfigIsChecked(t *testing.T) {
 
 // Sockets have short paths wherever the directory is.
 func TestSocketPaths(t *testing.T) {
-	for _, dir := range []string{"/d", "/var/lib/wasmplane/default/node", "/home/somebody/projects/wasmplane/.data/cluster/node/" + strings.Repeat("x", 200)} {
+	for _, dir := range []string{
+		"/d", "/var/lib/wasmplane/default/node",
+		"/home/somebody/projects/wasmplane/.data/cluster/node/" + strings.Repeat("x", 200),
+	} {
 		cfg := testConfig(dir)
 		if n := len(cfg.stateDir() + "/s"); n > maxSocketDir {
 			t.Errorf("%s: the shims' sockets are in a directory of %d bytes", dir, n)

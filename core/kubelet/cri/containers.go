@@ -11,7 +11,9 @@ import (
 )
 
 // CreateContainer implements engine.Containers.
-func (e *Engine) CreateContainer(ctx context.Context, sandbox string, c *runtime.ContainerConfig, s *runtime.PodSandboxConfig) (string, error) {
+func (e *Engine) CreateContainer(ctx context.Context, sandbox string, c *runtime.ContainerConfig,
+	s *runtime.PodSandboxConfig,
+) (string, error) {
 	ctx, cancel := e.deadline(ctx, 0)
 	defer cancel()
 	r, err := e.runtime.CreateContainer(ctx, &runtime.CreateContainerRequest{PodSandboxId: sandbox, Config: c, SandboxConfig: s})
@@ -88,7 +90,9 @@ func (e *Engine) ListContainers(ctx context.Context) ([]*runtime.Container, erro
 
 // ExecSync implements engine.Streams. A command that runs out of its time is an
 // error of class ErrTimeout.
-func (e *Engine) ExecSync(ctx context.Context, id string, cmd []string, timeoutSeconds int64) (stdout, stderr []byte, exitCode int32, err error) {
+func (e *Engine) ExecSync(ctx context.Context, id string, cmd []string,
+	timeoutSeconds int64,
+) (stdout, stderr []byte, exitCode int32, err error) {
 	// Without a limit of its own the command may run for as long as the caller waits.
 	if timeoutSeconds > 0 {
 		var cancel context.CancelFunc

@@ -64,7 +64,9 @@ func (s *runtimeStub) ListContainers(context.Context, *runtime.ListContainersReq
 	return &runtime.ListContainersResponse{Containers: big}, nil
 }
 
-func (s *runtimeStub) GetContainerEvents(_ *runtime.GetEventsRequest, stream grpc.ServerStreamingServer[runtime.ContainerEventResponse]) error {
+func (s *runtimeStub) GetContainerEvents(_ *runtime.GetEventsRequest,
+	stream grpc.ServerStreamingServer[runtime.ContainerEventResponse],
+) error {
 	for ev := range s.events {
 		if err := stream.Send(ev); err != nil {
 			return err
@@ -119,7 +121,8 @@ func TestErrors(t *testing.T) {
 		t.Errorf("error %q, want %q", err, want)
 	}
 	s.err = status.Error(codes.NotFound, "no such image")
-	if _, err := e.PullImage(ctx, &runtime.ImageSpec{Image: "r/x:1"}, nil, nil); !errors.Is(err, ErrNotFound) || status.Code(err) != codes.NotFound {
+	if _, err := e.PullImage(ctx, &runtime.ImageSpec{Image: "r/x:1"}, nil, nil); !errors.Is(err, ErrNotFound) ||
+		status.Code(err) != codes.NotFound {
 		t.Errorf("%v is not of class not found", err)
 	}
 	// What is gone need not be stopped or removed.

@@ -9,7 +9,9 @@ import (
 )
 
 // PullImage implements engine.Images.
-func (e *Engine) PullImage(ctx context.Context, spec *runtime.ImageSpec, auth *runtime.AuthConfig, s *runtime.PodSandboxConfig) (string, error) {
+func (e *Engine) PullImage(ctx context.Context, spec *runtime.ImageSpec, auth *runtime.AuthConfig,
+	s *runtime.PodSandboxConfig,
+) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.PullTimeout)
 	defer cancel()
 	r, err := e.images.PullImage(ctx, &runtime.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: s})

@@ -119,7 +119,8 @@ func (n *Node) reportInUse(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("encode the volumes in use: %w", err)
 		}
-		if _, err := n.cfg.Client.CoreV1().Nodes().Patch(ctx, n.cfg.NodeName, types.MergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := n.cfg.Client.CoreV1().Nodes().Patch(ctx, n.cfg.NodeName, types.MergePatchType, body, metav1.PatchOptions{},
+			"status"); err != nil {
 			return fmt.Errorf("write the volumes in use into the status of node %s: %w", n.cfg.NodeName, err)
 		}
 	}

@@ -71,7 +71,10 @@ func newWorld(t *testing.T, config func(*csitest.Config), change func(*storagev1
 			t.Error(err)
 		}
 	})
-	object := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(false)}}
+	object := &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: driverName},
+		Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(false)},
+	}
 	if change != nil {
 		change(object)
 	}
@@ -86,7 +89,10 @@ func newWorld(t *testing.T, config func(*csitest.Config), change func(*storagev1
 		config(&dc)
 	}
 	w.driver = csitest.New(dc)
-	w.cfg = csi.Config{NodeName: "n1", RootDir: root, Client: w.client, Timeout: patience, Look: 20 * time.Millisecond, Again: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	w.cfg = csi.Config{
+		NodeName: "n1", RootDir: root, Client: w.client, Timeout: patience, Look: 20 * time.Millisecond,
+		Again: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
 	w.start()
 	w.run(w.driver.Run)
 	w.registered(true)
@@ -135,7 +141,10 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.node = n
-	w.manager, err = volume.New(volume.Config{RootDir: w.root, Client: w.client, Objects: objects{}, NodeName: "n1", Plugins: []volume.Plugin{n}})
+	w.manager, err = volume.New(volume.Config{
+		RootDir: w.root, Client: w.client, Objects: objects{}, NodeName: "n1",
+		Plugins: []volume.Plugin{n},
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -196,7 +205,10 @@ func (w *world) claim(name string, change ...func(*corev1.PersistentVolume)) {
 		Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
 	}
-	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "handle-" + name, VolumeAttributes: map[string]string{"kind": "fast"}}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		Driver: driverName, VolumeHandle: "handle-" + name,
+		VolumeAttributes: map[string]string{"kind": "fast"},
+	}
 	for _, c := range change {
 		c(pv)
 	}
@@ -299,7 +311,8 @@ func TestAVolumeComesAndGoes(t *testing.T) {
 		t.Errorf("staged %d times", n)
 	}
 	staged, ok := w.driver.Calls("NodeStageVolume")[0].Request.(*spec.NodeStageVolumeRequest)
-	if !ok || staged.GetVolumeCapability().GetAccessMode().GetMode() != spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER || staged.GetVolumeContext()["kind"] != "fast" {
+	if !ok || staged.GetVolumeCapability().GetAccessMode().GetMode() != spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER ||
+		staged.GetVolumeContext()["kind"] != "fast" {
 		t.Errorf("staged by %v", staged)
 	}
 	w.unmount(a)
@@ -325,16 +338,21 @@ func TestADriverRegisters(t *testing.T) {
 	if !root {
 		return
 	}
-	other := csitest.New(csitest.Config{Name: "other.csi.example", Dir: filepath.Join(w.root, "other"), Socket: filepath.Join(w.root, "other.sock"), Registry: w.driver.Registry, NodeID: "other-id"})
+	other := csitest.New(csitest.Config{
+		Name: "other.csi.example", Dir: filepath.Join(w.root, "other"),
+		Socket: filepath.Join(w.root, "other.sock"), Registry: w.driver.Registry, NodeID: "other-id",
+	})
 	stop := w.run(other.Run)
 	w.eventually("both are in the CSINode", func() bool { return len(w.csiNode()) == 2 })
 	i := slices.IndexFunc(w.csiNode(), func(d storagev1.CSINodeDriver) bool { return d.Name == driverName })
 	got := w.csiNode()[i]
-	if got.NodeID != "id-of-n1" || !slices.Equal(got.TopologyKeys, []string{"topology.test.csi.example/node"}) || got.Allocatable == nil || *got.Allocatable.Count != 7 {
+	if got.NodeID != "id-of-n1" || !slices.Equal(got.TopologyKeys, []string{"topology.test.csi.example/node"}) || got.Allocatable == nil ||
+		*got.Allocatable.Count != 7 {
 		t.Errorf("the CSINode says %+v", got)
 	}
 	node, err := w.client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
-	if err != nil || node.Labels["topology.test.csi.example/node"] != "n1" || !strings.Contains(node.Annotations["csi.volume.kubernetes.io/nodeid"], `"test.csi.example":"id-of-n1"`) {
+	if err != nil || node.Labels["topology.test.csi.example/node"] != "n1" ||
+		!strings.Contains(node.Annotations["csi.volume.kubernetes.io/nodeid"], `"test.csi.example":"id-of-n1"`) {
 		t.Errorf("the Node says %v %v %v", node.Labels, node.Annotations, err)
 	}
 	owned, err := w.client.StorageV1().CSINodes().Get(t.Context(), "n1", metav1.GetOptions{})
@@ -369,7 +387,10 @@ func TestWhoMayNotRegister(t *testing.T) {
 			if !root {
 				return
 			}
-			cfg := csitest.Config{Dir: filepath.Join(w.root, "o"), Socket: filepath.Join(w.root, "o.sock"), Registry: w.driver.Registry, NodeID: "id"}
+			cfg := csitest.Config{
+				Dir: filepath.Join(w.root, "o"), Socket: filepath.Join(w.root, "o.sock"), Registry: w.driver.Registry,
+				NodeID: "id",
+			}
 			c.change(&cfg)
 			if !filepath.IsAbs(cfg.Socket) {
 				t.Chdir(w.root)
@@ -512,7 +533,10 @@ func TestADeadlineIsSaid(t *testing.T) {
 		return nil
 	})
 	err := w.manager.Mount(t.Context(), aPod("a", "stuck"))
-	for _, want := range []string{`MountVolume.SetUp failed for volume "stuck"`, "driver test.csi.example has not answered Node", "within 50ms"} {
+	for _, want := range []string{
+		`MountVolume.SetUp failed for volume "stuck"`, "driver test.csi.example has not answered Node",
+		"within 50ms",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the pod is told %v, want %q", err, want)
 		}
@@ -672,7 +696,8 @@ func TestPodsOwnVolumes(t *testing.T) {
 			t.Errorf("%s is %q, want %q", k, r.GetVolumeContext()[k], want)
 		}
 	}
-	if got := r.GetVolumeContext()["csi.storage.k8s.io/serviceAccount.tokens"]; !strings.Contains(got, `"vault":{"token":"for [vault]","expirationTimestamp":"`) {
+	if got := r.GetVolumeContext()["csi.storage.k8s.io/serviceAccount.tokens"]; !strings.Contains(got,
+		`"vault":{"token":"for [vault]","expirationTimestamp":"`) {
 		t.Errorf("the tokens are %s", got)
 	}
 	if r.GetSecrets()["user"] != "u" {
@@ -685,7 +710,8 @@ func TestPodsOwnVolumes(t *testing.T) {
 		t.Errorf("the pod's volume outlived it: %v", err)
 	}
 	w.claim("data")
-	if err := w.manager.Mount(t.Context(), aPod("b", "data")); err == nil || !strings.Contains(err.Error(), "lists no volumeLifecycleModes: Persistent") {
+	if err := w.manager.Mount(t.Context(), aPod("b", "data")); err == nil || !strings.Contains(err.Error(),
+		"lists no volumeLifecycleModes: Persistent") {
 		t.Errorf("a claim of a driver of pods' own volumes: %v", err)
 	}
 }
@@ -711,8 +737,13 @@ func TestVolumesGrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}}
-		claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending}
+		claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
+			Type:   corev1.PersistentVolumeClaimFileSystemResizePending,
+			Status: corev1.ConditionTrue,
+		}}
+		claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+			corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
+		}
 		if _, err := w.client.CoreV1().PersistentVolumeClaims("ns").UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -734,7 +765,8 @@ func TestVolumesGrow(t *testing.T) {
 		return s.Capacity.Storage().String() == "2Gi" && len(s.Conditions) == 0 && len(s.AllocatedResourceStatuses) == 0
 	})
 	r, ok := w.driver.Calls("NodeExpandVolume")[0].Request.(*spec.NodeExpandVolumeRequest)
-	if !ok || r.GetCapacityRange().GetRequiredBytes() != 2<<30 || !strings.HasSuffix(r.GetVolumePath(), "/mount") || !strings.HasSuffix(r.GetStagingTargetPath(), "/globalmount") {
+	if !ok || r.GetCapacityRange().GetRequiredBytes() != 2<<30 || !strings.HasSuffix(r.GetVolumePath(), "/mount") ||
+		!strings.HasSuffix(r.GetStagingTargetPath(), "/globalmount") {
 		t.Errorf("asked for %v", r)
 	}
 	w.driver.Before(func(_ context.Context, method string, _ any) error {
@@ -771,7 +803,8 @@ func TestGroups(t *testing.T) {
 		"by the driver":        {ptr.To(storagev1.FileFSGroupPolicy), "ext4", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, root := newWorld(t, func(cfg *csitest.Config) { cfg.MountGroup = c.driver }, func(d *storagev1.CSIDriver) { d.Spec.FSGroupPolicy = c.policy })
+			w, root := newWorld(t, func(cfg *csitest.Config) { cfg.MountGroup = c.driver },
+				func(d *storagev1.CSIDriver) { d.Spec.FSGroupPolicy = c.policy })
 			if !root {
 				return
 			}

@@ -57,7 +57,8 @@ func ask[A any](ctx context.Context, d *driver, what string, call func(context.C
 	}
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
-		return answer, &failure{fmt.Sprintf("driver %s has not answered %s within %s: see the logs of its pod on this node", d.name, what, d.timeout), err}
+		return answer, &failure{fmt.Sprintf("driver %s has not answered %s within %s: see the logs of its pod on this node", d.name, what,
+			d.timeout), err}
 	case codes.Unavailable:
 		return answer, &failure{fmt.Sprintf("driver %s cannot be reached for %s at %s: see whether its pod on this node runs: %v", d.name, what, d.endpoint, err), err}
 	default:

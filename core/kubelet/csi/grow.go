@@ -47,19 +47,23 @@ func (w *work) grow(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		w.cfg.Logger.WarnContext(ctx, "the file system of a volume cannot be made larger; trying again", "driver", w.s.driver, "volume", w.s.handle, "error", err)
+		w.cfg.Logger.WarnContext(ctx, "the file system of a volume cannot be made larger; trying again", "driver", w.s.driver,
+			"volume", w.s.handle, "error", err)
 		for _, about := range []any{w.r.Pod, claim} {
-			w.event(about, corev1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf("NodeExpandVolume failed for volume %q : %v", w.r.Persistent.Name, err))
+			w.event(about, corev1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf("NodeExpandVolume failed for volume %q : %v",
+				w.r.Persistent.Name, err))
 		}
 		if infeasible(code(err)) {
 			// The controller gives a size up only if it is known to be out of reach.
 			if err := w.write(ctx, w.r.Claim, outOfReach(w.r.Claim, err.Error())); err != nil {
-				w.cfg.Logger.WarnContext(ctx, "a claim is not told that it cannot grow", "kind", "PersistentVolumeClaim", "namespace", claim.Namespace, "name", claim.Name, "error", err)
+				w.cfg.Logger.WarnContext(ctx, "a claim is not told that it cannot grow", "kind", "PersistentVolumeClaim", "namespace", claim.Namespace,
+					"name", claim.Name, "error", err)
 			}
 		}
 	default:
 		for _, about := range []any{w.r.Pod, claim} {
-			w.event(about, corev1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("NodeExpandVolume succeeded for volume %q", w.r.Persistent.Name))
+			w.event(about, corev1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("NodeExpandVolume succeeded for volume %q",
+				w.r.Persistent.Name))
 		}
 	}
 }
@@ -132,7 +136,8 @@ func outOfReach(c *corev1.PersistentVolumeClaim, why string) *corev1.PersistentV
 		return c.Type == corev1.PersistentVolumeClaimNodeResizeError
 	})
 	next.Status.Conditions = append(next.Status.Conditions, corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), Message: "failed to expand pvc with " + why,
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
+		Message: "failed to expand pvc with " + why,
 	})
 	return next
 }
@@ -152,7 +157,8 @@ func (w *work) write(ctx context.Context, have, next *corev1.PersistentVolumeCla
 	if err != nil || string(body) == "{}" {
 		return err
 	}
-	got, err := w.cfg.Client.CoreV1().PersistentVolumeClaims(have.Namespace).Patch(ctx, have.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	got, err := w.cfg.Client.CoreV1().PersistentVolumeClaims(have.Namespace).Patch(ctx, have.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("write the status of claim %s/%s: %w", have.Namespace, have.Name, err)
 	}

@@ -257,7 +257,8 @@ func (w *work) doubt(ctx context.Context) {
 	if err != nil || there {
 		return
 	}
-	w.cfg.Logger.WarnContext(ctx, "a CSI driver answered that it has published a volume, and nothing is mounted", "driver", w.s.driver, "volume", w.s.handle, "path", target)
+	w.cfg.Logger.WarnContext(ctx, "a CSI driver answered that it has published a volume, and nothing is mounted", "driver", w.s.driver,
+		"volume", w.s.handle, "path", target)
 	w.rec.Eventf(w.r.Pod, corev1.EventTypeWarning, "VolumeNotMounted", "driver %s answered that it has published volume %q, and nothing is mounted there: what the pod writes stays on the node's disk and goes with the pod", w.s.driver, w.r.Volume.Name)
 }
 
@@ -277,7 +278,8 @@ func (w *work) podTokens(ctx context.Context) (string, error) {
 	}
 	out := map[string]authenticationv1.TokenRequestStatus{}
 	for _, t := range w.object.Spec.TokenRequests {
-		token, expires, err := w.tokens.Get(ctx, w.r.Pod, &corev1.ServiceAccountTokenProjection{Audience: t.Audience, ExpirationSeconds: t.ExpirationSeconds})
+		token, expires, err := w.tokens.Get(ctx, w.r.Pod,
+			&corev1.ServiceAccountTokenProjection{Audience: t.Audience, ExpirationSeconds: t.ExpirationSeconds})
 		if err != nil {
 			return "", err
 		}

@@ -69,7 +69,8 @@ func inline(r volume.Request) (*source, error) {
 // check says why the driver's CSIDriver keeps the pod from this volume.
 func (s *source) check(d *storagev1.CSIDriver) error {
 	if !s.ephemeral {
-		if d != nil && len(d.Spec.VolumeLifecycleModes) > 0 && !slices.Contains(d.Spec.VolumeLifecycleModes, storagev1.VolumeLifecyclePersistent) {
+		if d != nil && len(d.Spec.VolumeLifecycleModes) > 0 && !slices.Contains(d.Spec.VolumeLifecycleModes,
+			storagev1.VolumeLifecyclePersistent) {
 			return fmt.Errorf("CSIDriver %s lists no volumeLifecycleModes: Persistent: its volumes are pods' own", s.driver)
 		}
 		return nil
@@ -88,7 +89,10 @@ func (s *source) check(d *storagev1.CSIDriver) error {
 func (s *source) capability(can powers, group string) *spec.VolumeCapability {
 	return &spec.VolumeCapability{
 		AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.mode, can.has(spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER))},
-		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{FsType: s.fsType, MountFlags: s.options, VolumeMountGroup: group}},
+		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{
+			FsType: s.fsType, MountFlags: s.options,
+			VolumeMountGroup: group,
+		}},
 	}
 }
 

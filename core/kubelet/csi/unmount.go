@@ -108,7 +108,8 @@ func (n *Node) unstageUntilDone(ctx context.Context, p place) {
 		}
 		if err.Error() != failed {
 			failed = err.Error()
-			n.cfg.Logger.WarnContext(ctx, "a volume that no pod uses cannot be unstaged; trying again", "driver", p.Driver, "volume", p.Handle, "error", err, "retryIn", n.cfg.Again)
+			n.cfg.Logger.WarnContext(ctx, "a volume that no pod uses cannot be unstaged; trying again", "driver", p.Driver, "volume", p.Handle,
+				"error", err, "retryIn", n.cfg.Again)
 		}
 		if !run.Sleep(ctx, n.cfg.Again) {
 			return

@@ -97,7 +97,8 @@ func priority(p *corev1.Pod) int32 {
 // message in upstream's words.
 func message(s Shortage, u *Usage) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The node was low on resource: %v. Threshold quantity: %s, available: %s. ", s.Resource, s.Threshold.String(), s.Available.String())
+	fmt.Fprintf(&b, "The node was low on resource: %v. Threshold quantity: %s, available: %s. ", s.Resource, s.Threshold.String(),
+		s.Available.String())
 	for i := range u.Pod.Spec.Containers {
 		c := &u.Pod.Spec.Containers[i]
 		used, ask := u.Containers[c.Name], c.Resources.Requests[s.Resource]

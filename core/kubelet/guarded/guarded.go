@@ -26,11 +26,12 @@ import (
 // are in phase Running.
 type Firewall interface {
 	// Guard returns once what is allowed to a pod, which was given these addresses, is in
-	// force. link is its link on the node's side, "" where that is not known to be ours. An error means that it is not, and that nothing of the pod may run.
+	// force. link is its link on the node's side, "" where that is not known to be ours.
+	// An error means that it is not in force, and that nothing of the pod may run.
 	Guard(ctx context.Context, p *corev1.Pod, ips []string, link string) error
-	// Follow tells of a pod that runs already.
+	// Follow makes known a pod that runs already.
 	Follow(p *corev1.Pod, ips []string, link string)
-	// Forget tells that nothing is left of a pod.
+	// Forget drops a pod of which nothing is left.
 	Forget(p *corev1.Pod)
 }
 

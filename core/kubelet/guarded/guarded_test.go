@@ -41,7 +41,9 @@ func sandbox(attempt uint32, network cri.NamespaceMode) *cri.PodSandboxConfig {
 	return &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Namespace: "x", Name: "one", Uid: "u", Attempt: attempt},
 		Labels:   map[string]string{"app": "a", "io.kubernetes.pod.name": "one"},
-		Linux:    &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: network}}},
+		Linux: &cri.LinuxPodSandboxConfig{
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: network}},
+		},
 	}
 }
 
@@ -68,7 +70,8 @@ func TestLifeOfASandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := f.pods[0]
-	if p.Namespace != "x" || p.Name != "one" || p.UID != "u" || len(p.Labels) != 1 || p.Labels["app"] != "a" || p.Spec.HostNetwork || p.Status.Phase != "" || len(f.ips) == 0 {
+	if p.Namespace != "x" || p.Name != "one" || p.UID != "u" || len(p.Labels) != 1 || p.Labels["app"] != "a" || p.Spec.HostNetwork ||
+		p.Status.Phase != "" || len(f.ips) == 0 {
 		t.Errorf("the firewall is asked about %+v at %v", p, f.ips)
 	}
 	given := f.ips
@@ -109,10 +112,12 @@ func TestLifeOfASandbox(t *testing.T) {
 func TestUnguarded(t *testing.T) {
 	f := &firewall{refuse: errors.New("not in force")}
 	lost := errors.New("no link")
-	if id, err := guarded.New(newEngine(t), &firewall{}, func(string) (string, error) { return "", lost }).RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), ""); id != "" || !errors.Is(err, lost) {
+	if id, err := guarded.New(newEngine(t), &firewall{}, func(string) (string, error) { return "", lost }).RunSandbox(t.Context(),
+		sandbox(0, cri.NamespaceMode_POD), ""); id != "" || !errors.Is(err, lost) {
 		t.Errorf("sandbox %q, %v", id, err)
 	}
-	if id, err := guarded.New(newEngine(t), f, nil).RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), ""); id != "" || !errors.Is(err, f.refuse) {
+	if id, err := guarded.New(newEngine(t), f, nil).RunSandbox(t.Context(), sandbox(0, cri.NamespaceMode_POD), ""); id != "" ||
+		!errors.Is(err, f.refuse) {
 		t.Errorf("sandbox %q, %v", id, err)
 	}
 }

@@ -165,7 +165,9 @@ func (k *Keeper) write(ctx context.Context, h *held) error {
 		l, err := leases.Get(ctx, h.name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			l, err = leases.Create(ctx, k.fill(h, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: h.name, Namespace: corev1.NamespaceNodeLease}}), metav1.CreateOptions{})
+			l, err = leases.Create(ctx,
+				k.fill(h, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: h.name, Namespace: corev1.NamespaceNodeLease}}),
+				metav1.CreateOptions{})
 			if err != nil {
 				return fmt.Errorf("create lease: %w", err)
 			}

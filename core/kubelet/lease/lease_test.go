@@ -39,7 +39,8 @@ func TestLeasesAreKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if age := time.Since(l.Spec.RenewTime.Time); age > 10*time.Second || *l.Spec.LeaseDurationSeconds != 40 || *l.Spec.HolderIdentity != l.Name || l.OwnerReferences[0].UID != "uid" {
+			if age := time.Since(l.Spec.RenewTime.Time); age > 10*time.Second || *l.Spec.LeaseDurationSeconds != 40 ||
+				*l.Spec.HolderIdentity != l.Name || l.OwnerReferences[0].UID != "uid" {
 				t.Errorf("lease of age %v: %+v", age, l)
 			}
 		}

@@ -26,7 +26,10 @@ func FuzzHosts(f *testing.F) {
 		if err := os.MkdirAll(g.PodDir(p.UID), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.Files(t.Context(), spec.FilesRequest{Pod: p, Container: &corev1.Container{Name: "c"}, IPs: []string{"10.1.1.1"}, Hostname: host, Domain: domain}); err != nil {
+		if _, err := g.Files(t.Context(), spec.FilesRequest{
+			Pod: p, Container: &corev1.Container{Name: "c"}, IPs: []string{"10.1.1.1"},
+			Hostname: host, Domain: domain,
+		}); err != nil {
 			return
 		}
 		text, err := os.ReadFile(filepath.Join(g.PodDir(p.UID), "etc-hosts"))

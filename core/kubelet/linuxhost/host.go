@@ -393,7 +393,8 @@ func (h *Host) Started(p *corev1.Pod, container, id, logPath string) {
 	name := fmt.Sprintf("%s_%s_%s-%s", p.Name, p.Namespace, container, id)
 	link := filepath.Join(h.cfg.LinkRoot, name[:min(len(name), longest)]+".log")
 	if err := os.Symlink(logPath, link); err != nil && !errors.Is(err, fs.ErrExist) {
-		h.cfg.Logger.Warn("a container's log cannot be linked", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", container, "error", err)
+		h.cfg.Logger.Warn("a container's log cannot be linked", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "container", container,
+			"error", err)
 	}
 }
 

@@ -108,7 +108,10 @@ func TestAliasesAreOneLineEach(t *testing.T) {
 			t.Errorf("%+v: %v", a, err)
 		}
 	}
-	if _, err := g.Files(t.Context(), spec.FilesRequest{Pod: aPod(), Container: c, Hostname: "h\n6.6.6.6\tbank", IPs: []string{"10.0.0.1"}}); err == nil {
+	if _, err := g.Files(t.Context(), spec.FilesRequest{
+		Pod: aPod(), Container: c, Hostname: "h\n6.6.6.6\tbank",
+		IPs: []string{"10.0.0.1"},
+	}); err == nil {
 		t.Error("a host name began a line of its own")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "root/pods/uid/etc-hosts")); err == nil {
@@ -124,7 +127,10 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &corev1.Container{Name: "c", TerminationMessagePath: "/dev/termination-log"}
-	mounts, err := g.Files(t.Context(), spec.FilesRequest{Pod: p, Container: c, Hostname: "h", Domain: "s.ns.svc.cluster.local", IPs: []string{"10.0.0.1", "fd00::1"}})
+	mounts, err := g.Files(t.Context(), spec.FilesRequest{
+		Pod: p, Container: c, Hostname: "h", Domain: "s.ns.svc.cluster.local",
+		IPs: []string{"10.0.0.1", "fd00::1"},
+	})
 	if err != nil || len(mounts) != 2 {
 		t.Fatalf("%v %v", mounts, err)
 	}
@@ -133,16 +139,21 @@ func TestFiles(t *testing.T) {
 	if got, _ := os.ReadFile(mounts[0].HostPath); string(got) != want {
 		t.Errorf("hosts file\n%s", got)
 	}
-	if info, err := os.Stat(mounts[1].HostPath); err != nil || info.Mode().Perm() != 0o666 || mounts[1].ContainerPath != "/dev/termination-log" {
+	if info, err := os.Stat(mounts[1].HostPath); err != nil || info.Mode().Perm() != 0o666 ||
+		mounts[1].ContainerPath != "/dev/termination-log" {
 		t.Errorf("%v %v", info, err)
 	}
 	c.VolumeMounts = []corev1.VolumeMount{{MountPath: "/etc/hosts"}}
-	if mounts, err := g.Files(t.Context(), spec.FilesRequest{Pod: p, Container: c, IPs: []string{"10.0.0.1"}}); err != nil || len(mounts) != 1 {
+	if mounts, err := g.Files(t.Context(), spec.FilesRequest{Pod: p, Container: c, IPs: []string{"10.0.0.1"}}); err != nil ||
+		len(mounts) != 1 {
 		t.Errorf("a container with a hosts file of its own: %v %v", mounts, err)
 	}
 
 	// Last words: what the container wrote, its end if it is long, and never what a link points to.
-	st := &cri.ContainerStatus{Annotations: map[string]string{pod.TerminationMessagePathAnnotation: "/dev/termination-log"}, Mounts: mounts, ExitCode: 1}
+	st := &cri.ContainerStatus{
+		Annotations: map[string]string{pod.TerminationMessagePathAnnotation: "/dev/termination-log"}, Mounts: mounts,
+		ExitCode: 1,
+	}
 	file := mounts[1].HostPath
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", 5000)+"end"), 0o600); err != nil {
 		t.Fatal(err)
@@ -198,7 +209,10 @@ func TestDiskPressure(t *testing.T) {
 			t.Errorf("with less than %s left: pressure %t", limit, got)
 		}
 	}
-	if _, err := linuxhost.New(linuxhost.Config{NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(), Evict: map[string]string{"disk": "1"}}); err == nil {
+	if _, err := linuxhost.New(linuxhost.Config{
+		NodeName: "n1", RootDir: t.TempDir(), LogRoot: t.TempDir(),
+		Evict: map[string]string{"disk": "1"},
+	}); err == nil {
 		t.Error("an unknown signal was taken")
 	}
 }

@@ -63,7 +63,10 @@ func (h *Host) Facts(context.Context) (*node.Facts, error) {
 	less(corev1.ResourceEphemeralStorage, *resource.NewQuantity(evictDisk, resource.BinarySI))
 	if avail, ok := mem["MemAvailable"]; ok && avail < evictMemory {
 		f.Pressure[corev1.NodeMemoryPressure] = "kubelet has insufficient memory available"
-		f.Short = append(f.Short, node.Short{Resource: corev1.ResourceMemory, Threshold: *resource.NewQuantity(evictMemory, resource.BinarySI), Available: *resource.NewQuantity(avail, resource.BinarySI)})
+		f.Short = append(f.Short, node.Short{
+			Resource: corev1.ResourceMemory, Threshold: *resource.NewQuantity(evictMemory, resource.BinarySI),
+			Available: *resource.NewQuantity(avail, resource.BinarySI),
+		})
 	}
 	if int64(disk.Bavail)*disk.Bsize < evictDisk || int64(disk.Ffree) < limit(threshold.InodesFree, int64(disk.Files)) { //nolint:gosec // counts of a file system
 		f.Pressure[corev1.NodeDiskPressure] = "kubelet has disk pressure"

@@ -22,7 +22,10 @@ func checkRoot(asRoot bool) *Problem {
 	if asRoot {
 		outside, err := chrooted()
 		if err != nil {
-			return &Problem{What: "whether this process runs in a chroot cannot be found out: " + err.Error(), Fix: "start it with CAP_SYS_ADMIN and CAP_SYS_CHROOT; " + simulated}
+			return &Problem{
+				What: "whether this process runs in a chroot cannot be found out: " + err.Error(),
+				Fix:  "start it with CAP_SYS_ADMIN and CAP_SYS_CHROOT; " + simulated,
+			}
 		}
 		if outside {
 			return inChroot()

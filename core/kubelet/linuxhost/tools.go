@@ -20,7 +20,7 @@ type Facts struct {
 	CgroupV2    bool   // the unified hierarchy alone
 }
 
-// Discover finds the facts of this
+// Discover finds the facts of this machine.
 func Discover() *Facts {
 	return &Facts{
 		Root:        os.Geteuid() == 0,

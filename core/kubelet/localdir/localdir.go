@@ -92,7 +92,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer events.Shutdown()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.cfg.Client.CoreV1().Events("")})
 	k.events = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.NodeName})
-	k.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute))
+	k.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond,
+		time.Minute))
 	inf := informers.NewSharedInformerFactoryWithOptions(k.cfg.Client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.LabelSelector = labels.Set{localvolume.NodeLabel: localvolume.LabelOf(k.cfg.NodeName)}.String()
 	}))
@@ -103,7 +104,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 			k.queue.Add(pv.Name)
 		}
 	}
-	if _, err := volumes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, o any) { add(o) }}); err != nil {
+	if _, err := volumes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    add,
+		UpdateFunc: func(_, o any) { add(o) },
+	}); err != nil {
 		return fmt.Errorf("watch this node's volumes: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -169,21 +173,24 @@ func (k *Keeper) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("look at volume %s: %w", name, err)
 	}
-	if pv.DeletionTimestamp == nil || !slices.Contains(pv.Finalizers, localvolume.Finalizer) || !localvolume.Ours(pv) || !localvolume.On(k.cfg.NodeName, pv) {
+	if pv.DeletionTimestamp == nil || !slices.Contains(pv.Finalizers, localvolume.Finalizer) || !localvolume.Ours(pv) ||
+		!localvolume.On(k.cfg.NodeName, pv) {
 		return nil
 	}
 	if slices.Contains(pv.Finalizers, "kubernetes.io/pv-protection") || pv.Status.Phase == corev1.VolumeBound {
 		return nil // a claim is bound to it still
 	}
 	if pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
-		k.cfg.Logger.InfoContext(ctx, "a volume is deleted that is to be retained; its directory stays", "kind", "PersistentVolume", "name", name, "directory", pv.Spec.Local.Path)
+		k.cfg.Logger.InfoContext(ctx, "a volume is deleted that is to be retained; its directory stays", "kind", "PersistentVolume", "name",
+			name, "directory", pv.Spec.Local.Path)
 	} else if err := k.remove(pv); err != nil {
 		k.events.Event(pv, corev1.EventTypeWarning, "VolumeFailedDelete", err.Error())
 		return err
 	}
 	next := pv.DeepCopy()
 	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == localvolume.Finalizer })
-	if _, err := k.cfg.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := k.cfg.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("say that the directory of volume %s is gone: %w", name, err)
 	}
 	return nil

@@ -26,9 +26,11 @@ import (
 func volume(t *testing.T, root, name string, change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "n"}, Annotations: map[string]string{localvolume.DirectoryAnnotation: root},
+		Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "n"},
+		Annotations: map[string]string{localvolume.DirectoryAnnotation: root},
 	}}
-	pv, err := localvolume.New(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)}}, node, "local", corev1.PersistentVolumeReclaimDelete)
+	pv, err := localvolume.New(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)}},
+		node, "local", corev1.PersistentVolumeReclaimDelete)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,8 @@ func start(t *testing.T, change func(*localdir.Config), objects func(root string
 	if err := localvolume.Root(root); err != nil {
 		t.Fatal(err)
 	}
-	client := fake.NewClientset(append(objects(root), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"own": "label"}}})...)
+	client := fake.NewClientset(append(objects(root),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"own": "label"}}})...)
 	cfg := localdir.Config{NodeName: "n", Root: root, Client: client, Offer: true, Free: func() (float64, error) { return 0.5, nil }}
 	if change != nil {
 		change(&cfg)
@@ -133,7 +136,10 @@ func TestDirectoriesOfDeletedVolumesAreRemoved(t *testing.T) {
 	w.eventually(w.finalizers("half-removed", 0))
 	w.eventually(w.finalizers("retained", 0))
 	w.eventually(func() error { return w.event("VolumeFailedDelete", "the data directory was another") })
-	for name, want := range map[string]bool{"goes": false, "retained": true, "lives": true, "bound": true, "protected": true, "foreign": true, "odd": true} {
+	for name, want := range map[string]bool{
+		"goes": false, "retained": true, "lives": true, "bound": true, "protected": true, "foreign": true,
+		"odd": true,
+	} {
 		if w.has(name) != want {
 			t.Errorf("the directory of %s is there: %t", name, !want)
 		}
@@ -171,7 +177,8 @@ func TestTheNodeSaysWhatItOffers(t *testing.T) {
 			for _, a := range w.client.Actions() {
 				patched = patched || a.Matches("patch", "nodes")
 			}
-			if !patched || n.Labels["own"] != "label" || (n.Labels[localvolume.Offered] == "true") != offer || (n.Annotations[localvolume.DirectoryAnnotation] == w.root) != offer {
+			if !patched || n.Labels["own"] != "label" || (n.Labels[localvolume.Offered] == "true") != offer ||
+				(n.Annotations[localvolume.DirectoryAnnotation] == w.root) != offer {
 				return fmt.Errorf("offer %t: labels %v, annotations %v", offer, n.Labels, n.Annotations)
 			}
 			return nil
@@ -192,7 +199,8 @@ func TestClaimsAreWarnedWhenTheDiskIsNearlyFull(t *testing.T) {
 			return err
 		}
 		for i := range all.Items {
-			if e := &all.Items[i]; e.Reason == "VolumeDiskNearlyFull" && e.InvolvedObject.Kind == "PersistentVolumeClaim" && e.InvolvedObject.Name == "lives" && strings.Contains(e.Message, "7 %") {
+			if e := &all.Items[i]; e.Reason == "VolumeDiskNearlyFull" && e.InvolvedObject.Kind == "PersistentVolumeClaim" &&
+				e.InvolvedObject.Name == "lives" && strings.Contains(e.Message, "7 %") {
 				return nil
 			}
 		}

@@ -36,7 +36,8 @@ func write(t *testing.T, lines ...string) string {
 func num(n int64) *int64 { return &n }
 
 func TestCopy(t *testing.T) {
-	path := write(t, line(1, "stdout", "F", "one"), line(2, "stderr", "F", "two"), "garbage\n", line(3, "stdout", "P", "thr"), line(4, "stdout", "F", "ee"), line(5, "stdout", "F:x", ""))
+	path := write(t, line(1, "stdout", "F", "one"), line(2, "stderr", "F", "two"), "garbage\n", line(3, "stdout", "P", "thr"),
+		line(4, "stdout", "F", "ee"), line(5, "stdout", "F:x", ""))
 	for _, c := range []struct {
 		name string
 		o    logs.Options

@@ -68,7 +68,10 @@ func TestConflist(t *testing.T) {
 	if err := json.Unmarshal(list.Bytes, &doc); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"10.1.2.0/24"`, `"fd00:1::/64"`, `"::/0"`, `"wp-nettest"`, `"wp-nettest-hostports"`, `"reservedTCPPorts"`, "6443"} {
+	for _, want := range []string{
+		`"10.1.2.0/24"`, `"fd00:1::/64"`, `"::/0"`, `"wp-nettest"`, `"wp-nettest-hostports"`, `"reservedTCPPorts"`,
+		"6443",
+	} {
 		if !strings.Contains(string(list.Bytes), want) {
 			t.Errorf("the configuration has no %s:\n%s", want, list.Bytes)
 		}

@@ -210,7 +210,8 @@ func (r *Registrar) reconcile(ctx context.Context, have, want *corev1.Node) (*co
 		if err != nil {
 			return nil, err
 		}
-		if next, err = r.cfg.Client.CoreV1().Nodes().Patch(ctx, r.cfg.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}); err != nil {
+		if next, err = r.cfg.Client.CoreV1().Nodes().Patch(ctx, r.cfg.Name, types.StrategicMergePatchType, body,
+			metav1.PatchOptions{}); err != nil {
 			return nil, fmt.Errorf("patch node: %w", err)
 		}
 	}

@@ -94,7 +94,8 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
-		if err != nil || n.Labels["mine"] != "yes" || n.Labels[corev1.LabelHostname] != "n1" || n.Labels[corev1.LabelArchStable] != "amd64" || len(n.Spec.Taints) != 1 ||
+		if err != nil || n.Labels["mine"] != "yes" || n.Labels[corev1.LabelHostname] != "n1" || n.Labels[corev1.LabelArchStable] != "amd64" ||
+			len(n.Spec.Taints) != 1 ||
 			n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || n.Status.NodeInfo.ContainerRuntimeVersion != "simulated://1.0.0" {
 			t.Fatalf("%+v %v", n, err)
 		}
@@ -141,10 +142,12 @@ func TestANodeThatWasThereKeepsWhatOthersSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
-	if err != nil || n.Labels["theirs"] != "yes" || n.Labels["mine"] != "yes" || !n.Spec.Unschedulable || n.Spec.PodCIDR == "" || len(n.Spec.Taints) != 0 || r.UID() != "u" {
+	if err != nil || n.Labels["theirs"] != "yes" || n.Labels["mine"] != "yes" || !n.Spec.Unschedulable || n.Spec.PodCIDR == "" ||
+		len(n.Spec.Taints) != 0 || r.UID() != "u" {
 		t.Errorf("%+v %v", n, err)
 	}
-	if condition(t, client, "TheirCondition").Status != corev1.ConditionTrue || condition(t, client, corev1.NodeReady).Status != corev1.ConditionTrue {
+	if condition(t, client, "TheirCondition").Status != corev1.ConditionTrue || condition(t, client,
+		corev1.NodeReady).Status != corev1.ConditionTrue {
 		t.Errorf("%+v", n.Status.Conditions)
 	}
 }

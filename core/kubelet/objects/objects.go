@@ -186,9 +186,10 @@ func (s *Store) watch(ctx context.Context, h *held) {
 	if !s.readable(ctx, h.key) {
 		return
 	}
-	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, &sink{s: s, h: h}, cache.ReflectorOptions{
-		Name: "kubelet/" + string(h.key.Kind) + "/" + h.key.Namespace + "/" + h.key.Name,
-	})
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, &sink{s: s, h: h},
+		cache.ReflectorOptions{
+			Name: "kubelet/" + string(h.key.Kind) + "/" + h.key.Namespace + "/" + h.key.Name,
+		})
 	r.RunWithContext(ctx)
 }
 

@@ -25,7 +25,9 @@ func aPod() *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
 	ref := func(n string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: n} }
 	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull")}
-	p.Spec.InitContainers = []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("envfrom")}}}}}
+	p.Spec.InitContainers = []corev1.Container{
+		{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("envfrom")}}}},
+	}
 	p.Spec.Containers = []corev1.Container{{Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("env")}}}}}}
 	p.Spec.Volumes = []corev1.Volume{
 		{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("envfrom")}}},
@@ -48,7 +50,10 @@ func TestReferences(t *testing.T) {
 }
 
 func TestObjectsAreWatchedWhileAPodNeedsThem(t *testing.T) {
-	client := fake.NewSimpleClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "envfrom", ResourceVersion: "1"}, Data: map[string]string{"a": "1"}}) // managed fields are of no interest here
+	client := fake.NewSimpleClientset(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "envfrom", ResourceVersion: "1"},
+		Data:       map[string]string{"a": "1"},
+	}) // managed fields are of no interest here
 	s := objects.New(client, nil)
 	changed := make(chan types.UID, 16)
 	s.Changed(func(uid types.UID) { changed <- uid })
@@ -82,7 +87,10 @@ func TestObjectsAreWatchedWhileAPodNeedsThem(t *testing.T) {
 			}
 		}
 	}
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "envfrom", ResourceVersion: "2"}, Data: map[string]string{"a": "2"}}
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "envfrom", ResourceVersion: "2"},
+		Data:       map[string]string{"a": "2"},
+	}
 	for end := time.Now().Add(time.Minute); ; {
 		if _, err := client.CoreV1().ConfigMaps("ns").Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)

@@ -66,7 +66,8 @@ func TestCrashLoopBacksOff(t *testing.T) {
 		w.die("main", 1)
 		w.settle()
 		w.expect(t, "note BackOff")
-		if got := w.m.View().Containers[0].Waiting; got.Reason != "CrashLoopBackOff" || !strings.HasPrefix(got.Message, "back-off "+(delay*time.Second).String()+" restarting failed container=main pod=p_default(uid)") {
+		if got := w.m.View().Containers[0].Waiting; got.Reason != "CrashLoopBackOff" || !strings.HasPrefix(got.Message,
+			"back-off "+(delay*time.Second).String()+" restarting failed container=main pod=p_default(uid)") {
 			t.Errorf("waiting %+v", got)
 		}
 		w.pass(delay*time.Second - time.Second)
@@ -146,7 +147,8 @@ func TestImagePullBacksOff(t *testing.T) {
 		t.Errorf("waiting %+v", got)
 	}
 	w.pass(3 * time.Second)
-	if got := w.m.View().Containers[0].Waiting; got.Reason != "ImagePullBackOff" || got.Message != `Back-off pulling image "image": ErrImagePull: it does not work` {
+	if got := w.m.View().Containers[0].Waiting; got.Reason != "ImagePullBackOff" ||
+		got.Message != `Back-off pulling image "image": ErrImagePull: it does not work` {
 		t.Errorf("waiting %+v", got)
 	}
 	broken = false
@@ -254,7 +256,10 @@ func ask(cpu string) corev1.ResourceRequirements {
 func TestResourcesChangeInPlace(t *testing.T) {
 	p := aPod(corev1.RestartPolicyAlways, "main", "main2")
 	p.Spec.Containers[0].Resources, p.Spec.Containers[1].Resources = ask("1"), ask("1")
-	p.Spec.Containers[1].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	p.Spec.Containers[1].ResizePolicy = []corev1.ContainerResizePolicy{{
+		ResourceName:  corev1.ResourceCPU,
+		RestartPolicy: corev1.RestartContainer,
+	}}
 	w := newWorld(p)
 	w.settle()
 	w.expect(t, "sandbox", "start main", "start main2")
@@ -309,8 +314,17 @@ func TestResourcesChangeInPlace(t *testing.T) {
 // and a pod that is deleted goes.
 func TestPromisesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		policy := rapid.SampledFrom([]corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}).Draw(t, "policy")
-		names := rapid.SampledFrom([][]string{{"main"}, {"main1", "main2"}, {"init", "main"}, {"init1", "side1", "init2", "side2", "main1", "main2"}, {"side", "main"}}).Draw(t, "containers")
+		policy := rapid.SampledFrom([]corev1.RestartPolicy{
+			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
+			corev1.RestartPolicyNever,
+		}).Draw(t, "policy")
+		names := rapid.SampledFrom([][]string{
+			{"main"},
+			{"main1", "main2"},
+			{"init", "main"},
+			{"init1", "side1", "init2", "side2", "main1", "main2"},
+			{"side", "main"},
+		}).Draw(t, "containers")
 		p := aPod(policy, names...)
 		if rapid.Bool().Draw(t, "hooks") {
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{}}

@@ -52,7 +52,10 @@ func (m *Machine) View() View {
 }
 
 func (m *Machine) viewOf(s *slot) ContainerView {
-	c := ContainerView{Spec: s.spec, Kind: s.kind, Waiting: s.waiting, Current: s.cur(), Started: s.started(), Ready: s.ready(), Granted: s.granted()}
+	c := ContainerView{
+		Spec: s.spec, Kind: s.kind, Waiting: s.waiting, Current: s.cur(), Started: s.started(), Ready: s.ready(),
+		Granted: s.granted(),
+	}
 	if len(s.list) > 1 {
 		c.Last = &s.list[1]
 	}

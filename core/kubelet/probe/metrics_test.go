@@ -22,13 +22,15 @@ import (
 func TestProbesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{ok: func(_ pod.Probe, n int) bool { return n > 2 }, asked: map[pod.Probe][]time.Duration{}, begun: time.Now()}
-		m := probe.NewManager(a, func(types.UID, pod.Probed) {}, func(*corev1.Pod, *corev1.Container, string, string, string) {}, slog.New(slog.DiscardHandler))
+		m := probe.NewManager(a, func(types.UID, pod.Probed) {}, func(*corev1.Pod, *corev1.Container, string, string, string) {},
+			slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = m.Run(ctx) }()
 		p := &corev1.Pod{}
 		p.Name, p.Namespace, p.UID = "web", "ns", "uid"
-		m.Set(p, "1.2.3.4", []pod.Target{{Spec: &corev1.Container{Name: "app", ReadinessProbe: spec(0, 1, 1, 3)}, ID: "c1", Started: time.Now(), StartupDone: true}})
+		m.Set(p, "1.2.3.4",
+			[]pod.Target{{Spec: &corev1.Container{Name: "app", ReadinessProbe: spec(0, 1, 1, 3)}, ID: "c1", Started: time.Now(), StartupDone: true}})
 		time.Sleep(4500 * time.Millisecond)
 		synctest.Wait()
 		const want = `# HELP prober_probe_total Cumulative number of a liveness, readiness or startup probe for a container by result.

@@ -93,7 +93,10 @@ type job struct {
 
 // NewManager makes a Manager; Run runs it.
 func NewManager(h Handler, report Report, event RecordEvent, log *slog.Logger) *Manager {
-	return &Manager{handler: h, report: report, event: event, log: log, start: time.Now(), metrics: newMetrics(), jobs: map[jobKey]*job{}, wake: make(chan struct{}, 1)}
+	return &Manager{
+		handler: h, report: report, event: event, log: log, start: time.Now(), metrics: newMetrics(), jobs: map[jobKey]*job{},
+		wake: make(chan struct{}, 1),
+	}
 }
 
 // Set says which containers of a pod are up, and so are to be probed: no others of that pod's are.
@@ -271,7 +274,8 @@ func (m *Manager) finish(j *job, c Check, res Result, err error, took time.Durat
 func (m *Manager) say(c Check, res Result, err error) {
 	switch {
 	case err != nil:
-		m.event(c.Pod, c.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in failure state: %s", c.Kind, err))
+		m.event(c.Pod, c.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in failure state: %s",
+			c.Kind, err))
 	case !res.OK:
 		m.event(c.Pod, c.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", c.Kind, res.Output))
 	case res.Warning:

@@ -93,7 +93,10 @@ func story(t *testing.T, a *answers, c corev1.Container, d time.Duration, startu
 }
 
 func spec(delay, period, success, failure int32) *corev1.Probe {
-	return &corev1.Probe{InitialDelaySeconds: delay, PeriodSeconds: period, SuccessThreshold: success, FailureThreshold: failure, TimeoutSeconds: 1}
+	return &corev1.Probe{
+		InitialDelaySeconds: delay, PeriodSeconds: period, SuccessThreshold: success, FailureThreshold: failure,
+		TimeoutSeconds: 1,
+	}
 }
 
 func TestThresholdsAndPeriods(t *testing.T) {
@@ -158,7 +161,8 @@ func check(t *testing.T, h corev1.ProbeHandler, ex execer, c *corev1.Container) 
 	if c == nil {
 		c = &corev1.Container{Name: "c"}
 	}
-	return probe.NewHandler(ex).Probe(ctx, probe.Check{Pod: &corev1.Pod{}, Container: c, PodIP: "127.0.0.1", Probe: &corev1.Probe{TimeoutSeconds: 2, ProbeHandler: h}})
+	return probe.NewHandler(ex).Probe(ctx,
+		probe.Check{Pod: &corev1.Pod{}, Container: c, PodIP: "127.0.0.1", Probe: &corev1.Probe{TimeoutSeconds: 2, ProbeHandler: h}})
 }
 
 func TestExecProbe(t *testing.T) {
@@ -231,7 +235,8 @@ func TestTCPAndGRPCProbes(t *testing.T) {
 	healthpb.RegisterHealthServer(srv, hs)
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Stop()
-	if r, err := check(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(port)}}, execer{}, nil); err != nil || !r.OK {
+	if r, err := check(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(port)}}, execer{}, nil); err != nil ||
+		!r.OK {
 		t.Errorf("%+v %v", r, err)
 	}
 	g := corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: int32(port)}}
@@ -242,7 +247,8 @@ func TestTCPAndGRPCProbes(t *testing.T) {
 	if r, err := check(t, g, execer{}, nil); err != nil || r.OK || r.Output != `service unhealthy (responded with "NOT_SERVING")` {
 		t.Errorf("%+v %v", r, err)
 	}
-	if r, err := check(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(1)}}, execer{}, nil); err != nil || r.OK {
+	if r, err := check(t, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(1)}}, execer{}, nil); err != nil ||
+		r.OK {
 		t.Errorf("%+v %v", r, err)
 	}
 }
@@ -251,10 +257,13 @@ func TestHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := probe.NewHandler(execer{code: 3})
 		began := time.Now()
-		if err := h.Hook(t.Context(), probe.Hook{Handler: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}}); err != nil || time.Since(began) != 7*time.Second {
+		if err := h.Hook(t.Context(), probe.Hook{Handler: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}}); err != nil ||
+			time.Since(began) != 7*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if err := h.Hook(t.Context(), probe.Hook{Handler: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"a", "b"}}}}); err == nil || !strings.HasPrefix(err.Error(), "command 'a b' exited with 3: ") {
+		if err := h.Hook(t.Context(),
+			probe.Hook{Handler: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"a", "b"}}}}); err == nil ||
+			!strings.HasPrefix(err.Error(), "command 'a b' exited with 3: ") {
 			t.Errorf("%v", err)
 		}
 	})

@@ -51,7 +51,8 @@ func (k *Keyring) AddSecret(s *corev1.Secret) error {
 		}
 		return k.add(entries)
 	default:
-		return fmt.Errorf("secret %s/%s has type %q: an image pull secret is of type %s", s.Namespace, s.Name, s.Type, corev1.SecretTypeDockerConfigJson)
+		return fmt.Errorf("secret %s/%s has type %q: an image pull secret is of type %s", s.Namespace, s.Name, s.Type,
+			corev1.SecretTypeDockerConfigJson)
 	}
 }
 

@@ -108,7 +108,8 @@ func TestPolicies(t *testing.T) {
 				s.err = func(*cri.AuthConfig) error { return errors.New("no such host") }
 			}
 			var events []string
-			ref, err := pull.New(s, 0).Ensure(t.Context(), pull.Request{Image: c.image, Policy: c.policy, Tell: func(_, reason, msg string) { events = append(events, reason+" "+msg) }})
+			ref, err := pull.New(s, 0).Ensure(t.Context(),
+				pull.Request{Image: c.image, Policy: c.policy, Tell: func(_, reason, msg string) { events = append(events, reason+" "+msg) }})
 			var f *pull.Failure
 			switch {
 			case c.reason == "" && (err != nil || ref == ""):
@@ -130,7 +131,10 @@ func TestPullsAreBounded(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 6 {
 			wg.Go(func() {
-				if _, err := p.Ensure(t.Context(), pull.Request{Image: fmt.Sprint("web:", i), Policy: corev1.PullAlways, Tell: func(string, string, string) {}}); err != nil {
+				if _, err := p.Ensure(t.Context(), pull.Request{
+					Image: fmt.Sprint("web:", i), Policy: corev1.PullAlways,
+					Tell: func(string, string, string) {},
+				}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -157,7 +161,8 @@ func auths(entries ...string) *corev1.Secret {
 
 func TestCredentialsAreMatchedByRegistry(t *testing.T) {
 	ring := &pull.Keyring{}
-	if err := ring.AddSecret(auths("https://index.docker.io/v1/", "hub", "r.example.org", "all", "r.example.org/team", "team", "*.wild.org", "wild", "port.org:5000", "port")); err != nil {
+	if err := ring.AddSecret(auths("https://index.docker.io/v1/", "hub", "r.example.org", "all", "r.example.org/team", "team", "*.wild.org",
+		"wild", "port.org:5000", "port")); err != nil {
 		t.Fatal(err)
 	}
 	for image, want := range map[string]string{
@@ -196,7 +201,10 @@ func TestCredentialsAreTriedInOrder(t *testing.T) {
 		}
 		return nil
 	}}
-	_, err := pull.New(s, 0).Ensure(t.Context(), pull.Request{Image: "r.org/a/b", Policy: corev1.PullAlways, Tell: func(string, string, string) {}, Credentials: func(context.Context) *pull.Keyring { return ring }})
+	_, err := pull.New(s, 0).Ensure(t.Context(), pull.Request{
+		Image: "r.org/a/b", Policy: corev1.PullAlways,
+		Tell: func(string, string, string) {}, Credentials: func(context.Context) *pull.Keyring { return ring },
+	})
 	if err != nil || !slices.Equal(s.users, []string{"wrong", "right"}) {
 		t.Errorf("%v, %v", s.users, err)
 	}

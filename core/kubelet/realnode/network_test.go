@@ -109,7 +109,8 @@ func TestHostPort(t *testing.T) {
 			t.Errorf("host port at %s: %q (%v)", from, body, err)
 		}
 	}
-	if out, code := node.Exec(t, container, "fetch", fmt.Sprintf("http://%s:%d/self", bridge, port)); code != 0 || !strings.HasPrefix(out, "web /self") {
+	if out, code := node.Exec(t, container, "fetch", fmt.Sprintf("http://%s:%d/self", bridge, port)); code != 0 || !strings.HasPrefix(out,
+		"web /self") {
 		t.Errorf("a pod at its own host port: exit code %d, %q", code, out)
 	}
 	// The next pod with that port, while the first one's rules may still be there.

@@ -63,7 +63,8 @@ func TestAContainerThatNobodyKnowsIsEnded(t *testing.T) {
 		t.Errorf("the other container is %s", st.State)
 	}
 	removeAll(t, node)
-	nodetest.Eventually(t, "the shim ends with its sandbox", func() bool { return len(linuxhost.ProgramsBelow(filepath.Join(cfg.Dir, "bin"))) == 0 })
+	nodetest.Eventually(t, "the shim ends with its sandbox",
+		func() bool { return len(linuxhost.ProgramsBelow(filepath.Join(cfg.Dir, "bin"))) == 0 })
 }
 
 // makeStray has a shim make a container like another one, without containerd.

@@ -36,7 +36,10 @@ func TestStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("exec", func(t *testing.T) {
-		at, err := e.Exec(t.Context(), &cri.ExecRequest{ContainerId: container, Cmd: []string{"/testprogram", "cat"}, Stdin: true, Stdout: true, Stderr: true})
+		at, err := e.Exec(t.Context(), &cri.ExecRequest{
+			ContainerId: container, Cmd: []string{"/testprogram", "cat"}, Stdin: true, Stdout: true,
+			Stderr: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +50,10 @@ func TestStreams(t *testing.T) {
 		}
 	})
 	t.Run("exit code", func(t *testing.T) {
-		at, err := e.Exec(t.Context(), &cri.ExecRequest{ContainerId: container, Cmd: []string{"/testprogram", "fail", "42"}, Stdout: true, Stderr: true})
+		at, err := e.Exec(t.Context(), &cri.ExecRequest{
+			ContainerId: container, Cmd: []string{"/testprogram", "fail", "42"}, Stdout: true,
+			Stderr: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,10 @@ func newWorld(t *testing.T) *world {
 		if a.GetSubresource() != "token" {
 			return false, nil, nil
 		}
-		return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "a-token", ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour))}}, nil
+		return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
+			Token:               "a-token",
+			ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+		}}, nil
 	})
 	w := &world{t: t, node: nodetest.Start(t), client: client, logs: filepath.Join(t.TempDir(), "logs")}
 	w.serve()
@@ -101,7 +104,10 @@ func (w *world) serve() {
 	certs.StartTLS()
 	conf := &tls.Config{Certificates: certs.TLS.Certificates}
 	certs.Close()
-	w.server, err = server.New(server.Config{Listener: l, TLS: conf, Authenticator: anyone{}, Authorizer: authorizer.AuthorizerFunc(anyone{}.Authorize)})
+	w.server, err = server.New(server.Config{
+		Listener: l, TLS: conf, Authenticator: anyone{},
+		Authorizer: authorizer.AuthorizerFunc(anyone{}.Authorize),
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -140,13 +146,16 @@ func (w *world) kubeletOn(e engine.Engine) (stop func()) {
 		w.t.Fatal(err)
 	}
 	held := objects.New(w.client, log)
-	volumes, err := volume.New(volume.Config{RootDir: w.root(), Client: w.client, Objects: held, Logger: log, Allocatable: func() corev1.ResourceList {
-		facts, err := host.Facts(w.t.Context())
-		if err != nil {
-			return nil
-		}
-		return facts.Allocatable
-	}})
+	volumes, err := volume.New(volume.Config{
+		RootDir: w.root(), Client: w.client, Objects: held, Logger: log,
+		Allocatable: func() corev1.ResourceList {
+			facts, err := host.Facts(w.t.Context())
+			if err != nil {
+				return nil
+			}
+			return facts.Allocatable
+		},
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -289,11 +298,17 @@ func TestAPodsLife(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	mustCreate(t, func() error {
-		_, err := w.client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf", ResourceVersion: "1"}, Data: map[string]string{"color": "blue"}}, metav1.CreateOptions{})
+		_, err := w.client.CoreV1().ConfigMaps("default").Create(ctx,
+			&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf", ResourceVersion: "1"},
+				Data:       map[string]string{"color": "blue"},
+			}, metav1.CreateOptions{})
 		return err
 	})
 	mustCreate(t, func() error {
-		_, err := w.client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "sec"}, Data: map[string][]byte{"key": []byte("secret")}}, metav1.CreateOptions{})
+		_, err := w.client.CoreV1().Secrets("default").Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "sec"}, Data: map[string][]byte{"key": []byte("secret")}},
+			metav1.CreateOptions{})
 		return err
 	})
 	mustCreate(t, func() error {
@@ -324,23 +339,27 @@ func TestAPodsLife(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"COLOR": "blue", "KEY": "secret", "IP": p.Status.PodIP, "NODE": "n1", "GREETING": "hello blue", "CPU": "1", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443",
+		"COLOR": "blue", "KEY": "secret", "IP": p.Status.PodIP, "NODE": "n1", "GREETING": "hello blue", "CPU": "1",
+		"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443",
 	} {
 		if got, _ := w.node.Exec(t, id(p, "main"), "env", name); got != want {
 			t.Errorf("$%s is %q, want %q", name, got, want)
 		}
 	}
-	if hosts := w.read(p, "main", "/etc/hosts"); !strings.Contains(hosts, p.Status.PodIP+"\tfull") || !strings.Contains(hosts, "1.2.3.4\tfriend") {
+	if hosts := w.read(p, "main", "/etc/hosts"); !strings.Contains(hosts, p.Status.PodIP+"\tfull") || !strings.Contains(hosts,
+		"1.2.3.4\tfriend") {
 		t.Errorf("hosts file %q", hosts)
 	}
-	if resolv := w.read(p, "main", "/etc/resolv.conf"); !strings.Contains(resolv, "nameserver 10.96.0.10") || !strings.Contains(resolv, "default.svc.cluster.local svc.cluster.local cluster.local") {
+	if resolv := w.read(p, "main", "/etc/resolv.conf"); !strings.Contains(resolv, "nameserver 10.96.0.10") || !strings.Contains(resolv,
+		"default.svc.cluster.local svc.cluster.local cluster.local") {
 		t.Errorf("resolv.conf %q", resolv)
 	}
 	if _, code := w.node.Exec(t, id(p, "main"), "write", "/conf/color", "red"); code == 0 {
 		t.Error("a configMap volume can be written to")
 	}
 	log := filepath.Join(w.logs, "default_full_uid-full", "main", "0.log")
-	nodetest.Eventually(t, "the log says something", func() bool { b, _ := os.ReadFile(log); return strings.Contains(string(b), "serving on") })
+	nodetest.Eventually(t, "the log says something",
+		func() bool { b, _ := os.ReadFile(log); return strings.Contains(string(b), "serving on") })
 
 	// Contents follow the API.
 	cm, err := w.client.CoreV1().ConfigMaps("default").Get(ctx, "conf", metav1.GetOptions{})
@@ -364,7 +383,8 @@ func TestAPodsLife(t *testing.T) {
 		r := p.Status.ContainerStatuses[0].Resources
 		return r != nil && r.Limits.Memory().String() == "96Mi"
 	})
-	if st, err := w.node.Engine().ContainerStatus(ctx, id(p, "main")); err != nil || st.GetResources().GetLinux().GetMemoryLimitInBytes() != 96<<20 {
+	if st, err := w.node.Engine().ContainerStatus(ctx, id(p, "main")); err != nil ||
+		st.GetResources().GetLinux().GetMemoryLimitInBytes() != 96<<20 {
 		t.Errorf("%+v %v", st.GetResources(), err)
 	}
 
@@ -420,8 +440,14 @@ func full(p *corev1.Pod) {
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
 	}
-	main.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80)}}}
-	main.LivenessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 3, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/testprogram", "sh", "true"}}}}
+	main.ReadinessProbe = &corev1.Probe{
+		PeriodSeconds: 1, TimeoutSeconds: 1,
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80)}},
+	}
+	main.LivenessProbe = &corev1.Probe{
+		PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 3,
+		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/testprogram", "sh", "true"}}},
+	}
 	main.Lifecycle = &corev1.Lifecycle{
 		PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/testprogram", "write", "/shared/poststart", "ran"}}},
 		PreStop:   &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/testprogram", "write", "/shared/prestop", "ran"}}},
@@ -557,7 +583,8 @@ func TestStreams(t *testing.T) {
 		code, body := w.get2("/containerLogs/default/s/main")
 		return code == http.StatusOK && strings.HasPrefix(body, "serving on")
 	})
-	if code, body := w.get2("/containerLogs/default/s/other"); code != http.StatusNotFound || !strings.Contains(body, `container "other" not found in pod "s"`) {
+	if code, body := w.get2("/containerLogs/default/s/other"); code != http.StatusNotFound || !strings.Contains(body,
+		`container "other" not found in pod "s"`) {
 		t.Errorf("%d %q", code, body)
 	}
 	if code, body := w.get2("/containerLogs/default/s/main?previous=true"); code != http.StatusBadRequest || !strings.Contains(body, `previous terminated container "main" in pod "s" not found`) {
@@ -650,13 +677,19 @@ func TestNamespaces(t *testing.T) {
 	always, yes := corev1.ContainerRestartPolicyAlways, true
 	w.create("host", command("serve", "127.0.0.1:18999"), func(p *corev1.Pod) {
 		p.Spec.HostNetwork, p.Spec.HostPID = true, true
-		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(18999)}}}
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+			PeriodSeconds: 1, TimeoutSeconds: 1,
+			ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(18999)}},
+		}
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
 	})
 	w.create("sides", command("sleep", "300s"), func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{{
 			Name: "side", Image: nodetest.Image, Command: []string{"/testprogram", "serve", ":81"}, RestartPolicy: &always,
-			StartupProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 30, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(81)}}},
+			StartupProbe: &corev1.Probe{
+				PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 30,
+				ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(81)}},
+			},
 		}}
 	})
 	host := w.until("host", "ready", ready)
@@ -673,9 +706,13 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("sidecar %+v", s)
 	}
 	debug := sides.DeepCopy()
-	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{{TargetContainerName: "main", EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name: "debug", Image: nodetest.Image, Command: []string{"/testprogram", "stat", "/proc/1/cmdline"}, ImagePullPolicy: corev1.PullIfNotPresent,
-	}}}
+	debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+		TargetContainerName: "main",
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "debug", Image: nodetest.Image, Command: []string{"/testprogram", "stat", "/proc/1/cmdline"},
+			ImagePullPolicy: corev1.PullIfNotPresent,
+		},
+	}}
 	if _, err := w.client.CoreV1().Pods("default").Update(t.Context(), debug, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -198,7 +198,8 @@ func Remove(cluster netip.Prefix) error {
 
 func (r Route) netlink() *netlink.Route {
 	return &netlink.Route{
-		Dst: &net.IPNet{IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}, Gw: r.Via.AsSlice(), Protocol: protocol,
+		Dst: &net.IPNet{IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}, Gw: r.Via.AsSlice(),
+		Protocol: protocol,
 	}
 }
 

@@ -22,7 +22,10 @@ func node(name, podCIDR, address string, age time.Duration) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1_000_000, 0).Add(-age))},
 		Spec:       corev1.NodeSpec{PodCIDR: podCIDR},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: address}}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeHostName, Address: name},
+			{Type: corev1.NodeInternalIP, Address: address},
+		}},
 	}
 }
 
@@ -79,7 +82,8 @@ func TestApply(t *testing.T) {
 
 	for range 2 {
 		failed := Apply(cluster, []Route{to("10.1.2.0/24", "192.0.2.2"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.4.0/24", "198.51.100.4")})
-		if err := failed[to("10.1.4.0/24", "198.51.100.4")]; len(failed) != 1 || err == nil || !strings.Contains(err.Error(), "on no link of this machine") {
+		if err := failed[to("10.1.4.0/24", "198.51.100.4")]; len(failed) != 1 || err == nil || !strings.Contains(err.Error(),
+			"on no link of this machine") {
 			t.Errorf("refused: %v", failed)
 		}
 		for _, want := range []string{"10.1.2.0/24 via 192.0.2.2 dev v0", "10.1.3.0/24 via 192.0.2.3 dev v0"} {
@@ -91,7 +95,8 @@ func TestApply(t *testing.T) {
 	if failed := Apply(cluster, []Route{to("10.1.2.0/24", "192.0.2.22")}); len(failed) != 0 {
 		t.Errorf("refused: %v", failed)
 	}
-	if got := routes(); !strings.Contains(got, "10.1.2.0/24 via 192.0.2.22") || strings.Contains(got, "192.0.2.2 ") || strings.Contains(got, "10.1.3.0/24") {
+	if got := routes(); !strings.Contains(got, "10.1.2.0/24 via 192.0.2.22") || strings.Contains(got, "192.0.2.2 ") || strings.Contains(got,
+		"10.1.3.0/24") {
 		t.Errorf("routes:\n%s", got)
 	}
 	if err := Remove(cluster); err != nil {

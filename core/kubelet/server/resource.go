@@ -31,10 +31,14 @@ func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 		for _, p := range list {
 			m := p.GetAttributes().GetMetadata()
 			who := fmt.Sprintf("namespace=%q,pod=%q", m.GetNamespace(), m.GetName())
-			ps = append(ps, sample{line("pod_cpu_usage_seconds_total", who, p.GetLinux().GetCpu()), memLine("pod_memory_working_set_bytes", who, p.GetLinux().GetMemory())})
+			ps = append(ps, sample{
+				line("pod_cpu_usage_seconds_total", who, p.GetLinux().GetCpu()),
+				memLine("pod_memory_working_set_bytes", who, p.GetLinux().GetMemory()),
+			})
 			for _, c := range p.GetLinux().GetContainers() {
 				cw := fmt.Sprintf("container=%q,", c.GetAttributes().GetMetadata().GetName()) + who
-				cs = append(cs, sample{line("container_cpu_usage_seconds_total", cw, c.GetCpu()), memLine("container_memory_working_set_bytes", cw, c.GetMemory())})
+				cs = append(cs,
+					sample{line("container_cpu_usage_seconds_total", cw, c.GetCpu()), memLine("container_memory_working_set_bytes", cw, c.GetMemory())})
 			}
 		}
 	}
@@ -45,14 +49,18 @@ func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(ns) == 1 { // upstream's name has no label that would tell several nodes apart: ask with ?node=
-		write(ns, "node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds", "counter", func(s sample) string { return s.cpu })
+		write(ns, "node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds",
+			"counter", func(s sample) string { return s.cpu })
 		write(ns, "node_memory_working_set_bytes", "Current working set of the node in bytes", "gauge", func(s sample) string { return s.memory })
 	}
 	family("container_start_time_seconds", "Start time of the container since unix epoch in seconds", "gauge")
 	b.WriteString(starts.String())
-	write(cs, "container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds", "counter", func(s sample) string { return s.cpu })
-	write(cs, "container_memory_working_set_bytes", "Current working set of the container in bytes", "gauge", func(s sample) string { return s.memory })
-	write(ps, "pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds", "counter", func(s sample) string { return s.cpu })
+	write(cs, "container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds",
+		"counter", func(s sample) string { return s.cpu })
+	write(cs, "container_memory_working_set_bytes", "Current working set of the container in bytes",
+		"gauge", func(s sample) string { return s.memory })
+	write(ps, "pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds",
+		"counter", func(s sample) string { return s.cpu })
 	write(ps, "pod_memory_working_set_bytes", "Current working set of the pod in bytes", "gauge", func(s sample) string { return s.memory })
 	family("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", "gauge")
 	fmt.Fprintf(&b, "resource_scrape_error %d\n", failed)
@@ -77,7 +85,8 @@ func startLines(pods []*corev1.Pod) string {
 	for _, p := range pods {
 		for _, c := range p.Status.ContainerStatuses {
 			if c.State.Running != nil && !c.State.Running.StartedAt.IsZero() {
-				fmt.Fprintf(&b, "container_start_time_seconds{container=%q,namespace=%q,pod=%q} %g\n", c.Name, p.Namespace, p.Name, float64(c.State.Running.StartedAt.UnixNano())/1e9)
+				fmt.Fprintf(&b, "container_start_time_seconds{container=%q,namespace=%q,pod=%q} %g\n", c.Name, p.Namespace, p.Name,
+					float64(c.State.Running.StartedAt.UnixNano())/1e9)
 			}
 		}
 	}

@@ -312,7 +312,10 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 			return "", err
 		}
 		o := streamsOf(r.URL.Query())
-		return n.Runtime().Exec(ctx, &cri.ExecRequest{ContainerId: id, Cmd: r.URL.Query()["command"], Tty: o.tty, Stdin: o.in, Stdout: o.out, Stderr: o.err})
+		return n.Runtime().Exec(ctx, &cri.ExecRequest{
+			ContainerId: id, Cmd: r.URL.Query()["command"], Tty: o.tty, Stdin: o.in, Stdout: o.out,
+			Stderr: o.err,
+		})
 	})
 }
 

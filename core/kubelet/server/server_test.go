@@ -63,7 +63,10 @@ func (r *runtime) Ready(context.Context) error { return nil }
 func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
 	return []*cri.PodSandboxStats{{
 		Attributes: &cri.PodSandboxAttributes{Metadata: &cri.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
-		Linux:      &cri.LinuxPodSandboxStats{Cpu: &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}}, Memory: &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{Value: 42}}},
+		Linux: &cri.LinuxPodSandboxStats{
+			Cpu:    &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}},
+			Memory: &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{Value: 42}},
+		},
 	}}, nil
 }
 
@@ -176,7 +179,10 @@ func start(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{t: t, url: "https://" + l.Addr().String(), http: &http.Client{Transport: tr}, rt: &runtime{log: "2026-01-02T03:04:05Z stdout F hello\n"}}
+	w := &world{
+		t: t, url: "https://" + l.Addr().String(), http: &http.Client{Transport: tr},
+		rt: &runtime{log: "2026-01-02T03:04:05Z stdout F hello\n"},
+	}
 	s.Add(&node{name: "n1", rt: w.rt, pods: []*corev1.Pod{aPod("p")}})
 	s.Add(&node{name: "n2", rt: w.rt, pods: []*corev1.Pod{aPod("q")}})
 	return w
@@ -268,15 +274,20 @@ func TestAnswers(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Items) != 2 {
 		t.Errorf("%s %v", body, err)
 	}
-	if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body, `pod_cpu_usage_seconds_total{namespace="ns",pod="p"} 5 1000`) {
+	if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body,
+		`pod_cpu_usage_seconds_total{namespace="ns",pod="p"} 5 1000`) {
 		t.Errorf("%s", body)
 	}
-	for _, want := range []string{"node_cpu_usage_seconds_total 5 1000\n", "node_memory_working_set_bytes 42 ", "resource_scrape_error 0", "# TYPE container_start_time_seconds gauge\n"} {
+	for _, want := range []string{
+		"node_cpu_usage_seconds_total 5 1000\n", "node_memory_working_set_bytes 42 ", "resource_scrape_error 0",
+		"# TYPE container_start_time_seconds gauge\n",
+	} {
 		if _, body := w.do("admin", "GET", "/metrics/resource?node=n1"); !strings.Contains(body, want) {
 			t.Errorf("%q is not in %s", want, body)
 		}
 	}
-	if _, body := w.do("admin", "GET", "/metrics/probes"); !strings.Contains(body, `prober_probe_total{node="n1"} 1`) || !strings.Contains(body, `prober_probe_total{node="n2"} 1`) {
+	if _, body := w.do("admin", "GET", "/metrics/probes"); !strings.Contains(body, `prober_probe_total{node="n1"} 1`) ||
+		!strings.Contains(body, `prober_probe_total{node="n2"} 1`) {
 		t.Errorf("probes: %s", body)
 	}
 	if _, body := w.do("admin", "GET", "/metrics/probes?node=n2"); strings.Contains(body, `node="n1"`) {

@@ -152,7 +152,10 @@ func ttyLookup(p *corev1.Pod, name string) *corev1.Container {
 }
 
 func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{
+		p.Status.InitContainerStatuses, p.Status.ContainerStatuses,
+		p.Status.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]

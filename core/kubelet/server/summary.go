@@ -155,7 +155,10 @@ func podStats(ps *cri.PodSandboxStats) stats.PodStats {
 		}
 	}
 	for _, c := range ps.GetLinux().GetContainers() {
-		out.Containers = append(out.Containers, stats.ContainerStats{Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory())})
+		out.Containers = append(out.Containers, stats.ContainerStats{
+			Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()),
+			Memory: memoryStats(c.GetMemory()),
+		})
 	}
 	return out
 }

@@ -244,13 +244,15 @@ func (e *Engine) CreateContainer(_ context.Context, sandboxID string, c *cri.Con
 	}
 	for _, o := range e.containers {
 		if m, n := o.status.GetMetadata(), c.GetMetadata(); o.sandbox == sb && m.GetName() == n.GetName() && m.GetAttempt() == n.GetAttempt() {
-			return "", status.Errorf(codes.AlreadyExists, "sandbox %q already has attempt %d of container %q", sandboxID, n.GetAttempt(), n.GetName())
+			return "", status.Errorf(codes.AlreadyExists, "sandbox %q already has attempt %d of container %q", sandboxID, n.GetAttempt(),
+				n.GetName())
 		}
 	}
 	st := &cri.ContainerStatus{
 		Id: e.id("container"), Metadata: c.GetMetadata(), State: cri.ContainerState_CONTAINER_CREATED, CreatedAt: time.Now().UnixNano(),
-		Image: &cri.ImageSpec{Image: c.GetImage().GetUserSpecifiedImage()}, ImageRef: imageID(c.GetImage().GetImage()), ImageId: imageID(c.GetImage().GetImage()),
-		Labels: c.GetLabels(), Annotations: c.GetAnnotations(),
+		Image: &cri.ImageSpec{Image: c.GetImage().GetUserSpecifiedImage()}, ImageRef: imageID(c.GetImage().GetImage()),
+		ImageId: imageID(c.GetImage().GetImage()),
+		Labels:  c.GetLabels(), Annotations: c.GetAnnotations(),
 	}
 	if st.Image.Image == "" {
 		st.Image.Image = c.GetImage().GetImage()
@@ -285,7 +287,8 @@ func (e *Engine) StartContainer(_ context.Context, id string) error {
 	if runTime == "" && (err == nil || c.status.Annotations[pod.KindAnnotation] == pod.Init.String()) {
 		runTime = "0s"
 	}
-	if _, ends := e.ending[c.sandbox.status.GetMetadata().GetUid()]; ends && runTime == "" && c.status.Annotations[pod.KindAnnotation] == pod.Regular.String() {
+	if _, ends := e.ending[c.sandbox.status.GetMetadata().GetUid()]; ends && runTime == "" &&
+		c.status.Annotations[pod.KindAnnotation] == pod.Regular.String() {
 		runTime = finiteRunTime
 	}
 	if runTime == "" {
@@ -523,7 +526,10 @@ func imageID(name string) string {
 }
 
 func image(name string) *cri.Image {
-	return &cri.Image{Id: imageID(name), RepoTags: []string{name}, Size: 1, Spec: &cri.ImageSpec{Image: name}, Uid: &cri.Int64Value{Value: 65532}}
+	return &cri.Image{
+		Id: imageID(name), RepoTags: []string{name}, Size: 1, Spec: &cri.ImageSpec{Image: name},
+		Uid: &cri.Int64Value{Value: 65532},
+	}
 }
 
 // ImageStatus answers an image by its name or ID, nil if it is not there.

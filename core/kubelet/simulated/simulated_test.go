@@ -120,7 +120,8 @@ func TestUsage(t *testing.T) {
 		e := newEngine(t)
 		ctx := t.Context()
 		sb, err := e.RunSandbox(ctx, &cri.PodSandboxConfig{Annotations: map[string]string{
-			simulated.Prefix + "cpu": "250m", simulated.Prefix + "cpu.busy": "2", simulated.Prefix + "memory": "64Mi", simulated.Prefix + "memory.busy": "-1",
+			simulated.Prefix + "cpu": "250m", simulated.Prefix + "cpu.busy": "2", simulated.Prefix + "memory": "64Mi",
+			simulated.Prefix + "memory.busy": "-1",
 		}}, "")
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +147,8 @@ func TestUsage(t *testing.T) {
 				t.Errorf("%s used %v, want %v", name, got, want[name])
 			}
 		}
-		if cpu, memory := pods[0].Linux.Cpu.UsageCoreNanoSeconds.Value, pods[0].Linux.Memory.WorkingSetBytes.Value; cpu != 18e9 || memory != 64<<20 {
+		if cpu, memory := pods[0].Linux.Cpu.UsageCoreNanoSeconds.Value, pods[0].Linux.Memory.WorkingSetBytes.Value; cpu != 18e9 ||
+			memory != 64<<20 {
 			t.Errorf("the pod used %d ns and %d bytes", cpu, memory)
 		}
 	})

@@ -272,7 +272,10 @@ func resources(requests, limits corev1.ResourceList) *cri.LinuxContainerResource
 	if _, ok := requests[corev1.ResourceCPU]; !ok && limit > 0 {
 		request = limit
 	}
-	return &cri.LinuxContainerResources{CpuShares: Shares(request), CpuPeriod: cpuPeriod, CpuQuota: Quota(limit), MemoryLimitInBytes: limits.Memory().Value()}
+	return &cri.LinuxContainerResources{
+		CpuShares: Shares(request), CpuPeriod: cpuPeriod, CpuQuota: Quota(limit),
+		MemoryLimitInBytes: limits.Memory().Value(),
+	}
 }
 
 // Resources of a container, for its cgroup.

@@ -106,7 +106,10 @@ func portMappings(p *corev1.Pod) []*cri.PortMapping {
 				continue
 			}
 			for _, port := range list[i].Ports {
-				out = append(out, &cri.PortMapping{HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort, Protocol: protocol(port.Protocol)})
+				out = append(out, &cri.PortMapping{
+					HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort,
+					Protocol: protocol(port.Protocol),
+				})
 			}
 		}
 	}

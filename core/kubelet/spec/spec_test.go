@@ -111,9 +111,11 @@ func TestEnvironment(t *testing.T) {
 	want := map[string]string{
 		"PLAIN": "1", "CHAIN": "1-blue-10.0.0.2-$(LATER)", "LATER": "2", "key": "mine", "P_color": "blue", "NAME": "web", "LABEL": "v",
 		"IPS": "10.1.0.1,fd00::1", "HOST": "192.0.2.1", "MEM": "4096", "CPU": "250",
-		"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_SERVICE_PORT_HTTPS": "443", "KUBERNETES_PORT": "tcp://10.0.0.1:443",
-		"KUBERNETES_PORT_443_TCP": "tcp://10.0.0.1:443", "KUBERNETES_PORT_443_TCP_PROTO": "tcp", "KUBERNETES_PORT_443_TCP_PORT": "443", "KUBERNETES_PORT_443_TCP_ADDR": "10.0.0.1",
-		"API_SERVICE_HOST": "10.0.0.2", "API_SERVICE_PORT": "80", "API_PORT": "udp://10.0.0.2:80",
+		"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_SERVICE_PORT_HTTPS": "443",
+		"KUBERNETES_PORT":         "tcp://10.0.0.1:443",
+		"KUBERNETES_PORT_443_TCP": "tcp://10.0.0.1:443", "KUBERNETES_PORT_443_TCP_PROTO": "tcp", "KUBERNETES_PORT_443_TCP_PORT": "443",
+		"KUBERNETES_PORT_443_TCP_ADDR": "10.0.0.1",
+		"API_SERVICE_HOST":             "10.0.0.2", "API_SERVICE_PORT": "80", "API_PORT": "udp://10.0.0.2:80",
 		"API_PORT_80_UDP": "udp://10.0.0.2:80", "API_PORT_80_UDP_PROTO": "udp", "API_PORT_80_UDP_PORT": "80", "API_PORT_80_UDP_ADDR": "10.0.0.2",
 	}
 	if !maps.Equal(env, want) {
@@ -192,7 +194,10 @@ func TestDNS(t *testing.T) {
 		{"its own", corev1.PodSpec{DNSPolicy: corev1.DNSNone, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Searches: []string{"a"}}}, []string{"1.1.1.1"}, []string{"a"}, nil},
 		{
 			"more of its own",
-			corev1.PodSpec{DNSPolicy: corev1.DNSClusterFirst, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"1.1.1.1", "10.96.0.10"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &three}, {Name: "debug"}}}},
+			corev1.PodSpec{DNSPolicy: corev1.DNSClusterFirst, DNSConfig: &corev1.PodDNSConfig{
+				Nameservers: []string{"1.1.1.1", "10.96.0.10"},
+				Options:     []corev1.PodDNSConfigOption{{Name: "ndots", Value: &three}, {Name: "debug"}},
+			}},
 			[]string{"10.96.0.10", "1.1.1.1"},
 			cluster,
 			[]string{"ndots:3", "debug"},
@@ -213,20 +218,29 @@ func TestDNSWritesNoLinesOfItsOwn(t *testing.T) {
 			"server": {Nameservers: []string{bad}}, "search": {Searches: []string{bad}},
 			"option": {Options: []corev1.PodDNSConfigOption{{Name: bad}}}, "value": {Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &bad}}},
 		} {
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{DNSPolicy: corev1.DNSNone, DNSConfig: &d}}
+			p := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
+				Spec:       corev1.PodSpec{DNSPolicy: corev1.DNSNone, DNSConfig: &d},
+			}
 			if _, err := spec.Sandbox(p, 0, spec.Place{}, spec.Cluster{}); err == nil || !strings.Contains(err.Error(), "spec.dnsConfig") {
 				t.Errorf("%s %q: %v", name, bad, err)
 			}
 		}
 	}
 	good := "trust-ad"
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{DNSConfig: &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: good}}}}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
+		Spec:       corev1.PodSpec{DNSConfig: &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: good}}}},
+	}
 	if c, err := spec.Sandbox(p, 0, spec.Place{}, spec.Cluster{}); err != nil || !slices.Equal(c.DnsConfig.Options, []string{good}) {
 		t.Errorf("%v, %v", c, err)
 	}
 }
 
-func linux(t *testing.T, change func(*corev1.Pod, *corev1.Container, *spec.ContainerRequest)) (*cri.LinuxContainerSecurityContext, *cri.LinuxContainerResources, error) {
+func linux(t *testing.T,
+	change func(*corev1.Pod, *corev1.Container,
+		*spec.ContainerRequest),
+) (*cri.LinuxContainerSecurityContext, *cri.LinuxContainerResources, error) {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}}
 	p.Spec.Containers = []corev1.Container{{Name: "c"}}
@@ -252,7 +266,8 @@ func TestSecurity(t *testing.T) {
 		err    string
 	}{
 		{"by default", func(*corev1.Pod, *corev1.Container, *spec.ContainerRequest) {}, func(l L) bool {
-			return !l.Privileged && !l.NoNewPrivs && l.Seccomp.ProfileType == cri.SecurityProfile_RuntimeDefault && slices.Contains(l.MaskedPaths, "/proc/kcore") && l.RunAsUser.Value == 0
+			return !l.Privileged && !l.NoNewPrivs && l.Seccomp.ProfileType == cri.SecurityProfile_RuntimeDefault && slices.Contains(l.MaskedPaths,
+				"/proc/kcore") && l.RunAsUser.Value == 0
 		}, ""},
 		{"privileged", func(_ *corev1.Pod, c *corev1.Container, _ *spec.ContainerRequest) { sec(c).Privileged = &yes }, func(l L) bool {
 			return l.Privileged && l.Seccomp.ProfileType == cri.SecurityProfile_Unconfined
@@ -266,7 +281,10 @@ func TestSecurity(t *testing.T) {
 			return l.Capabilities.AddCapabilities[0] == "NET_ADMIN" && l.Capabilities.DropCapabilities[0] == "ALL"
 		}, ""},
 		{"the container's user over the pod's", func(p *corev1.Pod, c *corev1.Container, _ *spec.ContainerRequest) {
-			p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &zero, RunAsGroup: &group, FSGroup: &group, SupplementalGroups: []int64{7}}
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{
+				RunAsUser: &zero, RunAsGroup: &group, FSGroup: &group,
+				SupplementalGroups: []int64{7},
+			}
 			sec(c).RunAsUser = &user
 		}, func(l L) bool {
 			return l.RunAsUser.Value == 1000 && l.RunAsGroup.Value == 2000 && slices.Equal(l.SupplementalGroups, []int64{7, 2000})
@@ -350,13 +368,20 @@ func TestResources(t *testing.T) {
 }
 
 func TestSandbox(t *testing.T) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u", Labels: map[string]string{"app": "web", pod.UIDLabel: "forged"}}}
-	p.Spec.Containers = []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: corev1.ProtocolUDP}}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "web", UID: "u",
+		Labels: map[string]string{"app": "web", pod.UIDLabel: "forged"},
+	}}
+	p.Spec.Containers = []corev1.Container{{
+		Name:  "c",
+		Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: corev1.ProtocolUDP}},
+	}}
 	c, err := spec.Sandbox(p, 2, spec.Place{CgroupParent: "/x", LogDir: "/logs"}, spec.Cluster{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Labels[pod.UIDLabel] != "u" || c.Labels["app"] != "web" || c.Metadata.Attempt != 2 || c.Hostname != "web" || c.Linux.CgroupParent != "/x" || c.LogDirectory != "/logs" ||
+	if c.Labels[pod.UIDLabel] != "u" || c.Labels["app"] != "web" || c.Metadata.Attempt != 2 || c.Hostname != "web" ||
+		c.Linux.CgroupParent != "/x" || c.LogDirectory != "/logs" ||
 		c.PortMappings[0].HostPort != 8080 || c.PortMappings[0].Protocol != cri.Protocol_UDP {
 		t.Errorf("%+v", c)
 	}

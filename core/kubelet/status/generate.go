@@ -386,7 +386,10 @@ func conditions(st *corev1.PodStatus, v pod.View, prev *corev1.PodStatus, now ti
 	set(ready)
 	set(corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 	if v.End != nil && v.End.Disrupted && find(st.Conditions, corev1.DisruptionTarget) == nil {
-		set(corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: v.End.Message})
+		set(corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet,
+			Message: v.End.Message,
+		})
 	}
 	if d := find(prev.Conditions, corev1.DisruptionTarget); d != nil && find(st.Conditions, corev1.DisruptionTarget) == nil {
 		st.Conditions = append(st.Conditions, *d)
@@ -504,7 +507,8 @@ func podReady(v pod.View, st *corev1.PodStatus, containers corev1.PodCondition) 
 		case got == nil:
 			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", string(g.ConditionType)))
 		case got.Status != corev1.ConditionTrue:
-			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(g.ConditionType), got.Status))
+			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", string(g.ConditionType),
+				got.Status))
 		}
 	}
 	if len(missing) > 0 {

@@ -23,7 +23,10 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 func view(policy corev1.RestartPolicy, stage pod.Stage, containers ...string) pod.View {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Generation: 4}}
 	p.Spec.RestartPolicy = policy
-	v := pod.View{Pod: p, Stage: stage, Started: now.Add(-time.Minute), Sandbox: &pod.Sandbox{ID: "sb", Ready: stage < pod.Ended, IPs: []string{"10.0.0.1"}}}
+	v := pod.View{
+		Pod: p, Stage: stage, Started: now.Add(-time.Minute),
+		Sandbox: &pod.Sandbox{ID: "sb", Ready: stage < pod.Ended, IPs: []string{"10.0.0.1"}},
+	}
 	always := corev1.ContainerRestartPolicyAlways
 	for _, s := range containers {
 		name, state, _ := strings.Cut(s, ":")
@@ -39,7 +42,10 @@ func view(policy corev1.RestartPolicy, stage pod.Stage, containers ...string) po
 		default:
 			p.Spec.Containers = append(p.Spec.Containers, *c.Spec)
 		}
-		cur := &pod.Container{ID: "id-" + name, Name: name, Sandbox: "sb", ImageID: "sha256:1", Started: now.Add(-30 * time.Second), Finished: now}
+		cur := &pod.Container{
+			ID: "id-" + name, Name: name, Sandbox: "sb", ImageID: "sha256:1", Started: now.Add(-30 * time.Second),
+			Finished: now,
+		}
 		switch state {
 		case "none":
 			cur = nil
@@ -183,7 +189,8 @@ func TestEndsKeepTheirReason(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	v.End, v.Pod.Status = nil, st // after a restart
-	if again := status.Generate(v, &st, status.Node{}, now); again.Phase != corev1.PodFailed || again.Reason != "Evicted" || again.Message != "low on memory" {
+	if again := status.Generate(v, &st, status.Node{}, now); again.Phase != corev1.PodFailed || again.Reason != "Evicted" ||
+		again.Message != "low on memory" {
 		t.Errorf("%+v", again)
 	}
 }
@@ -227,7 +234,8 @@ func TestPatchSaysOnlyWhatChanged(t *testing.T) {
 	if err := json.Unmarshal(raw, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got["metadata"]["uid"] != "u" || got["status"]["phase"] != "Running" || strings.Contains(string(raw), `"theirs","`) || !strings.Contains(string(raw), `"reason":null`) {
+	if got["metadata"]["uid"] != "u" || got["status"]["phase"] != "Running" || strings.Contains(string(raw), `"theirs","`) ||
+		!strings.Contains(string(raw), `"reason":null`) {
 		t.Errorf("%s", raw)
 	}
 	if none, err := status.Patch(p, p.Status.DeepCopy()); err != nil || none != nil {

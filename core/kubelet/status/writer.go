@@ -256,7 +256,8 @@ func (w *Writer) later(ctx context.Context, e *entry, p *corev1.Pod, err error) 
 	e.delay = min(max(2*e.delay, 100*time.Millisecond), 10*time.Second)
 	delay := e.delay
 	w.mu.Unlock()
-	w.log.WarnContext(ctx, "the status of a pod cannot be written; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "retryIn", delay, "error", err)
+	w.log.WarnContext(ctx, "the status of a pod cannot be written; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name,
+		"retryIn", delay, "error", err)
 	time.AfterFunc(delay, func() {
 		w.mu.Lock()
 		w.ready = append(w.ready, p.UID)

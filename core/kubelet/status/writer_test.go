@@ -123,8 +123,12 @@ func TestNobodyWaitsForTheAPI(t *testing.T) {
 func TestAStatusThatSomebodyElseChangedIsPutRight(t *testing.T) {
 	yes := true
 	want := corev1.PodStatus{
-		Phase:             corev1.PodRunning,
-		Conditions:        []corev1.PodCondition{{Type: "example.com/gate", Status: "True"}, {Type: corev1.PodReady, Status: "True"}, {Type: corev1.ContainersReady, Status: "True"}},
+		Phase: corev1.PodRunning,
+		Conditions: []corev1.PodCondition{
+			{Type: "example.com/gate", Status: "True"},
+			{Type: corev1.PodReady, Status: "True"},
+			{Type: corev1.ContainersReady, Status: "True"},
+		},
 		ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Ready: true, Started: &yes}},
 	}
 	for name, change := range map[string]func(*corev1.PodStatus){

@@ -50,7 +50,8 @@ func TestBadLimits(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := threshold.Parse(map[string]string{"imagefs.available": "1%"}); err == nil || !strings.Contains(err.Error(), "memory.available, nodefs.available") {
+	if _, err := threshold.Parse(map[string]string{"imagefs.available": "1%"}); err == nil || !strings.Contains(err.Error(),
+		"memory.available, nodefs.available") {
 		t.Errorf("an unknown signal: %v", err)
 	}
 }

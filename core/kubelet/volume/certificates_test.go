@@ -95,7 +95,8 @@ func TestPodCertificatesAreIssuedAndProjected(t *testing.T) {
 		r := asked.DeepCopy()
 		r.Status.Conditions = []metav1.Condition{answer}
 		r.Status.CertificateChain = "made by us\n" + anchor("leaf") + anchor("authority")
-		r.Status.BeginRefreshAt, r.Status.NotAfter = ptr.To(metav1.NewTime(time.Now().Add(time.Hour))), ptr.To(metav1.NewTime(time.Now().Add(2*time.Hour)))
+		r.Status.BeginRefreshAt, r.Status.NotAfter = ptr.To(metav1.NewTime(time.Now().Add(time.Hour))), ptr.To(
+			metav1.NewTime(time.Now().Add(2*time.Hour)))
 		return true, r, nil
 	})
 	src := corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{

@@ -64,7 +64,9 @@ func project(out Payload, data map[string][]byte, items []corev1.KeyToPath, mode
 
 func isOptional(b *bool) bool { return b != nil && *b }
 
-func (c *contents) configMap(ctx context.Context, out Payload, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32, optional bool) error {
+func (c *contents) configMap(ctx context.Context, out Payload, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32,
+	optional bool,
+) error {
 	cm, err := c.objects.ConfigMap(ctx, p.Namespace, name)
 	if apierrors.IsNotFound(err) {
 		if optional {
@@ -85,7 +87,9 @@ func (c *contents) configMap(ctx context.Context, out Payload, p *corev1.Pod, na
 	return project(out, data, items, mode, optional, "config")
 }
 
-func (c *contents) secret(ctx context.Context, out Payload, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32, optional bool) error {
+func (c *contents) secret(ctx context.Context, out Payload, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32,
+	optional bool,
+) error {
 	s, err := c.objects.Secret(ctx, p.Namespace, name)
 	if apierrors.IsNotFound(err) {
 		if optional {

@@ -28,7 +28,8 @@ func (m *Manager) Exceeded(ctx context.Context) map[types.UID]string {
 	for _, p := range pods {
 		for i := range p.Spec.Volumes {
 			v := &p.Spec.Volumes[i]
-			if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 || v.EmptyDir.Medium != corev1.StorageMediumDefault {
+			if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 ||
+				v.EmptyDir.Medium != corev1.StorageMediumDefault {
 				continue
 			}
 			limit := v.EmptyDir.SizeLimit

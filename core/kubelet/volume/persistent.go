@@ -33,7 +33,9 @@ func claimOf(p *corev1.Pod, v *corev1.Volume) (name string, readOnly bool) {
 // persistent follows a pod's claim to its volume. Both have to name each other: a
 // claim that lost its volume, or a volume that was given to another claim meanwhile,
 // is not the pod's.
-func (m *Manager) persistent(ctx context.Context, p *corev1.Pod, v *corev1.Volume, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (m *Manager) persistent(ctx context.Context, p *corev1.Pod, v *corev1.Volume,
+	name string,
+) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	core := m.cfg.Client.CoreV1()
 	claim, err := core.PersistentVolumeClaims(p.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -45,7 +47,8 @@ func (m *Manager) persistent(ctx context.Context, p *corev1.Pod, v *corev1.Volum
 		}
 	}
 	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
-		return nil, nil, fmt.Errorf("PVC %s/%s has non-bound phase (%q) or empty pvc.Spec.VolumeName (%q)", claim.Namespace, claim.Name, claim.Status.Phase, claim.Spec.VolumeName)
+		return nil, nil, fmt.Errorf("PVC %s/%s has non-bound phase (%q) or empty pvc.Spec.VolumeName (%q)", claim.Namespace, claim.Name,
+			claim.Status.Phase, claim.Spec.VolumeName)
 	}
 	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
@@ -69,7 +72,8 @@ func (m *Manager) resolve(ctx context.Context, p *corev1.Pod, v *corev1.Volume) 
 	}
 	claim, pv, err := m.persistent(ctx, p, v, name)
 	if err != nil {
-		return nil, Request{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : error processing PVC %s/%s: %w", v.Name, p.Namespace, name, err)
+		return nil, Request{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : error processing PVC %s/%s: %w", v.Name, p.Namespace, name,
+			err)
 	}
 	if block(pv) {
 		return nil, Request{}, fmt.Errorf("MapVolume.SetUp failed for volume %q : PV %s has volumeMode Block, which this node does not offer", v.Name, pv.Name)

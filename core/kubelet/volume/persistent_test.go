@@ -45,7 +45,8 @@ func managerOf(t *testing.T, local string, objs ...runtime.Object) (*volume.Mana
 	root := t.TempDir()
 	m, err := volume.New(volume.Config{
 		RootDir: root, Objects: &objects{}, Local: local, NodeName: "n",
-		Client: fake.NewClientset(append(objs, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "here"}}})...),
+		Client: fake.NewClientset(append(objs,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "here"}}})...),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +105,10 @@ func TestWhatIsNotThePodsIsRefused(t *testing.T) {
 		}},
 		"PV pv is of another node": {volume: func(pv *corev1.PersistentVolume) {
 			pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{"there"}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn,
+					Values: []string{"there"},
+				}},
 			}}}}
 		}},
 		"does not exist on this node": {volume: func(pv *corev1.PersistentVolume) { pv.Spec.Local.Path = filepath.Join(dir, "none") }},

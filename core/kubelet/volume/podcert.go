@@ -78,7 +78,9 @@ func (c *podCertificates) entry(key certificateKey) *podCertificate {
 
 // get answers the key and the certificates of a source. The first time it waits
 // for the signer; when it is time to refresh, what there is is good until the new one is.
-func (c *podCertificates) get(ctx context.Context, pod *corev1.Pod, volume string, source int, src *corev1.PodCertificateProjection) (key, chain []byte, err error) {
+func (c *podCertificates) get(ctx context.Context, pod *corev1.Pod, volume string, source int,
+	src *corev1.PodCertificateProjection,
+) (key, chain []byte, err error) {
 	p := c.entry(certificateKey{pod.UID, volume, source})
 	now := time.Now()
 	if p.refused != nil {

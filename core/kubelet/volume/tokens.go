@@ -56,7 +56,9 @@ func (t *Tokens) get(ctx context.Context, p *corev1.Pod, src *corev1.ServiceAcco
 }
 
 // Get answers a token for the pod's service account, and when it ends.
-func (t *Tokens) Get(ctx context.Context, p *corev1.Pod, src *corev1.ServiceAccountTokenProjection) (token string, expires time.Time, err error) {
+func (t *Tokens) Get(ctx context.Context, p *corev1.Pod,
+	src *corev1.ServiceAccountTokenProjection,
+) (token string, expires time.Time, err error) {
 	key := keyOf(p, src)
 	t.mu.Lock()
 	have, ok := t.held[key]

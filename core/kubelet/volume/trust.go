@@ -68,7 +68,9 @@ func (t *trustBundles) named(ctx context.Context, name string, optional bool) ([
 }
 
 // ofSigner: no selector selects nothing, an empty one everything.
-func (t *trustBundles) ofSigner(ctx context.Context, signer string, labels *metav1.LabelSelector, optional bool) ([]certificatesv1.ClusterTrustBundle, error) {
+func (t *trustBundles) ofSigner(ctx context.Context, signer string, labels *metav1.LabelSelector,
+	optional bool,
+) ([]certificatesv1.ClusterTrustBundle, error) {
 	selector, err := metav1.LabelSelectorAsSelector(labels)
 	if err != nil {
 		return nil, fmt.Errorf("while parsing label selector: %w", err)

@@ -344,7 +344,8 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	err := m.mountAll(ctx, pv, p, true)
 	if err != nil && ctx.Err() == nil {
 		const again = 10 * time.Second
-		m.cfg.Logger.WarnContext(ctx, "the contents of a pod's volumes cannot be brought up to date; trying again", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "retryIn", again, "error", err)
+		m.cfg.Logger.WarnContext(ctx, "the contents of a pod's volumes cannot be brought up to date; trying again",
+			"kind", "Pod", "namespace", p.Namespace, "name", p.Name, "retryIn", again, "error", err)
 		m.mu.Lock()
 		m.due[uid] = time.Now().Add(again)
 		m.mu.Unlock()
@@ -382,7 +383,9 @@ func (m *Manager) Mounts(_ context.Context, p *corev1.Pod, c *corev1.Container, 
 	return out, nil
 }
 
-func (m *Manager) mount(p *corev1.Pod, c *corev1.Container, index int, vm *corev1.VolumeMount, vol Mounted, env map[string]string) (*cri.Mount, error) {
+func (m *Manager) mount(p *corev1.Pod, c *corev1.Container, index int, vm *corev1.VolumeMount, vol Mounted,
+	env map[string]string,
+) (*cri.Mount, error) {
 	sub := vm.SubPath
 	if vm.SubPathExpr != "" {
 		var err error

@@ -129,7 +129,10 @@ func TestReadersSeeOneVersion(t *testing.T) {
 }
 
 func TestNamesThatLeadAway(t *testing.T) {
-	for _, name := range []string{"", "/etc/passwd", "../x", "a/../../x", "..data", "..x/y", strings.Repeat("x", 256), "a/" + strings.Repeat("y/", 3000)} {
+	for _, name := range []string{
+		"", "/etc/passwd", "../x", "a/../../x", "..data", "..x/y", strings.Repeat("x", 256),
+		"a/" + strings.Repeat("y/", 3000),
+	} {
 		dir := t.TempDir()
 		if err := volume.Write(filepath.Join(dir), payload(name, "x"), nil); err == nil {
 			t.Errorf("%.20q was written", name)
@@ -336,7 +339,10 @@ func TestTokensAreRenewedInTime(t *testing.T) {
 			if asked == 1 {
 				life = 100 * time.Millisecond
 			}
-			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: fmt.Sprint("token-", asked), ExpirationTimestamp: metav1.NewTime(time.Now().Add(life))}}, nil
+			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
+				Token:               fmt.Sprint("token-", asked),
+				ExpirationTimestamp: metav1.NewTime(time.Now().Add(life)),
+			}}, nil
 		})
 		tok := volume.TokensForTest(client)
 		p := aPod(corev1.Volume{})

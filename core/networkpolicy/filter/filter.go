@@ -144,11 +144,13 @@ func New(cfg Config) (*Filter, error) {
 	f := &Filter{
 		cfg: cfg, table: t, links: links, linkOf: map[types.UID]string{}, informers: []informers.SharedInformerFactory{
 			informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithTransform(slim)),
-			informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithNamespace(metav1.NamespaceSystem), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-				o.LabelSelector = discoveryv1.LabelServiceName + "=" + dnsName
-			})),
+			informers.NewSharedInformerFactoryWithOptions(cfg.Client, 0, informers.WithNamespace(metav1.NamespaceSystem),
+				informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+					o.LabelSelector = discoveryv1.LabelServiceName + "=" + dnsName
+				})),
 		},
-		ready: make(chan struct{}), wake: make(chan struct{}, 1), plan: networkpolicy.New(), seen: map[types.NamespacedName]metav1.ObjectMeta{}, here: map[types.UID]*corev1.Pod{},
+		ready: make(chan struct{}), wake: make(chan struct{}, 1), plan: networkpolicy.New(), seen: map[types.NamespacedName]metav1.ObjectMeta{},
+		here:   map[types.UID]*corev1.Pod{},
 		guests: map[types.UID][]netip.Addr{}, hosts: map[netip.Addr]types.UID{}, held: map[networkpolicy.Verdict]bool{},
 		turn: make(chan struct{}), broken: true, told: map[types.NamespacedName]string{}, crowded: map[types.NamespacedName]bool{},
 	}
@@ -272,7 +274,10 @@ func (f *Filter) dns(o any, gone bool) {
 		return
 	}
 	// No pod is called so.
-	one := networkpolicy.Pod{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: "endpointslice/" + s.Name}, Labels: map[string]string{"k8s-app": dnsName}}
+	one := networkpolicy.Pod{
+		NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: "endpointslice/" + s.Name},
+		Labels:         map[string]string{"k8s-app": dnsName},
+	}
 	if gone {
 		f.plan.RemovePod(one.NamespacedName)
 		return
@@ -284,7 +289,10 @@ func (f *Filter) dns(o any, gone bool) {
 	}
 	for _, port := range s.Ports {
 		if port.Name != nil && port.Port != nil && port.Protocol != nil {
-			one.Ports = append(one.Ports, networkpolicy.Port{Protocol: networkpolicy.Protocol(*port.Protocol), Name: *port.Name, Number: uint16(*port.Port)})
+			one.Ports = append(one.Ports, networkpolicy.Port{
+				Protocol: networkpolicy.Protocol(*port.Protocol), Name: *port.Name,
+				Number: uint16(*port.Port),
+			})
 		}
 	}
 	f.plan.SetPod(one)
@@ -628,7 +636,8 @@ func (f *Filter) report(ctx context.Context) {
 			continue
 		}
 		f.told[key] = err.Error()
-		f.cfg.Log.WarnContext(ctx, "a network policy is not enforced as it stands", "kind", "NetworkPolicy", "namespace", key.Namespace, "name", key.Name, "error", err)
+		f.cfg.Log.WarnContext(ctx, "a network policy is not enforced as it stands", "kind", "NetworkPolicy", "namespace", key.Namespace,
+			"name", key.Name, "error", err)
 		f.events.Event(&corev1.ObjectReference{
 			APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: key.Namespace, Name: key.Name, UID: f.seen[key].UID,
 		}, corev1.EventTypeWarning, "NotEnforced", err.Error())
@@ -641,7 +650,8 @@ func (f *Filter) report(ctx context.Context) {
 		}
 		f.crowded[key] = true
 		message := fmt.Sprintf("More than %d different network policies select the pod; what the others allow is not in force: use fewer, or policies with more rules", networkpolicy.MaxPolicies)
-		f.cfg.Log.WarnContext(ctx, "more network policies select a pod than are enforced", "kind", "Pod", "namespace", key.Namespace, "name", key.Name, "limit", networkpolicy.MaxPolicies)
+		f.cfg.Log.WarnContext(ctx, "more network policies select a pod than are enforced", "kind", "Pod", "namespace", key.Namespace,
+			"name", key.Name, "limit", networkpolicy.MaxPolicies)
 		for _, p := range f.here {
 			if keyOf(p) == key {
 				f.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: key.Namespace, Name: key.Name, UID: p.UID}, corev1.EventTypeWarning, "TooManyNetworkPolicies", message)

@@ -155,7 +155,8 @@ func closed(c <-chan struct{}) bool {
 // A pod whose rules cannot be had does not start, and its event says why.
 func TestGuardFails(t *testing.T) {
 	l := newLab(t)
-	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, deny("one", map[string]string{"pod": "pod1"}, networkingv1.PolicyTypeIngress))
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+		deny("one", map[string]string{"pod": "pod1"}, networkingv1.PolicyTypeIngress))
 	blind := errors.New("br_netfilter is not loaded")
 	f, stop := l.start(t, client, func(c *Config) { c.Sees = func() error { return blind } })
 	if err := f.Guard(t.Context(), somePod(1, "here"), []string{v4(1)}, ""); !errors.Is(err, blind) {
@@ -166,7 +167,8 @@ func TestGuardFails(t *testing.T) {
 	}
 	stop()
 	f.cfg.Patience = time.Millisecond
-	if err := f.Guard(t.Context(), somePod(3, "here"), []string{v4(3)}, ""); err == nil || !strings.Contains(err.Error(), "not in force after 1ms") {
+	if err := f.Guard(t.Context(), somePod(3, "here"), []string{v4(3)}, ""); err == nil || !strings.Contains(err.Error(),
+		"not in force after 1ms") {
 		t.Errorf("nobody writes rules, and the pod: %v", err)
 	}
 	client.PrependReactor("list", "networkpolicies", func(clienttesting.Action) (bool, apiruntime.Object, error) {
@@ -211,7 +213,8 @@ func TestAddressOfAnother(t *testing.T) {
 	l := newLab(t)
 	ctx := t.Context()
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
-		deny("one", map[string]string{"pod": "pod1"}, networkingv1.PolicyTypeIngress), deny("three", map[string]string{"pod": "pod3"}, networkingv1.PolicyTypeEgress))
+		deny("one", map[string]string{"pod": "pod1"}, networkingv1.PolicyTypeIngress),
+		deny("three", map[string]string{"pod": "pod3"}, networkingv1.PolicyTypeEgress))
 	f, _ := l.start(t, client, nil)
 	guard := func(n int, ip string) {
 		t.Helper()
@@ -246,7 +249,8 @@ func TestConnections(t *testing.T) {
 	l := newLab(t)
 	ctx := t.Context()
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
-		withIPs(somePod(1, "here"), 1), withIPs(somePod(2, "here"), 2), deny("two", map[string]string{"pod": "pod2"}, networkingv1.PolicyTypeIngress))
+		withIPs(somePod(1, "here"), 1), withIPs(somePod(2, "here"), 2),
+		deny("two", map[string]string{"pod": "pod2"}, networkingv1.PolicyTypeIngress))
 	f, _ := l.start(t, client, nil)
 	await(t, "pod2 is cut off", func() bool { return closed(f.Ready()) && l.cut(networkpolicy.Ingress, v6(2)) })
 	for _, family := range []string{"tcp4", "tcp6"} {
@@ -269,7 +273,8 @@ func TestConnections(t *testing.T) {
 	// A connection that a policy ends: nothing more arrives, in either family.
 	first := l.dial(t, "pod2", "tcp4", net.JoinHostPort(v4(1), "80"))
 	ask(t, first)
-	if _, err := client.NetworkingV1().NetworkPolicies("x").Create(ctx, deny("out", map[string]string{"pod": "pod2"}, networkingv1.PolicyTypeEgress), metav1.CreateOptions{}); err != nil {
+	if _, err := client.NetworkingV1().NetworkPolicies("x").Create(ctx,
+		deny("out", map[string]string{"pod": "pod2"}, networkingv1.PolicyTypeEgress), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "pod2 may send nothing", func() bool { return l.cut(networkpolicy.Egress, v4(2)) })
@@ -334,7 +339,8 @@ func ask(t *testing.T, c net.Conn) {
 // What somebody else removed is written anew.
 func TestTableOfAnother(t *testing.T) {
 	l := newLab(t)
-	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1), deny("all", nil, networkingv1.PolicyTypeIngress))
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1),
+		deny("all", nil, networkingv1.PolicyTypeIngress))
 	f, _ := l.start(t, client, func(c *Config) { c.Check = 10 * time.Millisecond })
 	await(t, "pod1 is cut off", func() bool { return closed(f.Ready()) && l.cut(networkpolicy.Ingress, v4(1)) })
 	l.node("nft", "flush", "ruleset")
@@ -349,7 +355,9 @@ func TestTableOfAnother(t *testing.T) {
 func TestEvents(t *testing.T) {
 	l := newLab(t)
 	odd := deny("odd", nil, networkingv1.PolicyTypeIngress)
-	odd.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0"}}}}}
+	odd.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{
+		{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0"}}}},
+	}
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1), odd)
 	l.start(t, client, nil)
 	await(t, "an event", func() bool {
@@ -369,14 +377,21 @@ func TestDNSIsAPeer(t *testing.T) {
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "kube-system"}},
 		PodSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "kube-dns"}},
 	}}}}
-	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{v4(6)}}}}
+	slice := &discoveryv1.EndpointSlice{
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{v4(6)}}},
+	}
 	slice.Namespace, slice.Name, slice.Labels = "kube-system", "kube-dns-far", map[string]string{discoveryv1.LabelServiceName: "kube-dns"}
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", Labels: map[string]string{"kubernetes.io/metadata.name": "kube-system"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name:   "kube-system",
+			Labels: map[string]string{"kubernetes.io/metadata.name": "kube-system"},
+		}},
 		withIPs(somePod(1, "here"), 1), np, slice)
 	f, _ := l.start(t, client, nil)
 	await(t, "the DNS of another node is in a set of peers", func() bool {
-		return closed(f.Ready()) && l.cut(networkpolicy.Egress, v4(1)) && strings.Contains(l.nft("list", "table", "inet", "wp-lab-policy"), "elements = { "+v4(6)+" }")
+		return closed(f.Ready()) && l.cut(networkpolicy.Egress, v4(1)) && strings.Contains(l.nft("list", "table", "inet", "wp-lab-policy"),
+			"elements = { "+v4(6)+" }")
 	})
 	if err := client.DiscoveryV1().EndpointSlices("kube-system").Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

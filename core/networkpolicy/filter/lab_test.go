@@ -40,7 +40,8 @@ func newLab(t *testing.T) *lab {
 	l.node("ip", "addr", "add", "10.0.1.1/32", "dev", "br0")
 	l.node("ip", "addr", "add", "fd00:1::1/128", "dev", "br0", "nodad")
 	for _, s := range []string{
-		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.bridge.bridge-nf-call-iptables=1", "net.bridge.bridge-nf-call-ip6tables=1",
+		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.bridge.bridge-nf-call-iptables=1",
+		"net.bridge.bridge-nf-call-ip6tables=1",
 	} {
 		l.node("sysctl", "-qw", s)
 	}

@@ -173,7 +173,10 @@ func (t *linkTable) skeleton(tx *knftables.Transaction) {
 	chain("own-sources", &knftables.Chain{}, append(own("iifname", "saddr"), fmt.Sprintf(neighbours, ", nd-router-solicit"), "drop")...)
 	chain("own-destinations", &knftables.Chain{}, append(own("oifname", "daddr"), fmt.Sprintf(neighbours, ""), "drop")...)
 	filter := func(hook knftables.BaseChainHook) *knftables.Chain {
-		return &knftables.Chain{Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook), Priority: knftables.PtrTo(knftables.BaseChainPriority("-300"))}
+		return &knftables.Chain{
+			Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook),
+			Priority: knftables.PtrTo(knftables.BaseChainPriority("-300")),
+		}
 	}
 	chain("from-pod", filter(knftables.PreroutingHook), "iifname @"+setFrom+" goto own-sources")
 	chain("to-pod", filter(knftables.ForwardHook), "oifname @"+setTo+" goto own-destinations")

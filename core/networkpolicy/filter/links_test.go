@@ -85,7 +85,8 @@ func (l *lab) post(t *testing.T, where, source, to, what string) error {
 func TestLinks(t *testing.T) {
 	l := newLab(t)
 	ctx := t.Context()
-	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1), withIPs(somePod(2, "here"), 2))
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1),
+		withIPs(somePod(2, "here"), 2))
 	f, stop := l.start(t, client, nil)
 	for n := 1; n <= 2; n++ {
 		if err := f.Guard(ctx, somePod(n, "here"), []string{v4(n), v6(n)}, "v"+podName(n)); err != nil {

@@ -89,7 +89,8 @@ var (
 	})
 	somePolicy = rapid.Custom(func(t *rapid.T) *networkingv1.NetworkPolicy {
 		np := &networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{PodSelector: *someSelector.Draw(t, "selects")}}
-		np.Name, np.Namespace = rapid.SampledFrom([]string{"one", "two", "three"}).Draw(t, "policy"), rapid.SampledFrom(namespaces).Draw(t, "namespace")
+		np.Name, np.Namespace = rapid.SampledFrom([]string{"one", "two", "three"}).Draw(t, "policy"), rapid.SampledFrom(namespaces).Draw(t,
+			"namespace")
 		np.Spec.PolicyTypes = rapid.SampledFrom([][]networkingv1.PolicyType{
 			{networkingv1.PolicyTypeIngress}, {networkingv1.PolicyTypeEgress}, {networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
 		}).Draw(t, "types")
@@ -134,7 +135,8 @@ func podOf(t *rapid.T, n int) networkpolicy.Pod {
 	for _, name := range []string{"web", "web", "dns"} {
 		if rapid.Bool().Draw(t, "has "+name) {
 			p.Ports = append(p.Ports, networkpolicy.Port{
-				Protocol: strings.ToLower(string(someProtocol.Draw(t, "protocol"))), Name: name, Number: uint16(rapid.IntRange(79, 81).Draw(t, "number")),
+				Protocol: strings.ToLower(string(someProtocol.Draw(t, "protocol"))), Name: name,
+				Number: uint16(rapid.IntRange(79, 81).Draw(t, "number")),
 			})
 		}
 	}

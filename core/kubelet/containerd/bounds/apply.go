@@ -32,7 +32,9 @@ type unpacking struct {
 type unpackingKey struct{}
 
 // Apply implements diff.Applier.
-func (a *applier) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mount.Mount, opts ...diff.ApplyOpt) (ocispec.Descriptor, error) {
+func (a *applier) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mount.Mount,
+	opts ...diff.ApplyOpt,
+) (ocispec.Descriptor, error) {
 	u := &unpacking{a.ledger, desc.Digest, a.ledger.begin(desc.Digest)}
 	return a.Applier.Apply(context.WithValue(ctx, unpackingKey{}, u), desc, mounts, opts...)
 }

@@ -29,7 +29,10 @@ func archive(t *testing.T, files int, size int64) []byte {
 	w := tar.NewWriter(z)
 	for i := range files {
 		// A long name has a header of its own, which is no file.
-		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%s%d", strings.Repeat("long/", 30), i), Size: size, Mode: 0o644, Format: tar.FormatPAX}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name: fmt.Sprintf("%s%d", strings.Repeat("long/", 30), i), Size: size, Mode: 0o644,
+			Format: tar.FormatPAX,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.CopyN(w, zeros{}, size); err != nil {

@@ -25,7 +25,9 @@ func (d *Driver) GetPluginCapabilities(context.Context, *spec.GetPluginCapabilit
 	}
 	out := &spec.GetPluginCapabilitiesResponse{Capabilities: []*spec.PluginCapability{
 		service(spec.PluginCapability_Service_CONTROLLER_SERVICE),
-		{Type: &spec.PluginCapability_VolumeExpansion_{VolumeExpansion: &spec.PluginCapability_VolumeExpansion{Type: spec.PluginCapability_VolumeExpansion_ONLINE}}},
+		{Type: &spec.PluginCapability_VolumeExpansion_{
+			VolumeExpansion: &spec.PluginCapability_VolumeExpansion{Type: spec.PluginCapability_VolumeExpansion_ONLINE},
+		}},
 	}}
 	if d.Topology != nil {
 		out.Capabilities = append(out.Capabilities, service(spec.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS))
@@ -39,7 +41,9 @@ func (d *Driver) Probe(context.Context, *spec.ProbeRequest) (*spec.ProbeResponse
 }
 
 // ControllerGetCapabilities implements the controller service.
-func (d *Driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
+func (d *Driver) ControllerGetCapabilities(context.Context,
+	*spec.ControllerGetCapabilitiesRequest,
+) (*spec.ControllerGetCapabilitiesResponse, error) {
 	all := []spec.ControllerServiceCapability_RPC_Type{
 		spec.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, spec.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		spec.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
@@ -49,7 +53,8 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetC
 	}
 	out := &spec.ControllerGetCapabilitiesResponse{}
 	for _, t := range all {
-		out.Capabilities = append(out.Capabilities, &spec.ControllerServiceCapability{Type: &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.ControllerServiceCapability{Type: &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
 }
@@ -99,7 +104,9 @@ func (d *Driver) DeleteVolume(_ context.Context, r *spec.DeleteVolumeRequest) (*
 }
 
 // ControllerPublishVolume implements the controller service: attached to a node is what the attachment says.
-func (d *Driver) ControllerPublishVolume(_ context.Context, r *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
+func (d *Driver) ControllerPublishVolume(_ context.Context,
+	r *spec.ControllerPublishVolumeRequest,
+) (*spec.ControllerPublishVolumeResponse, error) {
 	if _, err := d.known(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -107,12 +114,16 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *spec.ControllerPu
 }
 
 // ControllerUnpublishVolume implements the controller service.
-func (d *Driver) ControllerUnpublishVolume(context.Context, *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
+func (d *Driver) ControllerUnpublishVolume(context.Context,
+	*spec.ControllerUnpublishVolumeRequest,
+) (*spec.ControllerUnpublishVolumeResponse, error) {
 	return &spec.ControllerUnpublishVolumeResponse{}, nil
 }
 
 // ControllerExpandVolume implements the controller service; the node has its part to do.
-func (d *Driver) ControllerExpandVolume(_ context.Context, r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
+func (d *Driver) ControllerExpandVolume(_ context.Context,
+	r *spec.ControllerExpandVolumeRequest,
+) (*spec.ControllerExpandVolumeResponse, error) {
 	if _, err := d.known(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -124,9 +135,13 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, r *spec.ControllerExp
 }
 
 // ValidateVolumeCapabilities implements the controller service: all are good.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
+func (d *Driver) ValidateVolumeCapabilities(_ context.Context,
+	r *spec.ValidateVolumeCapabilitiesRequest,
+) (*spec.ValidateVolumeCapabilitiesResponse, error) {
 	if _, err := d.known(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	return &spec.ValidateVolumeCapabilitiesResponse{Confirmed: &spec.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
+	return &spec.ValidateVolumeCapabilitiesResponse{
+		Confirmed: &spec.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()},
+	}, nil
 }

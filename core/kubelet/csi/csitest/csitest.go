@@ -188,10 +188,15 @@ func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registr
 	if len(versions) == 0 {
 		versions = []string{"1.0.0"}
 	}
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.driver.Name, Endpoint: r.driver.Socket, SupportedVersions: versions}, nil
+	return &registration.PluginInfo{
+		Type: registration.CSIPlugin, Name: r.driver.Name, Endpoint: r.driver.Socket,
+		SupportedVersions: versions,
+	}, nil
 }
 
-func (r registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r registrar) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	select {
 	case r.driver.registered <- s:
 	default:
@@ -211,7 +216,8 @@ func (d *Driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	out := &spec.NodeGetCapabilitiesResponse{}
 	for _, t := range all {
 		if !slices.Contains(d.Without, t) {
-			out.Capabilities = append(out.Capabilities, &spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: t}}})
+			out.Capabilities = append(out.Capabilities,
+				&spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: t}}})
 		}
 	}
 	return out, nil

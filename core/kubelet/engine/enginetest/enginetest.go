@@ -88,11 +88,16 @@ func set(t *testing.T, e engine.Engine, o Options) *scene {
 	s := &scene{t: t, ctx: ctx, e: e, o: o}
 	uid := fmt.Sprintf("uid-%d", time.Now().UnixNano())
 	s.conf = &cri.PodSandboxConfig{
-		Metadata:    &cri.PodSandboxMetadata{Name: "pod", Namespace: "enginetest", Uid: uid},
-		Hostname:    "pod",
-		Labels:      map[string]string{"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "pod", "io.kubernetes.pod.namespace": "enginetest"},
+		Metadata: &cri.PodSandboxMetadata{Name: "pod", Namespace: "enginetest", Uid: uid},
+		Hostname: "pod",
+		Labels: map[string]string{
+			"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "pod",
+			"io.kubernetes.pod.namespace": "enginetest",
+		},
 		Annotations: map[string]string{"enginetest": "yes"},
-		Linux:       &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}}},
+		Linux: &cri.LinuxPodSandboxConfig{
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}},
+		},
 	}
 	s.conf.LogDirectory = o.LogDir
 	s.conf.Linux.CgroupParent = o.CgroupParent
@@ -141,7 +146,9 @@ func (s *scene) config(name string, attempt uint32, cmd ...string) *cri.Containe
 		Annotations: map[string]string{
 			"io.kubernetes.container.restartCount": fmt.Sprint(attempt),
 		},
-		Linux: &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}}},
+		Linux: &cri.LinuxContainerConfig{
+			SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}},
+		},
 	}
 	if s.o.LogDir != "" {
 		c.LogPath = fmt.Sprintf("%s-%d.log", name, attempt)
@@ -188,7 +195,8 @@ func podLife(t *testing.T, e engine.Engine, o Options) {
 	s := set(t, e, o)
 	sb, err := e.SandboxStatus(s.ctx, s.sb)
 	s.must(err, "sandbox status")
-	if sb.State != cri.PodSandboxState_SANDBOX_READY || sb.GetNetwork().GetIp() == "" || sb.Labels["io.kubernetes.pod.name"] != "pod" || sb.Annotations["enginetest"] != "yes" {
+	if sb.State != cri.PodSandboxState_SANDBOX_READY || sb.GetNetwork().GetIp() == "" || sb.Labels["io.kubernetes.pod.name"] != "pod" ||
+		sb.Annotations["enginetest"] != "yes" {
 		t.Errorf("sandbox %+v", sb)
 	}
 	id := s.create("main", 0)
@@ -254,7 +262,8 @@ func events(t *testing.T, e engine.Engine, o Options) {
 			if ev.ContainerEventType != want[0] {
 				t.Fatalf("event %v, want %v", ev.ContainerEventType, want[0])
 			}
-			if ev.ContainerEventType != cri.ContainerEventType_CONTAINER_DELETED_EVENT && ev.GetPodSandboxStatus().GetLabels()["io.kubernetes.pod.uid"] != s.conf.Metadata.Uid {
+			if ev.ContainerEventType != cri.ContainerEventType_CONTAINER_DELETED_EVENT &&
+				ev.GetPodSandboxStatus().GetLabels()["io.kubernetes.pod.uid"] != s.conf.Metadata.Uid {
 				t.Errorf("event of another pod: %+v", ev)
 			}
 			want = want[1:]

@@ -185,7 +185,8 @@ func (c *Chain) validateAsAuthors(ctx context.Context, v Validator, r *Request, 
 			continue
 		}
 		if err := c.validate(ctx, v, as, says); err != nil {
-			return apierrors.NewForbidden(r.Resource.GroupResource(), r.displayName(), fmt.Errorf("a plugin changed the object on behalf of its writer, %q, who may not do so: %w", as.User.GetName(), err))
+			return apierrors.NewForbidden(r.Resource.GroupResource(), r.displayName(),
+				fmt.Errorf("a plugin changed the object on behalf of its writer, %q, who may not do so: %w", as.User.GetName(), err))
 		}
 	}
 	return nil
@@ -216,7 +217,9 @@ type call struct {
 
 // begin starts a span if the request is recorded. Spans come from the tracer of
 // the request's own span.
-func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request, says oteltrace.SpanStartEventOption) (context.Context, *call) {
+func (c *Chain) begin(ctx context.Context, point string, p Plugin, r *Request,
+	says oteltrace.SpanStartEventOption,
+) (context.Context, *call) {
 	k := &call{chain: c, point: point, plugin: p, request: r, began: time.Now()}
 	parent := oteltrace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

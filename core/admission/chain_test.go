@@ -156,7 +156,8 @@ func TestRefusalsAreWordedLikeUpstreams(t *testing.T) {
 	}
 	generated := pod()
 	generated.Name, generated.GenerateName = "", "web-"
-	if err := chain(t, no).Validate(t.Context(), admissiontest.Creating("pods", generated)); !strings.HasPrefix(err.Error(), `pods "web-" is forbidden`) {
+	if err := chain(t, no).Validate(t.Context(), admissiontest.Creating("pods", generated)); !strings.HasPrefix(err.Error(),
+		`pods "web-" is forbidden`) {
 		t.Error(err)
 	}
 	own := apierrors.NewBadRequest("my words")

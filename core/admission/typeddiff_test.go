@@ -34,7 +34,9 @@ func TestPatchesOfTypedObjectsLeadFromOneToTheOther(t *testing.T) {
 		near := from.DeepCopy() // mostly the same
 		near.Spec.Tolerations = append(near.Spec.Tolerations, corev1.Toleration{Key: "a/b~c"})
 		near.Labels = map[string]string{"a/b": "~", "c": ""}
-		near.Spec.Containers = append([]corev1.Container{{Name: "side", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}, near.Spec.Containers...)
+		near.Spec.Containers = append(
+			[]corev1.Container{{Name: "side", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("1")}}}},
+			near.Spec.Containers...)
 		near.Spec.NodeName, near.Spec.Priority = "", new(int32)
 		for _, to := range []*corev1.Pod{other, near, from.DeepCopy(), {}} {
 			leads(t, from, to)

@@ -62,7 +62,8 @@ func (a *Aggregator) check(ctx context.Context, name string) error {
 
 func condition(status apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
-		Type: apiregistrationv1.Available, Status: status, LastTransitionTime: metav1.Now(), Reason: reason, Message: fmt.Sprintf(format, args...),
+		Type: apiregistrationv1.Available, Status: status, LastTransitionTime: metav1.Now(), Reason: reason,
+		Message: fmt.Sprintf(format, args...),
 	}
 }
 
@@ -96,7 +97,8 @@ func (a *Aggregator) available(ctx context.Context, s *apiregistrationv1.APIServ
 			return condition(no, "EndpointsNotFound", "cannot find endpointslices for service/%s in %q", ref.Name, ref.Namespace), nil
 		}
 		if !slices.ContainsFunc(endpoints, func(e *discoveryv1.EndpointSlice) bool { return readyAt(e, portName) }) {
-			return condition(no, "MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", ref.Name, ref.Namespace, portName), nil
+			return condition(no, "MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", ref.Name,
+				ref.Namespace, portName), nil
 		}
 	}
 	if err := a.answers(ctx, s); err != nil {
@@ -163,7 +165,10 @@ func (a *Aggregator) ask(ctx context.Context, r *Remote, path string, header htt
 		req.Header[k] = v
 	}
 	transport.SetAuthProxyHeaders(req, "system:kube-aggregator", "", []string{"system:masters"}, nil)
-	client := &http.Client{Transport: r.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{
+		Transport:     r.transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("failing or missing response from %s: %w", location, err)

@@ -150,7 +150,10 @@ func (a *Aggregator) fetchPlain(ctx context.Context, r *Remote, what *known) err
 	if err := json.Unmarshal(got.data, &list); err != nil {
 		return fmt.Errorf("read a discovery document: %w", err)
 	}
-	what.version, what.etag = discoveryv2.APIVersionDiscovery{Version: r.gv.Version, Resources: aggregateResources(r.gv, list.APIResources)}, ""
+	what.version, what.etag = discoveryv2.APIVersionDiscovery{
+		Version:   r.gv.Version,
+		Resources: aggregateResources(r.gv, list.APIResources),
+	}, ""
 	return nil
 }
 
@@ -164,7 +167,10 @@ func aggregateResources(gv schema.GroupVersion, list []metav1.APIResource) []dis
 			return &out[i]
 		}
 		place[name] = len(out)
-		out = append(out, discoveryv2.APIResourceDiscovery{Resource: name, Scope: discoveryv2.ScopeCluster, ResponseKind: &metav1.GroupVersionKind{}})
+		out = append(out, discoveryv2.APIResourceDiscovery{
+			Resource: name, Scope: discoveryv2.ScopeCluster,
+			ResponseKind: &metav1.GroupVersionKind{},
+		})
 		return &out[len(out)-1]
 	}
 	for _, one := range list {
@@ -178,7 +184,8 @@ func aggregateResources(gv schema.GroupVersion, list []metav1.APIResource) []dis
 			r.Subresources = append(r.Subresources, discoveryv2.APISubresourceDiscovery{Subresource: sub, Verbs: one.Verbs, ResponseKind: kind})
 			continue
 		}
-		r.SingularResource, r.Verbs, r.ShortNames, r.Categories, r.ResponseKind = one.SingularName, one.Verbs, one.ShortNames, one.Categories, kind
+		r.SingularResource, r.ResponseKind = one.SingularName, kind
+		r.Verbs, r.ShortNames, r.Categories = one.Verbs, one.ShortNames, one.Categories
 		if one.Namespaced {
 			r.Scope = discoveryv2.ScopeNamespace
 		}

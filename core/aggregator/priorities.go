@@ -51,7 +51,10 @@ func versionPriority(gv schema.GroupVersion) int32 {
 		return 1
 	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
 		return 30
-	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}:
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{
+		Group:   "resource.k8s.io",
+		Version: "v1",
+	}:
 		return 21
 	case schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta2"}:
 		return 15

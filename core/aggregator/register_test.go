@@ -48,8 +48,14 @@ func TestWhoMayChangeAnAPIService(t *testing.T) {
 
 func TestDiscoveryOrder(t *testing.T) {
 	a := &Aggregator{cfg: Config{BuiltIn: []schema.GroupVersion{{Group: "apps", Version: "v1"}}}}
-	r := &Remote{aggregator: a, gv: schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}, GroupPriority: 17800, VersionPriority: 15}
-	for ours, before := range map[string]bool{"apiregistration.k8s.io": false, "apps": false, "events.k8s.io": true, "defined.example.com": true} {
+	r := &Remote{
+		aggregator: a, gv: schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}, GroupPriority: 17800,
+		VersionPriority: 15,
+	}
+	for ours, before := range map[string]bool{
+		"apiregistration.k8s.io": false, "apps": false, "events.k8s.io": true,
+		"defined.example.com": true,
+	} {
 		if got := r.GroupBefore(ours); got != before {
 			t.Errorf("before %s: %t, expected %t", ours, got, before)
 		}
@@ -70,7 +76,8 @@ func TestPlainDiscoveryIsAggregated(t *testing.T) {
 		{Name: "things", SingularName: "thing", Kind: "Thing", Namespaced: true, Verbs: []string{"list"}, ShortNames: []string{"t"}},
 		{Name: "things/scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: []string{"get"}},
 	})
-	if len(out) != 1 || out[0].Resource != "things" || out[0].Scope != "Namespaced" || out[0].ResponseKind.Group != "g" || len(out[0].Subresources) != 2 ||
+	if len(out) != 1 || out[0].Resource != "things" || out[0].Scope != "Namespaced" || out[0].ResponseKind.Group != "g" ||
+		len(out[0].Subresources) != 2 ||
 		out[0].Subresources[1].ResponseKind.Kind != "Scale" || out[0].Subresources[1].ResponseKind.Group != "autoscaling" {
 		t.Errorf("aggregated: %+v", out)
 	}

@@ -71,7 +71,8 @@ func (r *Remote) reaches(s *apiregistrationv1.APIService) bool {
 }
 
 func (r *Remote) equal(o *Remote) bool {
-	return o != nil && r.transport == o.transport && r.available == o.available && r.GroupPriority == o.GroupPriority && r.VersionPriority == o.VersionPriority
+	return o != nil && r.transport == o.transport && r.available == o.available && r.GroupPriority == o.GroupPriority &&
+		r.VersionPriority == o.VersionPriority
 }
 
 // newTransport trusts what the APIService says, and presents the front proxy's
@@ -136,7 +137,8 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request) error {
 	}
 	location, err := r.aggregator.resolve(r)
 	if err != nil {
-		r.aggregator.cfg.Logger.WarnContext(req.Context(), "no endpoint of another API server was found", "apiservice", nameOf(r.gv), "error", err)
+		r.aggregator.cfg.Logger.WarnContext(req.Context(), "no endpoint of another API server was found", "apiservice", nameOf(r.gv),
+			"error", err)
 		return apierrors.NewServiceUnavailable("service unavailable")
 	}
 	location.Path, location.RawPath, location.RawQuery = req.URL.Path, req.URL.RawPath, req.URL.Query().Encode()

@@ -73,7 +73,10 @@ func newStage(t *testing.T, backend http.HandlerFunc) *stage {
 	services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	if err := services.Add(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other"},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost", Ports: []corev1.ServicePort{{Port: port}}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeExternalName, ExternalName: "localhost",
+			Ports: []corev1.ServicePort{{Port: port}},
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +92,17 @@ func newStage(t *testing.T, backend http.HandlerFunc) *stage {
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: "g.example.com", Version: "v1", InsecureSkipTLSVerify: true, Service: &apiregistrationv1.ServiceReference{Namespace: "ns", Name: "other", Port: &port},
 		},
-		Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue}}},
+		Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{
+			Type:   apiregistrationv1.Available,
+			Status: apiregistrationv1.ConditionTrue,
+		}}},
 	}, nil)
 	t.Cleanup(s.remote.close)
 	s.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := genericrequest.WithUser(r.Context(), &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{"tasters"}, Extra: map[string][]string{"scope": {"x"}}})
+		ctx := genericrequest.WithUser(r.Context(), &user.DefaultInfo{
+			Name: "jane", UID: "7", Groups: []string{"tasters"},
+			Extra: map[string][]string{"scope": {"x"}},
+		})
 		ctx = genericrequest.WithRequestInfo(ctx, &genericrequest.RequestInfo{Path: r.URL.Path})
 		if err := s.remote.Serve(w, r.WithContext(ctx)); err != nil {
 			code := http.StatusInternalServerError
@@ -144,7 +153,10 @@ func TestTheOtherServerIsToldWhoAsksByUsAlone(t *testing.T) {
 	if body != "fine" || got.URL.Path != "/apis/g.example.com/v1/things" || got.URL.RawQuery != "a=b" {
 		t.Errorf("answer %q to %s", body, got.URL)
 	}
-	for name, want := range map[string]string{"X-Remote-User": "jane", "X-Remote-Group": "tasters", "X-Remote-Uid": "7", "X-Remote-Extra-Scope": "x", "X-Remote-Extra-Power": ""} {
+	for name, want := range map[string]string{
+		"X-Remote-User": "jane", "X-Remote-Group": "tasters", "X-Remote-Uid": "7",
+		"X-Remote-Extra-Scope": "x", "X-Remote-Extra-Power": "",
+	} {
 		if has := strings.Join(got.Header.Values(name), ","); has != want {
 			t.Errorf("%s: %q, expected %q", name, has, want)
 		}

@@ -132,7 +132,8 @@ func TestOptionsAreReadAndValidated(t *testing.T) {
 		}
 		return m
 	}
-	list, err := c.ListOptions(query("labelSelector", "a=b,c!=d", "fieldSelector", "metadata.name=x", "limit", "5", "watch", "true", "allowWatchBookmarks", "1"))
+	list, err := c.ListOptions(query("labelSelector", "a=b,c!=d", "fieldSelector", "metadata.name=x", "limit", "5",
+		"watch", "true", "allowWatchBookmarks", "1"))
 	if err != nil || list.LabelSelector.String() != "a=b,c!=d" || list.Limit != 5 || !list.Watch || !list.AllowWatchBookmarks {
 		t.Errorf("%+v %v", list, err)
 	}
@@ -210,7 +211,10 @@ func TestScaleReadsAndWritesItsParent(t *testing.T) {
 // No bytes, of whatever media type, make a decoder panic, and what it takes it writes again.
 func FuzzDecode(f *testing.F) {
 	c := newContract(f)
-	resources := []*Resource{rowOf(f, c, "", "pods"), rowOf(f, c, "apps", "deployments"), rowOf(f, c, "", "services"), rowOf(f, c, "apiextensions.k8s.io", "customresourcedefinitions")}
+	resources := []*Resource{
+		rowOf(f, c, "", "pods"), rowOf(f, c, "apps", "deployments"), rowOf(f, c, "", "services"),
+		rowOf(f, c, "apiextensions.k8s.io", "customresourcedefinitions"),
+	}
 	medias := []string{object.JSON, object.YAML, object.Protobuf, object.CBOR}
 	f.Add([]byte(podJSON), uint8(0), uint8(0))
 	f.Add([]byte("kind: Pod\nspec: {containers: [{name: a}]}\n"), uint8(0), uint8(1))

@@ -18,7 +18,8 @@ func FuzzQuery(f *testing.F) {
 	c := newContract(f)
 	pods, roles := rowOf(f, c, "", "pods"), rowOf(f, c, "rbac.authorization.k8s.io", "roles")
 	for _, q := range []string{
-		"labelSelector=a%3Db%2Cc+in+%28d%2Ce%29%2C%21f&limit=5", "fieldSelector=spec.nodeName%3Da%2Cmetadata.name%21%3Db", "resourceVersion=5&resourceVersionMatch=Exact",
+		"labelSelector=a%3Db%2Cc+in+%28d%2Ce%29%2C%21f&limit=5", "fieldSelector=spec.nodeName%3Da%2Cmetadata.name%21%3Db",
+		"resourceVersion=5&resourceVersionMatch=Exact",
 		"watch=1&timeoutSeconds=9999999999999", "labelSelector=a+in+%28", "continue=xx", "sendInitialEvents=true",
 	} {
 		f.Add(q)
@@ -59,7 +60,8 @@ func FuzzStrategicMerge(f *testing.F) {
 	r := rowOf(f, c, "", "pods")
 	for _, s := range []string{
 		`{"spec":{"containers":[{"name":"a","image":"b"}]}}`, `{"spec":{"containers":[{"name":"a","$patch":"delete"}]}}`, `{"$patch":"replace"}`,
-		`{"spec":{"$setElementOrder/containers":[{"name":"a"}]}}`, `{"metadata":{"finalizers":["x"],"$deleteFromPrimitiveList/finalizers":["y"]}}`,
+		`{"spec":{"$setElementOrder/containers":[{"name":"a"}]}}`,
+		`{"metadata":{"finalizers":["x"],"$deleteFromPrimitiveList/finalizers":["y"]}}`,
 		`{"spec":{"$retainKeys":["containers"]}}`, `{"spec":null}`, `{"spec":{"containers":[[]]}}`,
 	} {
 		f.Add([]byte(s))

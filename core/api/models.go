@@ -72,7 +72,8 @@ func (c *Contract) FieldManager(r *Resource, version, subresource string) (*owne
 		return nil, err
 	}
 	hub := schema.GroupVersion{Group: r.Group, Version: runtime.APIVersionInternal}
-	upstream, err := managedfields.NewDefaultFieldManager(tc, ownership.Unchanging{ObjectConvertor: r.scheme}, r.scheme, r.scheme, r.GVK(version), hub, subresource, resetFilters(strategy))
+	upstream, err := managedfields.NewDefaultFieldManager(tc, ownership.Unchanging{ObjectConvertor: r.scheme}, r.scheme, r.scheme,
+		r.GVK(version), hub, subresource, resetFilters(strategy))
 	if err != nil {
 		return nil, fmt.Errorf("field manager of %s in %s: %w", r.GroupResource, version, err)
 	}
@@ -81,7 +82,10 @@ func (c *Contract) FieldManager(r *Resource, version, subresource string) (*owne
 		return nil, fmt.Errorf("field manager of %s in %s: %w", r.GroupResource, version, err)
 	}
 	empty.GetObjectKind().SetGroupVersionKind(r.GVK(version))
-	fm := ownership.New(ownership.Config{Upstream: ownership.Bound(upstream), Types: tc, Kind: r.GVK(version), Subresource: subresource, Empty: empty, Structure: &m.structure})
+	fm := ownership.New(ownership.Config{
+		Upstream: ownership.Bound(upstream), Types: tc, Kind: r.GVK(version), Subresource: subresource,
+		Empty: empty, Structure: &m.structure,
+	})
 	m.managers[key] = fm
 	return fm, nil
 }

@@ -49,7 +49,8 @@ func ownsAsUpstream(t *testing.T, c *Contract, r *Resource, version string, roun
 	}
 	theirs := upstreamManager(t, c, r, version)
 	codec := r.Codec(version).(*codec)
-	f := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(int64(len(r.Kind))), serializer.NewCodecFactory(r.scheme)).NilChance(0.3).NumElements(0, 3)
+	f := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(int64(len(r.Kind))), serializer.NewCodecFactory(r.scheme)).NilChance(
+		0.3).NumElements(0, 3)
 	if r.Kind == "CustomResourceDefinition" {
 		f = f.NilChance(0.85).NumElements(0, 2) // schemas contain schemas
 	}
@@ -250,7 +251,8 @@ func TestCreatesThatBringManagedFields(t *testing.T) {
 	}
 	m, _ := meta.Accessor(ours.Create(o, "kubectl"))
 	entries := m.GetManagedFields()
-	if len(entries) != 1 || entries[0].Operation != metav1.ManagedFieldsOperationUpdate || string(entries[0].FieldsV1.GetRawBytes()) != `{"f:data":{".":{},"f:a":{},"f:c":{}}}` {
+	if len(entries) != 1 || entries[0].Operation != metav1.ManagedFieldsOperationUpdate ||
+		string(entries[0].FieldsV1.GetRawBytes()) != `{"f:data":{".":{},"f:a":{},"f:c":{}}}` {
 		t.Errorf("%+v", entries)
 	}
 }
@@ -277,7 +279,10 @@ func TestAShapeIsAskedAboutOnce(t *testing.T) {
 	}
 	upstream := &counting{Upstream: upstreamManager(t, c, r, "v1")}
 	codec := r.Codec("v1").(*codec)
-	m := ownership.New(ownership.Config{Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()), Structure: &structural.Types{}})
+	m := ownership.New(ownership.Config{
+		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()),
+		Structure: &structural.Types{},
+	})
 	create := func(change func(*corev1.Pod)) {
 		t.Helper()
 		o, err := codec.Decode([]byte(podJSON), object.JSON)
@@ -320,7 +325,10 @@ func TestAnUpdateIsAskedAboutOnce(t *testing.T) {
 	theirs := upstreamManager(t, c, r, "v1")
 	upstream := &counting{Upstream: theirs}
 	codec := r.Codec("v1").(*codec)
-	m := ownership.New(ownership.Config{Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()), Structure: &structural.Types{}})
+	m := ownership.New(ownership.Config{
+		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()),
+		Structure: &structural.Types{},
+	})
 	ready := func(p *corev1.Pod, status corev1.ConditionStatus, message string) {
 		for i := range p.Status.Conditions {
 			if p.Status.Conditions[i].Type == corev1.PodReady {

@@ -21,7 +21,8 @@ import (
 
 // fillerOf makes random objects of a row's storage version.
 func fillerOf(r *Resource, seed int64) *randfill.Filler {
-	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(seed), serializer.NewCodecFactory(r.scheme)).NilChance(0.3).NumElements(0, 3).Funcs(
+	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(seed), serializer.NewCodecFactory(r.scheme)).NilChance(
+		0.3).NumElements(0, 3).Funcs(
 		func(f *metav1.FieldsV1, c randfill.Continue) {
 			f.SetRawString(`{"f:metadata":{"f:labels":{".":{},"k:{\"a\":\"<b>\"}":{}}}}`)
 		},

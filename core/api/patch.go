@@ -26,7 +26,9 @@ import (
 // Upstream's code merges JSON trees. Only those members of the object become one
 // that the patch names: a patch of a pod's status says nothing of its spec, and
 // turning that into a tree and back is most of what the patch would cost.
-func (c *Contract) StrategicMerge(r *Resource, version string, live runtime.Object, patch map[string]any, strict bool) (o runtime.Object, unknown []error, err error) {
+func (c *Contract) StrategicMerge(r *Resource, version string, live runtime.Object, patch map[string]any,
+	strict bool,
+) (o runtime.Object, unknown []error, err error) {
 	cd, ok := r.codecs[version].(*codec)
 	if !ok {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))

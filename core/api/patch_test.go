@@ -35,7 +35,8 @@ func TestStrategicMergesMergeListsByKey(t *testing.T) {
 	for _, ct := range pod.Spec.Containers {
 		images[ct.Name] = ct.Image
 	}
-	if len(images) != 2 || images["x"] != "1" || images["y"] != "2" || pod.Name != "a" || pod.Labels["b"] != "c" || pod.Spec.NodeName != "n" || pod.Kind != "Pod" {
+	if len(images) != 2 || images["x"] != "1" || images["y"] != "2" || pod.Name != "a" || pod.Labels["b"] != "c" ||
+		pod.Spec.NodeName != "n" || pod.Kind != "Pod" {
 		t.Errorf("%+v", pod)
 	}
 	if live.Spec.Containers[1].Image != "1" {
@@ -77,7 +78,10 @@ func TestMergesOfPartsAreMergesOfTheWhole(t *testing.T) {
 		for range 6 {
 			live, from := fuzzed()
 			_, to := fuzzed()
-			patches := []string{`{}`, `{"metadata":{"labels":{"a":"b"},"annotations":null}}`, `{"metadata":null}`, `{"status":{"bogus":1},"x":{}}`, `{"$patch":"replace","metadata":{"name":"a"}}`}
+			patches := []string{
+				`{}`, `{"metadata":{"labels":{"a":"b"},"annotations":null}}`, `{"metadata":null}`, `{"status":{"bogus":1},"x":{}}`,
+				`{"$patch":"replace","metadata":{"name":"a"}}`,
+			}
 			if p, err := strategicpatch.CreateTwoWayMergePatch(from, to, cd.empty()); err == nil {
 				patches = append(patches, string(p), some(t, p, random), some(t, p, random))
 			}

@@ -241,7 +241,8 @@ func coreRows() []row {
 		{
 			name: "serviceaccounts", object: &core.ServiceAccount{}, list: &core.ServiceAccountList{}, short: []string{"sa"},
 			strategy: serviceaccount.Strategy, returnDeleted: true,
-			subs: []*Subresource{action("token", schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, "create")},
+			subs: []*Subresource{action("token", schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"},
+				"create")},
 		},
 		{
 			name: "services", object: &core.Service{}, list: &core.ServiceList{}, short: []string{"svc"}, categories: all,

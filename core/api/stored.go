@@ -83,7 +83,9 @@ func (r *Resource) fromOtherVersion(o runtime.Object, gvk *schema.GroupVersionKi
 
 // WatchDecoder turns stored values into objects, labels and selectable fields,
 // with metadata.resourceVersion set to the revision: what the watch cache keeps.
-func (c *Contract) WatchDecoder(r *Resource) func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
+func (c *Contract) WatchDecoder(
+	r *Resource,
+) func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
 	if r.Custom != nil {
 		return r.customDecoder()
 	}

@@ -114,7 +114,10 @@ func recorded(t *testing.T, b []byte) map[string]any {
 func (c *Contract) discovered(gv schema.GroupVersion) map[string]any {
 	out := map[string]any{}
 	for _, r := range c.InVersion(gv) {
-		m := map[string]any{"name": r.GroupResource.Resource, "kind": r.Kind, "namespaced": r.Namespaced, "singularName": r.Singular, "verbs": anys(r.Verbs)}
+		m := map[string]any{
+			"name": r.GroupResource.Resource, "kind": r.Kind, "namespaced": r.Namespaced, "singularName": r.Singular,
+			"verbs": anys(r.Verbs),
+		}
 		if len(r.ShortNames) > 0 {
 			m["shortNames"] = anys(r.ShortNames)
 		}
@@ -123,7 +126,10 @@ func (c *Contract) discovered(gv schema.GroupVersion) map[string]any {
 		}
 		out[r.GroupResource.Resource] = m
 		for name, s := range r.Subresources {
-			m := map[string]any{"name": r.GroupResource.Resource + "/" + name, "kind": s.Kind.Kind, "namespaced": r.Namespaced, "singularName": "", "verbs": anys(s.Verbs)}
+			m := map[string]any{
+				"name": r.GroupResource.Resource + "/" + name, "kind": s.Kind.Kind, "namespaced": r.Namespaced, "singularName": "",
+				"verbs": anys(s.Verbs),
+			}
 			if s.Kind.Group != r.Group && s.Kind.Group != "" {
 				m["group"], m["version"] = s.Kind.Group, s.Kind.Version
 			}

@@ -98,10 +98,14 @@ func TestARefusedUpgradeLeavesNobodyConnectedToTheBackend(t *testing.T) {
 		for _, protocol := range []string{"SPDY/3.1", "websocket"} {
 			conn := dialRaw(t, s)
 			request := []string{"POST /api/v1/namespaces/connect/pods/" + pod + "/exec?command=x&stdout=true HTTP/1.1"}
-			headers := []string{"Host: x", "Authorization: Bearer mallory", "Connection: Upgrade", "Upgrade: " + protocol, "X-Stream-Protocol-Version: v4.channel.k8s.io"}
+			headers := []string{
+				"Host: x", "Authorization: Bearer mallory", "Connection: Upgrade", "Upgrade: " + protocol,
+				"X-Stream-Protocol-Version: v4.channel.k8s.io",
+			}
 			if protocol == "websocket" {
 				request[0] = strings.Replace(request[0], "POST", "GET", 1)
-				headers = append(headers, "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol: v4.channel.k8s.io")
+				headers = append(headers, "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+					"Sec-WebSocket-Protocol: v4.channel.k8s.io")
 			}
 			first, body := conn.say(append(request, headers...)...)
 			if first != nil && first.StatusCode < 300 && first.StatusCode != http.StatusSwitchingProtocols {
@@ -128,25 +132,29 @@ func TestARefusedUpgradeLeavesNobodyConnectedToTheBackend(t *testing.T) {
 func TestPathsCannotBeReadInTwoWays(t *testing.T) {
 	var mu sync.Mutex
 	var asked []authz.Attributes
-	s := apiservertest.Start(t, apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		asked = append(asked, a)
-		if a.IsResourceRequest() && a.GetResource() == "secrets" {
-			return authz.Deny, "", nil
-		}
-		return authz.Allow, "", nil
-	})})
+	s := apiservertest.Start(t,
+		apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, a)
+			if a.IsResourceRequest() && a.GetResource() == "secrets" {
+				return authz.Deny, "", nil
+			}
+			return authz.Allow, "", nil
+		})})
 	c := kubernetes.NewForConfigOrDie(s.Config("setup"))
 	namespace(t, c, "ns")
 	if _, err := c.CoreV1().ConfigMaps("ns").Create(t.Context(), configMap("cm", "1"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{
-		"/api/v1/namespaces/ns/configmaps/../secrets", "/api/v1/namespaces/ns/configmaps/%2e%2e/secrets", "/api/v1/namespaces/ns/configmaps/..%2fsecrets",
+		"/api/v1/namespaces/ns/configmaps/../secrets", "/api/v1/namespaces/ns/configmaps/%2e%2e/secrets",
+		"/api/v1/namespaces/ns/configmaps/..%2fsecrets",
 		"//api/v1/namespaces/ns/secrets", "/api//v1/namespaces/ns/secrets", "/api/v1/namespaces/ns//secrets", "/./api/v1/namespaces/ns/secrets",
-		"/healthz/../api/v1/namespaces/ns/secrets", "/livez/%2e%2e/api/v1/secrets", "/api/v1/namespaces/ns/secrets/", "/api/v1/namespaces/ns/secrets;x", "/api/v1/namespaces/ns/secrets%00",
-		"/API/v1/namespaces/ns/secrets", "/api/v1/namespaces/ns%2fsecrets", "/api/v1/watch/namespaces/ns/secrets", "/api/v1/proxy/namespaces/ns/secrets",
+		"/healthz/../api/v1/namespaces/ns/secrets", "/livez/%2e%2e/api/v1/secrets", "/api/v1/namespaces/ns/secrets/",
+		"/api/v1/namespaces/ns/secrets;x", "/api/v1/namespaces/ns/secrets%00",
+		"/API/v1/namespaces/ns/secrets", "/api/v1/namespaces/ns%2fsecrets", "/api/v1/watch/namespaces/ns/secrets",
+		"/api/v1/proxy/namespaces/ns/secrets",
 		"https://other/api/v1/namespaces/ns/secrets", "*",
 	} {
 		response, body := dialRaw(t, s).say("GET "+path+" HTTP/1.1", "Host: x", "Authorization: Bearer mallory", "Connection: close")
@@ -161,18 +169,22 @@ func TestPathsCannotBeReadInTwoWays(t *testing.T) {
 
 // Headers that make a request somebody else's.
 func TestIdentityHeadersOfThoseWhoMayNot(t *testing.T) {
-	s := apiservertest.Start(t, apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
-		if a.GetVerb() == "impersonate" {
-			return authz.NoOpinion, "", nil
-		}
-		return authz.Allow, "", nil
-	})})
+	s := apiservertest.Start(t,
+		apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+			if a.GetVerb() == "impersonate" {
+				return authz.NoOpinion, "", nil
+			}
+			return authz.Allow, "", nil
+		})})
 	const who = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	body := `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	post := func(headers ...string) (int, string) {
 		t.Helper()
 		r := dialRaw(t, s)
-		lines := append([]string{"POST " + who + " HTTP/1.1", "Host: x", "Content-Type: application/json", "Connection: close", fmt.Sprintf("Content-Length: %d", len(body))}, headers...)
+		lines := append([]string{
+			"POST " + who + " HTTP/1.1", "Host: x", "Content-Type: application/json", "Connection: close",
+			fmt.Sprintf("Content-Length: %d", len(body)),
+		}, headers...)
 		if _, err := fmt.Fprint(r, strings.Join(lines, "\r\n")+"\r\n\r\n"+body); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,8 @@ const benchLease = `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metad
 // do sends one request straight into the handler.
 func do(tb testing.TB, h http.Handler, method, path, contentType, body string, want int) []byte {
 	tb.Helper()
-	req := httptest.NewRequestWithContext(genericrequest.WithUser(tb.Context(), &user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
+	req := httptest.NewRequestWithContext(genericrequest.WithUser(tb.Context(),
+		&user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
 		method, path, strings.NewReader(body))
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("User-Agent", "bench/1")
@@ -68,7 +69,8 @@ func BenchmarkCreateConfigMap(b *testing.B) {
 	h := benchServer(b)
 	i := 0
 	for b.Loop() {
-		do(b, h, "POST", "/api/v1/namespaces/bench/configmaps", "application/json", fmt.Sprintf(`{"metadata":{"name":"cm-%d"},"data":{"a":"b"}}`, i), 201)
+		do(b, h, "POST", "/api/v1/namespaces/bench/configmaps", "application/json",
+			fmt.Sprintf(`{"metadata":{"name":"cm-%d"},"data":{"a":"b"}}`, i), 201)
 		i++
 	}
 }
@@ -130,10 +132,14 @@ func BenchmarkList1000Pods(b *testing.B) {
 	for i := range 1000 {
 		do(b, h, "POST", "/api/v1/namespaces/bench/pods", "application/json", fmt.Sprintf(benchPod, i, pad), 201)
 	}
-	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+	for _, accept := range []string{
+		"application/json", "application/vnd.kubernetes.protobuf",
+		"application/json;as=Table;v=v1;g=meta.k8s.io",
+	} {
 		b.Run(accept, func(b *testing.B) {
 			for b.Loop() {
-				req := httptest.NewRequestWithContext(genericrequest.WithUser(b.Context(), &user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
+				req := httptest.NewRequestWithContext(genericrequest.WithUser(b.Context(),
+					&user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
 					"GET", "/api/v1/namespaces/bench/pods", nil)
 				req.Header.Set("Accept", accept)
 				w := &discard{header: http.Header{}}
@@ -168,8 +174,10 @@ func BenchmarkWatch100(b *testing.B) {
 		w := &watcher{discard: discard{header: http.Header{}}}
 		watchers[i] = w
 		running.Go(func() {
-			h.ServeHTTP(w, httptest.NewRequestWithContext(genericrequest.WithUser(ctx, &user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
-				"GET", "/api/v1/namespaces/bench/pods?watch=1", nil))
+			h.ServeHTTP(w,
+				httptest.NewRequestWithContext(genericrequest.WithUser(ctx,
+					&user.DefaultInfo{Name: "bench", Groups: []string{user.SystemPrivilegedGroup}}),
+					"GET", "/api/v1/namespaces/bench/pods?watch=1", nil))
 		})
 	}
 	seen := int64(1)
@@ -182,7 +190,8 @@ func BenchmarkWatch100(b *testing.B) {
 	}
 	all()
 	for b.Loop() {
-		do(b, h, "PATCH", "/api/v1/namespaces/bench/pods/pod-0", "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, seen), 200)
+		do(b, h, "PATCH", "/api/v1/namespaces/bench/pods/pod-0", "application/merge-patch+json",
+			fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, seen), 200)
 		seen++
 		all()
 	}

@@ -91,7 +91,8 @@ func (m *chainMetrics) authenticated(who user.Info, err error, began time.Time) 
 // knownUser keeps the number of label values small, as upstream does.
 func knownUser(name string) string {
 	switch {
-	case name == "admin" || name == "client" || name == "kube_proxy" || name == "kubelet" || name == "system:serviceaccount:kube-system:default":
+	case name == "admin" || name == "client" || name == "kube_proxy" || name == "kubelet" ||
+		name == "system:serviceaccount:kube-system:default":
 		return name
 	case strings.Contains(name, "@"):
 		return "email_id"
@@ -115,7 +116,8 @@ func (m *chainMetrics) authorized(d authorizer.Decision, err error, began time.T
 // cutOff counts a request that the server ended because it took too long.
 func (m *chainMetrics) cutOff(info *genericrequest.RequestInfo, code int) {
 	if code == http.StatusGatewayTimeout {
-		m.terminated.WithLabelValues(verbOf(info), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, scopeOf(info), "apiserver", "504").Inc()
+		m.terminated.WithLabelValues(verbOf(info), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, scopeOf(info),
+			"apiserver", "504").Inc()
 	}
 }
 

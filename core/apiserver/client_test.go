@@ -232,18 +232,21 @@ func TestContinue(t *testing.T) {
 	if err != nil || len(second.Items) != 3 || second.Items[1].Name != "cm-4" || second.ResourceVersion != first.ResourceVersion {
 		t.Fatalf("second page: %v, %+v", err, second)
 	}
-	exact, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	exact, err := maps.List(t.Context(),
+		metav1.ListOptions{ResourceVersion: first.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	if err != nil || len(exact.Items) != 7 {
 		t.Errorf("list at exactly %s: %v", first.ResourceVersion, err)
 	}
 	if _, err := maps.List(t.Context(), metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("nonsense token: got %v", err)
 	}
-	err = c.CoreV1().RESTClient().Get().Namespace(ns).Resource("configmaps").Param("resourceVersion", "1000000").MaxRetries(0).Do(t.Context()).Error()
+	err = c.CoreV1().RESTClient().Get().Namespace(ns).Resource("configmaps").Param("resourceVersion", "1000000").MaxRetries(0).Do(
+		t.Context()).Error()
 	if !apierrors.IsTimeout(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		t.Errorf("a revision of the future: got %v", err)
 	}
-	if _, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: "abc"}); !apierrors.IsBadRequest(err) && !apierrors.IsInvalid(err) {
+	if _, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: "abc"}); !apierrors.IsBadRequest(err) &&
+		!apierrors.IsInvalid(err) {
 		t.Errorf("a revision that is none: got %v", err)
 	}
 
@@ -353,14 +356,16 @@ func TestBadRequests(t *testing.T) {
 	}
 	browser := httpClient(t, s)
 	const maps = "/api/v1/namespaces/default/configmaps"
-	bomb := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"data":` + strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat("}", 1000) + "}"
+	bomb := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"data":` + strings.Repeat(`{"a":`,
+		1000) + "1" + strings.Repeat("}", 1000) + "}"
 	var copies []string
 	for range 40 {
 		copies = append(copies, `{"op":"copy","from":"/data","path":"/data/x"}`)
 	}
 	aliases := "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := range 9 {
-		aliases += fmt.Sprintf("%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", 'b'+i, 'b'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i)
+		aliases += fmt.Sprintf("%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", 'b'+i, 'b'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i, 'a'+i,
+			'a'+i, 'a'+i)
 	}
 	for _, test := range []struct {
 		name, method, path, contentType, accept, body string
@@ -453,7 +458,8 @@ func TestWebSocketWatch(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(s.CA)
 	dialer := websocket.Dialer{TLSClientConfig: &tls.Config{RootCAs: pool}}
-	conn, response, err := dialer.DialContext(t.Context(), strings.Replace(s.URL, "https", "wss", 1)+"/api/v1/namespaces/sockets/configmaps?watch=1",
+	conn, response, err := dialer.DialContext(t.Context(),
+		strings.Replace(s.URL, "https", "wss", 1)+"/api/v1/namespaces/sockets/configmaps?watch=1",
 		http.Header{"Authorization": {"Bearer someone"}, "Origin": {"https://elsewhere"}})
 	if err != nil {
 		t.Fatalf("dial: %v, %v", err, response)
@@ -485,7 +491,10 @@ func TestScaleIsOwned(t *testing.T) {
 	one := int32(1)
 	_, err := deployments.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -499,7 +508,8 @@ func TestScaleIsOwned(t *testing.T) {
 		t.Fatalf("apply by force: %v, %+v", err, scale)
 	}
 	scale.Spec.Replicas = 5
-	if scale, err = deployments.UpdateScale(t.Context(), "web", scale, metav1.UpdateOptions{FieldManager: "hand"}); err != nil || scale.Spec.Replicas != 5 {
+	if scale, err = deployments.UpdateScale(t.Context(), "web", scale, metav1.UpdateOptions{FieldManager: "hand"}); err != nil ||
+		scale.Spec.Replicas != 5 {
 		t.Fatalf("update: %v, %+v", err, scale)
 	}
 	err = c.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(ns).Resource("deployments").Name("web").SubResource("scale").

@@ -44,7 +44,9 @@ type node struct{}
 
 // ExecInContainer copies what comes in, says what it was called with, and ends
 // with status 3 when asked to fail.
-func (node) ExecInContainer(_ context.Context, pod, _, container string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan streaming.TerminalSize, _ time.Duration) error {
+func (node) ExecInContainer(_ context.Context, pod, _, container string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool,
+	resize <-chan streaming.TerminalSize, _ time.Duration,
+) error {
 	fmt.Fprintf(out, "%s %s %v\n", pod, container, cmd)
 	if tty {
 		size := <-resize
@@ -90,7 +92,8 @@ func (n node) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			http.Redirect(w, req, "https://127.0.0.1:1/", http.StatusFound)
 			return
 		}
-		streaming.ServeExec(w, req, n, parts[2], "", parts[3], req.URL.Query()["command"], options, time.Minute, 10*time.Second, streaming.SupportedStreamingProtocols)
+		streaming.ServeExec(w, req, n, parts[2], "", parts[3], req.URL.Query()["command"], options, time.Minute, 10*time.Second,
+			streaming.SupportedStreamingProtocols)
 	case "portForward":
 		options, err := streamforward.NewV4Options(req)
 		if err != nil {
@@ -130,7 +133,10 @@ func startNodeWith(t *testing.T, c kubernetes.Interface, answers http.Handler, p
 		t.Fatal(err)
 	}
 	for _, name := range pods {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "main", Image: "x"}}}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "main", Image: "x"}}},
+		}
 		if _, err := c.CoreV1().Pods("connect").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +156,8 @@ func connectServer(t *testing.T, o apiservertest.Options) (*apiservertest.Server
 }
 
 func execURL(c kubernetes.Interface, pod string, o *corev1.PodExecOptions) *url.URL {
-	return c.CoreV1().RESTClient().Post().Resource("pods").Namespace("connect").Name(pod).SubResource("exec").VersionedParams(o, scheme.ParameterCodec).URL()
+	return c.CoreV1().RESTClient().Post().Resource("pods").Namespace("connect").Name(pod).SubResource("exec").VersionedParams(o,
+		scheme.ParameterCodec).URL()
 }
 
 // Commands run in containers over both protocols that clients speak.
@@ -214,7 +221,8 @@ func TestExec(t *testing.T) {
 			}
 		})
 		t.Run(protocol+"/wrong container", func(t *testing.T) {
-			err := run(t, "pod", &corev1.PodExecOptions{Stdout: true, Container: "nope", Command: []string{"x"}}, remotecommand.StreamOptions{Stdout: io.Discard})
+			err := run(t, "pod", &corev1.PodExecOptions{Stdout: true, Container: "nope", Command: []string{"x"}},
+				remotecommand.StreamOptions{Stdout: io.Discard})
 			if err == nil || !strings.Contains(err.Error(), "container nope is not valid for pod pod") && !strings.Contains(err.Error(), "400") {
 				t.Errorf("got %v", err)
 			}
@@ -281,7 +289,8 @@ func TestLogs(t *testing.T) {
 		t.Errorf("a log that is not there: got %v", err)
 	}
 	bad := int64(0)
-	if _, err := c.CoreV1().Pods("connect").GetLogs("pod", &corev1.PodLogOptions{LimitBytes: &bad}).DoRaw(t.Context()); !apierrors.IsInvalid(err) {
+	if _, err := c.CoreV1().Pods("connect").GetLogs("pod", &corev1.PodLogOptions{LimitBytes: &bad}).DoRaw(t.Context()); !apierrors.IsInvalid(
+		err) {
 		t.Errorf("no bytes at all: got %v", err)
 	}
 	if got := logOverWebSocket(t, cfg, "/api/v1/namespaces/connect/pods/pod/log"); got != "log of pod main?stream=All\n" {
@@ -297,7 +306,8 @@ func logOverWebSocket(t *testing.T, cfg *rest.Config, path string) string {
 		t.Fatal(err)
 	}
 	dialer := websocket.Dialer{TLSClientConfig: trust, Subprotocols: []string{"binary.k8s.io"}}
-	conn, answer, err := dialer.DialContext(t.Context(), strings.Replace(cfg.Host, "https:", "wss:", 1)+path, http.Header{"Authorization": {"Bearer " + cfg.BearerToken}})
+	conn, answer, err := dialer.DialContext(t.Context(), strings.Replace(cfg.Host, "https:", "wss:", 1)+path,
+		http.Header{"Authorization": {"Bearer " + cfg.BearerToken}})
 	if err != nil {
 		t.Fatalf("%v, answer %+v", err, answer)
 	}
@@ -330,7 +340,8 @@ func TestPortForward(t *testing.T) {
 	}{
 		"SPDY": forwarderFunc(func(t *testing.T, stop, ready chan struct{}) *portforward.PortForwarder {
 			t.Helper()
-			f, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u), []string{"0:80"}, stop, ready, io.Discard, io.Discard)
+			f, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u), []string{"0:80"}, stop, ready,
+				io.Discard, io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}

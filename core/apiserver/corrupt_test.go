@@ -72,7 +72,8 @@ func TestADamagedValueIsToldAndCanBeDeleted(t *testing.T) {
 
 	event := <-w.ResultChan()
 	status, _ := event.Object.(*metav1.Status)
-	if event.Type != watch.Error || status == nil || status.Reason != metav1.StatusReasonInternalError || !strings.Contains(status.Message, key) {
+	if event.Type != watch.Error || status == nil || status.Reason != metav1.StatusReasonInternalError || !strings.Contains(status.Message,
+		key) {
 		t.Errorf("the watch was told %v %+v", event.Type, event.Object)
 	}
 	told(t, s, jane, key, "object not decodable", func() error { _, err := maps.Get(t.Context(), "bad", metav1.GetOptions{}); return err },
@@ -91,7 +92,8 @@ func TestADamagedValueIsToldAndCanBeDeleted(t *testing.T) {
 		t.Errorf("an unsafe delete of somebody who may not: %v", err)
 	}
 	roots := root.CoreV1().ConfigMaps("ns")
-	if err := roots.Delete(t.Context(), "good", unsafely()); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "unsafe deletion is not allowed because the object is decodable from storage") {
+	if err := roots.Delete(t.Context(), "good", unsafely()); !apierrors.IsConflict(err) || !strings.Contains(err.Error(),
+		"unsafe deletion is not allowed because the object is decodable from storage") {
 		t.Errorf("an unsafe delete of a sound object: %v", err)
 	}
 	if err := roots.Delete(t.Context(), "none", unsafely()); !apierrors.IsNotFound(err) {
@@ -127,14 +129,16 @@ func TestADamagedValueIsToldAndCanBeDeleted(t *testing.T) {
 // told: reading one and listing all fail in a way that names the key.
 func told(t *testing.T, s *apiservertest.Server, c *kubernetes.Clientset, key, why string, get, list func() error) {
 	t.Helper()
-	if err := get(); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "StorageError: corrupt object, Code: 7, Key: "+key) || !strings.Contains(err.Error(), why) {
+	if err := get(); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "StorageError: corrupt object, Code: 7, Key: "+key) ||
+		!strings.Contains(err.Error(), why) {
 		t.Errorf("get: %v", err)
 	}
 	err := list()
 	if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), key) {
 		t.Errorf("list: %v", err)
 	}
-	if status, ok := err.(apierrors.APIStatus); !ok || len(status.Status().Details.Causes) != 1 || status.Status().Details.Causes[0].Field != key {
+	if status, ok := err.(apierrors.APIStatus); !ok || len(status.Status().Details.Causes) != 1 ||
+		status.Status().Details.Causes[0].Field != key {
 		t.Errorf("causes of %#v", err)
 	}
 }
@@ -158,9 +162,10 @@ func TestSecretsOfALostKey(t *testing.T) {
 		}
 	}
 	use("one", "1")
-	sealed, err := encryption.New(t.Context(), encryption.Config{Store: e.Store(), File: file, Resource: func(key string) (schema.GroupResource, bool) {
-		return schema.GroupResource{Resource: "secrets"}, strings.HasPrefix(key, "/registry/secrets/")
-	}})
+	sealed, err := encryption.New(t.Context(),
+		encryption.Config{Store: e.Store(), File: file, Resource: func(key string) (schema.GroupResource, bool) {
+			return schema.GroupResource{Resource: "secrets"}, strings.HasPrefix(key, "/registry/secrets/")
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,10 @@ func startProcess(t *testing.T, dir string) (*exec.Cmd, *rest.Config) {
 			break
 		}
 	}
-	return cmd, &rest.Config{Host: url, BearerToken: "writer", TLSClientConfig: rest.TLSClientConfig{CAData: []byte(ca.String())}, QPS: -1, Timeout: 20 * time.Second}
+	return cmd, &rest.Config{
+		Host: url, BearerToken: "writer", TLSClientConfig: rest.TLSClientConfig{CAData: []byte(ca.String())}, QPS: -1,
+		Timeout: 20 * time.Second,
+	}
 }
 
 // A server that is killed in the middle of many writes has lost none of those

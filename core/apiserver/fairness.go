@@ -38,7 +38,8 @@ func newFairness(s *Server, control flowcontrol.Interface) *fairness {
 	}
 	return &fairness{
 		server: s, control: control, dropped: flowcontrol.NewDroppedRequestsTracker(), wait: min(s.cfg.RequestTimeout/4, time.Minute),
-		estimate: fcrequest.NewWorkEstimator(s.stored, control.GetInterestedWatchCount, fcrequest.DefaultWorkEstimatorConfig(), control.GetMaxSeats),
+		estimate: fcrequest.NewWorkEstimator(s.stored, control.GetInterestedWatchCount, fcrequest.DefaultWorkEstimatorConfig(),
+			control.GetMaxSeats),
 	}
 }
 
@@ -53,7 +54,9 @@ func (s *Server) stored(resource string) (storage.Stats, error) {
 }
 
 // seated runs answer once the request has a seat, or refuses it.
-func (s *Server) seated(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info, answer func(*http.Request)) {
+func (s *Server) seated(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info,
+	answer func(*http.Request),
+) {
 	if s.fairness == nil {
 		release, ok := s.admit(info, who)
 		if !ok {
@@ -80,7 +83,9 @@ func (s *Server) refuse(w http.ResponseWriter, req *http.Request, info *genericr
 }
 
 // handle has execute called while the request has its seats; false: it was refused.
-func (f *fairness) handle(req *http.Request, info *genericrequest.RequestInfo, who user.Info, c *priority.Class, execute func()) (served bool) {
+func (f *fairness) handle(req *http.Request, info *genericrequest.RequestInfo, who user.Info, c *priority.Class,
+	execute func(),
+) (served bool) {
 	ctx, cancel := context.WithTimeout(req.Context(), f.wait)
 	defer cancel()
 	f.control.Handle(ctx, flowcontrol.RequestDigest{RequestInfo: info, User: who},
@@ -112,7 +117,9 @@ func (s *Server) running(info *genericrequest.RequestInfo) *limit {
 	return &s.writes
 }
 
-func (f *fairness) call(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info, answer func(*http.Request)) {
+func (f *fairness) call(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info,
+	answer func(*http.Request),
+) {
 	var c priority.Class
 	if !f.handle(req, info, who, &c, func() {
 		c.SetHeaders(w.Header())
@@ -155,7 +162,9 @@ func watchBegun(ctx context.Context) {
 // and no longer than any other request may take: a client that does not read keeps
 // no seat for ever. They are held by a goroutine that ends then, because a watch
 // lives for longer than it may hold them.
-func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info, answer func(*http.Request)) {
+func (f *fairness) watch(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info,
+	answer func(*http.Request),
+) {
 	var c priority.Class
 	seated, begun := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })

@@ -35,17 +35,24 @@ func fair(t *testing.T, seats int) flowcontrol.Interface {
 	client := fake.NewClientset(
 		&flowcontrolv1.PriorityLevelConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "narrow", UID: "narrow-uid"},
-			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-				NominalConcurrencyShares: &one, LendablePercent: &zero, BorrowingLimitPercent: &zero, LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
-			}},
+			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+				Type: flowcontrolv1.PriorityLevelEnablementLimited,
+				Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+					NominalConcurrencyShares: &one, LendablePercent: &zero, BorrowingLimitPercent: &zero,
+					LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+				},
+			},
 		},
 		&flowcontrolv1.FlowSchema{
 			ObjectMeta: metav1.ObjectMeta{Name: "slow", UID: "slow-uid"},
 			Spec: flowcontrolv1.FlowSchemaSpec{
 				PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"}, MatchingPrecedence: 100,
 				Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-					Subjects:         []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "slow"}}},
-					ResourceRules:    []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true}},
+					Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "slow"}}},
+					ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+						Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"},
+						Namespaces: []string{"*"}, ClusterScope: true,
+					}},
 					NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
 				}},
 			},
@@ -114,7 +121,8 @@ func TestAFlowThatHasNoSeatLeftIsRefusedAndOthersAreNot(t *testing.T) {
 	}()
 	<-entered
 	r := get("slow", "/api/v1/secrets")
-	if r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") == "" || r.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") != "narrow-uid" {
+	if r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") == "" ||
+		r.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") != "narrow-uid" {
 		t.Errorf("answered %d, %v", r.StatusCode, r.Header)
 	}
 	for _, other := range []string{"fast", "admin|system:masters"} {
@@ -183,7 +191,8 @@ func TestWhoIsRefusedLearnsTheClassAndTakesNoSeat(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
-		return response.StatusCode, response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") + " " + response.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid")
+		return response.StatusCode, response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") + " " + response.Header.Get(
+			"X-Kubernetes-Pf-Prioritylevel-Uid")
 	}
 	const narrow = "slow-uid narrow-uid"
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -224,7 +233,10 @@ func TestAWatchKeepsItsSeatUntilItHasSentWhatThereWas(t *testing.T) {
 	admin := kubernetes.NewForConfigOrDie(s.Config("admin|system:masters"))
 	const objects, size = 12, 1 << 20 // more than any buffer on the way holds
 	for i := range objects {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"d": strings.Repeat("x", size)}}
+		cm := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)},
+			Data:       map[string]string{"d": strings.Repeat("x", size)},
+		}
 		if _, err := admin.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,8 @@ func (*fetched) Close() error { return nil }
 // what the client does. What comes too slowly is given up.
 func (s *Server) fetch(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (done func(), err error) {
 	done = func() {}
-	if req.ContentLength == 0 || req.Body == nil || longRunning(info) || s.longMount(info) || req.Context().Value(http.ServerContextKey) == nil {
+	if req.ContentLength == 0 || req.Body == nil || longRunning(info) || s.longMount(info) ||
+		req.Context().Value(http.ServerContextKey) == nil {
 		return done, nil // nothing to wait for, or a stream, or a caller within the process
 	}
 	if req.ContentLength > maxBody && s.cfg.Aggregator == nil {
@@ -48,7 +49,8 @@ func (s *Server) fetch(w http.ResponseWriter, req *http.Request, info *genericre
 	if done, err = s.bodies.take(who, most); err != nil {
 		return done, err
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(s.cfg.Now().Add(min(bodyWait, s.cfg.RequestTimeout))) // what cannot have one is within the process
+	_ = http.NewResponseController(w).SetReadDeadline(
+		s.cfg.Now().Add(min(bodyWait, s.cfg.RequestTimeout))) // what cannot have one is within the process
 	body, err := readUpTo(req.Body, req.ContentLength)
 	if err != nil {
 		return done, err

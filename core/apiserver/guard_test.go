@@ -37,25 +37,30 @@ func (r rule) Authorize(ctx context.Context, a authz.Attributes) (authz.Decision
 }
 
 func TestImpersonation(t *testing.T) {
-	s := apiservertest.Start(t, apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
-		if a.GetVerb() != "impersonate" {
-			return authorizer.DecisionAllow, "", nil
-		}
-		if a.GetUser().GetName() == "admin" && a.GetName() != "system:masters" {
-			return authorizer.DecisionAllow, "", nil
-		}
-		return authorizer.DecisionNoOpinion, "", nil
-	})})
+	s := apiservertest.Start(t,
+		apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+			if a.GetVerb() != "impersonate" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			if a.GetUser().GetName() == "admin" && a.GetName() != "system:masters" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})})
 	whoami := func(asker string, as rest.ImpersonationConfig) (authenticationv1.UserInfo, error) {
 		cfg := s.Config(asker)
 		cfg.Impersonate = as
-		r, err := kubernetes.NewForConfigOrDie(cfg).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		r, err := kubernetes.NewForConfigOrDie(cfg).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil {
 			return authenticationv1.UserInfo{}, err
 		}
 		return r.Status.UserInfo, nil
 	}
-	who, err := whoami("admin", rest.ImpersonationConfig{UserName: "bob", Groups: []string{"devs"}, Extra: map[string][]string{"scope/a": {"x"}}})
+	who, err := whoami("admin", rest.ImpersonationConfig{
+		UserName: "bob", Groups: []string{"devs"},
+		Extra: map[string][]string{"scope/a": {"x"}},
+	})
 	if err != nil || who.Username != "bob" || strings.Join(who.Groups, ",") != "devs,system:authenticated" || who.Extra["scope/a"][0] != "x" {
 		t.Errorf("as bob: %v, %+v", err, who)
 	}
@@ -151,7 +156,8 @@ func TestTroubleInOneRequest(t *testing.T) {
 	cfg.WarningHandler = warner(func(text string) { warned = append(warned, text) })
 	c := kubernetes.NewForConfigOrDie(cfg)
 	create := func(name string) error {
-		_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
 		return err
 	}
 	if err := create("panic"); !apierrors.IsInternalError(err) {
@@ -174,19 +180,20 @@ func (w warner) HandleWarningHeader(_ int, _, text string) { w(text) }
 func TestAFailingAuthorizerIsTheServersFault(t *testing.T) {
 	var s *apiservertest.Server
 	away := errors.New("the policy server is away")
-	s = apiservertest.Start(t, apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
-		switch {
-		case a.GetName() == "allowed": // in part, and allowed all the same
-			return authz.Allow, "", away
-		case a.GetName() == "denied":
-			return authz.Deny, "closed", away
-		case a.GetName() == "unknown":
-			return authz.NoOpinion, "", away
-		case a.GetVerb() == "create":
-			return authz.NoOpinion, "", away
-		}
-		return authz.Allow, "", nil
-	})})
+	s = apiservertest.Start(t,
+		apiservertest.Options{Authorizer: rule(func(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+			switch {
+			case a.GetName() == "allowed": // in part, and allowed all the same
+				return authz.Allow, "", away
+			case a.GetName() == "denied":
+				return authz.Deny, "closed", away
+			case a.GetName() == "unknown":
+				return authz.NoOpinion, "", away
+			case a.GetVerb() == "create":
+				return authz.NoOpinion, "", away
+			}
+			return authz.Allow, "", nil
+		})})
 	c := kubernetes.NewForConfigOrDie(s.Config("jane"))
 	get := func(name string) error {
 		_, err := c.CoreV1().ConfigMaps("ns").Get(t.Context(), name, metav1.GetOptions{})
@@ -200,7 +207,8 @@ func TestAFailingAuthorizerIsTheServersFault(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := c.CoreV1().ConfigMaps("ns").Patch(t.Context(), "new", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}`), metav1.PatchOptions{FieldManager: "t"})
+	_, err := c.CoreV1().ConfigMaps("ns").Patch(t.Context(), "new", types.ApplyPatchType,
+		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}`), metav1.PatchOptions{FieldManager: "t"})
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), away.Error()) {
 		t.Errorf("an apply that turns out to create: %v", err)
 	}

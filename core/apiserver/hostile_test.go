@@ -60,7 +60,8 @@ func TestASchemaInProtobufCannotEndTheServer(t *testing.T) {
 		{400_000, http.StatusBadRequest, "nests deeper"},
 		{500, http.StatusUnprocessableEntity, "is invalid"}, // deep, and decoded all the same
 	} {
-		code, text := post(t, s, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/vnd.kubernetes.protobuf", deepDefinition(test.levels))
+		code, text := post(t, s, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/vnd.kubernetes.protobuf",
+			deepDefinition(test.levels))
 		if code != test.code || !strings.Contains(text, test.says) {
 			t.Errorf("%d levels: answered %d, expected %d and %q: %.300s", test.levels, code, test.code, test.says, text)
 		}
@@ -145,10 +146,12 @@ func TestAnUpgradeThroughANodeNeedsCreate(t *testing.T) {
 		t.Error("the kubelet was asked to run a command")
 	}
 	// Looking is allowed, and so is all of it to whoever may create.
-	if response, _ := dialRaw(t, s).say("GET /api/v1/nodes/node/proxy/pods HTTP/1.1", "Host: x", "Authorization: Bearer reader"); response == nil || !kubelet.was("/pods") {
+	if response, _ := dialRaw(t, s).say("GET /api/v1/nodes/node/proxy/pods HTTP/1.1", "Host: x",
+		"Authorization: Bearer reader"); response == nil || !kubelet.was("/pods") {
 		t.Errorf("a plain GET was answered %v", response)
 	}
-	dialRaw(t, s).say("GET /api/v1/nodes/node/proxy/exec/connect/pod/main HTTP/1.1", "Host: x", "Authorization: Bearer admin", "Connection: Upgrade", "Upgrade: websocket")
+	dialRaw(t, s).say("GET /api/v1/nodes/node/proxy/exec/connect/pod/main HTTP/1.1", "Host: x", "Authorization: Bearer admin",
+		"Connection: Upgrade", "Upgrade: websocket")
 	if !kubelet.was("/exec") {
 		t.Error("an administrator did not get through")
 	}

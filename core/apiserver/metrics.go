@@ -69,7 +69,10 @@ func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error)
 			ConstLabels: prometheus.Labels{"request_kind": kind},
 		}, func() float64 { return float64(l.now.Load()) })
 	}
-	own := []prometheus.Collector{m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, m.stalled, inflight("readOnly", reads), inflight("mutating", writes)}
+	own := []prometheus.Collector{
+		m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, m.stalled, inflight("readOnly", reads),
+		inflight("mutating", writes),
+	}
 	for _, c := range append(own, m.chain.collectors()...) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the apiserver's metrics: %w", err)

@@ -102,7 +102,8 @@ func TestMetricsHaveUpstreamsLabels(t *testing.T) {
 	for _, name := range []string{
 		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_response_sizes", "apiserver_longrunning_requests",
 		"apiserver_current_inflight_requests", "apiserver_requested_deprecated_apis", "kubernetes_healthcheck", "kubernetes_healthchecks_total",
-		"authenticated_user_requests", "authentication_attempts", "authentication_duration_seconds", "authorization_attempts_total", "authorization_duration_seconds",
+		"authenticated_user_requests", "authentication_attempts", "authentication_duration_seconds", "authorization_attempts_total",
+		"authorization_duration_seconds",
 	} {
 		if !seen[name] {
 			t.Errorf("%s is not served", name)

@@ -19,7 +19,8 @@ import (
 type byPath struct{ apiservertest.Everybody }
 
 func (byPath) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if !a.IsResourceRequest() && a.GetUser().GetName() == "profiler" && a.GetVerb() == "get" && strings.HasPrefix(a.GetPath(), "/debug/pprof/") {
+	if !a.IsResourceRequest() && a.GetUser().GetName() == "profiler" && a.GetVerb() == "get" && strings.HasPrefix(a.GetPath(),
+		"/debug/pprof/") {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil

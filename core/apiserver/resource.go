@@ -127,7 +127,8 @@ func (c *call) exists() bool {
 	if !c.res.Namespaced && !isNamespace && c.info.Namespace != "" {
 		return false
 	}
-	if c.res.Namespaced && c.info.Namespace == "" && c.info.Verb != "list" && c.info.Verb != "watch" && (c.info.Name != "" || c.res.Custom != nil) {
+	if c.res.Namespaced && c.info.Namespace == "" && c.info.Verb != "list" && c.info.Verb != "watch" &&
+		(c.info.Name != "" || c.res.Custom != nil) {
 		return false
 	}
 	if c.info.Subresource == "" {
@@ -145,7 +146,8 @@ func (c *call) serve() error {
 		return c.serveSubresource()
 	}
 	verb := c.info.Verb
-	if !slices.Contains(c.res.Verbs, verb) || c.res.Namespaced && c.info.Namespace == "" && verb != "list" && verb != "watch" && verb != "create" {
+	if !slices.Contains(c.res.Verbs, verb) || c.res.Namespaced && c.info.Namespace == "" && verb != "list" &&
+		verb != "watch" && verb != "create" {
 		return apierrors.NewMethodNotSupported(c.res.GroupResource, c.req.Method)
 	}
 	if c.res.Virtual && verb == "create" {
@@ -367,7 +369,10 @@ func (c *call) patchTypes() []string {
 	if c.res.Custom != nil {
 		return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 	}
-	return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+	return []string{
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
+		string(types.ApplyYAMLPatchType),
+	}
 }
 
 // delete removes an object, or begins to.
@@ -460,7 +465,8 @@ func (c *call) deleteCollection() error {
 	}
 	if registry.Unsafe(options) {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", field.ErrorList{
-			field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not allowed with DELETECOLLECTION, try again after removing the option"),
+			field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
+				"is not allowed with DELETECOLLECTION, try again after removing the option"),
 		})
 	}
 	r.Options = options
@@ -522,6 +528,7 @@ func (c *call) traceWrite(o *object.Object) {
 		trace.GenerationKey.Int64(m.GetGeneration()),
 	)
 	if owner := metav1.GetControllerOfNoCopy(m); owner != nil {
-		span.SetAttributes(trace.OwnerUIDKey.String(string(owner.UID)), trace.OwnerKindKey.String(owner.Kind), trace.OwnerNameKey.String(owner.Name))
+		span.SetAttributes(trace.OwnerUIDKey.String(string(owner.UID)), trace.OwnerKindKey.String(owner.Kind),
+			trace.OwnerNameKey.String(owner.Name))
 	}
 }

@@ -26,13 +26,17 @@ func TestRowsOfAListAreThoseOfItsObjects(t *testing.T) {
 	do(t, h, "POST", "/api/v1/namespaces", "application/json", `{"metadata":{"name":"rows"}}`, 201)
 	for i := range 3 {
 		do(t, h, "POST", "/api/v1/namespaces/rows/pods", "application/json", fmt.Sprintf(`{"metadata":{"name":"p%d","annotations":{"a":"<b>"}},"spec":{"containers":[{"name":"c","image":"i"}]}}`, i), 201)
-		do(t, h, "POST", "/api/v1/namespaces/rows/configmaps", "application/json", fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"metadata":"{"}}`, i), 201)
+		do(t, h, "POST", "/api/v1/namespaces/rows/configmaps", "application/json",
+			fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"metadata":"{"}}`, i), 201)
 		do(t, h, "POST", "/apis/batch/v1/namespaces/rows/cronjobs", "application/json", fmt.Sprintf(`{"metadata":{"name":"j%d"},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`, i), 201)
 	}
 	do(t, h, "PATCH", "/api/v1/namespaces/rows/pods/p1/status", "application/strategic-merge-patch+json", fmt.Sprintf(
 		`{"status":{"containerStatuses":[{"name":"c","restartCount":2,"lastState":{"terminated":{"exitCode":1,"finishedAt":%q}},"state":{"running":{}}}]}}`,
 		time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)), 200)
-	for _, path := range []string{"/api/v1/namespaces/rows/pods", "/api/v1/namespaces/rows/configmaps", "/apis/batch/v1/namespaces/rows/cronjobs"} {
+	for _, path := range []string{
+		"/api/v1/namespaces/rows/pods", "/api/v1/namespaces/rows/configmaps",
+		"/apis/batch/v1/namespaces/rows/cronjobs",
+	} {
 		for _, include := range []string{"", "?includeObject=Object", "?includeObject=None"} {
 			for range 3 { // the first time rows are made, then they are kept
 				sameRows(t, h, path, include)
@@ -105,7 +109,8 @@ func text(t *testing.T, v any) string {
 
 func tableFrom(t *testing.T, h http.Handler, path string) *metav1.Table {
 	t.Helper()
-	req := httptest.NewRequestWithContext(genericrequest.WithUser(t.Context(), &user.DefaultInfo{Name: "rows", Groups: []string{user.SystemPrivilegedGroup}}), http.MethodGet, path, nil)
+	req := httptest.NewRequestWithContext(genericrequest.WithUser(t.Context(),
+		&user.DefaultInfo{Name: "rows", Groups: []string{user.SystemPrivilegedGroup}}), http.MethodGet, path, nil)
 	req.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)

@@ -154,7 +154,10 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	}})
 	admin := kubernetes.NewForConfigOrDie(s.Config("admin|system:masters"))
 	for i := range 12 { // more than any buffer on the way holds
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"d": strings.Repeat("x", 1<<20)}}
+		cm := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)},
+			Data:       map[string]string{"d": strings.Repeat("x", 1<<20)},
+		}
 		if _, err := admin.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

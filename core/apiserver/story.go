@@ -34,7 +34,8 @@ type Audit interface {
 	// Begin is called when user is known and before anything is decided. The
 	// context that it returns is the rest of the request's; end is called with
 	// the status code when the answer has been written. An error refuses the request.
-	Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (next context.Context, end func(status int), err error)
+	Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo,
+		who user.Info) (next context.Context, end func(status int), err error)
 }
 
 // serve tells the story of a request: what is asked, who asks, may they, all that
@@ -193,7 +194,9 @@ func (s *Server) local(_ *requestSpan, req *http.Request) (user.Info, error) {
 
 var errNobody = errors.New("no credentials")
 
-func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(int), error) {
+func (s *Server) audit(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo,
+	who user.Info,
+) (context.Context, func(int), error) {
 	if s.cfg.Audit == nil {
 		return ctx, func(int) {}, nil
 	}
@@ -328,7 +331,9 @@ func (s *Server) longMount(info *genericrequest.RequestInfo) bool {
 
 // deadline bounds the request: by ?timeout=, and by the server's own bound. A
 // body that trickles in is cut off by the same deadline.
-func (s *Server) deadline(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) (context.Context, context.CancelFunc, error) {
+func (s *Server) deadline(ctx context.Context, w http.ResponseWriter, req *http.Request,
+	info *genericrequest.RequestInfo,
+) (context.Context, context.CancelFunc, error) {
 	if longRunning(info) || s.longMount(info) {
 		if req.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as above
@@ -365,7 +370,8 @@ func (s *Server) recovered(w *recorder, req *http.Request) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // net/http's way of dropping a connection
 	}
-	s.cfg.Logger.ErrorContext(req.Context(), "handling a request panicked", "method", req.Method, "path", req.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	s.cfg.Logger.ErrorContext(req.Context(), "handling a request panicked", "method", req.Method, "path", req.URL.Path, "panic", p,
+		"stack", string(debug.Stack()))
 	if w.code == 0 && !w.hijacked {
 		s.answers.Fail(w, req, apierrors.NewInternalError(fmt.Errorf("the server panicked while it handled the request: %v", p)))
 		return

@@ -63,7 +63,8 @@ func TestStories(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), data, 0o600); err != nil {
 				return err
 			}
-			_, err = client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
+			_, err = client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+				metav1.CreateOptions{})
 			return err
 		},
 	})

@@ -89,7 +89,8 @@ func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream
 		for _, e := range events {
 			kind, data, err := encoder.Encode(ctx, e)
 			if err != nil {
-				c.s.cfg.Logger.ErrorContext(ctx, "an event of a watch could not be encoded; the watch ends", "resource", c.res.GroupResource, "error", err)
+				c.s.cfg.Logger.ErrorContext(ctx, "an event of a watch could not be encoded; the watch ends", "resource", c.res.GroupResource,
+					"error", err)
 				return
 			}
 			if stream.Event(kind, data) != nil {

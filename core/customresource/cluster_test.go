@@ -59,7 +59,10 @@ func start(t *testing.T, o clusterOptions) *cluster {
 	c := &cluster{t: t}
 	c.srv = apiservertest.Start(t, apiservertest.Options{Store: o.store, Server: func(s *apiserver.Config) {
 		var err error
-		if c.serving, err = customresource.New(customresource.Config{Registries: s.Registries, Contract: s.Contract, Extension: o.extension}); err != nil {
+		if c.serving, err = customresource.New(customresource.Config{
+			Registries: s.Registries, Contract: s.Contract,
+			Extension: o.extension,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		s.CatchUp = c.serving.CatchUp
@@ -144,7 +147,9 @@ func (c *cluster) redefine(name string, change func(*apiextensionsv1.CustomResou
 	must(c.t, c.serving.CatchUp(c.t.Context()))
 }
 
-func (c *cluster) hasCondition(name string, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason string) {
+func (c *cluster) hasCondition(name string, kind apiextensionsv1.CustomResourceDefinitionConditionType,
+	status apiextensionsv1.ConditionStatus, reason string,
+) {
 	c.t.Helper()
 	until(c.t, name+" is "+string(kind)+" "+reason, func() bool {
 		crd, err := c.crds.Get(c.t.Context(), name, metav1.GetOptions{})

@@ -173,7 +173,9 @@ func (d *definition) convertAll(ctx context.Context, objects []*object.Object, t
 
 // convertTrees converts and prunes by the target's schema. Defaults are not
 // filled in: those of the version that was read have been.
-func (d *definition) convertTrees(ctx context.Context, from []*unstructured.Unstructured, target *customVersion) ([]*unstructured.Unstructured, error) {
+func (d *definition) convertTrees(ctx context.Context, from []*unstructured.Unstructured,
+	target *customVersion,
+) ([]*unstructured.Unstructured, error) {
 	for _, u := range from {
 		if gv := u.GroupVersionKind().GroupVersion(); gv.Group != d.gr.Group || d.versions[gv.Version] == nil {
 			return nil, fmt.Errorf("request to convert CR from an invalid group/version: %s", gv)
@@ -235,7 +237,8 @@ func (d *definition) FieldManager(ctx context.Context, v, subresource string) (o
 		return nil, err
 	}
 	c := converterOf{ctx: ctx, def: d}
-	fm, err := managedfields.NewDefaultCRDFieldManager(types, c, c, creator{}, known.codec.gvk, d.gv(v), subresource, fieldpath.NewExcludeFilterSetMap(resets))
+	fm, err := managedfields.NewDefaultCRDFieldManager(types, c, c, creator{}, known.codec.gvk, d.gv(v), subresource,
+		fieldpath.NewExcludeFilterSetMap(resets))
 	if err != nil {
 		return nil, fmt.Errorf("field manager of %s in %s: %w", d.gr, v, err)
 	}

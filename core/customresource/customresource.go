@@ -79,10 +79,14 @@ type definition struct {
 func define(ctx context.Context, env *environment, crd *apiextensionsv1.CustomResourceDefinition) (*definition, error) {
 	names := crd.Status.AcceptedNames
 	d := &definition{
-		base: context.WithoutCancel(ctx), env: env, crd: crd, gr: schema.GroupResource{Group: crd.Spec.Group, Resource: names.Plural}, kind: names.Kind, listKind: names.ListKind,
+		base: context.WithoutCancel(ctx), env: env, crd: crd, gr: schema.GroupResource{Group: crd.Spec.Group, Resource: names.Plural},
+		kind: names.Kind, listKind: names.ListKind,
 		versions: map[string]*customVersion{},
 	}
-	for what, name := range map[string]string{"plural": names.Plural, "singular": names.Singular, "kind": names.Kind, "listKind": names.ListKind} {
+	for what, name := range map[string]string{
+		"plural": names.Plural, "singular": names.Singular, "kind": names.Kind,
+		"listKind": names.ListKind,
+	} {
 		if name == "" {
 			return nil, fmt.Errorf("CustomResourceDefinition %s has unexpected empty status.acceptedNames.%s", crd.Name, what)
 		}
@@ -124,7 +128,8 @@ func (d *definition) gv(v string) schema.GroupVersion {
 func (d *definition) row(established, terminating bool) *api.Resource {
 	names := d.crd.Status.AcceptedNames
 	r := &api.Resource{
-		GroupResource: d.gr, Kind: d.kind, ListKind: d.listKind, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
+		GroupResource: d.gr, Kind: d.kind, ListKind: d.listKind, Singular: names.Singular, ShortNames: names.ShortNames,
+		Categories: names.Categories,
 		Namespaced: d.namespaced(), StorageVersion: d.gv(d.storage), StoragePrefix: d.gr.Group + "/" + d.gr.Resource, Verbs: verbs(),
 		DeleteStrategy: crdserverscheme.NewUnstructuredObjectTyper(), Custom: d, In: map[string]api.InVersion{},
 		New:      func() runtime.Object { return &unstructured.Unstructured{} },

@@ -40,7 +40,9 @@ func (p *plugin) Validators(gr schema.GroupResource) []extension.Validator {
 	return []extension.Validator{p}
 }
 
-func (p *plugin) Convert(_ context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
+func (p *plugin) Convert(_ context.Context, objects []*unstructured.Unstructured,
+	to schema.GroupVersion,
+) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, o := range objects {
 		if o.GetName() == "" {
@@ -87,7 +89,8 @@ func TestAnExtensionConvertsAndValidates(t *testing.T) {
 	p := &plugin{}
 	h := startHook(t)
 	c := start(t, clusterOptions{extension: p})
-	crd := c.define(strings.Replace(endpoints(h), "metadata: {", "metadata: {annotations: {"+extension.ConverterAnnotation+": endpoints-converter}, ", 1))
+	crd := c.define(strings.Replace(endpoints(h), "metadata: {",
+		"metadata: {annotations: {"+extension.ConverterAnnotation+": endpoints-converter}, ", 1))
 	v1, v2 := c.in("endpoints.v1.stable.example.com"), c.in("endpoints.v2.stable.example.com")
 	_, err := v1.Create(t.Context(), endpoint(t, "v1", "a", "hostPort: x:1"), metav1.CreateOptions{})
 	must(t, err)
@@ -99,7 +102,8 @@ func TestAnExtensionConvertsAndValidates(t *testing.T) {
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `hostPort: Invalid value: "x:13": brings bad luck`) {
 		t.Errorf("%v", err)
 	}
-	if _, err = v1.Create(t.Context(), endpoint(t, "v1", "b", "hostPort: x:0"), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "out of fuel") {
+	if _, err = v1.Create(t.Context(), endpoint(t, "v1", "b", "hostPort: x:0"), metav1.CreateOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "out of fuel") {
 		t.Errorf("a validator that cannot judge: %v", err)
 	}
 	_, err = v1.Create(t.Context(), endpoint(t, "v1", "b", "hostPort: x:4"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -31,7 +31,10 @@ type scale struct {
 }
 
 func newScale(v *customVersion, s *apiextensions.CustomResourceSubresourceScale) *scale {
-	out := &scale{version: v, spec: s.SpecReplicasPath, replicas: split(s.SpecReplicasPath), have: split(s.StatusReplicasPath), paths: managedfields.ResourcePathMappings{}}
+	out := &scale{
+		version: v, spec: s.SpecReplicasPath, replicas: split(s.SpecReplicasPath), have: split(s.StatusReplicasPath),
+		paths: managedfields.ResourcePathMappings{},
+	}
 	if s.LabelSelectorPath != nil && *s.LabelSelectorPath != "" {
 		out.selector = split(*s.LabelSelectorPath)
 	}
@@ -81,7 +84,8 @@ func (s *scale) From(u *unstructured.Unstructured, forUpdate bool) (*autoscaling
 	out := &autoscalingv1.Scale{
 		TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), CreationTimestamp: u.GetCreationTimestamp(),
+			Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+			CreationTimestamp: u.GetCreationTimestamp(),
 		},
 		Spec: autoscalingv1.ScaleSpec{Replicas: int32(want)}, Status: autoscalingv1.ScaleStatus{Replicas: int32(have), Selector: selector},
 	}

@@ -97,7 +97,8 @@ func (v *customVersion) coerce(u *unstructured.Unstructured, o coercing) (unknow
 	}
 	if gv.Group == v.def.gr.Group && kind == v.def.kind {
 		if !v.def.crd.Spec.PreserveUnknownFields {
-			unknown = append(unknown, pruning.PruneWithOptions(u.Object, s, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: o.unknown})...)
+			unknown = append(unknown,
+				pruning.PruneWithOptions(u.Object, s, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: o.unknown})...)
 			defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
 		}
 		coerceErr, paths := objectmeta.CoerceWithOptions(nil, u.Object, s, false, objectmeta.CoerceOptions{
@@ -155,14 +156,16 @@ func (v *customVersion) decode(data []byte, mediaType string, findUnknown bool) 
 		strict = append(strict, fmt.Errorf(`unknown field "%s"`, path)) //nolint:gocritic // upstream's words: a path may have quotes of its own
 	}
 	if got, want := u.GroupVersionKind().GroupVersion(), v.codec.gvk.GroupVersion(); got != want {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got, want))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
+			got, want))
 	}
 	return u, strict, nil
 }
 
 func serializer(mediaType string, strict bool) (runtime.Serializer, error) {
 	if mediaType != object.JSON && mediaType != object.YAML {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("media type %q: custom resources are read from %s and %s", mediaType, object.JSON, object.YAML))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("media type %q: custom resources are read from %s and %s", mediaType, object.JSON,
+			object.YAML))
 	}
 	return json.NewSerializerWithOptions(json.DefaultMetaFactory, creator{}, crdserverscheme.NewUnstructuredObjectTyper(),
 		json.SerializerOptions{Yaml: mediaType == object.YAML, Strict: strict}), nil

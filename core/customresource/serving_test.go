@@ -44,7 +44,8 @@ func TestAnObjectIsReachedInItsScopeOnly(t *testing.T) {
 	c.define(planets)
 	_, err := c.in("crontabs.v1.stable.example.com").Create(t.Context(), tab(t, "a", `{cronSpec: "* * * * 5"}`), metav1.CreateOptions{})
 	must(t, err)
-	_, err = c.dyn.Resource(gvr("planets.v1.stable.example.com")).Create(t.Context(), object(t, "apiVersion: stable.example.com/v1\nkind: Planet\nmetadata: {name: mars}"), metav1.CreateOptions{})
+	_, err = c.dyn.Resource(gvr("planets.v1.stable.example.com")).Create(t.Context(),
+		object(t, "apiVersion: stable.example.com/v1\nkind: Planet\nmetadata: {name: mars}"), metav1.CreateOptions{})
 	must(t, err)
 	for _, path := range []string{
 		"/apis/stable.example.com/v1/namespaces/default/planets/mars", "/apis/stable.example.com/v1/namespaces/default/planets",
@@ -70,7 +71,8 @@ func TestAnObjectIsReachedInItsScopeOnly(t *testing.T) {
 func TestANameBelongsToTheFirstDefinitionThatAsksForIt(t *testing.T) {
 	c := start(t, clusterOptions{})
 	first := c.define(crontabs)
-	second := definitionOf(t, strings.NewReplacer("planets", "tabs", "planet", "tab", "Planet", "CronTab", "CronTabList", "TabList").Replace(planets))
+	second := definitionOf(t,
+		strings.NewReplacer("planets", "tabs", "planet", "tab", "Planet", "CronTab", "CronTabList", "TabList").Replace(planets))
 	second.Spec.Names.ShortNames = []string{"ct"}
 	_, err := c.crds.Create(t.Context(), second, metav1.CreateOptions{})
 	must(t, err)
@@ -113,7 +115,9 @@ func TestADefinitionWaitsForItsObjectsAndTheirFinalizers(t *testing.T) {
 
 func TestBuiltInResourcesStayWhatTheyAre(t *testing.T) {
 	c := start(t, clusterOptions{})
-	crd := definitionOf(t, strings.NewReplacer("planets.stable.example.com", "networkpolicies.networking.k8s.io", "stable.example.com", "networking.k8s.io", "planets", "networkpolicies", "planet", "networkpolicy", "PlanetList", "PolicyList", "Planet", "Policy").Replace(planets))
+	crd := definitionOf(t,
+		strings.NewReplacer("planets.stable.example.com", "networkpolicies.networking.k8s.io", "stable.example.com", "networking.k8s.io",
+			"planets", "networkpolicies", "planet", "networkpolicy", "PlanetList", "PolicyList", "Planet", "Policy").Replace(planets))
 	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"}
 	_, err := c.crds.Create(t.Context(), crd, metav1.CreateOptions{})
 	must(t, err)
@@ -129,7 +133,8 @@ func TestBuiltInResourcesStayWhatTheyAre(t *testing.T) {
 		_, err := c.crds.Get(t.Context(), crd.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	if _, err := c.dyn.Resource(gvr("networkpolicies.v1.networking.k8s.io")).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+	if _, err := c.dyn.Resource(gvr("networkpolicies.v1.networking.k8s.io")).Namespace("default").Get(t.Context(),
+		"a", metav1.GetOptions{}); err != nil {
 		t.Errorf("its objects went with the definition: %v", err)
 	}
 }
@@ -153,7 +158,8 @@ func TestTablesHaveTheColumnsOfTheDefinition(t *testing.T) {
 	for _, column := range empty.ColumnDefinitions {
 		names = append(names, column.Name+" "+column.Type)
 	}
-	if got := strings.Join(names, ","); got != "Name string,Spec string,Replicas integer,Age date" || empty.ColumnDefinitions[2].Priority != 1 {
+	if got := strings.Join(names, ","); got != "Name string,Spec string,Replicas integer,Age date" ||
+		empty.ColumnDefinitions[2].Priority != 1 {
 		t.Errorf("columns %s", got)
 	}
 	_, err := tabs.Create(t.Context(), tab(t, "a", `{cronSpec: "* * * * 5", replicas: 2}`), metav1.CreateOptions{})
@@ -185,7 +191,8 @@ func TestSelectableFieldsSelectListsAndWatches(t *testing.T) {
 			t.Errorf("the watch saw %v", e)
 		}
 	}
-	if _, err := tabs.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.cronSpec=x"}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "field label not supported: spec.cronSpec") {
+	if _, err := tabs.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.cronSpec=x"}); !apierrors.IsBadRequest(err) ||
+		!strings.Contains(err.Error(), "field label not supported: spec.cronSpec") {
 		t.Errorf("%v", err)
 	}
 	must(t, tabs.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.image=nginx"}))
@@ -206,7 +213,8 @@ func TestInformersFollowCustomResources(t *testing.T) {
 	whole := dynamicinformer.NewDynamicSharedInformerFactory(c.dyn, 0)
 	part := metadatainformer.NewSharedInformerFactory(md, 0)
 	informers := map[string]cache.SharedIndexInformer{
-		"dynamic": whole.ForResource(gvr("crontabs.v1.stable.example.com")).Informer(), "metadata": part.ForResource(gvr("crontabs.v1.stable.example.com")).Informer(),
+		"dynamic":  whole.ForResource(gvr("crontabs.v1.stable.example.com")).Informer(),
+		"metadata": part.ForResource(gvr("crontabs.v1.stable.example.com")).Informer(),
 	}
 	whole.Start(ctx.Done())
 	part.Start(ctx.Done())
@@ -224,13 +232,15 @@ func TestInformersFollowCustomResources(t *testing.T) {
 	for kind, i := range informers {
 		until(t, "the "+kind+" informer has one", func() bool { return len(i.GetStore().List()) == 1 })
 	}
-	if code, said := c.ask("GET", "/apis/stable.example.com/v1/namespaces/default/crontabs", "application/vnd.kubernetes.protobuf"); code != http.StatusNotAcceptable {
+	if code, said := c.ask("GET", "/apis/stable.example.com/v1/namespaces/default/crontabs",
+		"application/vnd.kubernetes.protobuf"); code != http.StatusNotAcceptable {
 		t.Errorf("protobuf of a custom resource: %d %s", code, said)
 	}
 	if code, _ := c.ask("GET", "/apis/stable.example.com/v1/namespaces/default/crontabs", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"); code != http.StatusOK {
 		t.Errorf("its metadata in protobuf: %d", code)
 	}
-	if code, said := c.ask("GET", "/apis/stable.example.com/v1/namespaces/default/crontabs/late", "application/yaml"); code != http.StatusOK || !strings.Contains(said, "cronSpec: '* * * * 5'") {
+	if code, said := c.ask("GET", "/apis/stable.example.com/v1/namespaces/default/crontabs/late",
+		"application/yaml"); code != http.StatusOK || !strings.Contains(said, "cronSpec: '* * * * 5'") {
 		t.Errorf("YAML: %d %s", code, said)
 	}
 }
@@ -255,7 +265,10 @@ func TestOpenAPIFollowsTheDefinitions(t *testing.T) {
 	}
 	data, err := first.Schema("application/json")
 	must(t, err)
-	for _, want := range []string{"com.example.stable.v1.CronTab", "com.example.stable.v1.Planet", "runs something at times", "/crontabs/{name}/scale", `"fieldPath":"spec.image"`} {
+	for _, want := range []string{
+		"com.example.stable.v1.CronTab", "com.example.stable.v1.Planet", "runs something at times",
+		"/crontabs/{name}/scale", `"fieldPath":"spec.image"`,
+	} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("OpenAPI v3 lacks %s", want)
 		}
@@ -276,7 +289,10 @@ func TestOpenAPIFollowsTheDefinitions(t *testing.T) {
 	for _, d := range doc.GetDefinitions().GetAdditionalProperties() {
 		found[d.Name]++
 	}
-	for name, want := range map[string]int{"com.example.stable.v1.CronTab": 1, "com.example.stable.v1.PlanetList": 1, "io.k8s.api.core.v1.Pod": 1, "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": 1} {
+	for name, want := range map[string]int{
+		"com.example.stable.v1.CronTab": 1, "com.example.stable.v1.PlanetList": 1,
+		"io.k8s.api.core.v1.Pod": 1, "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": 1,
+	} {
 		if found[name] != want {
 			t.Errorf("OpenAPI v2 in protobuf has %s %d times", name, found[name])
 		}
@@ -336,7 +352,8 @@ func TestABinaryInstallsItsOwnDefinitions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	must(t, bootstrap.Definitions(ctx, c.crds, definitionOf(t, crontabs), definitionOf(t, planets)))
-	if _, err := c.in("crontabs.v1.stable.example.com").Create(t.Context(), tab(t, "a", `{cronSpec: "* * * * 5"}`), metav1.CreateOptions{}); err != nil {
+	if _, err := c.in("crontabs.v1.stable.example.com").Create(t.Context(), tab(t, "a", `{cronSpec: "* * * * 5"}`),
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("right after: %v", err)
 	}
 	const name = "crontabs.stable.example.com"
@@ -354,13 +371,15 @@ func TestABinaryInstallsItsOwnDefinitions(t *testing.T) {
 	newer.Spec.Versions[0].AdditionalPrinterColumns = nil
 	must(t, bootstrap.Definitions(ctx, c.crds, newer))
 	third, err := c.crds.Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil || third.Labels["team"] != "a" || len(third.Spec.Names.ShortNames) != 2 || len(third.Spec.Versions[0].AdditionalPrinterColumns) != 0 {
+	if err != nil || third.Labels["team"] != "a" || len(third.Spec.Names.ShortNames) != 2 ||
+		len(third.Spec.Versions[0].AdditionalPrinterColumns) != 0 {
 		t.Errorf("upgraded to %s %v", text(third.Spec), err)
 	}
 	taken := definitionOf(t, strings.NewReplacer("planets", "worlds", "planet", "world").Replace(planets))
 	short, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
-	if err := bootstrap.Definitions(short, c.crds, taken); err == nil || !strings.Contains(err.Error(), "its names are taken by another definition") {
+	if err := bootstrap.Definitions(short, c.crds, taken); err == nil || !strings.Contains(err.Error(),
+		"its names are taken by another definition") {
 		t.Errorf("%v", err)
 	}
 }

@@ -57,7 +57,8 @@ func TestADefinitionIsServedFromItsEstablishmentToItsEnd(t *testing.T) {
 	kv, err := c.srv.Store.Get(t.Context(), "/registry/stable.example.com/crontabs/default/a")
 	must(t, err)
 	stored := map[string]any{}
-	if err := json.Unmarshal(kv.Value, &stored); err != nil || stored["kind"] != "CronTab" || strings.Contains(string(kv.Value), "resourceVersion") {
+	if err := json.Unmarshal(kv.Value, &stored); err != nil || stored["kind"] != "CronTab" || strings.Contains(string(kv.Value),
+		"resourceVersion") {
 		t.Errorf("stored as %s: %v", kv.Value, err)
 	}
 	if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*unstructured.Unstructured).GetName() != "a" {
@@ -125,7 +126,8 @@ func TestUnknownAndDoubleFieldsAreRefusedToldOrIgnored(t *testing.T) {
 		t.Helper()
 		client, err := restClient(c)
 		must(t, err)
-		r := client.Post().AbsPath("/apis/stable.example.com/v1/namespaces/default/crontabs").Param("dryRun", "All").Param("fieldValidation", validation).
+		r := client.Post().AbsPath("/apis/stable.example.com/v1/namespaces/default/crontabs").Param("dryRun", "All").Param("fieldValidation",
+			validation).
 			SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context())
 		var code int
 		r.StatusCode(&code)
@@ -142,7 +144,10 @@ func TestUnknownAndDoubleFieldsAreRefusedToldOrIgnored(t *testing.T) {
 		t.Errorf("Strict: %d %s", code, said)
 	}
 	code, _, warnings := post("Warn")
-	if code != http.StatusCreated || !slices.Equal(warnings, []string{`duplicate field "spec.plain"`, `unknown field "metadata.bogus"`, `unknown field "spec.more"`}) {
+	if code != http.StatusCreated || !slices.Equal(warnings, []string{
+		`duplicate field "spec.plain"`, `unknown field "metadata.bogus"`,
+		`unknown field "spec.more"`,
+	}) {
 		t.Errorf("Warn: %d %q", code, warnings)
 	}
 	code, said, warnings = post("Ignore")
@@ -162,7 +167,8 @@ func TestSpecAndStatusHaveTheirOwnWriters(t *testing.T) {
 	if at(made, "status") != nil {
 		t.Errorf("a create set the status: %s", text(made))
 	}
-	patched, err := tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"plain":"x"},"status":{"phase":"Busy"}}`), metav1.PatchOptions{}, "status")
+	patched, err := tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"plain":"x"},"status":{"phase":"Busy"}}`),
+		metav1.PatchOptions{}, "status")
 	must(t, err)
 	if at(patched, "status.phase") != "Busy" || at(patched, "spec.plain") != nil || patched.GetGeneration() != 1 {
 		t.Errorf("a write of the status: %s", text(patched))
@@ -181,7 +187,8 @@ func TestSpecAndStatusHaveTheirOwnWriters(t *testing.T) {
 		t.Errorf("a patch that changes nothing was stored: %v", err)
 	}
 	_, err = tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"status":{"phase":"Dead"}}`), metav1.PatchOptions{}, "status")
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `status.phase: Unsupported value: "Dead": supported values: "Idle", "Busy"`) {
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(),
+		`status.phase: Unsupported value: "Dead": supported values: "Idle", "Busy"`) {
 		t.Errorf("a wrong status: %v", err)
 	}
 	_, err = tabs.Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{})
@@ -189,7 +196,8 @@ func TestSpecAndStatusHaveTheirOwnWriters(t *testing.T) {
 		t.Errorf("a strategic merge: %v", err)
 	}
 	made.SetResourceVersion("")
-	if _, err := tabs.Update(t.Context(), made, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.resourceVersion: Invalid value: 0: must be specified for an update") {
+	if _, err := tabs.Update(t.Context(), made, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(),
+		"metadata.resourceVersion: Invalid value: 0: must be specified for an update") {
 		t.Errorf("an update without a resourceVersion: %v", err)
 	}
 }
@@ -214,7 +222,8 @@ func TestRulesSeeWhatWasAndOldFaultsMayStay(t *testing.T) {
 	if _, err := tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("a field that nobody touched was held against the new schema: %v", err)
 	}
-	if _, err := tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"plain":"new"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"plain":"new"}}`),
+		metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("a changed field was not: %v", err)
 	}
 }
@@ -225,17 +234,20 @@ func TestObjectsAreScaled(t *testing.T) {
 	tabs := c.in("crontabs.v1.stable.example.com")
 	_, err := tabs.Create(t.Context(), tab(t, "a", `{cronSpec: "* * * * 5"}`), metav1.CreateOptions{FieldManager: "maker"})
 	must(t, err)
-	_, err = tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"status":{"replicas":7,"selector":"a=b"}}`), metav1.PatchOptions{}, "status")
+	_, err = tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"status":{"replicas":7,"selector":"a=b"}}`), metav1.PatchOptions{},
+		"status")
 	must(t, err)
 	scale, err := tabs.Get(t.Context(), "a", metav1.GetOptions{}, "scale")
 	must(t, err)
-	if scale.GetKind() != "Scale" || at(scale, "spec.replicas") != int64(1) || at(scale, "status.replicas") != int64(7) || at(scale, "status.selector") != "a=b" {
+	if scale.GetKind() != "Scale" || at(scale, "spec.replicas") != int64(1) || at(scale, "status.replicas") != int64(7) ||
+		at(scale, "status.selector") != "a=b" {
 		t.Errorf("%s", text(scale))
 	}
 	must(t, unstructured.SetNestedField(scale.Object, int64(3), "spec", "replicas"))
 	_, err = tabs.Update(t.Context(), scale, metav1.UpdateOptions{FieldManager: "scaler"}, "scale")
 	must(t, err)
-	_, err = tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"replicas":4}}`), metav1.PatchOptions{FieldManager: "scaler"}, "scale")
+	_, err = tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"replicas":4}}`),
+		metav1.PatchOptions{FieldManager: "scaler"}, "scale")
 	must(t, err)
 	now, err := tabs.Get(t.Context(), "a", metav1.GetOptions{})
 	must(t, err)
@@ -243,7 +255,8 @@ func TestObjectsAreScaled(t *testing.T) {
 		t.Errorf("%s", text(now))
 	}
 	apply := []byte(`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"a"},"spec":{"replicas":5}}`)
-	if _, err := tabs.Patch(t.Context(), "a", types.ApplyPatchType, apply, metav1.PatchOptions{FieldManager: "hpa"}, "scale"); !apierrors.IsConflict(err) {
+	if _, err := tabs.Patch(t.Context(), "a", types.ApplyPatchType, apply, metav1.PatchOptions{FieldManager: "hpa"},
+		"scale"); !apierrors.IsConflict(err) {
 		t.Errorf("who owns the replicas was not asked: %v", err)
 	}
 	force := true
@@ -257,7 +270,8 @@ func TestObjectsAreScaled(t *testing.T) {
 		t.Errorf("the parent does not know who scaled it: %s", text(now.GetManagedFields()))
 	}
 	for _, bad := range []string{`{"spec":{"replicas":-1}}`, `{"spec":{"replicas":11}}`, `{"spec":{"replicas":null}}`} {
-		if _, err := tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(bad), metav1.PatchOptions{}, "scale"); bad != `{"spec":{"replicas":null}}` && !apierrors.IsInvalid(err) {
+		if _, err := tabs.Patch(t.Context(), "a", types.MergePatchType, []byte(bad), metav1.PatchOptions{},
+			"scale"); bad != `{"spec":{"replicas":null}}` && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

@@ -103,7 +103,9 @@ func (v *customVersion) compile() (*api.CustomVersion, error) {
 }
 
 // status is the status subresource with the validator of its part of the schema.
-func (v *customVersion) status(props *apiextensions.JSONSchemaProps) (*apiextensions.CustomResourceSubresourceStatus, validation.SchemaValidator, error) {
+func (v *customVersion) status(
+	props *apiextensions.JSONSchemaProps,
+) (*apiextensions.CustomResourceSubresourceStatus, validation.SchemaValidator, error) {
 	if v.spec.Subresources == nil || v.spec.Subresources.Status == nil {
 		return nil, nil, nil
 	}

@@ -54,7 +54,10 @@ func selfSigned(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
@@ -131,7 +134,8 @@ spec:
     storage: false
     selectableFields: [{jsonPath: .host}]
     additionalPrinterColumns: [{name: Port, type: string, jsonPath: .port}]
-    schema: {openAPIV3Schema: {type: object, properties: {host: {type: string}, port: {type: string}, note: {type: string}, added: {type: string, default: new}}}}
+    schema: {openAPIV3Schema: {type: object, properties: {host: {type: string}, port: {type: string}, note: {type: string},
+      added: {type: string, default: new}}}}
 `, h.server.URL, text(h.ca()))
 }
 
@@ -162,14 +166,16 @@ func TestAWebhookConvertsBetweenVersions(t *testing.T) {
 		t.Errorf("the storage version has no room for added, and yet the answer has it: %s", text(made))
 	}
 	kv, err := c.srv.Store.Get(t.Context(), "/registry/stable.example.com/endpoints/default/b")
-	if err != nil || !strings.Contains(string(kv.Value), `"apiVersion":"stable.example.com/v1"`) || !strings.Contains(string(kv.Value), `"hostPort":"z:2"`) {
+	if err != nil || !strings.Contains(string(kv.Value), `"apiVersion":"stable.example.com/v1"`) || !strings.Contains(string(kv.Value),
+		`"hostPort":"z:2"`) {
 		t.Errorf("stored %s %v", kv.Value, err)
 	}
 	patched, err := v2.Patch(t.Context(), "b", types.MergePatchType, []byte(`{"port":"3"}`), metav1.PatchOptions{})
 	if err != nil || at(patched, "port") != "3" {
 		t.Errorf("%s %v", text(patched), err)
 	}
-	applied, err := v2.Apply(t.Context(), "a", endpoint(t, "v2", "a", "host: other\nport: '9'"), metav1.ApplyOptions{FieldManager: "jane", Force: true})
+	applied, err := v2.Apply(t.Context(), "a", endpoint(t, "v2", "a", "host: other\nport: '9'"),
+		metav1.ApplyOptions{FieldManager: "jane", Force: true})
 	if err != nil || at(applied, "host") != "other" {
 		t.Errorf("%s %v", text(applied), err)
 	}
@@ -320,7 +326,8 @@ func TestAnotherStorageVersionLeavesOldObjectsReadable(t *testing.T) {
 	// A write brings an object to the storage version.
 	_, err = v1.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"c":"d"}}}`), metav1.PatchOptions{})
 	must(t, err)
-	if kv, err = c.srv.Store.Get(t.Context(), "/registry/stable.example.com/endpoints/default/a"); err != nil || !strings.Contains(string(kv.Value), `"host":"x"`) {
+	if kv, err = c.srv.Store.Get(t.Context(), "/registry/stable.example.com/endpoints/default/a"); err != nil ||
+		!strings.Contains(string(kv.Value), `"host":"x"`) {
 		t.Errorf("stored %s %v", kv.Value, err)
 	}
 }
@@ -363,13 +370,15 @@ func TestAChangedDefinitionHoldsForWhatIsStored(t *testing.T) {
 		crd.Spec.Versions = append(crd.Spec.Versions, *v)
 		crd.Spec.Versions[0].Deprecated = true
 	})
-	if got, err = c.in("crontabs.v2.stable.example.com").Get(t.Context(), "a", metav1.GetOptions{}); err != nil || got.GetAPIVersion() != "stable.example.com/v2" {
+	if got, err = c.in("crontabs.v2.stable.example.com").Get(t.Context(), "a", metav1.GetOptions{}); err != nil ||
+		got.GetAPIVersion() != "stable.example.com/v2" {
 		t.Errorf("a version that was added: %v", err)
 	}
 	client, err := restClient(c)
 	must(t, err)
 	warned := client.Get().AbsPath("/apis/stable.example.com/v1/namespaces/default/crontabs/a").Do(t.Context())
-	if len(warned.Warnings()) != 1 || warned.Warnings()[0].Text != "stable.example.com/v1 CronTab is deprecated; use stable.example.com/v2 CronTab" {
+	if len(warned.Warnings()) != 1 ||
+		warned.Warnings()[0].Text != "stable.example.com/v1 CronTab is deprecated; use stable.example.com/v2 CronTab" {
 		t.Errorf("users of the old version are told %v", warned.Warnings())
 	}
 }

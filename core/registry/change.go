@@ -17,7 +17,9 @@ import (
 // changes a copy of the newest state, in the storage version, and is called
 // again where somebody else was faster. It answers what was stored, in that version.
 // dryRun is that of the options of the request behind it.
-func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []string, f func(o runtime.Object) error) (*object.Object, error) {
+func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []string,
+	f func(o runtime.Object) error,
+) (*object.Object, error) {
 	key, err := r.reads.Key(namespace, name)
 	if err != nil {
 		return nil, err
@@ -44,7 +46,9 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 // version of the request. The strategy judges it, and admission too unless the
 // request is Admitted. change is called again where somebody else was faster; what
 // it returns is its own.
-func (r *Registry) Rewrite(ctx context.Context, req *Request, change func(ctx context.Context, current *object.Object) (*object.Object, error)) (Result, error) {
+func (r *Registry) Rewrite(ctx context.Context, req *Request,
+	change func(ctx context.Context, current *object.Object) (*object.Object, error),
+) (Result, error) {
 	w, err := r.newWrite(req)
 	if err != nil {
 		return Result{}, err
@@ -59,10 +63,12 @@ func (r *Registry) CheckPreconditions(m metav1.Object, p *metav1.Preconditions) 
 		return nil
 	}
 	if p.UID != nil && *p.UID != "" && *p.UID != m.GetUID() {
-		return r.reads.Conflict(m.GetName(), "Precondition failed: UID in precondition: "+string(*p.UID)+", UID in object meta: "+string(m.GetUID()))
+		return r.reads.Conflict(m.GetName(),
+			"Precondition failed: UID in precondition: "+string(*p.UID)+", UID in object meta: "+string(m.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != "" && *p.ResourceVersion != m.GetResourceVersion() {
-		return r.reads.Conflict(m.GetName(), "Precondition failed: ResourceVersion in precondition: "+*p.ResourceVersion+", ResourceVersion in object meta: "+m.GetResourceVersion())
+		return r.reads.Conflict(m.GetName(),
+			"Precondition failed: ResourceVersion in precondition: "+*p.ResourceVersion+", ResourceVersion in object meta: "+m.GetResourceVersion())
 	}
 	return nil
 }

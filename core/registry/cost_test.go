@@ -45,8 +45,11 @@ func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
 		{"a thousand among a thousand", patch("a", "p", types.StrategicMergePatchType, `{"spec":{"containers":[`+env(1000, "X")+`]}}`), ""},
 		{"conditions", status(patch("a", "p", types.StrategicMergePatchType, `{"status":{"conditions":`+many(50, `{"type":"T%d","status":"True"}`)+`}}`)), ""},
 		{"entries that move all others", patch("a", "large", types.JSONPatchType, many(9000, `{"op":"add","path":"/spec/containers/0/env/0","value":{"name":"X%d"}}`)), "is bounded by 50000000"},
-		{"entries that move those that came with them", patch("a", "p", types.JSONPatchType, strings.TrimSuffix(many(9000, `{"op":"add","path":"/spec/containers/0/args/0","value":"%d"}`), "]")+
-			`,{"op":"add","path":"/spec/containers/0/args","value":`+many(6000, `"%d"`)+`}]`), "is bounded by 50000000"},
+		{
+			"entries that move those that came with them",
+			patch("a", "p", types.JSONPatchType, strings.TrimSuffix(many(9000, `{"op":"add","path":"/spec/containers/0/args/0","value":"%d"}`), "]")+
+				`,{"op":"add","path":"/spec/containers/0/args","value":`+many(6000, `"%d"`)+`}]`), "is bounded by 50000000",
+		},
 		{"many operations on little", patch("a", "p", types.JSONPatchType, many(9000, `{"op":"add","path":"/metadata/labels","value":{"x":"y%d"}}`)), ""},
 	} {
 		_, err := pods.Patch(t.Context(), c.patch)
@@ -69,7 +72,8 @@ func TestWorkThatGrowsWithTheSquareIsRefused(t *testing.T) {
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must have at most 1000 items") {
 			t.Errorf("%s by a patch: %.200v", field, err)
 		}
-		_, err = maps.Patch(t.Context(), patch("a", "applied", types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"applied","`+field+`":`+list+`}}`))
+		_, err = maps.Patch(t.Context(), patch("a", "applied", types.ApplyYAMLPatchType,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"applied","`+field+`":`+list+`}}`))
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must have at most 1000 items") {
 			t.Errorf("%s by an apply: %.200v", field, err)
 		}

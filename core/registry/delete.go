@@ -49,7 +49,8 @@ func (r *Registry) warnOfOrphans(ctx context.Context, req *Request) {
 	if r.res.Group != batchv1.GroupName || r.res.GroupResource.Resource != "jobs" || how.PropagationPolicy != nil || how.OrphanDependents != nil { //nolint:staticcheck // deprecated, and still sent
 		return
 	}
-	if s, ok := r.res.DeleteStrategy.(rest.GarbageCollectionDeleteStrategy); ok && s.DefaultGarbageCollectionPolicy(ctx) == rest.OrphanDependents {
+	if s, ok := r.res.DeleteStrategy.(rest.GarbageCollectionDeleteStrategy); ok &&
+		s.DefaultGarbageCollectionPolicy(ctx) == rest.OrphanDependents {
 		warning.AddWarning(ctx, "", "child pods are preserved by default when jobs are deleted; "+
 			"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
 	}

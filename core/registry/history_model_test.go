@@ -79,7 +79,8 @@ func (s *state) same(o *state) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	return s.uid == o.uid && s.generation == o.generation && maps.Equal(s.labels, o.labels) && s.replicas == o.replicas && s.observed == o.observed &&
+	return s.uid == o.uid && s.generation == o.generation && maps.Equal(s.labels, o.labels) && s.replicas == o.replicas &&
+		s.observed == o.observed &&
 		slices.Equal(s.finalizers, o.finalizers) && slices.Equal(s.owners, o.owners) && s.created == o.created && s.deleted == o.deleted
 }
 

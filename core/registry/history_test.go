@@ -34,8 +34,9 @@ import (
 // HISTORY_WRITES is how many writes each client does (CI: 150), and HISTORY_SEED
 // begins again what a failed run has printed.
 var (
-	historyWrites = flag.Int("history.writes", fromEnvironment("HISTORY_WRITES", 150), "writes of each client of TestConcurrentWritesAreAHistory")
-	historySeed   = flag.Int64("history.seed", int64(fromEnvironment("HISTORY_SEED", 0)), "its seed; 0: by the clock")
+	historyWrites = flag.Int("history.writes", fromEnvironment("HISTORY_WRITES", 150),
+		"writes of each client of TestConcurrentWritesAreAHistory")
+	historySeed = flag.Int64("history.seed", int64(fromEnvironment("HISTORY_SEED", 0)), "its seed; 0: by the clock")
 )
 
 func fromEnvironment(name string, otherwise int) int {
@@ -245,7 +246,10 @@ func (h *recording) followStore(ctx context.Context, from int64) *followed {
 		defer close(done)
 		for b := range watcher.Batches() {
 			for _, e := range b.Events {
-				f.events = append(f.events, change{name: strings.TrimPrefix(e.KV.Key, historyPrefix), revision: e.KV.ModRevision, deleted: e.Type == store.Delete})
+				f.events = append(f.events, change{
+					name: strings.TrimPrefix(e.KV.Key, historyPrefix), revision: e.KV.ModRevision,
+					deleted: e.Type == store.Delete,
+				})
 				f.seen <- e.KV.ModRevision
 			}
 		}
@@ -263,7 +267,8 @@ func sameHistory(t *testing.T, what string, got, want *followed) {
 	}
 	for i, c := range got.events {
 		if e := expected[i]; c.name != e.name || c.revision != e.revision || c.deleted != e.deleted {
-			t.Errorf("%s saw %s at %d (deleted: %t) where the store has %s at %d (deleted: %t)", what, c.name, c.revision, c.deleted, e.name, e.revision, e.deleted)
+			t.Errorf("%s saw %s at %d (deleted: %t) where the store has %s at %d (deleted: %t)", what, c.name, c.revision, c.deleted, e.name,
+				e.revision, e.deleted)
 			return
 		}
 	}
@@ -297,7 +302,8 @@ type operation struct {
 }
 
 func (o operation) String() string {
-	return fmt.Sprintf("%s %s of %s %+v (asked at %d, answered by %d: %s %s at %d)", o.client, o.kind, o.name, o.ask, o.from, o.to, o.err, o.message, o.revision)
+	return fmt.Sprintf("%s %s of %s %+v (asked at %d, answered by %d: %s %s at %d)", o.client, o.kind, o.name, o.ask, o.from, o.to, o.err,
+		o.message, o.revision)
 }
 
 func (h *recording) tell(revision int64) {
@@ -401,7 +407,10 @@ func (c *client) list(ctx context.Context, o *operation) error {
 
 // think makes up what to do next. Values that are written are nobody else's.
 func (c *client) think(n int) ask {
-	a := ask{kind: kinds[c.random.Intn(len(kinds))], name: historyNames[c.random.Intn(len(historyNames))], value: fmt.Sprintf("v%d-%d", c.id, n), client: c.id}
+	a := ask{
+		kind: kinds[c.random.Intn(len(kinds))], name: historyNames[c.random.Intn(len(historyNames))],
+		value: fmt.Sprintf("v%d-%d", c.id, n), client: c.id,
+	}
 	seen := c.last[a.name]
 	if seen == nil && (a.kind == "put" || a.kind == "putStatus") {
 		a.kind = "get"
@@ -449,7 +458,10 @@ func (c *client) think(n int) ask {
 }
 
 // kinds of operations, by how often they are wanted.
-var kinds = []string{"create", "create", "create", "put", "put", "putStatus", "merge", "merge", "merge", "strategic", "strategic", "json", "apply", "apply", "status", "status", "delete", "delete", "get", "list"}
+var kinds = []string{
+	"create", "create", "create", "put", "put", "putStatus", "merge", "merge", "merge", "strategic", "strategic", "json",
+	"apply", "apply", "status", "status", "delete", "delete", "get", "list",
+}
 
 // ask is what is asked for.
 type ask struct {

@@ -187,7 +187,8 @@ func (w *write) checkUID(uid types.UID, current *object.Object) error {
 		return apierrors.NewInternalError(err)
 	}
 	if m.GetUID() != uid {
-		return w.r.reads.Conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, m.GetUID()))
+		return w.r.reads.Conflict(w.req.Name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid,
+			m.GetUID()))
 	}
 	return nil
 }

@@ -64,7 +64,8 @@ func (w *write) patch() patch.Patch {
 func (w *write) patchJSON(before []byte) (after []byte, strict []error, err error) {
 	after, strict, err = w.patch().Apply(before)
 	if errors.Is(err, patch.ErrType) {
-		err = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name, string(w.req.PatchType), 0, true)
+		err = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", w.r.res.GroupResource, w.req.Name,
+			string(w.req.PatchType), 0, true)
 	}
 	return after, strict, err
 }

@@ -121,7 +121,10 @@ func New(cfg Config) (*Set, error) {
 	}
 	s := &Set{cfg: cfg, turns: turns.New()}
 	var err error
-	if s.services, err = allocation.New(allocation.Config{Ranges: cfg.Services, Addresses: addresses{s}, Store: cfg.Store, Logger: cfg.Logger}); err != nil {
+	if s.services, err = allocation.New(allocation.Config{
+		Ranges: cfg.Services, Addresses: addresses{s}, Store: cfg.Store,
+		Logger: cfg.Logger,
+	}); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	s.served.Store(&served{byName: map[schema.GroupResource]*Registry{}, cached: map[string]*watchcache.Resource{}})
@@ -221,7 +224,10 @@ func (s *Set) Remove(gr schema.GroupResource) {
 }
 
 func (v *served) copy() *served {
-	next := &served{generation: v.generation + 1, order: slices.Clone(v.order), byName: make(map[schema.GroupResource]*Registry, len(v.byName)+1), cached: make(map[string]*watchcache.Resource, len(v.cached)+1)}
+	next := &served{
+		generation: v.generation + 1, order: slices.Clone(v.order),
+		byName: make(map[schema.GroupResource]*Registry, len(v.byName)+1), cached: make(map[string]*watchcache.Resource, len(v.cached)+1),
+	}
 	for k, r := range v.byName {
 		next.byName[k] = r
 	}

@@ -262,7 +262,8 @@ func TestAdmissionOnCreate(t *testing.T) {
 		}
 	}
 	w.plugins.validate = func(r *admission.Request) error { return admission.Forbidden(r, errors.New("not today")) }
-	if _, err := pods.Create(t.Context(), request("ns", "", `{"metadata":{"name":"q"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, &metav1.CreateOptions{})); !apierrors.IsForbidden(err) {
+	if _, err := pods.Create(t.Context(), request("ns", "", `{"metadata":{"name":"q"},"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+		&metav1.CreateOptions{})); !apierrors.IsForbidden(err) {
 		t.Errorf("a refused create: got %v", err)
 	}
 }
@@ -277,7 +278,8 @@ func TestGeneratedNames(t *testing.T) {
 			return nil
 		}
 		// Somebody takes exactly this name first.
-		_, err := w.store.Store.Put(t.Context(), "/registry/configmaps/ns/"+r.Name, []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}`), 0, 0)
+		_, err := w.store.Store.Put(t.Context(), "/registry/configmaps/ns/"+r.Name,
+			[]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}`), 0, 0)
 		return err
 	}
 	result := create(t, maps, "ns", `{"metadata":{"generateName":"cm-"}}`)
@@ -299,7 +301,8 @@ func TestCreateByUpdateNeedsCreate(t *testing.T) {
 		t.Errorf("PUT of a new lease: got %v", err)
 	}
 	apply := patch("ns", "cm", types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cm"}}`)
-	if _, err := maps.Patch(t.Context(), apply); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `cannot create resource "configmaps"`) {
+	if _, err := maps.Patch(t.Context(), apply); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+		`cannot create resource "configmaps"`) {
 		t.Errorf("apply of a new object: got %v", err)
 	}
 	w.allow = func(authz.Attributes) bool { return true }
@@ -425,11 +428,13 @@ func TestFailedServiceReleasesItsAddress(t *testing.T) {
 		return nil
 	}
 	body := `{"metadata":{"name":"%s"},"spec":{"ports":[{"port":80}]}}`
-	if _, err := services.Create(t.Context(), request("ns", "", fmt.Sprintf(body, "refused"), &metav1.CreateOptions{})); !apierrors.IsForbidden(err) {
+	if _, err := services.Create(t.Context(),
+		request("ns", "", fmt.Sprintf(body, "refused"), &metav1.CreateOptions{})); !apierrors.IsForbidden(err) {
 		t.Fatalf("got %v", err)
 	}
 	create(t, services, "ns", fmt.Sprintf(body, "fine"))
-	if _, err := services.Create(t.Context(), request("ns", "", fmt.Sprintf(body, "fine"), &metav1.CreateOptions{})); !apierrors.IsAlreadyExists(err) {
+	if _, err := services.Create(t.Context(),
+		request("ns", "", fmt.Sprintf(body, "fine"), &metav1.CreateOptions{})); !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("got %v", err)
 	}
 	dry := request("ns", "", fmt.Sprintf(body, "dry"), &metav1.CreateOptions{DryRun: []string{"All"}})
@@ -454,7 +459,10 @@ func TestWatchWithSelectors(t *testing.T) {
 	pods := w.registry(t, "", "pods")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	watch, err := pods.Watch(ctx, request("", "", "", nil), registry.ListOptions{Fields: fields.OneTermEqualSelector("spec.nodeName", "n1"), Labels: labels.Everything()})
+	watch, err := pods.Watch(ctx, request("", "", "", nil), registry.ListOptions{
+		Fields: fields.OneTermEqualSelector("spec.nodeName", "n1"),
+		Labels: labels.Everything(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -481,7 +489,10 @@ func TestWatchWithSelectors(t *testing.T) {
 func TestNamesStayInTheirPlace(t *testing.T) {
 	w := newWorld(t)
 	maps := w.registry(t, "", "configmaps")
-	for _, r := range []*registry.Request{request("..", "x", "", nil), request("a/b", "x", "", nil), request("ns", "..", "", nil), request("ns", "../../secrets/ns/x", "", nil), request("ns", "", "", nil), request("", "x", "", nil)} {
+	for _, r := range []*registry.Request{
+		request("..", "x", "", nil), request("a/b", "x", "", nil), request("ns", "..", "", nil),
+		request("ns", "../../secrets/ns/x", "", nil), request("ns", "", "", nil), request("", "x", "", nil),
+	} {
 		if _, err := maps.Get(t.Context(), r, ""); !apierrors.IsBadRequest(err) {
 			t.Errorf("%q %q: got %v", r.Namespace, r.Name, err)
 		}

@@ -43,7 +43,8 @@ func (s *Sent) Decode(ctx context.Context) (runtime.Object, error) {
 	}
 	if len(strict) > 0 && s.w.opts.Validation == metav1.FieldValidationStrict {
 		kind := s.codec.GVK
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.Version, kind.Kind, runtime.NewStrictDecodingError(strict)))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.Version, kind.Kind,
+			runtime.NewStrictDecodingError(strict)))
 	}
 	warnStrict(ctx, strict)
 	return o, nil

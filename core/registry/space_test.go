@@ -20,7 +20,8 @@ import (
 // administrators; nobody else's objects grow by it.
 func TestWhatAFullStoreStillTakes(t *testing.T) {
 	w := newWorld(t)
-	maps, pods, leases, nodes := w.registry(t, "", "configmaps"), w.registry(t, "", "pods"), w.registry(t, "coordination.k8s.io", "leases"), w.registry(t, "", "nodes")
+	maps, pods, leases, nodes := w.registry(t, "", "configmaps"), w.registry(t, "", "pods"), w.registry(t, "coordination.k8s.io",
+		"leases"), w.registry(t, "", "nodes")
 	create(t, maps, "a", `{"metadata":{"name":"held","finalizers":["example.com/x"]}}`)
 	create(t, maps, "a", `{"metadata":{"name":"plain"}}`)
 	create(t, leases, "a", `{"metadata":{"name":"mine"}}`)
@@ -46,15 +47,19 @@ func TestWhatAFullStoreStillTakes(t *testing.T) {
 	refused := map[string]error{}
 	_, refused["a tenant's create"] = maps.Create(t.Context(), request("a", "", `{"metadata":{"name":"new"}}`, &metav1.CreateOptions{}))
 	_, refused["a tenant's update"] = maps.Patch(t.Context(), patch("a", "plain", merge, `{"data":{"a":"b"}}`))
-	_, refused["a component's create"] = maps.Create(t.Context(), as(request("a", "", `{"metadata":{"name":"new"}}`, &metav1.CreateOptions{}), "system:kube-controller-manager"))
+	_, refused["a component's create"] = maps.Create(t.Context(), as(request("a", "", `{"metadata":{"name":"new"}}`, &metav1.CreateOptions{}),
+		"system:kube-controller-manager"))
 	_, refused["a tenant's status"] = pods.Patch(t.Context(), sub(patch("a", "p", merge, `{"status":{"message":"x"}}`), "status"))
 	_, refused["a lease made large"] = leases.Patch(t.Context(), patch("a", "mine", merge, `{"metadata":{"annotations":{"a":"`+large+`"}}}`))
-	_, taken["an administrator's create"] = maps.Create(t.Context(), as(request("a", "", `{"metadata":{"name":"new"}}`, &metav1.CreateOptions{}), "ann", "admins"))
+	_, taken["an administrator's create"] = maps.Create(t.Context(),
+		as(request("a", "", `{"metadata":{"name":"new"}}`, &metav1.CreateOptions{}), "ann", "admins"))
 	_, taken["a tenant's lease"] = leases.Patch(t.Context(), patch("a", "mine", merge, `{"spec":{"holderIdentity":"me"}}`))
-	_, taken["a node's status"] = pods.Patch(t.Context(), as(sub(patch("a", "p", merge, `{"status":{"message":"x"}}`), "status"), "system:node:n1", user.NodesGroup))
+	_, taken["a node's status"] = pods.Patch(t.Context(), as(sub(patch("a", "p", merge, `{"status":{"message":"x"}}`), "status"),
+		"system:node:n1", user.NodesGroup))
 	_, taken["a delete"] = maps.Delete(t.Context(), request("a", "plain", "", &metav1.DeleteOptions{}))
 	_, taken["the mark of a deletion"] = maps.Delete(t.Context(), request("a", "held", "", &metav1.DeleteOptions{}))
-	_, refused["growth of what is being deleted"] = maps.Patch(t.Context(), patch("a", "held", merge, `{"data":{"a":"`+strings.Repeat("x", 300)+`"}}`))
+	_, refused["growth of what is being deleted"] = maps.Patch(t.Context(),
+		patch("a", "held", merge, `{"data":{"a":"`+strings.Repeat("x", 300)+`"}}`))
 	_, taken["the end of a finalizer"] = maps.Patch(t.Context(), patch("a", "held", merge, `{"metadata":{"finalizers":null}}`))
 	for what, err := range taken {
 		if err != nil {

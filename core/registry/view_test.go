@@ -31,7 +31,8 @@ func TestAViewReadsObjectsWithTheirKind(t *testing.T) {
 	if _, err := w.view.Get(t.Context(), kind, "default", "c"); !apierrors.IsNotFound(err) {
 		t.Errorf("reading what does not exist: %v", err)
 	}
-	if _, err := w.view.Get(t.Context(), schema.GroupVersionKind{Group: "none", Version: "v1", Kind: "None"}, "", "c"); !apierrors.IsNotFound(err) {
+	if _, err := w.view.Get(t.Context(), schema.GroupVersionKind{Group: "none", Version: "v1", Kind: "None"}, "",
+		"c"); !apierrors.IsNotFound(err) {
 		t.Errorf("reading a kind that is not served: %v", err)
 	}
 	if _, err := maps.List(t.Context(), &registry.Request{Version: "v1"}, registry.ListOptions{}); err != nil {

@@ -206,7 +206,8 @@ func (w *write) createNamed(ctx context.Context, obj *object.Object, internal ru
 		// A create must not carry a resourceVersion: a client that sends an object
 		// which it has read wants to change that one and not to make another.
 		return Result{}, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "resourceVersion should not be set on objects to be created",
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: "resourceVersion should not be set on objects to be created",
 		}}
 	}
 	if w.key, err = w.r.reads.Key(w.namespace(), m.GetName()); err != nil {
@@ -234,7 +235,8 @@ func (w *write) terminating(obj *object.Object) error {
 	if m, err := obj.Meta(); err == nil && name == "" {
 		name = m.GetName()
 	}
-	return apierrors.NewForbidden(w.r.res.GroupResource, name, errors.New("create not allowed while custom resource definition is terminating"))
+	return apierrors.NewForbidden(w.r.res.GroupResource, name,
+		errors.New("create not allowed while custom resource definition is terminating"))
 }
 
 // taken is the error of a create whose name is in use.
@@ -379,7 +381,8 @@ func (w *write) checkSeen(ctx context.Context, obj *object.Object, at snapshot) 
 func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64) error {
 	seen, err := reader.ParseRevision(m.GetResourceVersion())
 	if err != nil {
-		return invalid(w.r.groupKind(), w.req.Name, field.Invalid(field.NewPath("metadata", "resourceVersion"), m.GetResourceVersion(), err.Error()))
+		return invalid(w.r.groupKind(), w.req.Name, field.Invalid(field.NewPath("metadata", "resourceVersion"), m.GetResourceVersion(),
+			err.Error()))
 	}
 	switch {
 	case seen == 0 && w.strategy.AllowUnconditionalUpdate(ctx):
@@ -401,7 +404,8 @@ func (w *write) checkIdentity(obj, old *object.Object) error {
 	if err != nil {
 		return badObject(err)
 	}
-	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForScope(w.req.Namespace, w.r.res.Namespaced), m); err != nil {
+	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForScope(w.req.Namespace, w.r.res.Namespaced),
+		m); err != nil {
 		return err
 	}
 	if err := objectmeta.Bound(w.r.groupKind(), m, old); err != nil {
@@ -414,7 +418,8 @@ func (w *write) checkIdentity(obj, old *object.Object) error {
 		return nameless(w.req.Name)
 	}
 	if m.GetName() != w.req.Name {
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), w.req.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(),
+			w.req.Name))
 	}
 	return nil
 }

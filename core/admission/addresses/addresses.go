@@ -63,9 +63,17 @@ type what struct {
 func kinds() []what {
 	writes := []admission.Operation{admission.Create, admission.Update}
 	return []what{
-		{[]reading.Rule{reading.On("", "services", "", writes...), reading.On("", "services", "status", writes...)}, "", "services", "status", balanced, false},
+		{
+			[]reading.Rule{reading.On("", "services", "", writes...), reading.On("", "services", "status", writes...)},
+			"", "services", "status",
+			balanced, false,
+		},
 		{[]reading.Rule{reading.On("", "endpoints", "", writes...)}, "", "endpoints", "", ofEndpoints, true},
-		{[]reading.Rule{reading.On(discoveryv1.GroupName, "endpointslices", "", writes...)}, discoveryv1.GroupName, "endpointslices", "", ofSlice, true},
+		{
+			[]reading.Rule{reading.On(discoveryv1.GroupName, "endpointslices", "", writes...)},
+			discoveryv1.GroupName, "endpointslices", "",
+			ofSlice, true,
+		},
 	}
 }
 

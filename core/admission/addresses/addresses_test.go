@@ -114,7 +114,8 @@ func TestNodesHaveToBeKnown(t *testing.T) {
 	kind := discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice")
 	request := func(name string) *admission.Request {
 		return &admission.Request{
-			Operation: admission.Create, Kind: kind, Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Namespace: "red", Name: "s",
+			Operation: admission.Create, Kind: kind, Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Namespace: "red",
+			Name: "s",
 			User: &user.DefaultInfo{Name: name},
 			Object: object.FromVersioned(object.Unstructured{GVK: kind}, &discoveryv1.EndpointSlice{
 				ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "red"}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.7"}}},

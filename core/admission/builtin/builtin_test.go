@@ -124,7 +124,10 @@ func TestNamespaceLifecycle(t *testing.T) {
 		admissiontest.Case{Name: "active", Request: creating("configmaps", in("default"))},
 		admissiontest.Case{Name: "absent", Request: creating("configmaps", in("nowhere")), Denied: `namespaces "nowhere" not found`},
 		admissiontest.Case{Name: "terminating", Request: creating("configmaps", in("going")), Denied: `configmaps "c" is forbidden: unable to create new content in namespace going because it is being terminated`},
-		admissiontest.Case{Name: "deleted from there", Request: func() *admission.Request { return admissiontest.Deleting("configmaps", in("going")) }},
+		admissiontest.Case{
+			Name:    "deleted from there",
+			Request: func() *admission.Request { return admissiontest.Deleting("configmaps", in("going")) },
+		},
 		admissiontest.Case{Name: "the system's own", Request: func() *admission.Request {
 			return admissiontest.Deleting("namespaces", namespaceOf("kube-system", corev1.NamespaceActive))
 		}, Denied: `namespaces "kube-system" is forbidden: this namespace may not be deleted`},
@@ -147,7 +150,8 @@ func TestNothingSlipsIntoANamespaceThatWasJustDeleted(t *testing.T) {
 	if _, err := p.lister.Get("team"); err != nil {
 		t.Fatal("the informer was to lag in this test")
 	}
-	if err := w.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), namespaceOf("team", corev1.NamespaceTerminating), ""); err != nil {
+	if err := w.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"),
+		namespaceOf("team", corev1.NamespaceTerminating), ""); err != nil {
 		t.Fatal(err)
 	}
 	r := admissiontest.Creating("configmaps", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c"}})
@@ -158,12 +162,16 @@ func TestNothingSlipsIntoANamespaceThatWasJustDeleted(t *testing.T) {
 
 func TestBeforeInformersAreFilledRequestsAreRefusedNotMisjudged(t *testing.T) {
 	client := fake.NewClientset(namespaceOf("default", corev1.NamespaceActive))
-	list, err := Default(Deps{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), Authorizer: may(nobody), Warm: time.Millisecond})
+	list, err := Default(Deps{
+		Client: client, Informers: informers.NewSharedInformerFactory(client, 0), Authorizer: may(nobody),
+		Warm: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	chain, _ := admission.NewChain(list...)
-	if err := chain.Mutate(t.Context(), admissiontest.Creating("pods", aPod())); err == nil || !strings.Contains(err.Error(), "not yet ready to handle request") {
+	if err := chain.Mutate(t.Context(), admissiontest.Creating("pods", aPod())); err == nil || !strings.Contains(err.Error(),
+		"not yet ready to handle request") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -172,32 +180,46 @@ func TestServiceAccount(t *testing.T) {
 	w := newWorld(t, nobody,
 		&corev1.ServiceAccount{ObjectMeta: inDefault("default"), ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}},
 		&corev1.ServiceAccount{ObjectMeta: inDefault("quiet"), AutomountServiceAccountToken: ptr.To(false)},
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "strict", Namespace: "default", Annotations: map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}}, Secrets: []corev1.ObjectReference{{Name: "ok"}}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+			Name: "strict", Namespace: "default",
+			Annotations: map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"},
+		}, Secrets: []corev1.ObjectReference{{Name: "ok"}}},
 	)
 	mirror := func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
 	admissiontest.Run(t, w.plugins["ServiceAccount"],
 		admissiontest.Case{Name: "default account, token, pull secrets", Request: creating("pods", aPod(func(p *corev1.Pod) {
-			p.Spec.InitContainers = []corev1.Container{{Name: "own", VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: podaccount.TokenPath}}}}
+			p.Spec.InitContainers = []corev1.Container{{
+				Name:         "own",
+				VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: podaccount.TokenPath}},
+			}}
 		})), Check: func(t *testing.T, o runtime.Object) {
 			p := o.(*corev1.Pod)
 			if p.Spec.ServiceAccountName != "default" || p.Spec.DeprecatedServiceAccount != "default" || p.Spec.ImagePullSecrets[0].Name != "pull" {
 				t.Errorf("spec %+v", p.Spec)
 			}
 			v, m := p.Spec.Volumes[0], p.Spec.Containers[0].VolumeMounts[0]
-			if !strings.HasPrefix(v.Name, "kube-api-access-") || len(v.Name) != len("kube-api-access-xxxxx") || m.Name != v.Name || !m.ReadOnly || m.MountPath != podaccount.TokenPath {
+			if !strings.HasPrefix(v.Name, "kube-api-access-") || len(v.Name) != len("kube-api-access-xxxxx") || m.Name != v.Name || !m.ReadOnly ||
+				m.MountPath != podaccount.TokenPath {
 				t.Errorf("volume %+v, mount %+v", v, m)
 			}
 			if len(p.Spec.InitContainers[0].VolumeMounts) != 1 {
 				t.Error("a mount at the same path was added to")
 			}
 		}},
-		admissiontest.Case{Name: "an account that wants no token", Request: creating("pods", aPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "quiet" }))},
+		admissiontest.Case{
+			Name:    "an account that wants no token",
+			Request: creating("pods", aPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "quiet" })),
+		},
 		admissiontest.Case{
 			Name: "no such account", Request: creating("pods", aPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "gone" })),
 			Denied: `pods "web" is forbidden: error looking up service account default/gone: serviceaccount "gone" not found`,
 		},
 		admissiontest.Case{Name: "a mirror pod is left alone", Request: creating("pods", aPod(mirror))},
-		admissiontest.Case{Name: "a mirror pod with an account", Request: creating("pods", aPod(mirror, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })), Denied: "a mirror pod may not reference service accounts"},
+		admissiontest.Case{
+			Name:    "a mirror pod with an account",
+			Request: creating("pods", aPod(mirror, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })),
+			Denied:  "a mirror pod may not reference service accounts",
+		},
 		admissiontest.Case{Name: "a secret that the account does not list", Request: creating("pods", aPod(func(p *corev1.Pod) {
 			p.Spec.ServiceAccountName = "strict"
 			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "other"}}}}
@@ -224,7 +246,11 @@ func TestPriority(t *testing.T) {
 		}},
 		admissiontest.Case{Name: "unknown", Request: creating("pods", aPod(class("none"))), Denied: "no PriorityClass with name none was found"},
 		admissiontest.Case{Name: "a number of one's own", Request: creating("pods", aPod(class("high"), func(p *corev1.Pod) { p.Spec.Priority = ptr.To(int32(5)) })), Denied: "the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 1000"},
-		admissiontest.Case{Name: "a second default", Request: creating("priorityclasses", &schedulingv1.PriorityClass{ObjectMeta: named1("p"), GlobalDefault: true}), Denied: "PriorityClass usual is already marked as default"},
+		admissiontest.Case{
+			Name:    "a second default",
+			Request: creating("priorityclasses", &schedulingv1.PriorityClass{ObjectMeta: named1("p"), GlobalDefault: true}),
+			Denied:  "PriorityClass usual is already marked as default",
+		},
 	)
 }
 
@@ -236,14 +262,21 @@ func TestTolerationsAndTaints(t *testing.T) {
 				t.Errorf("%+v", ts)
 			}
 		}},
-		admissiontest.Case{Name: "tolerates everything", Request: creating("pods", aPod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }))},
+		admissiontest.Case{
+			Name: "tolerates everything",
+			Request: creating("pods",
+				aPod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} })),
+		},
 	)
 	admissiontest.Run(t, w.plugins["TaintNodesByCondition"],
-		admissiontest.Case{Name: "new node", Request: creating("nodes", &corev1.Node{ObjectMeta: named1("n")}), Check: func(t *testing.T, o runtime.Object) {
-			if ts := o.(*corev1.Node).Spec.Taints; len(ts) != 1 || ts[0].Key != corev1.TaintNodeNotReady {
-				t.Errorf("%+v", ts)
-			}
-		}},
+		admissiontest.Case{
+			Name: "new node", Request: creating("nodes", &corev1.Node{ObjectMeta: named1("n")}),
+			Check: func(t *testing.T, o runtime.Object) {
+				if ts := o.(*corev1.Node).Spec.Taints; len(ts) != 1 || ts[0].Key != corev1.TaintNodeNotReady {
+					t.Errorf("%+v", ts)
+				}
+			},
+		},
 	)
 }
 
@@ -257,7 +290,8 @@ func TestLimitRanger(t *testing.T) {
 	admissiontest.Run(t, w.plugins["LimitRanger"],
 		admissiontest.Case{Name: "defaults", Request: creating("pods", aPod()), Check: func(t *testing.T, o runtime.Object) {
 			p := o.(*corev1.Pod)
-			if got := p.Annotations["kubernetes.io/limit-ranger"]; got != "LimitRanger plugin set: cpu request for container c; cpu limit for container c" {
+			if got := p.Annotations["kubernetes.io/limit-ranger"]; got !=
+				"LimitRanger plugin set: cpu request for container c; cpu limit for container c" {
 				t.Error(got)
 			}
 			if cpu := p.Spec.Containers[0].Resources.Limits.Cpu().String(); cpu != "500m" {
@@ -328,7 +362,10 @@ func TestALimitRangeCountsFromTheWriteOn(t *testing.T) {
 
 func TestStorage(t *testing.T) {
 	w := newWorld(t, nobody,
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast", Annotations: map[string]string{defaultclass.StorageAnnotation: "true"}}, AllowVolumeExpansion: ptr.To(true)},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{
+			Name:        "fast",
+			Annotations: map[string]string{defaultclass.StorageAnnotation: "true"},
+		}, AllowVolumeExpansion: ptr.To(true)},
 	)
 	claim := func(size string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{ObjectMeta: inDefault("c"), Spec: corev1.PersistentVolumeClaimSpec{
@@ -338,16 +375,18 @@ func TestStorage(t *testing.T) {
 	}
 	plain := claim("1Gi", "")
 	plain.Spec.StorageClassName = nil
-	admissiontest.Run(t, w.plugins["DefaultStorageClass"], admissiontest.Case{Name: "default", Request: creating("persistentvolumeclaims", plain), Check: func(t *testing.T, o runtime.Object) {
-		if got := *o.(*corev1.PersistentVolumeClaim).Spec.StorageClassName; got != "fast" {
-			t.Error(got)
-		}
-	}})
-	admissiontest.Run(t, w.plugins["StorageObjectInUseProtection"], admissiontest.Case{Name: "claim", Request: creating("persistentvolumeclaims", plain), Check: func(t *testing.T, o runtime.Object) {
-		if got := o.(*corev1.PersistentVolumeClaim).Finalizers; !slices.Equal(got, []string{"kubernetes.io/pvc-protection"}) {
-			t.Error(got)
-		}
-	}})
+	admissiontest.Run(t, w.plugins["DefaultStorageClass"],
+		admissiontest.Case{Name: "default", Request: creating("persistentvolumeclaims", plain), Check: func(t *testing.T, o runtime.Object) {
+			if got := *o.(*corev1.PersistentVolumeClaim).Spec.StorageClassName; got != "fast" {
+				t.Error(got)
+			}
+		}})
+	admissiontest.Run(t, w.plugins["StorageObjectInUseProtection"],
+		admissiontest.Case{Name: "claim", Request: creating("persistentvolumeclaims", plain), Check: func(t *testing.T, o runtime.Object) {
+			if got := o.(*corev1.PersistentVolumeClaim).Finalizers; !slices.Equal(got, []string{"kubernetes.io/pvc-protection"}) {
+				t.Error(got)
+			}
+		}})
 	grow := func(phase corev1.PersistentVolumeClaimPhase) func() *admission.Request {
 		return func() *admission.Request {
 			return admissiontest.Updating("persistentvolumeclaims", claim("1Gi", phase), claim("2Gi", phase))
@@ -361,7 +400,10 @@ func TestStorage(t *testing.T) {
 
 func TestPodSecurity(t *testing.T) {
 	w := newWorld(t, nobody, namespaceOf("default", corev1.NamespaceActive),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "safe", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}})
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name:   "safe",
+			Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"},
+		}})
 	privileged := func(ns string) *corev1.Pod {
 		return aPod(func(p *corev1.Pod) {
 			p.Namespace = ns
@@ -370,7 +412,10 @@ func TestPodSecurity(t *testing.T) {
 	}
 	admissiontest.Run(t, w.plugins["PodSecurity"],
 		admissiontest.Case{Name: "privileged where nobody minds", Request: creating("pods", privileged("default"))},
-		admissiontest.Case{Name: "privileged in a baseline namespace", Request: creating("pods", privileged("safe")), Denied: `pods "web" is forbidden: violates PodSecurity "baseline:latest": privileged`},
+		admissiontest.Case{
+			Name: "privileged in a baseline namespace", Request: creating("pods", privileged("safe")),
+			Denied: `pods "web" is forbidden: violates PodSecurity "baseline:latest": privileged`,
+		},
 	)
 }
 
@@ -402,7 +447,13 @@ func TestNodeRestriction(t *testing.T) {
 		}
 	}
 	csr := func(cn string) *certificatesv1.CertificateSigningRequest {
-		return &certificatesv1.CertificateSigningRequest{ObjectMeta: named1("r"), Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeletServingSignerName, Request: requestFor(t, pkix.Name{CommonName: cn})}}
+		return &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: named1("r"),
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				SignerName: certificatesv1.KubeletServingSignerName,
+				Request:    requestFor(t, pkix.Name{CommonName: cn}),
+			},
+		}
 	}
 	update := func(old, is *corev1.Node) func() *admission.Request {
 		return func() *admission.Request { return admissiontest.Updating("nodes", old, is, n1) }
@@ -410,7 +461,8 @@ func TestNodeRestriction(t *testing.T) {
 	directory := func(of string, change func(*corev1.PersistentVolume)) func() *admission.Request {
 		old := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
 			Name: "v", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"local.wasmplane.io/directory"},
-			Labels: map[string]string{"local.wasmplane.io/node": of}, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "local.wasmplane.io"},
+			Labels:      map[string]string{"local.wasmplane.io/node": of},
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "local.wasmplane.io"},
 		}}
 		old.Spec.Local = &corev1.LocalVolumeSource{Path: "/v"}
 		is := old.DeepCopy()
@@ -428,7 +480,11 @@ func TestNodeRestriction(t *testing.T) {
 		admissiontest.Case{Name: "anyone else", Request: creating("pods", aPod())},
 		admissiontest.Case{Name: "an ordinary pod", Request: creating("pods", aPod(), n1), Denied: "can only create mirror pods"},
 		admissiontest.Case{Name: "a mirror pod", Request: creating("pods", mirror(), n1)},
-		admissiontest.Case{Name: "a mirror pod of another node", Request: creating("pods", mirror(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), n1), Denied: "can only create pods with spec.nodeName set to itself"},
+		admissiontest.Case{
+			Name:    "a mirror pod of another node",
+			Request: creating("pods", mirror(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), n1),
+			Denied:  "can only create pods with spec.nodeName set to itself",
+		},
 		admissiontest.Case{Name: "a mirror pod with a secret", Request: creating("pods", mirror(func(p *corev1.Pod) {
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}
 		}), n1), Denied: "can not create pods that reference secrets"},
@@ -442,35 +498,100 @@ func TestNodeRestriction(t *testing.T) {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("theirs")}}
 		}), n1), Denied: "can not create pods that reference resourceclaims"},
 		admissiontest.Case{Name: "deletes its pod", Request: func() *admission.Request { return admissiontest.Deleting("pods", mine, n1) }},
-		admissiontest.Case{Name: "deletes another's pod", Request: func() *admission.Request { return admissiontest.Deleting("pods", theirs, n1) }, Denied: "can only delete pods with spec.nodeName set to itself"},
-		admissiontest.Case{Name: "status", Request: status(mine, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), Check: func(*testing.T, runtime.Object) {}},
-		admissiontest.Case{Name: "labels by status", Request: status(mine, func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }), Denied: "cannot update labels through pod status"},
-		admissiontest.Case{Name: "status of another's", Request: status(theirs, func(*corev1.Pod) {}), Denied: "can only update pod status for pods with spec.nodeName set to itself"},
-		admissiontest.Case{Name: "registers", Request: creating("nodes", node(map[string]string{"kubernetes.io/hostname": "n1", "mine": "x"}), n1)},
-		admissiontest.Case{Name: "registers another", Request: creating("nodes", &corev1.Node{ObjectMeta: named1("n2")}, n1), Denied: `node "n1" is not allowed to modify node "n2"`},
-		admissiontest.Case{Name: "a label that draws workloads", Request: creating("nodes", node(map[string]string{"node-restriction.kubernetes.io/x": "y"}), n1), Denied: "is not allowed to set the following labels: node-restriction.kubernetes.io/x"},
-		admissiontest.Case{Name: "takes a taint off", Request: update(node(nil, corev1.Taint{Key: "t"}), node(nil)), Denied: "is not allowed to modify taints"},
+		admissiontest.Case{
+			Name:    "deletes another's pod",
+			Request: func() *admission.Request { return admissiontest.Deleting("pods", theirs, n1) },
+			Denied:  "can only delete pods with spec.nodeName set to itself",
+		},
+		admissiontest.Case{
+			Name: "status", Request: status(mine, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }),
+			Check: func(*testing.T, runtime.Object) {},
+		},
+		admissiontest.Case{
+			Name: "labels by status", Request: status(mine, func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }),
+			Denied: "cannot update labels through pod status",
+		},
+		admissiontest.Case{
+			Name: "status of another's", Request: status(theirs, func(*corev1.Pod) {}),
+			Denied: "can only update pod status for pods with spec.nodeName set to itself",
+		},
+		admissiontest.Case{Name: "registers", Request: creating("nodes", node(map[string]string{"kubernetes.io/hostname": "n1", "mine": "x"}),
+			n1)},
+		admissiontest.Case{
+			Name: "registers another", Request: creating("nodes", &corev1.Node{ObjectMeta: named1("n2")}, n1),
+			Denied: `node "n1" is not allowed to modify node "n2"`,
+		},
+		admissiontest.Case{
+			Name:    "a label that draws workloads",
+			Request: creating("nodes", node(map[string]string{"node-restriction.kubernetes.io/x": "y"}), n1),
+			Denied:  "is not allowed to set the following labels: node-restriction.kubernetes.io/x",
+		},
+		admissiontest.Case{
+			Name: "takes a taint off", Request: update(node(nil, corev1.Taint{Key: "t"}), node(nil)),
+			Denied: "is not allowed to modify taints",
+		},
 		// CVE-2025-5187: what it is owned by takes it away, and it comes back without its taints.
 		admissiontest.Case{Name: "is owned by what does not exist", Request: func() *admission.Request {
 			owned := node(nil)
 			owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "gone", UID: "u"}}
 			return admissiontest.Updating("nodes", node(nil), owned, n1)
 		}, Denied: "is not allowed to modify ownerReferences"},
-		admissiontest.Case{Name: "becomes a control plane", Request: update(node(nil), node(map[string]string{"node-role.kubernetes.io/control-plane": ""})), Denied: "is not allowed to modify labels: node-role.kubernetes.io/control-plane"},
-		admissiontest.Case{Name: "registers with a pod range", Request: creating("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.1.2.0/24"}}, n1), Denied: "is not allowed to choose its own podCIDR"},
-		admissiontest.Case{Name: "takes a pod range", Request: update(node(nil), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.2.0/24"}}}), Denied: "is not allowed to choose its own podCIDR"},
-		admissiontest.Case{Name: "its directory is gone", Request: directory("n1", func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }), Check: func(*testing.T, runtime.Object) {}},
+		admissiontest.Case{
+			Name:    "becomes a control plane",
+			Request: update(node(nil), node(map[string]string{"node-role.kubernetes.io/control-plane": ""})),
+			Denied:  "is not allowed to modify labels: node-role.kubernetes.io/control-plane",
+		},
+		admissiontest.Case{
+			Name:    "registers with a pod range",
+			Request: creating("nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.1.2.0/24"}}, n1),
+			Denied:  "is not allowed to choose its own podCIDR",
+		},
+		admissiontest.Case{
+			Name: "takes a pod range",
+			Request: update(node(nil), &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+				Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.1.2.0/24"}},
+			}), Denied: "is not allowed to choose its own podCIDR",
+		},
+		admissiontest.Case{
+			Name: "its directory is gone", Request: directory("n1", func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }),
+			Check: func(*testing.T, runtime.Object) {},
+		},
 		admissiontest.Case{Name: "another's directory is gone", Request: directory("n2", func(pv *corev1.PersistentVolume) { pv.Finalizers = nil }), Denied: "may only update volumes of class provisioner local.wasmplane.io that are on itself"},
-		admissiontest.Case{Name: "its directory is elsewhere", Request: directory("n1", func(pv *corev1.PersistentVolume) { pv.Finalizers, pv.Spec.Local.Path = nil, "/etc" }), Denied: "may only take off the finalizer"},
-		admissiontest.Case{Name: "a volume", Request: creating("persistentvolumes", &corev1.PersistentVolume{ObjectMeta: named1("v")}, n1), Denied: "unexpected operation"},
-		admissiontest.Case{Name: "its lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n1"}}, n1)},
-		admissiontest.Case{Name: "another's lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n2"}}, n1), Denied: "can only access node lease with the same name as the requesting node"},
-		admissiontest.Case{Name: "the scheduler's lease", Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "n1"}}, n1), Denied: `can only access leases in the "kube-node-lease" system namespace`},
+		admissiontest.Case{
+			Name:    "its directory is elsewhere",
+			Request: directory("n1", func(pv *corev1.PersistentVolume) { pv.Finalizers, pv.Spec.Local.Path = nil, "/etc" }),
+			Denied:  "may only take off the finalizer",
+		},
+		admissiontest.Case{
+			Name: "a volume", Request: creating("persistentvolumes", &corev1.PersistentVolume{ObjectMeta: named1("v")}, n1),
+			Denied: "unexpected operation",
+		},
+		admissiontest.Case{
+			Name:    "its lease",
+			Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n1"}}, n1),
+		},
+		admissiontest.Case{
+			Name:    "another's lease",
+			Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n2"}}, n1),
+			Denied:  "can only access node lease with the same name as the requesting node",
+		},
+		admissiontest.Case{
+			Name:    "the scheduler's lease",
+			Request: creating("leases", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "n1"}}, n1),
+			Denied:  `can only access leases in the "kube-node-lease" system namespace`,
+		},
 		admissiontest.Case{Name: "a token for no pod", Request: token("", ""), Denied: "node requested token not bound to a pod"},
-		admissiontest.Case{Name: "a token for an audience that no volume asks for", Request: token("mine", "u-1", "vault"), Denied: `is not authorized to request tokens for audience "vault"`},
+		admissiontest.Case{
+			Name: "a token for an audience that no volume asks for", Request: token("mine", "u-1", "vault"),
+			Denied: `is not authorized to request tokens for audience "vault"`,
+		},
 		admissiontest.Case{Name: "a token for another's pod", Request: token("theirs", "u-1"), Denied: "does not match the UID in record"},
 		admissiontest.Case{Name: "a certificate", Request: creating("certificatesigningrequests", csr("system:node:n1"), n1)},
-		admissiontest.Case{Name: "another's certificate", Request: creating("certificatesigningrequests", csr("system:node:n2"), n1), Denied: "can only create a node CSR with CN=system:node:n1"},
+		admissiontest.Case{
+			Name: "another's certificate", Request: creating("certificatesigningrequests", csr("system:node:n2"), n1),
+			Denied: "can only create a node CSR with CN=system:node:n1",
+		},
 	)
 }
 
@@ -489,10 +610,14 @@ func requestFor(t *testing.T, subject pkix.Name) []byte {
 
 func TestCertificates(t *testing.T) {
 	w := newWorld(t, func(a authz.Attributes) bool {
-		return a.GetResource() == "signers" && (a.GetVerb() == "approve" && a.GetName() == "example.com/*" || a.GetVerb() == "sign" && a.GetName() == "example.com/web")
+		return a.GetResource() == "signers" &&
+			(a.GetVerb() == "approve" && a.GetName() == "example.com/*" || a.GetVerb() == "sign" && a.GetName() == "example.com/web")
 	})
 	csr := func(signer string, groups ...string) *certificatesv1.CertificateSigningRequest {
-		return &certificatesv1.CertificateSigningRequest{ObjectMeta: named1("r"), Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Request: requestFor(t, pkix.Name{Organization: groups})}}
+		return &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: named1("r"),
+			Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Request: requestFor(t, pkix.Name{Organization: groups})},
+		}
 	}
 	update := func(sub, signer string, change func(*certificatesv1.CertificateSigningRequest)) func() *admission.Request {
 		old := csr(signer)
@@ -506,22 +631,38 @@ func TestCertificates(t *testing.T) {
 	signed := func(c *certificatesv1.CertificateSigningRequest) { c.Status.Certificate = []byte("x") }
 	admissiontest.Run(t, w.plugins["CertificateApproval"],
 		admissiontest.Case{Name: "domain", Request: update("approval", "example.com/any", nothing)},
-		admissiontest.Case{Name: "other", Request: update("approval", "other.com/any", nothing), Denied: `user not permitted to approve requests with signerName "other.com/any"`},
+		admissiontest.Case{
+			Name: "other", Request: update("approval", "other.com/any", nothing),
+			Denied: `user not permitted to approve requests with signerName "other.com/any"`,
+		},
 	)
 	admissiontest.Run(t, w.plugins["CertificateSigning"],
 		admissiontest.Case{Name: "granted", Request: update("status", "example.com/web", signed), Check: func(*testing.T, runtime.Object) {}},
-		admissiontest.Case{Name: "other", Request: update("status", "example.com/db", signed), Denied: `user not permitted to sign requests with signerName "example.com/db"`},
+		admissiontest.Case{
+			Name: "other", Request: update("status", "example.com/db", signed),
+			Denied: `user not permitted to sign requests with signerName "example.com/db"`,
+		},
 		admissiontest.Case{Name: "nothing signed", Request: update("status", "example.com/db", nothing)},
 	)
 	admissiontest.Run(t, w.plugins["CertificateSubjectRestriction"],
-		admissiontest.Case{Name: "ordinary", Request: creating("certificatesigningrequests", csr(certificatesv1.KubeAPIServerClientSignerName, "dev"))},
-		admissiontest.Case{Name: "masters", Request: creating("certificatesigningrequests", csr(certificatesv1.KubeAPIServerClientSignerName, "system:masters")), Denied: "with system:masters group is not allowed"},
+		admissiontest.Case{
+			Name:    "ordinary",
+			Request: creating("certificatesigningrequests", csr(certificatesv1.KubeAPIServerClientSignerName, "dev")),
+		},
+		admissiontest.Case{
+			Name:    "masters",
+			Request: creating("certificatesigningrequests", csr(certificatesv1.KubeAPIServerClientSignerName, "system:masters")),
+			Denied:  "with system:masters group is not allowed",
+		},
 	)
 }
 
 func TestPluginsAreSwitchedByName(t *testing.T) {
 	client := fake.NewClientset()
-	deps := Deps{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), Authorizer: may(nobody), Off: []string{"LimitRanger"}}
+	deps := Deps{
+		Client: client, Informers: informers.NewSharedInformerFactory(client, 0), Authorizer: may(nobody),
+		Off: []string{"LimitRanger"},
+	}
 	list, err := Default(deps)
 	if err != nil {
 		t.Fatal(err)

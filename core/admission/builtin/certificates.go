@@ -68,7 +68,8 @@ func (p certificateSigning) Validate(ctx context.Context, r *admission.Request) 
 	if err != nil {
 		return admission.Forbidden(r, err)
 	}
-	if bytes.Equal(old.Status.Certificate, csr.Status.Certificate) && equality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
+	if bytes.Equal(old.Status.Certificate, csr.Status.Certificate) && equality.Semantic.DeepEqual(old.Status.Conditions,
+		csr.Status.Conditions) {
 		return nil
 	}
 	if !mayFor(ctx, p.authz, r.User, "sign", old.Spec.SignerName) {
@@ -99,7 +100,8 @@ func (certificateSubjectRestriction) Validate(_ context.Context, r *admission.Re
 		return admission.Forbidden(r, fmt.Errorf("failed to parse CSR: %w", err))
 	}
 	if slices.Contains(parsed.Subject.Organization, user.SystemPrivilegedGroup) {
-		return admission.Forbidden(r, fmt.Errorf("use of %s signer with system:masters group is not allowed", certificatesv1.KubeAPIServerClientSignerName))
+		return admission.Forbidden(r, fmt.Errorf("use of %s signer with system:masters group is not allowed",
+			certificatesv1.KubeAPIServerClientSignerName))
 	}
 	return nil
 }

@@ -133,7 +133,8 @@ func (extendedToleration) Mutate(_ context.Context, r *admission.Request) error 
 
 // extendedResource is one that neither Kubernetes nor a quota names.
 func extendedResource(name string) bool {
-	if !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) {
+	if !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(name,
+		corev1.DefaultResourceRequestsPrefix) {
 		return false
 	}
 	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
@@ -163,7 +164,10 @@ func (p podTolerations) Mutate(ctx context.Context, r *admission.Request) error 
 		}
 	}
 	if !quota.BestEffort(given) {
-		more = append(slices.Clone(more), corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+		more = append(slices.Clone(more), corev1.Toleration{
+			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoSchedule,
+		})
 	}
 	if len(more) == 0 {
 		return nil
@@ -196,7 +200,9 @@ func (p podTolerations) Validate(ctx context.Context, r *admission.Request) erro
 }
 
 // configured are the tolerations of a namespace's annotation (own), or else the cluster's.
-func (p podTolerations) configured(ctx context.Context, r *admission.Request, key string, cluster []corev1.Toleration) (list []corev1.Toleration, own bool, err error) {
+func (p podTolerations) configured(ctx context.Context, r *admission.Request, key string,
+	cluster []corev1.Toleration,
+) (list []corev1.Toleration, own bool, err error) {
 	ns, err := p.of(ctx, r)
 	if err != nil {
 		return nil, false, err

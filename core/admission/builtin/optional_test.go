@@ -59,11 +59,18 @@ func TestImagesAreAlwaysPulled(t *testing.T) {
 		}
 	}
 	admissiontest.Run(t, w.plugins[alwaysPullImagesName],
-		admissiontest.Case{Name: "every container and volume", Request: creating("pods", aPod(volume)), Check: podSpec(func(s corev1.PodSpec) bool {
-			return s.Containers[0].ImagePullPolicy == corev1.PullAlways && s.InitContainers[0].ImagePullPolicy == corev1.PullAlways && s.Volumes[0].Image.PullPolicy == corev1.PullAlways
-		})},
+		admissiontest.Case{
+			Name: "every container and volume", Request: creating("pods", aPod(volume)),
+			Check: podSpec(func(s corev1.PodSpec) bool {
+				return s.Containers[0].ImagePullPolicy == corev1.PullAlways && s.InitContainers[0].ImagePullPolicy == corev1.PullAlways &&
+					s.Volumes[0].Image.PullPolicy == corev1.PullAlways
+			}),
+		},
 		admissiontest.Case{Name: "no new image", Request: updating("i:1")},
-		admissiontest.Case{Name: "a new image", Request: updating("i:9"), Check: podSpec(func(s corev1.PodSpec) bool { return s.Containers[0].ImagePullPolicy == corev1.PullAlways })},
+		admissiontest.Case{
+			Name: "a new image", Request: updating("i:9"),
+			Check: podSpec(func(s corev1.PodSpec) bool { return s.Containers[0].ImagePullPolicy == corev1.PullAlways }),
+		},
 	)
 	r := admissiontest.Creating("pods", aPod(func(p *corev1.Pod) { p.Spec.Containers[0].ImagePullPolicy = corev1.PullNever }))
 	err := alwaysPullImages{}.Validate(t.Context(), r) // what a later mutator did
@@ -82,13 +89,20 @@ func TestServicesAndTopologies(t *testing.T) {
 	}
 	admissiontest.Run(t, w.plugins[denyServiceExternalsName],
 		admissiontest.Case{Name: "none", Request: creating("services", svc())},
-		admissiontest.Case{Name: "one", Request: creating("services", svc("10.0.0.1")), Denied: "Use of external IPs is denied by admission control"},
+		admissiontest.Case{
+			Name: "one", Request: creating("services", svc("10.0.0.1")),
+			Denied: "Use of external IPs is denied by admission control",
+		},
 		admissiontest.Case{Name: "one more", Request: update(svc("10.0.0.1"), svc("10.0.0.1", "10.0.0.2")), Denied: "Use of external IPs"},
 		admissiontest.Case{Name: "one fewer", Request: update(svc("10.0.0.1", "10.0.0.2"), svc("10.0.0.2"))},
 	)
 	apart := func(topology string) *corev1.Pod {
 		return aPod(func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: topology}}}}
+			p.Spec.Affinity = &corev1.Affinity{
+				PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+					{TopologyKey: topology},
+				}},
+			}
 		})
 	}
 	admissiontest.Run(t, w.plugins[antiAffinityName],
@@ -101,12 +115,18 @@ func TestNamespacesSayWhereTheirPodsGo(t *testing.T) {
 	settings := &pluginconfig.Settings{
 		NodeSelectors: map[string]string{"clusterDefaultNodeSelector": "pool=general", "fenced": "pool=general,disk=ssd"},
 		Tolerations: pluginconfig.Tolerations{
-			Default:   []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}},
-			Whitelist: []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}, {Key: "node.kubernetes.io/memory-pressure", Operator: corev1.TolerationOpExists}},
+			Default: []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}},
+			Whitelist: []corev1.Toleration{
+				{Key: "spot", Operator: corev1.TolerationOpExists},
+				{Key: "node.kubernetes.io/memory-pressure", Operator: corev1.TolerationOpExists},
+			},
 		},
 	}
 	own := namespaceOf("own", corev1.NamespaceActive)
-	own.Annotations = map[string]string{nodeSelectorKey: "pool=gpu", defaultTolerationsKey: "", tolerationsKey: `[{"key":"gpu","operator":"Exists"}]`}
+	own.Annotations = map[string]string{
+		nodeSelectorKey: "pool=gpu", defaultTolerationsKey: "",
+		tolerationsKey: `[{"key":"gpu","operator":"Exists"}]`,
+	}
 	broken := namespaceOf("broken", corev1.NamespaceActive)
 	broken.Annotations = map[string]string{defaultTolerationsKey: "{"}
 	w := newWorldOf(t, Deps{Authorizer: may(nobody), On: []string{podNodeSelectorName, podTolerationsName}, Settings: settings},
@@ -121,9 +141,18 @@ func TestNamespacesSayWhereTheirPodsGo(t *testing.T) {
 		admissiontest.Case{Name: "the cluster's", Request: in("default", selects("disk", "ssd")), Check: podSpec(func(s corev1.PodSpec) bool {
 			return len(s.NodeSelector) == 2 && s.NodeSelector["pool"] == "general"
 		})},
-		admissiontest.Case{Name: "the namespace's own", Request: in("own"), Check: podSpec(func(s corev1.PodSpec) bool { return s.NodeSelector["pool"] == "gpu" })},
-		admissiontest.Case{Name: "a conflict", Request: in("own", selects("pool", "general")), Denied: "pod node label selector conflicts with its namespace node label selector"},
-		admissiontest.Case{Name: "more than the namespace may", Request: in("fenced", selects("disk", "hdd")), Denied: "conflict with its namespace whitelist"},
+		admissiontest.Case{
+			Name: "the namespace's own", Request: in("own"),
+			Check: podSpec(func(s corev1.PodSpec) bool { return s.NodeSelector["pool"] == "gpu" }),
+		},
+		admissiontest.Case{
+			Name: "a conflict", Request: in("own", selects("pool", "general")),
+			Denied: "pod node label selector conflicts with its namespace node label selector",
+		},
+		admissiontest.Case{
+			Name: "more than the namespace may", Request: in("fenced", selects("disk", "hdd")),
+			Denied: "conflict with its namespace whitelist",
+		},
 		admissiontest.Case{Name: "no namespace", Request: in("nowhere"), Denied: `namespaces "nowhere" not found`},
 	)
 	tolerates := func(key string) func(*corev1.Pod) {
@@ -138,11 +167,23 @@ func TestNamespacesSayWhereTheirPodsGo(t *testing.T) {
 		admissiontest.Case{Name: "the cluster's", Request: in("default"), Check: podSpec(func(s corev1.PodSpec) bool {
 			return len(s.Tolerations) == 1 && s.Tolerations[0].Key == "spot"
 		})},
-		admissiontest.Case{Name: "memory pressure", Request: in("default", asks), Check: podSpec(func(s corev1.PodSpec) bool { return len(s.Tolerations) == 2 })},
-		admissiontest.Case{Name: "not on the cluster's list", Request: in("default", tolerates("gpu")), Denied: "conflict with its cluster whitelist"},
+		admissiontest.Case{
+			Name: "memory pressure", Request: in("default", asks),
+			Check: podSpec(func(s corev1.PodSpec) bool { return len(s.Tolerations) == 2 }),
+		},
+		admissiontest.Case{
+			Name: "not on the cluster's list", Request: in("default", tolerates("gpu")),
+			Denied: "conflict with its cluster whitelist",
+		},
 		admissiontest.Case{Name: "on the namespace's list", Request: in("own", tolerates("gpu"))},
-		admissiontest.Case{Name: "not on the namespace's list", Request: in("own", tolerates("spot")), Denied: "conflict with its namespace whitelist"},
-		admissiontest.Case{Name: "an annotation that is no JSON", Request: in("broken"), Denied: "annotation scheduler.alpha.kubernetes.io/defaultTolerations of namespace broken"},
+		admissiontest.Case{
+			Name: "not on the namespace's list", Request: in("own", tolerates("spot")),
+			Denied: "conflict with its namespace whitelist",
+		},
+		admissiontest.Case{
+			Name: "an annotation that is no JSON", Request: in("broken"),
+			Denied: "annotation scheduler.alpha.kubernetes.io/defaultTolerations of namespace broken",
+		},
 	)
 }
 
@@ -158,14 +199,21 @@ func TestDevicesAreTolerated(t *testing.T) {
 	}
 	admissiontest.Run(t, w.plugins[extendedTolerationName],
 		admissiontest.Case{Name: "no device", Request: creating("pods", asks(corev1.ResourceCPU, "hugepages-2Mi", "kubernetes.io/thing"))},
-		admissiontest.Case{Name: "two devices", Request: creating("pods", asks("b.com/gpu", "a.com/nic")), Check: podSpec(func(s corev1.PodSpec) bool {
-			return len(s.Tolerations) == 2 && s.Tolerations[0] == corev1.Toleration{Key: "a.com/nic", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
-		})},
+		admissiontest.Case{
+			Name: "two devices", Request: creating("pods", asks("b.com/gpu", "a.com/nic")),
+			Check: podSpec(func(s corev1.PodSpec) bool {
+				return len(s.Tolerations) == 2 && s.Tolerations[0] == corev1.Toleration{
+					Key: "a.com/nic", Operator: corev1.TolerationOpExists,
+					Effect: corev1.TaintEffectNoSchedule,
+				}
+			}),
+		},
 	)
 }
 
 func TestNamespacesAreMadeWhenTheyAreUsed(t *testing.T) {
-	w := newWorldOf(t, Deps{Authorizer: may(nobody), On: []string{autoProvisionName, namespaceExistsName}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "fresh"}})
+	w := newWorldOf(t, Deps{Authorizer: may(nobody), On: []string{autoProvisionName, namespaceExistsName}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "fresh"}})
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "fresh"}}
 	gone := func() *admission.Request { return admissiontest.Deleting("configmaps", cm) }
 	if err := w.plugins[namespaceExistsName].(admission.Validator).Validate(t.Context(), gone()); !apierrors.IsNotFound(err) {
@@ -215,7 +263,10 @@ func imageSettings(t *testing.T, s *httptest.Server) *pluginconfig.ImagePolicy {
 	dir := t.TempDir()
 	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", s.URL+"/images", ca)
-	for name, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), file: []byte(text)} {
+	for name, data := range map[string][]byte{
+		ca:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		file: []byte(text),
+	} {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +279,8 @@ func imageSettings(t *testing.T, s *httptest.Server) *pluginconfig.ImagePolicy {
 func TestTheServiceThatDecidesOnImagesIsAskedByThePolicy(t *testing.T) {
 	s := dialtest.New(t)
 	for place, want := range s.Hostile() {
-		p, err := newImagePolicy(&pluginconfig.ImagePolicy{KubeConfigFile: s.Kubeconfig(t, place), RetryBackoff: time.Millisecond}, dial.Operator(nil))
+		p, err := newImagePolicy(&pluginconfig.ImagePolicy{KubeConfigFile: s.Kubeconfig(t, place), RetryBackoff: time.Millisecond},
+			dial.Operator(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +308,10 @@ func TestAServiceDecidesOnImages(t *testing.T) {
 	admissiontest.Run(t, p,
 		admissiontest.Case{Name: "allowed", Request: image("good:1", nil)},
 		admissiontest.Case{Name: "refused", Request: image("bad:1", nil), Denied: `pods "web" is forbidden: image policy webhook backend denied one or more images: not signed`},
-		admissiontest.Case{Name: "by annotation", Request: image("bad:1", map[string]string{"break.image-policy.k8s.io/glass": "yes", "other": "x"})},
+		admissiontest.Case{
+			Name:    "by annotation",
+			Request: image("bad:1", map[string]string{"break.image-policy.k8s.io/glass": "yes", "other": "x"}),
+		},
 	)
 	before := asked.Load()
 	r := image("bad:1", nil)()

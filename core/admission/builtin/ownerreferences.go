@@ -53,7 +53,10 @@ func (p *ownerReferences) Validate(ctx context.Context, r *admission.Request) er
 		}
 	}
 	blocking := newlyBlocking(owners, old)
-	if len(blocking) == 0 || p.mayFinalize(ctx, r, authorizer.AttributesRecord{APIGroup: "*", APIVersion: "*", Resource: "*", Name: "*"}) == nil {
+	if len(blocking) == 0 || p.mayFinalize(ctx, r, authorizer.AttributesRecord{
+		APIGroup: "*", APIVersion: "*", Resource: "*",
+		Name: "*",
+	}) == nil {
 		return nil
 	}
 	for _, ref := range blocking {
@@ -125,7 +128,10 @@ func (p *ownerReferences) mayBlock(ctx context.Context, r *admission.Request, re
 		return unmapped(err)
 	}
 	for _, m := range mappings {
-		q := authorizer.AttributesRecord{APIGroup: m.Resource.Group, APIVersion: m.Resource.Version, Resource: m.Resource.Resource, Name: ref.Name}
+		q := authorizer.AttributesRecord{
+			APIGroup: m.Resource.Group, APIVersion: m.Resource.Version, Resource: m.Resource.Resource,
+			Name: ref.Name,
+		}
 		if m.Scope.Name() == meta.RESTScopeNameNamespace {
 			q.Namespace = r.Namespace
 		}

@@ -45,7 +45,8 @@ func (defaultTolerationSeconds) Mutate(_ context.Context, r *admission.Request) 
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 		if !toleratesExecute(given, taint) {
 			missing = append(missing, corev1.Toleration{
-				Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(int64(tolerationSeconds)),
+				Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+				TolerationSeconds: ptr.To(int64(tolerationSeconds)),
 			})
 		}
 	}

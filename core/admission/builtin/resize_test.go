@@ -39,7 +39,8 @@ func TestAResizeMustFitTheNode(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := w.plugins["PodResizeValidator"].(admission.Validator)
-			err := p.Validate(t.Context(), admissiontest.Updating("pods", sized(c.on, "1", 1), sized(c.on, c.cpu, 2), admissiontest.Subresource("resize")))
+			err := p.Validate(t.Context(), admissiontest.Updating("pods", sized(c.on, "1", 1), sized(c.on, c.cpu, 2),
+				admissiontest.Subresource("resize")))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("error %v, want %s", err, c.want)
 			}
@@ -49,13 +50,17 @@ func TestAResizeMustFitTheNode(t *testing.T) {
 
 func TestTrustBundlesOfASignerNeedItsRight(t *testing.T) {
 	bundle := func(signer, pem string) *certificatesv1.ClusterTrustBundle {
-		return &certificatesv1.ClusterTrustBundle{ObjectMeta: named1("b"), Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: pem}}
+		return &certificatesv1.ClusterTrustBundle{
+			ObjectMeta: named1("b"),
+			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: pem},
+		}
 	}
 	w := newWorld(t, func(a authz.Attributes) bool { return a.GetVerb() == "attest" && a.GetName() == "good.example.com/*" })
 	p := w.plugins["ClusterTrustBundleAttest"].(admission.Validator)
 	for signer, allowed := range map[string]bool{"": true, "good.example.com/x": true, "bad.example.com/x": false} {
 		err := p.Validate(t.Context(), admissiontest.Creating("clustertrustbundles", bundle(signer, "a")))
-		if allowed != (err == nil) || err != nil && !strings.Contains(err.Error(), `user not permitted to attest for signerName "bad.example.com/x"`) {
+		if allowed != (err == nil) || err != nil && !strings.Contains(err.Error(),
+			`user not permitted to attest for signerName "bad.example.com/x"`) {
 			t.Errorf("%q: error %v", signer, err)
 		}
 	}

@@ -72,7 +72,8 @@ func (*Plugin) Name() string { return Name }
 
 // Handles implements admission.Plugin.
 func (*Plugin) Handles(r *admission.Request) bool {
-	return !r.DryRun && r.Resource.Resource == "events" && (r.Resource.Group == "" || r.Resource.Group == eventsv1.GroupName) && r.Subresource == "" &&
+	return !r.DryRun && r.Resource.Resource == "events" && (r.Resource.Group == "" || r.Resource.Group == eventsv1.GroupName) &&
+		r.Subresource == "" &&
 		(r.Operation == admission.Create || r.Operation == admission.Update)
 }
 
@@ -138,5 +139,6 @@ func sourceKey(r *admission.Request) string {
 	default:
 		return ""
 	}
-	return strings.Join([]string{source.Component, source.Host, about.Kind, about.Namespace, about.Name, string(about.UID), about.APIVersion}, "")
+	return strings.Join([]string{source.Component, source.Host, about.Kind, about.Namespace, about.Name, string(about.UID), about.APIVersion},
+		"")
 }

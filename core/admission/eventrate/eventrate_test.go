@@ -27,7 +27,10 @@ func TestEventsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	event := func(who, about string) *admission.Request {
-		e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Source: corev1.EventSource{Component: "kubelet"}, InvolvedObject: corev1.ObjectReference{Name: about}}
+		e := &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Source: corev1.EventSource{Component: "kubelet"},
+			InvolvedObject: corev1.ObjectReference{Name: about},
+		}
 		return admissiontest.Creating("events", e, admissiontest.By(&user.DefaultInfo{Name: who}))
 	}
 	for i, c := range []struct{ who, about, reached string }{
@@ -46,7 +49,8 @@ func TestEventsAreLimited(t *testing.T) {
 	if err := p.Validate(t.Context(), event("a", "x")); err != nil {
 		t.Errorf("a minute later: %v", err)
 	}
-	if p.Handles(admissiontest.Creating("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})) || !p.Handles(event("a", "x")) {
+	if p.Handles(admissiontest.Creating("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})) ||
+		!p.Handles(event("a", "x")) {
 		t.Error("it handles something else than events")
 	}
 }

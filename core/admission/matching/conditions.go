@@ -41,7 +41,8 @@ func (c *Condition) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.Boo
 
 // Compiler makes evaluators of expressions; both of upstream's are one.
 type Compiler interface {
-	CompileCondition(expressions []cel.ExpressionAccessor, declared cel.OptionalVariableDeclarations, env environment.Type) cel.ConditionEvaluator
+	CompileCondition(expressions []cel.ExpressionAccessor, declared cel.OptionalVariableDeclarations,
+		env environment.Type) cel.ConditionEvaluator
 }
 
 // Conditions are compiled matchConditions. It is upstream's matchconditions.Matcher.
@@ -55,7 +56,9 @@ type Conditions struct {
 }
 
 // NewConditions compiles conditions; nil where there are none.
-func NewConditions(compiler Compiler, conditions []admissionregistrationv1.MatchCondition, params bool, failure *admissionregistrationv1.FailurePolicyType, m *Metrics, name, kind, step string) *Conditions {
+func NewConditions(compiler Compiler, conditions []admissionregistrationv1.MatchCondition, params bool,
+	failure *admissionregistrationv1.FailurePolicyType, m *Metrics, name, kind, step string,
+) *Conditions {
 	if len(conditions) == 0 {
 		return nil
 	}
@@ -65,22 +68,26 @@ func NewConditions(compiler Compiler, conditions []admissionregistrationv1.Match
 		list[i] = &c
 	}
 	return &Conditions{
-		evaluator: compiler.CompileCondition(list, cel.OptionalVariableDeclarations{HasParams: params, HasAuthorizer: true}, environment.StoredExpressions),
-		ignore:    failure != nil && *failure == admissionregistrationv1.Ignore,
-		metrics:   m, name: name, kind: kind, step: step,
+		evaluator: compiler.CompileCondition(list, cel.OptionalVariableDeclarations{HasParams: params, HasAuthorizer: true},
+			environment.StoredExpressions),
+		ignore:  failure != nil && *failure == admissionregistrationv1.Ignore,
+		metrics: m, name: name, kind: kind, step: step,
 	}
 }
 
 // Match implements matchconditions.Matcher: a condition that is false exempts the
 // request; without one, those that fail do as the failure policy says.
-func (c *Conditions) Match(ctx context.Context, a *upstream.VersionedAttributes, params runtime.Object, authz authorizer.UnconditionalAuthorizer) matchconditions.MatchResult {
+func (c *Conditions) Match(ctx context.Context, a *upstream.VersionedAttributes, params runtime.Object,
+	authz authorizer.UnconditionalAuthorizer,
+) matchconditions.MatchResult {
 	began := time.Now()
 	operation := string(a.GetOperation())
 	defer func() {
 		c.metrics.seconds.WithLabelValues(c.name, c.kind, c.step, operation).Observe(time.Since(began).Seconds())
 	}()
 	request := cel.CreateAdmissionRequest(a.Attributes, metav1.GroupVersionResource(a.GetResource()), metav1.GroupVersionKind(a.VersionedKind))
-	results, _, err := c.evaluator.ForInput(ctx, a, request, cel.OptionalVariableBindings{VersionedParams: params, Authorizer: authz}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
+	results, _, err := c.evaluator.ForInput(ctx, a, request, cel.OptionalVariableBindings{VersionedParams: params, Authorizer: authz}, nil,
+		celconfig.RuntimeCELCostBudgetMatchConditions)
 	if err != nil {
 		return c.failed(err)
 	}

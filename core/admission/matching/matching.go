@@ -89,7 +89,10 @@ type Criteria struct {
 
 // NewCriteria parses selectors; nil selects everything.
 func NewCriteria(policy *admissionregistrationv1.MatchPolicyType, namespace, object *metav1.LabelSelector) Criteria {
-	c := Criteria{Exact: policy == nil || *policy == admissionregistrationv1.Exact, Namespace: labels.Everything(), Object: labels.Everything()}
+	c := Criteria{
+		Exact: policy == nil || *policy == admissionregistrationv1.Exact, Namespace: labels.Everything(),
+		Object: labels.Everything(),
+	}
 	var err error
 	if namespace != nil {
 		if c.Namespace, err = metav1.LabelSelectorAsSelector(namespace); err != nil {
@@ -181,7 +184,9 @@ func asStatus(err error, status *apierrors.APIStatus) bool {
 
 // find the first rule that matches the resource as it was asked for, then the
 // first that matches one of its other versions.
-func find(rules []admissionregistrationv1.NamedRuleWithOperations, exact bool, r *admission.Request, resources admission.Resources) (Target, bool) {
+func find(rules []admissionregistrationv1.NamedRuleWithOperations, exact bool, r *admission.Request,
+	resources admission.Resources,
+) (Target, bool) {
 	for i := range rules {
 		if matches(&rules[i], r, r.Resource) {
 			return Target{Resource: r.Resource, Kind: r.Kind}, true

@@ -72,7 +72,8 @@ func readImagePolicy(s *Settings, data []byte, dir string) error {
 		case d.given == -1: // upstream's way to say: not at all
 			*d.to = 0
 		case d.given < 0 || d.given > int64(d.most/d.unit) || v < d.least:
-			return fmt.Errorf("imagePolicy.%s: expected -1 (none), 0 (the default, %v) or up to %v, found %d", d.name, d.whereNothing, d.most, d.given)
+			return fmt.Errorf("imagePolicy.%s: expected -1 (none), 0 (the default, %v) or up to %v, found %d", d.name, d.whereNothing, d.most,
+				d.given)
 		default:
 			*d.to = v
 		}

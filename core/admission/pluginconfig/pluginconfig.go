@@ -266,7 +266,10 @@ func checkToleration(t corev1.Toleration) error {
 		return errors.New("value: must be empty where operator is Exists")
 	case !slices.Contains([]corev1.TolerationOperator{"", corev1.TolerationOpEqual, corev1.TolerationOpExists}, t.Operator):
 		return fmt.Errorf("operator: expected Equal or Exists, found %q", t.Operator)
-	case !slices.Contains([]corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}, t.Effect):
+	case !slices.Contains([]corev1.TaintEffect{
+		"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+		corev1.TaintEffectNoExecute,
+	}, t.Effect):
 		return fmt.Errorf("effect: expected NoSchedule, PreferNoSchedule or NoExecute, found %q", t.Effect)
 	}
 	return nil

@@ -72,7 +72,8 @@ func TestAFileOfUpstreamIsReadWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.PodSecurity.Defaults.Enforce != "baseline" || s.PodSecurity.Defaults.Audit != "privileged" || len(s.PodSecurity.Exemptions.Namespaces) != 1 {
+	if s.PodSecurity.Defaults.Enforce != "baseline" || s.PodSecurity.Defaults.Audit != "privileged" ||
+		len(s.PodSecurity.Exemptions.Namespaces) != 1 {
 		t.Errorf("pod security %+v", s.PodSecurity)
 	}
 	if len(s.LimitedResources) != 1 || s.LimitedResources[0].MatchScopes[0].Values[0] != "cluster-services" {

@@ -69,7 +69,8 @@ func (p *Policies) newMutating(o any) *mutatingPolicy {
 	declared := cel.OptionalVariableDeclarations{HasParams: given.Spec.ParamKind != nil, HasAuthorizer: true}
 	compiler.CompileAndStoreVariables(variables(given.Spec.Variables), declared, environment.StoredExpressions)
 	out.compiler = compiler
-	out.conditions = matcher(matching.NewConditions(compiler, given.Spec.MatchConditions, declared.HasParams, given.Spec.FailurePolicy, p.cfg.Conditions, given.Name, "policy", "admit"))
+	out.conditions = matcher(matching.NewConditions(compiler, given.Spec.MatchConditions, declared.HasParams, given.Spec.FailurePolicy,
+		p.cfg.Conditions, given.Name, "policy", "admit"))
 	declared.HasPatchTypes = true
 	for _, m := range given.Spec.Mutations {
 		switch {
@@ -155,7 +156,10 @@ func (m mutating) Mutate(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	state := roundsOf(r)
-	t := &turn{verdict: verdict{Policies: m.Policies, r: r, authz: admissionauthorizer.NewCachingAuthorizer(m.cfg.Authorizer)}, state: state, again: state.begun}
+	t := &turn{
+		verdict: verdict{Policies: m.Policies, r: r, authz: admissionauthorizer.NewCachingAuthorizer(m.cfg.Authorizer)}, state: state,
+		again: state.begun,
+	}
 	if state.begun && r.Object.Changes() != state.output {
 		state.changed()
 	}
@@ -260,7 +264,8 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 	changed, failed := false, error(nil)
 	for _, patcher := range p.patchers {
 		began := time.Now()
-		err := t.patch(ctx, p, patcher, target, patch.Request{OptionalVariables: cel.OptionalVariableBindings{VersionedParams: param, Authorizer: t.authz}, Namespace: ns})
+		err := t.patch(ctx, p, patcher, target,
+			patch.Request{OptionalVariables: cel.OptionalVariableBindings{VersionedParams: param, Authorizer: t.authz}, Namespace: ns})
 		if err != nil {
 			t.metrics.mutating.observe(time.Since(began), p.name, b.name, string(mutatinglib.ErrorType(err)))
 			var status *apierrors.StatusError

@@ -16,7 +16,9 @@ import (
 
 // collect finds the parameters that a binding names for a request in namespace.
 // One nil stands for a policy without parameters; none at all: it judges nothing.
-func (p *Policies) collect(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
+func (p *Policies) collect(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef,
+	namespace string,
+) ([]runtime.Object, error) {
 	if kind == nil || ref == nil {
 		return []runtime.Object{nil}, nil
 	}
@@ -48,7 +50,9 @@ func (p *Policies) collect(ctx context.Context, kind *admissionregistrationv1.Pa
 	return found, nil
 }
 
-func (p *Policies) find(ctx context.Context, kind schema.GroupVersionKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
+func (p *Policies) find(ctx context.Context, kind schema.GroupVersionKind, ref *admissionregistrationv1.ParamRef,
+	namespace string,
+) ([]runtime.Object, error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")

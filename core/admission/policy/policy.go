@@ -112,10 +112,12 @@ func New(cfg Config) (*Policies, error) {
 	cfg.Informers.Core().V1().Namespaces().Informer()
 	r := cfg.Informers.Admissionregistration().V1()
 	var err error
-	if p.validating, err = newSource(r.ValidatingAdmissionPolicies().Informer(), r.ValidatingAdmissionPolicyBindings().Informer(), p.newValidating); err != nil {
+	if p.validating, err = newSource(r.ValidatingAdmissionPolicies().Informer(), r.ValidatingAdmissionPolicyBindings().Informer(),
+		p.newValidating); err != nil {
 		return nil, fmt.Errorf("admission policies: %w", err)
 	}
-	if p.mutating, err = newSource(r.MutatingAdmissionPolicies().Informer(), r.MutatingAdmissionPolicyBindings().Informer(), p.newMutating); err != nil {
+	if p.mutating, err = newSource(r.MutatingAdmissionPolicies().Informer(), r.MutatingAdmissionPolicyBindings().Informer(),
+		p.newMutating); err != nil {
 		return nil, fmt.Errorf("admission policies: %w", err)
 	}
 	return p, nil

@@ -48,7 +48,9 @@ func (p parameters) Get(_ context.Context, kind schema.GroupVersionKind, namespa
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
 }
 
-func (p parameters) List(_ context.Context, _ schema.GroupVersionKind, namespace string, s labels.Selector) (out []runtime.Object, _ error) {
+func (p parameters) List(_ context.Context, _ schema.GroupVersionKind, namespace string,
+	s labels.Selector,
+) (out []runtime.Object, _ error) {
 	for _, c := range p {
 		if c.Namespace == namespace && s.Matches(labels.Set(c.Labels)) {
 			out = append(out, c)
@@ -59,8 +61,9 @@ func (p parameters) List(_ context.Context, _ schema.GroupVersionKind, namespace
 
 func parameter(name, key, value string, labels map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: labels},
-		Data: map[string]string{key: value},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: labels},
+		Data:       map[string]string{key: value},
 	}
 }
 
@@ -77,9 +80,13 @@ var onlyRoot = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.At
 
 func start(t *testing.T, params parameters, objects ...runtime.Object) (*policy.Policies, *fake.Clientset) {
 	t.Helper()
-	kube := fake.NewClientset(append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"level": "strict"}}})...)
+	kube := fake.NewClientset(append(objects,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"level": "strict"}}})...)
 	factory := informers.NewSharedInformerFactory(kube, 0)
-	p, err := policy.New(policy.Config{Client: kube, Informers: factory, Authorizer: onlyRoot, Objects: params, Types: types, Warm: time.Minute})
+	p, err := policy.New(policy.Config{
+		Client: kube, Informers: factory, Authorizer: onlyRoot, Objects: params, Types: types,
+		Warm: time.Minute,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +98,8 @@ func start(t *testing.T, params parameters, objects ...runtime.Object) (*policy.
 
 func pods(ops ...admissionregistrationv1.OperationType) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{
-		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
+		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+		MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 			Operations: ops, Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 		}}},
@@ -102,20 +110,30 @@ func validation(expression string) admissionregistrationv1.Validation {
 	return admissionregistrationv1.Validation{Expression: expression}
 }
 
-func policyOf(edit func(*admissionregistrationv1.ValidatingAdmissionPolicySpec), list ...admissionregistrationv1.Validation) *admissionregistrationv1.ValidatingAdmissionPolicy {
-	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: pods("*"), Validations: list, FailurePolicy: ptr.To(admissionregistrationv1.Fail),
-	}}
+func policyOf(edit func(*admissionregistrationv1.ValidatingAdmissionPolicySpec),
+	list ...admissionregistrationv1.Validation,
+) *admissionregistrationv1.ValidatingAdmissionPolicy {
+	p := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: pods("*"), Validations: list, FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+		},
+	}
 	if edit != nil {
 		edit(&p.Spec)
 	}
 	return p
 }
 
-func bindingOf(edit func(*admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec)) *admissionregistrationv1.ValidatingAdmissionPolicyBinding {
-	b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: "p", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-	}}
+func bindingOf(
+	edit func(*admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec),
+) *admissionregistrationv1.ValidatingAdmissionPolicyBinding {
+	b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: "p", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}
 	if edit != nil {
 		edit(&b.Spec)
 	}
@@ -134,7 +152,10 @@ func pod(labels ...string) *corev1.Pod {
 	return p
 }
 
-func withParams(edit func(*admissionregistrationv1.ParamRef)) (func(*admissionregistrationv1.ValidatingAdmissionPolicySpec), func(*admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec)) {
+func withParams(
+	edit func(*admissionregistrationv1.ParamRef)) (func(*admissionregistrationv1.ValidatingAdmissionPolicySpec), func(
+	*admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec),
+) {
 	return func(s *admissionregistrationv1.ValidatingAdmissionPolicySpec) {
 			s.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 		}, func(s *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec) {
@@ -146,7 +167,10 @@ func withParams(edit func(*admissionregistrationv1.ParamRef)) (func(*admissionre
 }
 
 func TestPoliciesValidate(t *testing.T) {
-	params := parameters{parameter("limits", "image", "i:1", map[string]string{"set": "a"}), parameter("more", "image", "j:1", map[string]string{"set": "a"})}
+	params := parameters{
+		parameter("limits", "image", "i:1", map[string]string{"set": "a"}),
+		parameter("more", "image", "j:1", map[string]string{"set": "a"}),
+	}
 	const allowed = "object.spec.containers.all(c, c.image == params.data.image)"
 	byName, bindName := withParams(nil)
 	_, bindMissing := withParams(func(r *admissionregistrationv1.ParamRef) { r.Name = "none" })
@@ -182,7 +206,10 @@ func TestPoliciesValidate(t *testing.T) {
 		},
 		{"the kind of the object", policyOf(nil, validation("object.kind == 'Pod' && object.apiVersion == 'v1'")), bindingOf(nil), nil, "", ""},
 		{"variables", policyOf(func(s *admissionregistrationv1.ValidatingAdmissionPolicySpec) {
-			s.Variables = []admissionregistrationv1.Variable{{Name: "images", Expression: "object.spec.containers.map(c, c.image)"}, {Name: "n", Expression: "size(variables.images)"}}
+			s.Variables = []admissionregistrationv1.Variable{
+				{Name: "images", Expression: "object.spec.containers.map(c, c.image)"},
+				{Name: "n", Expression: "size(variables.images)"},
+			}
 		}, validation("variables.n == 0")), bindingOf(nil), nil, "failed expression: variables.n == 0", metav1.StatusReasonInvalid},
 		{"the namespace", policyOf(nil, validation("namespaceObject.metadata.labels.level != 'strict'")), bindingOf(nil), nil, "denied request", metav1.StatusReasonInvalid},
 		{"the user's rights", policyOf(nil, validation("authorizer.group('').resource('pods').check('bypass').allowed()")), bindingOf(nil), nil, "denied request", metav1.StatusReasonInvalid},
@@ -196,9 +223,14 @@ func TestPoliciesValidate(t *testing.T) {
 			s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: "request.userInfo.username != 'jane'"}}
 		}, validation("false")), bindingOf(nil), nil, "", ""},
 		{"another operation", policyOf(func(s *admissionregistrationv1.ValidatingAdmissionPolicySpec) { s.MatchConstraints = pods("DELETE") }, validation("false")), bindingOf(nil), nil, "", ""},
-		{"a binding that selects nothing", policyOf(nil, validation("false")), bindingOf(func(s *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec) {
-			s.MatchResources = &admissionregistrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"level": "loose"}}, ObjectSelector: &metav1.LabelSelector{}}
-		}), nil, "", ""},
+		{
+			"a binding that selects nothing", policyOf(nil, validation("false")),
+			bindingOf(func(s *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec) {
+				s.MatchResources = &admissionregistrationv1.MatchResources{
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"level": "loose"}}, ObjectSelector: &metav1.LabelSelector{},
+				}
+			}), nil, "", "",
+		},
 		{"an evaluation that fails", policyOf(nil, validation("object.metadata.labels['none'] == 'x'")), bindingOf(nil), nil, "no such key: none", metav1.StatusReasonInvalid},
 		{"one whose failures are ignored", policyOf(ignore, validation("object.metadata.labels['none'] == 'x'")), bindingOf(nil), nil, "", ""},
 		{"an expression that does not compile", policyOf(nil, validation("object.")), bindingOf(nil), nil, "compilation error", metav1.StatusReasonInvalid},
@@ -230,7 +262,10 @@ func TestPoliciesValidate(t *testing.T) {
 			if !errors.As(err, &status) || !strings.Contains(err.Error(), c.denied) || status.ErrStatus.Reason != c.reason {
 				t.Fatalf("error %v, want %s for %q in it", err, c.reason, c.denied)
 			}
-			if want := map[metav1.StatusReason]int32{metav1.StatusReasonInvalid: 422, metav1.StatusReasonForbidden: 403}[c.reason]; status.ErrStatus.Code != want {
+			if want := map[metav1.StatusReason]int32{
+				metav1.StatusReasonInvalid:   422,
+				metav1.StatusReasonForbidden: 403,
+			}[c.reason]; status.ErrStatus.Code != want {
 				t.Errorf("code %d", status.ErrStatus.Code)
 			}
 		})
@@ -241,9 +276,10 @@ func TestActionsSayWhatADenialMeans(t *testing.T) {
 	audited := func(s *admissionregistrationv1.ValidatingAdmissionPolicySpec) {
 		s.AuditAnnotations = []admissionregistrationv1.AuditAnnotation{{Key: "name", ValueExpression: "string(object.metadata.name)"}}
 	}
-	p, _ := start(t, nil, policyOf(audited, validation("false")), bindingOf(func(s *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec) {
-		s.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn, admissionregistrationv1.Audit}
-	}))
+	p, _ := start(t, nil, policyOf(audited, validation("false")),
+		bindingOf(func(s *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec) {
+			s.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn, admissionregistrationv1.Audit}
+		}))
 	registry := prometheus.NewRegistry()
 	if err := p.Register(registry); err != nil {
 		t.Fatal(err)
@@ -268,10 +304,16 @@ func TestActionsSayWhatADenialMeans(t *testing.T) {
 	}
 }
 
-func mutation(edit func(*admissionregistrationv1.MutatingAdmissionPolicySpec), list ...admissionregistrationv1.Mutation) *admissionregistrationv1.MutatingAdmissionPolicy {
-	p := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-		MatchConstraints: pods("CREATE", "UPDATE"), Mutations: list, FailurePolicy: ptr.To(admissionregistrationv1.Fail), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-	}}
+func mutation(edit func(*admissionregistrationv1.MutatingAdmissionPolicySpec),
+	list ...admissionregistrationv1.Mutation,
+) *admissionregistrationv1.MutatingAdmissionPolicy {
+	p := &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: pods("CREATE", "UPDATE"), Mutations: list, FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+		},
+	}
 	if edit != nil {
 		edit(&p.Spec)
 	}
@@ -285,11 +327,17 @@ func bound(name, to string) *admissionregistrationv1.MutatingAdmissionPolicyBind
 }
 
 func apply(expression string) admissionregistrationv1.Mutation {
-	return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: expression}}
+	return admissionregistrationv1.Mutation{
+		PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+		ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: expression},
+	}
 }
 
 func jsonPatch(expression string) admissionregistrationv1.Mutation {
-	return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression}}
+	return admissionregistrationv1.Mutation{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression},
+	}
 }
 
 // mutate runs the plugin in a chain, as the server does.
@@ -426,12 +474,18 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestSuite(t *testing.T) {
-	p, _ := start(t, nil, policyOf(nil, admissionregistrationv1.Validation{Expression: "object == null || !('bad' in object.metadata.labels)", Message: "bad label"}), bindingOf(nil),
+	p, _ := start(t, nil, policyOf(nil, admissionregistrationv1.Validation{
+		Expression: "object == null || !('bad' in object.metadata.labels)",
+		Message:    "bad label",
+	}), bindingOf(nil),
 		mutation(nil, apply(`Object{metadata: Object.metadata{labels: {"team": "a"}}}`)), bound("b", "p"))
 	t.Run("validating", func(t *testing.T) {
 		admissiontest.Run(t, p.Validating(),
 			admissiontest.Case{Name: "good", Request: func() *admission.Request { return admissiontest.Creating("pods", pod()) }},
-			admissiontest.Case{Name: "bad", Denied: "bad label", Request: func() *admission.Request { return admissiontest.Creating("pods", pod("bad", "x")) }})
+			admissiontest.Case{
+				Name: "bad", Denied: "bad label",
+				Request: func() *admission.Request { return admissiontest.Creating("pods", pod("bad", "x")) },
+			})
 	})
 	t.Run("mutating", func(t *testing.T) {
 		admissiontest.Run(t, p.Mutating(), admissiontest.Case{

@@ -39,7 +39,9 @@ type rule struct {
 	bindings []*binding
 }
 
-func newRule(name string, match *admissionregistrationv1.MatchResources, params *admissionregistrationv1.ParamKind, failure *admissionregistrationv1.FailurePolicyType) rule {
+func newRule(name string, match *admissionregistrationv1.MatchResources, params *admissionregistrationv1.ParamKind,
+	failure *admissionregistrationv1.FailurePolicyType,
+) rule {
 	r := rule{name: name, params: params, ignore: failure != nil && *failure == admissionregistrationv1.Ignore}
 	if match == nil {
 		r.criteria, r.broken = matching.ForPolicy(nil), errors.New("policy contained no match constraints, a required field")
@@ -49,7 +51,9 @@ func newRule(name string, match *admissionregistrationv1.MatchResources, params 
 	return r
 }
 
-func newBinding(name, policy string, match *admissionregistrationv1.MatchResources, params *admissionregistrationv1.ParamRef, actions []admissionregistrationv1.ValidationAction) *binding {
+func newBinding(name, policy string, match *admissionregistrationv1.MatchResources, params *admissionregistrationv1.ParamRef,
+	actions []admissionregistrationv1.ValidationAction,
+) *binding {
 	b := &binding{name: name, policy: policy, params: params, actions: actions}
 	if match != nil {
 		c := matching.ForPolicy(match)

@@ -58,8 +58,10 @@ func (p *Policies) newValidating(o any) *validatingPolicy {
 	compile := func(list []cel.ExpressionAccessor, o cel.OptionalVariableDeclarations) cel.ConditionEvaluator {
 		return compiler.CompileCondition(list, o, environment.StoredExpressions)
 	}
-	conditions := matching.NewConditions(compiler, given.Spec.MatchConditions, all.HasParams, given.Spec.FailurePolicy, p.cfg.Conditions, given.Name, "policy", "validate")
-	out.validator = policylib.NewValidator(compile(validations(given), all), matcher(conditions), compile(annotations(given), all), compile(messagesOf(given), messages), given.Spec.FailurePolicy, nil)
+	conditions := matching.NewConditions(compiler, given.Spec.MatchConditions, all.HasParams, given.Spec.FailurePolicy, p.cfg.Conditions,
+		given.Name, "policy", "validate")
+	out.validator = policylib.NewValidator(compile(validations(given), all), matcher(conditions), compile(annotations(given), all),
+		compile(messagesOf(given), messages), given.Spec.FailurePolicy, nil)
 	return out
 }
 
@@ -203,7 +205,8 @@ func (v *verdict) misconfigured(p *validatingPolicy, b *binding, err error) {
 		return
 	}
 	if b == nil {
-		v.denied = append(v.denied, denial{message: fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: failed to configure policy: %v", p.name, err)})
+		v.denied = append(v.denied,
+			denial{message: fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: failed to configure policy: %v", p.name, err)})
 		return
 	}
 	v.denied = append(v.denied, denial{message: fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: failed to configure binding: %v", p.name, b.name, err)})
@@ -308,7 +311,8 @@ func (v *verdict) take(p *validatingPolicy, b *binding, result policylib.Validat
 }
 
 func (v *verdict) deny(p *validatingPolicy, b *binding, d *policylib.PolicyDecision) {
-	v.denied = append(v.denied, denial{fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", p.name, b.name, d.Message), d.Reason})
+	v.denied = append(v.denied,
+		denial{fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", p.name, b.name, d.Message), d.Reason})
 	v.metrics.validating.observe(d.Elapsed, p.name, b.name, errorType(d), "deny")
 }
 

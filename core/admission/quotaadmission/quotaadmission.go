@@ -314,7 +314,8 @@ func (p *Plugin) charge(ctx context.Context, namespace string, batch []*waiter) 
 			break
 		}
 		if n == attempts {
-			err = apierrors.NewConflict(corev1.Resource("resourcequotas"), anyOf(missed), errors.New("the quota is written too often by others; please try again"))
+			err = apierrors.NewConflict(corev1.Resource("resourcequotas"), anyOf(missed),
+				errors.New("the quota is written too often by others; please try again"))
 			break
 		}
 		// Those that were written stay charged; only the others are tried again.

@@ -118,7 +118,8 @@ func TestEveryQuotaOfTheNamespaceCounts(t *testing.T) {
 	if err := p.Validate(t.Context(), admissiontest.Creating("configmaps", configMap("a"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Validate(t.Context(), admissiontest.Creating("configmaps", configMap("b"))); err == nil || !strings.Contains(err.Error(), "exceeded quota: tight") {
+	if err := p.Validate(t.Context(), admissiontest.Creating("configmaps", configMap("b"))); err == nil || !strings.Contains(err.Error(),
+		"exceeded quota: tight") {
 		t.Errorf("error %v", err)
 	}
 	if used(t, kube, "wide") != 1 || used(t, kube, "tight") != 1 {

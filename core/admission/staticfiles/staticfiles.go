@@ -64,12 +64,16 @@ func (None) Mutating() []*admissionregistrationv1.MutatingWebhookConfiguration {
 func (None) Validating() []*admissionregistrationv1.ValidatingWebhookConfiguration { return nil }
 
 // ValidatingPolicies are none.
-func (None) ValidatingPolicies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+func (None) ValidatingPolicies() (
+	[]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding,
+) {
 	return nil, nil
 }
 
 // MutatingPolicies are none.
-func (None) MutatingPolicies() ([]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding) {
+func (None) MutatingPolicies() (
+	[]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding,
+) {
 	return nil, nil
 }
 
@@ -124,13 +128,17 @@ func (f *Folder) Validating() []*admissionregistrationv1.ValidatingWebhookConfig
 }
 
 // ValidatingPolicies implements policy.Static.
-func (f *Folder) ValidatingPolicies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+func (f *Folder) ValidatingPolicies() (
+	[]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding,
+) {
 	s := f.now.Load()
 	return s.validating, s.validatingBindings
 }
 
 // MutatingPolicies implements policy.Static.
-func (f *Folder) MutatingPolicies() ([]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding) {
+func (f *Folder) MutatingPolicies() (
+	[]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding,
+) {
 	s := f.now.Load()
 	return s.mutating, s.mutatingBindings
 }
@@ -333,12 +341,14 @@ func (s *set) complete() error {
 	byName(s.mutating)
 	byName(s.mutatingBindings)
 	for _, b := range s.validatingBindings {
-		if !slices.ContainsFunc(s.validating, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) bool { return p.Name == b.Spec.PolicyName }) {
+		if !slices.ContainsFunc(s.validating,
+			func(p *admissionregistrationv1.ValidatingAdmissionPolicy) bool { return p.Name == b.Spec.PolicyName }) {
 			return missing(b.Name, b.Spec.PolicyName)
 		}
 	}
 	for _, b := range s.mutatingBindings {
-		if !slices.ContainsFunc(s.mutating, func(p *admissionregistrationv1.MutatingAdmissionPolicy) bool { return p.Name == b.Spec.PolicyName }) {
+		if !slices.ContainsFunc(s.mutating,
+			func(p *admissionregistrationv1.MutatingAdmissionPolicy) bool { return p.Name == b.Spec.PolicyName }) {
 			return missing(b.Name, b.Spec.PolicyName)
 		}
 	}

@@ -121,7 +121,8 @@ func TestMistakesNameTheFile(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, "m.yaml", c.text)
 			_, err := staticfiles.Open(t.Context(), staticfiles.Config{Dir: dir, Decode: decode})
-			if err == nil || !strings.Contains(err.Error(), c.want) || c.name != "a binding without its policy" && !strings.Contains(err.Error(), "m.yaml") {
+			if err == nil || !strings.Contains(err.Error(), c.want) || c.name != "a binding without its policy" && !strings.Contains(err.Error(),
+				"m.yaml") {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})

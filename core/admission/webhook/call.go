@@ -89,7 +89,10 @@ func (w *Webhooks) ask(ctx context.Context, k *invocation, r *admission.Request,
 	uid := uuid.NewUUID()
 	version, err := reviewVersion(h.versions)
 	if err != nil {
-		return nil, &callError{h.name, fmt.Errorf("could not create admission objects: %w", err), apierrors.NewBadRequest("error creating admission objects")}
+		return nil, &callError{
+			h.name, fmt.Errorf("could not create admission objects: %w", err),
+			apierrors.NewBadRequest("error creating admission objects"),
+		}
 	}
 	body, err := review(version, uid, r, k.target, k.view)
 	if err != nil {
@@ -118,7 +121,10 @@ func (w *Webhooks) ask(ctx context.Context, k *invocation, r *admission.Request,
 func (h *hook) read(r *admission.Request, version string, uid types.UID, mutates bool, reply []byte) (*answer, error) {
 	a, err := verify(version, uid, mutates, reply)
 	if err != nil {
-		return nil, &callError{h.name, fmt.Errorf("received invalid webhook response: %w", err), apierrors.NewServiceUnavailable("error validating webhook response")}
+		return nil, &callError{
+			h.name, fmt.Errorf("received invalid webhook response: %w", err),
+			apierrors.NewServiceUnavailable("error validating webhook response"),
+		}
 	}
 	for k, v := range a.annotations {
 		r.Annotate(h.name+"/"+k, v)

@@ -57,9 +57,12 @@ type client struct {
 }
 
 func newClients(kube kubernetes.Interface, credentials webhookutil.AuthenticationInfoResolver, to dial.Policy) *clients {
-	return &clients{services: resolver{kube}, credentials: credentials, to: to, byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
-		c.(*client).transport.CloseIdleConnections()
-	})}
+	return &clients{
+		services: resolver{kube}, credentials: credentials, to: to,
+		byConfig: lru.NewWithEvictionFunc(maxClients, func(_ lru.Key, c any) {
+			c.(*client).transport.CloseIdleConnections()
+		}),
+	}
 }
 
 // of finds or makes the client of a webhook.
@@ -162,7 +165,9 @@ func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
 
 // service makes the client speak to a Service by its name, over connections to
 // one of its endpoints.
-func (c *clients) service(s *admissionregistrationv1.ServiceReference, out *client, transport *http.Transport, connect func(context.Context, string, string) (net.Conn, error)) {
+func (c *clients) service(s *admissionregistrationv1.ServiceReference, out *client, transport *http.Transport,
+	connect func(context.Context, string, string) (net.Conn, error),
+) {
 	port := servicePort(s)
 	name := s.Name + "." + s.Namespace + ".svc"
 	transport.TLSClientConfig.ServerName = name
@@ -207,7 +212,8 @@ func (r resolver) resolve(ctx context.Context, namespace, name string, port int3
 	case served == nil:
 		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port, name))
 	}
-	slices, err := r.kube.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	slices, err := r.kube.DiscoveryV1().EndpointSlices(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
 	if err != nil {
 		return "", err
 	}

@@ -92,7 +92,10 @@ func TestWebhooksAreShownTheirCredentialsAndNobodyElseIs(t *testing.T) {
 		return w
 	}
 	t.Cleanup(factory.Shutdown)
-	w := start(webhook.Config{MutatingCredentials: credentials(t, host(trusted), "changes"), ValidatingCredentials: credentials(t, host(trusted), "judges")})
+	w := start(webhook.Config{
+		MutatingCredentials:   credentials(t, host(trusted), "changes"),
+		ValidatingCredentials: credentials(t, host(trusted), "judges"),
+	})
 	if err := ask(t, w, admissiontest.Creating("pods", pod())); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,10 @@ func endpointOf(t *testing.T, s *httptest.Server) (*corev1.Service, *discoveryv1
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "hook-1", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "hook"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("other"), Port: ptr.To(int32(1))}, {Name: ptr.To("https"), Port: ptr.To(int32(at.Port()))}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: ptr.To("other"), Port: ptr.To(int32(1))},
+			{Name: ptr.To("https"), Port: ptr.To(int32(at.Port()))},
+		},
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"192.0.2.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}},
 			{Addresses: []string{at.Addr().String()}},

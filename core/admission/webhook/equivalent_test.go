@@ -28,23 +28,26 @@ type widgets struct{}
 func (widgets) Equivalents(gvr schema.GroupVersionResource, _ string) (out []admission.Equivalent) {
 	for _, version := range []string{"v1", "v2"} {
 		kind := schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"}
-		out = append(out, admission.Equivalent{Resource: kind.GroupVersion().WithResource("widgets"), Kind: kind, Convert: func(_ context.Context, o *object.Object) (*object.Object, error) {
-			v, err := o.Versioned()
-			if err != nil {
-				return nil, err
-			}
-			u := v.DeepCopyObject().(*unstructured.Unstructured)
-			from, to := "size", "length"
-			if version == "v1" {
-				from, to = to, from
-			}
-			if n, ok := u.Object[from]; ok {
-				delete(u.Object, from)
-				u.Object[to] = n
-			}
-			u.SetGroupVersionKind(kind)
-			return object.FromVersioned(object.Unstructured{GVK: kind}, u), nil
-		}})
+		out = append(out, admission.Equivalent{
+			Resource: kind.GroupVersion().WithResource("widgets"), Kind: kind,
+			Convert: func(_ context.Context, o *object.Object) (*object.Object, error) {
+				v, err := o.Versioned()
+				if err != nil {
+					return nil, err
+				}
+				u := v.DeepCopyObject().(*unstructured.Unstructured)
+				from, to := "size", "length"
+				if version == "v1" {
+					from, to = to, from
+				}
+				if n, ok := u.Object[from]; ok {
+					delete(u.Object, from)
+					u.Object[to] = n
+				}
+				u.SetGroupVersionKind(kind)
+				return object.FromVersioned(object.Unstructured{GVK: kind}, u), nil
+			},
+		})
 	}
 	return out
 }

@@ -113,7 +113,8 @@ func (m mutating) turn(ctx context.Context, k *invocation, r *admission.Request,
 	at := fmt.Sprintf("round_%d_index_%d", round, index)
 	r.Annotate("mutation.webhook.admission.k8s.io/"+at, note{Configuration: h.configuration, Webhook: h.name, Mutated: &changed}.text())
 	if patch != nil {
-		r.AnnotateBodies("patch.webhook.admission.k8s.io/"+at, note{Configuration: h.configuration, Webhook: h.name, Patch: patch, PatchType: admissionv1.PatchTypeJSONPatch}.text())
+		r.AnnotateBodies("patch.webhook.admission.k8s.io/"+at,
+			note{Configuration: h.configuration, Webhook: h.name, Patch: patch, PatchType: admissionv1.PatchTypeJSONPatch}.text())
 	}
 	if changed {
 		state.changed()
@@ -156,10 +157,12 @@ func (w *Webhooks) outcome(ctx context.Context, h *hook, r *admission.Request, s
 		return err
 	}
 	if !h.ignore {
-		w.cfg.Log.WarnContext(ctx, "a webhook could not be asked; the request is refused", "webhook", h.name, "configuration", h.configuration, "error", call.reason)
+		w.cfg.Log.WarnContext(ctx, "a webhook could not be asked; the request is refused", "webhook", h.name, "configuration", h.configuration,
+			"error", call.reason)
 		return apierrors.NewInternalError(err)
 	}
-	w.cfg.Log.WarnContext(ctx, "a webhook could not be asked; its failure policy lets the request through", "webhook", h.name, "configuration", h.configuration, "error", call.reason)
+	w.cfg.Log.WarnContext(ctx, "a webhook could not be asked; its failure policy lets the request through", "webhook", h.name,
+		"configuration", h.configuration, "error", call.reason)
 	if !errors.Is(call.reason, context.Canceled) {
 		w.metrics.failOpen.WithLabelValues(h.name, step).Inc()
 		r.Annotate(failedOpen, h.name)
@@ -181,7 +184,10 @@ func (m mutating) mutate(ctx context.Context, k *invocation, r *admission.Reques
 	ops, err := jsonpatch.DecodePatch(a.patch)
 	switch {
 	case err != nil:
-		return false, nil, &callError{h.name, fmt.Errorf("received undecodable patch in webhook response: %w", err), apierrors.NewServiceUnavailable("error decoding patch in webhook response")}
+		return false, nil, &callError{
+			h.name, fmt.Errorf("received undecodable patch in webhook response: %w", err),
+			apierrors.NewServiceUnavailable("error decoding patch in webhook response"),
+		}
 	case len(ops) == 0:
 		return false, nil, nil
 	case k.view.Object == nil:

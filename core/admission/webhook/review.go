@@ -57,7 +57,8 @@ func review(apiVersion string, uid types.UID, r *admission.Request, t matching.T
 	head, err := json.Marshal(question{
 		UID: uid, Kind: metav1.GroupVersionKind(t.Kind), Resource: metav1.GroupVersionResource(t.Resource), SubResource: r.Subresource,
 		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: r.Subresource,
-		Name: r.Name, Namespace: matching.Namespace(r), Operation: admissionv1.Operation(r.Operation), UserInfo: authz.UserInfo(r.User), DryRun: r.DryRun,
+		Name: r.Name, Namespace: matching.Namespace(r), Operation: admissionv1.Operation(r.Operation), UserInfo: authz.UserInfo(r.User),
+		DryRun: r.DryRun,
 	})
 	if err != nil {
 		return nil, err

@@ -99,29 +99,41 @@ func pods(ops ...admissionregistrationv1.OperationType) []admissionregistrationv
 	}}}
 }
 
-func (s *server) validating(name string, edit func(*admissionregistrationv1.ValidatingWebhook)) *admissionregistrationv1.ValidatingWebhookConfiguration {
+func (s *server) validating(name string,
+	edit func(*admissionregistrationv1.ValidatingWebhook),
+) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	h := admissionregistrationv1.ValidatingWebhook{
 		Name: name + ".example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/check"), CABundle: s.ca()},
 		Rules: pods("*"), FailurePolicy: ptr.To(admissionregistrationv1.Fail), MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(int32(30)), AdmissionReviewVersions: []string{"v1"},
+		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(int32(30)),
+		AdmissionReviewVersions: []string{"v1"},
 	}
 	if edit != nil {
 		edit(&h)
 	}
-	return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{h}}
+	return &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks:   []admissionregistrationv1.ValidatingWebhook{h},
+	}
 }
 
-func (s *server) mutating(name string, edit func(*admissionregistrationv1.MutatingWebhook)) *admissionregistrationv1.MutatingWebhookConfiguration {
+func (s *server) mutating(name string,
+	edit func(*admissionregistrationv1.MutatingWebhook),
+) *admissionregistrationv1.MutatingWebhookConfiguration {
 	h := admissionregistrationv1.MutatingWebhook{
 		Name: name + ".example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/mutate"), CABundle: s.ca()},
 		Rules: pods("*"), FailurePolicy: ptr.To(admissionregistrationv1.Fail), MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(int32(30)), AdmissionReviewVersions: []string{"v1"},
-		ReinvocationPolicy: ptr.To(admissionregistrationv1.NeverReinvocationPolicy),
+		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(int32(30)),
+		AdmissionReviewVersions: []string{"v1"},
+		ReinvocationPolicy:      ptr.To(admissionregistrationv1.NeverReinvocationPolicy),
 	}
 	if edit != nil {
 		edit(&h)
 	}
-	return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.MutatingWebhook{h}}
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks:   []admissionregistrationv1.MutatingWebhook{h},
+	}
 }
 
 var nobodyMay = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -186,7 +198,8 @@ func TestAWebhookIsToldTheRequestAndItsRefusalReachesTheUser(t *testing.T) {
 	w, _ := start(t, s.validating("images", nil))
 	r := admissiontest.Creating("pods", pod("app", "web"))
 	err := ask(t, w, r)
-	if want := `admission webhook "images.example.com" denied the request: no such image here`; err == nil || err.Error() != want || !apierrors.IsForbidden(err) {
+	if want := `admission webhook "images.example.com" denied the request: no such image here`; err == nil || err.Error() != want ||
+		!apierrors.IsForbidden(err) {
 		t.Fatalf("error %v, want %s", err, want)
 	}
 	if len(r.Warnings()) != 1 || r.Annotations()["images.example.com/image"] != "i:1" {
@@ -197,10 +210,12 @@ func TestAWebhookIsToldTheRequestAndItsRefusalReachesTheUser(t *testing.T) {
 	if err := json.Unmarshal(q.Object.Raw, &got); err != nil || got.Name != "web" || got.Kind != "Pod" || got.APIVersion != "v1" {
 		t.Errorf("the webhook was shown %s (%v)", q.Object.Raw, err)
 	}
-	if q.Operation != admissionv1.Create || q.Resource.Resource != "pods" || q.UserInfo.Username != "jane" || q.Namespace != "default" || q.Name != "web" || q.DryRun == nil || *q.DryRun {
+	if q.Operation != admissionv1.Create || q.Resource.Resource != "pods" || q.UserInfo.Username != "jane" || q.Namespace != "default" ||
+		q.Name != "web" || q.DryRun == nil || *q.DryRun {
 		t.Errorf("asked %+v", q)
 	}
-	if string(q.OldObject.Raw) != "" && string(q.OldObject.Raw) != "null" || !strings.Contains(string(q.Options.Raw), `"kind":"CreateOptions"`) {
+	if string(q.OldObject.Raw) != "" && string(q.OldObject.Raw) != "null" || !strings.Contains(string(q.Options.Raw),
+		`"kind":"CreateOptions"`) {
 		t.Errorf("old %s, options %s", q.OldObject.Raw, q.Options.Raw)
 	}
 }
@@ -222,7 +237,8 @@ func TestRefusalsOfAllShapesAreRefusals(t *testing.T) {
 		w, _ := start(t, s.validating("x", nil))
 		err := ask(t, w, admissiontest.Creating("pods", pod()))
 		var status *apierrors.StatusError
-		if !errors.As(err, &status) || status.ErrStatus.Message != c.want || status.ErrStatus.Code != c.code || status.ErrStatus.Status != metav1.StatusFailure {
+		if !errors.As(err, &status) || status.ErrStatus.Message != c.want || status.ErrStatus.Code != c.code ||
+			status.ErrStatus.Status != metav1.StatusFailure {
 			t.Errorf("error %v, want %s", err, c.want)
 		}
 	}
@@ -294,7 +310,10 @@ func TestConditionsThatFailFollowTheFailurePolicy(t *testing.T) {
 	s := serve(t, allow)
 	broken := func(policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.ValidatingWebhookConfiguration {
 		return s.validating("x", func(h *admissionregistrationv1.ValidatingWebhook) {
-			h.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.spec.nodeName == 'a' || object.metadata.labels['none'] == 'b'`}}
+			h.MatchConditions = []admissionregistrationv1.MatchCondition{{
+				Name:       "c",
+				Expression: `object.spec.nodeName == 'a' || object.metadata.labels['none'] == 'b'`,
+			}}
 			h.FailurePolicy = &policy
 		})
 	}
@@ -360,7 +379,8 @@ func TestHostileWebhooks(t *testing.T) {
 			}
 			w, _ := start(t, s.validating("x", quick))
 			err := ask(t, w, admissiontest.Creating("pods", pod()))
-			if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "x.example.com": `) || !strings.Contains(err.Error(), c.want) {
+			if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "x.example.com": `) ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 			w, _ = start(t, s.validating("x", func(h *admissionregistrationv1.ValidatingWebhook) {
@@ -410,7 +430,8 @@ func TestHostilePatches(t *testing.T) {
 	t.Run("of what a delete lacks", func(t *testing.T) {
 		s := serve(t, patching(`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`))
 		w, _ := start(t, s.mutating("x", nil))
-		if err := ask(t, w, admissiontest.Deleting("pods", pod())); err == nil || !strings.Contains(err.Error(), "attempted to modify the object, which is not supported for this operation") {
+		if err := ask(t, w, admissiontest.Deleting("pods", pod())); err == nil || !strings.Contains(err.Error(),
+			"attempted to modify the object, which is not supported for this operation") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -419,7 +440,8 @@ func TestHostilePatches(t *testing.T) {
 			reply(w, r, func(a *admissionv1.AdmissionResponse) { a.Patch = []byte("[]") })
 		})
 		w, _ := start(t, s.mutating("x", nil))
-		if err := ask(t, w, admissiontest.Creating("pods", pod())); err == nil || !strings.Contains(err.Error(), "webhook returned response.patch but not response.patchType") {
+		if err := ask(t, w, admissiontest.Creating("pods", pod())); err == nil || !strings.Contains(err.Error(),
+			"webhook returned response.patch but not response.patchType") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -454,7 +476,8 @@ func TestMutatingWebhooksSeeEachOthersChangesAndAreAskedAgainIfTheyWish(t *testi
 		if err != nil || m.GetLabels()["first"] != c.want || len(first.questions()) != c.first || len(second.questions()) != c.other {
 			t.Errorf("%s: labels %v (%v), asked %d and %d times", c.policy, m.GetLabels(), err, len(first.questions()), len(second.questions()))
 		}
-		if got := r.Annotations()["mutation.webhook.admission.k8s.io/round_0_index_1"]; got != `{"configuration":"b-second","webhook":"b-second.example.com","mutated":true}` {
+		if got := r.Annotations()["mutation.webhook.admission.k8s.io/round_0_index_1"]; got !=
+			`{"configuration":"b-second","webhook":"b-second.example.com","mutated":true}` {
 			t.Errorf("annotation %s", got)
 		}
 		if got := r.BodyAnnotations()["patch.webhook.admission.k8s.io/round_0_index_0"]; !strings.Contains(got, `"patch":[{"op":"add"`) {
@@ -473,7 +496,8 @@ func TestDryRunsAreAskedOnlyWhereTheyHaveNoSideEffects(t *testing.T) {
 		r := admissiontest.Creating("pods", pod())
 		r.DryRun = true
 		err := ask(t, w, r)
-		if allowed != (err == nil) || err != nil && (!apierrors.IsBadRequest(err) || err.Error() != `admission webhook "x.example.com" does not support dry run`) {
+		if allowed != (err == nil) ||
+			err != nil && (!apierrors.IsBadRequest(err) || err.Error() != `admission webhook "x.example.com" does not support dry run`) {
 			t.Errorf("%s: error %v", effects, err)
 		}
 	}
@@ -550,7 +574,10 @@ func TestAServiceReferenceReachesAnEndpointByTheServicesName(t *testing.T) {
 	ref := func(port int32) *admissionregistrationv1.ValidatingWebhookConfiguration {
 		return (&server{Server: s}).validating("x", func(h *admissionregistrationv1.ValidatingWebhook) {
 			h.ClientConfig.URL = nil
-			h.ClientConfig.Service = &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "hook", Path: ptr.To("/check"), Port: &port}
+			h.ClientConfig.Service = &admissionregistrationv1.ServiceReference{
+				Namespace: "default", Name: "hook", Path: ptr.To("/check"),
+				Port: &port,
+			}
 		})
 	}
 	svc, slice := endpointOf(t, s)
@@ -625,7 +652,10 @@ func TestSuite(t *testing.T) {
 	t.Run("validating", func(t *testing.T) {
 		admissiontest.Run(t, w.Validating(),
 			admissiontest.Case{Name: "good", Request: func() *admission.Request { return admissiontest.Creating("pods", pod()) }},
-			admissiontest.Case{Name: "bad", Denied: "bad label", Request: func() *admission.Request { return admissiontest.Creating("pods", pod("bad", "x")) }},
+			admissiontest.Case{
+				Name: "bad", Denied: "bad label",
+				Request: func() *admission.Request { return admissiontest.Creating("pods", pod("bad", "x")) },
+			},
 		)
 	})
 }

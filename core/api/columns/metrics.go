@@ -24,7 +24,10 @@ func Metrics(_ context.Context, o runtime.Object, noHeaders bool) (*metav1.Table
 		}
 	}
 	add := func(o runtime.Object, name string, cpu, memory resource.Quantity, window metav1.Duration) {
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{name, cpu.String(), memory.String(), window.Duration.String()}, Object: runtime.RawExtension{Object: o}})
+		table.Rows = append(table.Rows, metav1.TableRow{
+			Cells:  []any{name, cpu.String(), memory.String(), window.Duration.String()},
+			Object: runtime.RawExtension{Object: o},
+		})
 	}
 	switch o := o.(type) {
 	case *metrics.NodeMetrics:

@@ -22,7 +22,10 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		for _, broken := range [][]byte{data, data[:len(data)/2], append(bytes.Clone(data), data...), append(bytes.Clone(data), 0), append(bytes.Clone(data), 0x2a, 0)} {
+		for _, broken := range [][]byte{
+			data, data[:len(data)/2], append(bytes.Clone(data), data...), append(bytes.Clone(data), 0),
+			append(bytes.Clone(data), 0x2a, 0),
+		} {
 			f.Add(append([]byte(Prefix), broken...))
 		}
 	}

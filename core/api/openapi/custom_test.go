@@ -174,7 +174,8 @@ func TestCustomResourcesAreDescribedAsUpstreamsMergeDoes(t *testing.T) {
 	if want := slices.Sorted(maps.Keys(at(whole, "paths"))); !slices.Equal(paths, want) {
 		t.Errorf("%d paths in protobuf, %d in JSON", len(paths), len(want))
 	}
-	if len(message.Definitions.AdditionalProperties) != len(at(whole, "definitions")) || len(message.Parameters.GetAdditionalProperties()) != len(at(whole, "parameters")) {
+	if len(message.Definitions.AdditionalProperties) != len(at(whole, "definitions")) ||
+		len(message.Parameters.GetAdditionalProperties()) != len(at(whole, "parameters")) {
 		t.Errorf("protobuf has %d definitions and %d parameters, JSON %d and %d", len(message.Definitions.AdditionalProperties),
 			len(message.Parameters.GetAdditionalProperties()), len(at(whole, "definitions")), len(at(whole, "parameters")))
 	}
@@ -249,7 +250,11 @@ func BenchmarkAChangedDefinition(b *testing.B) {
 				r := definition(fmt.Sprintf("K%d", i), &n)
 				for _, v := range r.Custom.(defined).crd.Spec.Versions {
 					for j := range 150 { // some 30 KB in each version
-						v.Schema.OpenAPIV3Schema.Properties[fmt.Sprintf("field%d", j)] = apiextensions.JSONSchemaProps{Type: "object", Description: "What it is for, in a sentence or two, as people write.", Properties: map[string]apiextensions.JSONSchemaProps{"a": {Type: "string"}, "b": {Type: "integer", Format: "int32"}}}
+						v.Schema.OpenAPIV3Schema.Properties[fmt.Sprintf("field%d", j)] = apiextensions.JSONSchemaProps{
+							Type:        "object",
+							Description: "What it is for, in a sentence or two, as people write.",
+							Properties:  map[string]apiextensions.JSONSchemaProps{"a": {Type: "string"}, "b": {Type: "integer", Format: "int32"}},
+						}
 					}
 				}
 				rows = append(rows, r)

@@ -212,10 +212,12 @@ func (d *Documents) configV3() *common.OpenAPIV3Config {
 
 func (d *Documents) configV2() *common.Config {
 	return &common.Config{
-		ProtocolList:                   []string{"https"},
-		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: d.version}},
-		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
-		CommonResponses:                map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}},
+		ProtocolList:    []string{"https"},
+		Info:            &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: d.version}},
+		DefaultResponse: &spec.Response{ResponseProps: spec.ResponseProps{Description: "Default Response."}},
+		CommonResponses: map[int]spec.Response{
+			http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}},
+		},
 		GetDefinitions:                 definitions.All,
 		GetDefinitionName:              d.contract.DefinitionName,
 		GetOperationIDAndTagsFromRoute: operationID,

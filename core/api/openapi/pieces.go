@@ -117,10 +117,12 @@ func describeV2(c api.Custom, version string) (*described, error) {
 		p.add("paths", n.Name, &openapi_v2.Document{Paths: &openapi_v2.Paths{Path: []*openapi_v2.NamedPathItem{n}}})
 	}
 	for _, n := range parsed.GetDefinitions().GetAdditionalProperties() {
-		p.add("definitions", n.Name, &openapi_v2.Document{Definitions: &openapi_v2.Definitions{AdditionalProperties: []*openapi_v2.NamedSchema{n}}})
+		p.add("definitions", n.Name,
+			&openapi_v2.Document{Definitions: &openapi_v2.Definitions{AdditionalProperties: []*openapi_v2.NamedSchema{n}}})
 	}
 	for _, n := range parsed.GetParameters().GetAdditionalProperties() {
-		p.add("parameters", n.Name, &openapi_v2.Document{Parameters: &openapi_v2.ParameterDefinitions{AdditionalProperties: []*openapi_v2.NamedParameter{n}}})
+		p.add("parameters", n.Name,
+			&openapi_v2.Document{Parameters: &openapi_v2.ParameterDefinitions{AdditionalProperties: []*openapi_v2.NamedParameter{n}}})
 	}
 	var tree map[string]json.RawMessage
 	if err := json.Unmarshal(text, &tree); err != nil {
@@ -141,7 +143,10 @@ func describeV3(c api.Custom, version string) (*described, error) {
 		return nil, err
 	}
 	// What else it says is of the server, and said elsewhere.
-	s := &spec3.OpenAPI{Version: whole.Version, Info: whole.Info, Paths: whole.Paths, Components: &spec3.Components{Schemas: map[string]*spec.Schema{}}}
+	s := &spec3.OpenAPI{
+		Version: whole.Version, Info: whole.Info, Paths: whole.Paths,
+		Components: &spec3.Components{Schemas: map[string]*spec.Schema{}},
+	}
 	if whole.Components != nil {
 		s.Components.Schemas = whole.Components.Schemas
 	}
@@ -158,7 +163,12 @@ func describeV3(c api.Custom, version string) (*described, error) {
 		p.add("paths", n.Name, &openapi_v3.Document{Paths: &openapi_v3.Paths{Path: []*openapi_v3.NamedPathItem{n}}})
 	}
 	for _, n := range parsed.GetComponents().GetSchemas().GetAdditionalProperties() {
-		p.add("schemas", n.Name, &openapi_v3.Document{Components: &openapi_v3.Components{Schemas: &openapi_v3.SchemasOrReferences{AdditionalProperties: []*openapi_v3.NamedSchemaOrReference{n}}}})
+		p.add("schemas", n.Name,
+			&openapi_v3.Document{
+				Components: &openapi_v3.Components{
+					Schemas: &openapi_v3.SchemasOrReferences{AdditionalProperties: []*openapi_v3.NamedSchemaOrReference{n}},
+				},
+			})
 	}
 	var tree struct {
 		Paths      json.RawMessage `json:"paths"`

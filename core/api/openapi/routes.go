@@ -250,7 +250,9 @@ func (e place) create() {
 		doc:        e.of("create", article(e.res.Kind), "of "+article(e.res.Kind)),
 		parameters: with(body(e.object, true), pretty(), queries(&metav1.CreateOptions{})...), body: e.object, answer: e.object,
 		codes: []common.StatusCodeResponse{
-			response{http.StatusOK, "OK", e.object}, response{http.StatusCreated, "Created", e.object}, response{http.StatusAccepted, "Accepted", e.object},
+			response{http.StatusOK, "OK", e.object},
+			response{http.StatusCreated, "Created", e.object},
+			response{http.StatusAccepted, "Accepted", e.object},
 		},
 	}, "post")
 }
@@ -269,8 +271,11 @@ func (e place) patch() {
 		method: http.MethodPatch, path: e.item, operation: e.name("patch"),
 		doc:        e.of("partially update", "the specified ", "of the specified "),
 		parameters: with(body(patch, true), pretty(), queries(&metav1.PatchOptions{})...), body: patch, answer: e.object,
-		consumes: []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"},
-		codes:    []common.StatusCodeResponse{response{http.StatusOK, "OK", e.object}, response{http.StatusCreated, "Created", e.object}},
+		consumes: []string{
+			"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
+			"application/apply-patch+yaml",
+		},
+		codes: []common.StatusCodeResponse{response{http.StatusOK, "OK", e.object}, response{http.StatusCreated, "Created", e.object}},
 	}, "patch")
 }
 

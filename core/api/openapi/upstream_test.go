@@ -99,7 +99,8 @@ func TestOpenAPIV2IsUpstreams(t *testing.T) {
 	maps.DeleteFunc(at(got, "definitions"), besides)
 	for _, d := range at(got, "definitions") {
 		if kinds, ok := d.(map[string]any)["x-kubernetes-group-version-kind"].([]any); ok {
-			d.(map[string]any)["x-kubernetes-group-version-kind"] = slices.DeleteFunc(kinds, func(k any) bool { return k.(map[string]any)["group"] == api.MetricsGroup })
+			d.(map[string]any)["x-kubernetes-group-version-kind"] = slices.DeleteFunc(kinds,
+				func(k any) bool { return k.(map[string]any)["group"] == api.MetricsGroup })
 		}
 	}
 	served := map[string]any{}

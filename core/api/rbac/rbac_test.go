@@ -74,7 +74,10 @@ func TestBootstrapPolicyRules(t *testing.T) {
 		{&user.DefaultInfo{Name: "system:kube-scheduler"}, "create", "x", "bindings", true, "system:kube-scheduler"},
 		{&user.DefaultInfo{Name: "system:kube-scheduler"}, "delete", "x", "secrets", false, ""},
 	} {
-		d, reason, err := a.Authorize(t.Context(), authorizer.AttributesRecord{User: tc.u, Verb: tc.verb, Namespace: tc.ns, Resource: tc.resource, ResourceRequest: true})
+		d, reason, err := a.Authorize(t.Context(), authorizer.AttributesRecord{
+			User: tc.u, Verb: tc.verb, Namespace: tc.ns,
+			Resource: tc.resource, ResourceRequest: true,
+		})
 		if (d == authorizer.DecisionAllow) != tc.allowed || !strings.Contains(reason, tc.reasonHas) {
 			t.Errorf("%s %s %s in %s: %v %q %v", tc.u.GetName(), tc.verb, tc.resource, tc.ns, d, reason, err)
 		}
@@ -150,13 +153,17 @@ func TestAQuestionWaitsForTheRoles(t *testing.T) {
 		empty := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		roles := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		bindings := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		a := NewAuthorizer(synced, listers.NewRoleLister(empty), listers.NewRoleBindingLister(empty), listers.NewClusterRoleLister(roles), listers.NewClusterRoleBindingLister(bindings))
+		a := NewAuthorizer(synced, listers.NewRoleLister(empty), listers.NewRoleBindingLister(empty), listers.NewClusterRoleLister(roles),
+			listers.NewClusterRoleBindingLister(bindings))
 		question := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ann"}, Verb: "get", Resource: "pods", ResourceRequest: true}
 		if _, _, err := a.Authorize(t.Context(), question); !apierrors.IsTimeout(err) {
 			t.Errorf("roles that never come: %v, want a timeout", err)
 		}
 		time.AfterFunc(time.Second, func() {
-			_ = roles.Add(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}})
+			_ = roles.Add(&rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+				Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+			})
 			_ = bindings.Add(&rbacv1.ClusterRoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: "ann"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
 				Subjects: []rbacv1.Subject{{Kind: "User", Name: "ann", APIGroup: rbacv1.GroupName}},

@@ -121,7 +121,8 @@ func (p *PortRange) allocator(r *corev1.RangeAllocation) (*portallocator.PortAll
 	}
 	if r.Range != p.ports.String() {
 		a.Destroy()
-		return nil, fmt.Errorf("the store has claims of node ports %s, this server has %s: %w", r.Range, p.ports.String(), portallocator.ErrMismatchedNetwork)
+		return nil, fmt.Errorf("the store has claims of node ports %s, this server has %s: %w", r.Range, p.ports.String(),
+			portallocator.ErrMismatchedNetwork)
 	}
 	if err := a.Restore(p.ports, r.Data); err != nil {
 		a.Destroy()

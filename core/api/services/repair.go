@@ -201,7 +201,9 @@ func (r *Repair) repairAddresses(ctx context.Context, c Cluster, svcs []corev1.S
 
 // claimMissing claims what a Service has without a claim, and notes in held the
 // claims that are its own.
-func (r *Repair) claimMissing(ctx context.Context, svc *corev1.Service, holders map[string]string, held map[string]bool, out *Repaired) error {
+func (r *Repair) claimMissing(ctx context.Context, svc *corev1.Service, holders map[string]string, held map[string]bool,
+	out *Repaired,
+) error {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}

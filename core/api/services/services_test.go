@@ -123,10 +123,12 @@ func TestAServiceGetsKeepsAndGivesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	claims.Commit(ctx)
-	if !strings.HasPrefix(s.Spec.ClusterIP, "10.96.0.") || len(s.Spec.ClusterIPs) != 1 || s.Spec.IPFamilies[0] != core.IPv4Protocol || *s.Spec.IPFamilyPolicy != core.IPFamilyPolicySingleStack {
+	if !strings.HasPrefix(s.Spec.ClusterIP, "10.96.0.") || len(s.Spec.ClusterIPs) != 1 || s.Spec.IPFamilies[0] != core.IPv4Protocol ||
+		*s.Spec.IPFamilyPolicy != core.IPFamilyPolicySingleStack {
 		t.Errorf("%+v", s.Spec)
 	}
-	if o := m.addresses[s.Spec.ClusterIP]; o == nil || o.Spec.ParentRef.Name != "web" || o.Labels["ipaddress.kubernetes.io/managed-by"] != "ipallocator.k8s.io" {
+	if o := m.addresses[s.Spec.ClusterIP]; o == nil || o.Spec.ParentRef.Name != "web" ||
+		o.Labels["ipaddress.kubernetes.io/managed-by"] != "ipallocator.k8s.io" {
 		t.Errorf("claim %+v", o)
 	}
 	update := func(change func(*core.Service), want string) {

@@ -84,7 +84,10 @@ func (e *Events) mediaType() string {
 }
 
 func (e *Events) row(ctx context.Context, o *object.Object) ([]byte, error) {
-	pieces, err := e.writer.tableOf(ctx, tableCall{resource: e.registry.Resource(), version: e.version, options: e.table, kind: e.format.Convert}, metav1.ListMeta{}, []*object.Object{o})
+	pieces, err := e.writer.tableOf(ctx, tableCall{
+		resource: e.registry.Resource(), version: e.version, options: e.table,
+		kind: e.format.Convert,
+	}, metav1.ListMeta{}, []*object.Object{o})
 	if err != nil {
 		return nil, err
 	}

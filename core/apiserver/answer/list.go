@@ -21,7 +21,9 @@ func jsonList(r *api.Resource, version string, list metav1.ListMeta, items []*ob
 	return jsonPieces(kind, list, items, func(o *object.Object) ([]byte, error) { return o.Encoded(object.JSON) })
 }
 
-func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object, encode func(*object.Object) ([]byte, error)) ([][]byte, error) {
+func jsonPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object,
+	encode func(*object.Object) ([]byte, error),
+) ([][]byte, error) {
 	listMeta, err := json.Marshal(list)
 	if err != nil {
 		return nil, err
@@ -59,7 +61,9 @@ func protoList(r *api.Resource, version string, list metav1.ListMeta, items []*o
 }
 
 // protoPieces writes a list message in its envelope.
-func protoPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object, encode func(*object.Object) ([]byte, error)) ([][]byte, error) {
+func protoPieces(kind schema.GroupVersionKind, list metav1.ListMeta, items []*object.Object,
+	encode func(*object.Object) ([]byte, error),
+) ([][]byte, error) {
 	listMeta, err := list.Marshal()
 	if err != nil {
 		return nil, err

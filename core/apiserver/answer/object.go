@@ -55,13 +55,16 @@ func (a *Writer) Object(w http.ResponseWriter, req *http.Request, f Format, code
 	}
 }
 
-func (a *Writer) table(w http.ResponseWriter, req *http.Request, f Format, code int, r *registry.Registry, list metav1.ListMeta, objects []*object.Object) {
+func (a *Writer) table(w http.ResponseWriter, req *http.Request, f Format, code int, r *registry.Registry, list metav1.ListMeta,
+	objects []*object.Object,
+) {
 	options, err := a.contract.TableOptions(req.URL.Query())
 	if err != nil {
 		a.Fail(w, req, err)
 		return
 	}
-	pieces, err := a.tableOf(req.Context(), tableCall{resource: r.Resource(), version: versionOf(req), options: options, kind: f.Convert}, list, objects)
+	pieces, err := a.tableOf(req.Context(), tableCall{resource: r.Resource(), version: versionOf(req), options: options, kind: f.Convert},
+		list, objects)
 	switch {
 	case err != nil:
 		a.Fail(w, req, err)

@@ -99,7 +99,8 @@ func TestMetadataListsInProtobuf(t *testing.T) {
 		}
 		items = append(items, object.FromVersioned(codec, o))
 	}
-	pieces, err := partialList(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"), object.Protobuf, metav1.ListMeta{ResourceVersion: "7"}, items)
+	pieces, err := partialList(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"), object.Protobuf,
+		metav1.ListMeta{ResourceVersion: "7"}, items)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,10 @@ func refusal(code int32, reason metav1.StatusReason, format string, args ...any)
 // unrouted is a refusal of a request that led nowhere. Like upstream's it has
 // details with nothing in them, which some clients look for.
 func unrouted(code int32, reason metav1.StatusReason, message string) error {
-	return &statusError{metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{}}}
+	return &statusError{metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
+		Details: &metav1.StatusDetails{},
+	}}
 }
 
 // NotAcceptable refuses a request for an answer in another form than those.
@@ -48,7 +51,8 @@ func (a *Writer) NotFound(w http.ResponseWriter, req *http.Request) {
 
 // MethodNotAllowed answers a request whose path has no route for its method.
 func (a *Writer) MethodNotAllowed(w http.ResponseWriter, req *http.Request) {
-	a.Fail(w, req, unrouted(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"))
+	a.Fail(w, req, unrouted(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+		"the server does not allow this method on the requested resource"))
 }
 
 // Unauthorized answers a request whose sender is not known. It says no more than

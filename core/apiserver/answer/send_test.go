@@ -76,7 +76,8 @@ func TestSmallAnswersAreNotCompressed(t *testing.T) {
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	req.Header.Set("Accept-Encoding", "gzip")
 	a.Bytes(w, req, object.JSON, http.StatusCreated, []byte("{}"))
-	if w.Code != http.StatusCreated || w.Body.String() != "{}" || w.Header().Get("Content-Encoding") != "" || w.Header().Get("Content-Length") != "2" {
+	if w.Code != http.StatusCreated || w.Body.String() != "{}" || w.Header().Get("Content-Encoding") != "" ||
+		w.Header().Get("Content-Length") != "2" {
 		t.Errorf("%d %v %q", w.Code, w.Header(), w.Body)
 	}
 }

@@ -182,7 +182,8 @@ func (k *socketStream) Event(kind watch.EventType, o []byte) error {
 func (k *socketStream) Flush() error { return nil }
 
 func (k *socketStream) End() {
-	_ = k.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+	_ = k.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+		time.Now().Add(time.Second))
 	_ = k.conn.Close() // the client may have closed it first
 }
 

@@ -31,7 +31,10 @@ func (a *Writer) tableOf(ctx context.Context, c tableCall, list metav1.ListMeta,
 	default:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("unrecognized includeObject value: %q", c.options.IncludeObject))
 	}
-	rows := &tableRows{contract: a.contract, now: a.now(), call: c, partial: partialPrefix(c.kind.GroupVersion().WithKind("PartialObjectMetadata"))}
+	rows := &tableRows{
+		contract: a.contract, now: a.now(), call: c,
+		partial: partialPrefix(c.kind.GroupVersion().WithKind("PartialObjectMetadata")),
+	}
 	rows.pieces = make([][]byte, 1, 2*len(objects)+2)
 	head, err := rows.all(ctx, list, objects)
 	if err != nil {
@@ -183,7 +186,8 @@ func (t *tableRows) printed(ctx context.Context, list metav1.ListMeta, objects [
 	}
 	bare := *t.call.options
 	bare.IncludeObject = metav1.IncludeNone
-	table, err := t.contract.Table(ctx, t.call.resource, api.TableRequest{Version: t.call.version, TableOptions: bare, ListMeta: list}, internal)
+	table, err := t.contract.Table(ctx, t.call.resource, api.TableRequest{Version: t.call.version, TableOptions: bare, ListMeta: list},
+		internal)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

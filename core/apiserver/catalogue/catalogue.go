@@ -50,7 +50,10 @@ type Catalogue struct {
 
 // New makes a catalogue.
 func New(cfg Config) *Catalogue {
-	return &Catalogue{contract: cfg.Contract, openapi: openapi.New(cfg.Contract), registries: cfg.Registries, aggregator: cfg.Aggregator, answers: cfg.Answers, ends: cfg.Ends}
+	return &Catalogue{
+		contract: cfg.Contract, openapi: openapi.New(cfg.Contract), registries: cfg.Registries, aggregator: cfg.Aggregator,
+		answers: cfg.Answers, ends: cfg.Ends,
+	}
 }
 
 // Paths lists the groups and group versions that are served below /apis.

@@ -121,7 +121,8 @@ func (c *Catalogue) document(resources []*api.Resource, remotes []*aggregator.Re
 			}
 			d.lists[gv] = list
 			group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v})
-			one.Versions = append(one.Versions, discoveryv2.APIVersionDiscovery{Version: v, Resources: detail, Freshness: discoveryv2.DiscoveryFreshnessCurrent})
+			one.Versions = append(one.Versions,
+				discoveryv2.APIVersionDiscovery{Version: v, Resources: detail, Freshness: discoveryv2.DiscoveryFreshnessCurrent})
 		}
 		if len(group.Versions) == 0 {
 			continue
@@ -141,7 +142,10 @@ func (c *Catalogue) document(resources []*api.Resource, remotes []*aggregator.Re
 
 // resourceList describes one group version in both shapes.
 func resourceList(gv schema.GroupVersion, resources []*api.Resource) (*metav1.APIResourceList, []discoveryv2.APIResourceDiscovery) {
-	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
+	list := &metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
+		APIResources: []metav1.APIResource{},
+	}
 	var detail []discoveryv2.APIResourceDiscovery
 	for _, r := range resources {
 		if !r.Serves(gv.Version) || r.Unlisted {
@@ -161,7 +165,8 @@ func resourceList(gv schema.GroupVersion, resources []*api.Resource) (*metav1.AP
 			scope = discoveryv2.ScopeNamespace
 		}
 		d := discoveryv2.APIResourceDiscovery{
-			Resource: r.GroupResource.Resource, SingularResource: r.Singular, Scope: scope, Verbs: verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+			Resource: r.GroupResource.Resource, SingularResource: r.Singular, Scope: scope, Verbs: verbs, ShortNames: r.ShortNames,
+			Categories:   r.Categories,
 			ResponseKind: &metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: r.Kind},
 		}
 		for _, sub := range subresources(r, gv.Version) {
@@ -175,7 +180,10 @@ func resourceList(gv schema.GroupVersion, resources []*api.Resource) (*metav1.AP
 			}
 			list.APIResources = append(list.APIResources, entry)
 			d.Subresources = append(d.Subresources, discoveryv2.APISubresourceDiscovery{
-				Subresource: sub.Name, Verbs: sub.Verbs, ResponseKind: &metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind},
+				Subresource: sub.Name, Verbs: sub.Verbs, ResponseKind: &metav1.GroupVersionKind{
+					Group: kind.Group, Version: kind.Version,
+					Kind: kind.Kind,
+				},
 			})
 		}
 		detail = append(detail, d)

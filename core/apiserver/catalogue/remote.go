@@ -99,7 +99,10 @@ func (d *documents) join(all []discoveryv2.APIGroupDiscovery, remotes []*aggrega
 			if i < 0 {
 				i = len(d.groupList)
 			}
-			d.groupList = slices.Insert(d.groupList, i, metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: gv.Group})
+			d.groupList = slices.Insert(d.groupList, i, metav1.APIGroup{
+				TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"},
+				Name:     gv.Group,
+			})
 			all = slices.Insert(all, i, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
 		}
 		group, one := &d.groupList[i], &all[i]

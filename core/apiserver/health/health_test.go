@@ -38,7 +38,10 @@ func failing(name string) Check {
 func TestAnAdvisoryCheckIsToldAndTakesNobodyOut(t *testing.T) {
 	full := failing("store-space")
 	full.Advisory = true
-	for path, want := range map[string]int{"/readyz": http.StatusOK, "/readyz?verbose": http.StatusOK, "/readyz/store-space": http.StatusInternalServerError, "/livez": http.StatusOK} {
+	for path, want := range map[string]int{
+		"/readyz": http.StatusOK, "/readyz?verbose": http.StatusOK,
+		"/readyz/store-space": http.StatusInternalServerError, "/livez": http.StatusOK,
+	} {
 		code, body := ask(t, path, full)
 		if code != want {
 			t.Errorf("%s answers %d: %s", path, code, body)
@@ -52,7 +55,8 @@ func TestAnAdvisoryCheckIsToldAndTakesNobodyOut(t *testing.T) {
 func TestACheckThatFailsFailsItsProbeAndKeepsItsCause(t *testing.T) {
 	dead := failing("etcd")
 	code, body := ask(t, "/readyz", dead)
-	if code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed: reason withheld") || strings.Contains(body, "secret") {
+	if code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed: reason withheld") || strings.Contains(body,
+		"secret") {
 		t.Errorf("%d %s", code, body)
 	}
 	if code, body := ask(t, "/livez", dead); code != http.StatusOK {

@@ -38,7 +38,9 @@ func (s *Source) Pods(ctx context.Context, namespace, name string, selector labe
 	})
 }
 
-func (s *Source) objects(ctx context.Context, kind, namespace, name string, selector labels.Selector, make func(runtime.Object) runtime.Object) ([]runtime.Object, error) {
+func (s *Source) objects(ctx context.Context, kind, namespace, name string, selector labels.Selector,
+	make func(runtime.Object) runtime.Object,
+) ([]runtime.Object, error) {
 	s.look()
 	of := corev1.SchemeGroupVersion.WithKind(kind)
 	var found []runtime.Object

@@ -49,9 +49,11 @@ func TestHostilePages(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	const of = `container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"} `
 	for _, text := range []string{
-		of + "NaN", of + "-1", of + "+Inf", of + "1e300", of + "1 2 3", of + "1 x", of, "{} 1", "node_cpu_usage_seconds_total{", `node_cpu_usage_seconds_total{a="b} 1`,
+		of + "NaN", of + "-1", of + "+Inf", of + "1e300", of + "1 2 3", of + "1 x", of, "{} 1", "node_cpu_usage_seconds_total{",
+		`node_cpu_usage_seconds_total{a="b} 1`,
 		`container_cpu_usage_seconds_total{container="c",pod="p"} 1`, "container_cpu_usage_seconds_total 1", "node_cpu_usage_seconds_total",
-		`container_cpu_usage_seconds_total{container=` + "`c`" + `,namespace="ns",pod="p"} 1`, `container_cpu_usage_seconds_total{container="\q",namespace="ns",pod="p"} 1`,
+		`container_cpu_usage_seconds_total{container=` + "`c`" + `,namespace="ns",pod="p"} 1`,
+		`container_cpu_usage_seconds_total{container="\q",namespace="ns",pod="p"} 1`,
 	} {
 		p, err := readPage(strings.NewReader(text+"\n"), now)
 		if err != nil {
@@ -69,7 +71,8 @@ func TestHostilePages(t *testing.T) {
 		fmt.Fprintf(&many, "container_cpu_usage_seconds_total{container=\"c%d\",namespace=\"ns\",pod=\"p\"} 1\n", i)
 	}
 	for name, text := range map[string]string{
-		"a long line": strings.Repeat("x", lineMost+1), "many containers": many.String(), "a long page": strings.Repeat("# nothing\n", pageMost/10+1),
+		"a long line": strings.Repeat("x", lineMost+1), "many containers": many.String(),
+		"a long page": strings.Repeat("# nothing\n", pageMost/10+1),
 	} {
 		if _, err := readPage(strings.NewReader(text), now); err == nil {
 			t.Errorf("%s: no error", name)

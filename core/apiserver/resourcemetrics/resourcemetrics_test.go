@@ -31,13 +31,16 @@ type world struct {
 	asked   map[string]int
 }
 
-func (w *world) List(_ context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error) {
+func (w *world) List(_ context.Context, kind schema.GroupVersionKind, namespace string,
+	selector labels.Selector,
+) ([]runtime.Object, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []runtime.Object
 	for _, o := range w.objects {
 		m, err := meta.Accessor(o)
-		if err == nil && o.GetObjectKind().GroupVersionKind() == kind && (namespace == "" || namespace == m.GetNamespace()) && selector.Matches(labels.Set(m.GetLabels())) {
+		if err == nil && o.GetObjectKind().GroupVersionKind() == kind && (namespace == "" || namespace == m.GetNamespace()) &&
+			selector.Matches(labels.Set(m.GetLabels())) {
 			out = append(out, o)
 		}
 	}
@@ -73,13 +76,19 @@ func (w *world) count(node string) int {
 }
 
 func aNode(name string, status corev1.ConditionStatus) *corev1.Node {
-	n := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": name}}}
+	n := &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": name}},
+	}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
 	return n
 }
 
 func aPod(name, node string) *corev1.Pod {
-	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": name}}}
+	p := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": name}},
+	}
 	p.Spec.NodeName, p.Status.Phase = node, corev1.PodRunning
 	return p
 }
@@ -123,8 +132,11 @@ func start(t *testing.T, w *world) *Source {
 func TestWhatPodsAndNodesUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			objects: []runtime.Object{aNode("a", "True"), aNode("liar", "True"), aNode("gone", "Unknown"), aPod("one", "a"), aPod("two", "a"), aPod("starts", "a")},
-			pages:   map[string]func() (string, error){"a": usesCore("one", "two"), "liar": usesCore("one", "starts", "invented")},
+			objects: []runtime.Object{
+				aNode("a", "True"), aNode("liar", "True"), aNode("gone", "Unknown"), aPod("one", "a"), aPod("two", "a"),
+				aPod("starts", "a"),
+			},
+			pages: map[string]func() (string, error){"a": usesCore("one", "two"), "liar": usesCore("one", "starts", "invented")},
 		}
 		s := start(t, w)
 		if got, err := s.Nodes(t.Context(), "", "", labels.Everything()); err != nil || len(got) != 0 {
@@ -137,7 +149,8 @@ func TestWhatPodsAndNodesUse(t *testing.T) {
 			t.Fatalf("nodes: %v, %v", nodes, err)
 		}
 		node := nodes[0].(*metricsv1beta1.NodeMetrics)
-		if node.Usage.Cpu().String() != "2" || node.Usage.Memory().String() != "1Ki" || node.Window.Duration != second || node.Labels["of"] != "a" {
+		if node.Usage.Cpu().String() != "2" || node.Usage.Memory().String() != "1Ki" || node.Window.Duration != second ||
+			node.Labels["of"] != "a" {
 			t.Errorf("node: %+v", node)
 		}
 		pods, err := s.Pods(t.Context(), "ns", "", labels.Everything())
@@ -145,7 +158,8 @@ func TestWhatPodsAndNodesUse(t *testing.T) {
 			t.Fatalf("pods: %v, %v", pods, err)
 		}
 		pod := pods[0].(*metricsv1beta1.PodMetrics)
-		if pod.Name != "one" || len(pod.Containers) != 1 || pod.Containers[0].Usage.Cpu().String() != "500m" || pod.Containers[0].Usage.Memory().String() != "2Ki" {
+		if pod.Name != "one" || len(pod.Containers) != 1 || pod.Containers[0].Usage.Cpu().String() != "500m" ||
+			pod.Containers[0].Usage.Memory().String() != "2Ki" {
 			t.Errorf("pod: %+v", pod)
 		}
 		for name, want := range map[string]int{"two": 1, "starts": 0, "invented": 0} {
@@ -162,7 +176,10 @@ func TestWhatPodsAndNodesUse(t *testing.T) {
 // A node that says no more is forgotten, and others go on.
 func TestStaleAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{objects: []runtime.Object{aNode("a", "True"), aNode("b", "True")}, pages: map[string]func() (string, error){"a": usesCore(), "b": usesCore()}}
+		w := &world{
+			objects: []runtime.Object{aNode("a", "True"), aNode("b", "True")},
+			pages:   map[string]func() (string, error){"a": usesCore(), "b": usesCore()},
+		}
 		s := start(t, w)
 		time.Sleep(second)
 		synctest.Wait()
@@ -228,7 +245,10 @@ func TestHowOftenNodesAreAsked(t *testing.T) {
 // A kubelet that does not answer holds up nobody for long.
 func TestSilentKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &silent{world: &world{objects: []runtime.Object{aNode("silent", "True"), aNode("z", "True")}, pages: map[string]func() (string, error){"z": usesCore()}, asked: map[string]int{}}}
+		w := &silent{world: &world{
+			objects: []runtime.Object{aNode("silent", "True"), aNode("z", "True")},
+			pages:   map[string]func() (string, error){"z": usesCore()}, asked: map[string]int{},
+		}}
 		s, err := New(Config{Cluster: w, Kubelets: w})
 		if err != nil {
 			t.Fatal(err)

@@ -235,7 +235,8 @@ type responder struct{ c *connection }
 func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		err = apierrors.NewGenericServerResponse(http.StatusBadGateway, "connect", r.c.Registry.Resource().GroupResource, r.c.Info.Name, err.Error(), 0, false)
+		err = apierrors.NewGenericServerResponse(http.StatusBadGateway, "connect", r.c.Registry.Resource().GroupResource, r.c.Info.Name,
+			err.Error(), 0, false)
 	}
 	r.c.tunnel.answers.Fail(w, req, err)
 }

@@ -76,7 +76,10 @@ func newBackends(k *KubeletClient) *backends {
 		pods:         transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}), //nolint:gosec // see the field
 	}
 	if b.addressTypes == nil {
-		b.addressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
+		b.addressTypes = []corev1.NodeAddressType{
+			corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS,
+			corev1.NodeExternalDNS,
+		}
 	}
 	return b
 }

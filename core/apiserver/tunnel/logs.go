@@ -72,7 +72,8 @@ func (c *connection) logs(o *corev1.PodLogOptions) error {
 	if wsstream.IsWebSocketRequest(c.Req) {
 		// Browsers cannot read streams in another way. The buffer tells of the end
 		// in a read of its own: what came together with it would get lost.
-		_ = wsstream.NewReader(bufio.NewReader(response.Body), true, wsstream.NewDefaultReaderProtocols()).Copy(c.W, c.Req) // whoever has gone, there is nobody to tell
+		_ = wsstream.NewReader(bufio.NewReader(response.Body), true, wsstream.NewDefaultReaderProtocols()).Copy(c.W,
+			c.Req) // whoever has gone, there is nobody to tell
 		return nil
 	}
 	c.W.WriteHeader(http.StatusOK)

@@ -94,7 +94,8 @@ func connectOptions(kind schema.GroupVersionKind, values url.Values, path string
 	case "PodLogOptions":
 		o = &corev1.PodLogOptions{
 			Container: values.Get("container"), Follow: q.yes("follow"), Previous: q.yes("previous"), Timestamps: q.yes("timestamps"),
-			SinceSeconds: q.number("sinceSeconds"), SinceTime: q.time("sinceTime"), TailLines: q.number("tailLines"), LimitBytes: q.number("limitBytes"),
+			SinceSeconds: q.number("sinceSeconds"), SinceTime: q.time("sinceTime"), TailLines: q.number("tailLines"),
+			LimitBytes:                   q.number("limitBytes"),
 			InsecureSkipTLSVerifyBackend: q.yes("insecureSkipTLSVerifyBackend"), Stream: q.text("stream"),
 		}
 	case "PodExecOptions":
@@ -103,7 +104,10 @@ func connectOptions(kind schema.GroupVersionKind, values url.Values, path string
 			Container: values.Get("container"), Command: values["command"],
 		}
 	case "PodAttachOptions":
-		o = &corev1.PodAttachOptions{Stdin: q.yes("stdin"), Stdout: q.yes("stdout"), Stderr: q.yes("stderr"), TTY: q.yes("tty"), Container: values.Get("container")}
+		o = &corev1.PodAttachOptions{
+			Stdin: q.yes("stdin"), Stdout: q.yes("stdout"), Stderr: q.yes("stderr"), TTY: q.yes("tty"),
+			Container: values.Get("container"),
+		}
 	case "PodPortForwardOptions":
 		o = &corev1.PodPortForwardOptions{Ports: q.ports("ports")}
 	case "PodProxyOptions":

@@ -88,7 +88,8 @@ func (c *connection) proxyService(path string) error {
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Info.Name))
 	}
-	service, err := registry.Read[*corev1.Service](c.Req.Context(), c.tunnel.registries, schema.GroupResource{Resource: "services"}, c.Info.Namespace, name)
+	service, err := registry.Read[*corev1.Service](c.Req.Context(), c.tunnel.registries, schema.GroupResource{Resource: "services"},
+		c.Info.Namespace, name)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,10 @@ type Tunnel struct {
 
 // New makes a tunnel.
 func New(cfg Config) *Tunnel {
-	return &Tunnel{registries: cfg.Registries, authorizer: cfg.Authorizer, answers: cfg.Answers, ends: cfg.Ends, backends: newBackends(cfg.Kubelet)}
+	return &Tunnel{
+		registries: cfg.Registries, authorizer: cfg.Authorizer, answers: cfg.Answers, ends: cfg.Ends,
+		backends: newBackends(cfg.Kubelet),
+	}
 }
 
 // Connection is one request for a connection, which its user may make.

@@ -57,7 +57,8 @@ func TestOptionsAreReadFromTheQuery(t *testing.T) {
 			t.Fatal(err)
 		}
 		name, _, _ := strings.Cut(query, "=")
-		if _, err := connectOptions(corev1.SchemeGroupVersion.WithKind(kind), values, ""); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), name) {
+		if _, err := connectOptions(corev1.SchemeGroupVersion.WithKind(kind), values, ""); !apierrors.IsBadRequest(err) ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s?%s: %v", kind, query, err)
 		}
 	}
@@ -74,13 +75,17 @@ func TestTheContainerThatIsMeant(t *testing.T) {
 		t.Errorf("one that there is not: %v", err)
 	}
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "b"})
-	if _, err := container(pod, ""); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "[a b]") || !strings.Contains(err.Error(), "[first]") {
+	if _, err := container(pod, ""); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "[a b]") || !strings.Contains(err.Error(),
+		"[first]") {
 		t.Errorf("one of two: %v", err)
 	}
 }
 
 func TestAddressesOfTheServersOwnMachineAreRefused(t *testing.T) {
-	for host, allowed := range map[string]bool{"10.1.2.3": true, "fd00::1": true, "127.0.0.1": false, "169.254.169.254": false, "::1": false, "0.0.0.0": false, "224.0.0.1": false, "localhost": false} {
+	for host, allowed := range map[string]bool{
+		"10.1.2.3": true, "fd00::1": true, "127.0.0.1": false, "169.254.169.254": false, "::1": false,
+		"0.0.0.0": false, "224.0.0.1": false, "localhost": false,
+	} {
 		if address, err := proxyable(t.Context(), host); (err == nil) != allowed {
 			t.Errorf("%s: %q, %v", host, address, err)
 		}

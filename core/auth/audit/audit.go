@@ -198,7 +198,8 @@ func newHook(file string, to dial.Policy, again wait.Backoff) (*webhookutil.Gene
 // add puts truncation and batching before a destination, and starts it.
 func (l *Log) add(b upstream.Backend, t Target, mode Mode, batch int) error {
 	if t.MaxEventBytes > 0 {
-		b = truncate.NewBackend(b, truncate.Config{MaxEventSize: t.MaxEventBytes, MaxBatchSize: max(10<<20, t.MaxEventBytes)}, auditv1.SchemeGroupVersion)
+		b = truncate.NewBackend(b, truncate.Config{MaxEventSize: t.MaxEventBytes, MaxBatchSize: max(10<<20, t.MaxEventBytes)},
+			auditv1.SchemeGroupVersion)
 	}
 	if t.Mode != "" {
 		mode = t.Mode
@@ -206,7 +207,10 @@ func (l *Log) add(b upstream.Backend, t Target, mode Mode, batch int) error {
 	switch mode {
 	case Blocking, BlockingStrict:
 	case Batch:
-		c := buffered.BatchConfig{BufferSize: 10000, MaxBatchSize: batch, MaxBatchWait: 30 * time.Second, ThrottleEnable: batch > 1, ThrottleQPS: 10, ThrottleBurst: 15, AsyncDelegate: batch > 1}
+		c := buffered.BatchConfig{
+			BufferSize: 10000, MaxBatchSize: batch, MaxBatchWait: 30 * time.Second, ThrottleEnable: batch > 1,
+			ThrottleQPS: 10, ThrottleBurst: 15, AsyncDelegate: batch > 1,
+		}
 		if t.BufferEvents > 0 {
 			c.BufferSize = t.BufferEvents
 		}
@@ -317,7 +321,9 @@ var ErrNotWritten = errors.New("failed to store audit event")
 
 // Begin starts an entry once the user is known (nil: nobody could be identified).
 // end is called with the answer's status code. The error is ErrNotWritten.
-func (l *Log) Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo, who user.Info) (context.Context, func(status int), error) {
+func (l *Log) Begin(ctx context.Context, req *http.Request, info *genericrequest.RequestInfo,
+	who user.Info,
+) (context.Context, func(status int), error) {
 	config := (*l.policy.Load()).EvaluatePolicyRule(attributes(info, who))
 	upstream.ObservePolicyLevel(ctx, config.Level)
 	if config.Level == auditinternal.LevelNone {
@@ -350,7 +356,9 @@ func attributes(info *genericrequest.RequestInfo, who user.Info) authorizer.Attr
 	}
 }
 
-func (l *Log) event(req *http.Request, info *genericrequest.RequestInfo, who user.Info, id types.UID, level auditinternal.Level) auditinternal.Event {
+func (l *Log) event(req *http.Request, info *genericrequest.RequestInfo, who user.Info, id types.UID,
+	level auditinternal.Level,
+) auditinternal.Event {
 	ev := auditinternal.Event{
 		Level: level, AuditID: id, RequestReceivedTimestamp: metav1.NewMicroTime(l.now()),
 		Verb: info.Verb, RequestURI: req.URL.RequestURI(), UserAgent: truncated(req.UserAgent()), User: authz.UserInfo(who),

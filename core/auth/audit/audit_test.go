@@ -106,7 +106,8 @@ func TestThePolicyDecidesWhatIsWritten(t *testing.T) {
 	}
 	e := events[0]
 	if e.User.Username != "jane" || e.ObjectRef.Name != "s" || e.ResponseStatus.Code != 200 || e.Annotations["a/b"] != "c" ||
-		string(e.RequestObject.Raw) != `{"data":1}` || string(e.ResponseObject.Raw) != `{"kind":"Secret"}` || e.Stage != auditv1.StageResponseComplete {
+		string(e.RequestObject.Raw) != `{"data":1}` || string(e.ResponseObject.Raw) != `{"kind":"Secret"}` ||
+		e.Stage != auditv1.StageResponseComplete {
 		t.Errorf("%+v", e)
 	}
 }
@@ -126,7 +127,8 @@ func TestABrokenPolicyIsRefusedWithItsFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nruls: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{PolicyFile: file, File: filepath.Join(t.TempDir(), "a.log")}); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := Open(Config{PolicyFile: file, File: filepath.Join(t.TempDir(), "a.log")}); err == nil || !strings.Contains(err.Error(),
+		file) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -134,7 +136,10 @@ func TestABrokenPolicyIsRefusedWithItsFile(t *testing.T) {
 func TestTheFileIsRotatedWithinBounds(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	l, _ := open(t, Config{File: filepath.Join(dir, "audit.log"), MaxBytes: 2000, MaxFiles: 3, Now: func() time.Time { now = now.Add(time.Second); return now }})
+	l, _ := open(t, Config{
+		File: filepath.Join(dir, "audit.log"), MaxBytes: 2000, MaxFiles: 3,
+		Now: func() time.Time { now = now.Add(time.Second); return now },
+	})
 	for range 50 {
 		ask(t, l, "PUT", "/api/v1/namespaces/ns/secrets/s", "{}", 200)
 	}
@@ -181,7 +186,10 @@ func policyOf(t *testing.T, text string) string {
 func begin(t *testing.T, l *Log) (*Entry, func(int), error) {
 	t.Helper()
 	req := httptest.NewRequest("POST", "/api/v1/namespaces/ns/configmaps", strings.NewReader("{}"))
-	info := &genericrequest.RequestInfo{Path: req.URL.Path, Verb: "create", IsResourceRequest: true, APIVersion: "v1", Resource: "configmaps", Namespace: "ns"}
+	info := &genericrequest.RequestInfo{
+		Path: req.URL.Path, Verb: "create", IsResourceRequest: true, APIVersion: "v1", Resource: "configmaps",
+		Namespace: "ns",
+	}
 	ctx, end, err := l.Begin(t.Context(), req, info, &user.DefaultInfo{Name: "jane"})
 	return From(ctx), end, err
 }
@@ -234,7 +242,10 @@ func TestANewPolicyIsTakenOnAndABrokenOneIsNot(t *testing.T) {
 		end(200)
 	}
 	say()
-	for text, want := range map[string]bool{"rules: [{level: Loud}]\n": false, "omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n": true} {
+	for text, want := range map[string]bool{
+		"rules: [{level: Loud}]\n":                                    false,
+		"omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n": true,
+	} {
 		if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +266,8 @@ func TestANewPolicyIsTakenOnAndABrokenOneIsNot(t *testing.T) {
 }
 
 func TestAStrictLogRefusesWhatItCannotWrite(t *testing.T) {
-	l, _ := open(t, Config{File: "/dev/full", FileTarget: Target{Mode: BlockingStrict}, PolicyFile: policyOf(t, "rules: [{level: Metadata}]\n")})
+	l, _ := open(t,
+		Config{File: "/dev/full", FileTarget: Target{Mode: BlockingStrict}, PolicyFile: policyOf(t, "rules: [{level: Metadata}]\n")})
 	if _, _, err := begin(t, l); !errors.Is(err, ErrNotWritten) {
 		t.Errorf("error %v", err)
 	}

@@ -110,7 +110,12 @@ func (p *FrontProxy) complete() {
 	for _, d := range []struct {
 		field *[]string
 		value string
-	}{{&p.UserHeaders, "X-Remote-User"}, {&p.UIDHeaders, "X-Remote-Uid"}, {&p.GroupHeaders, "X-Remote-Group"}, {&p.ExtraPrefixes, "X-Remote-Extra-"}} {
+	}{
+		{&p.UserHeaders, "X-Remote-User"},
+		{&p.UIDHeaders, "X-Remote-Uid"},
+		{&p.GroupHeaders, "X-Remote-Group"},
+		{&p.ExtraPrefixes, "X-Remote-Extra-"},
+	} {
 		if len(*d.field) == 0 {
 			*d.field = []string{d.value}
 		}
@@ -202,7 +207,8 @@ func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Res
 		return nil, false, err
 	}
 	if resp.User.GetName() != user.Anonymous && len(a.audiences.Intersect(resp.Audiences)) == 0 {
-		return nil, false, fmt.Errorf("the credential of %q is meant for %q, not for this apiserver %q", resp.User.GetName(), resp.Audiences, a.audiences)
+		return nil, false, fmt.Errorf("the credential of %q is meant for %q, not for this apiserver %q", resp.User.GetName(), resp.Audiences,
+			a.audiences)
 	}
 	r.Header.Del("Authorization")
 	return resp, true, nil
@@ -248,7 +254,10 @@ func (a *Authenticator) identify(r *http.Request) (*authenticator.Response, bool
 }
 
 func withAuthenticated(u user.Info) user.Info {
-	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: append(slices.Clone(u.GetGroups()), user.AllAuthenticated), Extra: u.GetExtra()}
+	return &user.DefaultInfo{
+		Name: u.GetName(), UID: u.GetUID(), Groups: append(slices.Clone(u.GetGroups()), user.AllAuthenticated),
+		Extra: u.GetExtra(),
+	}
 }
 
 // anonymous lets everyone read some paths. Only reads: a probe needs no more.

@@ -80,7 +80,14 @@ func TestPasswords(t *testing.T) {
 	if err != nil || name != "ann" || !slices.Equal(groups, []string{"dev", "ops", "system:authenticated"}) {
 		t.Errorf("%s in %q: %v", name, groups, err)
 	}
-	for _, c := range [][2]string{{"ann", "wrong"}, {"ann", ""}, {"nobody", "right"}, {"ann", strings.Repeat("x", 80)}, {"", "right"}, {"bob", "right"}} {
+	for _, c := range [][2]string{
+		{"ann", "wrong"},
+		{"ann", ""},
+		{"nobody", "right"},
+		{"ann", strings.Repeat("x", 80)},
+		{"", "right"},
+		{"bob", "right"},
+	} {
 		if _, _, err := w.login(c[0], c[1], "192.0.2.1"); err == nil {
 			t.Errorf("%q was let in", c)
 		}

@@ -46,7 +46,10 @@ func TestBootstrapTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,
-				Data: map[string][]byte{"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true")},
+				Data: map[string][]byte{
+					"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"),
+					"usage-bootstrap-authentication": []byte("true"),
+				},
 			}
 			if tc.change != nil {
 				tc.change(s)
@@ -54,7 +57,10 @@ func TestBootstrapTokens(t *testing.T) {
 			if tc.token == "" {
 				tc.token = token
 			}
-			a, err := New(Config{Tokens: []authenticator.Token{NewBootstrapTokens(fake.NewClientset(s), []string{audience}, nil)}, Audiences: []string{audience}})
+			a, err := New(Config{
+				Tokens:    []authenticator.Token{NewBootstrapTokens(fake.NewClientset(s), []string{audience}, nil)},
+				Audiences: []string{audience},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +70,8 @@ func TestBootstrapTokens(t *testing.T) {
 			if ok != tc.ok {
 				t.Fatalf("let in: %t, %v", ok, err)
 			}
-			if ok && (resp.User.GetName() != "system:bootstrap:abcdef" || !slices.Equal(resp.User.GetGroups(), append(tc.groups, "system:authenticated"))) {
+			if ok && (resp.User.GetName() != "system:bootstrap:abcdef" || !slices.Equal(resp.User.GetGroups(),
+				append(tc.groups, "system:authenticated"))) {
 				t.Errorf("is %s in %q", resp.User.GetName(), resp.User.GetGroups())
 			}
 		})

@@ -13,7 +13,8 @@ import (
 // FuzzToken: no text is a token but those that somebody signed or knows.
 func FuzzToken(f *testing.F) {
 	const known = "known"
-	k := newKnower(f, map[string]authenticationv1.TokenReviewStatus{known: {Authenticated: true, User: authenticationv1.UserInfo{Username: "jane"}}})
+	k := newKnower(f,
+		map[string]authenticationv1.TokenReviewStatus{known: {Authenticated: true, User: authenticationv1.UserInfo{Username: "jane"}}})
 	hook, err := NewWebhook(WebhookConfig{File: k.kubeconfig(f), Audiences: []string{audience}, CacheTTL: time.Hour})
 	if err != nil {
 		f.Fatal(err)
@@ -22,7 +23,10 @@ func FuzzToken(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, s := range []string{"eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.", "a.b.c", "abcdef.0123456789abcdef", "..", known + " ", "eyJhbGciOiJFUzI1NiIsImtpZCI6ImsifQ.e30.AAAA"} {
+	for _, s := range []string{
+		"eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.", "a.b.c", "abcdef.0123456789abcdef", "..", known + " ",
+		"eyJhbGciOiJFUzI1NiIsImtpZCI6ImsifQ.e30.AAAA",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, token string) {

@@ -41,7 +41,10 @@ func TestAProvidersAnswersAreBounded(t *testing.T) {
 	describe := func(more string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			issuer := p.URL + strings.TrimSuffix(r.URL.Path, "/.well-known/openid-configuration")
-			_ = json.NewEncoder(w).Encode(map[string]any{"issuer": issuer, "jwks_uri": p.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}})
+			_ = json.NewEncoder(w).Encode(map[string]any{
+				"issuer": issuer, "jwks_uri": p.URL + "/keys",
+				"id_token_signing_alg_values_supported": []string{"ES256"},
+			})
 			_, _ = w.Write([]byte(more))
 		}
 	}

@@ -121,7 +121,9 @@ func (i *Issuer) complete(sa *corev1.ServiceAccount, r *authenticationv1.TokenRe
 }
 
 // bind finds the object that the token shall not outlive.
-func (i *Issuer) bind(ctx context.Context, sa *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference, out *satoken.Request) (err error) {
+func (i *Issuer) bind(ctx context.Context, sa *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference,
+	out *satoken.Request,
+) (err error) {
 	if ref == nil {
 		return nil
 	}

@@ -31,7 +31,10 @@ func TestATokenLivesAsLongAsItsPod(t *testing.T) {
 	}
 	client := fake.NewClientset(account(),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n-1"}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p-1"}, Spec: corev1.PodSpec{ServiceAccountName: "sa", NodeName: "n1"}},
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p-1"},
+			Spec:       corev1.PodSpec{ServiceAccountName: "sa", NodeName: "n1"},
+		},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other", UID: "p-2"}, Spec: corev1.PodSpec{ServiceAccountName: "else"}},
 	)
 	signer, err := satoken.NewSigner(audience, authority.ServiceAccountKey())
@@ -69,7 +72,8 @@ func TestATokenLivesAsLongAsItsPod(t *testing.T) {
 		{"a kind that nothing is bound to", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x"}}, "cannot bind token to object of type /v1, Kind=ConfigMap"},
 		{"too short", authenticationv1.TokenRequestSpec{ExpirationSeconds: &short}, "less than 10 minutes"},
 	} {
-		if err := issuer.Issue(ctx, account(), &authenticationv1.TokenRequest{Spec: c.spec}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := issuer.Issue(ctx, account(), &authenticationv1.TokenRequest{Spec: c.spec}); err == nil || !strings.Contains(err.Error(),
+			c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -81,7 +85,8 @@ func TestATokenLivesAsLongAsItsPod(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api", nil)
 		bearer(request.Status.Token)(r)
 		resp, ok, _ := authn.AuthenticateRequest(r)
-		if ok && (resp.User.GetName() != "system:serviceaccount:ns:sa" || resp.User.GetExtra()["authentication.kubernetes.io/node-name"][0] != "n1") {
+		if ok && (resp.User.GetName() != "system:serviceaccount:ns:sa" ||
+			resp.User.GetExtra()["authentication.kubernetes.io/node-name"][0] != "n1") {
 			t.Errorf("the server sees %+v", resp.User)
 		}
 		return ok
@@ -111,7 +116,10 @@ func TestOpenIDDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{satoken.ConfigPath: `"jwks_uri":"https://127.0.0.1:6443/openid/v1/jwks"`, satoken.KeysPath: `"alg":"ES256"`} {
+	for path, want := range map[string]string{
+		satoken.ConfigPath: `"jwks_uri":"https://127.0.0.1:6443/openid/v1/jwks"`,
+		satoken.KeysPath:   `"alg":"ES256"`,
+	} {
 		w := httptest.NewRecorder()
 		OpenID(m)[path].ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if !strings.Contains(w.Body.String(), want) {

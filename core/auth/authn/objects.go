@@ -68,10 +68,14 @@ func (o *objects) GetSecret(ctx context.Context, namespace, name string) (*corev
 	return o.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-func (o *objects) GetValidatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+func (o *objects) GetValidatingWebhookConfiguration(ctx context.Context,
+	name string,
+) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	return o.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
 }
 
-func (o *objects) GetMutatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+func (o *objects) GetMutatingWebhookConfiguration(ctx context.Context,
+	name string,
+) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	return o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
 }

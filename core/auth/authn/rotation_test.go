@@ -87,7 +87,10 @@ func TestSigningKeyAndIssuerAreChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := New(Config{Audiences: []string{audience}, TokenCacheTTL: -1, ServiceAccounts: satoken.NewAuthenticator(step.issuers, keys, []string{audience}, NewLiveObjects(client))})
+		a, err := New(Config{
+			Audiences: []string{audience}, TokenCacheTTL: -1,
+			ServiceAccounts: satoken.NewAuthenticator(step.issuers, keys, []string{audience}, NewLiveObjects(client)),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,11 +124,16 @@ func TestAnAccountMadeAnewIsAnotherOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := New(Config{Audiences: []string{audience}, TokenCacheTTL: -1, ServiceAccounts: satoken.NewAuthenticator([]string{audience}, keys, []string{audience}, NewLiveObjects(client))})
+	a, err := New(Config{
+		Audiences: []string{audience}, TokenCacheTTL: -1,
+		ServiceAccounts: satoken.NewAuthenticator([]string{audience}, keys, []string{audience}, NewLiveObjects(client)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, foreign := &authenticationv1.TokenRequest{}, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}}
+	request, foreign := &authenticationv1.TokenRequest{}, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}},
+	}
 	for _, r := range []*authenticationv1.TokenRequest{request, foreign} {
 		if err := i.Issue(t.Context(), account(), r); err != nil {
 			t.Fatal(err)

@@ -127,7 +127,9 @@ func (s *Structured) Run(ctx context.Context) error {
 }
 
 // start makes the authenticators of config; they fetch their providers' keys by themselves.
-func (s *Structured) start(ctx context.Context, config *apiserver.AuthenticationConfiguration) (*providers, []oidc.AuthenticatorTokenWithHealthCheck, error) {
+func (s *Structured) start(ctx context.Context,
+	config *apiserver.AuthenticationConfiguration,
+) (*providers, []oidc.AuthenticatorTokenWithHealthCheck, error) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &providers{config: config, stop: stop}
 	var tokens []authenticator.Token

@@ -39,10 +39,14 @@ func newProvider(t *testing.T) *provider {
 	p := &provider{key: key}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": p.URL, "jwks_uri": p.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"issuer": p.URL, "jwks_uri": p.URL + "/keys",
+			"id_token_signing_alg_values_supported": []string{"ES256"},
+		})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
+		_ = json.NewEncoder(w).Encode(
+			jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
 	})
 	p.Server = httptest.NewTLSServer(mux)
 	t.Cleanup(p.Close)
@@ -97,7 +101,10 @@ func newStructuredWorld(t *testing.T, doc string) *structuredWorld {
 	w := &structuredWorld{file: filepath.Join(t.TempDir(), "authn.yaml"), ctx: t.Context()}
 	w.write(t, doc)
 	var err error
-	if w.s, err = NewStructured(StructuredConfig{File: w.file, OwnIssuers: []string{audience}, Audiences: []string{audience}, Patience: time.Minute}); err != nil {
+	if w.s, err = NewStructured(StructuredConfig{
+		File: w.file, OwnIssuers: []string{audience}, Audiences: []string{audience},
+		Patience: time.Minute,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if w.Authenticator, err = New(Config{Structured: w.s, Audiences: []string{audience}}); err != nil {
@@ -154,10 +161,12 @@ func (w *structuredWorld) eventually(t *testing.T, token string) user.Info {
 
 func TestTokensOfSeveralProviders(t *testing.T) {
 	corp, partner := newProvider(t), newProvider(t)
-	w := newStructuredWorld(t, "jwt:\n"+corp.entry(mappings)+partner.entry("  claimMappings:\n    username: {claim: sub, prefix: 'partner:'}\n"))
+	w := newStructuredWorld(t,
+		"jwt:\n"+corp.entry(mappings)+partner.entry("  claimMappings:\n    username: {claim: sub, prefix: 'partner:'}\n"))
 	good := map[string]any{"email": "ann@corp.example", "email_verified": true, "roles": []string{"dev"}, "tenant": "t1"}
 	u := w.eventually(t, corp.token(t, good))
-	if u.GetName() != "corp:ann" || !slices.Equal(u.GetGroups(), []string{"dev", "system:authenticated"}) || u.GetExtra()["example.com/tenant"][0] != "t1" {
+	if u.GetName() != "corp:ann" || !slices.Equal(u.GetGroups(), []string{"dev", "system:authenticated"}) ||
+		u.GetExtra()["example.com/tenant"][0] != "t1" {
 		t.Errorf("is %s in %q with %q", u.GetName(), u.GetGroups(), u.GetExtra())
 	}
 	if u := w.eventually(t, partner.token(t, nil)); u.GetName() != "partner:u1" {
@@ -194,7 +203,8 @@ func TestAFileIsTakenOnWhileItRuns(t *testing.T) {
 
 	// A wrong file keeps the old one, and says what is wrong.
 	w.write(t, "jwt:\n"+first.entry("  claimMappings:\n    username: {expression: 'claims.sub +'}\n"))
-	if err := w.s.Reload(w.ctx); err == nil || !strings.Contains(err.Error(), "jwt[0].claimMappings.username.expression") || !strings.Contains(err.Error(), w.file) {
+	if err := w.s.Reload(w.ctx); err == nil || !strings.Contains(err.Error(), "jwt[0].claimMappings.username.expression") ||
+		!strings.Contains(err.Error(), w.file) {
 		t.Errorf("a wrong expression: %v", err)
 	}
 	w.write(t, "jwt:\n"+first.entry(plain)+"unknown: 1\n")

@@ -57,7 +57,10 @@ func (k *knower) kubeconfig(tb testing.TB) string {
 	dir := tb.TempDir()
 	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {token: apiserver}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", k.URL+"/review", ca)
-	for name, data := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: k.Certificate().Raw}), file: []byte(text)} {
+	for name, data := range map[string][]byte{
+		ca:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: k.Certificate().Raw}),
+		file: []byte(text),
+	} {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			tb.Fatal(err)
 		}
@@ -87,7 +90,8 @@ func TestAServiceKnowsTokens(t *testing.T) {
 	}
 	for range 3 {
 		resp, ok, err := ask("good")
-		if !ok || err != nil || resp.User.GetName() != "jane" || !slices.Equal(resp.User.GetGroups(), []string{"dev", "system:authenticated"}) || resp.User.GetExtra()["example.com/team"][0] != "a" {
+		if !ok || err != nil || resp.User.GetName() != "jane" || !slices.Equal(resp.User.GetGroups(), []string{"dev", "system:authenticated"}) ||
+			resp.User.GetExtra()["example.com/team"][0] != "a" {
 			t.Fatalf("%v, %t, %v", resp, ok, err)
 		}
 	}
@@ -109,7 +113,8 @@ func TestAServiceKnowsTokens(t *testing.T) {
 
 // Who shows a token that nobody can judge is refused: not let in, and not taken for anonymous.
 func TestAServiceThatDoesNotAnswerLetsNobodyIn(t *testing.T) {
-	k := newKnower(t, map[string]authenticationv1.TokenReviewStatus{"good": {Authenticated: true, User: authenticationv1.UserInfo{Username: "jane"}}})
+	k := newKnower(t,
+		map[string]authenticationv1.TokenReviewStatus{"good": {Authenticated: true, User: authenticationv1.UserInfo{Username: "jane"}}})
 	file := k.kubeconfig(t)
 	hook, err := NewWebhook(WebhookConfig{File: file, Audiences: []string{"wasmplane"}, CacheTTL: time.Hour})
 	if err != nil {

@@ -46,11 +46,17 @@ func chain(t *testing.T, list ...authz.Authorizer) *authz.Chain {
 func jane() *user.DefaultInfo { return &user.DefaultInfo{Name: "jane"} }
 
 func getPod(u user.Info) authorizer.AttributesRecord {
-	return authorizer.AttributesRecord{User: u, Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: "ns", Name: "p", ResourceRequest: true}
+	return authorizer.AttributesRecord{
+		User: u, Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: "ns", Name: "p",
+		ResourceRequest: true,
+	}
 }
 
 func TestTheFirstOpinionDecides(t *testing.T) {
-	yes, no, shrug := says{"yes", authz.Allow, "", nil}, says{"no", authz.Deny, "policy forbids", nil}, says{"shrug", authz.NoOpinion, "not mine", errors.New("store is away")}
+	yes, no, shrug := says{"yes", authz.Allow, "", nil}, says{"no", authz.Deny, "policy forbids", nil}, says{
+		"shrug", authz.NoOpinion,
+		"not mine", errors.New("store is away"),
+	}
 	for _, c := range []struct {
 		name   string
 		list   []authz.Authorizer
@@ -88,26 +94,50 @@ func TestPoliciesCannotReachWhatKeepsTheClusterAlive(t *testing.T) {
 	account := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:job-controller"}
 	theirs := &user.DefaultInfo{Name: "system:serviceaccount:team:default"}
 	resource := func(u user.Info, verb, group, resource, sub, ns, name string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{User: u, Verb: verb, APIGroup: group, Resource: resource, Subresource: sub, Namespace: ns, Name: name, ResourceRequest: true}
+		return authorizer.AttributesRecord{
+			User: u, Verb: verb, APIGroup: group, Resource: resource, Subresource: sub, Namespace: ns, Name: name,
+			ResourceRequest: true,
+		}
 	}
 	authztest.Run(t, guarded.Authorizers()[0],
 		authztest.Case{Name: "a user's pod", Question: getPod(jane()), Want: authz.Deny},
 		authztest.Case{Name: "break-glass", Question: getPod(&user.DefaultInfo{Groups: []string{"system:masters"}}), Want: authz.NoOpinion},
-		authztest.Case{Name: "a lease", Question: resource(jane(), "update", "coordination.k8s.io", "leases", "", "kube-node-lease", "n1"), Want: authz.NoOpinion},
+		authztest.Case{
+			Name: "a lease", Question: resource(jane(), "update", "coordination.k8s.io", "leases", "", "kube-node-lease", "n1"),
+			Want: authz.NoOpinion,
+		},
 		authztest.Case{Name: "status", Question: resource(scheduler, "patch", "", "pods", "status", "ns", "p"), Want: authz.NoOpinion},
-		authztest.Case{Name: "health", Question: authorizer.AttributesRecord{User: jane(), Verb: "get", Path: "/readyz/etcd"}, Want: authz.NoOpinion},
-		authztest.Case{Name: "another path", Question: authorizer.AttributesRecord{User: jane(), Verb: "get", Path: "/readyzz"}, Want: authz.Deny},
+		authztest.Case{
+			Name: "health", Question: authorizer.AttributesRecord{User: jane(), Verb: "get", Path: "/readyz/etcd"},
+			Want: authz.NoOpinion,
+		},
+		authztest.Case{
+			Name: "another path", Question: authorizer.AttributesRecord{User: jane(), Verb: "get", Path: "/readyzz"},
+			Want: authz.Deny,
+		},
 		authztest.Case{Name: "a node's own Node", Question: resource(node, "update", "", "nodes", "", "", "n1"), Want: authz.NoOpinion},
 		authztest.Case{Name: "a node registers", Question: resource(node, "create", "", "nodes", "", "", ""), Want: authz.NoOpinion},
 		authztest.Case{Name: "another's Node", Question: resource(node, "update", "", "nodes", "", "", "n2"), Want: authz.Deny},
 		authztest.Case{Name: "who only calls itself a node", Question: resource(fakeNode, "update", "", "nodes", "", "", "n1"), Want: authz.Deny},
-		authztest.Case{Name: "a component's event", Question: resource(scheduler, "create", "events.k8s.io", "events", "", "ns", ""), Want: authz.NoOpinion},
+		authztest.Case{
+			Name: "a component's event", Question: resource(scheduler, "create", "events.k8s.io", "events", "", "ns", ""),
+			Want: authz.NoOpinion,
+		},
 		authztest.Case{Name: "a user's event", Question: resource(jane(), "create", "events.k8s.io", "events", "", "ns", ""), Want: authz.Deny},
-		authztest.Case{Name: "a component deletes events", Question: resource(scheduler, "delete", "", "events", "", "ns", "e"), Want: authz.Deny},
-		authztest.Case{Name: "a component asks who is who", Question: resource(account, "create", "authentication.k8s.io", "tokenreviews", "", "", ""), Want: authz.NoOpinion},
-		authztest.Case{Name: "a controller's own account", Question: resource(account, "get", "", "serviceaccounts", "token", "kube-system", "job-controller"), Want: authz.NoOpinion},
-		authztest.Case{Name: "another's account", Question: resource(account, "create", "", "serviceaccounts", "token", "kube-system", "default"), Want: authz.Deny},
-		authztest.Case{Name: "a workload's account is no component", Question: resource(theirs, "create", "authentication.k8s.io", "tokenreviews", "", "", ""), Want: authz.Deny},
+		authztest.Case{
+			Name: "a component deletes events", Question: resource(scheduler, "delete", "", "events", "", "ns", "e"),
+			Want: authz.Deny,
+		},
+		authztest.Case{Name: "a component asks who is who", Question: resource(account, "create", "authentication.k8s.io", "tokenreviews", "",
+			"", ""), Want: authz.NoOpinion},
+		authztest.Case{Name: "a controller's own account", Question: resource(account, "get", "", "serviceaccounts", "token", "kube-system",
+			"job-controller"), Want: authz.NoOpinion},
+		authztest.Case{Name: "another's account", Question: resource(account, "create", "", "serviceaccounts", "token", "kube-system",
+			"default"), Want: authz.Deny},
+		authztest.Case{
+			Name:     "a workload's account is no component",
+			Question: resource(theirs, "create", "authentication.k8s.io", "tokenreviews", "", "", ""), Want: authz.Deny,
+		},
 	)
 }
 

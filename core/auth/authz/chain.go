@@ -34,7 +34,8 @@ const BreakGlassGroup = user.SystemPrivilegedGroup
 // Ruler is an optional interface of an Authorizer that can list what a user may
 // do in a namespace. incomplete means that there may be more.
 type Ruler interface {
-	RulesFor(ctx context.Context, u user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error)
+	RulesFor(ctx context.Context, u user.Info,
+		namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error)
 }
 
 // Chain asks authorizers in order until one allows or denies. It is safe for
@@ -148,13 +149,17 @@ func (c *Chain) ConditionsAwareAuthorize(ctx context.Context, a Attributes) auth
 }
 
 // EvaluateConditions implements upstream's interface.
-func (c *Chain) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (Decision, string, error) {
+func (c *Chain) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision,
+	authorizer.ConditionsData,
+) (Decision, string, error) {
 	return Deny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
 // RulesFor implements Ruler: everything that any authorizer allows. Those that
 // cannot list make the answer incomplete.
-func (c *Chain) RulesFor(ctx context.Context, u user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
+func (c *Chain) RulesFor(ctx context.Context, u user.Info,
+	namespace string,
+) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
 	if breaksGlass(u) {
 		all := []string{"*"}
 		return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: all, APIGroups: all, Resources: all}},

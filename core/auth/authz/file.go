@@ -63,7 +63,8 @@ func parseFile(data []byte, to dial.Policy) ([]Entry, error) {
 	}
 	compiler := cel.NewDefaultCompiler()
 	known := sets.New(typeNode, typeRBAC, typeWasm, string(apiserver.TypeWebhook))
-	if errs := validation.ValidateAuthorizationConfiguration(compiler, nil, config, known, sets.New(typeWasm, string(apiserver.TypeWebhook))); len(errs) > 0 {
+	if errs := validation.ValidateAuthorizationConfiguration(compiler, nil, config, known,
+		sets.New(typeWasm, string(apiserver.TypeWebhook))); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
 	var entries []Entry
@@ -73,7 +74,8 @@ func parseFile(data []byte, to dial.Policy) ([]Entry, error) {
 		case typeNode, typeRBAC:
 			// Upstream's rule: decisions and metrics name them so.
 			if want := strings.ToLower(e.Type); e.Name != want {
-				return nil, field.Invalid(field.NewPath("authorizers").Index(i).Child("name"), e.Name, fmt.Sprintf("an authorizer of type %s is named %s", e.Type, want))
+				return nil, field.Invalid(field.NewPath("authorizers").Index(i).Child("name"), e.Name,
+					fmt.Sprintf("an authorizer of type %s is named %s", e.Type, want))
 			}
 		case string(apiserver.TypeWebhook):
 			if e.Webhook, err = newWebhook(a, to, compiler); err != nil {
@@ -106,7 +108,8 @@ const webhookAnswer = 1 << 20
 func newWebhook(a apiserver.AuthorizerConfiguration, to dial.Policy, compiler cel.Compiler) (Authorizer, error) {
 	w := a.Webhook
 	if w.ConnectionInfo.Type != apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile {
-		return nil, fmt.Errorf("connectionInfo.type: expected %s, found %q", apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile, w.ConnectionInfo.Type)
+		return nil, fmt.Errorf("connectionInfo.type: expected %s, found %q", apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile,
+			w.ConnectionInfo.Type)
 	}
 	config, err := webhookutil.LoadKubeconfig(*w.ConnectionInfo.KubeConfigFile, to.Context())
 	if err != nil {
@@ -125,7 +128,8 @@ func newWebhook(a apiserver.AuthorizerConfiguration, to dial.Policy, compiler ce
 	if !w.CacheUnauthorizedRequests {
 		deniedFor = 0
 	}
-	hook, err := webhook.New(config, w.SubjectAccessReviewVersion, allowedFor, deniedFor, *webhook.DefaultRetryBackoff(), onError, w.MatchConditions, a.Name,
+	hook, err := webhook.New(config, w.SubjectAccessReviewVersion, allowedFor, deniedFor, *webhook.DefaultRetryBackoff(), onError,
+		w.MatchConditions, a.Name,
 		webhookMetrics{WebhookMetrics: metrics.NewWebhookMetrics(), MatcherMetrics: cel.NewMatcherMetrics()}, compiler)
 	if err != nil {
 		return nil, err

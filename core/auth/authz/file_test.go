@@ -78,7 +78,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		if err := os.WriteFile(file, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: "+doc+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadFile(file, dial.Operator(nil)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+		if _, err := LoadFile(file, dial.Operator(nil)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(),
+			file) {
 			t.Errorf("%s: %v", doc, err)
 		}
 	}
@@ -90,7 +91,10 @@ func TestAWebhookIsAskedWhereItMatchesAndItsAnswerIsKept(t *testing.T) {
 		asked.Add(1)
 		var review authorizationv1.SubjectAccessReview
 		_ = json.NewDecoder(r.Body).Decode(&review)
-		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "ann", Denied: review.Spec.User == "eve", Reason: "the webhook says so"}
+		review.Status = authorizationv1.SubjectAccessReviewStatus{
+			Allowed: review.Spec.User == "ann", Denied: review.Spec.User == "eve",
+			Reason: "the webhook says so",
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
 	}))
@@ -133,7 +137,10 @@ authorizers:
 		t.Fatal(err)
 	}
 	question := func(name, namespace string) Attributes {
-		return authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: "get", Namespace: namespace, Resource: "pods", ResourceRequest: true, APIVersion: "v1"}
+		return authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: name}, Verb: "get", Namespace: namespace, Resource: "pods",
+			ResourceRequest: true, APIVersion: "v1",
+		}
 	}
 	for _, c := range []struct {
 		who, namespace string

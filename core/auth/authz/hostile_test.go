@@ -27,7 +27,8 @@ kind: AuthorizationConfiguration
 authorizers:
 - type: Webhook
   name: hook.example.com
-  webhook: {timeout: 30s, subjectAccessReviewVersion: v1, failurePolicy: NoOpinion, connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}}
+  webhook: {timeout: 30s, subjectAccessReviewVersion: v1, failurePolicy: NoOpinion,
+    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}}
 `, s.Kubeconfig(t, place))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -36,7 +37,10 @@ authorizers:
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, _, err := entries[0].Webhook.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ann"}, Verb: "get", ResourceRequest: true})
+		d, _, err := entries[0].Webhook.Authorize(t.Context(), authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: "ann"}, Verb: "get",
+			ResourceRequest: true,
+		})
 		if d == Allow || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v", place, d, err)
 		}

@@ -32,7 +32,9 @@ func Review(ctx context.Context, a Authorizer, spec authorizationv1.SubjectAcces
 }
 
 // ReviewSelf answers a SelfSubjectAccessReview of u (`kubectl auth can-i`).
-func ReviewSelf(ctx context.Context, a Authorizer, u user.Info, spec authorizationv1.SelfSubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+func ReviewSelf(ctx context.Context, a Authorizer, u user.Info,
+	spec authorizationv1.SelfSubjectAccessReviewSpec,
+) authorizationv1.SubjectAccessReviewStatus {
 	return review(ctx, a, question(u, spec.ResourceAttributes, spec.NonResourceAttributes))
 }
 
@@ -50,10 +52,12 @@ func evaluationError(err error, q authorizer.AttributesRecord) string {
 		parts = append(parts, err.Error())
 	}
 	if q.LabelSelectorParsingErr != nil {
-		parts = append(parts, fmt.Sprintf("spec.resourceAttributes.labelSelector partially ignored due to parse error: %v", q.LabelSelectorParsingErr))
+		parts = append(parts, fmt.Sprintf("spec.resourceAttributes.labelSelector partially ignored due to parse error: %v",
+			q.LabelSelectorParsingErr))
 	}
 	if q.FieldSelectorParsingErr != nil {
-		parts = append(parts, fmt.Sprintf("spec.resourceAttributes.fieldSelector partially ignored due to parse error: %v", q.FieldSelectorParsingErr))
+		parts = append(parts, fmt.Sprintf("spec.resourceAttributes.fieldSelector partially ignored due to parse error: %v",
+			q.FieldSelectorParsingErr))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -80,7 +84,9 @@ func ReviewRules(ctx context.Context, r Ruler, u user.Info, namespace string) au
 	return status
 }
 
-func question(u user.Info, in *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizer.AttributesRecord {
+func question(u user.Info, in *authorizationv1.ResourceAttributes,
+	path *authorizationv1.NonResourceAttributes,
+) authorizer.AttributesRecord {
 	if in == nil {
 		q := authorizer.AttributesRecord{User: u}
 		if path != nil {

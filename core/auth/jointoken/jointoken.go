@@ -128,7 +128,8 @@ func Create(ctx context.Context, kube kubernetes.Interface, group string, life t
 	const attempts = 5 // an ID that is taken is one of two thousand million
 	for range attempts {
 		t := Token{ID: random(idLength), Secret: random(secretLength)}
-		_, err := kube.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, t.secretObject(group, time.Now().Add(life), description), metav1.CreateOptions{})
+		_, err := kube.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, t.secretObject(group, time.Now().Add(life), description),
+			metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			return t, nil

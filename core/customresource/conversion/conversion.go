@@ -45,7 +45,9 @@ type Named struct {
 }
 
 // Convert implements extension.Converter.
-func (e Named) Convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
+func (e Named) Convert(ctx context.Context, objects []*unstructured.Unstructured,
+	to schema.GroupVersion,
+) ([]*unstructured.Unstructured, error) {
 	if len(objects) == 1 && bare(objects[0]) {
 		return None{}.Convert(ctx, objects, to)
 	}

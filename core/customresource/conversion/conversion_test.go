@@ -106,16 +106,23 @@ func TestAServiceIsCalledByItsNameAtItsEndpoint(t *testing.T) {
 	}
 	path, port := "/convert", int32(8443)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
-		ConversionReviewVersions: []string{"v7", "v1"},
-		ClientConfig:             &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "ns", Name: "svc", Path: &path, Port: &port}, CABundle: []byte(" \n")},
-	}}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ConversionReviewVersions: []string{"v7", "v1"},
+			ClientConfig: &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{
+				Namespace: "ns", Name: "svc",
+				Path: &path, Port: &port,
+			}, CABundle: []byte(" \n")},
+		},
+	}
 	c, err := hooks.For(crd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The certificate is for example.com, and signed by nobody whom anybody trusts.
-	if _, err = c.Convert(t.Context(), []*unstructured.Unstructured{given(t)}, v2); err == nil || !strings.Contains(err.Error(), "conversion webhook for example.com/v1, Kind=Tab failed: ") || !strings.Contains(err.Error(), "svc.ns.svc:8443/convert") {
+	if _, err = c.Convert(t.Context(), []*unstructured.Unstructured{given(t)}, v2); err == nil || !strings.Contains(err.Error(),
+		"conversion webhook for example.com/v1, Kind=Tab failed: ") || !strings.Contains(err.Error(), "svc.ns.svc:8443/convert") {
 		t.Errorf("%v", err)
 	}
 	select {
@@ -131,7 +138,8 @@ func TestAServiceIsCalledByItsNameAtItsEndpoint(t *testing.T) {
 	if c, err = hooks.For(crd); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = c.Convert(t.Context(), []*unstructured.Unstructured{given(t)}, v2); err == nil || err.Error() != "no supported conversion review versions" {
+	if _, err = c.Convert(t.Context(), []*unstructured.Unstructured{given(t)}, v2); err == nil ||
+		err.Error() != "no supported conversion review versions" {
 		t.Errorf("%v", err)
 	}
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: "Magic"}
@@ -150,9 +158,12 @@ func TestAConversionWebhookIsAskedByThePolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
-			ConversionReviewVersions: []string{"v1"}, ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &place, CABundle: s.CA()},
-		}}
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+			Strategy: apiextensionsv1.WebhookConverter,
+			Webhook: &apiextensionsv1.WebhookConversion{
+				ConversionReviewVersions: []string{"v1"}, ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &place, CABundle: s.CA()},
+			},
+		}
 		c, err := hooks.For(crd)
 		if err != nil {
 			t.Fatal(err)

@@ -119,7 +119,9 @@ type hook struct {
 }
 
 // Convert implements extension.Converter.
-func (h *hook) Convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
+func (h *hook) Convert(ctx context.Context, objects []*unstructured.Unstructured,
+	to schema.GroupVersion,
+) ([]*unstructured.Unstructured, error) {
 	if len(objects) == 1 && bare(objects[0]) {
 		return None{}.Convert(ctx, objects, to)
 	}
@@ -160,7 +162,9 @@ func bare(u *unstructured.Unstructured) bool {
 }
 
 // review makes the question, in the first of the webhook's versions that we know.
-func (h *hook) review(objects []*unstructured.Unstructured, to schema.GroupVersion, uid types.UID) (request, response runtime.Object, err error) {
+func (h *hook) review(objects []*unstructured.Unstructured, to schema.GroupVersion,
+	uid types.UID,
+) (request, response runtime.Object, err error) {
 	raw := make([]runtime.RawExtension, len(objects))
 	for i, o := range objects {
 		raw[i] = runtime.RawExtension{Object: o}

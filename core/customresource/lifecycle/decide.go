@@ -17,7 +17,9 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 )
 
-func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
+func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus,
+	reason, message string,
+) apiextensionsv1.CustomResourceDefinitionCondition {
 	return apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
@@ -76,7 +78,9 @@ func beforeEstablished(crd *apiextensionsv1.CustomResourceDefinition, accepted b
 	return condition(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted")
 }
 
-func chooseNames(wanted, was apiextensionsv1.CustomResourceDefinitionNames, t taken) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
+func chooseNames(wanted, was apiextensionsv1.CustomResourceDefinitionNames,
+	t taken,
+) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
 	next := was
 	accepted := condition(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found")
 	refuse := func(reason string, err error) {
@@ -140,16 +144,19 @@ func freeShort(wanted, was []string, used sets.Set[string]) error {
 
 // wantsEstablishing says whether only serving is left to do.
 func wantsEstablishing(crd *apiextensionsv1.CustomResourceDefinition) bool {
-	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(crd,
+		apiextensionsv1.Established)
 }
 
 // establish says in the conditions that the definition is served, or why it
 // cannot be. It answers whether that changed anything.
 func establish(crd *apiextensionsv1.CustomResourceDefinition) bool {
-	next := condition(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted")
+	next := condition(apiextensionsv1.Established, apiextensionsv1.ConditionTrue,
+		"InitialNamesAccepted", "the initial names have been accepted")
 	if c := crd.Spec.Conversion; c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil &&
 		len(webhook.ValidateCABundle(field.NewPath(""), c.Webhook.ClientConfig.CABundle)) > 0 {
-		next = condition(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid")
+		next = condition(apiextensionsv1.Established, apiextensionsv1.ConditionFalse,
+			"InvalidCABundle", "The conversion webhook CABundle is invalid")
 	}
 	return set(crd, &next)
 }
@@ -195,7 +202,8 @@ func violations(crd *apiextensionsv1.CustomResourceDefinition) (field.ErrorList,
 			continue
 		}
 		internal := &apiextensions.CustomResourceValidation{}
-		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v.Schema, internal, nil); err != nil {
+		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v.Schema, internal,
+			nil); err != nil {
 			return nil, fmt.Errorf("failed to check validation schema for version %s: %w", v.Name, err)
 		}
 		s, err := schema.NewStructural(internal.OpenAPIV3Schema)
@@ -236,6 +244,7 @@ func beginTermination(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if was != nil && was.Reason != "InstanceDeletionPending" {
 		return false
 	}
-	apihelpers.SetCRDCondition(crd, terminating(apiextensionsv1.ConditionTrue, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
+	apihelpers.SetCRDCondition(crd,
+		terminating(apiextensionsv1.ConditionTrue, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
 	return true
 }

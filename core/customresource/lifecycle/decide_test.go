@@ -62,7 +62,8 @@ func TestNamesGoToWhoHasThem(t *testing.T) {
 func TestAnEstablishedDefinitionKeepsItsNamesWhenItAsksForTakenOnes(t *testing.T) {
 	other := accepted(named("cats", "Cat", "c"))
 	crd := accepted(named("dogs", "Dog", "d"))
-	apihelpers.SetCRDCondition(crd, condition(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"))
+	apihelpers.SetCRDCondition(crd, condition(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue,
+		"NoConflicts", "no conflicts found"))
 	if !wantsEstablishing(crd) || !establish(crd) || wantsEstablishing(crd) {
 		t.Fatal("it was not established")
 	}
@@ -71,7 +72,8 @@ func TestAnEstablishedDefinitionKeepsItsNamesWhenItAsksForTakenOnes(t *testing.T
 	if !acceptNames(crd, []*apiextensionsv1.CustomResourceDefinition{other, crd}) {
 		t.Fatal("nothing was decided")
 	}
-	if got := crd.Status.AcceptedNames; got.ShortNames[0] != "d" || got.Categories[0] != "all" || !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+	if got := crd.Status.AcceptedNames; got.ShortNames[0] != "d" || got.Categories[0] != "all" || !apihelpers.IsCRDConditionTrue(crd,
+		apiextensionsv1.Established) {
 		t.Errorf("%+v", crd.Status)
 	}
 }
@@ -84,7 +86,8 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	if !schemaCondition(crd) || schemaCondition(crd) {
 		t.Error("a schema without types is structural")
 	}
-	if c := apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema); c == nil || !strings.Contains(c.Message, "spec.versions[0].schema.openAPIV3Schema.properties[spec].type: Required value") {
+	if c := apihelpers.FindCRDCondition(crd, apiextensionsv1.NonStructuralSchema); c == nil || !strings.Contains(c.Message,
+		"spec.versions[0].schema.openAPIV3Schema.properties[spec].type: Required value") {
 		t.Errorf("%+v", c)
 	}
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = apiextensionsv1.JSONSchemaProps{Type: "object"}
@@ -95,15 +98,21 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 		t.Error("example.com needs no approval")
 	}
 	crd.Spec.Group = "thing.k8s.io"
-	for annotation, reason := range map[string]string{"": "MissingAnnotation", "https://github.com/kubernetes/kubernetes/pull/1": "ApprovedAnnotation", "unapproved": "UnapprovedAnnotation", "x": "InvalidAnnotation"} {
+	for annotation, reason := range map[string]string{
+		"": "MissingAnnotation",
+		"https://github.com/kubernetes/kubernetes/pull/1": "ApprovedAnnotation", "unapproved": "UnapprovedAnnotation", "x": "InvalidAnnotation",
+	} {
 		crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: annotation}
 		if approvalCondition(crd); apihelpers.FindCRDCondition(crd, apiextensionsv1.KubernetesAPIApprovalPolicyConformant).Reason != reason {
 			t.Errorf("%q: %+v", annotation, crd.Status.Conditions)
 		}
 	}
-	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
-		ClientConfig: &apiextensionsv1.WebhookClientConfig{CABundle: []byte("nonsense")},
-	}}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ClientConfig: &apiextensionsv1.WebhookClientConfig{CABundle: []byte("nonsense")},
+		},
+	}
 	if !establish(crd) || apihelpers.FindCRDCondition(crd, apiextensionsv1.Established).Reason != "InvalidCABundle" {
 		t.Errorf("%+v", crd.Status.Conditions)
 	}

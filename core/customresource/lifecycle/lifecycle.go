@@ -69,7 +69,8 @@ func New(cfg Config) (*Lifecycle, error) {
 
 // Run works until ctx ends.
 func (l *Lifecycle) Run(ctx context.Context) error {
-	l.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, 2*time.Second))
+	l.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond,
+		2*time.Second))
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -154,7 +155,8 @@ func (l *Lifecycle) work(ctx context.Context) {
 			l.queue.AddRateLimited(name)
 		default:
 			if ctx.Err() == nil {
-				l.cfg.Logger.WarnContext(ctx, "a definition of a custom resource could not be brought on; trying again", "definition", name, "error", err)
+				l.cfg.Logger.WarnContext(ctx, "a definition of a custom resource could not be brought on; trying again", "definition", name,
+					"error", err)
 			}
 			l.queue.AddRateLimited(name)
 		}
@@ -204,7 +206,9 @@ func (l *Lifecycle) sync(ctx context.Context, name string) error {
 
 // update writes the status, and has this cache know it at once, so that the next
 // decision about names is not taken on what was.
-func (l *Lifecycle) update(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (l *Lifecycle) update(ctx context.Context,
+	crd *apiextensionsv1.CustomResourceDefinition,
+) (*apiextensionsv1.CustomResourceDefinition, error) {
 	written, err := l.cfg.Client.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("write the status of %s: %w", crd.Name, err)
@@ -245,10 +249,13 @@ func (l *Lifecycle) finish(ctx context.Context, cached *apiextensionsv1.CustomRe
 	return err
 }
 
-func (l *Lifecycle) purge(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (apiextensionsv1.CustomResourceDefinitionCondition, error) {
+func (l *Lifecycle) purge(ctx context.Context,
+	crd *apiextensionsv1.CustomResourceDefinition,
+) (apiextensionsv1.CustomResourceDefinitionCondition, error) {
 	switch {
 	case l.cfg.Server.BuiltIn(crd):
-		return terminating(apiextensionsv1.ConditionFalse, "OverlappingBuiltInResource", "instances overlap with built-in resources in storage"), nil
+		return terminating(apiextensionsv1.ConditionFalse, "OverlappingBuiltInResource", "instances overlap with built-in resources in storage"),
+			nil
 	case !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established):
 		return terminating(apiextensionsv1.ConditionFalse, "NeverEstablished", "resource was never established"), nil
 	}

@@ -30,7 +30,10 @@ type world struct {
 func newWorld(t *testing.T) world {
 	t.Helper()
 	s := apiservertest.Start(t, apiservertest.Options{})
-	return world{action.New(action.Config{Contract: s.Contract, Registries: s.Registries, Authorizer: s.Authorizer, Now: time.Now}), s.Registries}
+	return world{
+		action.New(action.Config{Contract: s.Contract, Registries: s.Registries, Authorizer: s.Authorizer, Now: time.Now}),
+		s.Registries,
+	}
 }
 
 func (w world) registry(t *testing.T, gr schema.GroupResource) *registry.Registry {
@@ -44,7 +47,8 @@ func (w world) registry(t *testing.T, gr schema.GroupResource) *registry.Registr
 
 func request(name, subresource, body string) *registry.Request {
 	return &registry.Request{
-		Version: "v1", Namespace: "ns", Name: name, Subresource: subresource, User: &user.DefaultInfo{Name: "tester", Groups: []string{"testers"}},
+		Version: "v1", Namespace: "ns", Name: name, Subresource: subresource,
+		User:    &user.DefaultInfo{Name: "tester", Groups: []string{"testers"}},
 		Options: &metav1.CreateOptions{}, Manager: "tester", Body: []byte(body), MediaType: object.JSON,
 	}
 }
@@ -109,7 +113,8 @@ func TestAScaleIsPatchedThroughItsObject(t *testing.T) {
 			t.Errorf("%s: the scale says %d, the object %d, %v", kind, wanted, *rc.Spec.Replicas, err)
 		}
 	}
-	if _, err := w.Do(t.Context(), controllers, "update", request("rc", "scale", `{"metadata":{"name":"other"},"spec":{"replicas":1}}`)); !apierrors.IsBadRequest(err) {
+	if _, err := w.Do(t.Context(), controllers,
+		"update", request("rc", "scale", `{"metadata":{"name":"other"},"spec":{"replicas":1}}`)); !apierrors.IsBadRequest(err) {
 		t.Errorf("a scale of another name: %v", err)
 	}
 	if _, err := w.Do(t.Context(), controllers, "get", request("none", "scale", "")); !apierrors.IsNotFound(err) {

@@ -78,7 +78,9 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
 }
 
-func (e eviction) evictFreely(ctx context.Context, r *registry.Registry, req *registry.Request, pod *corev1.Pod, options *metav1.DeleteOptions) (runtime.Object, error) {
+func (e eviction) evictFreely(ctx context.Context, r *registry.Registry, req *registry.Request, pod *corev1.Pod,
+	options *metav1.DeleteOptions,
+) (runtime.Object, error) {
 	pinned := options.Preconditions != nil && options.Preconditions.ResourceVersion != nil
 	for {
 		o := options.DeepCopy()
@@ -108,7 +110,9 @@ func pin(o *metav1.DeleteOptions, resourceVersion string) {
 	o.Preconditions.ResourceVersion = &resourceVersion
 }
 
-func (e eviction) evictWithin(ctx context.Context, r *registry.Registry, req *registry.Request, pod *corev1.Pod, options *metav1.DeleteOptions) (runtime.Object, error) {
+func (e eviction) evictWithin(ctx context.Context, r *registry.Registry, req *registry.Request, pod *corev1.Pod,
+	options *metav1.DeleteOptions,
+) (runtime.Object, error) {
 	budget, err := e.budgetOf(ctx, req, pod)
 	if err != nil {
 		return nil, err
@@ -219,7 +223,8 @@ func budgetBusy(name string) error {
 }
 
 func because(err *apierrors.StatusError, message string) error {
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: message})
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
+		metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: message})
 	return err
 }
 
@@ -233,7 +238,8 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 		return because(apierrors.NewForbidden(gr, b.Name, errors.New("pdb disruptions allowed is negative")),
 			fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: pdb disruptions allowed is negative", b.Name))
 	case len(b.Status.DisruptedPods) > maxDisrupted:
-		return because(apierrors.NewForbidden(gr, b.Name, errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller")),
+		return because(apierrors.NewForbidden(gr, b.Name,
+			errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller")),
 			fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: too many pending evictions not confirmed by PDB controller", b.Name))
 	case b.Status.DisruptionsAllowed > 0:
 		return nil
@@ -245,7 +251,8 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	case refused && c.Reason == policyv1.SyncFailedReason:
 		message += " because it failed sync: " + c.Message
 	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
-		message = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+		message = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy,
+			b.Status.CurrentHealthy)
 	case refused:
 		message += fmt.Sprintf(" (%s): %s", c.Reason, c.Message)
 	}

@@ -38,7 +38,8 @@ func TestABudgetSaysWhyItRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case c.refuse != nil:
 			status := err.(apierrors.APIStatus).Status()
-			if causes := status.Details.Causes; len(causes) != 1 || causes[0].Type != policyv1.DisruptionBudgetCause || !strings.Contains(causes[0].Message, c.cause) {
+			if causes := status.Details.Causes; len(causes) != 1 || causes[0].Type != policyv1.DisruptionBudgetCause ||
+				!strings.Contains(causes[0].Message, c.cause) {
 				t.Errorf("%s: causes %+v, want one with %q", name, causes, c.cause)
 			}
 		}
@@ -64,7 +65,8 @@ func TestDryRunsOfAnEvictionHaveToAgree(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, o, err)
 		}
 	}
-	if _, err := evictionOptions(&policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"Some"}}}, all); !apierrors.IsBadRequest(err) {
+	if _, err := evictionOptions(&policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"Some"}}},
+		all); !apierrors.IsBadRequest(err) {
 		t.Errorf("two that differ: %v", err)
 	}
 }
@@ -73,16 +75,25 @@ func TestABindingIsWrittenIntoThePod(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1700000000, 0))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"keep": "1", "pod.beta.kubernetes.io/init-containers": "x"}},
-		Status:     corev1.PodStatus{NominatedNodeName: "other", Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, ObservedGeneration: 3}}},
+		Status: corev1.PodStatus{
+			NominatedNodeName: "other",
+			Conditions:        []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, ObservedGeneration: 3}},
+		},
 	}
-	bound := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"why": "x"}}, Target: corev1.ObjectReference{Name: "n1"}}
+	bound := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{
+		Labels:      map[string]string{"zone": "a"},
+		Annotations: map[string]string{"why": "x"},
+	}, Target: corev1.ObjectReference{Name: "n1"}}
 	if err := assign(pod, bound, now); err != nil {
 		t.Fatal(err)
 	}
 	want := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"keep": "1", "why": "x"}},
 		Spec:       corev1.PodSpec{NodeName: "n1"},
-		Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now, ObservedGeneration: 3}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionTrue,
+			LastTransitionTime: now, ObservedGeneration: 3,
+		}}},
 	}
 	if diff := cmp.Diff(want, pod); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

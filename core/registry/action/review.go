@@ -65,35 +65,41 @@ func reviews(cfg Config) map[schema.GroupResource]answer {
 		return schema.GroupResource{Group: authorizationv1.GroupName, Resource: name}
 	}
 	return map[schema.GroupResource]answer{
-		authentication("tokenreviews"): answerTo(authentication("tokenreviews"), func(ctx context.Context, _ *registry.Request, o *authenticationv1.TokenReview) error {
-			if cfg.Reviewer == nil {
-				return apierrors.NewMethodNotSupported(authentication("tokenreviews"), "create")
-			}
-			if o.Spec.Token == "" {
-				return apierrors.NewBadRequest("token is required for TokenReview in authentication")
-			}
-			return cfg.Reviewer.Review(ctx, o)
-		}),
-		authentication("selfsubjectreviews"): answerTo(authentication("selfsubjectreviews"), func(_ context.Context, req *registry.Request, o *authenticationv1.SelfSubjectReview) error {
-			o.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(cfg.Now())}
-			o.Status.UserInfo = authz.UserInfo(req.User)
-			return nil
-		}),
-		authorization("selfsubjectaccessreviews"): answerTo(authorization("selfsubjectaccessreviews"), func(ctx context.Context, req *registry.Request, o *authorizationv1.SelfSubjectAccessReview) error {
-			o.Status = authz.ReviewSelf(ctx, cfg.Authorizer, req.User, o.Spec)
-			return nil
-		}),
-		authorization("subjectaccessreviews"): answerTo(authorization("subjectaccessreviews"), func(ctx context.Context, _ *registry.Request, o *authorizationv1.SubjectAccessReview) error {
-			o.Status = authz.Review(ctx, cfg.Authorizer, o.Spec)
-			return nil
-		}),
-		authorization("localsubjectaccessreviews"): answerTo(authorization("localsubjectaccessreviews"), func(ctx context.Context, _ *registry.Request, o *authorizationv1.LocalSubjectAccessReview) error {
-			o.Status = authz.Review(ctx, cfg.Authorizer, o.Spec)
-			return nil
-		}),
-		authorization("selfsubjectrulesreviews"): answerTo(authorization("selfsubjectrulesreviews"), func(ctx context.Context, req *registry.Request, o *authorizationv1.SelfSubjectRulesReview) error {
-			return rules(ctx, cfg.Authorizer, req, o)
-		}),
+		authentication("tokenreviews"): answerTo(authentication("tokenreviews"),
+			func(ctx context.Context, _ *registry.Request, o *authenticationv1.TokenReview) error {
+				if cfg.Reviewer == nil {
+					return apierrors.NewMethodNotSupported(authentication("tokenreviews"), "create")
+				}
+				if o.Spec.Token == "" {
+					return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+				}
+				return cfg.Reviewer.Review(ctx, o)
+			}),
+		authentication("selfsubjectreviews"): answerTo(authentication("selfsubjectreviews"),
+			func(_ context.Context, req *registry.Request, o *authenticationv1.SelfSubjectReview) error {
+				o.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(cfg.Now())}
+				o.Status.UserInfo = authz.UserInfo(req.User)
+				return nil
+			}),
+		authorization("selfsubjectaccessreviews"): answerTo(authorization("selfsubjectaccessreviews"),
+			func(ctx context.Context, req *registry.Request, o *authorizationv1.SelfSubjectAccessReview) error {
+				o.Status = authz.ReviewSelf(ctx, cfg.Authorizer, req.User, o.Spec)
+				return nil
+			}),
+		authorization("subjectaccessreviews"): answerTo(authorization("subjectaccessreviews"),
+			func(ctx context.Context, _ *registry.Request, o *authorizationv1.SubjectAccessReview) error {
+				o.Status = authz.Review(ctx, cfg.Authorizer, o.Spec)
+				return nil
+			}),
+		authorization("localsubjectaccessreviews"): answerTo(authorization("localsubjectaccessreviews"),
+			func(ctx context.Context, _ *registry.Request, o *authorizationv1.LocalSubjectAccessReview) error {
+				o.Status = authz.Review(ctx, cfg.Authorizer, o.Spec)
+				return nil
+			}),
+		authorization("selfsubjectrulesreviews"): answerTo(authorization("selfsubjectrulesreviews"),
+			func(ctx context.Context, req *registry.Request, o *authorizationv1.SelfSubjectRulesReview) error {
+				return rules(ctx, cfg.Authorizer, req, o)
+			}),
 	}
 }
 

@@ -91,7 +91,9 @@ func (c scaling) of(o *object.Object, withOwners bool) (*autoscalingv1.Scale, er
 // put changes how many replicas an object wants. next makes the wanted scale of
 // the present one; the object itself goes through its own strategy. Admission is
 // asked about the scale, which is what the client sent, and not about the object.
-func (c scaling) put(ctx context.Context, next func(ctx context.Context, sent *registry.Sent, now *autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (runtime.Object, error) {
+func (c scaling) put(ctx context.Context,
+	next func(ctx context.Context, sent *registry.Sent, now *autoscalingv1.Scale) (*autoscalingv1.Scale, error),
+) (runtime.Object, error) {
 	own := *c.req
 	own.Subresource, own.Admitted = "", true
 	result, err := c.registry.Rewrite(ctx, &own, func(ctx context.Context, current *object.Object) (*object.Object, error) {

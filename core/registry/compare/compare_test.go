@@ -25,8 +25,11 @@ func TestOnlyTimesOfManagedFieldsAreNoChange(t *testing.T) {
 	carry := func(change func(*corev1.ConfigMap)) *object.Object {
 		at := metav1.NewTime(time.Unix(1700000000, 0))
 		cm := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`)}}},
-			Data:       map[string]string{"a": "1"},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "a", ResourceVersion: "1",
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`)}},
+			},
+			Data: map[string]string{"a": "1"},
 		}
 		change(cm)
 		return object.FromVersioned(res.Codec("v1"), cm)

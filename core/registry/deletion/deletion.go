@@ -32,7 +32,8 @@ func Finalizers(ctx context.Context, strategy rest.RESTDeleteStrategy, m metav1.
 	if foreground {
 		kept = append(kept, metav1.FinalizerDeleteDependents)
 	}
-	if len(kept) == len(m.GetFinalizers()) && !slices.ContainsFunc(kept, func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
+	if len(kept) == len(m.GetFinalizers()) && !slices.ContainsFunc(kept,
+		func(f string) bool { return !slices.Contains(m.GetFinalizers(), f) }) {
 		return m.GetFinalizers()
 	}
 	return kept
@@ -40,7 +41,9 @@ func Finalizers(ctx context.Context, strategy rest.RESTDeleteStrategy, m metav1.
 
 // propagation decides what happens to dependents: what the options say, else
 // what the object's finalizers say, else what its kind does by default.
-func propagation(ctx context.Context, strategy rest.RESTDeleteStrategy, m metav1.Object, options *metav1.DeleteOptions) (orphan, foreground bool) {
+func propagation(ctx context.Context, strategy rest.RESTDeleteStrategy, m metav1.Object,
+	options *metav1.DeleteOptions,
+) (orphan, foreground bool) {
 	policy := rest.GarbageCollectionPolicy("")
 	if s, ok := strategy.(rest.GarbageCollectionDeleteStrategy); ok {
 		policy = s.DefaultGarbageCollectionPolicy(ctx)

@@ -82,7 +82,8 @@ func (p Patch) jsonPatch(before []byte) (after []byte, strict []error, err error
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
 	if len(operations) > maxOperations {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations)))
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",
+			maxOperations, len(operations)))
 	}
 	if err := boundCopies(before, p.Body); err != nil {
 		return nil, nil, err

@@ -50,7 +50,8 @@ func (r *Reader) StoreError(err error, verb, name string) error {
 	case errors.Is(err, watchcache.ErrStopped):
 		return apierrors.NewNotFound(r.res.GroupResource, name)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return apierrors.NewTimeoutError(fmt.Sprintf("%s of %s: the request did not complete within the allotted timeout", verb, r.res.GroupResource), 0)
+		return apierrors.NewTimeoutError(fmt.Sprintf("%s of %s: the request did not complete within the allotted timeout", verb,
+			r.res.GroupResource), 0)
 	}
 	return apierrors.NewInternalError(fmt.Errorf("%s %s: %w", verb, r.res.GroupResource, err))
 }

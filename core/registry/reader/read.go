@@ -377,7 +377,10 @@ func (r *Reader) listStore(ctx context.Context, where selection, o ListOptions, 
 			}
 			last := i == len(page.Items)-1
 			if o.Limit > 0 && int64(len(result.Items)) == o.Limit && (!last || page.More) {
-				next := watchcache.List{Items: result.Items, Revision: revision, More: true, Next: kv.Key + "\x00", Remaining: page.Remaining + int64(len(page.Items)-1-i)}
+				next := watchcache.List{
+					Items: result.Items, Revision: revision, More: true, Next: kv.Key + "\x00",
+					Remaining: page.Remaining + int64(len(page.Items)-1-i),
+				}
 				return where.page(next, r)
 			}
 		}

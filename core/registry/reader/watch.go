@@ -34,7 +34,10 @@ func (r *Reader) Watch(ctx context.Context, q Query, o ListOptions) (*Watch, err
 	if err != nil {
 		return nil, err
 	}
-	options := watchcache.WatchOptions{Prefix: where.prefix, Match: where.match, Field: where.field, Value: where.value, Bookmarks: o.Bookmarks, From: revision}
+	options := watchcache.WatchOptions{
+		Prefix: where.prefix, Match: where.match, Field: where.field, Value: where.value,
+		Bookmarks: o.Bookmarks, From: revision,
+	}
 	switch {
 	case o.SendInitialEvents != nil:
 		options.SendInitial = *o.SendInitialEvents
@@ -72,7 +75,8 @@ func (r *Reader) tooOld(revision int64) error {
 func (w *Watch) Next(ctx context.Context) ([]watchcache.Event, error) {
 	events, err := w.watcher.Next(ctx)
 	if errors.Is(err, watchcache.ErrTooOld) {
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.watcher.Bookmark().Revision, w.r.cfg.Cache.Revision()))
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.watcher.Bookmark().Revision,
+			w.r.cfg.Cache.Revision()))
 	}
 	var unreadable *store.CorruptError
 	if errors.As(err, &unreadable) {

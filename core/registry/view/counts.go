@@ -16,8 +16,9 @@ type counts struct{ registries *registry.Set }
 func NewCounts(s *registry.Set) prometheus.Collector { return counts{s} }
 
 var (
-	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil)
-	storageObjects  = prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil)
+	resourceObjects = prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.",
+		[]string{"group", "resource"}, nil)
+	storageObjects = prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil)
 )
 
 // Describe implements prometheus.Collector.

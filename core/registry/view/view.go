@@ -69,7 +69,8 @@ func (v *View) Find(gv schema.GroupVersion, kind, resource string) (*api.Resourc
 	}
 	rows, _ := set.Resources()
 	for _, r := range rows {
-		if r.Group == gv.Group && !r.Virtual && r.Serves(gv.Version) && (resource == "" || r.Resource == resource) && (kind == "" || r.Kind == kind) {
+		if r.Group == gv.Group && !r.Virtual && r.Serves(gv.Version) && (resource == "" || r.Resource == resource) &&
+			(kind == "" || r.Kind == kind) {
 			return r, nil
 		}
 	}
@@ -153,7 +154,9 @@ func (v *View) Get(ctx context.Context, kind schema.GroupVersionKind, namespace,
 
 // List reads the objects of a kind that a selector matches, with their kind set,
 // from the watch cache. A kind that is not served has none.
-func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace string, selector labels.Selector) ([]runtime.Object, error) {
+func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace string,
+	selector labels.Selector,
+) ([]runtime.Object, error) {
 	r, err := v.ofKind(kind)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -161,7 +164,8 @@ func (v *View) List(ctx context.Context, kind schema.GroupVersionKind, namespace
 	if err != nil {
 		return nil, err
 	}
-	list, err := r.List(ctx, &registry.Request{Version: kind.Version, Namespace: namespace}, registry.ListOptions{Labels: selector, ResourceVersion: "0"})
+	list, err := r.List(ctx, &registry.Request{Version: kind.Version, Namespace: namespace},
+		registry.ListOptions{Labels: selector, ResourceVersion: "0"})
 	if err != nil {
 		return nil, err
 	}

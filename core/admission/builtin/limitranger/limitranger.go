@@ -109,7 +109,8 @@ func (p *Plugin) ranges(ctx context.Context, r *admission.Request) ([]*corev1.Li
 	}
 	found, err := p.lister.LimitRanges(r.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil, admission.Forbidden(r, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges", r.Operation, r.Resource))
+		return nil, admission.Forbidden(r, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges",
+			r.Operation, r.Resource))
 	}
 	if len(found) > 0 {
 		return found, nil

@@ -62,7 +62,8 @@ func (p *Plugin) podCertificate(ctx context.Context, node string, r *admission.R
 	}
 	account, err := p.client.CoreV1().ServiceAccounts(r.Namespace).Get(ctx, spec.ServiceAccountName, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("while retrieving service account %q named in the PodCertificateRequest: %w", r.Namespace+"/"+spec.ServiceAccountName, err)
+		return fmt.Errorf("while retrieving service account %q named in the PodCertificateRequest: %w", r.Namespace+"/"+spec.ServiceAccountName,
+			err)
 	}
 	if account.UID != spec.ServiceAccountUID {
 		return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account (%q)", about, spec.ServiceAccountUID, account.UID)
@@ -92,7 +93,9 @@ func (p *Plugin) signer(ctx context.Context, r *admission.Request, request *cert
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("error authorizing %s to request podcertificaterequests for signer %q: %w", r.User.GetName(), request.Spec.SignerName, err)
+		return fmt.Errorf("error authorizing %s to request podcertificaterequests for signer %q: %w", r.User.GetName(), request.Spec.SignerName,
+			err)
 	}
-	return fmt.Errorf("pod %q does not mount a podCertificate projected volume for signer %q", r.Namespace+"/"+request.Spec.PodName, request.Spec.SignerName)
+	return fmt.Errorf("pod %q does not mount a podCertificate projected volume for signer %q", r.Namespace+"/"+request.Spec.PodName,
+		request.Spec.SignerName)
 }

@@ -438,7 +438,8 @@ func nodeCSR(node string, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName && csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName &&
+		csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
 	parsed, err := reading.CSR(csr.Spec.Request)

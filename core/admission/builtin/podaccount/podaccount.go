@@ -56,7 +56,8 @@ func (*Plugin) Name() string { return "ServiceAccount" }
 
 // Handles implements admission.Plugin.
 func (*Plugin) Handles(r *admission.Request) bool {
-	return reading.On("", "pods", "", admission.Create).Handles(r) || reading.On("", "pods", "ephemeralcontainers", admission.Update).Handles(r)
+	return reading.On("", "pods", "", admission.Create).Handles(r) ||
+		reading.On("", "pods", "ephemeralcontainers", admission.Update).Handles(r)
 }
 
 // Mutate implements admission.Mutator.

@@ -14,7 +14,8 @@ import (
 // TestNamesAreUpstreams: another implementation on the other side finds them. The sum is
 // of "vol-1", "hostpath.csi.k8s.io" and "node-1" as sha256sum gives it.
 func TestNamesAreUpstreams(t *testing.T) {
-	if got, want := attachment.Name("hostpath.csi.k8s.io", "vol-1", "node-1"), "csi-a5a2e67339ab5660a390dc86be397e784322823ff01f40cf2c01a72c3cab1374"; got != want {
+	if got, want := attachment.Name("hostpath.csi.k8s.io", "vol-1",
+		"node-1"), "csi-a5a2e67339ab5660a390dc86be397e784322823ff01f40cf2c01a72c3cab1374"; got != want {
 		t.Errorf("the attachment is called %s, want %s", got, want)
 	}
 	name := attachment.Volume("hostpath.csi.k8s.io", "vol-1")

@@ -277,7 +277,8 @@ func (b *Bootstrap) serviceNetwork(ctx context.Context) error {
 	}
 	c = c.DeepCopy()
 	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
-		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Reason: "NetworkReady", Message: "Kubernetes default Service CIDR is ready",
+		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Reason: "NetworkReady",
+		Message: "Kubernetes default Service CIDR is ready",
 	})
 	if _, err := api.UpdateStatus(ctx, c, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("service network: %w", err)

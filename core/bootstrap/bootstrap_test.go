@@ -257,7 +257,10 @@ func TestAnotherAuthorityIsRefused(t *testing.T) {
 		}
 		return m.Data
 	}
-	want := map[string]string{"name": "one", "domain": "cluster.local", "podCIDR": "10.1.0.0/16", "serviceCIDR": cfg.ServiceCIDRs[0].String(), "authority": "sha256:aa"}
+	want := map[string]string{
+		"name": "one", "domain": "cluster.local", "podCIDR": "10.1.0.0/16", "serviceCIDR": cfg.ServiceCIDRs[0].String(),
+		"authority": "sha256:aa",
+	}
 	if got := published(); !maps.Equal(got, want) {
 		t.Errorf("the cluster is published as %q, want %q", got, want)
 	}

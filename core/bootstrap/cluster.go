@@ -80,7 +80,8 @@ func (b *Bootstrap) cluster(ctx context.Context) error {
 		return nil
 	}
 	api := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	_, err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ClusterConfigMap}, Data: b.clusterData()}, metav1.CreateOptions{})
+	_, err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ClusterConfigMap}, Data: b.clusterData()},
+		metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if err = b.checkAuthority(ctx); err == nil {
 			err = b.configMap(ctx, metav1.NamespaceSystem, ClusterConfigMap, b.clusterData())

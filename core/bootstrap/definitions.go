@@ -36,7 +36,9 @@ const DefinitionsManager = "wasmplane-bootstrap"
 //	own, err := apiextensions.NewForConfig(set.Config)
 //	...
 //	err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), pluginDefinition())
-func Definitions(ctx context.Context, client typed.CustomResourceDefinitionInterface, definitions ...*apiextensionsv1.CustomResourceDefinition) error {
+func Definitions(ctx context.Context, client typed.CustomResourceDefinitionInterface,
+	definitions ...*apiextensionsv1.CustomResourceDefinition,
+) error {
 	steps := make([]func(context.Context) error, len(definitions))
 	for i, crd := range definitions {
 		steps[i] = func(ctx context.Context) error { return install(ctx, client, crd) }
@@ -101,7 +103,9 @@ func established(ctx context.Context, client typed.CustomResourceDefinitionInter
 }
 
 // nextState waits for another state of the definition than now.
-func nextState(ctx context.Context, client typed.CustomResourceDefinitionInterface, now *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+func nextState(ctx context.Context, client typed.CustomResourceDefinitionInterface,
+	now *apiextensionsv1.CustomResourceDefinition,
+) (*apiextensionsv1.CustomResourceDefinition, error) {
 	w, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", now.Name).String()})
 	if err != nil {
 		return now, err

@@ -79,7 +79,9 @@ const fairnessManager = "api-priority-and-fairness-config-producer-v1"
 
 // keep makes an object, or brings its spec up to date where nobody has made it
 // his own. The annotation apf.kubernetes.io/autoupdate-spec says whose it is.
-func keep[T fairnessObject[T], S any](ctx context.Context, kind string, api fairnessClient[T], wanted T, mandatory bool, spec func(T) *S) error {
+func keep[T fairnessObject[T], S any](ctx context.Context, kind string, api fairnessClient[T], wanted T, mandatory bool,
+	spec func(T) *S,
+) error {
 	name := wanted.GetName()
 	has, err := api.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -148,7 +148,9 @@ func (m *masters) live(ctx context.Context) ([]netip.AddrPort, error) {
 		case age < m.life():
 			found = append(found, at)
 		case age > 10*m.life():
-			if err := api.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			if err := api.Delete(ctx, l.Name,
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}); err != nil &&
+				!apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				return nil, fmt.Errorf("delete the lease of an apiserver that is gone: %w", err)
 			}
 		}
@@ -223,7 +225,8 @@ func (m *masters) slice(ctx context.Context, addrs []netip.Addr) error {
 	}
 	for _, a := range addrs {
 		if a.Is6() == m.cfg.Endpoint.Addr().Is6() {
-			wanted.Endpoints = append(wanted.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+			wanted.Endpoints = append(wanted.Endpoints,
+				discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
 		}
 	}
 	has, err := api.Get(ctx, kubernetesName, metav1.GetOptions{})

@@ -113,8 +113,14 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"get", "list", "watch"}, APIGroups: policyGroups(), Resources: []string{"*"}},
 			{Verbs: []string{"update"}, APIGroups: policyGroups(), Resources: []string{"*/status"}},
-			{Verbs: []string{"get", "list", "watch", "create", "update", "delete"}, APIGroups: []string{pluginGroup}, Resources: []string{"plugins", "tenantplugins"}},
-			{Verbs: []string{"get", "list", "watch", "create", "patch"}, APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}},
+			{
+				Verbs: []string{"get", "list", "watch", "create", "update", "delete"}, APIGroups: []string{pluginGroup},
+				Resources: []string{"plugins", "tenantplugins"},
+			},
+			{
+				Verbs: []string{"get", "list", "watch", "create", "patch"}, APIGroups: []string{"apiextensions.k8s.io"},
+				Resources: []string{"customresourcedefinitions"},
+			},
 		},
 	}, {
 		// Whoever makes volumes can make one of any path of any node: this account makes
@@ -140,7 +146,10 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		// The approving controller looks at what a node asks for; upstream leaves these to people.
 		ObjectMeta: standard(approveServingRole),
 		Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"approve"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving"}},
+			{
+				Verbs: []string{"approve"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"},
+				ResourceNames: []string{"kubernetes.io/kubelet-serving"},
+			},
 		},
 	}, {
 		// A machine with a server's token asks for the cluster's keys (core/join/handover).
@@ -265,14 +274,17 @@ func ownRoles() map[string][]rbacv1.Role {
 
 func ownRoleBindings() map[string][]rbacv1.RoleBinding {
 	return map[string][]rbacv1.RoleBinding{pluginNamespace: {{
-		ObjectMeta: inNamespace(pluginNamespace, pluginStateRole), Subjects: []rbacv1.Subject{userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: pluginStateRole},
+		ObjectMeta: inNamespace(pluginNamespace, pluginStateRole),
+		Subjects:   []rbacv1.Subject{userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: pluginStateRole},
 	}}, metav1.NamespaceSystem: {{
-		ObjectMeta: inNamespace(metav1.NamespaceSystem, dnsEndpointsRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, coreDNSAccount)},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: dnsEndpointsRole},
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, dnsEndpointsRole),
+		Subjects:   []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, coreDNSAccount)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: dnsEndpointsRole},
 	}, {
-		ObjectMeta: inNamespace(metav1.NamespaceSystem, localVolumesRole), Subjects: []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, localVolumesAccount)},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: localVolumesRole},
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, localVolumesRole),
+		Subjects:   []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, localVolumesAccount)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: localVolumesRole},
 	}, {
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, clusterReaderRole),
 		Subjects:   []rbacv1.Subject{groupSubject(jointoken.WorkersGroup), groupSubject(user.NodesGroup)},

@@ -121,30 +121,31 @@ func (b *Bootstrap) clusterBindings(ctx context.Context, p rbac.Policy) error {
 		wanted := &p.ClusterRoleBindings[i]
 		g.Go(func() error {
 			first := true
-			return b.reconcileBinding("cluster role binding "+wanted.Name, reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: wanted}, bindings{
-				get: func(_, name string) (reconciliation.RoleBinding, error) {
-					if !first {
-						r, err := api.Get(ctx, name, metav1.GetOptions{})
+			return b.reconcileBinding("cluster role binding "+wanted.Name, reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: wanted},
+				bindings{
+					get: func(_, name string) (reconciliation.RoleBinding, error) {
+						if !first {
+							r, err := api.Get(ctx, name, metav1.GetOptions{})
+							return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: r}, err
+						}
+						first = false
+						if r, ok := has[name]; ok {
+							return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: r.DeepCopy()}, nil
+						}
+						return nil, apierrors.NewNotFound(rbacv1.Resource("clusterrolebindings"), name)
+					},
+					remove: func(_, name string, uid types.UID) error {
+						return api.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+					},
+					create: func(o reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
+						r, err := api.Create(ctx, o.(reconciliation.ClusterRoleBindingAdapter).ClusterRoleBinding, metav1.CreateOptions{})
 						return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: r}, err
-					}
-					first = false
-					if r, ok := has[name]; ok {
-						return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: r.DeepCopy()}, nil
-					}
-					return nil, apierrors.NewNotFound(rbacv1.Resource("clusterrolebindings"), name)
-				},
-				remove: func(_, name string, uid types.UID) error {
-					return api.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-				},
-				create: func(o reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
-					r, err := api.Create(ctx, o.(reconciliation.ClusterRoleBindingAdapter).ClusterRoleBinding, metav1.CreateOptions{})
-					return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: r}, err
-				},
-				update: func(o reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
-					r, err := api.Update(ctx, o.(reconciliation.ClusterRoleBindingAdapter).ClusterRoleBinding, metav1.UpdateOptions{})
-					return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: r}, err
-				},
-			})
+					},
+					update: func(o reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
+						r, err := api.Update(ctx, o.(reconciliation.ClusterRoleBindingAdapter).ClusterRoleBinding, metav1.UpdateOptions{})
+						return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: r}, err
+					},
+				})
 		})
 	}
 	return g.Wait()

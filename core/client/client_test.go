@@ -48,7 +48,8 @@ func TestTheHandlerSeesWhoAsksAndWhat(t *testing.T) {
 	if err != nil || resp.Body.Close() != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != http.StatusTeapot || string(body) != "alice /api?x=1" || resp.Header.Get("X-Kind") != "a" || resp.Header.Get("X-Late") != "" {
+	if resp.StatusCode != http.StatusTeapot || string(body) != "alice /api?x=1" || resp.Header.Get("X-Kind") != "a" ||
+		resp.Header.Get("X-Late") != "" {
 		t.Fatalf("%d %q %v", resp.StatusCode, body, resp.Header)
 	}
 }

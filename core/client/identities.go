@@ -87,7 +87,8 @@ func (s *tokenSource) token(ctx context.Context) (string, error) {
 	token, err := s.request(ctx)
 	if apierrors.IsNotFound(err) {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name}}
-		if _, err := s.kube.CoreV1().ServiceAccounts(s.namespace).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := s.kube.CoreV1().ServiceAccounts(s.namespace).Create(ctx, account, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return "", fmt.Errorf("create service account %s/%s: %w", s.namespace, s.name, err)
 		}
 		token, err = s.request(ctx)

@@ -649,7 +649,10 @@ func (c *Configuration) complete() error {
 	if (c.Store.CertFile == "") != (c.Store.KeyFile == "") {
 		return field("store.certFile", "certFile and keyFile belong together; only one is given")
 	}
-	for path, mode := range map[string]string{"apiserver.audit.logMode": c.APIServer.Audit.LogMode, "apiserver.audit.webhookMode": c.APIServer.Audit.WebhookMode} {
+	for path, mode := range map[string]string{
+		"apiserver.audit.logMode":     c.APIServer.Audit.LogMode,
+		"apiserver.audit.webhookMode": c.APIServer.Audit.WebhookMode,
+	} {
 		if !slices.Contains([]string{"", "batch", "blocking", "blocking-strict"}, mode) {
 			return field(path, "expected batch, blocking or blocking-strict, found %q", mode)
 		}
@@ -658,7 +661,8 @@ func (c *Configuration) complete() error {
 		return field("apiserver.auditPolicyFile", "a policy alone writes nothing: give auditLogFile or audit.webhookConfigFile too")
 	}
 	if a := c.APIServer; a.MaxRequestsInFlight < 1 || a.MaxMutatingRequestsInFlight < 1 {
-		return field("apiserver.maxRequestsInFlight", "expected at least 1 here and in maxMutatingRequestsInFlight, found %d and %d", a.MaxRequestsInFlight, a.MaxMutatingRequestsInFlight)
+		return field("apiserver.maxRequestsInFlight", "expected at least 1 here and in maxMutatingRequestsInFlight, found %d and %d",
+			a.MaxRequestsInFlight, a.MaxMutatingRequestsInFlight)
 	}
 	if w := c.APIServer.TokenWebhook; !slices.Contains([]string{"", "v1", "v1beta1"}, w.Version) {
 		return field("apiserver.tokenWebhook.version", "expected v1 or v1beta1, found %q", w.Version)
@@ -672,7 +676,8 @@ func (c *Configuration) complete() error {
 		return field("apiserver.serviceAccountOldIssuers", "%s is the present issuer; list others only", c.APIServer.ServiceAccountIssuer)
 	}
 	if c.APIServer.ServiceAccountMaxTokenLifetime != 0 && time.Duration(c.APIServer.ServiceAccountMaxTokenLifetime) < time.Hour {
-		return field("apiserver.serviceAccountMaxTokenLifetime", "expected at least 1h, found %s", time.Duration(c.APIServer.ServiceAccountMaxTokenLifetime))
+		return field("apiserver.serviceAccountMaxTokenLifetime", "expected at least 1h, found %s",
+			time.Duration(c.APIServer.ServiceAccountMaxTokenLifetime))
 	}
 	if t := time.Duration(c.Scheduler.VolumeBindingTimeout); t < time.Second {
 		return field("scheduler.volumeBindingTimeout", "expected at least 1s, found %s", t)
@@ -692,10 +697,12 @@ func (c *Configuration) complete() error {
 		return field("node.evictionHard", "%v", err)
 	}
 	if n := c.Node; n.ImageGCHighThresholdPercent > 100 || n.ImageGCLowThresholdPercent >= n.ImageGCHighThresholdPercent {
-		return field("node.imageGCHighThresholdPercent", "expected at most 100 and more than imageGCLowThresholdPercent, found %d and %d", n.ImageGCHighThresholdPercent, n.ImageGCLowThresholdPercent)
+		return field("node.imageGCHighThresholdPercent", "expected at most 100 and more than imageGCLowThresholdPercent, found %d and %d",
+			n.ImageGCHighThresholdPercent, n.ImageGCLowThresholdPercent)
 	}
 	if s, usual := c.Scheduler, Default().Scheduler; s.ConfigFile != "" &&
-		(len(s.Profiles)+len(s.TopologySpread.DefaultConstraints) > 0 || s.VolumeBindingTimeout != usual.VolumeBindingTimeout || s.TopologySpread.DefaultingType != usual.TopologySpread.DefaultingType) {
+		(len(s.Profiles)+len(s.TopologySpread.DefaultConstraints) > 0 || s.VolumeBindingTimeout != usual.VolumeBindingTimeout ||
+			s.TopologySpread.DefaultingType != usual.TopologySpread.DefaultingType) {
 		return field("scheduler.configFile", "the file says what profiles, topologySpread and volumeBindingTimeout would say: leave these away")
 	}
 	seen := map[string]bool{}

@@ -67,7 +67,8 @@ func Load(file string, data []byte) (*Configuration, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(doc.Content) == 0 {
-		return nil, &FieldError{File: file, Problem: fmt.Sprintf("the document is empty; it begins with apiVersion: %s and kind: %s", APIVersion, Kind)}
+		return nil, &FieldError{File: file, Problem: fmt.Sprintf("the document is empty; it begins with apiVersion: %s and kind: %s", APIVersion,
+			Kind)}
 	}
 	root := doc.Content[0]
 	c.root = root
@@ -78,7 +79,8 @@ func Load(file string, data []byte) (*Configuration, error) {
 		return nil, &FieldError{File: file, Problem: "expected one document, found several"}
 	}
 	if c.APIVersion != APIVersion || c.Kind != Kind {
-		return nil, &FieldError{File: file, Line: root.Line, Problem: fmt.Sprintf("expected apiVersion: %s and kind: %s, found %q and %q", APIVersion, Kind, c.APIVersion, c.Kind)}
+		return nil, &FieldError{File: file, Line: root.Line, Problem: fmt.Sprintf("expected apiVersion: %s and kind: %s, found %q and %q",
+			APIVersion, Kind, c.APIVersion, c.Kind)}
 	}
 	return c, nil
 }

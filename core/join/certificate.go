@@ -153,7 +153,8 @@ type Renewal struct {
 // does by itself, goes on with the new one.
 func RenewClient(ctx context.Context, dir string, m Member, kube kubernetes.Interface, log *slog.Logger) (*Renewal, error) {
 	return renewal(ctx, certificate.Config{
-		Name: "kubelet client", SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, GetUsages: certificate.DefaultKubeletClientGetUsages,
+		Name: "kubelet client", SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		GetUsages:        certificate.DefaultKubeletClientGetUsages,
 		Template:         &x509.CertificateRequest{Subject: subject(m.Node)},
 		CertificateStore: pairFile{ClientFile(dir)},
 	}, kube, log)
@@ -161,7 +162,9 @@ func RenewClient(ctx context.Context, dir string, m Member, kube kubernetes.Inte
 
 // RenewServing keeps the certificate of the kubelet's server, for the node's name and
 // address. The first one comes once the node has registered with them.
-func RenewServing(ctx context.Context, dir string, node string, address net.IP, kube kubernetes.Interface, log *slog.Logger) (*Renewal, error) {
+func RenewServing(ctx context.Context, dir string, node string, address net.IP, kube kubernetes.Interface,
+	log *slog.Logger,
+) (*Renewal, error) {
 	return renewal(ctx, certificate.Config{
 		Name: "kubelet serving", SignerName: certificatesv1.KubeletServingSignerName, GetUsages: certificate.DefaultKubeletServingGetUsages,
 		// A template that is a function: another address of the machine makes another certificate.

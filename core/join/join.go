@@ -217,7 +217,8 @@ func (m Member) Client(dir string) *rest.Config {
 // Configure is c with what the cluster says in the place of what a file says.
 func (m Member) Configure(c *config.Configuration) *config.Configuration {
 	own := *c
-	own.Cluster.Name, own.Cluster.Domain, own.Cluster.PodCIDR, own.Cluster.ServiceCIDR = cmp.Or(m.Names, m.Cluster), m.Domain, m.PodCIDR, m.ServiceCIDR
+	own.Cluster.Name, own.Cluster.Domain, own.Cluster.PodCIDR, own.Cluster.ServiceCIDR = cmp.Or(m.Names,
+		m.Cluster), m.Domain, m.PodCIDR, m.ServiceCIDR
 	own.Node.Name = m.Node
 	return &own
 }
@@ -236,7 +237,8 @@ func (c *Config) learn(ctx context.Context, invited kubernetes.Interface) (Membe
 	case err != nil:
 		return m, fmt.Errorf("ask what the cluster is: %w", err)
 	}
-	m.Cluster, m.Domain, m.PodCIDR, m.ServiceCIDR = about.Data[bootstrap.ClusterName], about.Data[bootstrap.ClusterDomain], about.Data[bootstrap.ClusterPodCIDR], about.Data[bootstrap.ClusterServiceCIDR]
+	m.Cluster, m.Domain = about.Data[bootstrap.ClusterName], about.Data[bootstrap.ClusterDomain]
+	m.PodCIDR, m.ServiceCIDR = about.Data[bootstrap.ClusterPodCIDR], about.Data[bootstrap.ClusterServiceCIDR]
 	if err := c.checkNetworks(m); err != nil {
 		return m, err
 	}
@@ -317,7 +319,9 @@ func interfaces() ([]netip.Prefix, error) {
 // claim makes the Node, which of two machines only one can. made: it was not there.
 func claim(ctx context.Context, own kubernetes.Interface, name, machine string) (made bool, err error) {
 	nodes := own.CoreV1().Nodes()
-	_, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{MachineAnnotation: machine}}}, metav1.CreateOptions{})
+	_, err = nodes.Create(ctx,
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{MachineAnnotation: machine}}},
+		metav1.CreateOptions{})
 	if err == nil {
 		return true, nil
 	}

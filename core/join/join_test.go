@@ -36,7 +36,8 @@ func TestAddress(t *testing.T) {
 	for in, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1:6443", "server:7443": "server:7443", "https://server": "server:6443", "https://[fd00::1]:7443/": "[fd00::1]:7443",
 		" fd00::1 ": "[fd00::1]:6443", "[fd00::1]": "[fd00::1]:6443",
-		"": "", "http://server": "", "https://server/path": "", "server:0": "", "server:http": "", "server:99999": "", "a b": "", "user@server": "",
+		"": "", "http://server": "", "https://server/path": "", "server:0": "", "server:http": "", "server:99999": "", "a b": "",
+		"user@server": "",
 	} {
 		got, err := Address(in)
 		if got != want || (err == nil) != (want != "") {
@@ -81,7 +82,8 @@ func newCluster(t *testing.T, now func() time.Time) *cluster {
 // and nothing is left behind.
 func TestAFailedJoinLeavesNothing(t *testing.T) {
 	today := func() time.Time { return time.Now() }
-	right, foreign, late := newCluster(t, today), newCluster(t, today), newCluster(t, func() time.Time { return time.Now().Add(25 * time.Hour) })
+	right, foreign, late := newCluster(t, today), newCluster(t, today), newCluster(t,
+		func() time.Time { return time.Now().Add(25 * time.Hour) })
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +109,10 @@ func TestAFailedJoinLeavesNothing(t *testing.T) {
 		"no address":              {func(c *Config) { c.Server = "ftp://server" }, "HOST:PORT"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Config{Dir: filepath.Join(t.TempDir(), "member"), Server: right.address, Token: token, Node: "w", Machine: "m", Version: "v1.37.1", Networks: []netip.Prefix{}}
+			c := Config{
+				Dir: filepath.Join(t.TempDir(), "member"), Server: right.address, Token: token, Node: "w", Machine: "m", Version: "v1.37.1",
+				Networks: []netip.Prefix{},
+			}
 			tc.change(&c)
 			_, err := Join(t.Context(), c)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), token.Secret) {
@@ -164,7 +169,8 @@ func TestAnAuthorityOnShowProvesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := pinned([]*x509.Certificate{serving.Certificate().Leaf, a.authority.ClusterCA()}, a.pin); err != nil || !got.Equal(a.authority.ClusterCA()) {
+	if got, err := pinned([]*x509.Certificate{serving.Certificate().Leaf, a.authority.ClusterCA()}, a.pin); err != nil ||
+		!got.Equal(a.authority.ClusterCA()) {
 		t.Errorf("the server's own chain: %v", err)
 	}
 }
@@ -186,7 +192,10 @@ func TestVersions(t *testing.T) {
 
 func TestNetworksThatOverlapAreRefused(t *testing.T) {
 	m := Member{PodCIDR: "10.1.0.0/16", ServiceCIDR: "10.2.0.0/16"}
-	for network, want := range map[string]string{"192.0.2.0/24": "", "10.1.2.0/24": "network of pods", "10.0.0.0/8": "overlaps", "10.2.0.0/16": "network of Services"} {
+	for network, want := range map[string]string{
+		"192.0.2.0/24": "", "10.1.2.0/24": "network of pods", "10.0.0.0/8": "overlaps",
+		"10.2.0.0/16": "network of Services",
+	} {
 		c := Config{Networks: []netip.Prefix{netip.MustParsePrefix(network)}}
 		if err := c.checkNetworks(m); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", network, err, want)
@@ -238,7 +247,8 @@ func signer(t *testing.T, a *pki.Authority, from, until time.Duration) *fake.Cli
 		ca, key := a.CASigner()
 		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 			SerialNumber: ca.SerialNumber, Subject: asked.Subject, DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses,
-			NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(until), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+			NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(until),
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		}, ca, asked.PublicKey, key)
 		if err != nil {
 			t.Error(err)
@@ -248,7 +258,10 @@ func signer(t *testing.T, a *pki.Authority, from, until time.Duration) *fake.Cli
 			r.Name = "generated"
 		}
 		r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+			Type:   certificatesv1.CertificateApproved,
+			Status: corev1.ConditionTrue,
+		}}
 		return false, nil, nil // stored as it is now
 	})
 	return kube
@@ -284,7 +297,8 @@ func TestCertificatesAreRenewed(t *testing.T) {
 			t.Fatal(err) // a reader never finds half a pair
 		}
 		if !now.Leaf.Equal(first.Leaf) {
-			if now.Leaf.Subject.CommonName != "system:node:w" || time.Until(now.Leaf.NotAfter) < life/2 || bytes.Equal(now.Leaf.RawSubjectPublicKeyInfo, first.Leaf.RawSubjectPublicKeyInfo) {
+			if now.Leaf.Subject.CommonName != "system:node:w" || time.Until(now.Leaf.NotAfter) < life/2 ||
+				bytes.Equal(now.Leaf.RawSubjectPublicKeyInfo, first.Leaf.RawSubjectPublicKeyInfo) {
 				t.Errorf("renewed: %s until %s", now.Leaf.Subject, now.Leaf.NotAfter)
 			}
 			break

@@ -85,7 +85,8 @@ func (s Server) Configure(c *config.Configuration) *config.Configuration {
 	if !s.Joined() {
 		return &own
 	}
-	own.Cluster.Name, own.Cluster.Domain, own.Cluster.PodCIDR, own.Cluster.ServiceCIDR = cmp.Or(s.Names, s.Cluster.Name), s.Cluster.Domain, s.Cluster.PodCIDR, s.Cluster.ServiceCIDR
+	own.Cluster.Name, own.Cluster.Domain, own.Cluster.PodCIDR, own.Cluster.ServiceCIDR = cmp.Or(s.Names,
+		s.Cluster.Name), s.Cluster.Domain, s.Cluster.PodCIDR, s.Cluster.ServiceCIDR
 	own.Node.Name, own.Node.Address, own.APIServer.Listen = cmp.Or(s.Name, own.Node.Name), s.Host, s.Listen
 	return &own
 }
@@ -272,7 +273,8 @@ func (c *ServerConfig) call(ctx context.Context, invited kubernetes.Interface, p
 	const long = 50 * time.Second // members of the store find each other meanwhile
 	ctx, cancel := context.WithTimeout(ctx, long)
 	defer cancel()
-	answered := invited.Discovery().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body(body).MaxRetries(0).Do(ctx)
+	answered := invited.Discovery().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body(body).MaxRetries(
+		0).Do(ctx)
 	data, _ := answered.Raw() //nolint:errcheck // Error has read what a refusal says
 	err = answered.Error()
 	var status apierrors.APIStatus

@@ -49,7 +49,10 @@ func TestMembersAreFoundWithoutDecoding(t *testing.T) {
 }
 
 func FuzzMember(f *testing.F) {
-	for _, s := range []string{`{}`, `{"metadata":{"a":"}"}}`, ` { "a" : [1,{"b":"\\\""}] , "metadata" : null }`, `{"x":-1e3,"metadata":true}`, `{"metadata"`, `[]`, `{"a":"\\","metadata":1}`} {
+	for _, s := range []string{
+		`{}`, `{"metadata":{"a":"}"}}`, ` { "a" : [1,{"b":"\\\""}] , "metadata" : null }`,
+		`{"x":-1e3,"metadata":true}`, `{"metadata"`, `[]`, `{"a":"\\","metadata":1}`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

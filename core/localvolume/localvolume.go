@@ -87,7 +87,9 @@ func bare(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 func Name(claim *corev1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
 // New is the volume of a claim, on a node that has a directory for it.
-func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string, reclaim corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolume, error) {
+func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
+	reclaim corev1.PersistentVolumeReclaimPolicy,
+) (*corev1.PersistentVolume, error) {
 	root := node.Annotations[DirectoryAnnotation]
 	if !filepath.IsAbs(root) || filepath.Clean(root) != root || root == "/" {
 		return nil, fmt.Errorf("annotation %s of node %s is no directory: %q", DirectoryAnnotation, node.Name, root)
@@ -107,10 +109,14 @@ func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string, r
 			AccessModes: claim.Spec.AccessModes, VolumeMode: &mode,
 			PersistentVolumeReclaimPolicy: reclaim, StorageClassName: class,
 			ClaimRef: &corev1.ObjectReference{
-				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+				ResourceVersion: claim.ResourceVersion,
 			},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{host},
+				}},
 			}}}},
 		},
 	}

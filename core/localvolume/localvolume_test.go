@@ -18,7 +18,8 @@ import (
 
 func node(name, dir string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}, Annotations: map[string]string{localvolume.DirectoryAnnotation: dir},
+		Name: name, Labels: map[string]string{"kubernetes.io/hostname": name},
+		Annotations: map[string]string{localvolume.DirectoryAnnotation: dir},
 	}}
 }
 
@@ -38,11 +39,13 @@ func TestRemoveFollowsNoLinks(t *testing.T) {
 	base := t.TempDir()
 	root, outside := filepath.Join(base, "volumes"), filepath.Join(base, "outside")
 	pv := newVolume(t, node("a", root))
-	if err := errors.Join(localvolume.Root(root), localvolume.Make(root, pv), os.Mkdir(outside, 0o755), os.WriteFile(filepath.Join(outside, "file"), nil, 0o644)); err != nil {
+	if err := errors.Join(localvolume.Root(root), localvolume.Make(root, pv), os.Mkdir(outside, 0o755),
+		os.WriteFile(filepath.Join(outside, "file"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	dir := pv.Spec.Local.Path
-	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link")), os.Symlink("../..", filepath.Join(dir, "up")), os.Mkdir(filepath.Join(dir, "sub"), 0o000)); err != nil {
+	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link")), os.Symlink("../..", filepath.Join(dir, "up")),
+		os.Mkdir(filepath.Join(dir, "sub"), 0o000)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time, it is gone

@@ -76,7 +76,8 @@ func (a *Authority) renewCA(c *ca) error {
 	if err := c.selfSign(a.cfg.Now()); err != nil {
 		return err
 	}
-	a.cfg.Log.Warn("renewed a certificate authority; hand its certificate out to clients again", "file", c.certFile, "until", c.certificate().NotAfter)
+	a.cfg.Log.Warn("renewed a certificate authority; hand its certificate out to clients again", "file", c.certFile,
+		"until", c.certificate().NotAfter)
 	return nil
 }
 

@@ -57,7 +57,10 @@ func contents(t *testing.T, dir string) map[string]string {
 func everyPair(t *testing.T, a *Authority) map[string]*Pair {
 	t.Helper()
 	pairs := map[string]*Pair{"apiserver": must[*Pair](t)(a.APIServer()), "kubelet": must[*Pair](t)(a.KubeletServing("n1", "192.0.2.9"))}
-	for _, id := range []Identity{Admin(), BreakGlass(), Scheduler(), ControllerManager(), Proxy(), KubeletClient(), FrontProxyClient(), Node("n1")} {
+	for _, id := range []Identity{
+		Admin(), BreakGlass(), Scheduler(), ControllerManager(), Proxy(), KubeletClient(), FrontProxyClient(),
+		Node("n1"),
+	} {
 		pairs[id.Name] = must[*Pair](t)(a.Client(id))
 	}
 	return pairs
@@ -152,7 +155,10 @@ func TestARenewedAuthorityStillVouchesForOldLeaves(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(renewed.ClusterCA())
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: late.Add(49 * time.Hour), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{
+		Roots: roots, CurrentTime: late.Add(49 * time.Hour),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
 		t.Error(err)
 	}
 }
@@ -258,7 +264,8 @@ func TestKubeconfigIsMergedIntoTheUsersOwn(t *testing.T) {
 	if err := UnmergeKubeconfig(file, "dev"); err != nil {
 		t.Fatal(err)
 	}
-	if c := must[[]byte](t)(os.ReadFile(file)); strings.Contains(string(c), "dev") || !strings.Contains(string(c), "name: work") || !strings.Contains(string(c), "token: another-clusters") {
+	if c := must[[]byte](t)(os.ReadFile(file)); strings.Contains(string(c), "dev") || !strings.Contains(string(c), "name: work") ||
+		!strings.Contains(string(c), "token: another-clusters") {
 		t.Errorf("after taking ours out: %s", c)
 	}
 	write(t, dir, "dotfiles", "{{{")
@@ -293,7 +300,8 @@ func TestAKubeconfigIsRefreshedAndWhatItsUserChangedStays(t *testing.T) {
 	}
 	k.Server = "https://127.0.0.1:7443"
 	c = refresh()
-	if c.CurrentContext != "jane" || c.Contexts["dev"].Namespace != "team-a" || c.AuthInfos["jane"].Token != "t" || c.Clusters["dev"].ProxyURL == "" {
+	if c.CurrentContext != "jane" || c.Contexts["dev"].Namespace != "team-a" || c.AuthInfos["jane"].Token != "t" ||
+		c.Clusters["dev"].ProxyURL == "" {
 		t.Errorf("what the user changed is gone: %+v", c)
 	}
 	if c.Clusters["dev"].Server != k.Server || string(c.AuthInfos[k.User].ClientCertificateData) == "stale" {

@@ -106,7 +106,9 @@ func (m *Measure) scopesCovered(quotas []*corev1.ResourceQuota, limited []Limite
 }
 
 // matching are those of scopes that the object is in.
-func (m *Measure) matching(scopes []corev1.ScopedResourceSelectorRequirement, c Change) (out []corev1.ScopedResourceSelectorRequirement, err error) {
+func (m *Measure) matching(scopes []corev1.ScopedResourceSelectorRequirement,
+	c Change,
+) (out []corev1.ScopedResourceSelectorRequirement, err error) {
 	for _, s := range scopes {
 		if m.scope == nil {
 			return nil, nil

@@ -26,7 +26,10 @@ func TestLimitedResourcesNeedAQuota(t *testing.T) {
 	}
 	important := pod(list("cpu", "1"), nil)
 	important.Spec.PriorityClassName = "cluster-services"
-	priority := corev1.ScopedResourceSelectorRequirement{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"cluster-services"}}
+	priority := corev1.ScopedResourceSelectorRequirement{
+		ScopeName: corev1.ResourceQuotaScopePriorityClass,
+		Operator:  corev1.ScopeSelectorOpIn, Values: []string{"cluster-services"},
+	}
 	covering := limited(list("pods", "5"), list("pods", "0"))
 	covering.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{priority}}
 	all := []quota.Limited{

@@ -151,7 +151,8 @@ func podRequired(names []corev1.ResourceName, o runtime.Object) error {
 
 func wanted(n corev1.ResourceName) bool {
 	switch n {
-	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU,
+		corev1.ResourceLimitsMemory:
 		return true
 	default:
 		return false
@@ -232,5 +233,6 @@ func resized(p, was *corev1.Pod) bool {
 			return i >= 0 && !equality.Semantic.DeepEqual(b.Resources, now[i].Resources)
 		})
 	}
-	return changed(p.Status.ContainerStatuses, was.Status.ContainerStatuses) || changed(p.Status.InitContainerStatuses, was.Status.InitContainerStatuses)
+	return changed(p.Status.ContainerStatuses, was.Status.ContainerStatuses) || changed(p.Status.InitContainerStatuses,
+		was.Status.InitContainerStatuses)
 }

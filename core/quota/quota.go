@@ -185,7 +185,9 @@ func (m *Measure) Matches(q *corev1.ResourceQuota, o runtime.Object) (bool, erro
 }
 
 // Sum is what objects use of the names, those in the quota's scopes only.
-func (m *Measure) Sum(q *corev1.ResourceQuota, names []corev1.ResourceName, objects []runtime.Object, now time.Time) (corev1.ResourceList, error) {
+func (m *Measure) Sum(q *corev1.ResourceQuota, names []corev1.ResourceName, objects []runtime.Object,
+	now time.Time,
+) (corev1.ResourceList, error) {
 	known := m.Names(names)
 	sum := corev1.ResourceList{}
 	for _, n := range known {
@@ -311,7 +313,8 @@ func charged(q *corev1.ResourceQuota, delta corev1.ResourceList, subresource str
 	if subresource != "status" {
 		if ok, exceeded := quotav1.LessThanOrEqual(quotav1.Mask(used, quotav1.ResourceNames(requested)), q.Status.Hard); !ok {
 			return nil, refuse("exceeded quota: %s, requested: %s, used: %s, limited: %s", q.Name,
-				listText(quotav1.Mask(requested, exceeded)), listText(quotav1.Mask(q.Status.Used, exceeded)), listText(quotav1.Mask(q.Status.Hard, exceeded)))
+				listText(quotav1.Mask(requested, exceeded)), listText(quotav1.Mask(q.Status.Used, exceeded)),
+				listText(quotav1.Mask(q.Status.Hard, exceeded)))
 		}
 	}
 	q = q.DeepCopy()

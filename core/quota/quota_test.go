@@ -37,7 +37,9 @@ func limited(hard, used corev1.ResourceList, scopes ...corev1.ResourceQuotaScope
 func pod(requests, limits corev1.ResourceList) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}},
+		},
 	}
 }
 
@@ -69,7 +71,8 @@ func TestUsage(t *testing.T) {
 			"a pod with everything", podResource,
 			pod(list("cpu", "100m", "memory", "1Gi", "ephemeral-storage", "1Gi", "example.com/gpu", "2", "hugepages-2Mi", "4Mi"), list("cpu", "1")),
 			list("count/pods", "1", "pods", "1", "cpu", "100m", "requests.cpu", "100m", "limits.cpu", "1", "memory", "1Gi", "requests.memory", "1Gi",
-				"ephemeral-storage", "1Gi", "requests.ephemeral-storage", "1Gi", "requests.example.com/gpu", "2", "hugepages-2Mi", "4Mi", "requests.hugepages-2Mi", "4Mi"),
+				"ephemeral-storage", "1Gi", "requests.ephemeral-storage", "1Gi", "requests.example.com/gpu", "2", "hugepages-2Mi", "4Mi",
+				"requests.hugepages-2Mi", "4Mi"),
 		},
 		{"a pod that has ended", podResource, ended, list("count/pods", "1")},
 		{"a pod that should be gone", podResource, late, list("count/pods", "1")},
@@ -182,7 +185,10 @@ func TestCharges(t *testing.T) {
 
 func TestTrackedIsWhatTheNamesNeed(t *testing.T) {
 	got := map[schema.GroupResource]bool{}
-	for _, m := range quota.Tracked([]corev1.ResourceName{"requests.example.com/gpu", "count/widgets.example.com", "secrets", "count/events", "nonsense", "x.storageclass.storage.k8s.io/requests.storage"}) {
+	for _, m := range quota.Tracked([]corev1.ResourceName{
+		"requests.example.com/gpu", "count/widgets.example.com", "secrets", "count/events",
+		"nonsense", "x.storageclass.storage.k8s.io/requests.storage",
+	}) {
 		got[m.Resource] = true
 	}
 	want := []schema.GroupResource{podResource, {Group: "example.com", Resource: "widgets"}, {Resource: "secrets"}, claimResource}

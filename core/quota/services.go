@@ -19,7 +19,10 @@ func services() *Measure {
 	gr := schema.GroupResource{Resource: "services"}
 	return &Measure{
 		Resource: gr,
-		names:    []corev1.ResourceName{CountName(gr), corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers},
+		names: []corev1.ResourceName{
+			CountName(gr), corev1.ResourceServices, corev1.ResourceServicesNodePorts,
+			corev1.ResourceServicesLoadBalancers,
+		},
 		usage: func(o runtime.Object, _ time.Time) (corev1.ResourceList, error) {
 			s, err := as[*corev1.Service](o)
 			if err != nil {
@@ -97,7 +100,10 @@ func claimUsage(o runtime.Object, _ time.Time) (corev1.ResourceList, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := corev1.ResourceList{CountName(schema.GroupResource{Resource: "persistentvolumeclaims"}): one(), corev1.ResourcePersistentVolumeClaims: one()}
+	out := corev1.ResourceList{
+		CountName(schema.GroupResource{Resource: "persistentvolumeclaims"}): one(),
+		corev1.ResourcePersistentVolumeClaims:                               one(),
+	}
 	class := storageClass(c)
 	if class != "" {
 		out[corev1.ResourceName(class+classSuffix)+corev1.ResourcePersistentVolumeClaims] = one()

@@ -38,7 +38,10 @@ func benchNode(i int) *corev1.Node {
 
 func benchPod(i int, kind string) *corev1.Pod {
 	name := fmt.Sprintf("pod-%06d", i)
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"app": kind}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: "default", UID: types.UID(name),
+		Labels: map[string]string{"app": kind},
+	}}
 	p.Spec.Containers = []corev1.Container{{Name: "a", Image: "web:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi"),
 	}}}}
@@ -48,9 +51,13 @@ func benchPod(i int, kind string) *corev1.Pod {
 	}
 	switch kind {
 	case "anti-affinity":
-		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near(corev1.LabelHostname)}}
+		p.Spec.Affinity = &corev1.Affinity{
+			PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near(corev1.LabelHostname)},
+		}
 	case "affinity":
-		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near(corev1.LabelTopologyZone)}}
+		p.Spec.Affinity = &corev1.Affinity{
+			PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: near(corev1.LabelTopologyZone)},
+		}
 	case "spread":
 		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: like,

@@ -39,7 +39,10 @@ type circumstances struct {
 // decide finds the node for a pod on a snapshot. It changes nothing outside, and the
 // same arguments give the same decision: one that was recorded can be replayed.
 func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in circumstances, o observer) *Decision {
-	d := &Decision{State: framework.NewStateAt(in.now), Seed: in.seed, Start: in.start, Total: len(snap.Nodes), Statuses: map[string]*framework.Status{}}
+	d := &Decision{
+		State: framework.NewStateAt(in.now), Seed: in.seed, Start: in.start, Total: len(snap.Nodes),
+		Statuses: map[string]*framework.Status{},
+	}
 	d.effort.now = in.now
 	filterCtx, end := o.begin(ctx, "filter")
 	s := c.filter(filterCtx, p, snap, in, d)
@@ -159,7 +162,9 @@ func by(st *framework.Status, p framework.Plugin) *framework.Status {
 
 // preFilter returns the names that the search is narrowed to (nil = all) and the
 // filters that are left in.
-func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, d *Decision) (map[string]bool, []framework.Filter) {
+func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot,
+	d *Decision,
+) (map[string]bool, []framework.Filter) {
 	var names map[string]bool
 	skipped := map[string]bool{}
 	for _, pre := range c.preFilters {
@@ -283,7 +288,10 @@ func (s *search) judge(ctx context.Context, state *framework.State, p *framework
 // filter asks the filters alone.
 func (s *search) filter(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
 	if s.names != nil && !s.names[n.Node.Name] {
-		return &framework.Status{Code: framework.Unresolvable, Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"}, Plugin: "NodeAffinity"}
+		return &framework.Status{
+			Code: framework.Unresolvable, Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"},
+			Plugin: "NodeAffinity",
+		}
 	}
 	for _, f := range s.filters {
 		if st := f.Filter(ctx, state, p, n); !st.IsSuccess() {
@@ -332,7 +340,9 @@ func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *fr
 }
 
 // score fills d.Scores and returns the totals in the order of d.Feasible.
-func (c *profile) score(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, all []judged, workers int, d *Decision) []int64 {
+func (c *profile) score(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, all []judged, workers int,
+	d *Decision,
+) []int64 {
 	totals := make([]int64, len(d.Feasible))
 	d.Scores = map[string][]int64{}
 	take := func(name string, weight int64, scores []int64) {

@@ -63,8 +63,8 @@ func (d *Decision) RefusedBy() []string {
 // failedNodes copies the statuses for a PostFilter, which may keep them.
 func (d *Decision) failedNodes() map[string]*framework.Status { return maps.Clone(d.Statuses) }
 
-// Message says why no node fits, in upstream's words:
-// "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable."
+// Message says why no node fits, in upstream's words, such as "0/3 nodes are
+// available: 1 Insufficient cpu, 2 node(s) were unschedulable".
 func (d *Decision) Message() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available", d.Total)

@@ -49,22 +49,29 @@ func newMetrics(s *Scheduler) *metrics {
 	fromMilli := prometheus.ExponentialBuckets(0.001, 2, 15)
 	pods := s.cfg.Informers.Core().V1().Pods().Lister()
 	return &metrics{
-		attempts:    counter("schedule_attempts_total", "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
-		latency:     histogram("scheduling_attempt_duration_seconds", "Scheduling attempt latency in seconds (scheduling algorithm + binding)", fromMilli, "result", "profile"),
-		algorithm:   single("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", fromMilli),
-		points:      histogram("framework_extension_point_duration_seconds", "Latency for running all plugins of a specific extension point.", prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
+		attempts: counter("schedule_attempts_total", "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
+		latency: histogram("scheduling_attempt_duration_seconds", "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+			fromMilli, "result", "profile"),
+		algorithm: single("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", fromMilli),
+		points: histogram("framework_extension_point_duration_seconds", "Latency for running all plugins of a specific extension point.",
+			prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
 		evaluations: counter("plugin_evaluation_total", "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
-		triesPerPod: single("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.", prometheus.ExponentialBuckets(1, 2, 5)),
-		sinceAdded:  histogram("pod_scheduling_sli_duration_seconds", "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.", prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
-		victims:     single("preemption_victims", "Number of selected preemption victims", prometheus.ExponentialBuckets(1, 2, 7)),
-		preemptions: prometheus.NewCounter(prometheus.CounterOpts{Subsystem: "scheduler", Name: "preemption_attempts_total", Help: "Total preemption attempts in the cluster till now"}),
-		permitWait:  histogram("permit_wait_duration_seconds", "Duration of waiting on permit.", fromMilli, "result"),
-		incoming:    counter("queue_incoming_pods_total", "Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
+		triesPerPod: single("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.",
+			prometheus.ExponentialBuckets(1, 2, 5)),
+		sinceAdded: histogram("pod_scheduling_sli_duration_seconds", "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.", prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
+		victims:    single("preemption_victims", "Number of selected preemption victims", prometheus.ExponentialBuckets(1, 2, 7)),
+		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
+			Subsystem: "scheduler", Name: "preemption_attempts_total",
+			Help: "Total preemption attempts in the cluster till now",
+		}),
+		permitWait: histogram("permit_wait_duration_seconds", "Duration of waiting on permit.", fromMilli, "result"),
+		incoming:   counter("queue_incoming_pods_total", "Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
 
 		pendingByQueue: prometheus.NewDesc("scheduler_pending_pods", "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.", []string{"queue"}, nil),
 		cacheSize:      prometheus.NewDesc("scheduler_cache_size", "Number of nodes and pods in the scheduler cache.", []string{"type"}, nil),
-		bindsInFlight:  prometheus.NewDesc("scheduler_goroutines", "Number of running goroutines split by the work they do such as binding.", []string{"operation"}, nil),
-		scheduler:      s,
+		bindsInFlight: prometheus.NewDesc("scheduler_goroutines", "Number of running goroutines split by the work they do such as binding.",
+			[]string{"operation"}, nil),
+		scheduler: s,
 		pendingPodNames: func() int {
 			n := 0
 			all, err := pods.List(labels.Everything())
@@ -72,7 +79,8 @@ func newMetrics(s *Scheduler) *metrics {
 				return 0
 			}
 			for _, p := range all {
-				if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0 && p.Status.Phase == corev1.PodPending && s.profile(p.Spec.SchedulerName) != nil {
+				if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0 && p.Status.Phase == corev1.PodPending &&
+					s.profile(p.Spec.SchedulerName) != nil {
 					n++
 				}
 			}
@@ -88,7 +96,8 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	}
 	return errors.Join(
 		keep(r, &m.attempts), keep(r, &m.latency), keep(r, &m.algorithm), keep(r, &m.points), keep(r, &m.evaluations),
-		keep(r, &m.triesPerPod), keep(r, &m.sinceAdded), keep(r, &m.victims), keep(r, &m.preemptions), keep(r, &m.permitWait), keep(r, &m.incoming),
+		keep(r, &m.triesPerPod), keep(r, &m.sinceAdded), keep(r, &m.victims), keep(r, &m.preemptions), keep(r, &m.permitWait),
+		keep(r, &m.incoming),
 	)
 }
 

@@ -108,9 +108,11 @@ func TestAPreferenceDecidesAmongEquals(t *testing.T) {
 	c.create(web)
 	c.settled("web")
 	c.create(labelled("cache", "cache", func(s *corev1.PodSpec) {
-		s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
-			{Weight: 100, PodAffinityTerm: affinityTerm("web", "kubernetes.io/hostname")},
-		}}}
+		s.Affinity = &corev1.Affinity{
+			PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+				{Weight: 100, PodAffinityTerm: affinityTerm("web", "kubernetes.io/hostname")},
+			}},
+		}
 	}))
 	if p := c.await("cache", bound); p.Spec.NodeName != "b" {
 		t.Errorf("it runs on %s", p.Spec.NodeName)
@@ -132,7 +134,10 @@ func TestPodsAreSpreadOverZones(t *testing.T) {
 			for i := range 6 {
 				name := fmt.Sprintf("web-%d", i)
 				c.create(labelled(name, "web", func(s *corev1.PodSpec) {
-					s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: when, LabelSelector: apps("web")}}
+					s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+						MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: when,
+						LabelSelector: apps("web"),
+					}}
 				}))
 				count[zones[c.await(name, bound).Spec.NodeName]]++
 			}

@@ -18,13 +18,16 @@ import (
 func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st *framework.Status) {
 	pod := it.Info.Pod
 	if st.Code == framework.Error {
-		s.cfg.Logger.ErrorContext(ctx, "a plugin could not say whether a pod may be scheduled", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", joinReasons(st))
+		s.cfg.Logger.ErrorContext(ctx, "a plugin could not say whether a pod may be scheduled", "kind", "Pod", "namespace", pod.Namespace,
+			"name", pod.Name, "error", joinReasons(st))
 		s.queue.Errored(pod.UID)
 	} else {
 		s.queue.Gated(pod.UID, prof.interest([]string{st.Plugin}))
 	}
-	if err := s.setCondition(ctx, pod, corev1.PodReasonSchedulingGated, joinReasons(st), ""); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+	if err := s.setCondition(ctx, pod, corev1.PodReasonSchedulingGated, joinReasons(st), ""); err != nil && !apierrors.IsNotFound(err) &&
+		ctx.Err() == nil {
+		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace,
+			"name", pod.Name, "error", err)
 	}
 }
 
@@ -42,14 +45,16 @@ func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d
 	reason, message := corev1.PodReasonUnschedulable, d.Message()
 	if st := d.Fatal(); st != nil {
 		reason, message = "SchedulerError", joinReasons(st)
-		s.cfg.Logger.ErrorContext(ctx, "a pod could not be scheduled because of an error", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", message)
+		s.cfg.Logger.ErrorContext(ctx, "a pod could not be scheduled because of an error", "kind", "Pod", "namespace", pod.Namespace,
+			"name", pod.Name, "error", message)
 		s.queue.Errored(pod.UID)
 	} else {
 		s.queue.Failed(pod.UID, prof.interest(d.RefusedBy()))
 	}
 	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
 	if err := s.setCondition(ctx, pod, reason, message, node); err != nil && !apierrors.IsNotFound(err) {
-		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace,
+			"name", pod.Name, "error", err)
 	}
 }
 
@@ -89,7 +94,8 @@ func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, 
 	for _, other := range s.nominated.behind(n.Node, priorityOf(p)) {
 		s.nominated.drop(other.UID)
 		if err := s.effects.PatchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
-			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace, "name", other.Name, "node", n.Node, "error", err)
+			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace,
+				"name", other.Name, "node", n.Node, "error", err)
 		}
 	}
 	return nil

@@ -163,7 +163,8 @@ func (s *Scheduler) rank(ctx context.Context, p *framework.PodInfo, added time.T
 	}
 	rank, st := prof.sorter.Rank(ctx, p, added)
 	if !st.IsSuccess() {
-		s.cfg.Logger.WarnContext(ctx, "a plugin could not order a pod; it waits by its priority alone", "plugin", prof.sorter.Name(), "kind", "Pod", "namespace", p.Pod.Namespace, "name", p.Pod.Name, "error", joinReasons(st))
+		s.cfg.Logger.WarnContext(ctx, "a plugin could not order a pod; it waits by its priority alone", "plugin", prof.sorter.Name(),
+			"kind", "Pod", "namespace", p.Pod.Namespace, "name", p.Pod.Name, "error", joinReasons(st))
 		return 0
 	}
 	return rank
@@ -245,7 +246,8 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 		return nil
 	}
 	if err := s.cache.Assume(it.Info, d.Node); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "a pod is already placed; leaving it alone", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+		s.cfg.Logger.WarnContext(ctx, "a pod is already placed; leaving it alone", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name,
+			"error", err)
 		s.queue.Done(pod.UID)
 		o.finish(d)
 		return nil

@@ -54,7 +54,10 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 	metrics := prometheus.NewRegistry()
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler), Metrics: metrics,
-		Profiles: []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: append(native.Default(native.Config{Client: client, Informers: inf}), extra...)}},
+		Profiles: []scheduler.Profile{{
+			Name:    corev1.DefaultSchedulerName,
+			Plugins: append(native.Default(native.Config{Client: client, Informers: inf}), extra...),
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,9 @@ func (m *simulator) ask(ctx context.Context, state *framework.State, node *frame
 }
 
 // withPods puts further pods onto a node, for a simulation.
-func (c *profile) withPods(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo, pods []*framework.PodInfo) (*framework.State, *framework.NodeInfo, *framework.Status) {
+func (c *profile) withPods(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo,
+	pods []*framework.PodInfo,
+) (*framework.State, *framework.NodeInfo, *framework.Status) {
 	for _, other := range pods {
 		n = n.WithPod(other)
 		for _, e := range c.extensions {

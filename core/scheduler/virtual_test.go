@@ -36,7 +36,10 @@ func newWorld(t *testing.T, seed uint64, extra ...scheduler.Weighted) *world {
 	w := &world{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), pods: map[string]*corev1.Pod{}}
 	inf := informers.NewSharedInformerFactory(nil, 0)
 	v, err := scheduler.NewVirtual(scheduler.VirtualConfig{
-		Profiles:  []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: append(native.Default(native.Config{Informers: inf}), extra...)}},
+		Profiles: []scheduler.Profile{{
+			Name:    corev1.DefaultSchedulerName,
+			Plugins: append(native.Default(native.Config{Informers: inf}), extra...),
+		}},
 		Informers: inf, Effects: w, Now: func() time.Time { return w.now }, Seed: seed, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -128,9 +131,16 @@ func history(t *testing.T, w *world, seed uint64, step func(scheduler.Try, func(
 		p.Spec.Priority = &priority
 		switch r.IntN(4) {
 		case 0:
-			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 2, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selector}}
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+				MaxSkew: 2, TopologyKey: corev1.LabelTopologyZone,
+				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: selector,
+			}}
 		case 1:
-			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, LabelSelector: selector}}}}
+			p.Spec.Affinity = &corev1.Affinity{
+				PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+					{TopologyKey: corev1.LabelHostname, LabelSelector: selector},
+				}},
+			}
 		}
 		w.add(p)
 		for range 1 + r.IntN(3) {

@@ -98,7 +98,8 @@ func (s *Server) Run(ctx context.Context) error {
 		serve = func() error { return h.ServeTLS(s.cfg.Listener, "", "") }
 	}
 	failed := run.Go("server of metrics and health", serve)
-	s.cfg.Logger.InfoContext(ctx, "metrics and health are served", "component", s.cfg.Component, "address", s.cfg.Listener.Addr().String(), "tls", s.cfg.TLS != nil)
+	s.cfg.Logger.InfoContext(ctx, "metrics and health are served", "component", s.cfg.Component, "address", s.cfg.Listener.Addr().String(),
+		"tls", s.cfg.TLS != nil)
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve metrics and health at %s: %w", s.cfg.Listener.Addr(), err)
@@ -150,7 +151,8 @@ func (s *Server) guarded(h http.Handler) http.Handler {
 		}
 		if err != nil || decision != authorizer.DecisionAllow {
 			s.cfg.Logger.Debug("a request was refused", "user", who.User.GetName(), "path", r.URL.Path, "reason", reason)
-			http.Error(w, fmt.Sprintf("Forbidden: User %q cannot %s path %q", who.User.GetName(), strings.ToLower(r.Method), r.URL.Path), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("Forbidden: User %q cannot %s path %q", who.User.GetName(), strings.ToLower(r.Method), r.URL.Path),
+				http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

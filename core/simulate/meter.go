@@ -250,7 +250,10 @@ func (m *meter) result(pods map[types.UID]*life, end time.Time) *Result {
 	r.Stranded, r.Uneven = round(r.Stranded), round(r.Uneven)
 	r.Nodes.Mean, r.Nodes.Hours, r.Nodes.Cost = round(share(r.Nodes.Hours*3600, m.seconds)), round(r.Nodes.Hours), round(r.Nodes.Cost)
 	slices.Sort(m.waits)
-	r.Waiting = Waiting{P50: percentile(m.waits, 50), P90: percentile(m.waits, 90), P99: percentile(m.waits, 99), Longest: percentile(m.waits, 100)}
+	r.Waiting = Waiting{
+		P50: percentile(m.waits, 50), P90: percentile(m.waits, 90), P99: percentile(m.waits, 99),
+		Longest: percentile(m.waits, 100),
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.refused)) {
 		r.Plugins = append(r.Plugins, *m.refused[name])
 	}

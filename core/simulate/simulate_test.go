@@ -22,7 +22,8 @@ import (
 
 func defaults() simulate.Policy {
 	return simulate.Policy{Name: "default", Profiles: func(inf informers.SharedInformerFactory) ([]scheduler.Profile, queue.Config, error) {
-		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: native.Default(native.Config{Informers: inf})}}, queue.Config{}, nil
+		return []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: native.Default(native.Config{Informers: inf})}}, queue.Config{},
+			nil
 	}}
 }
 
@@ -32,8 +33,14 @@ func nodes(n int, cpu string) (c simulate.Cluster) {
 		name := fmt.Sprintf("n%d", i)
 		c.Prices[name] = 2
 		c.Nodes = append(c.Nodes, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: string(rune('a' + i%2))}},
-			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("64Gi"), "pods": resource.MustParse("110")}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   name,
+				Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: string(rune('a' + i%2))},
+			},
+			Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+				"cpu": resource.MustParse(cpu), "memory": resource.MustParse("64Gi"),
+				"pods": resource.MustParse("110"),
+			}},
 		})
 	}
 	return c
@@ -45,7 +52,13 @@ func comes(at time.Duration, name, cpu string, lasts time.Duration, change ...fu
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
 		Spec: corev1.PodSpec{
 			SchedulerName: corev1.DefaultSchedulerName, TerminationGracePeriodSeconds: &grace,
-			Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("1Gi")}}}},
+			Containers: []corev1.Container{{
+				Name: "c", Image: "i",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					"cpu":    resource.MustParse(cpu),
+					"memory": resource.MustParse("1Gi"),
+				}},
+			}},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}}
@@ -76,9 +89,10 @@ func crowd(seed uint64) simulate.Config {
 	cfg := simulate.Config{Cluster: nodes(20, "4"), Length: 6 * time.Hour, Try: time.Millisecond, Seed: seed}
 	for i := range 300 {
 		cpu := []string{"500m", "1", "3"}[i%3]
-		cfg.Arrivals = append(cfg.Arrivals, comes(time.Duration(i)*20*time.Second, fmt.Sprintf("p%d", i), cpu, time.Duration(10+i%50)*time.Minute, priority(int32(i%7/6)), func(a *simulate.Arrival) {
-			a.Comeback = simulate.Restart
-		}))
+		cfg.Arrivals = append(cfg.Arrivals, comes(time.Duration(i)*20*time.Second, fmt.Sprintf("p%d", i), cpu,
+			time.Duration(10+i%50)*time.Minute, priority(int32(i%7/6)), func(a *simulate.Arrival) {
+				a.Comeback = simulate.Restart
+			}))
 	}
 	return cfg
 }
@@ -170,7 +184,8 @@ func TestStrandedIsWhereTheTypicalPodDoesNotFit(t *testing.T) {
 func BenchmarkADay(b *testing.B) {
 	cfg := simulate.Config{Cluster: nodes(1000, "16"), Length: 24 * time.Hour, Try: time.Millisecond, Policy: defaults()}
 	for i := range 10_000 {
-		cfg.Arrivals = append(cfg.Arrivals, comes(time.Duration(i)*8*time.Second, fmt.Sprintf("p%d", i), []string{"500m", "2", "4"}[i%3], time.Duration(1+i%5)*time.Hour))
+		cfg.Arrivals = append(cfg.Arrivals, comes(time.Duration(i)*8*time.Second, fmt.Sprintf("p%d", i), []string{"500m", "2", "4"}[i%3],
+			time.Duration(1+i%5)*time.Hour))
 	}
 	for b.Loop() {
 		if _, err := simulate.Run(b.Context(), cfg); err != nil {

@@ -30,7 +30,8 @@ type FullError struct {
 // Error implements error.
 func (e *FullError) Error() string {
 	if e.Limit == NamespaceQuota {
-		return fmt.Sprintf("the objects of namespace %s take %d of %d bytes (%s): delete some of them first", e.Namespace, e.Bytes, e.Bound, e.Limit)
+		return fmt.Sprintf("the objects of namespace %s take %d of %d bytes (%s): delete some of them first", e.Namespace, e.Bytes, e.Bound,
+			e.Limit)
 	}
 	return fmt.Sprintf("the store is full: %d bytes are taken, and %d of %s are for ordinary writes; delete objects, and it takes writes again within seconds",
 		e.Bytes, e.Bound, e.Limit)

@@ -303,7 +303,8 @@ func (a *assembly) begin(root *thing, j *Journey) *Span {
 			}
 			continue
 		}
-		if g, err := strconv.ParseInt(s.Get(GenerationKey), 10, 64); err == nil && (g > j.Generation || g == j.Generation && !system && made != nil && scales(made)) {
+		if g, err := strconv.ParseInt(s.Get(GenerationKey), 10, 64); err == nil &&
+			(g > j.Generation || g == j.Generation && !system && made != nil && scales(made)) {
 			made, j.Generation = s, g
 		}
 		if last == nil || !system || s.Get(VerbKey) == "create" {
@@ -377,7 +378,8 @@ func (a *assembly) travel(t *thing, seen map[*thing]bool) *Traveller {
 		out.Steps = append(out.Steps, a.step(s, t))
 	}
 	slices.SortStableFunc(out.Steps, func(x, y *Step) int { return cmp.Compare(x.when(), y.when()) })
-	for _, o := range slices.SortedFunc(maps.Values(a.objects), func(x, y *thing) int { return cmp.Or(x.first.Compare(y.first), strings.Compare(x.key, y.key)) }) {
+	for _, o := range slices.SortedFunc(maps.Values(a.objects),
+		func(x, y *thing) int { return cmp.Or(x.first.Compare(y.first), strings.Compare(x.key, y.key)) }) {
 		if t.uid == "" || o.owner != t.uid || seen[o] {
 			continue
 		}

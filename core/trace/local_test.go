@@ -26,16 +26,19 @@ type indirect struct{ sdktrace.SpanExporter }
 func TestSpansOfThisProcessAreThoseOfTheSDK(t *testing.T) {
 	story := func(tracer oteltrace.Tracer) {
 		ctx, request := tracer.Start(t.Context(), trace.Request, oteltrace.WithAttributes(object("Pod", "p1", "u1", "owner")...),
-			oteltrace.WithAttributes(trace.VerbKey.String("create"), trace.ResourceKey.String("pods"), trace.StatusKey.Int(201), trace.UserKey.String("jane")))
+			oteltrace.WithAttributes(trace.VerbKey.String("create"), trace.ResourceKey.String("pods"), trace.StatusKey.Int(201),
+				trace.UserKey.String("jane")))
 		_, step := oteltrace.SpanFromContext(ctx).TracerProvider().Tracer("other").Start(ctx, trace.AdmissionMutate, oteltrace.WithAttributes(trace.PluginKey.String("x")))
-		step.AddEvent("asked", oteltrace.WithAttributes(trace.DecisionKey.String("allow"), attribute.Bool("b", true), attribute.Float64("f", 1.5), attribute.StringSlice("s", []string{"a", "b"})))
+		step.AddEvent("asked", oteltrace.WithAttributes(trace.DecisionKey.String("allow"), attribute.Bool("b", true),
+			attribute.Float64("f", 1.5), attribute.StringSlice("s", []string{"a", "b"})))
 		step.SetAttributes(trace.PluginKey.String("y"), trace.MessageKey.String("replaced"))
 		step.SetStatus(codes.Error, "refused")
 		step.SetStatus(codes.Unset, "ignored")
 		step.End()
 		step.SetAttributes(trace.MessageKey.String("too late"))
 		step.End()
-		_, well := tracer.Start(ctx, trace.StoreWrite, oteltrace.WithAttributes(trace.ComponentKey.String("etcd"), trace.MessageKey.String(strings.Repeat("x", 4<<10))))
+		_, well := tracer.Start(ctx, trace.StoreWrite,
+			oteltrace.WithAttributes(trace.ComponentKey.String("etcd"), trace.MessageKey.String(strings.Repeat("x", 4<<10))))
 		well.SetStatus(codes.Ok, "")
 		well.SetStatus(codes.Error, "not any more")
 		well.RecordError(errors.New("recorded"))
@@ -45,7 +48,8 @@ func TestSpansOfThisProcessAreThoseOfTheSDK(t *testing.T) {
 		_, failed := tracer.Start(ctx, trace.Authenticate)
 		failed.SetStatus(codes.Error, "")
 		failed.End()
-		if !request.IsRecording() || failed.IsRecording() || !request.SpanContext().IsSampled() || failed.SpanContext().TraceID() != request.SpanContext().TraceID() {
+		if !request.IsRecording() || failed.IsRecording() || !request.SpanContext().IsSampled() ||
+			failed.SpanContext().TraceID() != request.SpanContext().TraceID() {
 			t.Error("the spans don't know what they are")
 		}
 		request.End()
@@ -125,7 +129,10 @@ func TestWhatIsBelowAStepIsFoundWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		var text strings.Builder
-		for _, q := range []trace.Query{{Kind: "Pod", Namespace: "default", Name: "p1", All: true}, {Kind: "Event", Namespace: "default", Name: "e1", All: true}} {
+		for _, q := range []trace.Query{
+			{Kind: "Pod", Namespace: "default", Name: "p1", All: true},
+			{Kind: "Event", Namespace: "default", Name: "e1", All: true},
+		} {
 			j := journey(t, s, q)
 			if j.Root == nil {
 				t.Fatalf("nothing is known of %s", q.Kind)

@@ -29,7 +29,9 @@ const (
 // full queue drops them, counts that, and never holds up who traces. shutdown
 // delivers what is queued, until its own ctx ends; ctx's end alone stops nothing, so that
 // the spans of a component that stops still arrive.
-func NewProvider(ctx context.Context, component string, exporter sdktrace.SpanExporter) (tracer oteltrace.Tracer, shutdown func(context.Context) error) {
+func NewProvider(ctx context.Context, component string,
+	exporter sdktrace.SpanExporter,
+) (tracer oteltrace.Tracer, shutdown func(context.Context) error) {
 	if store, ok := exporter.(direct); ok {
 		p := &localProvider{store: store.store, component: component}
 		return p.Tracer(component), func(context.Context) error { return nil }

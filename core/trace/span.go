@@ -136,7 +136,8 @@ func fromOTLP(data *tracepb.TracesData) delivery {
 }
 
 func spanFromOTLP(p *tracepb.Span, component string) (Span, bool) {
-	if len(p.GetTraceId()) != 16 || len(p.GetSpanId()) != 8 || p.GetStartTimeUnixNano() == 0 || p.GetEndTimeUnixNano() < p.GetStartTimeUnixNano() {
+	if len(p.GetTraceId()) != 16 || len(p.GetSpanId()) != 8 || p.GetStartTimeUnixNano() == 0 ||
+		p.GetEndTimeUnixNano() < p.GetStartTimeUnixNano() {
 		return Span{}, false
 	}
 	s := Span{
@@ -234,7 +235,10 @@ func wireAttrs(m map[string]string) []*commonpb.KeyValue {
 }
 
 func textAttr(k, v string) *commonpb.KeyValue {
-	return &commonpb.KeyValue{Key: k, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(v, "\uFFFD")}}}
+	return &commonpb.KeyValue{
+		Key:   k,
+		Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(v, "\uFFFD")}},
+	}
 }
 
 func unhex(text string) []byte {

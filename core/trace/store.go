@@ -107,7 +107,10 @@ func NewStore(cfg StoreConfig) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{cfg: cfg, began: cfg.Now(), byID: map[spanID]*entry{}, indexes: map[string]*index{}, packer: newPacker(), lost: map[string]int64{}}, nil
+	return &Store{
+		cfg: cfg, began: cfg.Now(), byID: map[spanID]*entry{}, indexes: map[string]*index{}, packer: newPacker(),
+		lost: map[string]int64{},
+	}, nil
 }
 
 // Add remembers spans. One that is known already is ignored, for exporters repeat themselves.

@@ -53,7 +53,8 @@ func pod(n int) trace.Query {
 
 func podSpan(id string, n int, from float64) trace.Span {
 	r := recorder{}
-	r.span("", "apiserver", trace.Request, from, from+1, append(object("Pod", fmt.Sprintf("p%d", n), fmt.Sprintf("u%d", n), ""), trace.VerbKey.String("create"), trace.ResourceKey.String("pods"))...)
+	r.span("", "apiserver", trace.Request, from, from+1, append(object("Pod", fmt.Sprintf("p%d", n), fmt.Sprintf("u%d", n), ""),
+		trace.VerbKey.String("create"), trace.ResourceKey.String("pods"))...)
 	r.spans[0].ID, r.spans[0].Trace = id, "t"+id
 	return r.spans[0]
 }
@@ -124,11 +125,14 @@ func TestSpansOfTwoComponentsMeet(t *testing.T) {
 	}
 	outside, stopOutside := trace.NewProvider(t.Context(), "kubelet", exporter)
 
-	ctx, request := inside.Start(t.Context(), trace.Request, trace.Object("Pod", "default", "p1", "u1"), oteltrace.WithAttributes(trace.VerbKey.String("create"), trace.StatusKey.Int(201)))
-	_, validate := inside.Start(ctx, trace.AdmissionValidate, oteltrace.WithAttributes(trace.PluginKey.String("no-latest"), trace.DecisionKey.String("allow")))
+	ctx, request := inside.Start(t.Context(), trace.Request, trace.Object("Pod", "default", "p1", "u1"),
+		oteltrace.WithAttributes(trace.VerbKey.String("create"), trace.StatusKey.Int(201)))
+	_, validate := inside.Start(ctx, trace.AdmissionValidate,
+		oteltrace.WithAttributes(trace.PluginKey.String("no-latest"), trace.DecisionKey.String("allow")))
 	validate.End()
 	request.End()
-	_, start := outside.Start(t.Context(), trace.ContainerStart, trace.Object("Pod", "default", "p1", "u1"), oteltrace.WithAttributes(trace.ContainerKey.String("c")))
+	_, start := outside.Start(t.Context(), trace.ContainerStart, trace.Object("Pod", "default", "p1", "u1"),
+		oteltrace.WithAttributes(trace.ContainerKey.String("c")))
 	start.AddEvent("pulled", oteltrace.WithAttributes(trace.ImageKey.String("i")))
 	start.SetStatus(codes.Error, "no such file")
 	start.End()
@@ -150,7 +154,8 @@ func TestSpansOfTwoComponentsMeet(t *testing.T) {
 		t.Fatalf("got %+v", j.Root)
 	}
 	k := j.Root.Steps[1]
-	if k.Component != "kubelet" || k.Error != "no such file" || len(k.Events) != 1 || k.Events[0].Attrs[string(trace.ImageKey)] != "i" || j.Root.Steps[0].Component != "apiserver" {
+	if k.Component != "kubelet" || k.Error != "no such file" || len(k.Events) != 1 || k.Events[0].Attrs[string(trace.ImageKey)] != "i" ||
+		j.Root.Steps[0].Component != "apiserver" {
 		t.Fatalf("the kubelet's step arrived as %+v", k)
 	}
 }
@@ -158,8 +163,10 @@ func TestSpansOfTwoComponentsMeet(t *testing.T) {
 // What any OpenTelemetry exporter sends is understood; the sample follows the
 // example of the OTLP specification.
 const otlpJSON = `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"my.service"}}]},
-"scopeSpans":[{"scope":{"name":"my.library","version":"1.0.0"},"spans":[{"traceId":"5B8EFFF798038103D269B633813FC60C","spanId":"EEE19B7EC3C1B174",
-"parentSpanId":"EEE19B7EC3C1B173","name":"reconcile","startTimeUnixNano":"1544712660000000000","endTimeUnixNano":"1544712661000000000","kind":2,
+"scopeSpans":[{"scope":{"name":"my.library","version":"1.0.0"},"spans":[
+{"traceId":"5B8EFFF798038103D269B633813FC60C","spanId":"EEE19B7EC3C1B174",
+"parentSpanId":"EEE19B7EC3C1B173","name":"reconcile",
+"startTimeUnixNano":"1544712660000000000","endTimeUnixNano":"1544712661000000000","kind":2,
 "attributes":[{"key":"k8s.object.kind","value":{"stringValue":"Pod"}},{"key":"k8s.object.namespace","value":{"stringValue":"default"}},
 {"key":"k8s.object.name","value":{"stringValue":"p1"}},{"key":"k8s.object.uid","value":{"stringValue":"u1"}},{"key":"n","value":{"intValue":"5"}},
 {"key":"a","value":{"arrayValue":{"values":[{"boolValue":true},{"doubleValue":1.5}]}}}],"somethingNew":1}]}]}]}`
@@ -207,7 +214,8 @@ func TestEndpoint(t *testing.T) {
 			}
 		})
 	}
-	if j := journey(t, s, pod(1)); len(j.Root.Steps) != 1 || j.Root.Steps[0].Component != "my.service" || j.Root.Steps[0].Attrs["a"] != `["true" "1.5"]` {
+	if j := journey(t, s, pod(1)); len(j.Root.Steps) != 1 || j.Root.Steps[0].Component != "my.service" ||
+		j.Root.Steps[0].Attrs["a"] != `["true" "1.5"]` {
 		t.Errorf("got %+v", j.Root)
 	}
 }
@@ -336,10 +344,13 @@ func BenchmarkRecord(b *testing.B) {
 	tracer, shutdown := trace.NewProvider(b.Context(), "apiserver", s.Exporter())
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		ctx, request := tracer.Start(b.Context(), trace.Request, oteltrace.WithAttributes(object("Pod", fmt.Sprintf("p%d", i%5000), fmt.Sprintf("u%d", i%5000), "owner")...),
-			oteltrace.WithAttributes(trace.VerbKey.String("create"), trace.ResourceKey.String("pods"), trace.UserKey.String("admin"), trace.StatusKey.Int(201)))
+		ctx, request := tracer.Start(b.Context(), trace.Request,
+			oteltrace.WithAttributes(object("Pod", fmt.Sprintf("p%d", i%5000), fmt.Sprintf("u%d", i%5000), "owner")...),
+			oteltrace.WithAttributes(trace.VerbKey.String("create"), trace.ResourceKey.String("pods"), trace.UserKey.String("admin"),
+				trace.StatusKey.Int(201)))
 		for range 5 {
-			_, step := tracer.Start(ctx, trace.AdmissionValidate, oteltrace.WithAttributes(trace.PluginKey.String("no-latest"), trace.DecisionKey.String("allow")))
+			_, step := tracer.Start(ctx, trace.AdmissionValidate,
+				oteltrace.WithAttributes(trace.PluginKey.String("no-latest"), trace.DecisionKey.String("allow")))
 			step.End()
 		}
 		request.End()

@@ -46,7 +46,10 @@ func newShelf(t *testing.T, objects int, limit int64) *shelf {
 	s.forms = &forms{limit: limit, decodedLimit: limit, stored: func() int64 { return 0 }, now: func() time.Time { return s.at }}
 	codec := counting{object.Unstructured{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Thing"}}, &s.encoded, &s.decoded}
 	for i := range objects {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Thing", "name": fmt.Sprintf("%04d", i), "pad": strings.Repeat("x", 960)}}
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Thing", "name": fmt.Sprintf("%04d", i),
+			"pad": strings.Repeat("x", 960),
+		}}
 		o := object.FromStored(codec, u, "packed")
 		o.SetHolder(s.forms)
 		if err := o.Pack(); err != nil {

@@ -42,7 +42,8 @@ func (c *change) gone(cache *Cache) *Item {
 			}
 		}
 		if err != nil {
-			cache.log.Error("the last state of a deleted object could not be stamped with its revision", "key", c.key, "revision", c.rev, "error", err)
+			cache.log.Error("the last state of a deleted object could not be stamped with its revision", "key", c.key, "revision", c.rev,
+				"error", err)
 		}
 	})
 	return c.last

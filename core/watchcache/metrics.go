@@ -35,10 +35,14 @@ func newMetrics(reg prometheus.Registerer, c *Cache) (*metrics, error) {
 	}
 	for _, x := range []prometheus.Collector{
 		m.undecodable, m.reloads, m.slow, m.progress,
-		gauge("wasmplane_watchcache_revision", "Revision up to which the cache has seen everything.", func() float64 { return float64(c.Revision()) }),
-		gauge("wasmplane_watchcache_stored_bytes", "Bytes that objects take as they are stored.", func() float64 { return float64(c.stored.Load()) }),
-		gauge("wasmplane_watchcache_encoded_bytes", "Bytes of objects in other encodings that are kept.", func() float64 { return float64(c.forms.encodedBytes()) }),
-		gauge("wasmplane_watchcache_decoded_bytes", "Estimated bytes of objects that are decoded.", func() float64 { return float64(c.forms.decodedBytes()) }),
+		gauge("wasmplane_watchcache_revision", "Revision up to which the cache has seen everything.",
+			func() float64 { return float64(c.Revision()) }),
+		gauge("wasmplane_watchcache_stored_bytes", "Bytes that objects take as they are stored.",
+			func() float64 { return float64(c.stored.Load()) }),
+		gauge("wasmplane_watchcache_encoded_bytes", "Bytes of objects in other encodings that are kept.",
+			func() float64 { return float64(c.forms.encodedBytes()) }),
+		gauge("wasmplane_watchcache_decoded_bytes", "Estimated bytes of objects that are decoded.",
+			func() float64 { return float64(c.forms.decodedBytes()) }),
 		gauge("wasmplane_watchcache_watchers", "Watchers at this moment.", func() float64 { return float64(c.watchers()) }),
 	} {
 		if err := reg.Register(x); err != nil {

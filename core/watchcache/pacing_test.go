@@ -44,7 +44,8 @@ func newPaced(t *testing.T) *paced {
 // write changes one object.
 func (p *paced) write(key string) {
 	p.revision++
-	p.resource.apply([]store.Event{{Type: store.Put, KV: store.KV{Key: "/registry/things/" + key, Value: []byte("x"), ModRevision: p.revision}}})
+	p.resource.apply(
+		[]store.Event{{Type: store.Put, KV: store.KV{Key: "/registry/things/" + key, Value: []byte("x"), ModRevision: p.revision}}})
 }
 
 // seen is what one watcher has been told, and when.

@@ -369,7 +369,10 @@ func (r *Resource) change(e store.Event, item *Item, now time.Time) {
 		// it is not the newest.
 		broken := r.unreadable.of(e.KV.Key)
 		if broken == nil { // it has been written again meanwhile
-			broken = &store.CorruptError{Key: e.KV.Key, Revision: e.KV.ModRevision, Undecodable: true, Err: errors.New("the value is not there any more")}
+			broken = &store.CorruptError{
+				Key: e.KV.Key, Revision: e.KV.ModRevision, Undecodable: true,
+				Err: errors.New("the value is not there any more"),
+			}
 		}
 		c := &change{rev: e.KV.ModRevision, key: e.KV.Key, broken: broken, at: now}
 		r.watchers.wake(&r.mu, c, r.history.add(c))

@@ -193,7 +193,8 @@ func show(e watchcache.Event) string {
 		}
 		return "bookmark"
 	}
-	return fmt.Sprintf("%s %s %s", [...]string{"added", "modified", "deleted"}[e.Type], strings.TrimPrefix(e.Item.Key, "/registry/things/"), color(e.Item))
+	return fmt.Sprintf("%s %s %s", [...]string{"added", "modified", "deleted"}[e.Type], strings.TrimPrefix(e.Item.Key, "/registry/things/"),
+		color(e.Item))
 }
 
 func names(l watchcache.List) string {
@@ -322,7 +323,10 @@ func TestFieldHintWakesWhomItConcerns(t *testing.T) {
 	w := newWorld(t)
 	c, r := w.cache(watchcache.Config{History: 4})
 	on := func(node string) watchcache.WatchOptions {
-		return watchcache.WatchOptions{Field: "spec.node", Value: node, Match: func(it *watchcache.Item) bool { return it.Fields["spec.node"] == node }}
+		return watchcache.WatchOptions{
+			Field: "spec.node", Value: node,
+			Match: func(it *watchcache.Item) bool { return it.Fields["spec.node"] == node },
+		}
 	}
 	one, two := w.watch(r, on("n1")), w.watch(r, on("n2"))
 	for i := range 20 { // far more than the history remembers, and none of it for n2
@@ -471,7 +475,8 @@ func TestResourcesComeAndGoWhileTheCacheRuns(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := w.store.Put(context.WithoutCancel(t.Context()), fmt.Sprintf("/registry/example.com/widgets/ns/w%03d", i), value("w", "blue", ""), 0, 0); err != nil {
+			if _, err := w.store.Put(context.WithoutCancel(t.Context()), fmt.Sprintf("/registry/example.com/widgets/ns/w%03d", i),
+				value("w", "blue", ""), 0, 0); err != nil {
 				t.Error(err)
 			}
 		}
@@ -494,7 +499,10 @@ func TestResourcesComeAndGoWhileTheCacheRuns(t *testing.T) {
 	if more := total - len(l.Items); more > 0 {
 		w.next(x, more)
 	}
-	for _, bad := range []string{"/registry/example.com/widgets/", "/registry/example.com/", "/registry/things/ns/", "/elsewhere/x/", "/registry/noslash"} {
+	for _, bad := range []string{
+		"/registry/example.com/widgets/", "/registry/example.com/", "/registry/things/ns/", "/elsewhere/x/",
+		"/registry/noslash",
+	} {
 		if _, err := c.Register(bad, decode); err == nil {
 			t.Errorf("registered %s", bad)
 		}

@@ -26,7 +26,10 @@ const (
 // changes that let the pod in, each tried.
 func (t *trial) changes(p *corev1.Pod, d *scheduler.Decision) []Change {
 	var out []Change
-	for _, try := range []func(*corev1.Pod, *scheduler.Decision) (Change, bool){t.uncordon, t.untaint, t.label, t.smaller, t.evict, t.oneMore} {
+	for _, try := range []func(*corev1.Pod, *scheduler.Decision) (Change, bool){
+		t.uncordon, t.untaint, t.label, t.smaller, t.evict,
+		t.oneMore,
+	} {
 		if c, ok := try(p, d); ok && t.ctx.Err() == nil {
 			c.Tried = true
 			out = append(out, c)
@@ -87,7 +90,8 @@ func (t *trial) untaint(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 		var off []string
 		for _, taint := range n.Node.Spec.Taints {
 			if byOperators(taint) && !slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool {
-				return (o.Key == "" || o.Key == taint.Key) && (o.Effect == "" || o.Effect == taint.Effect) && (o.Operator == corev1.TolerationOpExists || o.Value == taint.Value)
+				return (o.Key == "" || o.Key == taint.Key) && (o.Effect == "" || o.Effect == taint.Effect) &&
+					(o.Operator == corev1.TolerationOpExists || o.Value == taint.Value)
 			}) {
 				off = append(off, taint.Key+":"+string(taint.Effect)+"-")
 			}
@@ -98,7 +102,8 @@ func (t *trial) untaint(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 			})
 		})
 		if len(off) > 0 && t.fits(p, t.with(without)) {
-			return Change{What: "take the taint off node " + n.Node.Name, Command: "kubectl taint node " + n.Node.Name + " " + strings.Join(off, " ")}, true
+			return Change{What: "take the taint off node " + n.Node.Name, Command: "kubectl taint node " + n.Node.Name + " " + strings.Join(off,
+				" ")}, true
 		}
 	}
 	return Change{}, false
@@ -126,7 +131,10 @@ func (t *trial) label(p *corev1.Pod, d *scheduler.Decision) (Change, bool) {
 				pairs = append(pairs, k+"="+want[k])
 			}
 		}
-		return Change{What: "give node " + n.Node.Name + " the labels that the pod selects", Command: "kubectl label node " + n.Node.Name + " --overwrite " + strings.Join(pairs, " ")}, true
+		return Change{
+			What:    "give node " + n.Node.Name + " the labels that the pod selects",
+			Command: "kubectl label node " + n.Node.Name + " --overwrite " + strings.Join(pairs, " "),
+		}, true
 	}
 	return Change{}, false
 }
@@ -210,7 +218,8 @@ func (t *trial) resources(p, less *corev1.Pod, short map[corev1.ResourceName]boo
 			}
 		}
 		if len(set) > 0 {
-			commands = append(commands, fmt.Sprintf("kubectl set resources %s -n %s -c %s --requests=%s", owner, p.Namespace, c.Name, strings.Join(set, ",")))
+			commands = append(commands, fmt.Sprintf("kubectl set resources %s -n %s -c %s --requests=%s", owner, p.Namespace, c.Name,
+				strings.Join(set, ",")))
 			patches = append(patches, fmt.Sprintf(`{"name":%q,"resources":{"requests":{%s}}}`, c.Name, strings.Join(patch, ",")))
 		}
 	}
@@ -285,7 +294,8 @@ func (t *trial) oneMore(p *corev1.Pod, _ *scheduler.Decision) (Change, bool) {
 	tried := map[string]bool{}
 	for _, n := range t.snap.Nodes {
 		node := n.Node.DeepCopy()
-		node.Spec.Unschedulable, node.Spec.Taints = false, slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return !byOperators(t) })
+		node.Spec.Unschedulable, node.Spec.Taints = false, slices.DeleteFunc(node.Spec.Taints,
+			func(t corev1.Taint) bool { return !byOperators(t) })
 		node.Name = "one-more"
 		if _, ok := node.Labels[corev1.LabelHostname]; ok {
 			node.Labels[corev1.LabelHostname] = node.Name
@@ -301,7 +311,8 @@ func (t *trial) oneMore(p *corev1.Pod, _ *scheduler.Decision) (Change, bool) {
 		c.Index[node.Name] = len(c.Nodes) - 1
 		if t.fits(p, &c) {
 			return Change{
-				What:    fmt.Sprintf("join one more machine like %s (%s cpu, %s memory)", n.Node.Name, n.Node.Status.Allocatable.Cpu(), n.Node.Status.Allocatable.Memory()),
+				What: fmt.Sprintf("join one more machine like %s (%s cpu, %s memory)", n.Node.Name, n.Node.Status.Allocatable.Cpu(),
+					n.Node.Status.Allocatable.Memory()),
 				Command: "wasmplane token create",
 			}, true
 		}

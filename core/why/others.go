@@ -68,7 +68,8 @@ func (e *explainer) explainClaim(c *corev1.PersistentVolumeClaim) *Answer {
 		for _, p := range e.Pods {
 			for _, v := range p.Spec.Volumes {
 				if p.Namespace == c.Namespace && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name {
-					return stuck("it is bound when pod %s, which uses it, has a node", p.Name).or("ask why that has none", "wasmplane why pod/%s -n %s", p.Name, p.Namespace)
+					return stuck("it is bound when pod %s, which uses it, has a node", p.Name).or("ask why that has none", "wasmplane why pod/%s -n %s",
+						p.Name, p.Namespace)
 				}
 			}
 		}
@@ -125,7 +126,8 @@ func (e *explainer) namespace(name string) *Answer {
 			a.because("%d objects in all are held", len(e.Held))
 		}
 		for _, h := range e.Held[:min(len(e.Held), 10)] {
-			a.or("take the finalizers off, if nobody is there to do it", `kubectl patch %s %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, h.Resource, h.Name, name)
+			a.or("take the finalizers off, if nobody is there to do it",
+				`kubectl patch %s %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, h.Resource, h.Name, name)
 		}
 		return a
 	}
@@ -175,7 +177,10 @@ func (e *explainer) explainNode(n *corev1.Node) *Answer {
 			or("take it out, if there is no such machine", "kubectl delete node %s", n.Name)
 	case corev1.ConditionTrue:
 	}
-	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable} {
+	for _, t := range []corev1.NodeConditionType{
+		corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
+		corev1.NodeNetworkUnavailable,
+	} {
 		if c := nodeCondition(n, t); c.Status == corev1.ConditionTrue {
 			return stuck("it is ready, and takes no new pods: %s: %s", t, c.Message)
 		}

@@ -35,7 +35,8 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		return a
 	}
 	scheduled := condition(p, corev1.PodScheduled)
-	if scheduled.Status == "" && p.Spec.SchedulerName != corev1.DefaultSchedulerName && e.last("Pod", p.Namespace, p.Name, "FailedScheduling") == nil {
+	if scheduled.Status == "" && p.Spec.SchedulerName != corev1.DefaultSchedulerName && e.last("Pod", p.Namespace, p.Name,
+		"FailedScheduling") == nil {
 		a := stuck("no scheduler has looked at it: it asks for the scheduler %q, and none of that name answers", p.Spec.SchedulerName)
 		if metav1.GetControllerOfNoCopy(p) == nil {
 			a.or("make it anew for the default scheduler", "kubectl get pod %s -n %s -o yaml | sed '/schedulerName:/d' | kubectl replace --force -f -", p.Name, p.Namespace)

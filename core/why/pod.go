@@ -54,7 +54,8 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
 func (e *explainer) ending(p *corev1.Pod) *Answer {
 	if len(p.Finalizers) > 0 {
 		return stuck("it is being deleted and waits for whoever set its finalizers %s", strings.Join(p.Finalizers, ", ")).
-			or("take the finalizers off, if nobody is there to do it", `kubectl patch pod %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, p.Name, p.Namespace)
+			or("take the finalizers off, if nobody is there to do it",
+				`kubectl patch pod %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, p.Name, p.Namespace)
 	}
 	a := stuck("it is being deleted; node %s has until %s to stop it", p.Spec.NodeName, p.DeletionTimestamp.UTC().Format("15:04:05"))
 	if n := e.onNode(p); n != nil {
@@ -102,7 +103,8 @@ func (e *explainer) containers(p *corev1.Pod) *Answer {
 		}
 	}
 	if len(p.Status.ContainerStatuses) == 0 {
-		if ev := e.last("Pod", p.Namespace, p.Name, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedCreatePodContainer"); ev != nil {
+		if ev := e.last("Pod", p.Namespace, p.Name, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox",
+			"FailedCreatePodContainer"); ev != nil {
 			return e.missing(p, stuck("node %s cannot prepare it: %s", p.Spec.NodeName, ev.Message), ev.Message)
 		}
 	}
@@ -115,7 +117,8 @@ func (e *explainer) container(p *corev1.Pod, s *corev1.ContainerStatus) *Answer 
 		return nil
 	}
 	switch w.Reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ErrImagePullBackOff", "ImageInspectError", "RegistryUnavailable":
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ErrImagePullBackOff", "ImageInspectError",
+		"RegistryUnavailable":
 		said := w.Message
 		if ev := e.last("Pod", p.Namespace, p.Name, "Failed"); ev != nil && w.Reason == "ImagePullBackOff" {
 			said = ev.Message

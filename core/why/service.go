@@ -54,7 +54,8 @@ func (e *explainer) service(name string) *Answer {
 
 func (e *explainer) endpoints(s *corev1.Service) (ready int) {
 	for _, slice := range e.Slices {
-		if slice.Namespace != s.Namespace || slice.Labels[discoveryv1.LabelServiceName] != s.Name || len(slice.Ports) == 0 && len(s.Spec.Ports) > 0 {
+		if slice.Namespace != s.Namespace || slice.Labels[discoveryv1.LabelServiceName] != s.Name ||
+			len(slice.Ports) == 0 && len(s.Spec.Ports) > 0 {
 			continue
 		}
 		for _, ep := range slice.Endpoints {
@@ -87,7 +88,8 @@ func (e *explainer) nobody(s *corev1.Service) *Answer {
 		for _, k := range slices.Sorted(maps.Keys(s.Spec.Selector)) {
 			pairs = append(pairs, k+"="+s.Spec.Selector[k])
 		}
-		a.or("make pods that have the labels, or give them to pods that there are", "kubectl label pod POD -n %s %s", e.in, strings.Join(pairs, " "))
+		a.or("make pods that have the labels, or give them to pods that there are", "kubectl label pod POD -n %s %s", e.in,
+			strings.Join(pairs, " "))
 	}
 	return a
 }

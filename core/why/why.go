@@ -108,7 +108,8 @@ type Change struct {
 var kinds = map[string]func(*explainer, string) *Answer{
 	"pod": (*explainer).pod, "deployment": (*explainer).deployment, "replicaset": (*explainer).replicaSet,
 	"statefulset": (*explainer).statefulSet, "daemonset": (*explainer).daemonSet, "job": (*explainer).job,
-	"service": (*explainer).service, "persistentvolumeclaim": (*explainer).claim, "namespace": (*explainer).namespace, "node": (*explainer).node,
+	"service": (*explainer).service, "persistentvolumeclaim": (*explainer).claim, "namespace": (*explainer).namespace,
+	"node":          (*explainer).node,
 	"networkpolicy": (*explainer).networkPolicy,
 }
 

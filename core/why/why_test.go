@@ -28,7 +28,10 @@ func meta(name string) metav1.ObjectMeta {
 
 func node(name string, tweak ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
-	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
+	n.Status.Allocatable = corev1.ResourceList{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),
+		"pods": resource.MustParse("10"),
+	}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	for _, f := range tweak {
 		f(n)
@@ -39,7 +42,10 @@ func node(name string, tweak ...func(*corev1.Node)) *corev1.Node {
 func pod(name string, tweak ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: meta(name)}
 	p.Spec.SchedulerName = corev1.DefaultSchedulerName
-	p.Spec.Containers = []corev1.Container{{Name: "web", Image: "web:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+	p.Spec.Containers = []corev1.Container{{
+		Name: "web", Image: "web:1",
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+	}}
 	for _, f := range tweak {
 		f(p)
 	}
@@ -55,14 +61,20 @@ func on(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Nod
 func running(p *corev1.Pod) {
 	p.Spec.NodeName, p.Status.Phase = "a", corev1.PodRunning
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", Image: "web:1", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "web", Image: "web:1", Ready: true,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}
 }
 
 func waiting(reason, message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		running(p)
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
-		p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "web", Image: "web:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+		p.Status.ContainerStatuses[0] = corev1.ContainerStatus{
+			Name: "web", Image: "web:1",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+		}
 	}
 }
 
@@ -89,9 +101,11 @@ func tainted(n *corev1.Node) {
 }
 
 func apart(p *corev1.Pod) {
-	p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, TopologyKey: corev1.LabelHostname,
-	}}}}
+	p.Spec.Affinity = &corev1.Affinity{
+		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, TopologyKey: corev1.LabelHostname,
+		}}},
+	}
 }
 
 // deployment with its ReplicaSet, which could not make its pods for that reason.
@@ -101,13 +115,19 @@ func deployment(c *why.Cluster, failure string) {
 	rs := &appsv1.ReplicaSet{ObjectMeta: meta("web-1"), Spec: appsv1.ReplicaSetSpec{Replicas: &two}}
 	rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web", Controller: &yes}}
 	if failure != "" {
-		rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: failure}}
+		rs.Status.Conditions = []appsv1.ReplicaSetCondition{{
+			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
+			Message: failure,
+		}}
 	}
 	c.Deployments, c.ReplicaSets = []*appsv1.Deployment{d}, []*appsv1.ReplicaSet{rs}
 }
 
 func service(tweak func(*corev1.Service)) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}}}}
+	s := &corev1.Service{
+		ObjectMeta: meta("web"),
+		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}}},
+	}
 	if tweak != nil {
 		tweak(s)
 	}
@@ -126,7 +146,10 @@ func claim(class string) *corev1.PersistentVolumeClaim {
 
 func uses(claim string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		p.Spec.Volumes = []corev1.Volume{{
+			Name:         "data",
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+		}}
 	}
 }
 
@@ -175,13 +198,17 @@ var situations = map[string]struct {
 		[]string{`"name":"data"`},
 	},
 	"a class that there is not": {"pod/p", func(c *why.Cluster) {
-		c.Pods, c.Claims, c.Classes = append(c.Pods, pod("p", uses("data"))), []*corev1.PersistentVolumeClaim{claim("fast")}, []*storagev1.StorageClass{class("slow")}
+		c.Pods, c.Claims, c.Classes = append(c.Pods,
+			pod("p", uses("data"))), []*corev1.PersistentVolumeClaim{claim("fast")}, []*storagev1.StorageClass{class("slow")}
 	}, `its volume claim data is not bound: its storage class "fast" does not exist`, []string{"storageClassName: slow"}},
 	"no nodes": {"pod/p", func(c *why.Cluster) { c.Nodes, c.Pods = nil, append(c.Pods, pod("p")) }, "there is no node", []string{"wasmplane token create"}},
 	"a plugin in Wasm": {"pod/p", func(c *why.Cluster) {
 		c.Refusals = map[string]string{"it is night": "daylight"}
 		c.Pods = append(c.Pods, pod("p", func(p *corev1.Pod) {
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available: 2 it is night."}}
+			p.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+				Message: "0/2 nodes are available: 2 it is night.",
+			}}
 		}))
 	}, "plugin daylight refuses it: it is night", []string{"wasmplane trace pod/p -n shop"}},
 	"an image that there is not": {
@@ -246,7 +273,10 @@ var situations = map[string]struct {
 func TestTheFirstLineNamesTheCause(t *testing.T) {
 	for name, s := range situations {
 		t.Run(name, func(t *testing.T) {
-			c := &why.Cluster{Now: time.Unix(0, 0), Nodes: []*corev1.Node{node("a"), node("b")}, Namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}}
+			c := &why.Cluster{
+				Now: time.Unix(0, 0), Nodes: []*corev1.Node{node("a"), node("b")},
+				Namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}},
+			}
 			s.make(c)
 			a := ask(t, c, s.ask)
 			var out bytes.Buffer
@@ -302,7 +332,10 @@ func TestWhatIsWellIsLeftAlone(t *testing.T) {
 
 // Where no single change helps, that is said; what may not be read is said too.
 func TestWhatIsNotKnownIsSaid(t *testing.T) {
-	c := &why.Cluster{Nodes: []*corev1.Node{node("a", tainted)}, Pods: []*corev1.Pod{pod("p", cpu("3000"))}, Unread: []string{"what volumes there are"}}
+	c := &why.Cluster{
+		Nodes: []*corev1.Node{node("a", tainted)}, Pods: []*corev1.Pod{pod("p", cpu("3000"))},
+		Unread: []string{"what volumes there are"},
+	}
 	a := ask(t, c, "pod/p")
 	if len(a.Changes) != 0 || len(a.Unknown) != 2 {
 		t.Errorf("a pod that nothing helps: changes %v, unknown %v", a.Changes, a.Unknown)
@@ -318,7 +351,10 @@ func TestWhatIsNotKnownIsSaid(t *testing.T) {
 // A tenant who may not see other people's pods, or the nodes, is told what the scheduler said.
 func TestATenantIsToldWhatTheSchedulerSaid(t *testing.T) {
 	c := &why.Cluster{Partial: true, Unread: []string{"what nodes there are"}, Pods: []*corev1.Pod{pod("p", func(p *corev1.Pod) {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes are available: 2 Insufficient cpu."}}
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Message: "0/2 nodes are available: 2 Insufficient cpu.",
+		}}
 	})}}
 	a := ask(t, c, "pod/p")
 	if !strings.Contains(a.Cause, "0/2 nodes are available: 2 Insufficient cpu") || len(a.Changes) > 0 || len(a.Unknown) != 2 {
@@ -328,7 +364,10 @@ func TestATenantIsToldWhatTheSchedulerSaid(t *testing.T) {
 
 // An answer changes nothing that it was given, and a pod whose first suggestion is followed has a node.
 func TestTheClusterIsOnlyRead(t *testing.T) {
-	c := &why.Cluster{Nodes: []*corev1.Node{node("a", tainted, cordoned), node("b", tainted)}, Pods: []*corev1.Pod{pod("p"), pod("x", on("b"))}}
+	c := &why.Cluster{
+		Nodes: []*corev1.Node{node("a", tainted, cordoned), node("b", tainted)},
+		Pods:  []*corev1.Pod{pod("p"), pod("x", on("b"))},
+	}
 	before := fmt.Sprint(c.Nodes, c.Pods)
 	a := ask(t, c, "pod/p")
 	if fmt.Sprint(c.Nodes, c.Pods) != before {

@@ -23,7 +23,8 @@ func (e *explainer) deployment(name string) *Answer {
 	}
 	want := wanted(d.Spec.Replicas)
 	if d.Spec.Paused {
-		return stuck("it is paused: changes of its template are not rolled out").or("let it go on", "kubectl rollout resume deployment/%s -n %s", name, e.in)
+		return stuck("it is paused: changes of its template are not rolled out").or("let it go on", "kubectl rollout resume deployment/%s -n %s",
+			name, e.in)
 	}
 	if d.Status.ObservedGeneration < d.Generation {
 		return stuck("its controller has not seen the last change yet")
@@ -67,7 +68,8 @@ func (e *explainer) replicaSet(name string) *Answer {
 	if rs.Status.AvailableReplicas >= want {
 		return well("all of its %d pods are available", want)
 	}
-	return e.making(made{"ReplicaSet", name, rs.UID, int(want), failure(rs.Status.Conditions)}).of("%d of %d pods are available", rs.Status.AvailableReplicas, want)
+	return e.making(made{"ReplicaSet", name, rs.UID, int(want), failure(rs.Status.Conditions)}).of("%d of %d pods are available",
+		rs.Status.AvailableReplicas, want)
 }
 
 func failure(conditions []appsv1.ReplicaSetCondition) string {
@@ -186,7 +188,8 @@ func (e *explainer) refusedPod(m made, message string, missing int) *Answer {
 		hard = append(hard, fmt.Sprintf("%q:%q", what, sum.String()))
 	}
 	if len(hard) > 0 {
-		a.or("raise the quota", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in, strings.Join(hard, ","))
+		a.or("raise the quota", `kubectl patch resourcequota %s -n %s --type=merge -p '{"spec":{"hard":{%s}}}'`, name, e.in,
+			strings.Join(hard, ","))
 	}
 	return a
 }

@@ -26,11 +26,17 @@ func TestTrimKeepsWhatTheServerReadsOfPods(t *testing.T) {
 	}
 	spec := corev1.PodSpec{
 		NodeName: "n", ServiceAccountName: "s", HostNetwork: true, Containers: []corev1.Container{container},
-		EphemeralContainers: []corev1.EphemeralContainer{{TargetContainerName: "main", EphemeralContainerCommon: corev1.EphemeralContainerCommon(*container.DeepCopy())}},
-		Volumes:             []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
-		ImagePullSecrets:    []corev1.LocalObjectReference{{Name: "pull"}}, ResourceClaims: []corev1.PodResourceClaim{{Name: "r"}},
+		EphemeralContainers: []corev1.EphemeralContainer{{
+			TargetContainerName:      "main",
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon(*container.DeepCopy()),
+		}},
+		Volumes:          []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
+		ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}, ResourceClaims: []corev1.PodResourceClaim{{Name: "r"}},
 	}
-	status := corev1.PodStatus{Phase: corev1.PodRunning, ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: &claim}}}
+	status := corev1.PodStatus{
+		Phase:                 corev1.PodRunning,
+		ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: &claim}},
+	}
 	want := &corev1.Pod{ObjectMeta: *meta.DeepCopy(), Spec: spec, Status: *status.DeepCopy()}
 
 	meta.Annotations["example.com/note"], meta.Annotations["note"], meta.Annotations[corev1.LastAppliedConfigAnnotation] = "y", "z", "{}"

@@ -133,9 +133,10 @@ func (b *Balancer) prefer(server string) {
 
 // Follow keeps the list in step with the `kubernetes` Service until ctx ends.
 func (b *Balancer) Follow(ctx context.Context, kube kubernetes.Interface) error {
-	informer := discoveryinformers.NewFilteredEndpointSliceInformer(kube, metav1.NamespaceDefault, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, "kubernetes").String()
-	})
+	informer := discoveryinformers.NewFilteredEndpointSliceInformer(kube, metav1.NamespaceDefault, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, "kubernetes").String()
+		})
 	seen := func(o any) {
 		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
 			b.learn(ctx, s)

@@ -66,7 +66,10 @@ func dialed(t *testing.T, b *Balancer) string {
 func TestALivingServerIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := network{"10.0.0.1:6443": "accepts"}
-		c := Config{File: filepath.Join(t.TempDir(), "servers.json"), First: "10.0.0.1:6443", Log: slog.New(slog.DiscardHandler), Dial: servers.dial}
+		c := Config{
+			File: filepath.Join(t.TempDir(), "servers.json"), First: "10.0.0.1:6443", Log: slog.New(slog.DiscardHandler),
+			Dial: servers.dial,
+		}
 		b := New(c)
 		if got := dialed(t, b); got != "10.0.0.1:6443" {
 			t.Errorf("dialed %s", got)

@@ -79,7 +79,10 @@ func refuse(code int, format string, args ...any) error {
 func (g *Giver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	out, err := g.route(w, req)
 	if err != nil {
-		status := &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: err.Error(), Code: http.StatusInternalServerError}
+		status := &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: err.Error(),
+			Code: http.StatusInternalServerError,
+		}
 		var r *refusal
 		switch {
 		case errors.As(err, &r):
@@ -361,7 +364,8 @@ func (g *Giver) give(ctx context.Context, r Request, p plan, id, from string) (S
 	if err != nil {
 		return Sealed{}, errors.Join(err, g.giveBack(ctx, token))
 	}
-	g.Log.WarnContext(ctx, "the cluster's keys were handed over to a machine that joins as a server", "server", r.Name, "token", id, "address", r.Address, "from", from)
+	g.Log.WarnContext(ctx, "the cluster's keys were handed over to a machine that joins as a server", "server", r.Name, "token", id,
+		"address", r.Address, "from", from)
 	return sealed, nil
 }
 
@@ -372,7 +376,8 @@ func (g *Giver) use(ctx context.Context, id string) (*corev1.Secret, error) {
 		return nil, refuse(http.StatusForbidden, "the token %s.*** was not made by `wasmplane token create --server`", id)
 	}
 	if err == nil {
-		err = secrets.Delete(ctx, token.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &token.UID, ResourceVersion: &token.ResourceVersion}})
+		err = secrets.Delete(ctx, token.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &token.UID, ResourceVersion: &token.ResourceVersion}})
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil, refuse(http.StatusUnauthorized, "the token %s.*** was used already: make a new one on a server: wasmplane token create --server", id)

@@ -63,7 +63,10 @@ func (m *membership) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-var keys = Keys{"ca.crt": []byte("c"), "ca.key": []byte("the authority's key"), "front-proxy-ca.crt": []byte("f"), "front-proxy-ca.key": []byte("k"), "sa.key": []byte("s")}
+var keys = Keys{
+	"ca.crt": []byte("c"), "ca.key": []byte("the authority's key"), "front-proxy-ca.crt": []byte("f"),
+	"front-proxy-ca.key": []byte("k"), "sa.key": []byte("s"),
+}
 
 // world is a server with a store, a token, and a machine that joins.
 type world struct {
@@ -100,9 +103,13 @@ func newWorld(t *testing.T) *world {
 	if w.own, err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
 		t.Fatal(err)
 	}
-	w.ask = Request{Name: "b", Machine: "m", Address: "192.0.2.9:2380", Nonce: "nonce", Port: 6443, Version: "v1.37.0", Node: true, Key: w.own.PublicKey().Bytes()}
+	w.ask = Request{
+		Name: "b", Machine: "m", Address: "192.0.2.9:2380", Nonce: "nonce", Port: 6443, Version: "v1.37.0", Node: true,
+		Key: w.own.PublicKey().Bytes(),
+	}
 	w.Giver = &Giver{
-		Kube: kube, Store: w.store, Cluster: Cluster{Name: "c", Domain: "d", PodCIDR: "10.1.0.0/16", ServiceCIDR: "10.2.0.0/16"}, Port: 6443, Version: "v1.37.1",
+		Kube: kube, Store: w.store, Cluster: Cluster{Name: "c", Domain: "d", PodCIDR: "10.1.0.0/16", ServiceCIDR: "10.2.0.0/16"}, Port: 6443,
+		Version: "v1.37.1",
 		Address: "192.0.2.1:2380", Opened: func() error { return nil }, Keys: func() (Keys, error) { return keys, nil },
 		Log: slog.New(slog.NewTextHandler(&w.log, nil)),
 		Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -124,7 +131,8 @@ func (w *world) call(t *testing.T, as, method, path string, in any) (code int, a
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := httptest.NewRequestWithContext(genericrequest.WithUser(t.Context(), &user.DefaultInfo{Name: as}), method, path, bytes.NewReader(body))
+	req := httptest.NewRequestWithContext(genericrequest.WithUser(t.Context(), &user.DefaultInfo{Name: as}), method, path,
+		bytes.NewReader(body))
 	rec := httptest.NewRecorder()
 	w.ServeHTTP(rec, req)
 	return rec.Code, rec.Body.Bytes()
@@ -140,7 +148,8 @@ func TestKeysAreHandedOverOnce(t *testing.T) {
 	w := newWorld(t)
 	code, answer := w.join(t, PreparePath)
 	var offer Offer
-	if err := json.Unmarshal(answer, &offer); err != nil || code != http.StatusOK || offer.Cluster != w.Cluster || len(offer.Members) != 2 || len(w.store.added) != 0 {
+	if err := json.Unmarshal(answer, &offer); err != nil || code != http.StatusOK || offer.Cluster != w.Cluster || len(offer.Members) != 2 ||
+		len(w.store.added) != 0 {
 		t.Fatalf("prepare: %d %s, added %q", code, answer, w.store.added)
 	}
 	code, answer = w.join(t, TakePath)
@@ -158,7 +167,8 @@ func TestKeysAreHandedOverOnce(t *testing.T) {
 	if !slices.Equal(w.store.added, []string{"192.0.2.9:2380"}) || len(w.store.removed) != 0 {
 		t.Errorf("added %q, removed %q", w.store.added, w.store.removed)
 	}
-	if !strings.Contains(w.log.String(), "the cluster's keys were handed over") || !strings.Contains(w.log.String(), "token="+w.token.ID) || strings.Contains(w.log.String(), w.token.Secret) {
+	if !strings.Contains(w.log.String(), "the cluster's keys were handed over") || !strings.Contains(w.log.String(), "token="+w.token.ID) ||
+		strings.Contains(w.log.String(), w.token.Secret) {
 		t.Errorf("the log: %s", &w.log)
 	}
 	if code, answer = w.join(t, TakePath); code != http.StatusUnauthorized || !strings.Contains(string(answer), "was used already") {
@@ -220,7 +230,8 @@ func TestAMachineThatDoesNotFitIsRefused(t *testing.T) {
 		if len(w.store.added)+len(w.store.removed) > 0 {
 			t.Errorf("%s: added %q, removed %q", want, w.store.added, w.store.removed)
 		}
-		if s, err := w.Kube.CoreV1().Secrets("kube-system").Get(t.Context(), jointoken.SecretName(w.token.ID), metav1.GetOptions{}); err != nil || jointoken.DigestOf(s) != w.token.Digest() {
+		if s, err := w.Kube.CoreV1().Secrets("kube-system").Get(t.Context(), jointoken.SecretName(w.token.ID),
+			metav1.GetOptions{}); err != nil || jointoken.DigestOf(s) != w.token.Digest() {
 			t.Errorf("%s: the token is used up: %v", want, err)
 		}
 		if strings.Contains(w.log.String(), "handed over") {
@@ -263,8 +274,9 @@ func TestAnAdministratorOpensAndRemoves(t *testing.T) {
 		t.Errorf("open: %d %s, opened %q", code, answer, w.store.opened)
 	}
 	for path, want := range map[string]int{
-		MembersPath + "?name=nobody": http.StatusNotFound, MembersPath + "?name=a": http.StatusConflict, MembersPath + "?name=a&dry-run=true": http.StatusOK,
-		MembersPath + "?name=gone": http.StatusOK, MembersPath + "?name=": http.StatusNotFound,
+		MembersPath + "?name=nobody": http.StatusNotFound, MembersPath + "?name=a": http.StatusConflict,
+		MembersPath + "?name=a&dry-run=true": http.StatusOK,
+		MembersPath + "?name=gone":           http.StatusOK, MembersPath + "?name=": http.StatusNotFound,
 	} {
 		if code, answer := w.call(t, "admin", http.MethodDelete, path, nil); code != want {
 			t.Errorf("%s: %d %s, want %d", path, code, answer, want)

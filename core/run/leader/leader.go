@@ -131,7 +131,8 @@ func (e Election) release(ctx context.Context, lock *resourcelock.LeaseLock) {
 		})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		e.Logger.WarnContext(ctx, "the lease could not be released; a successor waits until it ends", "lease", e.Namespace+"/"+e.Name, "error", err)
+		e.Logger.WarnContext(ctx, "the lease could not be released; a successor waits until it ends", "lease", e.Namespace+"/"+e.Name,
+			"error", err)
 	}
 }
 

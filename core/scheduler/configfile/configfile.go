@@ -61,7 +61,8 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, f.wrong("", "expected a mapping: %v", err)
 	}
 	if tree["apiVersion"] != APIVersion || tree["kind"] != Kind {
-		return nil, f.wrong("apiVersion", "expected apiVersion: %s and kind: %s, found %v and %v", APIVersion, Kind, tree["apiVersion"], tree["kind"])
+		return nil, f.wrong("apiVersion", "expected apiVersion: %s and kind: %s, found %v and %v", APIVersion, Kind, tree["apiVersion"],
+			tree["kind"])
 	}
 	data, err := json.Marshal(tree)
 	if err != nil {

@@ -111,11 +111,13 @@ func TestArgumentsReachThePlugins(t *testing.T) {
       ignoredResources: [example.com/foo]
       scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 3}, {name: nvidia.com/gpu}]}
   - name: DefaultPreemption
-    args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: DefaultPreemptionArgs, minCandidateNodesPercentage: 5, minCandidateNodesAbsolute: 7}
+    args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: DefaultPreemptionArgs,
+      minCandidateNodesPercentage: 5, minCandidateNodesAbsolute: 7}
   - name: PodTopologySpread
     args: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}
   - name: NodeAffinity
-    args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: Exists}]}]}}}
+    args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+      {matchExpressions: [{key: disk, operator: Exists}]}]}}}
 `)
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,10 @@ func (f *File) plugins(path string, p *v1.Plugins, ours, wasm []scheduler.Weight
 	if p == nil {
 		return ours, nil
 	}
-	for field, s := range map[string]v1.PluginSet{"placementGenerate": p.PlacementGenerate, "placementScore": p.PlacementScore, "podGroupPostFilter": p.PodGroupPostFilter} {
+	for field, s := range map[string]v1.PluginSet{
+		"placementGenerate": p.PlacementGenerate, "placementScore": p.PlacementScore,
+		"podGroupPostFilter": p.PodGroupPostFilter,
+	} {
 		if len(s.Enabled)+len(s.Disabled) > 0 {
 			return nil, f.wrong(path+"."+field, "groups of pods are not placed as one: no plugin is asked there")
 		}
@@ -222,7 +225,8 @@ func (c *choice) result(path string) ([]scheduler.Weighted, error) {
 
 var points = []framework.Point{
 	framework.AtPreEnqueue, framework.AtQueueSort, framework.AtPreFilter, framework.AtFilter, framework.AtJudge, framework.AtPostFilter,
-	framework.AtPreScore, framework.AtScore, framework.AtReserve, framework.AtPermit, framework.AtPreBind, framework.AtBind, framework.AtPostBind,
+	framework.AtPreScore, framework.AtScore, framework.AtReserve, framework.AtPermit, framework.AtPreBind, framework.AtBind,
+	framework.AtPostBind,
 }
 
 // has says whether a plugin has something to say at a point.

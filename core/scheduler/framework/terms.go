@@ -99,7 +99,10 @@ func (r *termReader) read(t *corev1.PodAffinityTerm, weight int32) *Term {
 		r.err = fmt.Errorf("read an affinity term's labelSelector: %w", err)
 		return nil
 	}
-	out := &Term{TopologyKey: t.TopologyKey, Selector: WithOwnLabels(selector, r.pod, t.MatchLabelKeys, t.MismatchLabelKeys), Namespaces: map[string]bool{}, Weight: weight}
+	out := &Term{
+		TopologyKey: t.TopologyKey, Selector: WithOwnLabels(selector, r.pod, t.MatchLabelKeys, t.MismatchLabelKeys),
+		Namespaces: map[string]bool{}, Weight: weight,
+	}
 	for _, ns := range t.Namespaces {
 		out.Namespaces[ns] = true
 	}

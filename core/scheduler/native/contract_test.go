@@ -17,7 +17,10 @@ import (
 )
 
 func pod(name string, tweak func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"app": "web"}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: "default", UID: types.UID(name),
+		Labels: map[string]string{"app": "web"},
+	}}
 	p.Spec.Containers = []corev1.Container{{Name: "a", Image: "web:1"}}
 	if tweak != nil {
 		tweak(p)
@@ -27,7 +30,10 @@ func pod(name string, tweak func(*corev1.Pod)) *corev1.Pod {
 
 func node(name string, tweak func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}}
-	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110")}
+	n.Status.Allocatable = corev1.ResourceList{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),
+		"pods": resource.MustParse("110"),
+	}
 	if tweak != nil {
 		tweak(n)
 	}
@@ -63,9 +69,11 @@ func cases() map[string][]frameworktest.Case {
 	}
 	wantsSSD := func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
 	apart := func(p *corev1.Pod) {
-		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, TopologyKey: "kubernetes.io/hostname",
-		}}}}
+		p.Spec.Affinity = &corev1.Affinity{
+			PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, TopologyKey: "kubernetes.io/hostname",
+			}}},
+		}
 	}
 	spread := func(p *corev1.Pod) {
 		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
@@ -93,10 +101,12 @@ func cases() map[string][]frameworktest.Case {
 		}},
 		"NodePorts": {{
 			Name: "a port that is taken", Pod: pod("web", port), Nodes: []*corev1.Node{node("a", nil), node("b", nil)},
-			Running: []*corev1.Pod{pod("other", on("a", port))}, Refused: map[string]string{"a": "node(s) didn't have free ports for the requested pod ports"},
+			Running: []*corev1.Pod{pod("other", on("a", port))},
+			Refused: map[string]string{"a": "node(s) didn't have free ports for the requested pod ports"},
 		}},
 		"NodeResourcesFit": {{
-			Name: "a node that is full, and one that is emptier", Pod: pod("web", cpu("2")), Nodes: []*corev1.Node{node("full", nil), node("half", nil), node("empty", nil)},
+			Name: "a node that is full, and one that is emptier", Pod: pod("web", cpu("2")),
+			Nodes:   []*corev1.Node{node("full", nil), node("half", nil), node("empty", nil)},
 			Running: []*corev1.Pod{pod("a", on("full", cpu("3"))), pod("b", on("half", cpu("1")))},
 			Refused: map[string]string{"full": "Insufficient cpu"}, Order: []string{"empty", "half"},
 		}},
@@ -106,7 +116,8 @@ func cases() map[string][]frameworktest.Case {
 		}},
 		"PodTopologySpread": {{
 			Name: "spread over nodes", Pod: pod("web", spread), Nodes: []*corev1.Node{node("a", nil), node("b", nil)},
-			Running: []*corev1.Pod{pod("other", on("a", nil))}, Refused: map[string]string{"a": "node(s) didn't match pod topology spread constraints"},
+			Running: []*corev1.Pod{pod("other", on("a", nil))},
+			Refused: map[string]string{"a": "node(s) didn't match pod topology spread constraints"},
 		}},
 	}
 }

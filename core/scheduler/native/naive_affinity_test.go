@@ -176,7 +176,9 @@ func (pl naiveAffinity) namespaceLabels() func(string) labels.Set {
 }
 
 // PreFilter implements framework.PreFilter.
-func (pl naiveAffinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (pl naiveAffinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	affinity, anti, err := required(p.Pod)
 	if err != nil {
 		return nil, framework.NewStatus(framework.Unresolvable, err.Error())
@@ -254,7 +256,9 @@ func (naiveAffinity) AddPod(_ context.Context, s *framework.State, p, added *fra
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (naiveAffinity) RemovePod(_ context.Context, s *framework.State, p, removed *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+func (naiveAffinity) RemovePod(_ context.Context, s *framework.State, p, removed *framework.PodInfo,
+	n *framework.NodeInfo,
+) *framework.Status {
 	return recount(s, p, removed, n, -1)
 }
 
@@ -311,7 +315,9 @@ type affinityScoreKey struct{}
 const hardWeight = 1
 
 // PreScore implements framework.PreScore: the weight of each where.
-func (pl naiveAffinity) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo) *framework.Status {
+func (pl naiveAffinity) PreScore(_ context.Context, s *framework.State, p *framework.PodInfo,
+	nodes []*framework.NodeInfo,
+) *framework.Status {
 	own, err := preferred(p.Pod)
 	if err != nil {
 		return framework.AsStatus(err)
@@ -385,7 +391,9 @@ func (naiveAffinity) Score(_ context.Context, s *framework.State, _ *framework.P
 }
 
 // Normalize implements framework.Normalize: the worst where is 0, the best 100.
-func (naiveAffinity) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {
+func (naiveAffinity) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	least, most := scores[0], scores[0]
 	for _, v := range scores {
 		least, most = min(least, v), max(most, v)

@@ -112,7 +112,9 @@ func (s *spreadState) Clone() any {
 type spreadKey struct{}
 
 // PreFilter implements framework.PreFilter.
-func (naiveSpread) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (naiveSpread) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	s.Set(snapshotKey{}, snap)
 	hard, err := ownConstraints(p.Pod, corev1.DoNotSchedule)
 	if err != nil {
@@ -164,7 +166,9 @@ func (naiveSpread) AddPod(_ context.Context, s *framework.State, p, added *frame
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (naiveSpread) RemovePod(_ context.Context, s *framework.State, p, removed *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+func (naiveSpread) RemovePod(_ context.Context, s *framework.State, p, removed *framework.PodInfo,
+	n *framework.NodeInfo,
+) *framework.Status {
 	respread(s, p, removed, n, -1)
 	return nil
 }
@@ -266,7 +270,9 @@ func (naiveSpread) Score(_ context.Context, s *framework.State, _ *framework.Pod
 }
 
 // Normalize implements framework.Normalize: the emptiest place is best.
-func (naiveSpread) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {
+func (naiveSpread) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	least, most := int64(math.MaxInt64), int64(0)
 	for _, v := range scores {
 		if v != lacksKey {

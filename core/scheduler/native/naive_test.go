@@ -104,7 +104,10 @@ func (c *randomCluster) happen() {
 }
 
 func (c *randomCluster) namespace(name string) {
-	if err := c.namespaces.Update(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": c.pick("team", "red", "blue")}}}); err != nil {
+	if err := c.namespaces.Update(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: map[string]string{"team": c.pick("team", "red", "blue")},
+	}}); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -148,11 +151,14 @@ func (c *randomCluster) pod() *corev1.Pod {
 		case "near":
 			a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
 		case "away":
-			a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
+			a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = append(
+				a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
 		case "rather near":
-			a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, c.weighted(t))
+			a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution,
+				c.weighted(t))
 		default:
-			a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, c.weighted(t))
+			a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(
+				a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, c.weighted(t))
 		}
 		p.Spec.Affinity = a
 	}
@@ -171,7 +177,10 @@ func (c *randomCluster) selector() *metav1.LabelSelector {
 	case "label":
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": c.pick("app", "a", "b")}}
 	case "expression":
-		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x"}}}}
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+			Key: "tier", Operator: metav1.LabelSelectorOpNotIn,
+			Values: []string{"x"},
+		}}}
 	case "all":
 		return &metav1.LabelSelector{}
 	default:

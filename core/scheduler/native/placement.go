@@ -22,7 +22,9 @@ func (NodeName) Name() string { return "NodeName" }
 func (NodeName) Hints() framework.ClusterEvent { return framework.NodeAdded }
 
 // PreFilter implements framework.PreFilter.
-func (NodeName) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (NodeName) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo,
+	_ *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	if p.Pod.Spec.NodeName == "" {
 		return nil, framework.NewStatus(framework.Skip)
 	}
@@ -117,7 +119,9 @@ func (Taints) Score(_ context.Context, _ *framework.State, p *framework.PodInfo,
 }
 
 // Normalize implements framework.Normalize: fewer are better.
-func (Taints) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {
+func (Taints) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	scale(scores, true)
 	return nil
 }
@@ -161,7 +165,9 @@ type (
 
 // PreFilter implements framework.PreFilter. A term that names nodes narrows the
 // search to them: that is how pods of a DaemonSet find theirs.
-func (pl Affinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (pl Affinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	_ *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	a := p.Pod.Spec.Affinity
 	required := a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
 	if !required && len(p.Pod.Spec.NodeSelector) == 0 {
@@ -249,7 +255,9 @@ func (pl Affinity) Score(_ context.Context, s *framework.State, _ *framework.Pod
 }
 
 // Normalize implements framework.Normalize.
-func (Affinity) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {
+func (Affinity) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	scale(scores, false)
 	return nil
 }

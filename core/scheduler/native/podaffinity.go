@@ -111,7 +111,9 @@ func (pl PodAffinity) selected(s labels.Selector) string {
 }
 
 // PreFilter implements framework.PreFilter.
-func (pl PodAffinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (pl PodAffinity) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	st := &affinityState{namespaceLabels: pl.namespaceLabels()}
 	if p.Terms != nil {
 		st.terms = *p.Terms
@@ -152,7 +154,9 @@ func (PodAffinity) AddPod(_ context.Context, s *framework.State, p, added *frame
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (PodAffinity) RemovePod(_ context.Context, s *framework.State, p, removed *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+func (PodAffinity) RemovePod(_ context.Context, s *framework.State, p, removed *framework.PodInfo,
+	n *framework.NodeInfo,
+) *framework.Status {
 	recount(s, p, removed, n, -1)
 	return nil
 }
@@ -304,7 +308,9 @@ func (PodAffinity) Score(_ context.Context, s *framework.State, _ *framework.Pod
 }
 
 // Normalize implements framework.Normalize: the worst place is 0, the best 100.
-func (PodAffinity) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {
+func (PodAffinity) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	least, most := scores[0], scores[0]
 	for _, v := range scores {
 		least, most = min(least, v), max(most, v)

@@ -39,7 +39,9 @@ const (
 )
 
 // PostFilter implements framework.PostFilter.
-func (pl Preemption) PostFilter(ctx context.Context, _ *framework.State, p *framework.PodInfo, snap *framework.Snapshot, failed map[string]*framework.Status, sim framework.Simulator) (*framework.Nomination, *framework.Status) {
+func (pl Preemption) PostFilter(ctx context.Context, _ *framework.State, p *framework.PodInfo, snap *framework.Snapshot,
+	failed map[string]*framework.Status, sim framework.Simulator,
+) (*framework.Nomination, *framework.Status) {
 	if why := ineligible(p.Pod, snap, failed); why != "" {
 		return nil, framework.NewStatus(framework.Unschedulable, "preemption: "+why)
 	}
@@ -97,7 +99,8 @@ func (pl Preemption) unhelpful(nodes int, reasons map[string]int) *framework.Sta
 		parts = append(parts, fmt.Sprintf("%d %s", n, why))
 	}
 	slices.Sort(parts)
-	return framework.NewStatus(framework.Unschedulable, fmt.Sprintf("preemption: 0/%d nodes are available: %s.", nodes, strings.Join(parts, ", ")))
+	return framework.NewStatus(framework.Unschedulable,
+		fmt.Sprintf("preemption: 0/%d nodes are available: %s.", nodes, strings.Join(parts, ", ")))
 }
 
 // ineligible says why a pod may not have others removed; "" = it may.
@@ -144,7 +147,9 @@ type candidate struct {
 // victims works out the fewest pods that have to leave a node: all of lower
 // priority go, and those that can stay come back, the most important first and those
 // whose budget would be violated before the others.
-func (pl Preemption) victims(ctx context.Context, p *framework.PodInfo, n *framework.NodeInfo, budgets []*policyv1.PodDisruptionBudget, sim framework.Simulator) (*candidate, string) {
+func (pl Preemption) victims(ctx context.Context, p *framework.PodInfo, n *framework.NodeInfo, budgets []*policyv1.PodDisruptionBudget,
+	sim framework.Simulator,
+) (*candidate, string) {
 	var lower []*framework.PodInfo
 	for _, other := range n.Pods {
 		if priority(other.Pod) < priority(p.Pod) {

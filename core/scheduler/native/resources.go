@@ -225,7 +225,9 @@ func (Ports) Name() string { return "NodePorts" }
 func (Ports) Hints() framework.ClusterEvent { return framework.NodeAdded | framework.PodRemoved }
 
 // PreFilter implements framework.PreFilter.
-func (Ports) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (Ports) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo,
+	_ *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	if len(p.Ports) == 0 {
 		return nil, framework.NewStatus(framework.Skip)
 	}

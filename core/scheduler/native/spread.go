@@ -30,7 +30,8 @@ func (Spread) Name() string { return "PodTopologySpread" }
 
 // Hints implements framework.Hints.
 func (Spread) Hints() framework.ClusterEvent {
-	return framework.NodeAdded | framework.NodeLabelsChanged | framework.NodeTaintsChanged | framework.PodBound | framework.PodRemoved | framework.PodChanged
+	return framework.NodeAdded | framework.NodeLabelsChanged | framework.NodeTaintsChanged |
+		framework.PodBound | framework.PodRemoved | framework.PodChanged
 }
 
 // constraint is one topologySpreadConstraint, read for a pod.
@@ -85,7 +86,8 @@ func (c *constraint) honoursTaints() bool {
 // anyNode says whether a pod asks nothing of its nodes, so that all of them count.
 func anyNode(p *corev1.Pod) bool {
 	a := p.Spec.Affinity
-	return len(p.Spec.NodeSelector) == 0 && (a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil)
+	return len(p.Spec.NodeSelector) == 0 &&
+		(a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil)
 }
 
 // includes says whether the constraint looks at a node at all.
@@ -143,7 +145,9 @@ func (s *spreadState) Clone() any {
 type spreadKey struct{}
 
 // PreFilter implements framework.PreFilter.
-func (sp Spread) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (sp Spread) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	s.Set(snapshotKey{}, snap)
 	hard, err := sp.constraints(p.Pod, corev1.DoNotSchedule)
 	if err != nil {
@@ -350,7 +354,9 @@ func (Spread) Score(_ context.Context, s *framework.State, _ *framework.PodInfo,
 }
 
 // Normalize implements framework.Normalize: the emptiest place is best.
-func (Spread) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {
+func (Spread) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	least, most := int64(math.MaxInt64), int64(0)
 	for _, v := range scores {
 		if v != lacksKey {

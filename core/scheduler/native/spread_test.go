@@ -71,8 +71,14 @@ func TestPodsWithoutConstraintsAreSpreadAsUpstreamDoes(t *testing.T) {
 	racks := []*corev1.Node{
 		node("a", func(n *corev1.Node) { n.Labels["rack"] = "1" }), node("b", func(n *corev1.Node) { n.Labels["rack"] = "2" }), node("c", nil),
 	}
-	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: app}}}
-	rc := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.ReplicationControllerSpec{Selector: app}}
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
+		Spec:       appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: app}},
+	}
+	rc := &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"},
+		Spec:       corev1.ReplicationControllerSpec{Selector: app},
+	}
 	rcOwned := func(p *corev1.Pod) {
 		ownedBy("ReplicationController", "web")(p)
 		p.OwnerReferences[0].APIVersion = "v1"
@@ -107,7 +113,8 @@ func TestPodsWithoutConstraintsAreSpreadAsUpstreamDoes(t *testing.T) {
 		}},
 		{objects: []k8sruntime.Object{service(app)}, constraints: strict, Case: frameworktest.Case{
 			Name: "a list may refuse nodes", Pod: pod("web", nil), Nodes: ab,
-			Running: []*corev1.Pod{pod("other", on("a", nil))}, Refused: map[string]string{"a": "node(s) didn't match pod topology spread constraints"},
+			Running: []*corev1.Pod{pod("other", on("a", nil))},
+			Refused: map[string]string{"a": "node(s) didn't match pod topology spread constraints"},
 		}},
 		{constraints: strict, Case: frameworktest.Case{
 			Name: "a pod that is nobody's is not spread", Pod: pod("web", nil), Nodes: ab, Running: []*corev1.Pod{pod("other", on("a", nil))},

@@ -80,7 +80,8 @@ func (c *Cache) SetNode(n *corev1.Node) framework.ClusterEvent {
 func changes(old, now *framework.NodeInfo) framework.ClusterEvent {
 	var e framework.ClusterEvent
 	a, b := old.Allocatable, now.Allocatable
-	if b.MilliCPU > a.MilliCPU || b.Memory > a.Memory || b.Pods > a.Pods || b.EphemeralStorage > a.EphemeralStorage || !maps.Equal(a.Scalar, b.Scalar) {
+	if b.MilliCPU > a.MilliCPU || b.Memory > a.Memory || b.Pods > a.Pods || b.EphemeralStorage > a.EphemeralStorage || !maps.Equal(a.Scalar,
+		b.Scalar) {
 		e |= framework.NodeAllocatableGrew
 	}
 	if !maps.Equal(old.Node.Labels, now.Node.Labels) {

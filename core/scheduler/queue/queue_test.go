@@ -49,7 +49,10 @@ func TestBackoffDoublesUpToItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{})
 		q.Set(pod("a", 0))
-		for i, want := range []time.Duration{0, 1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second} {
+		for i, want := range []time.Duration{
+			0, 1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second,
+			10 * time.Second,
+		} {
 			before := time.Now()
 			if pop(t, q, time.Minute) != "a" {
 				t.Fatal("the pod is lost")

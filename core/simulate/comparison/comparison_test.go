@@ -81,7 +81,8 @@ func TestLinesShowThePoliciesBelowEachOther(t *testing.T) {
 	if err := comparison.Lines(&b, results()); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(b.String(), "\ncpu requested, up to 50%\n  default   ▂▇▄\n  <packed>  ▂▇▄\n") || !strings.Contains(b.String(), "nodes in use, up to 1,000\n") {
+	if !strings.Contains(b.String(), "\ncpu requested, up to 50%\n  default   ▂▇▄\n  <packed>  ▂▇▄\n") || !strings.Contains(b.String(),
+		"nodes in use, up to 1,000\n") {
 		t.Errorf("got\n%s", b.String())
 	}
 }

@@ -114,7 +114,10 @@ func (m *maker) deployment(d *document, o *appsv1.Deployment) error {
 		return nil
 	}
 	// Plugins look for the ReplicaSet of a pod, not for the Deployment.
-	set := &appsv1.ReplicaSet{ObjectMeta: *o.ObjectMeta.DeepCopy(), Spec: appsv1.ReplicaSetSpec{Selector: o.Spec.Selector, Template: o.Spec.Template}}
+	set := &appsv1.ReplicaSet{
+		ObjectMeta: *o.ObjectMeta.DeepCopy(),
+		Spec:       appsv1.ReplicaSetSpec{Selector: o.Spec.Selector, Template: o.Spec.Template},
+	}
 	set.Name += "-simulated"
 	m.hold(set)
 	return m.several(d, "ReplicaSet", set, &o.Spec.Template, count(o.Spec.Replicas), simulate.GoesOn)
@@ -140,7 +143,9 @@ func (m *maker) daemonSet(d *document, o *appsv1.DaemonSet) error {
 	for i, n := range m.in.Cluster.Nodes {
 		spec := &m.in.Arrivals[first+i].Pod.Spec
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{n.Name}}}}},
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{n.Name}}}},
+			},
 		}}}
 		for _, key := range []string{corev1.TaintNodeUnschedulable, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 			spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
@@ -289,7 +294,10 @@ func podOf(kind string, owner metav1.Object, template *corev1.PodTemplateSpec, i
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: owner.GetNamespace(), Name: name, UID: types.UID(kind + "/" + owner.GetNamespace() + "/" + name),
 			Labels: template.Labels, Annotations: template.Annotations,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: owner.GetName(), UID: types.UID(kind + "/" + owner.GetNamespace() + "/" + owner.GetName()), Controller: &yes}},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: version, Kind: kind, Name: owner.GetName(),
+				UID: types.UID(kind + "/" + owner.GetNamespace() + "/" + owner.GetName()), Controller: &yes,
+			}},
 		},
 		Spec:   template.Spec,
 		Status: corev1.PodStatus{Phase: corev1.PodPending},

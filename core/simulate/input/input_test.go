@@ -93,7 +93,8 @@ func TestManifestsBecomePodsThatCome(t *testing.T) {
 		t.Errorf("come\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	web := in.Arrivals[6].Pod
-	if cpu := web.Spec.Containers[0].Resources.Requests["cpu"]; *web.Spec.Priority != 1000 || cpu.String() != "500m" || web.Spec.SchedulerName != "default-scheduler" {
+	if cpu := web.Spec.Containers[0].Resources.Requests["cpu"]; *web.Spec.Priority != 1000 || cpu.String() != "500m" ||
+		web.Spec.SchedulerName != "default-scheduler" {
 		t.Errorf("priority %d, cpu %s, scheduler %q", *web.Spec.Priority, cpu.String(), web.Spec.SchedulerName)
 	}
 	notes := []string{"1 of kind ConfigMap left out: the scheduler does not look at them", "1 pods have claims: volumes are not simulated, and where they are does not matter"}
@@ -114,7 +115,8 @@ shapes:
 
 func TestShapesAreMixedByTheirShares(t *testing.T) {
 	dir := t.TempDir()
-	in, err := input.Read(t.Context(), input.Request{Nodes: 8, Shapes: write(t, dir, "s.yaml", shapes), Files: []string{write(t, dir, "m.yaml", manifests)}})
+	in, err := input.Read(t.Context(),
+		input.Request{Nodes: 8, Shapes: write(t, dir, "s.yaml", shapes), Files: []string{write(t, dir, "m.yaml", manifests)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +161,8 @@ items:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(in.Cluster.Running) != 1 || in.Cluster.Running[0].Name != "runs" || len(in.Arrivals) != 1 || in.Arrivals[0].Pod.Name != "waits" || in.Cluster.Prices["a"] != 0.1 {
+	if len(in.Cluster.Running) != 1 || in.Cluster.Running[0].Name != "runs" || len(in.Arrivals) != 1 || in.Arrivals[0].Pod.Name != "waits" ||
+		in.Cluster.Prices["a"] != 0.1 {
 		t.Errorf("%d running, %d come, prices %v", len(in.Cluster.Running), len(in.Arrivals), in.Cluster.Prices)
 	}
 }
@@ -241,7 +244,8 @@ func TestWhatIsWrongIsSaidWithFileAndLine(t *testing.T) {
 			t.Errorf("%s\ngave %v\nwant %s", c.text, err, c.want)
 		}
 	}
-	if _, err := input.Read(t.Context(), input.Request{}); err == nil || !strings.Contains(err.Error(), "there are no nodes: give --nodes NUMBER") {
+	if _, err := input.Read(t.Context(), input.Request{}); err == nil || !strings.Contains(err.Error(),
+		"there are no nodes: give --nodes NUMBER") {
 		t.Errorf("without nodes: %v", err)
 	}
 }

@@ -179,7 +179,10 @@ func (s *shape) node(d *document, path string, i int) (*corev1.Node, error) {
 	n.Status.Capacity = n.Status.Allocatable
 	for j, t := range s.Taints {
 		effect := corev1.TaintEffect(t.Effect)
-		if t.Key == "" || !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}, effect) {
+		if t.Key == "" || !slices.Contains([]corev1.TaintEffect{
+			corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+			corev1.TaintEffectNoExecute,
+		}, effect) {
 			return nil, d.wrong(fmt.Sprintf("%s.taints[%d]", path, j), "expected a key, and NoSchedule, PreferNoSchedule or NoExecute as effect, found %q and %q", t.Key, t.Effect)
 		}
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: effect})
@@ -290,7 +293,10 @@ func (m *maker) crowd(ctx context.Context, d *document, path string, c *crowd) e
 	if c.Count < 1 || c.Count > mostPods {
 		return d.wrong(path+".count", "expected 1 to %d, found %d", mostPods, c.Count)
 	}
-	comeback, ok := map[string]simulate.Comeback{"": simulate.GoesOn, "goesOn": simulate.GoesOn, "restart": simulate.Restart, "never": simulate.Never}[c.ComesBack]
+	comeback, ok := map[string]simulate.Comeback{
+		"": simulate.GoesOn, "goesOn": simulate.GoesOn, "restart": simulate.Restart,
+		"never": simulate.Never,
+	}[c.ComesBack]
 	if !ok {
 		return d.wrong(path+".comesBack", "expected goesOn, restart or never, found %q", c.ComesBack)
 	}
@@ -299,7 +305,8 @@ func (m *maker) crowd(ctx context.Context, d *document, path string, c *crowd) e
 			b.To = b.From
 		}
 		if b.From < 0 || b.To < b.From {
-			return d.wrong(path+"."+name, "expected from: 0s or later, and to: not before it, found %s and %s", time.Duration(b.From), time.Duration(b.To))
+			return d.wrong(path+"."+name, "expected from: 0s or later, and to: not before it, found %s and %s", time.Duration(b.From),
+				time.Duration(b.To))
 		}
 	}
 	template, err := c.template(d, path)

@@ -120,7 +120,8 @@ func providersOf(rule apiserver.ResourceConfiguration, plugins plugins) ([]value
 		case p.AESGCM != nil:
 			t, err = withKeys(prefixGCM, p.AESGCM.Keys, blocks(encryptaes.NewGCMTransformer))
 		case p.AESCBC != nil:
-			t, err = withKeys(prefixCBC, p.AESCBC.Keys, blocks(func(b cipher.Block) (value.Transformer, error) { return encryptaes.NewCBCTransformer(b), nil }))
+			t, err = withKeys(prefixCBC, p.AESCBC.Keys,
+				blocks(func(b cipher.Block) (value.Transformer, error) { return encryptaes.NewCBCTransformer(b), nil }))
 		case p.Secretbox != nil:
 			t, err = withKeys(prefixSecretbox, p.Secretbox.Keys, box)
 		case p.Identity != nil:
@@ -163,7 +164,10 @@ func withKeys(prefix string, keys []apiserver.Key, make func([]byte) (value.Tran
 		}
 		list = append(list, value.PrefixTransformer{Prefix: []byte(key.Name + ":"), Transformer: t})
 	}
-	return value.PrefixTransformer{Prefix: []byte(prefix), Transformer: value.NewPrefixTransformers(errors.New("no matching key was found for the provided transformer"), list...)}, nil
+	return value.PrefixTransformer{
+		Prefix:      []byte(prefix),
+		Transformer: value.NewPrefixTransformers(errors.New("no matching key was found for the provided transformer"), list...),
+	}, nil
 }
 
 func blocks(make func(cipher.Block) (value.Transformer, error)) func([]byte) (value.Transformer, error) {

@@ -121,7 +121,10 @@ func TestTheContractHoldsWithEncryption(t *testing.T) {
 const key = "/registry/secrets/ns/s"
 
 func TestWhatIsStored(t *testing.T) {
-	for kind, prefix := range map[string]string{"aesgcm": "k8s:enc:aesgcm:v1:k1:", "aescbc": "k8s:enc:aescbc:v1:k1:", "secretbox": "k8s:enc:secretbox:v1:k1:", "identity": "the value"} {
+	for kind, prefix := range map[string]string{
+		"aesgcm": "k8s:enc:aesgcm:v1:k1:", "aescbc": "k8s:enc:aescbc:v1:k1:",
+		"secretbox": "k8s:enc:secretbox:v1:k1:", "identity": "the value",
+	} {
 		p := provider(kind, "k1=1")
 		if kind == "identity" {
 			p = "identity: {}"
@@ -194,8 +197,11 @@ func TestKeysAreRotatedWithoutARestart(t *testing.T) {
 		rules, prefix string
 		stale         bool
 	}{
-		{rule("secrets", provider("aesgcm", "k1=1"), "identity: {}"), "v", true},                                    // turned on
-		{rule("secrets", provider("aesgcm", "k1=1", "k2=2")), "k8s:enc:aesgcm:v1:k1:", false},                       // the next key is known everywhere
+		{rule("secrets", provider("aesgcm", "k1=1"), "identity: {}"), "v", true}, // turned on
+		{
+			rule("secrets", provider("aesgcm", "k1=1", "k2=2")), "k8s:enc:aesgcm:v1:k1:",
+			false,
+		}, // the next key is known everywhere
 		{rule("secrets", provider("aesgcm", "k2=2", "k1=1")), "k8s:enc:aesgcm:v1:k1:", true},                        // and then written with
 		{rule("secrets", provider("secretbox", "k3=3"), provider("aesgcm", "k2=2")), "k8s:enc:aesgcm:v1:k2:", true}, // another algorithm
 		{rule("secrets", "identity: {}", provider("secretbox", "k3=3")), "k8s:enc:secretbox:v1:k3:", true},          // turned off
@@ -227,7 +233,8 @@ func TestALostKeyIsToldByNameAndTheRestStays(t *testing.T) {
 	w.reload(t, rule("secrets", provider("aesgcm", "k2=2")))
 	w.put(t, "/registry/secrets/ns/t", "readable")
 	page, err := w.List(t.Context(), "/registry/secrets/", store.ListOptions{})
-	if err != nil || len(page.Items) != 2 || page.Items[0].Unreadable == nil || page.Items[0].Value != nil || page.Items[1].Unreadable != nil || string(page.Items[1].Value) != "readable" {
+	if err != nil || len(page.Items) != 2 || page.Items[0].Unreadable == nil || page.Items[0].Value != nil ||
+		page.Items[1].Unreadable != nil || string(page.Items[1].Value) != "readable" {
 		t.Errorf("%+v, %v", page, err)
 	}
 	if !strings.Contains(page.Items[0].Unreadable.Error(), key) || !strings.Contains(page.Items[0].Unreadable.Error(), w.file) {
@@ -250,14 +257,19 @@ func TestALostKeyIsToldByNameAndTheRestStays(t *testing.T) {
 		t.Errorf("events %+v", events)
 	}
 	// A write that loses against it does not show the ciphertext.
-	if _, err := w.Put(t.Context(), key, []byte("x"), 12345, 0); err == nil || errors.As(err, new(*store.ConflictError)) || !strings.Contains(err.Error(), key) {
+	if _, err := w.Put(t.Context(), key, []byte("x"), 12345, 0); err == nil || errors.As(err, new(*store.ConflictError)) ||
+		!strings.Contains(err.Error(), key) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestWildcards(t *testing.T) {
-	w := newWorld(t, rule("secrets", provider("aesgcm", "a=1"))+rule(`"*.apps"`, provider("aesgcm", "b=2"))+rule(`"*."`, provider("aesgcm", "c=3"))+rule(`"*.*"`, provider("aesgcm", "d=4")))
-	for k, name := range map[string]string{"/registry/secrets/x": "a", "/registry/deployments.apps/x": "b", "/registry/pods/x": "c", "/registry/widgets.example.com/x": "d"} {
+	w := newWorld(t, rule("secrets", provider("aesgcm", "a=1"))+rule(`"*.apps"`, provider("aesgcm", "b=2"))+rule(`"*."`,
+		provider("aesgcm", "c=3"))+rule(`"*.*"`, provider("aesgcm", "d=4")))
+	for k, name := range map[string]string{
+		"/registry/secrets/x": "a", "/registry/deployments.apps/x": "b", "/registry/pods/x": "c",
+		"/registry/widgets.example.com/x": "d",
+	} {
 		w.put(t, k, "v")
 		if got := w.stored(t, k); !strings.HasPrefix(got, "k8s:enc:aesgcm:v1:"+name+":") {
 			t.Errorf("%s is stored as %q", k, got)
@@ -269,13 +281,14 @@ func TestFilesThatAreRefused(t *testing.T) {
 	for doc, want := range map[string]string{
 		"":        "the file is empty",
 		"kind: x": "kind",
-		header + rule("secrets", "aesgcm: {keys: [{name: k, secret: c2hvcnQ=}]}"):                      "secret is not of the expected length",
-		header + rule("secrets", "aesgcm: {keys: [{name: k, secret: '!'}]}"):                           "secrets must be base64 encoded",
-		header + rule("secrets", "kms: {apiVersion: v1, name: x, endpoint: 'unix:///x', timeout: 3s}"): "resources[0].providers[0]: kms.apiVersion: v1 is not supported",
-		header + rule("secrets", "kms: {apiVersion: v2, name: x, endpoint: 'tcp://x', timeout: 3s}"):   "unsupported scheme",
-		header + rule(`"*.*"`, "identity: {}") + rule("secrets", "identity: {}"):                       "masked",
-		header + rule("secrets", "identity: {}", "rot13: {}"):                                          "unknown field",
-		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []\n":  "AuthorizationConfiguration",
+		header + rule("secrets", "aesgcm: {keys: [{name: k, secret: c2hvcnQ=}]}"): "secret is not of the expected length",
+		header + rule("secrets", "aesgcm: {keys: [{name: k, secret: '!'}]}"):      "secrets must be base64 encoded",
+		header + rule("secrets",
+			"kms: {apiVersion: v1, name: x, endpoint: 'unix:///x', timeout: 3s}"): "resources[0].providers[0]: kms.apiVersion: v1 is not supported",
+		header + rule("secrets", "kms: {apiVersion: v2, name: x, endpoint: 'tcp://x', timeout: 3s}"):  "unsupported scheme",
+		header + rule(`"*.*"`, "identity: {}") + rule("secrets", "identity: {}"):                      "masked",
+		header + rule("secrets", "identity: {}", "rot13: {}"):                                         "unknown field",
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []\n": "AuthorizationConfiguration",
 	} {
 		file := filepath.Join(t.TempDir(), "f.yaml")
 		if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
@@ -286,7 +299,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 			t.Errorf("%q: %v", doc, err)
 		}
 	}
-	if _, err := New(t.Context(), Config{Store: (*etcd.Store)(nil), File: "/does/not/exist", Resource: resource}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := New(t.Context(), Config{Store: (*etcd.Store)(nil), File: "/does/not/exist", Resource: resource}); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -318,7 +332,8 @@ func FuzzParse(f *testing.F) {
 // FuzzOpen: whatever lies in etcd, reading it is a value or an error.
 func FuzzOpen(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "f.yaml")
-	if err := os.WriteFile(file, []byte(header+rule("secrets", provider("aesgcm", "k=1"), provider("aescbc", "k=1"), provider("secretbox", "k=1"))), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte(header+rule("secrets", provider("aesgcm", "k=1"), provider("aescbc", "k=1"), provider("secretbox", "k=1"))), 0o600); err != nil {
 		f.Fatal(err)
 	}
 	s, err := New(f.Context(), Config{Store: (*etcd.Store)(nil), File: file, Resource: resource})

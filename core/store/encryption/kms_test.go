@@ -77,7 +77,10 @@ func (p aesPlugin) Encrypt(_ context.Context, _ string, data []byte) (*service.E
 	if err != nil {
 		return nil, err
 	}
-	return &service.EncryptResponse{Ciphertext: aead.Seal(nil, nil, data, nil), KeyID: name, Annotations: map[string][]byte{"plugin.example.com": []byte("aes")}}, nil
+	return &service.EncryptResponse{
+		Ciphertext: aead.Seal(nil, nil, data, nil), KeyID: name,
+		Annotations: map[string][]byte{"plugin.example.com": []byte("aes")},
+	}, nil
 }
 
 func (p aesPlugin) Decrypt(_ context.Context, _ string, r *service.DecryptRequest) ([]byte, error) {

@@ -87,6 +87,7 @@ func (s *Store) outlive(ctx context.Context, call func(context.Context) error) e
 
 // leaderless tells whether nobody led, or another member from some moment on.
 func leaderless(err error) bool {
-	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) ||
+	return errors.Is(err, rpctypes.ErrLeaderChanged) || errors.Is(err, rpctypes.ErrNoLeader) ||
+		errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) ||
 		strings.HasSuffix(plain(err), raft.ErrProposalDropped.Error())
 }

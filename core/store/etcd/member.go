@@ -52,7 +52,10 @@ func (s *Server) Members(ctx context.Context) ([]store.Member, error) {
 	out := make([]store.Member, len(list.Members))
 	var g errgroup.Group
 	for i, m := range list.Members {
-		out[i] = store.Member{ID: strconv.FormatUint(m.ID, 16), Name: m.Name, Learner: m.IsLearner, Leader: m.ID == leader, Self: m.ID == self, Alive: m.ID == self}
+		out[i] = store.Member{
+			ID: strconv.FormatUint(m.ID, 16), Name: m.Name, Learner: m.IsLearner, Leader: m.ID == leader, Self: m.ID == self,
+			Alive: m.ID == self,
+		}
 		if len(m.PeerURLs) > 0 && !alone(m.PeerURLs[0]) {
 			out[i].Peer = m.PeerURLs[0]
 		}

@@ -284,7 +284,10 @@ func (c ServerConfig) embed(listen []url.URL) *embed.Config {
 	}
 	if c.Peers != nil {
 		e.Name = c.Peers.Name
-		e.PeerTLSInfo = transport.TLSInfo{CertFile: c.Peers.PairFile, KeyFile: c.Peers.PairFile, TrustedCAFile: c.Peers.CAFile, ClientCertAuth: true}
+		e.PeerTLSInfo = transport.TLSInfo{
+			CertFile: c.Peers.PairFile, KeyFile: c.Peers.PairFile, TrustedCAFile: c.Peers.CAFile,
+			ClientCertAuth: true,
+		}
 	}
 	e.AdvertisePeerUrls, e.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
 	e.InitialCluster = e.Name + "=" + self.String()

@@ -184,7 +184,8 @@ func object(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	cm := &corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u"}, Data: map[string]string{"k": "v"},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u"},
+		Data: map[string]string{"k": "v"},
 	}
 	data, err := runtime.Encode(protobuf.NewSerializer(scheme, scheme), cm)
 	if err != nil || !strings.HasPrefix(string(data), "k8s\x00") {
@@ -203,7 +204,8 @@ func TestASnapshotOfPlainEtcdOpensHere(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "plain.db")
 	// etcd's own tool: what `etcdctl snapshot save` does.
-	if _, err := snapshot.NewV3(zap.NewNop()).Save(t.Context(), clientv3.Config{Endpoints: cl.Endpoints(), Logger: zap.NewNop()}, file); err != nil {
+	if _, err := snapshot.NewV3(zap.NewNop()).Save(t.Context(), clientv3.Config{Endpoints: cl.Endpoints(), Logger: zap.NewNop()},
+		file); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := CheckSnapshot(file); err != nil || info.Keys != 1 {
@@ -234,7 +236,8 @@ func TestOurSnapshotOpensInPlainEtcd(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "plain")
 	// What `etcdutl snapshot restore` does, with its defaults.
 	if err := tool.Restore(snapshot.RestoreConfig{
-		SnapshotPath: file, OutputDataDir: dir, Name: "default", PeerURLs: []string{"http://localhost:0"}, InitialCluster: "default=http://localhost:0", InitialClusterToken: "etcd-cluster",
+		SnapshotPath: file, OutputDataDir: dir, Name: "default", PeerURLs: []string{"http://localhost:0"},
+		InitialCluster: "default=http://localhost:0", InitialClusterToken: "etcd-cluster",
 	}); err != nil {
 		t.Fatal(err)
 	}

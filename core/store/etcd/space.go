@@ -21,7 +21,8 @@ func (s *Server) Usage() space.Usage {
 	backend := s.etcd.Server.Backend()
 	return space.Usage{
 		InUse: backend.SizeInUse(), File: backend.Size(),
-		Refusing: slices.ContainsFunc(s.etcd.Server.Alarms(), func(a *etcdserverpb.AlarmMember) bool { return a.Alarm == etcdserverpb.AlarmType_NOSPACE }),
+		Refusing: slices.ContainsFunc(s.etcd.Server.Alarms(),
+			func(a *etcdserverpb.AlarmMember) bool { return a.Alarm == etcdserverpb.AlarmType_NOSPACE }),
 	}
 }
 

@@ -91,7 +91,10 @@ func TestDialWithCertificates(t *testing.T) {
 	cfg.TickMs, cfg.ElectionMs = 20, 100
 	listen := url.URL{Scheme: "https", Host: freeAddress(t)}
 	cfg.ListenPeerUrls, cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{}, []url.URL{listen}, []url.URL{listen}
-	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: ca.file("server.crt"), KeyFile: ca.file("server.key"), TrustedCAFile: ca.file("ca.crt"), ClientCertAuth: true}
+	cfg.ClientTLSInfo = transport.TLSInfo{
+		CertFile: ca.file("server.crt"), KeyFile: ca.file("server.key"), TrustedCAFile: ca.file("ca.crt"),
+		ClientCertAuth: true,
+	}
 	srv, err := embed.StartEtcd(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +102,10 @@ func TestDialWithCertificates(t *testing.T) {
 	t.Cleanup(srv.Close)
 	<-srv.Server.ReadyNotify()
 
-	good := etcd.Config{Endpoints: []string{listen.String()}, CAFile: ca.file("ca.crt"), CertFile: ca.file("client.crt"), KeyFile: ca.file("client.key"), Timeout: time.Minute}
+	good := etcd.Config{
+		Endpoints: []string{listen.String()}, CAFile: ca.file("ca.crt"), CertFile: ca.file("client.crt"),
+		KeyFile: ca.file("client.key"), Timeout: time.Minute,
+	}
 	s := dial(t, good)
 	if _, err := s.Put(t.Context(), "/registry/a", []byte("x"), 0, 0); err != nil {
 		t.Fatal(err)

@@ -50,8 +50,14 @@ func New(inner store.Store, resource func(key string) (schema.GroupResource, boo
 			Name: "etcd_request_duration_seconds", Help: "Etcd request latency in seconds for each operation and object type.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
 		}, labels),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_requests_total", Help: "Etcd request counts for each operation and object type."}, labels),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_request_errors_total", Help: "Etcd failed request counts for each operation and object type."}, labels),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "etcd_requests_total",
+			Help: "Etcd request counts for each operation and object type.",
+		}, labels),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "etcd_request_errors_total",
+			Help: "Etcd failed request counts for each operation and object type.",
+		}, labels),
 	}
 	for _, c := range []prometheus.Collector{s.durations, s.requests, s.failures} {
 		if err := r.Register(c); err != nil {
@@ -69,7 +75,8 @@ func (s *Store) observe(operation, key string, begin time.Time, err error) {
 	found, ok := s.known.Load(c)
 	if !ok {
 		found, _ = s.known.LoadOrStore(c, &series{
-			s.durations.WithLabelValues(operation, gr.Group, gr.Resource), s.requests.WithLabelValues(operation, gr.Group, gr.Resource), s.failures.WithLabelValues(operation, gr.Group, gr.Resource),
+			s.durations.WithLabelValues(operation, gr.Group, gr.Resource), s.requests.WithLabelValues(operation, gr.Group, gr.Resource),
+			s.failures.WithLabelValues(operation, gr.Group, gr.Resource),
 		})
 	}
 	m, ok := found.(*series)

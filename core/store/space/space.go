@@ -106,8 +106,10 @@ func (k *Keeper) register() error {
 		gauge := func(name, help string, value func() float64) {
 			all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 		}
-		gauge("wasmplane_store_in_use_bytes", "Bytes of the database that states take, present and past.", func() float64 { return float64(g.Usage().InUse) })
-		gauge("wasmplane_store_ordinary_bytes", "Bytes of the database that ordinary writes may take.", func() float64 { return float64(k.bound) })
+		gauge("wasmplane_store_in_use_bytes", "Bytes of the database that states take, present and past.",
+			func() float64 { return float64(g.Usage().InUse) })
+		gauge("wasmplane_store_ordinary_bytes", "Bytes of the database that ordinary writes may take.",
+			func() float64 { return float64(k.bound) })
 		gauge("wasmplane_store_full", "1 while ordinary writes are refused because the store is full.", func() float64 {
 			if k.full(0) != nil {
 				return 1

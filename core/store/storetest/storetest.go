@@ -235,7 +235,13 @@ func lists(t *testing.T, s store.Store) {
 	for _, c := range []struct {
 		prefix, from string
 		items        int
-	}{{"/registry/pods/ns/p1", "", 10}, {"/registry/none/", "", 0}, {"/registry/pods/", "/registry/pods/ns/p20", 3}, {"/registry/pods/", "/zzz", 0}, {"/registry/pods/", "/a", 23}} {
+	}{
+		{"/registry/pods/ns/p1", "", 10},
+		{"/registry/none/", "", 0},
+		{"/registry/pods/", "/registry/pods/ns/p20", 3},
+		{"/registry/pods/", "/zzz", 0},
+		{"/registry/pods/", "/a", 23},
+	} {
 		page, err := s.List(ctx, c.prefix, store.ListOptions{From: c.from})
 		if err != nil || len(page.Items) != c.items || page.Revision != last {
 			t.Errorf("list %s from %q: got %d items at %d, %v; want %d at %d", c.prefix, c.from, len(page.Items), page.Revision, err, c.items, last)
@@ -342,7 +348,8 @@ func leanWatch(t *testing.T, s store.Store) {
 	}
 	lean := watching{Watcher: w, last: start}
 	for i, e := range lean.events(t, len(want)) {
-		if x := want[i]; e.Type != x.Type || e.KV.Key != x.KV.Key || e.KV.ModRevision != x.KV.ModRevision || string(e.KV.Value) != string(x.KV.Value) {
+		if x := want[i]; e.Type != x.Type || e.KV.Key != x.KV.Key || e.KV.ModRevision != x.KV.ModRevision ||
+			string(e.KV.Value) != string(x.KV.Value) {
 			t.Fatalf("event %d: got %+v, want %+v", i, e, x)
 		}
 	}

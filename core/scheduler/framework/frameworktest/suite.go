@@ -86,7 +86,8 @@ func named(t *testing.T, p framework.Plugin) {
 	if name := p.Name(); name == "" || p.Name() != name {
 		t.Error("the name is empty or changes")
 	}
-	if h, ok := p.(framework.Hints); ok && h.Hints() == 0 && (framework.Takes(p, framework.AtFilter) || framework.Takes(p, framework.AtJudge)) {
+	if h, ok := p.(framework.Hints); ok && h.Hints() == 0 &&
+		(framework.Takes(p, framework.AtFilter) || framework.Takes(p, framework.AtJudge)) {
 		if _, filters := p.(framework.Filter); filters {
 			t.Error("it filters, and no event can change its mind: a pod that it refused would never be tried again")
 		}
@@ -294,7 +295,10 @@ func undone(t *testing.T, p framework.Plugin, c Case) {
 		return
 	}
 	snap, pod := c.Snapshot(), framework.NewPodInfo(c.Pod)
-	other := framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: c.Pod.Namespace, UID: "other", Labels: c.Pod.Labels}})
+	other := framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "other", Namespace: c.Pod.Namespace, UID: "other",
+		Labels: c.Pod.Labels,
+	}})
 	state := framework.NewState()
 	if _, st := pre.PreFilter(t.Context(), state, pod, snap); !st.IsSuccess() {
 		return

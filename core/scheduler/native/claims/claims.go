@@ -94,7 +94,9 @@ type unbound struct {
 }
 
 // PreFilter implements framework.PreFilter: it sorts the pod's claims.
-func (b *Binding) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (b *Binding) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	_ *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	var w wanted
 	immediate, any := false, false
 	for i := range p.Pod.Spec.Volumes {

@@ -106,7 +106,10 @@ func (c *cluster) eventually(what string, ok func() bool) {
 }
 
 func class(name, provisioner string, mode storagev1.VolumeBindingMode, topology ...corev1.TopologySelectorTerm) *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &mode, AllowedTopologies: topology}
+	return &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &mode,
+		AllowedTopologies: topology,
+	}
 }
 
 func claim(name, class, amount string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
@@ -134,14 +137,20 @@ func volumeOn(name, node, class, amount string) *corev1.PersistentVolume {
 	pv.Spec.StorageClassName, pv.Spec.Capacity = class, corev1.ResourceList{"storage": resource.MustParse(amount)}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn,
+			Values: []string{node},
+		}},
 	}}}}
 	pv.Status.Phase = corev1.VolumeAvailable
 	return pv
 }
 
 func node(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name, "disk": "disk-of-" + name}}}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: map[string]string{"kubernetes.io/hostname": name, "disk": "disk-of-" + name},
+	}}
 }
 
 func podWith(name string, claims ...string) *framework.PodInfo {
@@ -165,7 +174,9 @@ const (
 
 // TestWhichNodesReachThePodsVolumes: reasons are upstream's, one for each node.
 func TestWhichNodesReachThePodsVolumes(t *testing.T) {
-	onlyA := corev1.TopologySelectorTerm{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "disk", Values: []string{"disk-of-a"}}}}
+	onlyA := corev1.TopologySelectorTerm{
+		MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "disk", Values: []string{"disk-of-a"}}},
+	}
 	yes := true
 	owned := func(c *corev1.PersistentVolumeClaim) {
 		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "web", UID: "pod-web", Controller: &yes}}
@@ -177,7 +188,8 @@ func TestWhichNodesReachThePodsVolumes(t *testing.T) {
 		class("tracked", "example.com/tracked", waits),
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "example.com/tracked"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: &yes}},
 		&storagev1.CSIStorageCapacity{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-a"}, StorageClassName: "tracked", Capacity: resource.NewQuantity(5<<30, resource.BinarySI),
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-a"}, StorageClassName: "tracked",
+			Capacity:     resource.NewQuantity(5<<30, resource.BinarySI),
 			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "disk-of-a"}},
 		},
 		volumeOn("small-on-a", "a", "static", "2Gi"), volumeOn("large-on-a", "a", "static", "10Gi"), volumeOn("on-b", "b", "static", "5Gi"),
@@ -196,7 +208,8 @@ func TestWhichNodesReachThePodsVolumes(t *testing.T) {
 		}),
 		claim("web-own", "made", "1Gi", owned), claim("web-foreign", "made", "1Gi"),
 	}
-	const noVolumes, affinity = "node(s) didn't find available persistent volumes to bind", "node(s) didn't match PersistentVolume's node affinity"
+	const noVolumes = "node(s) didn't find available persistent volumes to bind"
+	const affinity = "node(s) didn't match PersistentVolume's node affinity"
 	for _, c := range []struct {
 		claims string
 		whole  string            // why no node at all will do
@@ -252,7 +265,8 @@ func reason(st *framework.Status) string {
 
 // TestPodsWithoutClaimsAreNotLookedAt: most pods.
 func TestPodsWithoutClaimsAreNotLookedAt(t *testing.T) {
-	if _, st := newCluster(t).binding().PreFilter(t.Context(), framework.NewState(), podWith("web"), nil); st == nil || st.Code != framework.Skip {
+	if _, st := newCluster(t).binding().PreFilter(t.Context(), framework.NewState(), podWith("web"), nil); st == nil ||
+		st.Code != framework.Skip {
 		t.Errorf("answered %v, want Skip", st)
 	}
 }
@@ -260,7 +274,8 @@ func TestPodsWithoutClaimsAreNotLookedAt(t *testing.T) {
 // TestTwoPodsNeverChooseOneVolume: what one has chosen is not there for the other,
 // though the API does not know of it yet, until the one gives it back.
 func TestTwoPodsNeverChooseOneVolume(t *testing.T) {
-	c := newCluster(t, node("a"), class("static", "kubernetes.io/no-provisioner", waits), volumeOn("only", "a", "static", "2Gi"), claim("one", "static", "1Gi"), claim("two", "static", "1Gi"))
+	c := newCluster(t, node("a"), class("static", "kubernetes.io/no-provisioner", waits), volumeOn("only", "a", "static", "2Gi"),
+		claim("one", "static", "1Gi"), claim("two", "static", "1Gi"))
 	b := c.binding()
 	try := func(p *framework.PodInfo) (*framework.State, *framework.Status) {
 		s := framework.NewState()
@@ -320,7 +335,8 @@ func TestPreBindWaitsUntilAllIsBound(t *testing.T) {
 	volumes, all := c.client.CoreV1().PersistentVolumes(), c.client.CoreV1().PersistentVolumeClaims("default")
 	c.eventually("the volume names its claim", func() bool {
 		pv, err := volumes.Get(t.Context(), "there", metav1.GetOptions{})
-		return err == nil && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == "claim-one" && pv.Annotations["pv.kubernetes.io/bound-by-controller"] == "yes"
+		return err == nil && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == "claim-one" &&
+			pv.Annotations["pv.kubernetes.io/bound-by-controller"] == "yes"
 	})
 	c.eventually("the claim names the node", func() bool {
 		pvc, err := all.Get(t.Context(), "two", metav1.GetOptions{})
@@ -414,7 +430,8 @@ func TestPreBindIsBounded(t *testing.T) {
 
 // TestAVolumeThatChangedMeanwhileIsChosenAnew: the write is bound to what was looked at.
 func TestAVolumeThatChangedMeanwhileIsChosenAnew(t *testing.T) {
-	c := newCluster(t, node("a"), class("static", "kubernetes.io/no-provisioner", waits), volumeOn("there", "a", "static", "2Gi"), claim("one", "static", "1Gi"))
+	c := newCluster(t, node("a"), class("static", "kubernetes.io/no-provisioner", waits), volumeOn("there", "a", "static", "2Gi"),
+		claim("one", "static", "1Gi"))
 	b := c.binding()
 	p := podWith("web", "one")
 	s := prepare(t, b, p, "a")
@@ -429,7 +446,8 @@ func TestAVolumeThatChangedMeanwhileIsChosenAnew(t *testing.T) {
 	if st := b.PreBind(t.Context(), s, p, "a"); st == nil || st.Code != framework.Unschedulable {
 		t.Errorf("it answered %v, want a refusal that an event takes back", st)
 	}
-	if pv, err = c.client.CoreV1().PersistentVolumes().Get(t.Context(), "there", metav1.GetOptions{}); err != nil || pv.Spec.ClaimRef.Name != "theirs" {
+	if pv, err = c.client.CoreV1().PersistentVolumes().Get(t.Context(), "there", metav1.GetOptions{}); err != nil ||
+		pv.Spec.ClaimRef.Name != "theirs" {
 		t.Errorf("the volume is claimed by %v (%v)", pv.Spec.ClaimRef, err)
 	}
 }

@@ -51,7 +51,9 @@ type limitsKey struct{}
 type counted map[string]string
 
 // PreFilter implements framework.PreFilter: it finds the pod's volumes.
-func (l *Limits) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (l *Limits) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	_ *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	wants := counted{}
 	l.count(p.Pod, wants)
 	if len(wants) == 0 {

@@ -26,14 +26,21 @@ func TestANodeTakesSoManyVolumes(t *testing.T) {
 	const full, missing = "node(s) exceed max volume count", "needed.example CSI driver is not installed on the node"
 	c := newCluster(t, node("two"), node("none"), node("free"), node("unknown"),
 		class("made", "disk.example", waits),
-		csiVolume("one", "disk.example"), csiVolume("two", "disk.example"), csiVolume("three", "disk.example"), csiVolume("other", "other.example"), csiVolume("needs", "needed.example"),
+		csiVolume("one", "disk.example"), csiVolume("two", "disk.example"), csiVolume("three", "disk.example"),
+		csiVolume("other", "other.example"), csiVolume("needs", "needed.example"),
 		claim("one", "made", "1Gi", boundTo("one")), claim("two", "made", "1Gi", boundTo("two")), claim("three", "made", "1Gi", boundTo("three")),
 		claim("other", "made", "1Gi", boundTo("other")), claim("needs", "made", "1Gi", boundTo("needs")), claim("new", "made", "1Gi"),
-		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "needed.example"}, Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: ptr.To(true)}},
+		&storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: "needed.example"},
+			Spec:       storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: ptr.To(true)},
+		},
 		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 			{Name: "disk.example", NodeID: "two", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(2))}}, {Name: "needed.example", NodeID: "two"},
 		}}},
-		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "disk.example", NodeID: "free"}}}},
+		&storagev1.CSINode{
+			ObjectMeta: metav1.ObjectMeta{Name: "free"},
+			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "disk.example", NodeID: "free"}}},
+		},
 		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 			{Name: "disk.example", NodeID: "none", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(0))}},
 		}}},

@@ -64,7 +64,9 @@ func (u *users) of(p *corev1.Pod) (n int) {
 }
 
 // PreFilter implements framework.PreFilter.
-func (r *Restrictions) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (r *Restrictions) PreFilter(_ context.Context, s *framework.State, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	u := &users{namespace: p.Pod.Namespace}
 	for i := range p.Pod.Spec.Volumes {
 		name, _ := claimOf(p.Pod, &p.Pod.Spec.Volumes[i])
@@ -102,7 +104,9 @@ func (*Restrictions) AddPod(_ context.Context, s *framework.State, _, added *fra
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (*Restrictions) RemovePod(_ context.Context, s *framework.State, _, removed *framework.PodInfo, _ *framework.NodeInfo) *framework.Status {
+func (*Restrictions) RemovePod(_ context.Context, s *framework.State, _, removed *framework.PodInfo,
+	_ *framework.NodeInfo,
+) *framework.Status {
 	if u, ok := s.Get(restrictionsKey{}).(*users); ok {
 		u.uses -= u.of(removed.Pod)
 	}

@@ -193,6 +193,7 @@ func (p *Provider) renew(ctx context.Context, key string, writable time.Time) er
 		EncryptedObjectAnnotations:            sealed.Annotations,
 		EncryptedObjectEncryptedDEKSourceType: kmstypes.EncryptedDEKSourceType_HKDF_SHA256_XNONCE_AES_GCM_SEED,
 	})
-	p.cfg.Log.InfoContext(ctx, "a KMS plugin's key is in use", "plugin", p.cfg.Name, "key", kmsv2.GetHashIfNotEmpty(key), "before", kmsv2.GetHashIfNotEmpty(state.EncryptedObjectKeyID))
+	p.cfg.Log.InfoContext(ctx, "a KMS plugin's key is in use", "plugin", p.cfg.Name, "key", kmsv2.GetHashIfNotEmpty(key),
+		"before", kmsv2.GetHashIfNotEmpty(state.EncryptedObjectKeyID))
 	return nil
 }

@@ -38,7 +38,8 @@ func FuzzManifest(f *testing.F) {
 func FuzzAnswers(f *testing.F) {
 	for _, s := range []string{
 		`{"allowed":false,"message":"m","code":422,"patch":[{"op":"add","path":"/metadata/labels/a","value":"b"}]}`, `{"decision":"deny","reason":"r"}`,
-		`{"fits":false,"reasons":["x"],"nodes":["n"],"state":{"a":[1]}}`, `99`, `[1,2]`, `{"nominated":"n","evict":[{"name":"p"}]}`, `{"decision":"wait","waitSeconds":1e300}`,
+		`{"fits":false,"reasons":["x"],"nodes":["n"],"state":{"a":[1]}}`, `99`, `[1,2]`, `{"nominated":"n","evict":[{"name":"p"}]}`,
+		`{"decision":"wait","waitSeconds":1e300}`,
 		`{"apply":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"patch":[{"apiVersion":"v1","kind":"x","name":"y","patch":[{}]}],"requeueSeconds":1}`, ``, `null`, `"`,
 	} {
 		f.Add([]byte(s))
@@ -110,7 +111,10 @@ func FuzzPatch(f *testing.F) {
 
 // FuzzPath: a path is read or refused; one that is read points at what it says.
 func FuzzPath(f *testing.F) {
-	for _, p := range []string{`object.metadata.annotations["example.com/owner"]`, `object.@podSpec.containers[*].image`, `a.b[*][*]`, `["a\"b"]`, `a..b`, `[`, `@`} {
+	for _, p := range []string{
+		`object.metadata.annotations["example.com/owner"]`, `object.@podSpec.containers[*].image`, `a.b[*][*]`,
+		`["a\"b"]`, `a..b`, `[`, `@`,
+	} {
 		f.Add(p)
 	}
 	f.Fuzz(func(_ *testing.T, text string) { _, _ = abi.ParsePath(text) })

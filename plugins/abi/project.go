@@ -72,7 +72,8 @@ const sharedSteps = 6
 // newSelector makes the way of a field behind another's.
 func newSelector(steps []step, before *selector) *selector {
 	s := &selector{steps: make([]*walk, len(steps))}
-	for before != nil && s.shared < min(len(steps), len(before.steps), sharedSteps) && steps[s.shared].kind != stepEach && steps[s.shared] == before.steps[s.shared].step {
+	for before != nil && s.shared < min(len(steps), len(before.steps), sharedSteps) && steps[s.shared].kind != stepEach &&
+		steps[s.shared] == before.steps[s.shared].step {
 		s.steps[s.shared] = before.steps[s.shared]
 		s.shared++
 	}

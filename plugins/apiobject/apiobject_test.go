@@ -76,15 +76,19 @@ func TestTheGuardAnswersTheWriter(t *testing.T) {
 	guard := apiobject.Guard{}
 	request := func(o *unstructured.Unstructured) *admission.Request {
 		return &admission.Request{
-			Operation: admission.Create, Resource: apiobject.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(), User: &user.DefaultInfo{Name: "jane"},
-			Object: object.FromTree(object.Unstructured{GVK: schema.GroupVersionKind{Group: apiobject.Group, Version: "v1", Kind: "Plugin"}}, o.Object),
+			Operation: admission.Create, Resource: apiobject.Resource(), Kind: o.GroupVersionKind(), Name: o.GetName(),
+			User: &user.DefaultInfo{Name: "jane"},
+			Object: object.FromTree(object.Unstructured{GVK: schema.GroupVersionKind{Group: apiobject.Group, Version: "v1", Kind: "Plugin"}},
+				o.Object),
 		}
 	}
-	if r := request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest)); !guard.Handles(r) || guard.Mutate(t.Context(), r) != nil || guard.Validate(t.Context(), r) != nil {
+	if r := request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest)); !guard.Handles(r) || guard.Mutate(t.Context(),
+		r) != nil || guard.Validate(t.Context(), r) != nil {
 		t.Error("a good one is refused")
 	}
 	err := guard.Validate(t.Context(), request(plugin(t, "p", "source: oci://a.example/b:1\ndigest: short")))
-	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `Plugin.plugins.wasmplane.dev "p" is invalid: spec.digest: expected sha256:`) {
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(),
+		`Plugin.plugins.wasmplane.dev "p" is invalid: spec.digest: expected sha256:`) {
 		t.Errorf("%v", err)
 	}
 	if cause := err.(apierrors.APIStatus).Status().Details.Causes[0]; cause.Field != "spec.digest" { // it is one
@@ -123,7 +127,8 @@ func TestWhatShowsTheFileIsNotChangedThroughTheAPI(t *testing.T) {
 	} {
 		for _, who := range []string{"jane", user.APIServerUser} {
 			r := &admission.Request{
-				Operation: c.op, Resource: apiobject.Resource(), Kind: shown.GroupVersionKind(), Name: "p", User: &user.DefaultInfo{Name: who, Groups: []string{user.SystemPrivilegedGroup}},
+				Operation: c.op, Resource: apiobject.Resource(), Kind: shown.GroupVersionKind(), Name: "p",
+				User:   &user.DefaultInfo{Name: who, Groups: []string{user.SystemPrivilegedGroup}},
 				Object: carry(c.now), OldObject: carry(c.old),
 			}
 			err := errors.Join(guard.Mutate(t.Context(), r), guard.Validate(t.Context(), r))
@@ -133,7 +138,8 @@ func TestWhatShowsTheFileIsNotChangedThroughTheAPI(t *testing.T) {
 				}
 				continue
 			}
-			if !guard.Handles(r) || (c.problem == "") != (err == nil) || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.problem)) {
+			if !guard.Handles(r) || (c.problem == "") != (err == nil) ||
+				err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.problem)) {
 				t.Errorf("%s: %v, want %q", c.name, err, c.problem)
 			}
 		}
@@ -172,9 +178,10 @@ func TestAPluginOfANamespaceStaysWithinIt(t *testing.T) {
 		good + "grants: {images: {registries: ['*']}}":                                                       "has no network",
 		good + "limits: {fuel: 500000000}":                                                                   "spec.limits.fuel: a plugin of a namespace has at most",
 		good + "limits: {fuel: 500000, deadline: 10ms}":                                                      "",
-		strings.Replace(good, "admission.validate", "authorization", 1):                                      "takes part in admission only, not in authorization",
-		strings.Replace(good, "points: [admission.validate]", "", 1):                                         "spec.points: name the points",
-		"source: file:a.wasm\npoints: [admission.validate]":                                                  "objects may not name files of the server",
+		strings.Replace(good, "admission.validate",
+			"authorization", 1): "takes part in admission only, not in authorization",
+		strings.Replace(good, "points: [admission.validate]", "", 1): "spec.points: name the points",
+		"source: file:a.wasm\npoints: [admission.validate]":          "objects may not name files of the server",
 		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', grants: {dns: ['*']}}}}": "has no network",
 		// What reaches beyond the namespace is refused wherever it stands.
 		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', fetch: {secret: kube-system/registry}}}}": "spec.group.members.a.fetch.secret: expected a Secret of namespace team",
@@ -182,8 +189,10 @@ func TestAPluginOfANamespaceStaysWithinIt(t *testing.T) {
 		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', fetch: {plainHTTP: true}}}}":              "spec.group.members.a.fetch: a plugin of a namespace is fetched over TLS",
 		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', limits: {fuel: 500000000}}}}":             "spec.group.members.a.limits.fuel: a plugin of a namespace has at most",
 		"points: [admission.validate]\ngroup: {expression: a, members: {a: {source: 'oci://a.example/b:1', digest: '" + digest + "', limits: {input: 1Gi}}}}":                  "spec.group.members.a.limits.input: a plugin of a namespace has at most",
-		good + "candidate: {source: 'https://a.example/b', digest: '" + digest + "', fetch: {secret: kube-system/registry}}":                                                   "spec.candidate.fetch.secret: expected a Secret of namespace team",
-		good + "candidate: {source: 'oci://a.example/b:2', digest: '" + digest + "', fetch: {plainHTTP: true}}":                                                                "spec.candidate.fetch: a plugin of a namespace is fetched over TLS",
+		good + "candidate: {source: 'https://a.example/b', digest: '" + digest +
+			"', fetch: {secret: kube-system/registry}}": "spec.candidate.fetch.secret: expected a Secret of namespace team",
+		good + "candidate: {source: 'oci://a.example/b:2', digest: '" + digest +
+			"', fetch: {plainHTTP: true}}": "spec.candidate.fetch: a plugin of a namespace is fetched over TLS",
 	} {
 		o := plugin(t, "p", spec)
 		o.SetNamespace("team")

@@ -107,8 +107,10 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{
-		cfg: cfg, changed: make(chan struct{}, 1), ready: make(chan struct{}), stood: map[string]stood{}, told: map[string]Instance{}, written: map[string]time.Time{},
-		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, cfg.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		cfg: cfg, changed: make(chan struct{}, 1), ready: make(chan struct{}), stood: map[string]stood{}, told: map[string]Instance{},
+		written: map[string]time.Time{},
+		informer: dynamicinformer.NewFilteredDynamicInformer(cfg.Client, cfg.resource(), metav1.NamespaceAll, 0, cache.Indexers{},
+			nil).Informer(),
 	}
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { c.notify() },
@@ -221,7 +223,8 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 		if mirrored(o) {
 			of = files
 		}
-		if err := c.reportOne(ctx, o, of, counters, now); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err := c.reportOne(ctx, o, of, counters, now); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) &&
+			!apierrors.IsNotFound(err) {
 			c.cfg.Logger.WarnContext(ctx, "could not write the status of a plugin", "plugin", nameOf(o), "error", err)
 		}
 	}
@@ -234,7 +237,9 @@ func (c *Controller) report(ctx context.Context, counters bool) {
 	}
 }
 
-func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured, byName map[string]loader.Status, counters bool, now time.Time) error {
+func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured, byName map[string]loader.Status, counters bool,
+	now time.Time,
+) error {
 	name := nameOf(o)
 	before := readStatus(o)
 	var after Status
@@ -272,7 +277,8 @@ func (c *Controller) reportOne(ctx context.Context, o *unstructured.Unstructured
 	}
 	fresh := o.DeepCopy()
 	fresh.Object["status"] = status
-	if _, err := c.cfg.Client.Resource(c.cfg.resource()).Namespace(o.GetNamespace()).UpdateStatus(ctx, fresh, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.cfg.Client.Resource(c.cfg.resource()).Namespace(o.GetNamespace()).UpdateStatus(ctx, fresh,
+		metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	c.written[name] = now
@@ -296,7 +302,10 @@ func (c *Controller) events(o *unstructured.Unstructured, now Instance) {
 	if c.cfg.Event == nil {
 		return
 	}
-	about := corev1.ObjectReference{APIVersion: Group + "/" + Version, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
+	about := corev1.ObjectReference{
+		APIVersion: Group + "/" + Version, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
+		UID: o.GetUID(),
+	}
 	if now.Digest != "" && (was.Digest != now.Digest || known && !was.Since.Equal(&now.Since)) {
 		text := fmt.Sprintf("version %s (%s) is in force", now.Version, now.Digest)
 		if now.Replaced != "" {
@@ -312,7 +321,8 @@ func (c *Controller) events(o *unstructured.Unstructured, now Instance) {
 		c.cfg.Event(about, corev1.EventTypeWarning, "LoadFailed", text)
 	}
 	if now.Moved != "" && now.Moved != was.Moved {
-		c.cfg.Event(about, corev1.EventTypeWarning, "TagMoved", "the tag of the source points at "+now.Moved+" now; what is pinned stays in force")
+		c.cfg.Event(about, corev1.EventTypeWarning,
+			"TagMoved", "the tag of the source points at "+now.Moved+" now; what is pinned stays in force")
 	}
 	if e := candidateError(now); e != "" && e != candidateError(was) {
 		c.cfg.Event(about, corev1.EventTypeWarning, "CandidateFailed", e)

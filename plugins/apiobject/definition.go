@@ -54,7 +54,8 @@ func TenantDefinition() *apiextensionsv1.CustomResourceDefinition {
 	d.Name = TenantResource().GroupResource().String()
 	d.Spec.Scope = apiextensionsv1.NamespaceScoped
 	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{
-		Plural: TenantResource().Resource, Singular: "tenantplugin", Kind: TenantKind, ListKind: TenantKind + "List", Categories: []string{"wasmplane"},
+		Plural: TenantResource().Resource, Singular: "tenantplugin", Kind: TenantKind, ListKind: TenantKind + "List",
+		Categories: []string{"wasmplane"},
 	}
 	d.Spec.Versions[0].Schema.OpenAPIV3Schema.Description = "TenantPlugin is an admission plugin of one namespace: it sees requests of that namespace only, and reads nothing else."
 	return d
@@ -84,7 +85,8 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 					Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec, "status": statusSchema()},
 				}},
 				AdditionalPrinterColumns: []apiextensionsv1.CustomResourceColumnDefinition{
-					column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether a version answers in every process that asks it", 0),
+					column("Ready", "string", `.status.conditions[?(@.type=="Ready")].status`, "whether a version answers in every process that asks it",
+						0),
 					column("Updated", "string", `.status.conditions[?(@.type=="Updated")].status`, "whether that version is the one of the spec", 0),
 					column("Mode", "string", ".status.mode", "what its decisions do", 0),
 					column("Version", "string", ".status.version", "what the module calls itself", 0),

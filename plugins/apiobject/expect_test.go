@@ -41,12 +41,16 @@ func (g *given) Expect(_ loader.Origin, entries []manifest.Entry) {
 // or of a list that fails.
 func expecting(t *testing.T, failure error, objects ...runtime.Object) (map[string]manifest.Entry, error) {
 	t.Helper()
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{apiobject.Resource(): "PluginList"}, objects...)
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{apiobject.Resource(): "PluginList"}, objects...)
 	if failure != nil {
 		client.PrependReactor("list", "plugins", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, failure })
 	}
 	g := &given{}
-	c, err := apiobject.New(apiobject.Config{Client: client, Loader: g, Rules: apiobject.Rules{Taken: func(name string) bool { return name == "taken" }}})
+	c, err := apiobject.New(apiobject.Config{
+		Client: client, Loader: g,
+		Rules: apiobject.Rules{Taken: func(name string) bool { return name == "taken" }},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,8 @@ func List(ctx context.Context, c dynamic.Interface) ([]Listed, error) {
 	}
 	order := []string{FromFile, "api", "tenant"}
 	slices.SortStableFunc(out, func(a, b Listed) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Origin), slices.Index(order, b.Origin)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Origin), slices.Index(order, b.Origin)), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return out, nil
 }
@@ -71,7 +72,8 @@ func listed(o *unstructured.Unstructured) Listed {
 	source, _, _ := unstructured.NestedString(o.Object, "spec", "source")
 	mode, _, _ := unstructured.NestedString(o.Object, "spec", "mode")
 	l := Listed{
-		Name: o.GetName(), Namespace: o.GetNamespace(), Origin: originOf(o), Points: s.Points, Source: cmp.Or(source, s.Source), Mode: cmp.Or(s.Mode, mode),
+		Name: o.GetName(), Namespace: o.GetNamespace(), Origin: originOf(o), Points: s.Points, Source: cmp.Or(source, s.Source),
+		Mode:  cmp.Or(s.Mode, mode),
 		State: "loading", Version: s.Version, Digest: s.Digest, BreakerOpen: s.BreakerOpen,
 		Calls: s.Calls, Denials: s.Denials, Failures: s.Failures, MeanTime: s.MeanTime,
 	}

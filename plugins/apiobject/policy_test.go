@@ -78,10 +78,12 @@ func TestAPolicyIsHeldAgainstItsWritersRights(t *testing.T) {
 	if err != nil || !strings.Contains(made.GetAnnotations()[apiobject.WriterAnnotation], `"ann"`) {
 		t.Errorf("by who may: %v, %v", err, made.GetAnnotations())
 	}
-	if _, err := writeAs(t, guard, "tina", resource, policy("p"), nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"tina" may not get secrets`) {
+	if _, err := writeAs(t, guard, "tina", resource, policy("p"), nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+		`"tina" may not get secrets`) {
 		t.Errorf("by who may not: %v", err)
 	}
-	if _, err := writeAs(t, guard, "ann", resource, policy("wrong"), nil); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "policies.example.com") || !strings.Contains(err.Error(), "spec.text:3: it is wrong") {
+	if _, err := writeAs(t, guard, "ann", resource, policy("wrong"), nil); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(),
+		"policies.example.com") || !strings.Contains(err.Error(), "spec.text:3: it is wrong") {
 		t.Errorf("a wrong one: %v", err)
 	}
 }

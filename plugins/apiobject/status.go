@@ -100,9 +100,11 @@ const staleAfter = 5 * heartbeat
 // instance is what this process reports of a plugin.
 func instance(name string, generation int64, s loader.Status, now time.Time) Instance {
 	i := Instance{
-		Name: name, Updated: metav1.NewTime(now), Generation: generation, Ready: s.Ready, Error: s.Error, Waiting: s.Waiting, Source: s.Source, Digest: s.Digest, Version: s.Version,
+		Name: name, Updated: metav1.NewTime(now), Generation: generation, Ready: s.Ready, Error: s.Error, Waiting: s.Waiting, Source: s.Source,
+		Digest: s.Digest, Version: s.Version,
 		Mode: string(s.Mode), Replaced: s.Replaced, Moved: s.Moved, BreakerOpen: s.BreakerOpen,
-		Calls: s.Calls, Denials: s.Denials, Failures: s.Failures, LastFailure: s.LastFailure, Nanoseconds: int64(s.MeanTime), MeanFuel: s.MeanFuel,
+		Calls: s.Calls, Denials: s.Denials, Failures: s.Failures, LastFailure: s.LastFailure, Nanoseconds: int64(s.MeanTime),
+		MeanFuel: s.MeanFuel,
 	}
 	if !s.Since.IsZero() {
 		i.Since = metav1.NewTime(s.Since)
@@ -112,7 +114,8 @@ func instance(name string, generation int64, s loader.Status, now time.Time) Ins
 	}
 	if c := s.Candidate; c != nil {
 		i.Candidate = &Candidate{
-			Digest: c.Digest, Version: c.Version, Ready: c.Ready, Error: c.Error, Calls: c.Calls, Differing: c.Differing, Failures: c.Failures, Dropped: c.Dropped,
+			Digest: c.Digest, Version: c.Version, Ready: c.Ready, Error: c.Error, Calls: c.Calls, Differing: c.Differing, Failures: c.Failures,
+			Dropped:  c.Dropped,
 			MeanTime: shown(int64(c.MeanTime)), Differences: c.Differences,
 		}
 	}
@@ -182,10 +185,14 @@ func (s *Status) addCandidate(c *Candidate) {
 
 // judge sets the conditions.
 func (s *Status) judge(generation int64) {
-	ready := metav1.Condition{Type: Ready, Status: metav1.ConditionTrue, Reason: "Loaded", Message: "a version answers in every process that asks it"}
+	ready := metav1.Condition{
+		Type: Ready, Status: metav1.ConditionTrue, Reason: "Loaded",
+		Message: "a version answers in every process that asks it",
+	}
 	updated := metav1.Condition{Type: Updated, Status: metav1.ConditionTrue, Reason: "Loaded", Message: "the version in force is the spec's"}
 	if len(s.Instances) == 0 {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotAsked", "no process that is running asks plugins at the points of this one"
+		ready.Status, ready.Reason = metav1.ConditionFalse, "NotAsked"
+		ready.Message = "no process that is running asks plugins at the points of this one"
 		updated.Status, updated.Reason, updated.Message = metav1.ConditionUnknown, ready.Reason, ready.Message
 	}
 	var down, old, behind, waiting []string

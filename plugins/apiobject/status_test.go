@@ -28,7 +28,8 @@ func condition(t *testing.T, s Status, kind string) metav1.Condition {
 func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	good := loader.Status{
-		Ready: true, Digest: "sha256:a", Version: "1", Mode: manifest.Enforce, Calls: 10, Denials: 2, MeanTime: 10 * time.Microsecond, MeanFuel: 100,
+		Ready: true, Digest: "sha256:a", Version: "1", Mode: manifest.Enforce, Calls: 10, Denials: 2, MeanTime: 10 * time.Microsecond,
+		MeanFuel:  100,
 		Candidate: &loader.CandidateStatus{Ready: true, Calls: 5, Differing: 1},
 	}
 	a := instance("a", 1, good, now)
@@ -39,7 +40,8 @@ func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	good.Calls, good.MeanTime = 30, 2*time.Microsecond
 	b := instance("b", 1, good, now)
 	two := merge(one, "b", &b, 1, now)
-	if two.Calls != 40 || two.Denials != 4 || two.MeanTime != "4µs" || two.Candidate.Calls != 10 || two.Candidate.Differing != 2 || len(two.Instances) != 2 {
+	if two.Calls != 40 || two.Denials != 4 || two.MeanTime != "4µs" || two.Candidate.Calls != 10 || two.Candidate.Differing != 2 ||
+		len(two.Instances) != 2 {
 		t.Errorf("%+v", two)
 	}
 	if again := merge(two, "b", &b, 1, now); again.state() != two.state() || again.Calls != 40 {
@@ -50,7 +52,8 @@ func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	good.Error = "load plugin: no such file"
 	b = instance("b", 2, good, now)
 	failed := merge(two, "b", &b, 2, now)
-	if r, u := condition(t, failed, Ready), condition(t, failed, Updated); r.Status != metav1.ConditionTrue || u.Status != metav1.ConditionFalse || u.Reason != "LoadFailed" ||
+	if r, u := condition(t, failed, Ready), condition(t, failed, Updated); r.Status != metav1.ConditionTrue ||
+		u.Status != metav1.ConditionFalse || u.Reason != "LoadFailed" ||
 		u.Message != "b: load plugin: no such file (the version before stays in force)" {
 		t.Errorf("%+v", failed.Conditions)
 	}
@@ -62,7 +65,8 @@ func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	}
 	// None answers in b.
 	b = instance("b", 1, loader.Status{Error: "bad module"}, now)
-	if r := condition(t, merge(two, "b", &b, 1, now), Ready); r.Status != metav1.ConditionFalse || r.Message != "no version answers in b; the failure policy decides there" {
+	if r := condition(t, merge(two, "b", &b, 1, now), Ready); r.Status != metav1.ConditionFalse ||
+		r.Message != "no version answers in b; the failure policy decides there" {
 		t.Errorf("%+v", r)
 	}
 	// A process that has gone is forgotten; nobody at all is said too.
@@ -74,7 +78,8 @@ func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	if r := condition(t, merge(two, "a", nil, 1, later), Ready); r.Reason != "NotAsked" {
 		t.Errorf("%+v", r)
 	}
-	if r := condition(t, refused(two, 3, errors.New("spec.mode: expected ...")), Ready); r.Reason != "Refused" || r.Message != "spec.mode: expected ..." {
+	if r := condition(t, refused(two, 3, errors.New("spec.mode: expected ...")), Ready); r.Reason != "Refused" ||
+		r.Message != "spec.mode: expected ..." {
 		t.Errorf("%+v", r)
 	}
 }

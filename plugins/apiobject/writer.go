@@ -121,7 +121,9 @@ func (g Guard) recorded(r *admission.Request) (*unstructured.Unstructured, strin
 
 // withinRights refuses an object whose writer is not who writes, because somebody changed
 // that after it was recorded, and one that asks for more than its writer has.
-func (g Guard) withinRights(ctx context.Context, r *admission.Request, e *manifest.Entry, o *unstructured.Unstructured, old *unstructured.Unstructured) error {
+func (g Guard) withinRights(ctx context.Context, r *admission.Request, e *manifest.Entry, o *unstructured.Unstructured,
+	old *unstructured.Unstructured,
+) error {
 	want, err := writtenBy(r, o, old)
 	if err != nil {
 		return apierrors.NewInternalError(err)

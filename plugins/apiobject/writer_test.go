@@ -35,7 +35,9 @@ func write(t *testing.T, g apiobject.Guard, who string, o, old *unstructured.Uns
 	return writeAs(t, g, who, apiobject.Resource(), o, old)
 }
 
-func writeAs(t *testing.T, g apiobject.Guard, who string, resource schema.GroupVersionResource, o, old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func writeAs(t *testing.T, g apiobject.Guard, who string, resource schema.GroupVersionResource,
+	o, old *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
 	t.Helper()
 	carry := func(o *unstructured.Unstructured) *object.Object {
 		if o == nil {
@@ -45,7 +47,8 @@ func writeAs(t *testing.T, g apiobject.Guard, who string, resource schema.GroupV
 	}
 	r := &admission.Request{
 		Operation: admission.Create, Resource: resource, Kind: o.GroupVersionKind(), Name: o.GetName(), Namespace: o.GetNamespace(),
-		User: &user.DefaultInfo{Name: who, UID: "u-" + who, Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}, Object: carry(o), OldObject: carry(old),
+		User: &user.DefaultInfo{Name: who, UID: "u-" + who, Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}, Object: carry(o),
+		OldObject: carry(old),
 	}
 	if old != nil {
 		r.Operation = admission.Update
@@ -97,7 +100,8 @@ func TestTheServerRecordsTheWriter(t *testing.T) {
 	}
 	// A webhook that comes later in the chain cannot forge it either.
 	r := &admission.Request{
-		Operation: admission.Create, Resource: apiobject.Resource(), Kind: forged.GroupVersionKind(), Name: "p", User: &user.DefaultInfo{Name: "tina"},
+		Operation: admission.Create, Resource: apiobject.Resource(), Kind: forged.GroupVersionKind(), Name: "p",
+		User:   &user.DefaultInfo{Name: "tina"},
 		Object: object.FromTree(object.Unstructured{GVK: forged.GroupVersionKind()}, forged.Object),
 	}
 	if err := guard.Validate(t.Context(), r); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is set by the server only") {
@@ -184,23 +188,30 @@ grants:
 		rights may
 		want   rights.Standing
 	}{
-		{"some rights", "tina", may{"tina": {"get pods red", "list pods red", "get secrets red", "create events ", "get deployments "}}, rights.Standing{
-			Writer: "tina",
-			Read:   []string{"deployments of apps named web in all namespaces", "Secret red/registry, to be fetched with"},
-			Call:   []string{"the time", "a store of its own of 1024 bytes"},
-			Send:   []string{"events"},
-			Refused: []string{
-				`pods, secrets in red, fields metadata.labels: spec.grants.read[0]: "tina" may not list secrets in namespace red`,
-				`access reviews: spec.grants.accessReview: "tina" may not create subjectaccessreviews.authorization.k8s.io in all namespaces`,
-				`POST to https://a.example, b.example, paths /v1: spec.grants.http: "tina" may not send from the control plane's machines`,
-				`look-ups of *.example.com: spec.grants.dns: "tina" may not send from the control plane's machines`,
+		{
+			"some rights", "tina",
+			may{"tina": {"get pods red", "list pods red", "get secrets red", "create events ", "get deployments "}},
+			rights.Standing{
+				Writer: "tina",
+				Read:   []string{"deployments of apps named web in all namespaces", "Secret red/registry, to be fetched with"},
+				Call:   []string{"the time", "a store of its own of 1024 bytes"},
+				Send:   []string{"events"},
+				Refused: []string{
+					`pods, secrets in red, fields metadata.labels: spec.grants.read[0]: "tina" may not list secrets in namespace red`,
+					`access reviews: spec.grants.accessReview: "tina" may not create subjectaccessreviews.authorization.k8s.io in all namespaces`,
+					`POST to https://a.example, b.example, paths /v1: spec.grants.http: "tina" may not send from the control plane's machines`,
+					`look-ups of *.example.com: spec.grants.dns: "tina" may not send from the control plane's machines`,
+				},
 			},
-		}},
+		},
 		{"all rights", "ann", may{"ann": {"grant plugins "}}, rights.Standing{
 			Writer: "ann",
-			Read:   []string{"pods, secrets in red, fields metadata.labels", "deployments of apps named web in all namespaces", "Secret red/registry, to be fetched with"},
-			Call:   []string{"access reviews", "the time", "a store of its own of 1024 bytes"},
-			Send:   []string{"events", "POST to https://a.example, b.example, paths /v1", "look-ups of *.example.com"},
+			Read: []string{
+				"pods, secrets in red, fields metadata.labels", "deployments of apps named web in all namespaces",
+				"Secret red/registry, to be fetched with",
+			},
+			Call: []string{"access reviews", "the time", "a store of its own of 1024 bytes"},
+			Send: []string{"events", "POST to https://a.example, b.example, paths /v1", "look-ups of *.example.com"},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -216,10 +227,12 @@ grants:
 		})
 	}
 	unknown := &manifest.Entry{Name: "p", FromAPI: true, Grants: manifest.Grants{Events: true}}
-	if got := rights.New(may{}).Standing(t.Context(), unknown, nil); len(got.Refused) != 1 || !strings.Contains(got.Refused[0], "who wrote plugin") {
+	if got := rights.New(may{}).Standing(t.Context(), unknown, nil); len(got.Refused) != 1 || !strings.Contains(got.Refused[0],
+		"who wrote plugin") {
 		t.Errorf("nobody's: %+v", got)
 	}
-	if got := rights.New(nil).Standing(t.Context(), &manifest.Entry{Grants: manifest.Grants{Events: true}}, nil); len(got.Send) != 1 || len(got.Refused) > 0 {
+	if got := rights.New(nil).Standing(t.Context(), &manifest.Entry{Grants: manifest.Grants{Events: true}}, nil); len(got.Send) != 1 ||
+		len(got.Refused) > 0 {
 		t.Errorf("the file's: %+v", got)
 	}
 }

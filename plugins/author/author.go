@@ -129,8 +129,10 @@ func Open(ctx context.Context, cfg Config) (*Plugin, error) {
 		cfg.Namespaces = func(context.Context, string) (map[string]string, bool) { return nil, true }
 	}
 	l, err := loader.New(ctx, loader.Config{
-		Entries: []manifest.Entry{e}, Dir: cfg.Dir, CacheDir: cfg.CacheDir, Interpreter: cfg.Interpreter, InProcess: cfg.InProcess, Logger: cfg.Logger,
-		Namespaces: cfg.Namespaces, Functions: hostfn.New(hostfn.Backend{Objects: cfg.Objects, Images: cfg.Images, Access: cfg.Access, Logger: cfg.Logger}),
+		Entries: []manifest.Entry{e}, Dir: cfg.Dir, CacheDir: cfg.CacheDir, Interpreter: cfg.Interpreter, InProcess: cfg.InProcess,
+		Logger:     cfg.Logger,
+		Namespaces: cfg.Namespaces,
+		Functions:  hostfn.New(hostfn.Backend{Objects: cfg.Objects, Images: cfg.Images, Access: cfg.Access, Logger: cfg.Logger}),
 	})
 	if err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ func TestTheGuide(t *testing.T) {
 	dir := t.TempDir()
 	for name, wasm := range map[string][]byte{
 		"safe-labels.wasm": section(wapcGuest(t), "io.kubewarden.metadata", mutating), "verify-image.wasm": wapcGuest(t),
-		"policy.wasm": mainPolicy(t), "k8srequiredlabels.wasm": rego(t, "required.rego", "k8srequiredlabels/violation"), "guest.wasm": schedGuest(t),
+		"policy.wasm": mainPolicy(t), "k8srequiredlabels.wasm": rego(t, "required.rego", "k8srequiredlabels/violation"),
+		"guest.wasm": schedGuest(t),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), wasm, 0o600); err != nil {
 			t.Fatal(err)
@@ -46,7 +47,11 @@ func TestTheGuide(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, block)
 		}
-		l, err := loader.New(t.Context(), loader.Config{InProcess: true, Dir: dir, CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"), Entries: entries, Functions: functions(t)})
+		l, err := loader.New(t.Context(),
+			loader.Config{
+				InProcess: true, Dir: dir, CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"), Entries: entries,
+				Functions: functions(t),
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,10 @@ func (cluster) List(_ context.Context, r hostfn.Resource, s hostfn.Selection) (h
 }
 
 func (cluster) Review(_ context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: spec.User == "ann" && spec.ResourceAttributes.Verb == "get", Reason: "said so"}, nil
+	return authorizationv1.SubjectAccessReviewStatus{
+		Allowed: spec.User == "ann" && spec.ResourceAttributes.Verb == "get",
+		Reason:  "said so",
+	}, nil
 }
 
 type registry struct{}
@@ -220,7 +223,8 @@ func TestSettingsThatAPolicyRefuses(t *testing.T) {
 		`{"protocolVersion":"v2"}`:                               "only v1",
 		`{"rules":[{"operations":["FOO"]}]}`:                     `unknown operation "FOO"`,
 	} {
-		if _, err := tryLoad(t, section(wapcGuest(t), "io.kubewarden.metadata", metadata), nil, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := tryLoad(t, section(wapcGuest(t), "io.kubewarden.metadata", metadata), nil, ""); err == nil || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

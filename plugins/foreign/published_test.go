@@ -29,7 +29,8 @@ func buildPublished() ([]byte, error) {
 	}
 	sdk := filepath.Join(cache, "as-guest-"+asGuestVersion)
 	if _, err := os.Stat(filepath.Join(sdk, "node_modules", "@wapc", "as-guest", "package.json")); err != nil {
-		out, err := exec.Command("npm", "install", "--prefix", sdk, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "@wapc/as-guest@"+asGuestVersion).CombinedOutput()
+		out, err := exec.Command("npm", "install", "--prefix", sdk, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error",
+			"@wapc/as-guest@"+asGuestVersion).CombinedOutput()
 		if err != nil {
 			return nil, errors.Join(err, errors.New(string(out)))
 		}
@@ -101,7 +102,8 @@ func TestAModuleOfSomebodyElsesSDK(t *testing.T) {
 			}
 		})
 	}
-	if _, err := tryLoad(t, wasm, functions(t), "settings: {open: blue}\n"+grants); err == nil || !strings.Contains(err.Error(), "closed is missing: the name of a team") {
+	if _, err := tryLoad(t, wasm, functions(t), "settings: {open: blue}\n"+grants); err == nil || !strings.Contains(err.Error(),
+		"closed is missing: the name of a team") {
 		t.Errorf("settings that it refuses: %v", err)
 	}
 }

@@ -35,7 +35,8 @@ func rego(tb testing.TB, name string, entrypoints ...string) []byte {
 	tool := plugintest.Regotool(tb)
 	build, _ := compiled.LoadOrStore(name, sync.OnceValues(func() ([]byte, error) {
 		var out, complaints bytes.Buffer
-		cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), tool, append([]string{"compile", filepath.Join("testdata", name)}, entrypoints...)...)
+		cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), tool,
+			append([]string{"compile", filepath.Join("testdata", name)}, entrypoints...)...)
 		cmd.Stdout, cmd.Stderr = &out, &complaints
 		if err := cmd.Run(); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, complaints.String())
@@ -141,7 +142,8 @@ func TestWhatAPolicyNeeds(t *testing.T) {
 			t.Errorf("%s: %v, want %q", source, err, want)
 		}
 	}
-	if _, err := tryLoad(t, mainPolicy(t), nil, "abi: opa\nentrypoint: nothing"); err == nil || !strings.Contains(err.Error(), "it has policy/allow, policy/main") {
+	if _, err := tryLoad(t, mainPolicy(t), nil, "abi: opa\nentrypoint: nothing"); err == nil || !strings.Contains(err.Error(),
+		"it has policy/allow, policy/main") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := tryLoad(t, mainPolicy(t), nil, ""); err == nil || !strings.Contains(err.Error(), "abi: opa or abi: gatekeeper") {
@@ -198,7 +200,10 @@ func TestAPolicyOfGatekeeper(t *testing.T) {
 }
 
 func TestGatekeepersInventory(t *testing.T) {
-	taken := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "first", Namespace: "other", UID: "1", ResourceVersion: "5"}, Spec: corev1.PodSpec{Hostname: "db"}}
+	taken := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "first", Namespace: "other", UID: "1", ResourceVersion: "5"},
+		Spec:       corev1.PodSpec{Hostname: "db"},
+	}
 	s := &stock{pods: []runtime.Object{taken}}
 	f := hostfn.New(hostfn.Backend{Objects: s})
 	t.Cleanup(f.Close)
@@ -206,7 +211,8 @@ func TestGatekeepersInventory(t *testing.T) {
 	p := pod()
 	p.Spec.Hostname = "db"
 	err := apply(t, l, admissiontest.Creating("pods", p))
-	if err == nil || !strings.Contains(err.Error(), "host name is taken by other/first") || !strings.Contains(err.Error(), "team blue may not") {
+	if err == nil || !strings.Contains(err.Error(), "host name is taken by other/first") || !strings.Contains(err.Error(),
+		"team blue may not") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -225,8 +231,12 @@ func TestTwinsMeetInTheInventory(t *testing.T) {
 		if err := apply(t, l, admissiontest.Creating("pods", p.DeepCopy())); err != nil {
 			t.Fatal(err)
 		}
-		s.pods = []runtime.Object{&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "first", Namespace: "other", UID: uid, ResourceVersion: "5"}, Spec: corev1.PodSpec{Hostname: "db"}}}
-		if err := apply(t, l, admissiontest.Creating("pods", p.DeepCopy())); err == nil || !strings.Contains(err.Error(), "host name is taken by other/first") {
+		s.pods = []runtime.Object{&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "first", Namespace: "other", UID: uid, ResourceVersion: "5"},
+			Spec:       corev1.PodSpec{Hostname: "db"},
+		}}
+		if err := apply(t, l, admissiontest.Creating("pods", p.DeepCopy())); err == nil || !strings.Contains(err.Error(),
+			"host name is taken by other/first") {
 			t.Errorf("%s: the twin: %v", name, err)
 		}
 		s.pods = nil
@@ -242,14 +252,21 @@ func TestTwinsMeetInTheInventory(t *testing.T) {
 // Modules that only look as if they came from Rego end by themselves.
 func TestHostileRego(t *testing.T) {
 	base := map[string]string{
-		"builtins": `(func (export "builtins") (result i32) (i32.const 1))`, "entrypoints": `(func (export "entrypoints") (result i32) (i32.const 1))`,
-		"eval": `(func (export "eval") (param i32) (result i32) (i32.const 0))`, "opa_malloc": `(func (export "opa_malloc") (param i32) (result i32) (i32.const 4096))`,
-		"opa_json_parse": `(func (export "opa_json_parse") (param i32 i32) (result i32) (i32.const 1))`, "opa_json_dump": `(func (export "opa_json_dump") (param i32) (result i32) (i32.const 64))`,
-		"opa_value_parse": `(func (export "opa_value_parse") (param i32 i32) (result i32) (i32.const 1))`, "opa_value_dump": `(func (export "opa_value_dump") (param i32) (result i32) (i32.const 64))`,
-		"opa_heap_ptr_get": `(func (export "opa_heap_ptr_get") (result i32) (i32.const 8192))`, "opa_heap_ptr_set": `(func (export "opa_heap_ptr_set") (param i32))`,
-		"opa_eval_ctx_new": `(func (export "opa_eval_ctx_new") (result i32) (i32.const 0))`, "opa_eval_ctx_set_input": `(func (export "opa_eval_ctx_set_input") (param i32 i32))`,
-		"opa_eval_ctx_set_data": `(func (export "opa_eval_ctx_set_data") (param i32 i32))`, "opa_eval_ctx_get_result": `(func (export "opa_eval_ctx_get_result") (param i32) (result i32) (i32.const 1))`,
-		"opa_eval_ctx_set_entrypoint": `(func (export "opa_eval_ctx_set_entrypoint") (param i32 i32))`, "data": `(data (i32.const 64) "{\"sprintf\": 0}\00")`,
+		"builtins":               `(func (export "builtins") (result i32) (i32.const 1))`,
+		"entrypoints":            `(func (export "entrypoints") (result i32) (i32.const 1))`,
+		"eval":                   `(func (export "eval") (param i32) (result i32) (i32.const 0))`,
+		"opa_malloc":             `(func (export "opa_malloc") (param i32) (result i32) (i32.const 4096))`,
+		"opa_json_parse":         `(func (export "opa_json_parse") (param i32 i32) (result i32) (i32.const 1))`,
+		"opa_json_dump":          `(func (export "opa_json_dump") (param i32) (result i32) (i32.const 64))`,
+		"opa_value_parse":        `(func (export "opa_value_parse") (param i32 i32) (result i32) (i32.const 1))`,
+		"opa_value_dump":         `(func (export "opa_value_dump") (param i32) (result i32) (i32.const 64))`,
+		"opa_heap_ptr_get":       `(func (export "opa_heap_ptr_get") (result i32) (i32.const 8192))`,
+		"opa_heap_ptr_set":       `(func (export "opa_heap_ptr_set") (param i32))`,
+		"opa_eval_ctx_new":       `(func (export "opa_eval_ctx_new") (result i32) (i32.const 0))`,
+		"opa_eval_ctx_set_input": `(func (export "opa_eval_ctx_set_input") (param i32 i32))`,
+		"opa_eval_ctx_set_data":  `(func (export "opa_eval_ctx_set_data") (param i32 i32))`, "opa_eval_ctx_get_result": `(func (export "opa_eval_ctx_get_result") (param i32) (result i32) (i32.const 1))`,
+		"opa_eval_ctx_set_entrypoint": `(func (export "opa_eval_ctx_set_entrypoint") (param i32 i32))`,
+		"data":                        `(data (i32.const 64) "{\"sprintf\": 0}\00")`,
 	}
 	for name, c := range map[string]struct {
 		replace map[string]string

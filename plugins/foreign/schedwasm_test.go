@@ -105,7 +105,8 @@ func TestAPodsWay(t *testing.T) {
 			t.Errorf("it takes no part at %s", at)
 		}
 	}
-	if a.Hints() != framework.NodeAdded|framework.NodeAllocatableGrew|framework.NodeLabelsChanged|framework.NodeTaintsChanged|framework.PodChanged {
+	if a.Hints() != framework.NodeAdded|framework.NodeAllocatableGrew|framework.NodeLabelsChanged|
+		framework.NodeTaintsChanged|framework.PodChanged {
 		t.Errorf("events %b", a.Hints())
 	}
 	if narrowed, st := a.PreFilter(ctx, state, p, s); st != nil || narrowed != nil {
@@ -214,18 +215,30 @@ failurePolicy: Fail`, func(ctx context.Context, a scheduler, state *framework.St
 			return fmt.Sprint(first.Code, " ", second.Code, " ", strings.Contains(said(first), `plugin "policy" failed`), " ",
 				strings.Contains(said(first), "; it printed: panic: as configured"))
 		}, "1 1 true true"},
-		"a filter that does not end": {"settings: {loop: filter}\nlimits: {startFuel: 200000000, fuel: 2000000}", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
-			return fmt.Sprint(strings.Contains(said(a.Filter(ctx, state, p, n1)), "used up its fuel"))
-		}, "true"},
-		"a filter that fails open": {"settings: {trap: filter}\nfailurePolicy: Ignore", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
-			return said(a.Filter(ctx, state, p, n1))
-		}, "ok"},
-		"one that only looks on": {"settings: {avoid: zone-b}\nmode: Shadow", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
-			return said(a.Filter(ctx, state, p, n2))
-		}, "ok"},
-		"points that the entry leaves out": {"settings: {avoid: zone-b}\npoints: [scheduling.score]", func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
-			return fmt.Sprint(a.Takes(framework.AtFilter), a.Takes(framework.AtScore)) + " " + said(a.Filter(ctx, state, p, n2))
-		}, "false true ok"},
+		"a filter that does not end": {
+			"settings: {loop: filter}\nlimits: {startFuel: 200000000, fuel: 2000000}",
+			func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
+				return fmt.Sprint(strings.Contains(said(a.Filter(ctx, state, p, n1)), "used up its fuel"))
+			}, "true",
+		},
+		"a filter that fails open": {
+			"settings: {trap: filter}\nfailurePolicy: Ignore",
+			func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
+				return said(a.Filter(ctx, state, p, n1))
+			}, "ok",
+		},
+		"one that only looks on": {
+			"settings: {avoid: zone-b}\nmode: Shadow",
+			func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
+				return said(a.Filter(ctx, state, p, n2))
+			}, "ok",
+		},
+		"points that the entry leaves out": {
+			"settings: {avoid: zone-b}\npoints: [scheduling.score]",
+			func(ctx context.Context, a scheduler, state *framework.State, p *framework.PodInfo) string {
+				return fmt.Sprint(a.Takes(framework.AtFilter), a.Takes(framework.AtScore)) + " " + said(a.Filter(ctx, state, p, n2))
+			}, "false true ok",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := schedulerOf(t, load(t, schedGuest(t), nil, c.entry))
@@ -384,7 +397,8 @@ func TestHostileSchedulerPlugin(t *testing.T) {
 	if _, err := tryLoad(t, assemble(t, `(module (memory (export "memory") 1))`), nil, "abi: kube-scheduler-wasm"); err == nil || !strings.Contains(err.Error(), "no function of a scheduling point") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := tryLoad(t, schedGuest(t), nil, "settings: {}\npoints: [admission.validate]"); err == nil || !strings.Contains(err.Error(), "takes part in scheduling") {
+	if _, err := tryLoad(t, schedGuest(t), nil, "settings: {}\npoints: [admission.validate]"); err == nil || !strings.Contains(err.Error(),
+		"takes part in scheduling") {
 		t.Errorf("error %v", err)
 	}
 }

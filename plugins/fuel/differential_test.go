@@ -57,7 +57,8 @@ func (p *program) expr(depth int) string {
 	case 3:
 		return fmt.Sprintf("(select %s %s %s)", p.expr(depth-1), p.expr(depth-1), p.expr(depth-1))
 	case 4:
-		return fmt.Sprintf("(block $l%d (result i32) (drop (br_if $l%d %s %s)) %s)", depth, depth, p.expr(depth-1), p.expr(depth-1), p.expr(depth-1))
+		return fmt.Sprintf("(block $l%d (result i32) (drop (br_if $l%d %s %s)) %s)", depth, depth, p.expr(depth-1), p.expr(depth-1),
+			p.expr(depth-1))
 	case 5:
 		if p.funcs == 0 {
 			return p.expr(depth - 1)
@@ -65,7 +66,8 @@ func (p *program) expr(depth int) string {
 		if f := p.pick(p.funcs + 1); f < p.funcs {
 			return fmt.Sprintf("(call $f%d %s %s)", f, p.expr(depth-1), p.expr(depth-1))
 		}
-		return fmt.Sprintf("(call_indirect (type $t) %s %s (i32.rem_u %s (i32.const %d)))", p.expr(depth-1), p.expr(depth-1), p.expr(depth-1), p.funcs)
+		return fmt.Sprintf("(call_indirect (type $t) %s %s (i32.rem_u %s (i32.const %d)))", p.expr(depth-1), p.expr(depth-1), p.expr(depth-1),
+			p.funcs)
 	default:
 		return fmt.Sprintf("(i32.load8_u offset=%d (i32.and %s (i32.const 65535)))", p.pick(1000), p.expr(depth-1))
 	}
@@ -140,7 +142,8 @@ func (p *program) module() string {
 		p.funcs++
 	}
 	fmt.Fprintf(&p.b, `(func $down (param $a i32) (result i32)
-		(if (result i32) (i32.eqz (local.get $a)) (then (i32.const 1)) (else (i32.add (call $down (i32.sub (local.get $a) (i32.const 1))) (call $f%d (local.get $a) (i32.const 3))))))`, p.funcs-1)
+		(if (result i32) (i32.eqz (local.get $a)) (then (i32.const 1))
+		(else (i32.add (call $down (i32.sub (local.get $a) (i32.const 1))) (call $f%d (local.get $a) (i32.const 3))))))`, p.funcs-1)
 	return fmt.Sprintf(`(module (type $t (func (param i32 i32) (result i32)))
 		(memory (export "memory") 2 20) (table 64 funcref) (elem (i32.const 0) func %s) (elem $e func $f0 $f0) (data $d "%s") (global $g (mut i32) (i32.const 5))
 		%s
@@ -192,7 +195,8 @@ func newRuntime(t *testing.T, cfg wazero.RuntimeConfig) wazero.Runtime {
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, cfg)
 	t.Cleanup(func() { _ = r.Close(ctx) })
-	if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(func(uint32) {}).Export(fuel.ImportYield).Instantiate(ctx); err != nil {
+	if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(func(uint32) {}).Export(fuel.ImportYield).Instantiate(
+		ctx); err != nil {
 		t.Fatal(err)
 	}
 	return r

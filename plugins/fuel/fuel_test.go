@@ -108,7 +108,8 @@ func TestWorkIsCharged(t *testing.T) {
 // zero, and never before.
 func TestTheHostIsCalledInTime(t *testing.T) {
 	metered, err := fuel.Rewrite(assemble(t, `(module (func (export "run") (param $n i32)
-		(loop $l `+strings.Repeat(`(drop (i32.div_u (i32.const 7) (i32.const 3)))`, 100)+` (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))))`), fuel.Options{})
+		(loop $l `+strings.Repeat(`(drop (i32.div_u (i32.const 7) (i32.const 3)))`,
+		100)+` (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))))`), fuel.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,8 @@ func TestTheHostIsCalledInTime(t *testing.T) {
 			seen = append(seen, int64(m.ExportedGlobal(fuel.ExportCounter).Get()))
 			panic(errors.New("no fuel"))
 		}
-		if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(yield).Export(fuel.ImportYield).Instantiate(t.Context()); err != nil {
+		if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(yield).Export(fuel.ImportYield).Instantiate(
+			t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		mod, err := r.Instantiate(t.Context(), metered)
@@ -151,7 +153,8 @@ func TestExactlyEnoughIsEnough(t *testing.T) {
 			n++
 			m.ExportedGlobal(fuel.ExportCounter).(api.MutableGlobal).Set(1 << 40)
 		}
-		if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(refill).Export(fuel.ImportYield).Instantiate(t.Context()); err != nil {
+		if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(refill).Export(fuel.ImportYield).Instantiate(
+			t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		mod, err := r.Instantiate(t.Context(), metered)
@@ -184,25 +187,28 @@ func TestWhatIsTooMuchIsNamed(t *testing.T) {
 		return append(binary.AppendUvarint(nil, n), bytes.Repeat(item, int(n))...)
 	}
 	function := func(body ...byte) []byte {
-		return module(section(1, 1, 0x60, 0, 0), section(3, 1, 0), section(10, append([]byte{1}, append(binary.AppendUvarint(nil, uint64(len(body))), body...)...)...))
+		return module(section(1, 1, 0x60, 0, 0), section(3, 1, 0),
+			section(10, append([]byte{1}, append(binary.AppendUvarint(nil, uint64(len(body))), body...)...)...))
 	}
 	for want, wasm := range map[string][]byte{
-		"16385 types: at most 16384 are allowed":                               module(section(1, count(16385, 0x60, 0, 0)...)),
-		"1001 parameters of a type: at most 1000 are allowed":                  module(section(1, append([]byte{1, 0x60}, append(count(1001, 0x7f), 0)...)...)),
-		"4097 imports: at most 4096 are allowed":                               module(section(2, count(4097, 0, 0, 0, 0)...)),
-		"16385 globals: at most 16384 are allowed":                             module(section(6, count(16385, 0x7f, 0, 0x41, 0, 0x0b)...)),
-		"17 tables: at most 16 are allowed":                                    module(section(4, count(17, 0x70, 0, 0)...)),
-		"16385 element segments: at most 16384 are allowed":                    module(section(9, count(16385, 1, 0, 0)...)),
-		"262145 data segments: at most 262144 are allowed":                     module(section(11, count(262145, 1, 0)...)),
-		"60000 locals in one function: at most 50000 are allowed":              function(1, 0xe0, 0xd4, 0x03, 0x7f, 0x0b),
-		"65538 targets of a br_table in function 0: at most 65536 are allowed": function(append(append([]byte{0, 0x41, 0, 0x0e}, count(65537, 0)...), 0, 0x0b)...),
-		"1025 custom sections: at most 1024 are allowed":                       module(bytes.Repeat([]byte{0, 1, 0}, 1025)),
-		"it has a memory of 64 bits (memory64): build it for wasm32":           module(section(5, 1, 4, 1)),
-		"it has a shared memory (threads): build it without -pthread":          module(section(5, 1, 3, 1, 1)),
-		"an instruction of threads":                                            function(0, 0xfe, 3, 0, 0x0b),
-		"a tail call":                                                          function(0, 0x12, 0, 0x0b),
-		"an instruction of exceptions":                                         function(0, 0x08, 0, 0x0b),
-		"an instruction of garbage collection":                                 function(0, 0xfb, 0, 0, 0x0b),
+		"16385 types: at most 16384 are allowed": module(section(1, count(16385, 0x60, 0, 0)...)),
+		"1001 parameters of a type: at most 1000 are allowed": module(section(1,
+			append([]byte{1, 0x60}, append(count(1001, 0x7f), 0)...)...)),
+		"4097 imports: at most 4096 are allowed":                  module(section(2, count(4097, 0, 0, 0, 0)...)),
+		"16385 globals: at most 16384 are allowed":                module(section(6, count(16385, 0x7f, 0, 0x41, 0, 0x0b)...)),
+		"17 tables: at most 16 are allowed":                       module(section(4, count(17, 0x70, 0, 0)...)),
+		"16385 element segments: at most 16384 are allowed":       module(section(9, count(16385, 1, 0, 0)...)),
+		"262145 data segments: at most 262144 are allowed":        module(section(11, count(262145, 1, 0)...)),
+		"60000 locals in one function: at most 50000 are allowed": function(1, 0xe0, 0xd4, 0x03, 0x7f, 0x0b),
+		"65538 targets of a br_table in function 0: at most 65536 are allowed": function(
+			append(append([]byte{0, 0x41, 0, 0x0e}, count(65537, 0)...), 0, 0x0b)...),
+		"1025 custom sections: at most 1024 are allowed":              module(bytes.Repeat([]byte{0, 1, 0}, 1025)),
+		"it has a memory of 64 bits (memory64): build it for wasm32":  module(section(5, 1, 4, 1)),
+		"it has a shared memory (threads): build it without -pthread": module(section(5, 1, 3, 1, 1)),
+		"an instruction of threads":                                   function(0, 0xfe, 3, 0, 0x0b),
+		"a tail call":                                                 function(0, 0x12, 0, 0x0b),
+		"an instruction of exceptions":                                function(0, 0x08, 0, 0x0b),
+		"an instruction of garbage collection":                        function(0, 0xfb, 0, 0, 0x0b),
 	} {
 		if _, err := fuel.Rewrite(wasm, fuel.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -29,11 +29,13 @@ func TestCompileBombsAreRefused(t *testing.T) {
 			repeat(12000, "(if (local.get 0) (then (local.set %d (local.get 1))))", func(i int) []any { return []any{2 + i%300} })),
 		"deep nesting": run(strings.Repeat("(block ", 20000) + "(br_if 19999 (local.get 0))" + strings.Repeat(")", 20000)),
 		"nested loops": run(locals(100) +
-			repeat(600, "(loop (local.set %d (i32.add (local.get %d) (local.get %d))) ", func(i int) []any { return []any{2 + i%100, 2 + i*7%100, 2 + i*13%100} }) +
+			repeat(600, "(loop (local.set %d (i32.add (local.get %d) (local.get %d))) ",
+				func(i int) []any { return []any{2 + i%100, 2 + i*7%100, 2 + i*13%100} }) +
 			strings.Repeat("(br_if 0 (local.get 0)))", 600)),
-		"many globals over many calls": repeat(5000, "(global (mut i32) (i32.const 1))", none) + "(func $f)" + run(strings.Repeat("(call $f)", 5000)),
-		"a giant function":             run(strings.Repeat("(drop (i32.const 1))", 400_000)),
-		"too many functions":           strings.Repeat("(func)", 140_000) + run(""),
+		"many globals over many calls": repeat(5000, "(global (mut i32) (i32.const 1))",
+			none) + "(func $f)" + run(strings.Repeat("(call $f)", 5000)),
+		"a giant function":   run(strings.Repeat("(drop (i32.const 1))", 400_000)),
+		"too many functions": strings.Repeat("(func)", 140_000) + run(""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			wasm := assemble(t, guest(source))

@@ -166,7 +166,8 @@ func (p *parts) answer(in *Instance, ask func() ([]byte, error)) ([]byte, error)
 	case err != nil:
 		return nil, in.fault(err)
 	case int64(len(out)) > in.module.opts.Limits.Output:
-		return nil, &Fault{Plugin: in.module.name, Kind: OutputSize, Detail: fmt.Sprintf("an answer of %d bytes is more than limits.output (%d)", len(out), in.module.opts.Limits.Output)}
+		return nil, &Fault{Plugin: in.module.name, Kind: OutputSize, Detail: fmt.Sprintf("an answer of %d bytes is more than limits.output (%d)",
+			len(out), in.module.opts.Limits.Output)}
 	}
 	return out, nil
 }

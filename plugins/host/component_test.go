@@ -39,16 +39,19 @@ const mainModule = `(module
 	(import "lib" "grow" (func $grow))
 	(import "lib" "memory" (memory 1))
 	(import "host" "call" (func $host (param i32 i32 i32 i32 i32)))
-	(func $deep (param i64 i64 i64 i64) (result i64) (i64.add (call $deep (local.get 0) (local.get 1) (local.get 2) (local.get 3)) (i64.const 1)))
+	(func $deep (param i64 i64 i64 i64) (result i64)
+		(i64.add (call $deep (local.get 0) (local.get 1) (local.get 2) (local.get 3)) (i64.const 1)))
 	(func (export "describe") (result i32) (i32.store (i32.const 16) (i32.const 64)) (i32.store (i32.const 20) (i32.const 20)) (i32.const 16))
 	(func $some (param $at i32) (param $n i32) (result i32)
 		(i32.store (i32.const 16) (i32.const 0)) (i32.store (i32.const 20) (i32.const 1))
 		(i32.store (i32.const 24) (local.get $at)) (i32.store (i32.const 28) (local.get $n)) (i32.const 16))
 	(func (export "call") (param $op i32) (param $at i32) (param $n i32) (result i32)
-		(if (i32.eq (local.get $op) (i32.const 2)) (then (i32.store8 (i32.const 1000) (i32.add (i32.const 48) (call $count))) (return (call $some (i32.const 1000) (i32.const 1)))))
+		(if (i32.eq (local.get $op) (i32.const 2)) (then
+			(i32.store8 (i32.const 1000) (i32.add (i32.const 48) (call $count))) (return (call $some (i32.const 1000) (i32.const 1)))))
 		(if (i32.eq (local.get $op) (i32.const 3)) (then (call $burn)))
 		(if (i32.eq (local.get $op) (i32.const 4)) (then
-			(i32.store (i32.const 16) (i32.const 1)) (i32.store (i32.const 20) (local.get $at)) (i32.store (i32.const 24) (local.get $n)) (return (i32.const 16))))
+			(i32.store (i32.const 16) (i32.const 1)) (i32.store (i32.const 20) (local.get $at))
+			(i32.store (i32.const 24) (local.get $n)) (return (i32.const 16))))
 		(if (i32.eq (local.get $op) (i32.const 5)) (then (call $grow)))
 		(if (i32.eq (local.get $op) (i32.const 6)) (then (drop (call $deep (i64.const 1) (i64.const 1) (i64.const 1) (i64.const 1)))))
 		(if (i32.eq (local.get $op) (i32.const 7)) (then
@@ -100,7 +103,10 @@ func TestComponentsAreEqualsOfModules(t *testing.T) {
 		if err != nil || string(out) != "input" || u.Fuel < 100 || u.Fuel > 20_000 || u.Memory != 1<<16 {
 			t.Errorf("got %q, %+v, %v", out, u, err)
 		}
-		for input, want := range map[string]string{"hello": "hi hello", "fail": "no luck", "read": `host function "read" is not granted to plugin "hostile" (grants)`} {
+		for input, want := range map[string]string{
+			"hello": "hi hello", "fail": "no luck",
+			"read": `host function "read" is not granted to plugin "hostile" (grants)`,
+		} {
 			if out, _, err := m.Call(t.Context(), 7, []byte(input)); err != nil || string(out) != want {
 				t.Errorf("the host answers %q, %v; want %q", out, err, want)
 			}
@@ -112,7 +118,8 @@ func TestComponentsAreEqualsOfModules(t *testing.T) {
 		_, _, err = m.Call(t.Context(), 3, nil)
 		wantFault(t, err, host.Fuel, "limits.fuel")
 		_, _, err = m.Call(t.Context(), 6, nil)
-		wantFault(t, err, host.StackDepth, map[bool]string{false: "limits.stack", true: "stack overflow"}[interpreter]) // the interpreter's own stack is smaller
+		wantFault(t, err, host.StackDepth,
+			map[bool]string{false: "limits.stack", true: "stack overflow"}[interpreter]) // the interpreter's own stack is smaller
 		if out, _, err := m.Call(t.Context(), 1, []byte("again")); err != nil || string(out) != "again" {
 			t.Errorf("after faults: %q, %v", out, err)
 		}

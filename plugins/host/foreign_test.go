@@ -211,7 +211,8 @@ const reader = `(module
 		(call $exit (i32.sub (i32.load8_u (i32.const 1024)) (i32.const 48)))))`
 
 func TestCommand(t *testing.T) {
-	m := load(t, newHost(t, false), assemble(t, reader), host.Options{ABI: &host.ABI{Name: "command", Command: true}, Limits: host.Limits{Output: 64}})
+	m := load(t, newHost(t, false), assemble(t, reader),
+		host.Options{ABI: &host.ABI{Name: "command", Command: true}, Limits: host.Limits{Output: 64}})
 	run := func(input string) (out []byte, err error) {
 		err = m.With(t.Context(), func(in *host.Instance) error {
 			_, err := in.Account(t.Context(), func() error {

@@ -44,7 +44,8 @@ func FuzzHost(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, wasm []byte) {
-		m, err := h.Compile(t.Context(), wasm, host.Options{Name: "fuzz", Limits: host.Limits{Fuel: 100_000, StartFuel: 100_000, Deadline: time.Second}})
+		m, err := h.Compile(t.Context(), wasm,
+			host.Options{Name: "fuzz", Limits: host.Limits{Fuel: 100_000, StartFuel: 100_000, Deadline: time.Second}})
 		if err != nil {
 			return
 		}

@@ -64,7 +64,10 @@ func TestHostCallsAreGrantedCountedAndTimed(t *testing.T) {
 	if err != nil || string(out) != "hi" || u.HostCalls != 1 {
 		t.Errorf("%q, %+v, %v", out, u, err)
 	}
-	for name, want := range map[string]string{"fail": "no luck", "big": "the reply of 2097152 bytes is more than", "read": `host function "read" is not granted to plugin "hostile" (grants)`} {
+	for name, want := range map[string]string{
+		"fail": "no luck", "big": "the reply of 2097152 bytes is more than",
+		"read": `host function "read" is not granted to plugin "hostile" (grants)`,
+	} {
 		_, _, err := m.Call(t.Context(), 1, []byte(name))
 		var said *host.GuestError
 		if !errors.As(err, &said) || !strings.Contains(said.Message, want) {
@@ -80,8 +83,13 @@ func TestHostCallsAreGrantedCountedAndTimed(t *testing.T) {
 	m = load(t, h, assemble(t, flood), host.Options{})
 	_, _, err = m.Call(t.Context(), 1, nil)
 	wantFault(t, err, host.HostCalls, "more than 64 times (limits.hostCalls)")
-	for _, pointers := range []string{"(i32.const -4) (i32.const 5) (i32.const 0) (i32.const 0)", "(i32.const 0) (i32.const 5) (i32.const -1) (i32.const 100)"} {
-		m = load(t, h, assemble(t, importing(callsHost, `(func $run (param i32 i32) (result i64) (call $host `+pointers+` (i32.const 0) (i32.const 0)))`)), host.Options{})
+	for _, pointers := range []string{
+		"(i32.const -4) (i32.const 5) (i32.const 0) (i32.const 0)",
+		"(i32.const 0) (i32.const 5) (i32.const -1) (i32.const 100)",
+	} {
+		m = load(t, h,
+			assemble(t, importing(callsHost, `(func $run (param i32 i32) (result i64) (call $host `+pointers+` (i32.const 0) (i32.const 0)))`)),
+			host.Options{})
 		_, _, err = m.Call(t.Context(), 1, nil)
 		wantFault(t, err, host.BadPointer, "pointer outside of its memory")
 	}
@@ -138,7 +146,8 @@ func TestWASICallsCost(t *testing.T) {
 		"clock":       {p1 + `"clock_time_get" (func $f (param i32 i64 i32) (result i32)))`, `(call $f (i32.const 0) (i64.const 0) (i32.const 0))`},
 		"sched_yield": {p1 + `"sched_yield" (func $f (result i32)))`, `(call $f)`},
 	} {
-		m := load(t, newHost(t, false), assemble(t, importing(c.imports, `(func $run (param i32 i32) (result i64) (loop $l (drop `+c.run+`) (br $l)) unreachable)`)),
+		m := load(t, newHost(t, false),
+			assemble(t, importing(c.imports, `(func $run (param i32 i32) (result i64) (loop $l (drop `+c.run+`) (br $l)) unreachable)`)),
 			host.Options{Name: name, Limits: host.Limits{Fuel: 3_000_000, Deadline: time.Minute}})
 		_, _, err := m.Call(t.Context(), 1, nil)
 		wantFault(t, err, host.Fuel, "limits.fuel")
@@ -162,7 +171,8 @@ func TestWhatAPluginPrintsIsLoggedAndBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := log.String()
-	if n := strings.Count(text, "line=hello"); n != 10 || !strings.Contains(text, "plugin=chatty") || !strings.Contains(text, "more output was dropped") {
+	if n := strings.Count(text, "line=hello"); n != 10 || !strings.Contains(text, "plugin=chatty") || !strings.Contains(text,
+		"more output was dropped") {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
 }
@@ -296,7 +306,8 @@ func TestAFaultPointsAtTheAuthorsSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, "p.wasm")
-	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", plugintest.Root(t), "-f", "wasm-examples/build.mk", "rust-module", "SOURCE="+path, "OUT="+out, "FLAGS=-g")
+	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", plugintest.Root(t), "-f", "wasm-examples/build.mk", "rust-module",
+		"SOURCE="+path, "OUT="+out, "FLAGS=-g")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -445,11 +456,12 @@ func TestWhatWasTooExpensiveIsNotTriedAgain(t *testing.T) {
 	defer h.Close()
 	compiled := 0
 	for range 3 {
-		_, err := h.Compile(t.Context(), assemble(t, guest(`(func $run (param i32 i32) (result i64) (i64.const 0))`)), host.Options{Name: "x", Progress: func(what string) {
-			if what == "being compiled" {
-				compiled++
-			}
-		}})
+		_, err := h.Compile(t.Context(), assemble(t, guest(`(func $run (param i32 i32) (result i64) (i64.const 0))`)),
+			host.Options{Name: "x", Progress: func(what string) {
+				if what == "being compiled" {
+					compiled++
+				}
+			}})
 		var too *compiler.Exceeded
 		if !errors.As(err, &too) {
 			t.Errorf("error %v", err)

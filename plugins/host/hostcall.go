@@ -31,7 +31,8 @@ func hostCall(in *Instance, s []uint64) {
 	}
 	m := &in.meter
 	if m.hostCalls++; m.hostCalls > in.module.opts.Limits.HostCalls {
-		panic(&stop{kind: HostCalls, detail: fmt.Sprintf("it called the host more than %d times (limits.hostCalls)", in.module.opts.Limits.HostCalls)})
+		panic(&stop{kind: HostCalls, detail: fmt.Sprintf("it called the host more than %d times (limits.hostCalls)",
+			in.module.opts.Limits.HostCalls)})
 	}
 	op, ok := in.memory.Read(opAt, min(opLen, 256))
 	input, ok2 := in.memory.Read(inAt, inLen)

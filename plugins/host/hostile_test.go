@@ -425,7 +425,8 @@ func TestABusyGuestDoesNotHoldUpTheGarbageCollector(t *testing.T) {
 	h := newHost(t, false)
 	for _, g := range []string{hostileGuests[0].source, exponential(), hostileGuests[5].source} {
 		const budget = 10 * time.Minute
-		m := load(t, h, assemble(t, guest(g)), host.Options{Limits: host.Limits{Fuel: 1 << 60, Deadline: budget, Instances: runtime.GOMAXPROCS(0)}})
+		m := load(t, h, assemble(t, guest(g)),
+			host.Options{Limits: host.Limits{Fuel: 1 << 60, Deadline: budget, Instances: runtime.GOMAXPROCS(0)}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, runtime.GOMAXPROCS(0))
 		for range runtime.GOMAXPROCS(0) {

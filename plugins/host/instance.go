@@ -296,7 +296,8 @@ func (in *Instance) finish() {
 // write puts the input where the guest wants it.
 func (in *Instance) write(ctx context.Context, input []byte) (uint32, error) {
 	if int64(len(input)) > in.module.opts.Limits.Input {
-		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("an input of %d bytes is more than %d", len(input), in.module.opts.Limits.Input)}
+		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("an input of %d bytes is more than %d", len(input),
+			in.module.opts.Limits.Input)}
 	}
 	if len(input) == 0 {
 		return 0, nil
@@ -307,7 +308,8 @@ func (in *Instance) write(ctx context.Context, input []byte) (uint32, error) {
 	}
 	at := uint32(in.stack[0])
 	if at == 0 {
-		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("it has no room for an input of %d bytes (limits.memory)", len(input))}
+		return 0, &Fault{Plugin: in.module.name, Kind: Refused, Detail: fmt.Sprintf("it has no room for an input of %d bytes (limits.memory)",
+			len(input))}
 	}
 	if !in.memory.Write(at, input) {
 		return 0, in.badPointer("alloc", at, uint32(len(input)))
@@ -326,7 +328,8 @@ func (in *Instance) result(packed uint64) ([]byte, error) {
 		return nil, nil
 	}
 	if limit := in.module.opts.Limits.Output; int64(n) > limit {
-		return nil, &Fault{Plugin: in.module.name, Kind: OutputSize, Detail: fmt.Sprintf("an answer of %d bytes is more than limits.output (%d)", n, limit)}
+		return nil, &Fault{Plugin: in.module.name, Kind: OutputSize, Detail: fmt.Sprintf("an answer of %d bytes is more than limits.output (%d)",
+			n, limit)}
 	}
 	b, ok := in.memory.Read(at, n)
 	if !ok {

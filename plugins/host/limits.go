@@ -21,7 +21,9 @@ type Limits struct {
 	Log       int64         // bytes that one call may write to the log; default 8 KiB
 	Instances int           // instances that may run at once; default GOMAXPROCS, at least 2
 
-	StartFuel     int64         // units for instantiation, initialisation and settings, and for a foreign module's first call besides Fuel; default 500 million
+	// StartFuel is units for instantiation, initialisation and settings, and for a
+	// foreign module's first call besides Fuel; default 500 million.
+	StartFuel     int64
 	StartDeadline time.Duration // the same in time; default 5 s
 	Input         int64         // bytes of one input; default 8 MiB
 }

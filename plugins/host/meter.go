@@ -79,7 +79,8 @@ func (in *Instance) used() int64 {
 // safePoint is where a guest comes when its slice is used up.
 func (in *Instance) safePoint(why uint32) {
 	if why == fuel.Overflow {
-		panic(&stop{kind: StackDepth, detail: fmt.Sprintf("calls are nested deeper than limits.stack (%d bytes) allows", in.module.opts.Limits.Stack)})
+		panic(&stop{kind: StackDepth, detail: fmt.Sprintf("calls are nested deeper than limits.stack (%d bytes) allows",
+			in.module.opts.Limits.Stack)})
 	}
 	now := time.Now()
 	in.checkTime(now)

@@ -82,7 +82,8 @@ func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
 // holders of leased instances; With does it by itself.
 func (m *Module) Guard(f func() error) error {
 	if ok, wait := m.breaker.Allow(); !ok {
-		return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s", breaker.Threshold, wait.Round(10*time.Millisecond))}
+		return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s",
+			breaker.Threshold, wait.Round(10*time.Millisecond))}
 	}
 	err := f()
 	var fault *Fault
@@ -131,7 +132,8 @@ func (m *Module) acquireSlot(ctx context.Context) (*Instance, error) {
 		select {
 		case m.slots <- struct{}{}:
 		case <-timer.C:
-			return nil, &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (limits.instances)", cap(m.slots), m.opts.Limits.Deadline)}
+			return nil, &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (limits.instances)", cap(m.slots),
+				m.opts.Limits.Deadline)}
 		case <-ctx.Done():
 			return nil, &Fault{Plugin: m.name, Kind: Canceled, Detail: "the request ended while it waited for an instance", Err: ctx.Err()}
 		}

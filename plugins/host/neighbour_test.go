@@ -18,7 +18,8 @@ import (
 func TestNeighboursOfABusyGuestGoOn(t *testing.T) {
 	h := newHost(t, false)
 	honest := load(t, h, assemble(t, guest(`(func $run (param i32 i32) (result i64) (local $i i32)
-		(loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000)))) (i64.const 4))`)), host.Options{Name: "honest"})
+		(loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000)))) (i64.const 4))`)),
+		host.Options{Name: "honest"})
 	// As requests come: one after the other, with pauses in which others run.
 	measure := func(n int) (p50, p99, worst time.Duration) {
 		var took []time.Duration
@@ -41,7 +42,8 @@ func TestNeighboursOfABusyGuestGoOn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range runtime.GOMAXPROCS(0) {
-			busy := load(t, h, assemble(t, guest(g.source)), host.Options{Name: "busy", Limits: host.Limits{Fuel: 200_000_000, Deadline: time.Second}})
+			busy := load(t, h, assemble(t, guest(g.source)),
+				host.Options{Name: "busy", Limits: host.Limits{Fuel: 200_000_000, Deadline: time.Second}})
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					_, _, _ = busy.Call(ctx, 1, nil)

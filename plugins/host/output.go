@@ -31,5 +31,8 @@ func (in *Instance) printed(data []byte) {
 func (in *Instance) spent(start time.Time) Usage {
 	in.finish()
 	in.out.Flush()
-	return Usage{Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: uint32(in.linear.Size()), Duration: time.Since(start), Printed: in.out.Text()}
+	return Usage{
+		Fuel: in.used(), HostCalls: in.meter.hostCalls, Memory: uint32(in.linear.Size()), Duration: time.Since(start),
+		Printed: in.out.Text(),
+	}
 }

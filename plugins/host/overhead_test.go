@@ -76,7 +76,8 @@ func BenchmarkMetering(b *testing.B) {
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())
 	defer r.Close(ctx)
-	if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(func(uint32) {}).Export(fuel.ImportYield).Instantiate(ctx); err != nil {
+	if _, err := r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(func(uint32) {}).Export(fuel.ImportYield).Instantiate(
+		ctx); err != nil {
 		b.Fatal(err)
 	}
 	for name, source := range workloads {

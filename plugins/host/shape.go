@@ -63,7 +63,11 @@ var requiredExports = []struct {
 }{
 	{"describe", "describe() -> i64", nil, []api.ValueType{api.ValueTypeI64}},
 	{"alloc", "alloc(length i32) -> i32", []api.ValueType{api.ValueTypeI32}, []api.ValueType{api.ValueTypeI32}},
-	{"call", "call(op i32, ptr i32, len i32) -> i64", []api.ValueType{api.ValueTypeI32, api.ValueTypeI32, api.ValueTypeI32}, []api.ValueType{api.ValueTypeI64}},
+	{
+		"call", "call(op i32, ptr i32, len i32) -> i64",
+		[]api.ValueType{api.ValueTypeI32, api.ValueTypeI32, api.ValueTypeI32},
+		[]api.ValueType{api.ValueTypeI64},
+	},
 }
 
 func importHelp(mod string) string {

@@ -65,7 +65,8 @@ func (in *Instance) takeTurn() {
 	default:
 		if !in.await(t.slots, time.Until(in.meter.deadline)) {
 			in.checkTime(time.Now())
-			panic(&stop{kind: Deadline, detail: fmt.Sprintf("it waited for its turn beside other plugins until %s were over (%s)", in.allowed.time, in.allowed.named("deadline"))})
+			panic(&stop{kind: Deadline, detail: fmt.Sprintf("it waited for its turn beside other plugins until %s were over (%s)", in.allowed.time,
+				in.allowed.named("deadline"))})
 		}
 	}
 	in.turn = turn{held: true, from: used}

@@ -85,7 +85,8 @@ var hostFunctions = func() map[string]hostFunction {
 		"path_open": p(i32, i32, i32, i32, i32, i64, i64, i32, i32), "path_readlink": p(i32, i32, i32, i32, i32, i32),
 		"path_remove_directory": p(i32, i32, i32), "path_rename": p(i32, i32, i32, i32, i32, i32),
 		"path_symlink": p(i32, i32, i32, i32, i32), "path_unlink_file": p(i32, i32, i32),
-		"sock_accept": p(i32, i32, i32), "sock_recv": p(i32, i32, i32, i32, i32, i32), "sock_send": p(i32, i32, i32, i32, i32), "sock_shutdown": p(i32, i32),
+		"sock_accept": p(i32, i32, i32), "sock_recv": p(i32, i32, i32, i32, i32, i32), "sock_send": p(i32, i32, i32, i32, i32),
+		"sock_shutdown": p(i32, i32),
 	} {
 		wasi(name, params, answer(wasiBadFd))
 	}

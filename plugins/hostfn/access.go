@@ -32,7 +32,9 @@ type reviewing struct{}
 const costOfReview = 2000
 
 // Review asks the cluster's authorizers.
-func (c *Caller) Review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (c *Caller) Review(ctx context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
 	none := authorizationv1.SubjectAccessReviewStatus{}
 	if !c.e.Grants.AccessReview {
 		return none, c.refused("ask who may do what", Grant(Review))
@@ -41,7 +43,8 @@ func (c *Caller) Review(ctx context.Context, spec authorizationv1.SubjectAccessR
 		return none, notHere("authorizers to ask")
 	}
 	if ctx.Value(reviewing{}) != nil {
-		return none, &host.RefusedError{Reason: fmt.Sprintf("plugin %q is being asked by an access review itself, and may not start another", c.e.Name)}
+		return none, &host.RefusedError{Reason: fmt.Sprintf("plugin %q is being asked by an access review itself, and may not start another",
+			c.e.Name)}
 	}
 	if spec.User == "" && len(spec.Groups) == 0 {
 		return none, errors.New("user or groups are missing")

@@ -155,7 +155,8 @@ func (c *Caller) fetchGrant(u *url.URL, method string) (*manifest.HTTPGrant, err
 			return g, nil
 		}
 	}
-	return nil, c.refused(fmt.Sprintf("send %s to %s%s", method, u.Host, clip(u.Path, 100)), fmt.Sprintf("http: [{hosts: [%s], methods: [%s]}]", u.Host, method))
+	return nil, c.refused(fmt.Sprintf("send %s to %s%s", method, u.Host, clip(u.Path, 100)),
+		fmt.Sprintf("http: [{hosts: [%s], methods: [%s]}]", u.Host, method))
 }
 
 func sameHost(granted string, u *url.URL) bool {

@@ -337,8 +337,10 @@ func TestStateIsThePluginsOwnBoundedAndWritten(t *testing.T) {
 
 func TestOnlyPublicAddressesArePublic(t *testing.T) {
 	for a, want := range map[string]bool{
-		"8.8.8.8": true, "2606:4700::1111": true, "10.0.0.1": false, "127.0.0.1": false, "169.254.169.254": false, "192.168.1.1": false, "100.64.0.1": false,
-		"::1": false, "fe80::1": false, "fd00::1": false, "::ffff:10.0.0.1": false, "0.0.0.0": false, "224.0.0.1": false, "255.255.255.255": false, "64:ff9b::a00:1": false, "2002:a00:1::": false,
+		"8.8.8.8": true, "2606:4700::1111": true, "10.0.0.1": false, "127.0.0.1": false, "169.254.169.254": false, "192.168.1.1": false,
+		"100.64.0.1": false,
+		"::1":        false, "fe80::1": false, "fd00::1": false, "::ffff:10.0.0.1": false, "0.0.0.0": false, "224.0.0.1": false,
+		"255.255.255.255": false, "64:ff9b::a00:1": false, "2002:a00:1::": false,
 	} {
 		if got := dial.IsPublic(netip.MustParseAddr(a)); got != want {
 			t.Errorf("%s: %t", a, got)
@@ -458,11 +460,13 @@ func TestNamesAreLookedUpIfGranted(t *testing.T) {
 	set := hostfn.New(hostfn.Backend{}).Set(entry(t, `{dns: [localhost, "*.example.com"]}`))
 	out, err := set[hostfn.Lookup](t.Context(), []byte(`{"host":"localhost"}`))
 	var reply struct{ IPs []string }
-	if err != nil || json.Unmarshal(out, &reply) != nil || !slices.ContainsFunc(reply.IPs, func(ip string) bool { return net.ParseIP(ip).IsLoopback() }) {
+	if err != nil || json.Unmarshal(out, &reply) != nil || !slices.ContainsFunc(reply.IPs,
+		func(ip string) bool { return net.ParseIP(ip).IsLoopback() }) {
 		t.Errorf("%s, %v", out, err)
 	}
 	for _, name := range []string{"example.com", "other.org", "badexample.com"} {
-		if _, err := set[hostfn.Lookup](t.Context(), []byte(`{"host":"`+name+`"}`)); err == nil || !strings.Contains(err.Error(), "may not look up") {
+		if _, err := set[hostfn.Lookup](t.Context(), []byte(`{"host":"`+name+`"}`)); err == nil || !strings.Contains(err.Error(),
+			"may not look up") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -290,7 +290,8 @@ func (c *Caller) find(ctx context.Context, t Target) (Resource, error) {
 func (c *Caller) namespace(r Resource, asked string) (string, error) {
 	if !r.Namespaced {
 		if c.e.Namespace != "" {
-			return "", &host.RefusedError{Reason: fmt.Sprintf("plugin %q of namespace %s may not read %s, which belong to no namespace", c.e.Name, c.e.Namespace, r.Resource)}
+			return "", &host.RefusedError{Reason: fmt.Sprintf("plugin %q of namespace %s may not read %s, which belong to no namespace", c.e.Name,
+				c.e.Namespace, r.Resource)}
 		}
 		return "", nil
 	}

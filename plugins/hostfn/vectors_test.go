@@ -30,7 +30,8 @@ func TestTheVectorsOfTheSpecification(t *testing.T) {
 	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {
 			f := hostfn.New(hostfn.Backend{
-				Objects: someObjects(), Access: &allowing{}, Events: &noted{}, State: &drawer{values: map[string]map[string][]byte{}}, Images: hostfn.NewImages(nil),
+				Objects: someObjects(), Access: &allowing{}, Events: &noted{}, State: &drawer{values: map[string]map[string][]byte{}},
+				Images: hostfn.NewImages(nil),
 			})
 			call := f.Set(entry(t, string(v.Grants)))[v.Call]
 			if call == nil {
@@ -38,7 +39,8 @@ func TestTheVectorsOfTheSpecification(t *testing.T) {
 			}
 			out, err := call(t.Context(), v.Input)
 			var refused *host.RefusedError
-			if errors.As(err, &refused) != (v.Refused != "") || (err != nil) != (v.Refused+v.Failed != "") || err != nil && err.Error() != v.Refused+v.Failed {
+			if errors.As(err, &refused) != (v.Refused != "") || (err != nil) != (v.Refused+v.Failed != "") ||
+				err != nil && err.Error() != v.Refused+v.Failed {
 				t.Fatalf("error %v, want %q", err, v.Refused+v.Failed)
 			}
 			var reply any
@@ -59,7 +61,10 @@ func FuzzCalls(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, input []byte) {
 		e := entry(t, `{log: true, read: [{resources: [pods], fields: [metadata]}], accessReview: true, events: true, state: {size: 1Ki}, certificates: true,
 			images: {registries: [none.invalid]}, http: [{hosts: [none.invalid]}], dns: [none.invalid]}`)
-		set := hostfn.New(hostfn.Backend{Objects: someObjects(), Access: &allowing{}, Events: &noted{}, State: &drawer{values: map[string]map[string][]byte{}}}).Set(e)
+		set := hostfn.New(hostfn.Backend{
+			Objects: someObjects(), Access: &allowing{}, Events: &noted{},
+			State: &drawer{values: map[string]map[string][]byte{}},
+		}).Set(e)
 		if call := set[name]; call != nil && name != hostfn.Fetch && name != hostfn.Lookup {
 			if out, err := call(t.Context(), input); err == nil && len(out) > 0 && !json.Valid(out) {
 				t.Errorf("%s answers %q", name, out)

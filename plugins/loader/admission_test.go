@@ -79,7 +79,8 @@ func TestARefusalIsAnAPIStatus(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	s := status.Status()
-	if s.Code != 422 || s.Reason != metav1.StatusReasonInvalid || !strings.Contains(s.Message, `plugin "canned" denied the request: spec.containers[0]: too big`) ||
+	if s.Code != 422 || s.Reason != metav1.StatusReasonInvalid || !strings.Contains(s.Message,
+		`plugin "canned" denied the request: spec.containers[0]: too big`) ||
 		s.Details.Kind != "pods" || s.Details.Causes[0].Field != "spec.containers[0]" {
 		t.Errorf("status %+v", s)
 	}
@@ -246,7 +247,8 @@ func TestEveryCallIsTraced(t *testing.T) {
 			break
 		}
 	}
-	if attrs[trace.PluginKey].AsString() != "canned" || attrs[trace.DigestKey].AsString() != l.Status()[0].Digest || attrs[trace.FuelKey].AsInt64() == 0 ||
+	if attrs[trace.PluginKey].AsString() != "canned" || attrs[trace.DigestKey].AsString() != l.Status()[0].Digest ||
+		attrs[trace.FuelKey].AsInt64() == 0 ||
 		attrs[trace.DecisionKey].AsString() != "patch" || !strings.Contains(attrs[trace.PatchKey].AsString(), "/metadata/labels") {
 		t.Errorf("attributes %v", attrs)
 	}

@@ -35,7 +35,8 @@ func cpuTime(b *testing.B) func() {
 func BenchmarkJudge(b *testing.B) {
 	for _, name := range []string{"least-pods", "prefer-label"} {
 		b.Run(name, func(b *testing.B) {
-			judge := loaded(b, name, map[string]string{"prefer-label": "settings: {label: disk, value: ssd}"}[name]).SchedulerPlugins()[0].Plugin.(framework.Judge)
+			judge := loaded(b, name,
+				map[string]string{"prefer-label": "settings: {label: disk, value: ssd}"}[name]).SchedulerPlugins()[0].Plugin.(framework.Judge)
 			var nodes []*framework.NodeInfo
 			for i := range 5000 {
 				nodes = append(nodes, node(fmt.Sprint("n", i), map[string]string{"disk": "ssd", "zone": "a"}, i%100, int64(i+1)))

@@ -42,7 +42,11 @@ func TestWhatCannotBeLoadedFailsClosed(t *testing.T) {
 			if c.file != "" {
 				replaceFile(t, filepath.Join(dir, "guard.wasm"), counting(t, c.file))
 			}
-			l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins:\n  - name: guard\n    source: file:guard.wasm\n    "+c.more+"\n")})
+			l := newLoader(t,
+				loader.Config{
+					InProcess: true, Dir: dir,
+					Entries: entries(t, "plugins:\n  - name: guard\n    source: file:guard.wasm\n    "+c.more+"\n"),
+				})
 			if err := l.Load(t.Context()); err == nil || c.pods && !strings.Contains(err.Error(), "is refused: its failurePolicy is Fail") {
 				t.Errorf("loading says: %v", err)
 			}
@@ -51,7 +55,8 @@ func TestWhatCannotBeLoadedFailsClosed(t *testing.T) {
 				if want := map[string]bool{"pods": c.pods, "configmaps": c.maps}[resource]; (err != nil) != want {
 					t.Errorf("%s: %v", resource, err)
 				}
-				if err := chain(t, l, admissiontest.Creating(resource, o.DeepCopyObject(), admissiontest.By(&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}))); err != nil {
+				if err := chain(t, l, admissiontest.Creating(resource, o.DeepCopyObject(),
+					admissiontest.By(&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}))); err != nil {
 					t.Errorf("%s by break-glass: %v", resource, err)
 				}
 			}

@@ -37,10 +37,12 @@ func describing(described string) []byte {
 		(func (export "configure") (param i32 i32) (result i32)
 			(i32.store8 (i32.const 16) (i32.gt_u (local.get 1) (i32.const 20)))
 			(i32.store (i32.const 20) (i32.const 0))
-			(if (i32.load8_u (i32.const 16)) (then (i32.store (i32.const 20) (i32.const 2300)) (i32.store (i32.const 24) (i32.const ` + length(wrong) + `))))
+			(if (i32.load8_u (i32.const 16)) (then (i32.store (i32.const 20) (i32.const 2300)) (i32.store (i32.const 24) (i32.const ` + length(
+		wrong) + `))))
 			(i32.const 16))
 		(func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096))
-		(func (export "describe") (result i32) (i32.store (i32.const 8) (i32.const 1000)) (i32.store (i32.const 12) (i32.const ` + length(described) + `)) (i32.const 8))
+		(func (export "describe") (result i32) (i32.store (i32.const 8) (i32.const 1000)) (i32.store (i32.const 12) (i32.const ` + length(
+		described) + `)) (i32.const 8))
 		(func (export "validate") (param i32 i32) (result i32)
 			(i32.store8 (i32.const 24) (i32.const 1))
 			(i32.store (i32.const 28) (i32.const 2000)) (i32.store (i32.const 32) (i32.const ` + length(reason) + `))
@@ -139,7 +141,8 @@ plugins:
   - name: denies
     source: file:denies.wasm
 `)})
-	if err := l.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "no memory in which the host keeps the node table (scheduling.table)") {
+	if err := l.Load(t.Context()); err == nil || !strings.Contains(err.Error(),
+		"no memory in which the host keeps the node table (scheduling.table)") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -26,7 +26,10 @@ func scheduled(name string, labels map[string]string, cpu, node string) *corev1.
 
 func machine(name string, labels map[string]string, more ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110")}
+	n.Status.Allocatable = corev1.ResourceList{
+		"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),
+		"pods": resource.MustParse("110"),
+	}
 	for _, extended := range more {
 		n.Status.Allocatable[corev1.ResourceName(extended)] = resource.MustParse("4")
 	}
@@ -55,7 +58,8 @@ func TestWasmSchedulerPluginsKeepTheContract(t *testing.T) {
 		}},
 		"least-pods": {"", frameworktest.Case{
 			Name: "room for pods", Pod: scheduled("a", nil, "", ""), Nodes: []*corev1.Node{machine("one", nil), machine("none", nil)},
-			Running: []*corev1.Pod{scheduled("b", nil, "", "one"), scheduled("c", nil, "", "one"), scheduled("d", nil, "", "one")}, Order: []string{"none", "one"},
+			Running: []*corev1.Pod{scheduled("b", nil, "", "one"), scheduled("c", nil, "", "one"), scheduled("d", nil, "", "one")},
+			Order:   []string{"none", "one"},
 		}},
 		"bin-packing": {"{resources: [{name: cpu}]}", frameworktest.Case{
 			Name: "the fullest first", Pod: scheduled("a", nil, "1", ""), Nodes: []*corev1.Node{machine("empty", nil), machine("half", nil)},
@@ -67,7 +71,10 @@ func TestWasmSchedulerPluginsKeepTheContract(t *testing.T) {
 		}},
 		"carbon-aware": {"{carbonWeight: 1}", frameworktest.Case{
 			Name: "the cleanest first", Pod: scheduled("a", nil, "", ""),
-			Nodes: []*corev1.Node{machine("coal", map[string]string{"carbon.example.com/grams-per-kwh": "780"}), machine("wind", map[string]string{"carbon.example.com/grams-per-kwh": "20"})},
+			Nodes: []*corev1.Node{
+				machine("coal", map[string]string{"carbon.example.com/grams-per-kwh": "780"}),
+				machine("wind", map[string]string{"carbon.example.com/grams-per-kwh": "20"}),
+			},
 			Order: []string{"wind", "coal"},
 		}},
 	}

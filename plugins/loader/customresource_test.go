@@ -73,7 +73,8 @@ func TestAPluginConvertsCustomResources(t *testing.T) {
 	if set.Converter("another", crontabs) != nil {
 		t.Error("there is a plugin that nobody loaded")
 	}
-	_, err = set.Converter("crontab", schema.GroupResource{Group: "example.com", Resource: "tabs"}).Convert(t.Context(), []*unstructured.Unstructured{first}, v2)
+	_, err = set.Converter("crontab", schema.GroupResource{Group: "example.com", Resource: "tabs"}).Convert(t.Context(),
+		[]*unstructured.Unstructured{first}, v2)
 	if err == nil || !strings.Contains(err.Error(), `plugin "crontab" does not convert tabs.example.com: the rules of its hook`) {
 		t.Errorf("a resource that its rules do not name: %v", err)
 	}
@@ -100,7 +101,8 @@ func TestAPluginValidatesCustomResources(t *testing.T) {
 	if got, err := judge(t, crontab(t, "v2", "{schedule: {}}")); err != nil || len(got.Wrong)+len(got.Warnings) > 0 {
 		t.Errorf("%v %v", got, err)
 	}
-	if got, err := judge(t, wrong, "match: {conditions: [{name: c, expression: 'object.metadata.name != \"nightly\"'}]}"); err != nil || len(got.Wrong) > 0 {
+	if got, err := judge(t, wrong, "match: {conditions: [{name: c, expression: 'object.metadata.name != \"nightly\"'}]}"); err != nil ||
+		len(got.Wrong) > 0 {
 		t.Errorf("what the entry leaves out is judged: %v %v", got, err)
 	}
 	points := "points: [customresource.validate]"
@@ -108,19 +110,25 @@ func TestAPluginValidatesCustomResources(t *testing.T) {
 		got.Warnings[0] != `plugin "crontab" would refuse this: spec.schedule.minute: 61 is not from 0 to 59; spec.schedule.hour: 25 is not from 0 to 23` {
 		t.Errorf("Warn: %v %v", got, err)
 	}
-	if got, err := judge(t, wrong, points, "mode: Audit"); err != nil || len(got.Wrong)+len(got.Warnings) > 0 || got.Annotations["crontab/would-refuse"] == "" {
+	if got, err := judge(t, wrong, points, "mode: Audit"); err != nil || len(got.Wrong)+len(got.Warnings) > 0 ||
+		got.Annotations["crontab/would-refuse"] == "" {
 		t.Errorf("Audit: %v %v", got, err)
 	}
 	if got, err := judge(t, wrong, points, "mode: Shadow"); err != nil || len(got.Wrong)+len(got.Warnings)+len(got.Annotations) > 0 {
 		t.Errorf("Shadow: %v %v", got, err)
 	}
-	if got, err := judge(t, wrong, "limits: {fuel: 100}"); err == nil || !strings.Contains(err.Error(), "a plugin failed at customresource.validate, and its failurePolicy is Fail") || !strings.Contains(err.Error(), "fuel") {
+	if got, err := judge(t, wrong, "limits: {fuel: 100}"); err == nil || !strings.Contains(err.Error(),
+		"a plugin failed at customresource.validate, and its failurePolicy is Fail") || !strings.Contains(err.Error(), "fuel") {
 		t.Errorf("out of fuel: %v %v", got, err)
 	}
-	if got, err := judge(t, wrong, "limits: {fuel: 100}", "failurePolicy: Ignore"); err != nil || len(got.Wrong) > 0 || got.Annotations["crontab/failed-open"] == "" {
+	if got, err := judge(t, wrong, "limits: {fuel: 100}", "failurePolicy: Ignore"); err != nil || len(got.Wrong) > 0 ||
+		got.Annotations["crontab/failed-open"] == "" {
 		t.Errorf("out of fuel, ignored: %v %v", got, err)
 	}
-	if len(pointcustom.NewSet(loaded(t, "crontab").CustomResources).Validators(schema.GroupResource{Group: "example.com", Resource: "tabs"})) > 0 {
+	if len(pointcustom.NewSet(loaded(t, "crontab").CustomResources).Validators(schema.GroupResource{
+		Group:    "example.com",
+		Resource: "tabs",
+	})) > 0 {
 		t.Error("resources that no rule names are judged")
 	}
 }
@@ -164,12 +172,17 @@ func TestAHostileConverterHarmsItsOwnResourceOnly(t *testing.T) {
 		"nothing":                {"(i64.const 0)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLoader(t, loader.Config{InProcess: true, Entries: entries(t, "plugins: [{name: hostile, source: 'file:"+hostile(t, c.body)+"', limits: {fuel: 100000}}]")})
+			l := newLoader(t,
+				loader.Config{
+					InProcess: true,
+					Entries:   entries(t, "plugins: [{name: hostile, source: 'file:"+hostile(t, c.body)+"', limits: {fuel: 100000}}]"),
+				})
 			if err := l.Load(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			set := pointcustom.NewSet(l.CustomResources)
-			out, err := set.Converter("hostile", crontabs).Convert(t.Context(), []*unstructured.Unstructured{crontab(t, "v1", "{cron: 0 0 * * *}")}, v2)
+			out, err := set.Converter("hostile", crontabs).Convert(t.Context(), []*unstructured.Unstructured{crontab(t, "v1", "{cron: 0 0 * * *}")},
+				v2)
 			switch {
 			case c.problem != "" && (err == nil || !strings.Contains(err.Error(), c.problem) || !strings.Contains(err.Error(), "hostile")):
 				t.Errorf("%v %v, want %q", out, err, c.problem)
@@ -182,7 +195,10 @@ func TestAHostileConverterHarmsItsOwnResourceOnly(t *testing.T) {
 
 func TestConversionIsEnforcedOrNotAtAll(t *testing.T) {
 	plugintest.Example(t, "crontab")
-	l := newLoader(t, loader.Config{InProcess: true, Dir: plugintest.Root(t), Entries: entries(t, "plugins: [{name: crontab, source: 'file:build/wasm/crontab.wasm', mode: Audit}]")})
+	l := newLoader(t, loader.Config{
+		InProcess: true, Dir: plugintest.Root(t),
+		Entries: entries(t, "plugins: [{name: crontab, source: 'file:build/wasm/crontab.wasm', mode: Audit}]"),
+	})
 	err := l.Load(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "mode Audit: customresource.convert either converts objects or does not; leave the point out of the entry's points") {
 		t.Errorf("%v", err)

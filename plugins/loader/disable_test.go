@@ -24,7 +24,10 @@ func TestAPluginIsSwitchedOffByAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	replaceFile(t, filepath.Join(off, "canned"), nil)
-	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, DisabledDir: off, Entries: entries(t, "plugins: [{name: canned, source: \"file:canned.wasm\", settings: "+refuses+", points: [admission.validate]}]")})
+	l := newLoader(t, loader.Config{
+		InProcess: true, Dir: dir, DisabledDir: off,
+		Entries: entries(t, "plugins: [{name: canned, source: \"file:canned.wasm\", settings: "+refuses+", points: [admission.validate]}]"),
+	})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +40,8 @@ func TestAPluginIsSwitchedOffByAFile(t *testing.T) {
 	go func() { done <- l.Run(ctx) }()
 	await := func(want bool) {
 		t.Helper()
-		if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return refused() == want, nil }); err != nil {
+		if err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true,
+			func(context.Context) (bool, error) { return refused() == want, nil }); err != nil {
 			t.Fatalf("it refuses: %v, want %v", !want, want)
 		}
 	}

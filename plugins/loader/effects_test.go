@@ -56,7 +56,8 @@ func loadCounting(t *testing.T, hook string, r prometheus.Registerer, more ...st
 // TestDryRunsAreRefusedByPluginsWithSideEffects, and asked of all others.
 func TestDryRunsAreRefusedByPluginsWithSideEffects(t *testing.T) {
 	for effects, want := range map[string]string{
-		"Some": `plugin "counting" does not support dry run: it declares sideEffects: Some`, "None": "denied the request", "NoneOnDryRun": "denied the request",
+		"Some": `plugin "counting" does not support dry run: it declares sideEffects: Some`, "None": "denied the request",
+		"NoneOnDryRun": "denied the request",
 	} {
 		l := loadCounting(t, `{"op":1,"point":"admission.validate","sideEffects":"`+effects+`"}`, nil)
 		r := creating(pod("a:1", nil))()
@@ -86,7 +87,10 @@ func TestPureAuthorizersAreAskedOnce(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		before, _ := loadCounting(t, c.hook, registry, "limits: {instances: 1}").Authorizers()
 		var reasons []string
-		for _, q := range []authz.Attributes{question("jane", "get"), question("jane", "get"), question("jane", "list"), question("tim", "list")} {
+		for _, q := range []authz.Attributes{
+			question("jane", "get"), question("jane", "get"), question("jane", "list"),
+			question("tim", "list"),
+		} {
 			d, reason, err := before[0].Authorize(t.Context(), q)
 			if d != authz.Deny || err != nil {
 				t.Fatalf("%v, %v", d, err)
@@ -132,7 +136,10 @@ wasmplane_plugin_remembered_total{plugin="counting",point="authorization"} 2
 	for _, f := range all {
 		names[f.GetName()] = true
 	}
-	for _, want := range []string{"wasmplane_plugin_duration_seconds", "wasmplane_plugin_fuel_total", "wasmplane_plugin_memory_bytes", "wasmplane_plugin_instances", "wasmplane_plugin_ready"} {
+	for _, want := range []string{
+		"wasmplane_plugin_duration_seconds", "wasmplane_plugin_fuel_total", "wasmplane_plugin_memory_bytes",
+		"wasmplane_plugin_instances", "wasmplane_plugin_ready",
+	} {
 		if !names[want] {
 			t.Errorf("%s is not served", want)
 		}

@@ -63,7 +63,8 @@ func TestWhatPluginsGuardWaitsForThem(t *testing.T) {
 				if err != nil {
 					isLater(t, err)
 				}
-				if err := chain(t, l, admissiontest.Creating(resource, o.DeepCopyObject(), admissiontest.By(&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}))); err != nil {
+				if err := chain(t, l, admissiontest.Creating(resource, o.DeepCopyObject(),
+					admissiontest.By(&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}))); err != nil {
 					t.Errorf("%s by break-glass: %v", resource, err)
 				}
 			}
@@ -74,7 +75,8 @@ func TestWhatPluginsGuardWaitsForThem(t *testing.T) {
 func isLater(t *testing.T, err error) {
 	t.Helper()
 	var status *apierrors.StatusError
-	if !errors.As(err, &status) || status.ErrStatus.Code != 503 || status.ErrStatus.Details.RetryAfterSeconds != 1 || !strings.Contains(status.Error(), `plugin "guard"`) {
+	if !errors.As(err, &status) || status.ErrStatus.Code != 503 || status.ErrStatus.Details.RetryAfterSeconds != 1 ||
+		!strings.Contains(status.Error(), `plugin "guard"`) {
 		t.Errorf("%v (%#v): want 503 that names the plugin and says when to try again", err, status)
 	}
 }
@@ -145,7 +147,10 @@ func TestAnAuthorizerThatIsLoadedHoldsRequests(t *testing.T) {
 		t.Fatalf("%d authorizers", len(before))
 	}
 	ask := func(ctx context.Context, groups ...string) (authz.Decision, error) {
-		d, _, err := before[0].Authorize(ctx, authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "jane", Groups: groups}, Verb: "list", Resource: "pods", ResourceRequest: true})
+		d, _, err := before[0].Authorize(ctx, authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: "jane", Groups: groups}, Verb: "list",
+			Resource: "pods", ResourceRequest: true,
+		})
 		return d, err
 	}
 	d, err := ask(t.Context())
@@ -167,7 +172,9 @@ func TestAnAuthorizerThatIsLoadedHoldsRequests(t *testing.T) {
 type asked func(context.Context, ...string) (authz.Decision, error)
 
 // Review implements rights.Access.
-func (a asked) Review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (a asked) Review(ctx context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
 	d, err := a(ctx, spec.Groups...)
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: d == authz.NoOpinion}, err
 }

@@ -249,7 +249,8 @@ func (l *Loader) failed(s, fresh *slot, err error) error {
 		fresh.err = fmt.Errorf("%w (until it can be, %s)", err, consequence(broken))
 		err = fresh.err
 	} else {
-		l.cfg.Logger.Error("new version of a plugin could not be loaded; the one before stays in force", "plugin", e.Name, "digest", cur.Digest, "error", err)
+		l.cfg.Logger.Error("new version of a plugin could not be loaded; the one before stays in force", "plugin", e.Name, "digest", cur.Digest,
+			"error", err)
 	}
 	return err
 }
@@ -306,7 +307,8 @@ func (l *Loader) commitCandidate(s, fresh *slot, j *load, r *result) error {
 		return fresh.candidate.err
 	}
 	l.retireCandidate(s.plugin.SetCandidate(point.NewCandidate(r.candidate)))
-	l.cfg.Logger.Info("a candidate runs beside a plugin", "plugin", e.Name, "version", r.candidate.Manifest.Version, "digest", r.candidate.Digest)
+	l.cfg.Logger.Info("a candidate runs beside a plugin", "plugin", e.Name, "version", r.candidate.Manifest.Version,
+		"digest", r.candidate.Digest)
 	return nil
 }
 

@@ -113,7 +113,10 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	if cfg.Functions == nil {
 		cfg.Functions = hostfn.New(hostfn.Backend{Logger: cfg.Logger})
 	}
-	fetch, err := source.New(source.Config{Dir: cfg.Dir, CacheDir: cfg.ModuleDir, Secrets: cfg.Secrets, Operators: cfg.Operators, Tenants: cfg.Tenants, Logger: cfg.Logger})
+	fetch, err := source.New(source.Config{
+		Dir: cfg.Dir, CacheDir: cfg.ModuleDir, Secrets: cfg.Secrets, Operators: cfg.Operators,
+		Tenants: cfg.Tenants, Logger: cfg.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +131,11 @@ func New(ctx context.Context, cfg Config) (*Loader, error) {
 	return &Loader{
 		cfg: cfg, host: h, fetch: fetch, metrics: metrics, changes: make(chan struct{}, 1), sources: make(chan struct{}, 1),
 		fetching: fairqueue.New(fairqueue.Config{Operators: 8, Tenants: 4, PerTenant: 1, Waiting: 64, Patience: 10 * time.Minute}),
-		starting: fairqueue.New(fairqueue.Config{Operators: runtime.GOMAXPROCS(0), Tenants: 1, PerTenant: 1, Waiting: 64, Patience: 10 * time.Minute}),
-		loads:    map[string]*load{}, given: map[Origin][]manifest.Entry{}, times: map[Origin]int{},
+		starting: fairqueue.New(fairqueue.Config{
+			Operators: runtime.GOMAXPROCS(0), Tenants: 1, PerTenant: 1, Waiting: 64,
+			Patience: 10 * time.Minute,
+		}),
+		loads: map[string]*load{}, given: map[Origin][]manifest.Entry{}, times: map[Origin]int{},
 	}, nil
 }
 

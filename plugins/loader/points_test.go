@@ -50,11 +50,17 @@ func TestAnAuthorizerKeepsAPersonOutOfANamespace(t *testing.T) {
 		}
 	}
 	authztest.Run(t, before[0],
-		authztest.Case{Name: "a user is kept out", Question: question("jane", "x", "production"), Want: authz.Deny, Reason: `plugin "namespace-guard": production is closed`},
+		authztest.Case{
+			Name: "a user is kept out", Question: question("jane", "x", "production"), Want: authz.Deny,
+			Reason: `plugin "namespace-guard": production is closed`,
+		},
 		authztest.Case{Name: "a group is kept out", Question: question("tim", "interns", "production"), Want: authz.Deny},
 		authztest.Case{Name: "elsewhere others decide", Question: question("jane", "interns", "default"), Want: authz.NoOpinion},
 		authztest.Case{Name: "for others, others decide", Question: question("ann", "staff", "production"), Want: authz.NoOpinion},
-		authztest.Case{Name: "break-glass is out of reach", Question: question("jane", user.SystemPrivilegedGroup, "production"), Want: authz.NoOpinion},
+		authztest.Case{
+			Name: "break-glass is out of reach", Question: question("jane", user.SystemPrivilegedGroup, "production"),
+			Want: authz.NoOpinion,
+		},
 	)
 }
 
@@ -134,7 +140,8 @@ func TestANodeTableFilters(t *testing.T) {
 	if verdicts[0].Score != 100 || verdicts[0].Status != nil {
 		t.Errorf("the node with the label: %+v", verdicts[0])
 	}
-	if s := verdicts[1].Status; s == nil || s.Code != framework.Unresolvable || s.Reasons[0] != "node(s) didn't have the label example.com/disk=ssd" {
+	if s := verdicts[1].Status; s == nil || s.Code != framework.Unresolvable ||
+		s.Reasons[0] != "node(s) didn't have the label example.com/disk=ssd" {
 		t.Errorf("the node without the label: %+v", s)
 	}
 }
@@ -149,7 +156,8 @@ func TestSingleNodesAreFilteredAndScored(t *testing.T) {
 	if st := filter.Filter(t.Context(), framework.NewState(), mine, blue); !st.IsSuccess() {
 		t.Errorf("its own node: %+v", st)
 	}
-	if st := filter.Filter(t.Context(), framework.NewState(), other, blue); st == nil || st.Code != framework.Unschedulable || st.Reasons[0] != "node(s) were kept for another team" {
+	if st := filter.Filter(t.Context(), framework.NewState(), other, blue); st == nil || st.Code != framework.Unschedulable ||
+		st.Reasons[0] != "node(s) were kept for another team" {
 		t.Errorf("another team's node: %+v", st)
 	}
 	if s, st := score.Score(t.Context(), framework.NewState(), mine, blue); s != 100 || !st.IsSuccess() {
@@ -161,7 +169,8 @@ func TestAReconcilerPlansAService(t *testing.T) {
 	l := loaded(t, "service-for-deployment")
 	r := l.Reconcilers()[0]
 	in := r.Inputs()
-	if in.Primary.Resource.Resource != "deployments" || in.Owned[0].Kind != "Service" || in.ServiceAccount != "kube-system/service-for-deployment" {
+	if in.Primary.Resource.Resource != "deployments" || in.Owned[0].Kind != "Service" ||
+		in.ServiceAccount != "kube-system/service-for-deployment" {
 		t.Fatalf("inputs %+v", in)
 	}
 	deployment := func(annotation string) *unstructured.Unstructured {
@@ -170,7 +179,11 @@ func TestAReconcilerPlansAService(t *testing.T) {
 			"metadata": map[string]any{"name": "web", "namespace": "default"},
 			"spec": map[string]any{
 				"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
-				"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "c", "ports": []any{map[string]any{"containerPort": int64(8080)}}}}}},
+				"template": map[string]any{
+					"spec": map[string]any{
+						"containers": []any{map[string]any{"name": "c", "ports": []any{map[string]any{"containerPort": int64(8080)}}}},
+					},
+				},
 			},
 		}}
 		if annotation != "" {
@@ -199,7 +212,8 @@ func TestAReconcilerPlansAService(t *testing.T) {
 		t.Errorf("without the deployment: plan %+v, error %v", plan, err)
 	}
 	snapshot.Primary = deployment("http")
-	if plan, err = r.Reconcile(t.Context(), snapshot); err != nil || len(plan.Events) != 1 || !strings.Contains(plan.Events[0].Message, "a port was expected") {
+	if plan, err = r.Reconcile(t.Context(), snapshot); err != nil || len(plan.Events) != 1 || !strings.Contains(plan.Events[0].Message,
+		"a port was expected") {
 		t.Errorf("with a wrong annotation: plan %+v, error %v", plan, err)
 	}
 }
@@ -213,7 +227,8 @@ func TestANodeRefusesAPod(t *testing.T) {
 		t.Errorf("an ordinary pod: %v, %v", ok, err)
 	}
 	p.Spec.HostNetwork = true
-	if ok, reason, message, err := a.Admit(t.Context(), p, n); ok || err != nil || reason != "HostNetworkForbidden" || message != "node n1 runs no pods of namespace default in its own network" {
+	if ok, reason, message, err := a.Admit(t.Context(), p, n); ok || err != nil || reason != "HostNetworkForbidden" ||
+		message != "node n1 runs no pods of namespace default in its own network" {
 		t.Errorf("a pod in the node's network: %v, %q, %q, %v", ok, reason, message, err)
 	}
 }

@@ -17,7 +17,9 @@ func TestWasmReconcilersKeepTheContract(t *testing.T) {
 		"metadata": map[string]any{"name": "web", "namespace": "default", "annotations": map[string]any{"wasmplane.dev/expose": "80"}},
 		"spec": map[string]any{
 			"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
-			"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "c", "ports": []any{map[string]any{"containerPort": int64(8080)}}}}}},
+			"template": map[string]any{
+				"spec": map[string]any{"containers": []any{map[string]any{"name": "c", "ports": []any{map[string]any{"containerPort": int64(8080)}}}}},
+			},
 		},
 	}}
 	reconcilertest.Run(t, func(t *testing.T) controllers.Reconciler {

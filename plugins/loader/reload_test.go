@@ -176,7 +176,8 @@ plugins:
 	stop.Store(true)
 	wg.Wait()
 	after := resident(tb)
-	tb.Logf("%d calls beside %d reloads; resident %d -> %d KiB, descriptors %d -> %d", calls.Load(), warm+more, before>>10, after>>10, fds, descriptors(tb))
+	tb.Logf("%d calls beside %d reloads; resident %d -> %d KiB, descriptors %d -> %d", calls.Load(), warm+more, before>>10, after>>10, fds,
+		descriptors(tb))
 	if after > before+24<<20 {
 		tb.Errorf("resident memory grew from %d to %d KiB", before>>10, after>>10)
 	}
@@ -243,7 +244,8 @@ func TestAModuleThatCannotBeLoadedFailsByItsPolicy(t *testing.T) {
 				if strings.Contains(c.entry, "points:") {
 					points = ""
 				}
-				l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins: [{name: p, failurePolicy: "+policy+", "+points+c.entry+"}]")})
+				l := newLoader(t,
+					loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins: [{name: p, failurePolicy: "+policy+", "+points+c.entry+"}]")})
 				err := l.Load(t.Context())
 				if (err != nil) != (c.status != "") || err != nil && !strings.Contains(err.Error(), c.status) {
 					t.Fatalf("load: %v, want %q", err, c.status)

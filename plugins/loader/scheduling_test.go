@@ -93,10 +93,13 @@ func TestAPluginAtEveryPointOfScheduling(t *testing.T) {
 			nodes, st := a.PreFilter(t.Context(), framework.NewState(), p, snap)
 			return fmt.Sprint(nodes, " ", status(st))
 		}, "map[n2:true] ok"},
-		{"a pod that fits nowhere, whatever leaves", "scheduling.preFilter", `{fits: false, unresolvable: true, reasons: [never]}`, func(a schedulingPlugin) string {
-			_, st := a.PreFilter(t.Context(), framework.NewState(), p, snap)
-			return status(st)
-		}, "3 never"},
+		{
+			"a pod that fits nowhere, whatever leaves", "scheduling.preFilter", `{fits: false, unresolvable: true, reasons: [never]}`,
+			func(a schedulingPlugin) string {
+				_, st := a.PreFilter(t.Context(), framework.NewState(), p, snap)
+				return status(st)
+			}, "3 never",
+		},
 		{"a filter that has nothing to say", "scheduling.preFilter", `{skip: true}`, func(a schedulingPlugin) string {
 			_, st := a.PreFilter(t.Context(), framework.NewState(), p, snap)
 			return status(st)
@@ -109,12 +112,15 @@ func TestAPluginAtEveryPointOfScheduling(t *testing.T) {
 			_, st := a.PostFilter(t.Context(), framework.NewState(), p, snap, nil, roomy(false))
 			return status(st)
 		}, "2 plugin canned nominated node n1, where the pod does not fit: Insufficient cpu"},
-		{"a victim that is as important", "scheduling.postFilter", `{nominated: n1, evict: [{namespace: default, name: old}]}`, func(a schedulingPlugin) string {
-			same := &framework.PodInfo{Pod: p.Pod.DeepCopy()}
-			same.Pod.Spec.Priority = &low
-			n, st := a.PostFilter(t.Context(), framework.NewState(), same, snap, nil, roomy(true))
-			return fmt.Sprint(n, " ", status(st))
-		}, "<nil> 1 plugin \"canned\" failed (bad answer): it evicts pod default/old of priority 1 for one of priority 1: only pods of lower priority make room"},
+		{
+			"a victim that is as important", "scheduling.postFilter", `{nominated: n1, evict: [{namespace: default, name: old}]}`,
+			func(a schedulingPlugin) string {
+				same := &framework.PodInfo{Pod: p.Pod.DeepCopy()}
+				same.Pod.Spec.Priority = &low
+				n, st := a.PostFilter(t.Context(), framework.NewState(), same, snap, nil, roomy(true))
+				return fmt.Sprint(n, " ", status(st))
+			}, "<nil> 1 plugin \"canned\" failed (bad answer): it evicts pod default/old of priority 1 for one of priority 1: only pods of lower priority make room",
+		},
 		{"scores that are put right", "scheduling.normalize", `[7, 100]`, func(a schedulingPlugin) string {
 			scores := []int64{1, 2}
 			st := a.Normalize(t.Context(), framework.NewState(), p, snap.Nodes, scores)
@@ -133,7 +139,8 @@ func TestAPluginAtEveryPointOfScheduling(t *testing.T) {
 		},
 		{
 			"a reservation refused", "scheduling.reserve", `{allowed: false}`,
-			func(a schedulingPlugin) string { return status(a.Reserve(t.Context(), framework.NewState(), p, "n1")) }, "2 plugin canned holds the pod back",
+			func(a schedulingPlugin) string { return status(a.Reserve(t.Context(), framework.NewState(), p, "n1")) },
+			"2 plugin canned holds the pod back",
 		},
 		{"permission later", "scheduling.permit", `{decision: wait, waitSeconds: 2.5}`, func(a schedulingPlugin) string {
 			st, wait := a.Permit(t.Context(), framework.NewState(), p, "n1")
@@ -182,13 +189,19 @@ func TestASchedulingPluginIsAskedWhereItHasHooks(t *testing.T) {
 func TestACandidateJudgesBesideANodeTable(t *testing.T) {
 	plugintest.Example(t, "prefer-label")
 	const plugin = "plugins:\n  - name: prefer-label\n    source: file:build/wasm/prefer-label.wasm\n    settings: {label: disk, value: ssd}\n"
-	l := newLoader(t, loader.Config{InProcess: true, Dir: plugintest.Root(t), Entries: entries(t, plugin+"    candidate: {settings: {label: disk, value: ssd, required: true}}\n")})
+	l := newLoader(t, loader.Config{
+		InProcess: true, Dir: plugintest.Root(t),
+		Entries: entries(t, plugin+"    candidate: {settings: {label: disk, value: ssd, required: true}}\n"),
+	})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a := l.SchedulerPlugins()[0].Plugin.(framework.Judge)
 	fast := map[string]string{"disk": "ssd"}
-	snap := &framework.Snapshot{Nodes: []*framework.NodeInfo{node("n1", fast, 0, 1), node("n2", fast, 0, 2)}, Generation: 2, NodesGeneration: 1}
+	snap := &framework.Snapshot{
+		Nodes: []*framework.NodeInfo{node("n1", fast, 0, 1), node("n2", fast, 0, 2)}, Generation: 2,
+		NodesGeneration: 1,
+	}
 	judge := func(generation int64) {
 		t.Helper()
 		snap.Generation = generation
@@ -209,7 +222,8 @@ func TestACandidateJudgesBesideANodeTable(t *testing.T) {
 	judge(3)
 	candidate("a difference", func(c *loader.CandidateStatus) bool { return c.Calls == 2 && c.Differing == 1 })
 	d := l.Status()[0].Candidate.Differences[0]
-	if d.Enforced != "2 of 2 nodes fit; n2: 0" || d.Candidate != "1 of 2 nodes fit; n2: node(s) didn't have the label disk=ssd" || !strings.HasPrefix(d.About, "Pod ") || d.Point != "scheduling.table" {
+	if d.Enforced != "2 of 2 nodes fit; n2: 0" || d.Candidate != "1 of 2 nodes fit; n2: node(s) didn't have the label disk=ssd" ||
+		!strings.HasPrefix(d.About, "Pod ") || d.Point != "scheduling.table" {
 		t.Errorf("%+v", d)
 	}
 
@@ -219,7 +233,8 @@ func TestACandidateJudgesBesideANodeTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		judge(int64(4 + 2*i))
-		if err := l.Apply(t.Context(), loader.File, entries(t, plugin+"    candidate: {settings: {label: disk, value: hdd, required: true}}\n")); err != nil {
+		if err := l.Apply(t.Context(), loader.File,
+			entries(t, plugin+"    candidate: {settings: {label: disk, value: hdd, required: true}}\n")); err != nil {
 			t.Fatal(err)
 		}
 		judge(int64(5 + 2*i))
@@ -250,7 +265,8 @@ func TestStateGoesFromPreFilterToTheLaterHooks(t *testing.T) {
 	}
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "passing.wasm"), wasm)
-	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins: [{name: passing, source: \"file:passing.wasm\"}]")})
+	l := newLoader(t,
+		loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins: [{name: passing, source: \"file:passing.wasm\"}]")})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

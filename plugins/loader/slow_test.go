@@ -39,7 +39,8 @@ func slowEntries(t *testing.T, address string, names ...string) []manifest.Entry
 	t.Helper()
 	text := "plugins:\n"
 	for _, name := range names {
-		text += "  - {name: " + name + ", points: [admission.validate], source: 'oci://" + address + "/x/" + name + ":1', digest: 'sha256:" + strings.Repeat("0", 64) + "', fetch: {plainHTTP: true, timeout: 24h}}\n"
+		text += "  - {name: " + name + ", points: [admission.validate], source: 'oci://" + address + "/x/" + name + ":1', digest: 'sha256:" +
+			strings.Repeat("0", 64) + "', fetch: {plainHTTP: true, timeout: 24h}}\n"
 	}
 	out := entries(t, text)
 	for i := range out {

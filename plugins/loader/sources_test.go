@@ -52,7 +52,8 @@ func TestOrderIsWhatIsWrittenThenTheFileThenNames(t *testing.T) {
 		}
 		return text
 	}
-	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, list("name: z-file", "name: a-file", "name: late, order: 5"))})
+	l := newLoader(t,
+		loader.Config{InProcess: true, Dir: dir, Entries: entries(t, list("name: z-file", "name: a-file", "name: late, order: 5"))})
 	if err := l.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,11 @@ func TestACandidateIsComparedAndChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	replaceFile(t, filepath.Join(dir, "canned.wasm"), plugintest.Canned(t))
 	const plugin = "plugins:\n  - name: p\n    source: file:canned.wasm\n    points: [admission.validate]\n    settings: {allowed: true}\n"
-	l, err := loader.New(t.Context(), loader.Config{InProcess: true, Dir: dir, Entries: entries(t, plugin+"    candidate: {settings: {allowed: false, message: 'too strict'}}\n")})
+	l, err := loader.New(t.Context(),
+		loader.Config{
+			InProcess: true, Dir: dir,
+			Entries: entries(t, plugin+"    candidate: {settings: {allowed: false, message: 'too strict'}}\n"),
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +132,8 @@ func TestACandidateIsComparedAndChangesNothing(t *testing.T) {
 	status := func() *loader.CandidateStatus { return l.Status()[0].Candidate }
 	eventually(t, "the comparison", func() bool { return status().Calls == 1 })
 	c := status()
-	if c.Differing != 1 || len(c.Differences) != 1 || c.Differences[0].Enforced != "allow" || c.Differences[0].Candidate != "deny: too strict" || !strings.Contains(c.Differences[0].About, "CREATE Pod default/web") {
+	if c.Differing != 1 || len(c.Differences) != 1 || c.Differences[0].Enforced != "allow" ||
+		c.Differences[0].Candidate != "deny: too strict" || !strings.Contains(c.Differences[0].About, "CREATE Pod default/web") {
 		t.Errorf("%+v", c)
 	}
 	// Another wording is no other decision.
@@ -148,7 +154,8 @@ func TestACandidateIsComparedAndChangesNothing(t *testing.T) {
 		t.Error("the version in force was loaded again for a new candidate")
 	}
 	// One that cannot be loaded leaves everything as it is, and says so.
-	if err := l.Apply(t.Context(), loader.File, entries(t, plugin+"    candidate: {source: 'file:none.wasm'}\n")); err == nil || !strings.Contains(err.Error(), "load the candidate of plugin \"p\"") {
+	if err := l.Apply(t.Context(), loader.File, entries(t, plugin+"    candidate: {source: 'file:none.wasm'}\n")); err == nil ||
+		!strings.Contains(err.Error(), "load the candidate of plugin \"p\"") {
 		t.Errorf("error %v", err)
 	}
 	if s := l.Status()[0]; !s.Ready || s.Error != "" || !s.Candidate.Ready || s.Candidate.Error == "" {
@@ -179,7 +186,10 @@ func TestAModuleComesFromARegistryAndARestartNeedsNone(t *testing.T) {
 	modules := filepath.Join(t.TempDir(), "modules")
 	load := func(want string) {
 		t.Helper()
-		l := newLoader(t, loader.Config{InProcess: true, ModuleDir: modules, Entries: entries(t, "plugins: [{name: tiny, points: [admission.validate], source: '"+at+"@"+digest+"', fetch: {plainHTTP: true}}]")})
+		l := newLoader(t, loader.Config{
+			InProcess: true, ModuleDir: modules,
+			Entries: entries(t, "plugins: [{name: tiny, points: [admission.validate], source: '"+at+"@"+digest+"', fetch: {plainHTTP: true}}]"),
+		})
 		err := l.Load(t.Context())
 		if want == "" {
 			if err == nil {
@@ -215,7 +225,8 @@ func TestRegistriesThatDoNotAnswerAreWaitedForSideBySide(t *testing.T) {
 	defer s.Close()
 	text := "plugins:\n"
 	for _, name := range []string{"a", "b", "c"} {
-		text += "  - {name: " + name + ", points: [admission.validate], source: 'oci://" + strings.TrimPrefix(s.URL, "http://") + "/x/" + name + ":1', digest: 'sha256:" + strings.Repeat("0", 64) + "', fetch: {plainHTTP: true, timeout: 60s}}\n"
+		text += "  - {name: " + name + ", points: [admission.validate], source: 'oci://" + strings.TrimPrefix(s.URL,
+			"http://") + "/x/" + name + ":1', digest: 'sha256:" + strings.Repeat("0", 64) + "', fetch: {plainHTTP: true, timeout: 60s}}\n"
 	}
 	l := newLoader(t, loader.Config{InProcess: true, Entries: entries(t, text)})
 	done := make(chan error, 1)

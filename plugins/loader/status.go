@@ -84,7 +84,10 @@ func (l *Loader) Status() []Status {
 	}
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		j := waiting[name]
-		out = append(out, Status{Name: name, MemberOf: j.entry.MemberOf, Origin: j.origin, Source: j.entry.Source, Mode: j.entry.Mode, Waiting: j.waiting()})
+		out = append(out, Status{
+			Name: name, MemberOf: j.entry.MemberOf, Origin: j.origin, Source: j.entry.Source, Mode: j.entry.Mode,
+			Waiting: j.waiting(),
+		})
 	}
 	return out
 }
@@ -122,7 +125,8 @@ func (l *Loader) Holds(from Origin, name string) bool {
 func (s *slot) status() Status {
 	stats := &s.plugin.Stats
 	st := Status{
-		Name: s.entry.Name, MemberOf: s.entry.MemberOf, Origin: s.origin, Source: s.entry.Source, Mode: s.entry.Mode, Unused: s.unused, Since: s.since, Replaced: s.replaced,
+		Name: s.entry.Name, MemberOf: s.entry.MemberOf, Origin: s.origin, Source: s.entry.Source, Mode: s.entry.Mode, Unused: s.unused,
+		Since: s.since, Replaced: s.replaced,
 		Calls: stats.Calls.Load(), Denials: stats.Denials.Load(), Failures: stats.Failures.Load(), LastFailure: stats.LastError(),
 		Candidate: s.candidateStatus(),
 	}
@@ -161,7 +165,8 @@ func (s *slot) candidateStatus() *CandidateStatus {
 		return st
 	}
 	st.Ready, st.Digest, st.Version = true, c.Version.Digest, c.Version.Manifest.Version
-	st.Calls, st.Differing, st.Failures, st.Dropped = c.Stats.Calls.Load(), c.Stats.Differing.Load(), c.Stats.Failures.Load(), c.Stats.Dropped.Load()
+	st.Calls, st.Differing = c.Stats.Calls.Load(), c.Stats.Differing.Load()
+	st.Failures, st.Dropped = c.Stats.Failures.Load(), c.Stats.Dropped.Load()
 	if st.Calls > 0 {
 		st.MeanTime, st.MeanFuel = time.Duration(c.Stats.Nanoseconds.Load()/st.Calls), c.Stats.Fuel.Load()/st.Calls
 	}

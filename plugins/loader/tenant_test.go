@@ -75,7 +75,8 @@ func TestATenantsPluginReachesWorkloadsOnly(t *testing.T) {
 	everything := may{"tina": nil}
 	for _, resource := range []string{
 		"namespaces", "rolebindings.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io", "resourcequotas", "limitranges",
-		"networkpolicies.networking.k8s.io", "serviceaccounts", "serviceaccounts/token", "secrets", "configmaps", "pods", "pods/binding", "pods/status",
+		"networkpolicies.networking.k8s.io", "serviceaccounts", "serviceaccounts/token", "secrets", "configmaps", "pods", "pods/binding",
+		"pods/status",
 		"pods/eviction", "pods/ephemeralcontainers", "deployments.apps", "deployments.apps/status", "deployments.apps/scale", "endpoints",
 	} {
 		for _, verb := range []string{"get", "create", "update"} {
@@ -126,7 +127,10 @@ func TestATenantsPluginReachesWorkloadsOnly(t *testing.T) {
 	for _, who := range []user.Info{
 		&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}, &user.DefaultInfo{Name: user.APIServerUser},
 		&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup}},
-		&user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller", Groups: []string{"system:serviceaccounts:kube-system"}},
+		&user.DefaultInfo{
+			Name:   "system:serviceaccount:kube-system:replicaset-controller",
+			Groups: []string{"system:serviceaccounts:kube-system"},
+		},
 	} {
 		r := admissiontest.Creating("pods", &corev1.Pod{ObjectMeta: meta}, admissiontest.By(who))
 		if err := chain(t, l, r); err != nil || labels(t, r)["a"] != "" {
@@ -139,8 +143,9 @@ func TestATenantsPluginReachesWorkloadsOnly(t *testing.T) {
 func TestASecretsTokenIsOutOfReach(t *testing.T) {
 	l := owned(t, "red", "tina", may{"tina": {"get secrets red", "create secrets red"}}, `{allowed: false, message: seen}`, validates)
 	secret := func(kind corev1.SecretType, who string) error {
-		return chain(t, l, admissiontest.Creating("secrets", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "red"}, Type: kind},
-			admissiontest.By(&user.DefaultInfo{Name: who})))
+		return chain(t, l,
+			admissiontest.Creating("secrets", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "red"}, Type: kind},
+				admissiontest.By(&user.DefaultInfo{Name: who})))
 	}
 	if err := secret(corev1.SecretTypeOpaque, "ann"); err == nil || !strings.Contains(err.Error(), "seen") {
 		t.Errorf("a Secret that the writer may read: %v", err)
@@ -214,7 +219,8 @@ func TestWhatAPluginChangesIsValidatedAsItsWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := admissiontest.Creating("pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "red", Labels: map[string]string{"k": "v"}}},
+	r := admissiontest.Creating("pods",
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "red", Labels: map[string]string{"k": "v"}}},
 		admissiontest.By(&user.DefaultInfo{Name: "ann"}))
 	if err := c.Mutate(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -232,7 +238,8 @@ func TestNoWriterNoRights(t *testing.T) {
 	list := entries(t, "plugins:\n  - {name: canned, source: 'file:canned.wasm', settings: {}, points: [admission.validate], grants: {read: [{resources: [secrets]}]}}\n")
 	list[0].FromAPI = true
 	l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Functions: hostfn.New(hostfn.Backend{Access: may{}})})
-	if err := l.Apply(t.Context(), loader.API, list); err == nil || !strings.Contains(err.Error(), "who wrote plugin \"canned\" is not recorded") {
+	if err := l.Apply(t.Context(), loader.API, list); err == nil || !strings.Contains(err.Error(),
+		"who wrote plugin \"canned\" is not recorded") {
 		t.Errorf("%v", err)
 	}
 }
@@ -252,7 +259,8 @@ func TestLoadingTakesTheWritersRights(t *testing.T) {
 		list := entries(t, "plugins:\n  - name: canned\n    source: file:canned.wasm\n    settings: {}\n    "+c.more+"\n")
 		list[0].FromAPI, list[0].Writer = true, &user.DefaultInfo{Name: "tina"}
 		l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Functions: hostfn.New(hostfn.Backend{Access: may{"tina": {c.right}}})})
-		if err := l.Apply(t.Context(), loader.API, []manifest.Entry{list[0]}); (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+		if err := l.Apply(t.Context(), loader.API, []manifest.Entry{list[0]}); (err == nil) != (c.problem == "") ||
+			err != nil && !strings.Contains(err.Error(), c.problem) {
 			t.Errorf("%s with %q: %v, want %q", c.more, c.right, err, c.problem)
 		}
 	}

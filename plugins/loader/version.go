@@ -107,7 +107,9 @@ func (l *Loader) version(ctx context.Context, j *load, e manifest.Entry) (*point
 }
 
 // started starts a module in its turn, and holds what it says of itself against its entry.
-func (l *Loader) started(ctx context.Context, j *load, e manifest.Entry, digest string, mod *host.Module, s *setup) (*point.Version, error) {
+func (l *Loader) started(ctx context.Context, j *load, e manifest.Entry, digest string, mod *host.Module,
+	s *setup,
+) (*point.Version, error) {
 	j.progress("waiting for its turn to be started")
 	leave, err := l.starting.Enter(ctx, e.Namespace)
 	if err != nil {
@@ -162,7 +164,8 @@ func knowing(m *abi.Manifest, err error) error {
 
 // foreignVersion loads a module that was written for another project.
 func (l *Loader) foreignVersion(ctx context.Context, j *load, speaks manifest.ABI, wasm []byte, e manifest.Entry) (*point.Version, error) {
-	v, err := foreign.Load(ctx, foreign.Config{Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger, Progress: j.progress}, speaks, wasm, e)
+	v, err := foreign.Load(ctx, foreign.Config{Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger, Progress: j.progress}, speaks,
+		wasm, e)
 	if err != nil {
 		return nil, err
 	}

@@ -246,6 +246,7 @@ func (l *Loader) lookForOne(ctx context.Context, s *slot) {
 		return
 	}
 	if was := s.moved.Swap(&now); now != "" && (was == nil || *was != now) {
-		l.cfg.Logger.WarnContext(ctx, "the tag of a plugin's source has moved; what is pinned stays in force", "plugin", e.Name, "source", e.Source, "digest", now)
+		l.cfg.Logger.WarnContext(ctx, "the tag of a plugin's source has moved; what is pinned stays in force", "plugin", e.Name,
+			"source", e.Source, "digest", now)
 	}
 }

@@ -318,7 +318,10 @@ func ParseAll(nodes []yaml.Node) ([]Entry, error) {
 			return nil, err
 		}
 		if first, twice := lines[e.Name]; twice {
-			return nil, &config.FieldError{Line: e.Line, Path: path + ".name", Problem: fmt.Sprintf("%q is the name of the entry in line %d too", e.Name, first)}
+			return nil, &config.FieldError{
+				Line: e.Line, Path: path + ".name",
+				Problem: fmt.Sprintf("%q is the name of the entry in line %d too", e.Name, first),
+			}
 		}
 		lines[e.Name] = e.Line
 		entries = append(entries, e)
@@ -351,13 +354,29 @@ func (e *Entry) complete(n *yaml.Node, path string) error {
 	}{
 		{"name", fmt.Sprintf("expected 1 to 63 lower-case letters, digits, dashes and dots, found %q", e.Name), nameForm.MatchString(e.Name)},
 		{"abi", fmt.Sprintf("expected one of %v, found %q", ABIs(), e.ABI), e.ABI == "" || slices.Contains(ABIs(), e.ABI)},
-		{"digest", fmt.Sprintf("expected sha256: and 64 hexadecimal digits, found %q", e.Digest), e.Digest == "" || digestForm.MatchString(e.Digest)},
-		{"failurePolicy", fmt.Sprintf("expected Fail or Ignore, found %q", e.FailurePolicy), e.FailurePolicy == "" || e.FailurePolicy == Fail || e.FailurePolicy == Ignore},
-		{"mode", fmt.Sprintf("expected Enforce, Warn, Audit or Shadow, found %q", e.Mode), slices.Contains([]Mode{Enforce, Warn, Audit, Shadow}, e.Mode)},
+		{
+			"digest", fmt.Sprintf("expected sha256: and 64 hexadecimal digits, found %q", e.Digest),
+			e.Digest == "" || digestForm.MatchString(e.Digest),
+		},
+		{"failurePolicy", fmt.Sprintf("expected Fail or Ignore, found %q", e.FailurePolicy), e.FailurePolicy == "" || e.FailurePolicy == Fail ||
+			e.FailurePolicy == Ignore},
+		{
+			"mode", fmt.Sprintf("expected Enforce, Warn, Audit or Shadow, found %q", e.Mode),
+			slices.Contains([]Mode{Enforce, Warn, Audit, Shadow}, e.Mode),
+		},
 		{"isolation", fmt.Sprintf("expected shared or perCall, found %q", e.Isolation), e.Isolation == Shared || e.Isolation == PerCall},
-		{"authorization.order", fmt.Sprintf("expected before or after (RBAC), found %q", e.Authorization.Order), e.Authorization.Order == "before" || e.Authorization.Order == "after"},
-		{"scheduling.weight", fmt.Sprintf("expected 1 to 100, found %d", e.Scheduling.Weight), e.Scheduling.Weight >= 1 && e.Scheduling.Weight <= 100},
-		{"reconcile.serviceAccount", fmt.Sprintf("expected namespace/name, found %q", e.Reconcile.ServiceAccount), strings.Count(e.Reconcile.ServiceAccount, "/") == 1},
+		{
+			"authorization.order", fmt.Sprintf("expected before or after (RBAC), found %q", e.Authorization.Order),
+			e.Authorization.Order == "before" || e.Authorization.Order == "after",
+		},
+		{
+			"scheduling.weight", fmt.Sprintf("expected 1 to 100, found %d", e.Scheduling.Weight),
+			e.Scheduling.Weight >= 1 && e.Scheduling.Weight <= 100,
+		},
+		{
+			"reconcile.serviceAccount", fmt.Sprintf("expected namespace/name, found %q", e.Reconcile.ServiceAccount),
+			strings.Count(e.Reconcile.ServiceAccount, "/") == 1,
+		},
 	} {
 		if !check.ok {
 			return fault(n, path, check.field, check.problem)
@@ -466,7 +485,8 @@ func (e *Entry) HostLimits() host.Limits {
 	l := e.Limits
 	return host.Limits{
 		Fuel: l.Fuel, Deadline: time.Duration(l.Deadline), Memory: int64(l.Memory), Stack: int64(l.Stack),
-		Output: int64(l.Output), HostCalls: l.HostCalls, HostReply: int64(l.HostReply), Input: int64(l.Input), Log: int64(l.Log), Instances: l.Instances,
+		Output: int64(l.Output), HostCalls: l.HostCalls, HostReply: int64(l.HostReply), Input: int64(l.Input), Log: int64(l.Log),
+		Instances: l.Instances,
 		StartFuel: l.StartFuel, StartDeadline: time.Duration(l.StartDeadline),
 	}
 }

@@ -53,7 +53,8 @@ func (e *Entry) MemberEntries() map[string]Entry {
 	out := map[string]Entry{}
 	for name, m := range e.Group.Members {
 		out[name] = Entry{
-			Name: e.Name + "." + strings.ReplaceAll(name, "_", "-"), Source: m.Source, ABI: m.ABI, Entrypoint: m.Entrypoint, Digest: m.Digest, Fetch: m.Fetch, Signatures: m.Signatures,
+			Name: e.Name + "." + strings.ReplaceAll(name, "_", "-"), Source: m.Source, ABI: m.ABI, Entrypoint: m.Entrypoint, Digest: m.Digest,
+			Fetch: m.Fetch, Signatures: m.Signatures,
 			Settings: m.Settings, Limits: m.Limits, Grants: m.Grants, Isolation: m.Isolation,
 			Points: []string{string(abi.AdmissionValidate)}, Mode: Enforce, FailurePolicy: Fail, Order: e.Order, Disabled: e.Disabled,
 			Namespace: e.Namespace, FromAPI: e.FromAPI, Writer: e.Writer, MemberOf: e.Name, Line: e.Line,

@@ -26,7 +26,10 @@ const mostLibs = 64
 
 // Policy is what the compiler for Rego takes.
 func (e *Entry) Policy() rego.Policy {
-	p := rego.Policy{Files: []rego.File{{Name: "rego.text", Text: e.Rego.Text}}, Version: rego.Version(e.Rego.Version), Entrypoint: e.Entrypoint}
+	p := rego.Policy{
+		Files: []rego.File{{Name: "rego.text", Text: e.Rego.Text}}, Version: rego.Version(e.Rego.Version),
+		Entrypoint: e.Entrypoint,
+	}
 	for i, lib := range e.Rego.Libs {
 		p.Files = append(p.Files, rego.File{Name: fmt.Sprintf("rego.libs[%d]", i), Text: lib})
 	}
@@ -50,7 +53,10 @@ func (e *Entry) checkRego(n *yaml.Node, path string) error {
 		{"source", "the entry has a policy's text already (rego): take one of the two out", e.Source == ""},
 		{"digest", "a policy's text (rego) is not fetched, so there is nothing to pin", e.Digest == ""},
 		{"signatures", "a policy's text (rego) has no signature", len(e.Signatures) == 0},
-		{"abi", fmt.Sprintf("a policy in Rego says for whom it was written: expected %s or %s, found %q", Gatekeeper, OPA, e.ABI), e.ABI == Gatekeeper || e.ABI == OPA},
+		{
+			"abi", fmt.Sprintf("a policy in Rego says for whom it was written: expected %s or %s, found %q", Gatekeeper, OPA, e.ABI),
+			e.ABI == Gatekeeper || e.ABI == OPA,
+		},
 		{"rego.text", "the text is missing", strings.TrimSpace(r.Text) != ""},
 		{"rego.version", fmt.Sprintf("expected v0 or v1, found %q", r.Version), r.Version == string(rego.V0) || r.Version == string(rego.V1)},
 		{"rego.libs", fmt.Sprintf("at most %d modules can be imported, found %d", mostLibs, len(r.Libs)), len(r.Libs) <= mostLibs},

@@ -19,10 +19,16 @@ func Canned(tb testing.TB, fields ...string) []byte {
 		list = ""
 	}
 	var hooks []string
-	for i, p := range []string{"admission.mutate", "admission.validate", "authorization", "scheduling.filter", "scheduling.score", "nodeadmission"} {
+	for i, p := range []string{
+		"admission.mutate", "admission.validate", "authorization", "scheduling.filter", "scheduling.score",
+		"nodeadmission",
+	} {
 		hooks = append(hooks, fmt.Sprintf(`{"op":%d,"point":%q,"fields":[%s],"match":[{"resources":["*/*","*"]}]}`, i+1, p, list))
 	}
-	for i, p := range []string{"preEnqueue", "queueSort", "preFilter", "postFilter", "preScore", "normalize", "reserve", "unreserve", "permit", "preBind", "bind", "postBind"} {
+	for i, p := range []string{
+		"preEnqueue", "queueSort", "preFilter", "postFilter", "preScore", "normalize", "reserve", "unreserve",
+		"permit", "preBind", "bind", "postBind",
+	} {
 		hooks = append(hooks, fmt.Sprintf(`{"op":%d,"point":"scheduling.%s","fields":[%s]}`, 20+i, p, list))
 	}
 	hooks = append(hooks, `{"op":8,"point":"reconcile","primary":{"version":"v1","resource":"configmaps","kind":"ConfigMap"},"owned":[]}`)

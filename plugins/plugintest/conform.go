@@ -70,7 +70,8 @@ func (a *answers) compare(t *testing.T, compiled *answers) {
 	}
 	for i, name := range a.names {
 		if !bytes.Equal(a.bytes[i], compiled.bytes[i]) || a.err[i] != compiled.err[i] {
-			t.Errorf("%s: interpreted it answers %q (error %q), compiled %q (error %q)", name, a.bytes[i], a.err[i], compiled.bytes[i], compiled.err[i])
+			t.Errorf("%s: interpreted it answers %q (error %q), compiled %q (error %q)", name, a.bytes[i], a.err[i], compiled.bytes[i],
+				compiled.err[i])
 		}
 		if a.fuel[i] != compiled.fuel[i] {
 			t.Errorf("%s: interpreted it uses %d units of fuel, compiled %d", name, a.fuel[i], compiled.fuel[i])
@@ -193,7 +194,10 @@ func refusesSettings(t *testing.T, h *host.Host, wasm []byte, e manifest.Entry, 
 	if !takes {
 		return
 	}
-	for _, settings := range []string{`{}`, `{"no such setting": [1, {"a": null}], "name": 5}`, `{"` + strings.Repeat("k", 4096) + `": true}`} {
+	for _, settings := range []string{
+		`{}`, `{"no such setting": [1, {"a": null}], "name": 5}`,
+		`{"` + strings.Repeat("k", 4096) + `": true}`,
+	} {
 		m, err := h.Compile(t.Context(), wasm, host.Options{
 			Name: e.Name, Limits: e.HostLimits(), Funcs: Funcs(&e),
 			Setup: func(ctx context.Context, in *host.Instance) error {

@@ -69,7 +69,10 @@ func usualDocument(p abi.Point) (kind string, doc map[string]any) {
 	case abi.Reconcile:
 		return "ConfigMap", map[string]any{
 			"namespace": "default", "name": "web", "now": "2026-01-02T15:04:05Z", "owned": []any{},
-			"primary": map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "web", "namespace": "default", "uid": "u-1"}},
+			"primary": map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": map[string]any{"name": "web", "namespace": "default", "uid": "u-1"},
+			},
 		}
 	case abi.NodeAdmission:
 		return "Pod", map[string]any{"pod": samplePod(), "node": sampleNode()}
@@ -94,7 +97,10 @@ func samplePod() map[string]any {
 		"spec": map[string]any{
 			"containers": []any{
 				map[string]any{"name": "web", "image": "nginx:latest", "securityContext": map[string]any{"privileged": true}},
-				map[string]any{"name": "side", "image": "example.com:5000/side@sha256:0", "resources": map[string]any{"requests": map[string]any{"cpu": "100m"}}},
+				map[string]any{
+					"name": "side", "image": "example.com:5000/side@sha256:0",
+					"resources": map[string]any{"requests": map[string]any{"cpu": "100m"}},
+				},
 			},
 			"nodeSelector": map[string]any{"disk": "ssd"},
 		},

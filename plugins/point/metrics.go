@@ -29,10 +29,13 @@ type Metrics struct {
 }
 
 var (
-	breakerDesc   = prometheus.NewDesc("wasmplane_plugin_breaker_open", "1 while a plugin is left alone because it failed many times in a row, by plugin.", []string{"plugin"}, nil)
-	openedDesc    = prometheus.NewDesc("wasmplane_plugin_breaker_opened_total", "How often the breaker of the version in force has opened, by plugin.", []string{"plugin"}, nil)
-	instancesDesc = prometheus.NewDesc("wasmplane_plugin_instances", "Instances that exist of the version in force, by plugin.", []string{"plugin"}, nil)
-	readyDesc     = prometheus.NewDesc("wasmplane_plugin_ready", "1 where a version of the plugin answers, with its digest.", []string{"plugin", "digest"}, nil)
+	breakerDesc = prometheus.NewDesc("wasmplane_plugin_breaker_open", "1 while a plugin is left alone because it failed many times in a row, by plugin.", []string{"plugin"}, nil)
+	openedDesc  = prometheus.NewDesc("wasmplane_plugin_breaker_opened_total",
+		"How often the breaker of the version in force has opened, by plugin.", []string{"plugin"}, nil)
+	instancesDesc = prometheus.NewDesc("wasmplane_plugin_instances", "Instances that exist of the version in force, by plugin.",
+		[]string{"plugin"}, nil)
+	readyDesc = prometheus.NewDesc("wasmplane_plugin_ready", "1 where a version of the plugin answers, with its digest.",
+		[]string{"plugin", "digest"}, nil)
 )
 
 // Describe implements prometheus.Collector for what is looked up.

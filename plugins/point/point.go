@@ -100,7 +100,10 @@ func NewPending(e manifest.Entry) *Version {
 		Entry: e, Manifest: &abi.Manifest{Name: e.Name}, hooks: map[abi.Point]*Hook{}, pending: true,
 		Err: loading(e.Name),
 	}
-	for _, p := range []abi.Point{abi.Authorization, abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceValidate, abi.NodeAdmission} {
+	for _, p := range []abi.Point{
+		abi.Authorization, abi.AdmissionMutate, abi.AdmissionValidate, abi.CustomResourceValidate,
+		abi.NodeAdmission,
+	} {
 		if slices.Contains(e.Guards, string(p)) {
 			v.hooks[p] = &Hook{Hook: &abi.Hook{Point: p}}
 		}

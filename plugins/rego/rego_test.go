@@ -77,7 +77,10 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 }
 
 func TestARuleIsAskedByItsPath(t *testing.T) {
-	wasm, err := rego.Compile(t.Context(), rego.Policy{Files: []rego.File{{"main.rego", "package a.b\nallow if input.x\n"}}, Entrypoint: "a/b/allow"})
+	wasm, err := rego.Compile(t.Context(), rego.Policy{
+		Files:      []rego.File{{"main.rego", "package a.b\nallow if input.x\n"}},
+		Entrypoint: "a/b/allow",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

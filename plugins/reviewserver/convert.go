@@ -71,7 +71,8 @@ func convertAll(ctx context.Context, p *customresource.Plugin, q *apiextensionsv
 			return nil, fmt.Errorf("objects[%d] is no object", i)
 		}
 		if gv, err := schema.ParseGroupVersion(o.GetAPIVersion()); err != nil || gv.Group != to.Group || o.GetKind() == "" {
-			return nil, fmt.Errorf("objects[%d] is of apiVersion %q and kind %q: a kind of group %s was expected", i, o.GetAPIVersion(), o.GetKind(), to.Group)
+			return nil, fmt.Errorf("objects[%d] is of apiVersion %q and kind %q: a kind of group %s was expected", i, o.GetAPIVersion(),
+				o.GetKind(), to.Group)
 		}
 		objects[i] = o
 	}

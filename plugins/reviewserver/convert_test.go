@@ -34,7 +34,10 @@ func converting(t *testing.T) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := loader.New(t.Context(), loader.Config{InProcess: true, Dir: filepath.Join(root, "build", "wasm"), CacheDir: filepath.Join(root, "build", "plugin-cache"), Entries: entries})
+	l, err := loader.New(t.Context(), loader.Config{
+		InProcess: true, Dir: filepath.Join(root, "build", "wasm"),
+		CacheDir: filepath.Join(root, "build", "plugin-cache"), Entries: entries,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,8 @@ func TestTheGuide(t *testing.T) {
 		}
 		l, err := loader.New(t.Context(), loader.Config{
 			InProcess: true,
-			Dir:       filepath.Join(plugintest.Root(t), "build", "wasm"), CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"), Entries: entries,
+			Dir:       filepath.Join(plugintest.Root(t), "build", "wasm"), CacheDir: filepath.Join(plugintest.Root(t), "build", "plugin-cache"),
+			Entries: entries,
 		})
 		if err != nil {
 			t.Fatal(err)

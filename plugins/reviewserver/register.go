@@ -106,9 +106,10 @@ func put[T metav1.Object](ctx context.Context, api configurations[T], want T, sa
 }
 
 func (r *Registration) applyValidating(ctx context.Context, want *admissionregistrationv1.ValidatingWebhookConfiguration) error {
-	err := put(ctx, r.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), want, func(have *admissionregistrationv1.ValidatingWebhookConfiguration) bool {
-		return equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks)
-	})
+	err := put(ctx, r.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), want,
+		func(have *admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+			return equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks)
+		})
 	if err != nil {
 		return fmt.Errorf("register validating webhooks: %w", err)
 	}
@@ -116,9 +117,10 @@ func (r *Registration) applyValidating(ctx context.Context, want *admissionregis
 }
 
 func (r *Registration) applyMutating(ctx context.Context, want *admissionregistrationv1.MutatingWebhookConfiguration) error {
-	err := put(ctx, r.Client.AdmissionregistrationV1().MutatingWebhookConfigurations(), want, func(have *admissionregistrationv1.MutatingWebhookConfiguration) bool {
-		return equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks)
-	})
+	err := put(ctx, r.Client.AdmissionregistrationV1().MutatingWebhookConfigurations(), want,
+		func(have *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+			return equality.Semantic.DeepEqual(have.Webhooks, want.Webhooks)
+		})
 	if err != nil {
 		return fmt.Errorf("register mutating webhooks: %w", err)
 	}
@@ -244,7 +246,9 @@ func ParseService(s string) (namespace, name string, port int32, err error) {
 
 var versions = []string{"v1"}
 
-func (r *Registration) validating(v *point.Version, rules []admissionregistrationv1.RuleWithOperations) admissionregistrationv1.ValidatingWebhook {
+func (r *Registration) validating(v *point.Version,
+	rules []admissionregistrationv1.RuleWithOperations,
+) admissionregistrationv1.ValidatingWebhook {
 	c := r.common(v, "validate")
 	match := admissionregistrationv1.Equivalent
 	return admissionregistrationv1.ValidatingWebhook{
@@ -254,7 +258,9 @@ func (r *Registration) validating(v *point.Version, rules []admissionregistratio
 	}
 }
 
-func (r *Registration) mutating(v *point.Version, rules []admissionregistrationv1.RuleWithOperations) admissionregistrationv1.MutatingWebhook {
+func (r *Registration) mutating(v *point.Version,
+	rules []admissionregistrationv1.RuleWithOperations,
+) admissionregistrationv1.MutatingWebhook {
 	c := r.common(v, "mutate")
 	match, again := admissionregistrationv1.Equivalent, admissionregistrationv1.IfNeededReinvocationPolicy
 	return admissionregistrationv1.MutatingWebhook{

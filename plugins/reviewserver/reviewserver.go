@@ -146,7 +146,10 @@ func judge(ctx context.Context, p admission.Plugin, ask question, q *admissionv1
 		return nil, err
 	}
 	refusal := ask(chain, ctx, r)
-	out := &admissionv1.AdmissionResponse{UID: q.UID, Allowed: refusal == nil, Warnings: r.Warnings(), AuditAnnotations: annotations(r, p.Name())}
+	out := &admissionv1.AdmissionResponse{
+		UID: q.UID, Allowed: refusal == nil, Warnings: r.Warnings(),
+		AuditAnnotations: annotations(r, p.Name()),
+	}
 	if refusal != nil {
 		out.Result = statusOf(refusal)
 		return out, nil

@@ -118,8 +118,9 @@ func review(t *testing.T, operation admissionv1.Operation, labels string) string
 	q := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
-			UID: "705ab4f5", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
-			Name: "web", Namespace: "default", Operation: operation, Options: runtime.RawExtension{Raw: []byte(`{"kind":"CreateOptions"}`)},
+			UID: "705ab4f5", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Name:     "web", Namespace: "default", Operation: operation, Options: runtime.RawExtension{Raw: []byte(`{"kind":"CreateOptions"}`)},
 		},
 	}
 	if operation == admissionv1.Delete {
@@ -141,7 +142,8 @@ func TestReviews(t *testing.T) {
 		t.Fatalf("status %d", code)
 	}
 	r := a.Response
-	if a.Kind != "AdmissionReview" || r.UID != "705ab4f5" || !r.Allowed || string(r.Patch) != `[{"op":"add","path":"/metadata/labels/a","value":"b"}]` ||
+	if a.Kind != "AdmissionReview" || r.UID != "705ab4f5" || !r.Allowed ||
+		string(r.Patch) != `[{"op":"add","path":"/metadata/labels/a","value":"b"}]` ||
 		*r.PatchType != admissionv1.PatchTypeJSONPatch || r.Warnings[0] != "look out" || r.AuditAnnotations["k"] != "v" {
 		t.Errorf("response %+v", r)
 	}
@@ -159,7 +161,10 @@ func TestReviews(t *testing.T) {
 			t.Errorf("%s: status %d", path, code)
 		}
 	}
-	for _, body := range []string{"", "{", "[]", "{}", `{"request":{"object":[1]}}`, strings.Replace(review(t, admissionv1.Create, `{}`), `"object":{`, `"object":7,"x":{`, 1)} {
+	for _, body := range []string{
+		"", "{", "[]", "{}", `{"request":{"object":[1]}}`,
+		strings.Replace(review(t, admissionv1.Create, `{}`), `"object":{`, `"object":7,"x":{`, 1),
+	} {
 		if code := post(t, s.URL+"/validate/refuser", body, &a); code != http.StatusBadRequest {
 			t.Errorf("%q: status %d", body, code)
 		}
@@ -211,7 +216,8 @@ func TestRegistration(t *testing.T) {
 	client := fake.NewClientset()
 	ca := []byte("first")
 	r := &reviewserver.Registration{
-		Client: client, URL: "https://example.com:9443/", CA: func() []byte { return ca }, Exclude: []string{"kube-system"}, Logger: slog.New(slog.DiscardHandler),
+		Client: client, URL: "https://example.com:9443/", CA: func() []byte { return ca }, Exclude: []string{"kube-system"},
+		Logger: slog.New(slog.DiscardHandler),
 		Versions: func() []*point.Version {
 			var out []*point.Version
 			for _, p := range l.AdmissionPlugins() {
@@ -229,7 +235,8 @@ func TestRegistration(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := m.Webhooks[0]
-	if len(m.Webhooks) != 1 || w.Name != "labeller.plugins.wasmplane.dev" || *w.ClientConfig.URL != "https://example.com:9443/mutate/labeller" ||
+	if len(m.Webhooks) != 1 || w.Name != "labeller.plugins.wasmplane.dev" ||
+		*w.ClientConfig.URL != "https://example.com:9443/mutate/labeller" ||
 		w.Rules[0].Resources[0] != "pods" || w.Rules[0].APIGroups[0] != "*" || *w.FailurePolicy != admissionregistrationv1.Fail ||
 		w.ObjectSelector.MatchLabels["app"] != "web" || w.NamespaceSelector.MatchExpressions[0].Values[0] != "kube-system" {
 		t.Errorf("registered %+v", w)
@@ -244,7 +251,8 @@ func TestRegistration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := v.Webhooks[0].ClientConfig; !bytes.Equal(c.CABundle, ca) || c.URL != nil || c.Service.Namespace != "plugins" || *c.Service.Port != 8443 || *c.Service.Path != "/validate/refuser" || *v.Webhooks[0].FailurePolicy != admissionregistrationv1.Ignore {
+	if c := v.Webhooks[0].ClientConfig; !bytes.Equal(c.CABundle, ca) || c.URL != nil || c.Service.Namespace != "plugins" ||
+		*c.Service.Port != 8443 || *c.Service.Path != "/validate/refuser" || *v.Webhooks[0].FailurePolicy != admissionregistrationv1.Ignore {
 		t.Errorf("registered %+v", v.Webhooks[0])
 	}
 	before := len(client.Actions())

@@ -69,9 +69,12 @@ func pointAsks(e *manifest.Entry, p abi.Point) []ask {
 		return verbatim("convert everybody's custom resources (customresource.convert)")
 	case abi.Reconcile:
 		namespace, name, _ := strings.Cut(e.Reconcile.ServiceAccount, "/")
-		return []ask{{calls, "write as service account " + e.Reconcile.ServiceAccount, []Need{{Field: "spec.reconcile.serviceAccount", Attributes: &authorizationv1.ResourceAttributes{
-			Verb: "impersonate", Resource: "serviceaccounts", Namespace: namespace, Name: name,
-		}}}}}
+		return []ask{{
+			calls, "write as service account " + e.Reconcile.ServiceAccount,
+			[]Need{{Field: "spec.reconcile.serviceAccount", Attributes: &authorizationv1.ResourceAttributes{
+				Verb: "impersonate", Resource: "serviceaccounts", Namespace: namespace, Name: name,
+			}}},
+		}}
 	default:
 		return nil
 	}
@@ -82,7 +85,13 @@ func fetchAsks(at string, f *manifest.Fetch) []ask {
 		return nil
 	}
 	namespace, name, _ := strings.Cut(f.Secret, "/")
-	return []ask{{reads, "Secret " + f.Secret + ", to be fetched with", []Need{{Field: at + ".secret", Attributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: namespace, Name: name}}}}}
+	return []ask{{
+		reads, "Secret " + f.Secret + ", to be fetched with",
+		[]Need{{Field: at + ".secret", Attributes: &authorizationv1.ResourceAttributes{
+			Verb: "get", Resource: "secrets", Namespace: namespace,
+			Name: name,
+		}}},
+	}}
 }
 
 func grantAsks(at string, g *manifest.Grants, own string) []ask {
@@ -112,7 +121,11 @@ func grantAsks(at string, g *manifest.Grants, own string) []ask {
 		}
 	}
 	if g.Events {
-		out = append(out, ask{sends, "events", []Need{{Field: at + ".events", Attributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "events", Namespace: own}}}})
+		out = append(out,
+			ask{
+				sends, "events",
+				[]Need{{Field: at + ".events", Attributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "events", Namespace: own}}},
+			})
 	}
 	return append(out, networkAsks(at, g)...)
 }

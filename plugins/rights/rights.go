@@ -175,7 +175,8 @@ func (c *Checker) may(ctx context.Context, e *manifest.Entry, who *user.DefaultI
 	if c == nil || c.access == nil {
 		return false, errors.New("this process cannot ask what the writer of a plugin may do; it can where the plugin runs in a cluster")
 	}
-	key := fmt.Sprintf("%q %q %q %v %q %q %q %q %q %q %q", who.Name, who.UID, who.Groups, who.Extra, a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name)
+	key := fmt.Sprintf("%q %q %q %v %q %q %q %q %q %q %q", who.Name, who.UID, who.Groups, who.Extra, a.Verb, a.Group, a.Version, a.Resource,
+		a.Subresource, a.Namespace, a.Name)
 	c.mu.Lock()
 	known, ok := c.answers[key]
 	c.mu.Unlock()

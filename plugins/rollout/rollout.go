@@ -211,7 +211,8 @@ func put(entry, version *yaml.Node) *yaml.Node {
 		swap("digest", nil)
 	}
 	for key, absent := range map[string]*yaml.Node{
-		"settings": {Kind: yaml.MappingNode, Tag: "!!map"}, "fetch": {Kind: yaml.MappingNode, Tag: "!!map"}, "signatures": {Kind: yaml.SequenceNode, Tag: "!!seq"},
+		"settings": {Kind: yaml.MappingNode, Tag: "!!map"}, "fetch": {Kind: yaml.MappingNode, Tag: "!!map"},
+		"signatures": {Kind: yaml.SequenceNode, Tag: "!!seq"},
 	} {
 		if get(version, key) != nil {
 			swap(key, absent)

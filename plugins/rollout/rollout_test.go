@@ -56,7 +56,10 @@ func TestAnEntryOfAFileIsPromotedAndRolledBack(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	got := read()
-	for _, want := range []string{"# the cluster of the shop", "# stays as it is", "mode: Warn # for now", "source: oci://a.example/p:2", "settings: {level: 2} # stricter", "previous:\n      source: file:old.wasm\n      settings: {level: 1}"} {
+	for _, want := range []string{
+		"# the cluster of the shop", "# stays as it is", "mode: Warn # for now", "source: oci://a.example/p:2",
+		"settings: {level: 2} # stricter", "previous:\n      source: file:old.wasm\n      settings: {level: 1}",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}
@@ -67,7 +70,8 @@ func TestAnEntryOfAFileIsPromotedAndRolledBack(t *testing.T) {
 	if done, err := rollout.File(path, "p", rollout.Rollback); err != nil || done != rollout.Restored {
 		t.Fatal(done, err)
 	}
-	if got := read(); !strings.Contains(got, "source: file:old.wasm") || strings.Contains(got, "digest") || strings.Contains(got, "previous") || !strings.Contains(got, "settings: {level: 1}") {
+	if got := read(); !strings.Contains(got, "source: file:old.wasm") || strings.Contains(got, "digest") || strings.Contains(got,
+		"previous") || !strings.Contains(got, "settings: {level: 1}") {
 		t.Errorf("rolled back:\n%s", got)
 	}
 	if _, err := rollout.File(path, "p", rollout.Rollback); err == nil {
@@ -93,7 +97,8 @@ spec:
 		t.Fatal(err)
 	}
 	gvr := schema.GroupVersionResource{Group: "plugins.wasmplane.dev", Version: "v1", Resource: "plugins"}
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{gvr: "PluginList"}, &unstructured.Unstructured{Object: tree})
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{gvr: "PluginList"},
+		&unstructured.Unstructured{Object: tree})
 	spec := func() map[string]any {
 		t.Helper()
 		o, err := client.Resource(gvr).Get(t.Context(), "p", metav1.GetOptions{})
@@ -105,7 +110,8 @@ spec:
 	if done, err := rollout.Object(t.Context(), client, "p", rollout.Promote); err != nil || done != rollout.Promoted {
 		t.Fatal(done, err)
 	}
-	if s := spec(); s["candidate"] != nil || s["source"] != "oci://a.example/p:1" || s["order"] != int64(3) || s["settings"].(map[string]any)["level"] != int64(2) {
+	if s := spec(); s["candidate"] != nil || s["source"] != "oci://a.example/p:1" || s["order"] != int64(3) ||
+		s["settings"].(map[string]any)["level"] != int64(2) {
 		t.Errorf("%v", s)
 	}
 	if done, err := rollout.Object(t.Context(), client, "p", rollout.Rollback); err != nil || done != rollout.Restored {

@@ -149,7 +149,9 @@ func (s *statusError) temporary() bool {
 }
 
 // part reads what is left from an offset on; whole says that the server began anew.
-func part(ctx context.Context, client *http.Client, url string, limit int64, c credentials, from int, tag string) (b []byte, etag string, whole bool, err error) {
+func part(ctx context.Context, client *http.Client, url string, limit int64, c credentials, from int,
+	tag string,
+) (b []byte, etag string, whole bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, tag, false, err
@@ -178,7 +180,8 @@ func part(ctx context.Context, client *http.Client, url string, limit int64, c c
 		return nil, tag, false, &statusError{resp.StatusCode, resp.Status}
 	}
 	if resp.ContentLength > limit {
-		return nil, "", whole, &limitError{fmt.Sprintf("the server answers %d bytes: at most %d are allowed (fetch.maxSize)", resp.ContentLength, limit)}
+		return nil, "", whole, &limitError{fmt.Sprintf("the server answers %d bytes: at most %d are allowed (fetch.maxSize)", resp.ContentLength,
+			limit)}
 	}
 	b, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err == nil && resp.ContentLength >= 0 && int64(len(b)) < resp.ContentLength {

@@ -126,7 +126,10 @@ func (r *registry) open(ctx context.Context) ([]remote.Option, error) {
 		return nil, err
 	}
 	r.transport = t
-	r.options = []remote.Option{remote.WithTransport(onlyTLS{t, r.entry.Fetch.PlainHTTP, r.ref.repository.RegistryStr()}), remote.WithAuth(auth)}
+	r.options = []remote.Option{
+		remote.WithTransport(onlyTLS{t, r.entry.Fetch.PlainHTTP, r.ref.repository.RegistryStr()}),
+		remote.WithAuth(auth),
+	}
 	return append(slices.Clone(r.options), remote.WithContext(ctx)), nil
 }
 
@@ -169,7 +172,8 @@ func (r *registry) module(ctx context.Context) (*Module, error) {
 		return nil, err
 	}
 	if layer.Size > limit {
-		return nil, &limitError{fmt.Sprintf("fetch %s: the module has %d bytes: at most %d are allowed (fetch.maxSize)", r.entry.Source, layer.Size, limit)}
+		return nil, &limitError{fmt.Sprintf("fetch %s: the module has %d bytes: at most %d are allowed (fetch.maxSize)", r.entry.Source,
+			layer.Size, limit)}
 	}
 	m := &Module{Digest: layer.Digest.String(), Manifest: digest}
 	if r.entry.Digest != "" && m.Digest != r.entry.Digest {
@@ -223,7 +227,8 @@ func (r *registry) manifest(ctx context.Context, digest string) (raw []byte, act
 		return nil, "", false, fmt.Errorf("fetch %s: %w", r.entry.Source, err)
 	}
 	if err := r.fetcher.cache.put(d.Manifest); err != nil {
-		r.fetcher.cfg.Logger.WarnContext(ctx, "a fetched manifest is not kept, so that a restart needs the registry", "plugin", r.entry.Name, "error", err)
+		r.fetcher.cfg.Logger.WarnContext(ctx, "a fetched manifest is not kept, so that a restart needs the registry", "plugin", r.entry.Name,
+			"error", err)
 	}
 	return d.Manifest, d.Digest.String(), false, nil
 }

@@ -19,7 +19,9 @@ import (
 
 // Open says how the registry of an entry's source is reached: its repository, the
 // tag, and the options for the client library. It is for tools that push, pull and sign.
-func (f *Fetcher) Open(ctx context.Context, e *manifest.Entry) (repository name.Repository, tag string, options []remote.Option, err error) {
+func (f *Fetcher) Open(ctx context.Context,
+	e *manifest.Entry,
+) (repository name.Repository, tag string, options []remote.Option, err error) {
 	ref, err := parse(e.Source, e.Fetch.PlainHTTP)
 	if err != nil {
 		return ref.repository, "", nil, err

@@ -96,7 +96,8 @@ func Digest(b []byte) string {
 func (f *Fetcher) Fetch(ctx context.Context, e *manifest.Entry) (*Module, error) {
 	m, err := f.fetchPinned(ctx, e)
 	if err != nil && e.Namespace != "" {
-		f.cfg.Logger.WarnContext(ctx, "could not fetch the module of a plugin of a namespace", "plugin", e.Name, "namespace", e.Namespace, "source", e.Source, "error", err)
+		f.cfg.Logger.WarnContext(ctx, "could not fetch the module of a plugin of a namespace", "plugin", e.Name, "namespace", e.Namespace,
+			"source", e.Source, "error", err)
 		err = forTenants(err)
 	}
 	return m, err
@@ -146,7 +147,8 @@ func (f *Fetcher) fetchPinned(ctx context.Context, e *manifest.Entry) (*Module, 
 	if e.Kind() != "file" && !e.Pinned() {
 		return nil, errors.New("a module that is not a local file has to be pinned (digest)")
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, time.Duration(e.Fetch.Timeout), &limitError{fmt.Sprintf("fetching took longer than %s (fetch.timeout)", time.Duration(e.Fetch.Timeout))})
+	bounded, cancel := context.WithTimeoutCause(ctx, time.Duration(e.Fetch.Timeout),
+		&limitError{fmt.Sprintf("fetching took longer than %s (fetch.timeout)", time.Duration(e.Fetch.Timeout))})
 	defer cancel()
 	m, err := f.fetch(bounded, e)
 	if err != nil {

@@ -352,7 +352,8 @@ func TestCredentialsComeFromDockerConfigAndSecret(t *testing.T) {
 		return nil, fmt.Errorf("no secret %s/%s", namespace, name)
 	}
 	for how, problem := range map[string]string{
-		"dockerConfig: config.json": "", "secret: a/docker": "", "secret: a/basic": "", "secret: a/none": "no secret a/none", "timeout: 30s": "UNAUTHORIZED",
+		"dockerConfig: config.json": "", "secret: a/docker": "", "secret: a/basic": "", "secret: a/none": "no secret a/none",
+		"timeout: 30s": "UNAUTHORIZED",
 	} {
 		e := entry(t, "source: oci://"+host(s)+"/team/oras@"+orasDigest+"\nfetch: {plainHTTP: true, "+how+"}")
 		_, err := fetcher(t, source.Config{Dir: dir, Secrets: secrets}).Fetch(t.Context(), e)
@@ -516,7 +517,10 @@ func TestHTTPSIsBoundedResumedAndChecked(t *testing.T) {
 }
 
 func FuzzSource(f *testing.F) {
-	for _, s := range []string{"oci://a.example/b:1@sha256:00", "oci://localhost:5000/x", "https://a/b", "file:x", "oci://@", "oci://a/b@sha256:" + strings.Repeat("a", 64)} {
+	for _, s := range []string{
+		"oci://a.example/b:1@sha256:00", "oci://localhost:5000/x", "https://a/b", "file:x", "oci://@",
+		"oci://a/b@sha256:" + strings.Repeat("a", 64),
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -547,7 +551,8 @@ func TestSignaturesOfAnotherModuleDoNotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "source: oci://" + host(s) + "/team/policy:1\nfetch: {plainHTTP: true}\nsignatures: [{keys: [" + writePublic(t, key.Public()) + "]}]\ndigest: "
+	text := "source: oci://" + host(s) + "/team/policy:1\nfetch: {plainHTTP: true}\nsignatures: [{keys: [" + writePublic(t,
+		key.Public()) + "]}]\ndigest: "
 	good := []byte("\x00asm\x01\x00\x00\x00\x00\x02\x01a")
 	bad := []byte("\x00asm\x01\x00\x00\x00\x00\x02\x01b")
 	signed := entry(t, text+source.Digest(good))

@@ -135,7 +135,8 @@ func (b *Builder) buildC(ctx context.Context, dir, out string) error {
 	if err != nil {
 		return err
 	}
-	args := append(slices.Clone(compiler[1:]), "-std=gnu11", "-O2", "-nostdlib", "-ffreestanding", "-mbulk-memory", "-msign-ext", "-mnontrapping-fptoint",
+	args := append(slices.Clone(compiler[1:]), "-std=gnu11", "-O2", "-nostdlib", "-ffreestanding", "-mbulk-memory", "-msign-ext",
+		"-mnontrapping-fptoint",
 		"-Wall", "-I"+include, "-Wl,--no-entry", "-o", out)
 	if b.cfg.Debug {
 		args = append(args, "-g")
@@ -163,7 +164,8 @@ func (b *Builder) buildZig(ctx context.Context, dir, out string) error {
 		strip = "-fno-strip"
 	}
 	args := []string{
-		"build-exe", "-target", "wasm32-freestanding", "-mcpu", "generic+bulk_memory+sign_ext+nontrapping_fptoint", "-fno-entry", "-rdynamic", "-O", "ReleaseFast", strip,
+		"build-exe", "-target", "wasm32-freestanding", "-mcpu", "generic+bulk_memory+sign_ext+nontrapping_fptoint", "-fno-entry", "-rdynamic",
+		"-O", "ReleaseFast", strip,
 		"--dep", "wasmplane", "-Mroot=plugin.zig", strip, "-Mwasmplane=" + filepath.Join(library, "wasmplane.zig"), "-femit-bin=" + out,
 	}
 	b.cfg.Progress("building with zig")
@@ -185,7 +187,10 @@ func (b *Builder) buildAssemblyScript(ctx context.Context, dir, out string) erro
 	if err != nil {
 		return err
 	}
-	args := []string{"plugin.ts", "--path", filepath.Dir(library), "-O3", "--runtime", "minimal", "--exportStart", "_initialize", "--outFile", out}
+	args := []string{
+		"plugin.ts", "--path", filepath.Dir(library), "-O3", "--runtime", "minimal", "--exportStart", "_initialize", "--outFile",
+		out,
+	}
 	if b.cfg.Debug {
 		args = append(args, "--debug")
 	}
@@ -282,7 +287,8 @@ func (b *Builder) npm(ctx context.Context, name, version, command, size string) 
 		return "", fmt.Errorf("make the folder of toolchains: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	if err := b.run(ctx, tmp, nil, npm, "install", "--prefix", tmp, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", name+"@"+version); err != nil {
+	if err := b.run(ctx, tmp, nil, npm, "install", "--prefix", tmp, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error",
+		name+"@"+version); err != nil {
 		return "", fmt.Errorf("install %s %s: %w", name, version, err)
 	}
 	// Whoever was faster has installed the same.

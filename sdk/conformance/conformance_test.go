@@ -231,13 +231,16 @@ func (g *guest) describes(t *testing.T) {
 	if got := m.Hook(abi.AdmissionMutate).Match; len(got) != 1 || !reflect.DeepEqual(got[0], rule) {
 		t.Errorf("match %+v", got)
 	}
-	if got := m.Hook(abi.AdmissionValidate).Fields; !reflect.DeepEqual(got, []string{"object.metadata.name", "object.metadata.labels", "operation"}) {
+	if got := m.Hook(abi.AdmissionValidate).Fields; !reflect.DeepEqual(got,
+		[]string{"object.metadata.name", "object.metadata.labels", "operation"}) {
 		t.Errorf("fields %q", got)
 	}
-	if got := m.Hook(abi.CustomResourceConvert); len(got.Match) != 1 || !reflect.DeepEqual(got.Match[0].Groups, []string{"example.com"}) || !reflect.DeepEqual(got.Match[0].Resources, []string{"endpoints"}) {
+	if got := m.Hook(abi.CustomResourceConvert); len(got.Match) != 1 || !reflect.DeepEqual(got.Match[0].Groups, []string{"example.com"}) ||
+		!reflect.DeepEqual(got.Match[0].Resources, []string{"endpoints"}) {
 		t.Errorf("match %+v", got)
 	}
-	if h := m.Hook(abi.AdmissionValidate); h.SideEffects != abi.NoneOnDryRun || h.Alternatives["@size"]["Deployment"] != "spec.replicas" || h.Alternatives["@size"]["*"] != "spec.size" {
+	if h := m.Hook(abi.AdmissionValidate); h.SideEffects != abi.NoneOnDryRun || h.Alternatives["@size"]["Deployment"] != "spec.replicas" ||
+		h.Alternatives["@size"]["*"] != "spec.size" {
 		t.Errorf("side effects %q, alternatives %v", h.SideEffects, h.Alternatives)
 	}
 	if !m.Hook(abi.Authorization).Pure {
@@ -258,11 +261,15 @@ func (g *guest) describes(t *testing.T) {
 		}
 	}
 	h := m.Hook(abi.Reconcile)
-	if want := (abi.Watch{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Selector: "app=web"}); *h.Primary != want || len(h.Owned) != 1 || h.Owned[0].Kind != "Service" {
+	if want := (abi.Watch{
+		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment",
+		Selector: "app=web",
+	}); *h.Primary != want || len(h.Owned) != 1 || h.Owned[0].Kind != "Service" {
 		t.Errorf("kinds %+v %+v", h.Primary, h.Owned)
 	}
 	h = m.Hook(abi.SchedulingTable)
-	if len(h.Columns) != 2 || h.Columns[1].Path != "allocatable.pods" || len(h.Pod) != 1 || !reflect.DeepEqual(h.Reasons, []string{"full", "never"}) {
+	if len(h.Columns) != 2 || h.Columns[1].Path != "allocatable.pods" || len(h.Pod) != 1 || !reflect.DeepEqual(h.Reasons,
+		[]string{"full", "never"}) {
 		t.Errorf("table %+v %+v %q", h.Columns, h.Pod, h.Reasons)
 	}
 }
@@ -442,7 +449,8 @@ func (g *guest) answers(t *testing.T) {
 			continue
 		}
 		same(t, string(c.point)+" "+c.document, got, c.want)
-		if err := abi.CheckAnswer(g.manifest.Hook(c.point), []byte(got), strings.Count(c.want, ",")+min(len(strings.Trim(c.want, "[]")), 1)); err != nil {
+		if err := abi.CheckAnswer(g.manifest.Hook(c.point), []byte(got),
+			strings.Count(c.want, ",")+min(len(strings.Trim(c.want, "[]")), 1)); err != nil {
 			t.Errorf("%s %s: the host refuses %s: %v", c.point, c.document, got, err)
 		}
 	}

@@ -103,7 +103,8 @@ func TestValues(t *testing.T) {
 		t.Errorf("items %q", got)
 	}
 	var none Value
-	if none.Exists() || none.IsNull() || none.Len() != 0 || none.Get("x").Exists() || none.At(0).Exists() || none.String() != "" || none.Int() != 0 {
+	if none.Exists() || none.IsNull() || none.Len() != 0 || none.Get("x").Exists() || none.At(0).Exists() || none.String() != "" ||
+		none.Int() != 0 {
 		t.Error("the zero value is not absent")
 	}
 }

@@ -305,7 +305,9 @@ func (c *Case) Ask(ctx context.Context, p *author.Plugin) (*author.Decision, err
 }
 
 // schedule has the case's pod and nodes judged.
-func (c *Case) schedule(ctx context.Context, judge func(context.Context, *corev1.Pod, author.Nodes) (*author.Decision, error)) (*author.Decision, error) {
+func (c *Case) schedule(ctx context.Context,
+	judge func(context.Context, *corev1.Pod, author.Nodes) (*author.Decision, error),
+) (*author.Decision, error) {
 	n, err := author.NodesOf(c.Nodes, c.Running)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,8 @@ func TestAFailingCaseShowsWhatDiffers(t *testing.T) {
 			t.Errorf("%q is missing in:\n%s", want, said)
 		}
 	}
-	if !strings.Contains(results[2].Problems[0], "expects nothing") || !strings.Contains(results[3].Problems[0], "takes no part at authorization") {
+	if !strings.Contains(results[2].Problems[0], "expects nothing") || !strings.Contains(results[3].Problems[0],
+		"takes no part at authorization") {
 		t.Errorf("%q, %q", results[2].Problems, results[3].Problems)
 	}
 }

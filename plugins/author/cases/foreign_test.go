@@ -19,7 +19,8 @@ import (
 func foreign(t *testing.T, guest, entry, list string) author.Config {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "p.wasm"), "./plugins/foreign/testdata/"+guest)
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-trimpath", "-ldflags=-s -w", "-o",
+		filepath.Join(dir, "p.wasm"), "./plugins/foreign/testdata/"+guest)
 	build.Dir = plugintest.Root(t)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -70,7 +71,8 @@ func TestASchedulersGuestOffline(t *testing.T) {
 // request comes in an AdmissionReview, as kwctl scaffolds it, or in the place of an object.
 func TestAPolicysHostCallsOffline(t *testing.T) {
 	const request = `{uid: "1", kind: {group: "", version: v1, kind: Pod}, resource: {group: "", version: v1, resource: pods}, requestKind: {group: "", version: v1, kind: Pod},
-    requestResource: {group: "", version: v1, resource: pods}, name: web, namespace: shop, operation: CREATE, userInfo: {username: jane}, dryRun: false, oldObject: null,
+    requestResource: {group: "", version: v1, resource: pods}, name: web, namespace: shop, operation: CREATE,
+      userInfo: {username: jane}, dryRun: false, oldObject: null,
     object: {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}}}`
 	cfg := foreign(t, "wapc", `
 points: [admission.validate]

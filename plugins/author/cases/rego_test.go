@@ -48,7 +48,8 @@ rego:
 			t.Errorf("%s: %s", r.Name, strings.Join(r.Details(), "\n"))
 		}
 	}
-	authortest.Write(t, filepath.Join(dir, author.EntryFile), "name: p\nabi: opa\nentrypoint: a/b\nrego: {text: \"package a\\nb := foo(1)\\n\"}\n")
+	authortest.Write(t, filepath.Join(dir, author.EntryFile),
+		"name: p\nabi: opa\nentrypoint: a/b\nrego: {text: \"package a\\nb := foo(1)\\n\"}\n")
 	_, err := author.Open(t.Context(), authortest.Open(t, dir))
 	if err == nil || !strings.Contains(err.Error(), "rego.text:2: undefined function foo") {
 		t.Errorf("a wrong text: %v", err)

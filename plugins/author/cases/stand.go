@@ -102,14 +102,16 @@ func (a *Access) about(spec *authorizationv1.SubjectAccessReviewSpec) bool {
 	asked := map[string]string{"user": spec.User}
 	if r := spec.ResourceAttributes; r != nil {
 		asked = map[string]string{
-			"user": spec.User, "verb": r.Verb, "group": r.Group, "resource": r.Resource, "subresource": r.Subresource, "namespace": r.Namespace, "name": r.Name,
+			"user": spec.User, "verb": r.Verb, "group": r.Group, "resource": r.Resource, "subresource": r.Subresource, "namespace": r.Namespace,
+			"name": r.Name,
 		}
 	}
 	if r := spec.NonResourceAttributes; r != nil {
 		asked["verb"], asked["path"] = r.Verb, r.Path
 	}
 	for field, want := range map[string]string{
-		"user": a.User, "verb": a.Verb, "group": a.Group, "resource": a.Resource, "subresource": a.Subresource, "namespace": a.Namespace, "name": a.Name, "path": a.Path,
+		"user": a.User, "verb": a.Verb, "group": a.Group, "resource": a.Resource, "subresource": a.Subresource, "namespace": a.Namespace,
+		"name": a.Name, "path": a.Path,
 	} {
 		if want != "" && want != asked[field] {
 			return false

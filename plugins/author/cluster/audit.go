@@ -102,7 +102,9 @@ func wouldSee(p *author.Plugin, r metav1.APIResource) admission.Operation {
 	return ""
 }
 
-func (a *Audit) judge(ctx context.Context, p *author.Plugin, gvr schema.GroupVersionResource, op admission.Operation, tree map[string]any) error {
+func (a *Audit) judge(ctx context.Context, p *author.Plugin, gvr schema.GroupVersionResource, op admission.Operation,
+	tree map[string]any,
+) error {
 	doc := map[string]any{
 		"object": tree, "operation": string(op),
 		"resource": map[string]any{"group": gvr.Group, "version": gvr.Version, "resource": gvr.Resource},

@@ -147,7 +147,10 @@ func (a *About) describe(m *abi.Manifest, e *manifest.Entry) {
 	}
 	for i := range m.Hooks {
 		h := &m.Hooks[i]
-		about := HookAbout{Point: h.Point, Op: h.Op, Encoding: string(h.Encoding), Fields: h.Fields, Columns: columns(h.Columns), Pod: columns(h.Pod)}
+		about := HookAbout{
+			Point: h.Point, Op: h.Op, Encoding: string(h.Encoding), Fields: h.Fields, Columns: columns(h.Columns),
+			Pod: columns(h.Pod),
+		}
 		for _, r := range h.Match {
 			about.Match = append(about.Match, ruleText(r))
 		}

@@ -54,17 +54,20 @@ func TestWhatWasRecordedIsReplayed(t *testing.T) {
 	}
 	rebuild(`"owner"`, `"team"`) // it now wants another label
 	replayed, err = recording.Replay(t.Context(), cfg, bytes.NewReader(made.Bytes()))
-	if err != nil || replayed.Records != 3 || replayed.Kinds["allow -> deny"] != 1 || replayed.Kinds["deny -> not asked"] != 1 || replayed.Same != 1 {
+	if err != nil || replayed.Records != 3 || replayed.Kinds["allow -> deny"] != 1 || replayed.Kinds["deny -> not asked"] != 1 ||
+		replayed.Same != 1 {
 		t.Errorf("a candidate: %+v, %v", replayed, err)
 	}
 	if _, err := recording.Replay(t.Context(), cfg, strings.NewReader("{}\n")); err == nil {
 		t.Error("any file is a recording")
 	}
-	if _, err := recording.Make(t.Context(), cfg, strings.NewReader("no log\n"), &made, recording.Limits{}); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if _, err := recording.Make(t.Context(), cfg, strings.NewReader("no log\n"), &made, recording.Limits{}); err == nil ||
+		!strings.Contains(err.Error(), "line 1") {
 		t.Errorf("any file is an audit log: %v", err)
 	}
 	made.Reset()
-	if done, err = recording.Make(t.Context(), cfg, strings.NewReader(auditLog), &made, recording.Limits{Records: 1}); err != nil || !done.Full || done.Records != 1 {
+	if done, err = recording.Make(t.Context(), cfg, strings.NewReader(auditLog), &made, recording.Limits{Records: 1}); err != nil ||
+		!done.Full || done.Records != 1 {
 		t.Errorf("a full recording: %+v, %v", done, err)
 	}
 }

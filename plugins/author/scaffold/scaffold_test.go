@@ -55,7 +55,10 @@ func TestEveryTemplate(t *testing.T) {
 func own(source string) (n int) {
 	for _, line := range strings.Split(source, "\n") {
 		line = strings.TrimSpace(line)
-		for _, prefix := range []string{"//", "/*", "import", "#include", "package", "use ", "const wp =", "pub const panic", "export {", "export!"} {
+		for _, prefix := range []string{
+			"//", "/*", "import", "#include", "package", "use ", "const wp =", "pub const panic", "export {",
+			"export!",
+		} {
 			if strings.HasPrefix(line, prefix) {
 				line = ""
 			}

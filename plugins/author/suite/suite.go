@@ -115,7 +115,8 @@ func read(path string) (*Suite, error) {
 		APIVersion string `yaml:"apiVersion"`
 		Kind       string `yaml:"kind"`
 	}
-	if !bytes.Contains(b, []byte(group)) || yaml.Unmarshal(b, &head) != nil || head.Kind != kind || !strings.HasPrefix(head.APIVersion, group+"/") {
+	if !bytes.Contains(b, []byte(group)) || yaml.Unmarshal(b, &head) != nil || head.Kind != kind || !strings.HasPrefix(head.APIVersion,
+		group+"/") {
 		return nil, nil //nolint:nilerr // whatever it is, it is no suite
 	}
 	all := struct {

@@ -48,7 +48,8 @@ tests:
   template: template.yaml
   constraint: constraint.yaml
   cases:
-  - {name: two too many, object: pod.yaml, assertions: [{violations: 2}, {violations: yes}, {violations: 1, message: "^container b"}, {violations: no, message: container a}]}
+  - {name: two too many, object: pod.yaml,
+     assertions: [{violations: 2}, {violations: yes}, {violations: 1, message: "^container b"}, {violations: no, message: container a}]}
   - {name: not asked, object: service.yaml, assertions: [{violations: no}]}
   - {name: a review, object: review.yaml, assertions: [{message: container b}]}
   - {name: left out, object: pod.yaml, skip: true, assertions: [{violations: no}]}
@@ -95,7 +96,8 @@ func TestASuiteRuns(t *testing.T) {
 	if err != nil || failed != 5 || len(want) > 0 {
 		t.Errorf("%d failed, %v; missing: %v", failed, err, want)
 	}
-	if _, err := suite.Find(filepath.Join(dir, "other.yaml")); err == nil || !strings.Contains(err.Error(), "is no Suite of test.gatekeeper.sh") {
+	if _, err := suite.Find(filepath.Join(dir, "other.yaml")); err == nil || !strings.Contains(err.Error(),
+		"is no Suite of test.gatekeeper.sh") {
 		t.Errorf("another file: %v", err)
 	}
 }

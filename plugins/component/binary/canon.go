@@ -11,12 +11,18 @@ import (
 // asynchronous are the built-ins of asynchronous components, by their code.
 var asynchronous = map[byte]string{
 	0x05: "task.cancel", 0x06: "subtask.cancel", 0x09: "task.return", 0x0a: "context.get", 0x0b: "context.set", 0x0c: "thread.yield",
-	0x0d: "subtask.drop", 0x0e: "stream.new", 0x0f: "stream.read", 0x10: "stream.write", 0x11: "stream.cancel-read", 0x12: "stream.cancel-write",
-	0x13: "stream.drop-readable", 0x14: "stream.drop-writable", 0x15: "future.new", 0x16: "future.read", 0x17: "future.write", 0x18: "future.cancel-read",
-	0x19: "future.cancel-write", 0x1a: "future.drop-readable", 0x1b: "future.drop-writable", 0x1c: "error-context.new", 0x1d: "error-context.debug-message",
-	0x1e: "error-context.drop", 0x1f: "waitable-set.new", 0x20: "waitable-set.wait", 0x21: "waitable-set.poll", 0x22: "waitable-set.drop", 0x23: "waitable.join",
-	0x24: "backpressure.inc", 0x25: "backpressure.dec", 0x26: "thread.index", 0x27: "thread.new-indirect", 0x28: "thread.resume-later", 0x29: "thread.suspend",
-	0x2a: "thread.suspend-then-resume", 0x2b: "thread.yield-then-resume", 0x2c: "thread.suspend-then-promote", 0x2d: "thread.yield-then-promote",
+	0x0d: "subtask.drop", 0x0e: "stream.new", 0x0f: "stream.read", 0x10: "stream.write", 0x11: "stream.cancel-read",
+	0x12: "stream.cancel-write",
+	0x13: "stream.drop-readable", 0x14: "stream.drop-writable", 0x15: "future.new", 0x16: "future.read", 0x17: "future.write",
+	0x18: "future.cancel-read",
+	0x19: "future.cancel-write", 0x1a: "future.drop-readable", 0x1b: "future.drop-writable", 0x1c: "error-context.new",
+	0x1d: "error-context.debug-message",
+	0x1e: "error-context.drop", 0x1f: "waitable-set.new", 0x20: "waitable-set.wait", 0x21: "waitable-set.poll", 0x22: "waitable-set.drop",
+	0x23: "waitable.join",
+	0x24: "backpressure.inc", 0x25: "backpressure.dec", 0x26: "thread.index", 0x27: "thread.new-indirect", 0x28: "thread.resume-later",
+	0x29: "thread.suspend",
+	0x2a: "thread.suspend-then-resume", 0x2b: "thread.yield-then-resume", 0x2c: "thread.suspend-then-promote",
+	0x2d: "thread.yield-then-promote",
 	0x40: "thread.spawn-ref", 0x41: "thread.spawn-indirect", 0x42: "thread.available-parallelism",
 }
 

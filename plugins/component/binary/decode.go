@@ -52,7 +52,10 @@ func checkPreamble(r *reader) error {
 	return fmt.Errorf("unknown binary version %#x: only the component format %#x is known", version, preamble)
 }
 
-var sections = [...]string{"custom", "core module", "core instance", "core type", "component", "instance", "alias", "type", "canonical function", "start", "import", "export", "value"}
+var sections = [...]string{
+	"custom", "core module", "core instance", "core type", "component", "instance", "alias", "type",
+	"canonical function", "start", "import", "export", "value",
+}
 
 // readComponent reads a component with its preamble.
 func (s *scope) readComponent(r *reader) (*Component, error) {

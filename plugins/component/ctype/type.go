@@ -41,7 +41,10 @@ const (
 	Map // a list of tuples of a key and a value: Elem
 )
 
-var kindNames = [...]string{"bool", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f32", "f64", "char", "string", "list", "list", "record", "tuple", "variant", "enum", "option", "result", "flags", "own", "borrow", "map"}
+var kindNames = [...]string{
+	"bool", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f32", "f64", "char", "string", "list", "list",
+	"record", "tuple", "variant", "enum", "option", "result", "flags", "own", "borrow", "map",
+}
 
 // String is the kind as WIT writes it.
 func (k Kind) String() string { return kindNames[k] }

@@ -241,7 +241,8 @@ func TestMemoryThatMovesIsLookedUpAgain(t *testing.T) {
 			(i32.mul (memory.grow (i32.const 1)) (i32.const 65536)))
 		(func (export "sum") (param i32 i32) (result i32)
 			(i32.add (i32.load8_u (i32.load (local.get 0))) (i32.load8_u (i32.load (i32.add (local.get 0) (i32.const 8)))))))`))
-	f := c.Lift(c.CoreFunc(in, "sum"), c.FuncType(ct.U32, c.List(ct.String)), ct.Mem(c.Memory(in, "memory")), ct.Realloc(c.CoreFunc(in, "realloc")))
+	f := c.Lift(c.CoreFunc(in, "sum"), c.FuncType(ct.U32, c.List(ct.String)), ct.Mem(c.Memory(in, "memory")),
+		ct.Realloc(c.CoreFunc(in, "realloc")))
 	c.Export("sum", ct.Func, f)
 	if got, err := mustLoad(t, c, nil).call("sum", []any{"\x01", "\x02"}); err != nil || got != uint32(3) {
 		t.Errorf("got %v, %v", got, err)
@@ -290,7 +291,8 @@ func TestResourcesEndOnce(t *testing.T) {
 			(func (export "ended") (result i32) (global.get $n)))`))
 		r := c.Resource(c.CoreFunc(d, "dtor"))
 		other := c.Resource(-1)
-		env := c.Bundle(ct.Arg{Name: "new", Index: c.Builtin(2, r)}, ct.Arg{Name: "drop", Index: c.Builtin(3, r)}, ct.Arg{Name: "drop-other", Index: c.Builtin(3, other)})
+		env := c.Bundle(ct.Arg{Name: "new", Index: c.Builtin(2, r)}, ct.Arg{Name: "drop", Index: c.Builtin(3, r)},
+			ct.Arg{Name: "drop-other", Index: c.Builtin(3, other)})
 		in := c.Instantiate(c.Core(`(module
 			(import "env" "new" (func $new (param i32) (result i32)))
 			(import "env" "drop" (func $drop (param i32)))

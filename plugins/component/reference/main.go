@@ -136,7 +136,11 @@ func (p *player) result(c *command, err error) {
 // onPurpose says that a component was refused for what is not supported, by name: by us, or by the engine
 // (several memories or tables in one module).
 func onPurpose(err error) bool {
-	for _, what := range []string{"not supported: build", "tags (exceptions) are not supported", "tag index", "core types other than functions are not supported", "at most one memory allowed", "invalid memory alignment", "at most one table allowed", "is not given to components"} {
+	for _, what := range []string{
+		"not supported: build", "tags (exceptions) are not supported", "tag index",
+		"core types other than functions are not supported", "at most one memory allowed", "invalid memory alignment",
+		"at most one table allowed", "is not given to components",
+	} {
 		if strings.Contains(err.Error(), what) {
 			return true
 		}

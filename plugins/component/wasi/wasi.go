@@ -192,8 +192,9 @@ func table() map[string]link.HostFunc {
 	contents := write(func(args []any) []byte { return arg[[]byte](args, 1) })
 	zeroes := write(func(args []any) []byte { return make([]byte, min(arg[uint64](args, 1), writable)) })
 	give("wasi:io/streams", map[string]link.HostFunc{
-		in + "read": constant(closed), in + "blocking-read": constant(closed), in + "skip": constant(closed), in + "blocking-skip": constant(closed),
-		in + "subscribe": pollable, out + "subscribe": pollable,
+		in + "read": constant(closed), in + "blocking-read": constant(closed), in + "skip": constant(closed),
+		in + "blocking-skip": constant(closed),
+		in + "subscribe":     pollable, out + "subscribe": pollable,
 		out + "check-write": constant(canon.OK(uint64(writable))), out + "write": contents, out + "blocking-write-and-flush": contents,
 		out + "flush": constant(canon.OK(nil)), out + "blocking-flush": constant(canon.OK(nil)),
 		out + "write-zeroes": zeroes, out + "blocking-write-zeroes-and-flush": zeroes,

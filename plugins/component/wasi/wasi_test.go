@@ -134,7 +134,10 @@ func TestGuestsTrapOnWhatIsNotThere(t *testing.T) {
 }
 
 func TestOtherVersionsAndInterfacesAreNotGiven(t *testing.T) {
-	for _, iface := range []string{"wasi:cli/environment@0.3.0", "wasi:cli/environment@1.0.0", "wasi:cli/environment@0.2.0-rc-2023-12-05", "wasi:cli/environment", "wasi:http/outgoing-handler@0.2.0", "acme:cli/environment@0.2.0"} {
+	for _, iface := range []string{
+		"wasi:cli/environment@0.3.0", "wasi:cli/environment@1.0.0", "wasi:cli/environment@0.2.0-rc-2023-12-05",
+		"wasi:cli/environment", "wasi:http/outgoing-handler@0.2.0", "acme:cli/environment@0.2.0",
+	} {
 		if wasi.Func(iface, "get-environment") != nil {
 			t.Errorf("%s is given", iface)
 		}

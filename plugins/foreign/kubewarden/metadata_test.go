@@ -65,9 +65,13 @@ func TestWhatAPolicyWillNeed(t *testing.T) {
 			}
 		}
 	}
-	secret := &Metadata{ContextAwareResources: []ContextResource{{APIVersion: "v1", Kind: "Secret"}}, HostCapabilities: []string{"oci/v9/bake"}}
+	secret := &Metadata{
+		ContextAwareResources: []ContextResource{{APIVersion: "v1", Kind: "Secret"}},
+		HostCapabilities:      []string{"oci/v9/bake"},
+	}
 	err := secret.CheckGrants(&manifest.Entry{Grants: manifest.Grants{Read: read}})
-	if err == nil || !strings.Contains(err.Error(), "[{resources: [secrets]}]") || !strings.Contains(err.Error(), `"oci/v9/bake", which this host does not have`) {
+	if err == nil || !strings.Contains(err.Error(), "[{resources: [secrets]}]") || !strings.Contains(err.Error(),
+		`"oci/v9/bake", which this host does not have`) {
 		t.Errorf("secrets and unknown capabilities: %v", err)
 	}
 }

@@ -76,10 +76,11 @@ func (p *Policy) ABI() *host.ABI {
 		})
 	}
 	say := func(name string, run func(in *host.Instance, text string)) {
-		a.Imports = append(a.Imports, host.Import{Module: "env", Name: name, Params: 1, Cost: 100, Run: func(in *host.Instance, a []uint32) uint32 {
-			run(in, string(in.CString(a[0])))
-			return 0
-		}})
+		a.Imports = append(a.Imports,
+			host.Import{Module: "env", Name: name, Params: 1, Cost: 100, Run: func(in *host.Instance, a []uint32) uint32 {
+				run(in, string(in.CString(a[0])))
+				return 0
+			}})
 	}
 	say("opa_abort", func(in *host.Instance, text string) { in.Fail(host.Trap, "the policy aborted: %s", clip(text)) })
 	say("opa_println", func(in *host.Instance, text string) { in.Print(text) })
@@ -92,7 +93,8 @@ func check(exports map[string]host.FuncType) error {
 		"opa_malloc": host.NewFuncType(1, "i32"), "opa_json_parse": host.NewFuncType(2, "i32"), "opa_json_dump": host.NewFuncType(1, "i32"),
 		"opa_value_parse": host.NewFuncType(2, "i32"), "opa_value_dump": host.NewFuncType(1, "i32"),
 		"opa_heap_ptr_get": host.NewFuncType(0, "i32"), "opa_heap_ptr_set": host.NewFuncType(1),
-		"opa_eval_ctx_new": host.NewFuncType(0, "i32"), "opa_eval_ctx_set_input": host.NewFuncType(2), "opa_eval_ctx_set_data": host.NewFuncType(2),
+		"opa_eval_ctx_new": host.NewFuncType(0, "i32"), "opa_eval_ctx_set_input": host.NewFuncType(2),
+		"opa_eval_ctx_set_data":   host.NewFuncType(2),
 		"opa_eval_ctx_get_result": host.NewFuncType(1, "i32"), "opa_eval_ctx_set_entrypoint": host.NewFuncType(2),
 	} {
 		got, ok := exports[name]
@@ -203,7 +205,10 @@ func put(in *host.Instance, parse string, text []byte) (uint64, error) {
 		return 0, err
 	}
 	if uint32(at) == 0 || !in.Write(uint32(at), text) {
-		return 0, &host.Fault{Plugin: in.Name(), Kind: host.Refused, Detail: fmt.Sprintf("it has no room for %d bytes (limits.memory)", len(text))}
+		return 0, &host.Fault{
+			Plugin: in.Name(), Kind: host.Refused,
+			Detail: fmt.Sprintf("it has no room for %d bytes (limits.memory)", len(text)),
+		}
 	}
 	in.Charge(int64(len(text)) / 4)
 	value, err := in.Run(parse, at, uint64(len(text)))
@@ -312,7 +317,8 @@ func (p *Policy) question(request []byte) []byte {
 // reviewed is the request as Gatekeeper shows it: what is deleted is the object.
 func reviewed(request []byte) []byte {
 	var q map[string]json.RawMessage
-	if !strings.Contains(string(request), `"operation":"DELETE"`) || json.Unmarshal(request, &q) != nil || string(q["operation"]) != `"DELETE"` || q["oldObject"] == nil {
+	if !strings.Contains(string(request), `"operation":"DELETE"`) || json.Unmarshal(request, &q) != nil ||
+		string(q["operation"]) != `"DELETE"` || q["oldObject"] == nil {
 		return request
 	}
 	q["object"] = q["oldObject"]
@@ -335,7 +341,10 @@ func (p *Policy) evaluate(in *host.Instance, input []byte) ([]byte, error) {
 	}
 	end := s.heap + uint64(len(input))
 	if !in.Ensure(end) || !in.Write(uint32(s.heap), input) {
-		return nil, &host.Fault{Plugin: in.Name(), Kind: host.Refused, Detail: fmt.Sprintf("it has no room for an input of %d bytes (limits.memory)", len(input))}
+		return nil, &host.Fault{
+			Plugin: in.Name(), Kind: host.Refused,
+			Detail: fmt.Sprintf("it has no room for an input of %d bytes (limits.memory)", len(input)),
+		}
 	}
 	in.Charge(int64(len(input)) / 4)
 	at, err := in.Run("opa_eval", 0, p.entrypoint, s.data, s.heap, uint64(len(input)), end, 0)

@@ -241,8 +241,9 @@ func terminated(b []byte) []string {
 
 // resources are kinds whose events may help, by the names that guests write.
 var resources = map[string]framework.ClusterEvent{
-	"Pod":                         framework.PodRemoved | framework.PodBound | framework.PodChanged,
-	"Node":                        framework.NodeAdded | framework.NodeAllocatableGrew | framework.NodeLabelsChanged | framework.NodeTaintsChanged,
+	"Pod": framework.PodRemoved | framework.PodBound | framework.PodChanged,
+	"Node": framework.NodeAdded | framework.NodeAllocatableGrew |
+		framework.NodeLabelsChanged | framework.NodeTaintsChanged,
 	"PersistentVolume":            framework.VolumesChanged,
 	"PersistentVolumeClaim":       framework.VolumesChanged,
 	"StorageClass":                framework.VolumesChanged,
@@ -286,7 +287,8 @@ func (g *Guest) event(in *host.Instance, _ *answer, b []byte) {
 		if r.APIVersion == "" {
 			r.APIVersion = "v1"
 		}
-		e.Regarding.APIVersion, e.Regarding.Kind, e.Regarding.Namespace, e.Regarding.Name, e.Regarding.UID = r.APIVersion, r.Kind, r.Namespace, r.Name, r.UID
+		e.Regarding.APIVersion, e.Regarding.Kind = r.APIVersion, r.Kind
+		e.Regarding.Namespace, e.Regarding.Name, e.Regarding.UID = r.Namespace, r.Name, r.UID
 		return nil, g.cfg.Caller.RecordEvent(ctx, e)
 	}, b)
 	if err != nil { // the guest has no way to hear of it

@@ -291,7 +291,9 @@ func (c *cycle) run(ctx context.Context, t turn) (value uint64, ans answer, u ho
 }
 
 // PreFilter implements framework.PreFilter: a cycle begins.
-func (a *Plugin) PreFilter(ctx context.Context, _ *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (a *Plugin) PreFilter(ctx context.Context, _ *framework.State, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	c, err := a.begin(p)
 	if err != nil {
 		return nil, framework.AsStatus(err)
@@ -339,7 +341,9 @@ func (a *Plugin) AddPod(ctx context.Context, _ *framework.State, p, added *frame
 }
 
 // RemovePod implements framework.PreFilterExtensions.
-func (a *Plugin) RemovePod(ctx context.Context, _ *framework.State, p, removed *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
+func (a *Plugin) RemovePod(ctx context.Context, _ *framework.State, p, removed *framework.PodInfo,
+	n *framework.NodeInfo,
+) *framework.Status {
 	return a.changed(ctx, "removepod", p, removed, n)
 }
 
@@ -352,7 +356,9 @@ func (a *Plugin) changed(ctx context.Context, export string, p, other *framework
 }
 
 // simple calls an export that answers a status.
-func (a *Plugin) simple(ctx context.Context, export string, at abi.Point, fallback manifest.FailurePolicy, p *framework.PodInfo, prepare func(*session)) *framework.Status {
+func (a *Plugin) simple(ctx context.Context, export string, at abi.Point, fallback manifest.FailurePolicy, p *framework.PodInfo,
+	prepare func(*session),
+) *framework.Status {
 	value, ans, ok, st := a.ask(ctx, p, turn{export, at, fallback, prepare})
 	if !ok {
 		return st
@@ -368,13 +374,19 @@ func (a *Plugin) Filter(ctx context.Context, _ *framework.State, p *framework.Po
 }
 
 // PostFilter implements framework.PostFilter: the guest may nominate a node, and evicts nobody.
-func (a *Plugin) PostFilter(ctx context.Context, _ *framework.State, p *framework.PodInfo, snap *framework.Snapshot, failed map[string]*framework.Status, _ framework.Simulator) (*framework.Nomination, *framework.Status) {
-	codes := map[framework.Code]int32{framework.Error: 1, framework.Unschedulable: 2, framework.Unresolvable: 3, framework.Wait: 4, framework.Skip: 5}
+func (a *Plugin) PostFilter(ctx context.Context, _ *framework.State, p *framework.PodInfo, snap *framework.Snapshot,
+	failed map[string]*framework.Status, _ framework.Simulator,
+) (*framework.Nomination, *framework.Status) {
+	codes := map[framework.Code]int32{
+		framework.Error: 1, framework.Unschedulable: 2, framework.Unresolvable: 3, framework.Wait: 4,
+		framework.Skip: 5,
+	}
 	statuses := map[string]int32{}
 	for name, st := range failed {
 		statuses[name] = codes[st.Code]
 	}
-	value, ans, ok, st := a.ask(ctx, p, turn{"postfilter", abi.SchedulingPostFilter, manifest.Ignore, func(s *session) { s.statuses = statuses }})
+	value, ans, ok, st := a.ask(ctx, p,
+		turn{"postfilter", abi.SchedulingPostFilter, manifest.Ignore, func(s *session) { s.statuses = statuses }})
 	if !ok {
 		return nil, st
 	}
@@ -406,12 +418,15 @@ func (a *Plugin) Score(ctx context.Context, _ *framework.State, p *framework.Pod
 }
 
 // Normalize implements framework.Normalize; where the guest sets nothing, the scores stand.
-func (a *Plugin) Normalize(ctx context.Context, _ *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo, scores []int64) *framework.Status {
+func (a *Plugin) Normalize(ctx context.Context, _ *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	byName := map[string]int64{}
 	for i, n := range nodes {
 		byName[n.Node.Name] = scores[i]
 	}
-	value, ans, ok, st := a.ask(ctx, p, turn{"normalizescore", abi.SchedulingNormalize, manifest.Ignore, func(s *session) { s.scores = byName }})
+	value, ans, ok, st := a.ask(ctx, p,
+		turn{"normalizescore", abi.SchedulingNormalize, manifest.Ignore, func(s *session) { s.scores = byName }})
 	if !ok {
 		return st
 	}

@@ -128,7 +128,10 @@ func (g *Guest) Call(context.Context, int32, []byte) ([]byte, host.Usage, error)
 
 // status is what a guest's status code means.
 func status(code uint32, reason string) *framework.Status {
-	codes := [...]framework.Code{framework.Success, framework.Error, framework.Unschedulable, framework.Unresolvable, framework.Wait, framework.Skip}
+	codes := [...]framework.Code{
+		framework.Success, framework.Error, framework.Unschedulable, framework.Unresolvable, framework.Wait,
+		framework.Skip,
+	}
 	if code == 0 {
 		return nil
 	}

@@ -161,7 +161,10 @@ func (c *Child) start(ctx context.Context, p *child, private bool) (started bool
 			}
 		}
 	}
-	encoded, err := json.Marshal(role{Memory: p.limits.Memory, CPU: int64(p.limits.CPU / time.Second), Scratch: scratch, Private: private, Test: c.test})
+	encoded, err := json.Marshal(role{
+		Memory: p.limits.Memory, CPU: int64(p.limits.CPU / time.Second), Scratch: scratch, Private: private,
+		Test: c.test,
+	})
 	if err != nil {
 		return true, err
 	}
@@ -282,7 +285,8 @@ func (p *child) read(r io.Reader) (*reply, error) {
 	if rep.Error != "" {
 		return &rep, nil
 	}
-	if rep.Metered < 0 || rep.Metered > p.request.most() || rep.Code < 0 || rep.Code > codeLimit || rep.Name != "" && !codeName.MatchString(rep.Name) {
+	if rep.Metered < 0 || rep.Metered > p.request.most() || rep.Code < 0 || rep.Code > codeLimit ||
+		rep.Name != "" && !codeName.MatchString(rep.Name) {
 		return nil, fmt.Errorf("an answer that makes no sense: %d bytes metered, %d bytes of code in %q", rep.Metered, rep.Code, rep.Name)
 	}
 	a := &Artifact{Name: rep.Name, Metered: make([]byte, rep.Metered), Code: make([]byte, rep.Code)}
@@ -315,7 +319,8 @@ func (p *child) judge(rep *reply) error {
 	l := &p.limits
 	if rep.AdoptBytes > uint64(l.AdoptMemory) {
 		p.artifact = nil
-		return exceeded("memory", "reading its declarations takes %d MiB of memory, at most %d MiB are allowed", rep.AdoptBytes>>20, l.AdoptMemory>>20)
+		return exceeded("memory", "reading its declarations takes %d MiB of memory, at most %d MiB are allowed", rep.AdoptBytes>>20,
+			l.AdoptMemory>>20)
 	}
 	if rep.AdoptTime > l.AdoptCPU {
 		p.artifact = nil
@@ -329,7 +334,8 @@ func (p *child) diagnose(failure error, state *os.ProcessState, last string) err
 	first, _, _ := strings.Cut(strings.TrimSpace(last), "\n")
 	status, _ := state.Sys().(syscall.WaitStatus)
 	switch {
-	case strings.Contains(last, "out of memory") || strings.Contains(last, "cannot allocate memory") || strings.Contains(last, "failed to create new OS thread"):
+	case strings.Contains(last, "out of memory") || strings.Contains(last, "cannot allocate memory") || strings.Contains(last,
+		"failed to create new OS thread"):
 		return exceeded("memory", "it needs more than %d MiB of memory", p.limits.Memory>>20)
 	case strings.Contains(last, "stack overflow") || strings.Contains(last, "stack exceeds"):
 		return exceeded("memory", "it is nested too deeply")

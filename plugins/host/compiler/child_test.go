@@ -143,7 +143,8 @@ func TestAChildCompiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(a.Metered) != string(want.Metered) || a.Name != want.Name || len(a.Code) != len(want.Code) {
-			t.Errorf("a child's artifact %s of %d and %d bytes, in process %s of %d and %d", a.Name, len(a.Metered), len(a.Code), want.Name, len(want.Metered), len(want.Code))
+			t.Errorf("a child's artifact %s of %d and %d bytes, in process %s of %d and %d", a.Name, len(a.Metered), len(a.Code), want.Name,
+				len(want.Metered), len(want.Code))
 		}
 		t.Logf("plain %v: %s of processor time, %d MiB", plain, used.CPU, used.Memory>>20)
 	}

@@ -59,7 +59,8 @@ func closeInherited() {
 		if err != nil || fd <= 2 {
 			continue
 		}
-		if to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err != nil || strings.HasPrefix(to, "anon_inode:") || strings.HasPrefix(to, "/sys/fs/cgroup/") {
+		if to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err != nil || strings.HasPrefix(to, "anon_inode:") ||
+			strings.HasPrefix(to, "/sys/fs/cgroup/") {
 			continue
 		}
 		_ = unix.Close(fd)
@@ -161,10 +162,13 @@ func onEveryThread(call, a, b uintptr) error {
 func calls() []uint32 {
 	return append([]uint32{
 		unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_LSEEK, unix.SYS_FCNTL,
-		unix.SYS_OPENAT, unix.SYS_MKDIRAT, unix.SYS_RENAMEAT, unix.SYS_UNLINKAT, unix.SYS_GETDENTS64, unix.SYS_FSYNC, unix.SYS_FACCESSAT, unix.SYS_READLINKAT, unix.SYS_GETCWD,
+		unix.SYS_OPENAT, unix.SYS_MKDIRAT, unix.SYS_RENAMEAT, unix.SYS_UNLINKAT, unix.SYS_GETDENTS64, unix.SYS_FSYNC, unix.SYS_FACCESSAT,
+		unix.SYS_READLINKAT, unix.SYS_GETCWD,
 		unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MREMAP, unix.SYS_BRK, unix.SYS_MINCORE,
-		unix.SYS_FUTEX, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_RESTART_SYSCALL,
-		unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_TGKILL, unix.SYS_GETPID, unix.SYS_GETTID,
+		unix.SYS_FUTEX, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY,
+		unix.SYS_RESTART_SYSCALL,
+		unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_TGKILL, unix.SYS_GETPID,
+		unix.SYS_GETTID,
 		unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2, unix.SYS_PIPE2,
 		unix.SYS_GETRANDOM, unix.SYS_GETRUSAGE, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_MEMBARRIER, unix.SYS_PRCTL, unix.SYS_UNAME,
 		unix.SYS_EXIT, unix.SYS_EXIT_GROUP,

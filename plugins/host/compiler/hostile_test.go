@@ -74,10 +74,13 @@ func shapes() map[string]func(n int) []byte {
 			return functions(n/10, plain(bytes.Repeat(join(zero, []byte{brTable}, vector(500, 0), []byte{0}), 20)))
 		},
 		"blocks around a table": func(n int) []byte {
-			return functions(1, plain(bytes.Repeat([]byte{block, 0x40}, n/10), zero, []byte{brTable}, uleb(n), spread(n+1, func(i int) []byte { return uleb(i % max(1, n/10)) }), bytes.Repeat([]byte{end}, n/10)))
+			return functions(1, plain(bytes.Repeat([]byte{block, 0x40}, n/10), zero, []byte{brTable}, uleb(n),
+				spread(n+1, func(i int) []byte { return uleb(i % max(1, n/10)) }), bytes.Repeat([]byte{end}, n/10)))
 		},
 		"values of a block": func(n int) []byte {
-			return typed(0, min(n, 1000), plain(bytes.Repeat(join([]byte{unreachable, block, 0}, []byte{unreachable, end}, bytes.Repeat([]byte{drop}, min(n, 1000))), n/10), []byte{unreachable}))
+			return typed(0, min(n, 1000),
+				plain(bytes.Repeat(join([]byte{unreachable, block, 0}, []byte{unreachable, end}, bytes.Repeat([]byte{drop}, min(n, 1000))), n/10),
+					[]byte{unreachable}))
 		},
 		"parameters of a function": func(n int) []byte { return typed(n*6, 0, plain()) },
 		"parameters of all types": func(n int) []byte {
@@ -88,16 +91,19 @@ func shapes() map[string]func(n int) []byte {
 		"locals of vectors":      func(n int) []byte { return functions(n, locals(4000, v128)) },
 		"locals of one function": func(n int) []byte { return functions(1, locals(n*1000, i32)) },
 		"locals across branches": func(n int) []byte {
-			return functions(1, locals(n/2, i32, spread(n, func(i int) []byte { return join([]byte{get, 0, 0x04, 0x40, get, 0, set}, uleb(i%(n/2)), []byte{end}) })))
+			return functions(1,
+				locals(n/2, i32, spread(n, func(i int) []byte { return join([]byte{get, 0, 0x04, 0x40, get, 0, set}, uleb(i%(n/2)), []byte{end}) })))
 		},
 		"locals across loops": func(n int) []byte {
-			return functions(1, locals(100, i32, bytes.Repeat([]byte{loop, 0x40, get, 1, set, 2}, n/2), bytes.Repeat([]byte{get, 0, brIf, 0, end}, n/2)))
+			return functions(1, locals(100, i32, bytes.Repeat([]byte{loop, 0x40, get, 1, set, 2}, n/2),
+				bytes.Repeat([]byte{get, 0, brIf, 0, end}, n/2)))
 		},
 		"nested blocks": func(n int) []byte {
 			return functions(1, plain(bytes.Repeat([]byte{block, 0x40}, n*5), bytes.Repeat([]byte{end}, n*5)))
 		},
 		"branches to the outside": func(n int) []byte {
-			return functions(1, plain(bytes.Repeat([]byte{block, 0x40}, n), bytes.Repeat(join(zero, []byte{brIf}, uleb(n-1)), n), bytes.Repeat([]byte{end}, n)))
+			return functions(1, plain(bytes.Repeat([]byte{block, 0x40}, n), bytes.Repeat(join(zero, []byte{brIf}, uleb(n-1)), n),
+				bytes.Repeat([]byte{end}, n)))
 		},
 		"live values": func(n int) []byte {
 			return functions(1, plain(bytes.Repeat(zero, n*10), bytes.Repeat([]byte{drop}, n*10)))
@@ -107,7 +113,10 @@ func shapes() map[string]func(n int) []byte {
 		},
 		"calls": func(n int) []byte { return functions(1, plain(bytes.Repeat([]byte{0x10, 0}, n*20))) },
 		"globals across calls": func(n int) []byte {
-			return wasm(map[byte][]byte{1: {1, 0x60, 0, 0}, 3: {1, 0}, 6: vector(n, i32, 1, 0x41, 0, end), 10: append([]byte{1}, sized(plain(bytes.Repeat([]byte{0x10, 0}, n)))...)})
+			return wasm(map[byte][]byte{
+				1: {1, 0x60, 0, 0}, 3: {1, 0}, 6: vector(n, i32, 1, 0x41, 0, end),
+				10: append([]byte{1}, sized(plain(bytes.Repeat([]byte{0x10, 0}, n)))...),
+			})
 		},
 		"functions": func(n int) []byte { return functions(n*60, plain()) },
 		"large functions": func(n int) []byte {
@@ -116,14 +125,21 @@ func shapes() map[string]func(n int) []byte {
 		"globals": func(n int) []byte { return wasm(map[byte][]byte{6: vector(n*500, i32, 0, 0x41, 0, end)}) },
 		"imports": func(n int) []byte { return wasm(map[byte][]byte{1: {1, 0x60, 0, 0}, 2: vector(n*500, 0, 0, 0, 0)}) },
 		"exports": func(n int) []byte {
-			return wasm(map[byte][]byte{1: {1, 0x60, 0, 0}, 3: {1, 0}, 7: append(uleb(n*100), spread(n*100, func(i int) []byte { return join(sized([]byte(strconv.Itoa(i))), []byte{0, 0}) })...), 10: {1, 2, 0, end}})
+			return wasm(map[byte][]byte{
+				1: {1, 0x60, 0, 0}, 3: {1, 0},
+				7:  append(uleb(n*100), spread(n*100, func(i int) []byte { return join(sized([]byte(strconv.Itoa(i))), []byte{0, 0}) })...),
+				10: {1, 2, 0, end},
+			})
 		},
 		"tables": func(n int) []byte { return wasm(map[byte][]byte{4: vector(n, 0x70, 0, 0xff, 0xff, 0x0f)}) },
 		"element segments": func(n int) []byte {
 			return wasm(map[byte][]byte{1: {1, 0x60, 0, 0}, 3: {1, 0}, 4: {1, 0x70, 0, 1}, 9: vector(n*1000, 1, 0, 0), 10: {1, 2, 0, end}})
 		},
 		"elements": func(n int) []byte {
-			return wasm(map[byte][]byte{1: {1, 0x60, 0, 0}, 3: {1, 0}, 4: {1, 0x70, 0, 1}, 9: join([]byte{1, 1, 0}, vector(n*1000, 0)), 10: {1, 2, 0, end}})
+			return wasm(map[byte][]byte{
+				1: {1, 0x60, 0, 0}, 3: {1, 0}, 4: {1, 0x70, 0, 1}, 9: join([]byte{1, 1, 0}, vector(n*1000, 0)),
+				10: {1, 2, 0, end},
+			})
 		},
 		"data segments":   func(n int) []byte { return wasm(map[byte][]byte{5: {1, 0, 1}, 11: vector(n*1000, 1, 0)}) },
 		"custom sections": func(n int) []byte { return append(wasm(nil), bytes.Repeat([]byte{0, 1, 0}, n*1000)...) },
@@ -131,7 +147,8 @@ func shapes() map[string]func(n int) []byte {
 			return append(functions(1, plain()), append([]byte{0}, sized(join(sized([]byte("name")), []byte{1}, sized(vector(n*1500, 0, 0))))...)...)
 		},
 		"names of locals": func(n int) []byte {
-			return append(functions(1, plain()), append([]byte{0}, sized(join(sized([]byte("name")), []byte{2}, sized(join([]byte{1, 0}, vector(n*1500, 0, 0)))))...)...)
+			return append(functions(1, plain()),
+				append([]byte{0}, sized(join(sized([]byte("name")), []byte{2}, sized(join([]byte{1, 0}, vector(n*1500, 0, 0)))))...)...)
 		},
 	}
 }
@@ -172,7 +189,8 @@ func attack(t *testing.T, hostile []byte, idle Usage) {
 		outcome = err.Error()
 	}
 	var over *Exceeded
-	if err != nil && !errors.As(err, &over) && !strings.Contains(outcome, "are allowed") && !strings.Contains(outcome, "too expensive") && !strings.Contains(outcome, "not a valid WebAssembly module") {
+	if err != nil && !errors.As(err, &over) && !strings.Contains(outcome, "are allowed") && !strings.Contains(outcome, "too expensive") &&
+		!strings.Contains(outcome, "not a valid WebAssembly module") {
 		t.Errorf("the error names no limit: %v", err)
 	}
 	if used.CPU > hostileLimits.CPU+2*time.Second {

@@ -72,7 +72,8 @@ func TestAStoreTakesOnlyWhatItWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := again.Get("one"); got == nil || got.Name != a.Name || string(got.Code) != string(a.Code) || string(got.Metered) != string(a.Metered) {
+	if got := again.Get("one"); got == nil || got.Name != a.Name || string(got.Code) != string(a.Code) ||
+		string(got.Metered) != string(a.Metered) {
 		t.Errorf("read %+v", got)
 	}
 	good, err := os.ReadFile(s.path("one"))
@@ -151,7 +152,8 @@ func TestOneModuleIsTakenOverByMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := wazero.NewRuntimeWithConfig(t.Context(), s.Config(wazero.NewRuntimeConfigCompiler().WithCoreFeatures(Features)))
-	_, err = r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(func(int32) {}).Export(fuel.ImportYield).Instantiate(t.Context())
+	_, err = r.NewHostModuleBuilder(fuel.ImportModule).NewFunctionBuilder().WithFunc(func(int32) {}).Export(fuel.ImportYield).Instantiate(
+		t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

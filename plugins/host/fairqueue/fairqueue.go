@@ -62,7 +62,8 @@ func (q *Queue) Enter(ctx context.Context, tenant string) (leave func(), err err
 	q.mu.Lock()
 	if tenant != "" && len(q.waiting[tenant]) >= q.cfg.Waiting {
 		q.mu.Unlock()
-		return nil, &Error{fmt.Sprintf("%d others of namespace %s wait for their turn already: at most %d may", q.cfg.Waiting, tenant, q.cfg.Waiting)}
+		return nil, &Error{fmt.Sprintf("%d others of namespace %s wait for their turn already: at most %d may", q.cfg.Waiting, tenant,
+			q.cfg.Waiting)}
 	}
 	if len(q.waiting[tenant]) == 0 && tenant != "" {
 		q.order = append(q.order, tenant)

@@ -11,7 +11,10 @@ import (
 )
 
 // internalFrames are ours: an error points at the author's code instead.
-var internalFrames = []string{"wasmplane:fuel.", "wasi_snapshot_preview1.", "wasmplane.", "env.", "wasi_unstable.", "wapc.", "host.", "kubewarden:javy/host.", "k8s.io/"}
+var internalFrames = []string{
+	"wasmplane:fuel.", "wasi_snapshot_preview1.", "wasmplane.", "env.", "wasi_unstable.", "wapc.", "host.",
+	"kubewarden:javy/host.", "k8s.io/",
+}
 
 // frame is one function of a guest's stack.
 type frame struct{ function, source string }
@@ -54,7 +57,8 @@ func (f frame) authored() bool {
 	has := func(s string, prefixes ...string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 	}
-	return !has(f.function, "core::", "std::", "alloc::", "rust_", "__rust", "runtime.", "<core::", "<std::", "<alloc::", "memcpy", "memset", "~lib/") &&
+	return !has(f.function, "core::", "std::", "alloc::", "rust_", "__rust", "runtime.", "<core::", "<std::", "<alloc::",
+		"memcpy", "memset", "~lib/") &&
 		!has(f.source, "/rustc/", "/usr/src/rustc", "library/", "/usr/lib/go", "/usr/local/go", "~lib/")
 }
 
@@ -85,4 +89,5 @@ func demangle(symbol string) string {
 	return strings.Join(parts, "::")
 }
 
-var rustEscapes = strings.NewReplacer("_$LT$", "<", "$LT$", "<", "$GT$", ">", "$RF$", "&", "$u20$", " ", "$u7b$", "{", "$u7d$", "}", "LT$", "<", "..", "::")
+var rustEscapes = strings.NewReplacer("_$LT$", "<", "$LT$", "<", "$GT$", ">", "$RF$", "&", "$u20$", " ", "$u7b$", "{", "$u7d$", "}", "LT$",
+	"<", "..", "::")

@@ -88,7 +88,8 @@ func (o *Output) line(b []byte) {
 		return
 	}
 	if o.logged += int64(len(b)); o.logged > o.Limit {
-		text = strings.TrimSpace(strings.ToValidUTF8(text[:max(0, len(text)-int(o.logged-o.Limit))], "") + " (more output was dropped: limits.log)")
+		text = strings.TrimSpace(strings.ToValidUTF8(text[:max(0, len(text)-int(o.logged-o.Limit))],
+			"") + " (more output was dropped: limits.log)")
 	}
 	if !o.Rate.limiter.Allow() {
 		o.Rate.dropped.Add(1)

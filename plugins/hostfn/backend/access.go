@@ -25,7 +25,9 @@ type ChainAccess struct{ chain atomic.Pointer[authz.Chain] }
 func (c *ChainAccess) Use(chain *authz.Chain) { c.chain.Store(chain) }
 
 // Review implements hostfn.Access.
-func (c *ChainAccess) Review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (c *ChainAccess) Review(ctx context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
 	chain := c.chain.Load()
 	if chain == nil {
 		return authorizationv1.SubjectAccessReviewStatus{}, apierrors.NewServiceUnavailable("the apiserver is starting")
@@ -37,8 +39,11 @@ func (c *ChainAccess) Review(ctx context.Context, spec authorizationv1.SubjectAc
 type ClientAccess struct{ Kube kubernetes.Interface }
 
 // Review implements hostfn.Access.
-func (c ClientAccess) Review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
-	r, err := c.Kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+func (c ClientAccess) Review(ctx context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
+	r, err := c.Kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec},
+		metav1.CreateOptions{})
 	if err != nil {
 		return authorizationv1.SubjectAccessReviewStatus{}, fmt.Errorf("ask the authorizers: %w", err)
 	}

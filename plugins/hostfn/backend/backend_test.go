@@ -27,7 +27,10 @@ func TestAServerThatStartsRefuses(t *testing.T) {
 		t.Errorf("objects: %v", err)
 	}
 	access := &ChainAccess{}
-	question := authorizationv1.SubjectAccessReviewSpec{User: "alice", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/x", Verb: "get"}}
+	question := authorizationv1.SubjectAccessReviewSpec{
+		User:                  "alice",
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/x", Verb: "get"},
+	}
 	if _, err := access.Review(t.Context(), question); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("authorizers: %v", err)
 	}
@@ -56,7 +59,10 @@ func TestStateInAConfigMapIsMergedOnAConflict(t *testing.T) {
 		if conflicts--; conflicts < 0 {
 			return false, nil, nil
 		}
-		other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: stateName("a_b"), Namespace: manifest.StateNamespace}, BinaryData: map[string][]byte{"x": []byte("1"), "y": []byte("2"), "z": []byte("3")}}
+		other := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: stateName("a_b"), Namespace: manifest.StateNamespace},
+			BinaryData: map[string][]byte{"x": []byte("1"), "y": []byte("2"), "z": []byte("3")},
+		}
 		if err := kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), other, manifest.StateNamespace); err != nil {
 			t.Error(err)
 		}

@@ -49,7 +49,8 @@ func (c Client) Find(_ context.Context, gv schema.GroupVersion, kind, resource s
 
 // Get implements hostfn.Objects.
 func (c Client) Get(ctx context.Context, r hostfn.Resource, namespace, name string, fresh bool) (runtime.Object, string, error) {
-	o, err := c.set.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{ResourceVersion: freshness(fresh)})
+	o, err := c.set.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Get(ctx, name,
+		metav1.GetOptions{ResourceVersion: freshness(fresh)})
 	if apierrors.IsNotFound(err) {
 		return nil, "", nil
 	}

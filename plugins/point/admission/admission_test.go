@@ -91,7 +91,8 @@ func TestWhatModesMakeOfAnAnswer(t *testing.T) {
 			if tc.mode == "" {
 				tc.mode = manifest.Enforce
 			}
-			p := pointtest.Plugin(t, manifest.Entry{Mode: tc.mode, FailurePolicy: tc.policy}, abi.Hook{Op: 1, Point: abi.AdmissionMutate, Match: everything}, guest)
+			p := pointtest.Plugin(t, manifest.Entry{Mode: tc.mode, FailurePolicy: tc.policy},
+				abi.Hook{Op: 1, Point: abi.AdmissionMutate, Match: everything}, guest)
 			r := request()
 			err := New(p, Cluster{}).(admission.Mutator).Mutate(t.Context(), r)
 			if tc.refused == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.refused) {
@@ -111,9 +112,10 @@ func TestWhatModesMakeOfAnAnswer(t *testing.T) {
 }
 
 func TestARefusalIsAStatus(t *testing.T) {
-	p := pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: everything}, pointtest.Answers{
-		"": `{"allowed":false,"message":"too long","field":"data.a","code":422,"causes":[{"field":"data.b","message":"too","reason":"FieldValueTooLong"}]}`,
-	})
+	p := pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: everything},
+		pointtest.Answers{
+			"": `{"allowed":false,"message":"too long","field":"data.a","code":422,"causes":[{"field":"data.b","message":"too","reason":"FieldValueTooLong"}]}`,
+		})
 	err := New(p, Cluster{}).(admission.Validator).Validate(t.Context(), request())
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || !apierrors.IsInvalid(err) || status.ErrStatus.Code != 422 {
@@ -135,7 +137,8 @@ func TestADryRunReachesNoPluginWithSideEffects(t *testing.T) {
 	r := request()
 	r.DryRun = true
 	for effects, refused := range map[abi.SideEffects]bool{abi.SomeSideEffects: true, "": false} {
-		p := pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: everything, SideEffects: effects}, pointtest.Answers{"": ""})
+		p := pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce},
+			abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: everything, SideEffects: effects}, pointtest.Answers{"": ""})
 		err := New(p, Cluster{}).(admission.Validator).Validate(t.Context(), r)
 		if apierrors.IsBadRequest(err) != refused || !refused && err != nil {
 			t.Errorf("side effects %q: %v", effects, err)
@@ -156,7 +159,8 @@ func TestOthersAreNotAsked(t *testing.T) {
 		"another operation": {hook: []abi.Rule{{Resources: []string{"configmaps"}, Operations: []string{"DELETE"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: tc.hook}, pointtest.Answers{"": denial})
+			p := pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: tc.hook},
+				pointtest.Answers{"": denial})
 			a := New(p, Cluster{})
 			r := request()
 			asked := a.Handles(r) && a.(admission.Validator).Validate(t.Context(), r) != nil
@@ -173,7 +177,8 @@ func TestAGroupIsAskedAsFarAsItMatters(t *testing.T) {
 		if answer == "fails" {
 			guest = nil
 		}
-		return pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: everything}, guest)
+		return pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: abi.AdmissionValidate, Match: everything},
+			guest)
 	}
 	for name, tc := range map[string]struct {
 		expression, a, b string
@@ -194,7 +199,8 @@ func TestAGroupIsAskedAsFarAsItMatters(t *testing.T) {
 			}
 			p := member("")
 			p.Swap(point.NewGroup(manifest.Entry{Name: "p", Mode: manifest.Enforce, Group: g, Match: manifest.Match{}}))
-			err = NewGroup(p, verdicts, map[string]*point.Plugin{"a": member(tc.a), "b": member(tc.b)}, Cluster{}).(admission.Validator).Validate(t.Context(), request())
+			err = NewGroup(p, verdicts, map[string]*point.Plugin{"a": member(tc.a), "b": member(tc.b)}, Cluster{}).(admission.Validator).Validate(
+				t.Context(), request())
 			if tc.refused == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.refused) {
 				t.Errorf("error %v, want %q", err, tc.refused)
 			}

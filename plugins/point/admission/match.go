@@ -76,7 +76,8 @@ func compile(v *point.Version) *matcher {
 	}
 	match := &v.Entry.Match
 	for _, r := range match.Rules {
-		m.entry = append(m.entry, entryRule{abi.Rule{Operations: r.Operations, Groups: r.APIGroups, Versions: r.APIVersions, Resources: r.Resources}, r.Kinds})
+		m.entry = append(m.entry,
+			entryRule{abi.Rule{Operations: r.Operations, Groups: r.APIGroups, Versions: r.APIVersions, Resources: r.Resources}, r.Kinds})
 	}
 	var errs []error
 	if len(m.entry) > 0 && v.Manifest.RulesAreDefaults {

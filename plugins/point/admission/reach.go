@@ -100,13 +100,17 @@ func ofTheSystem(r *admission.Request) bool {
 }
 
 func isComponent(u user.Info) bool {
-	return u.GetName() == user.APIServerUser || strings.HasPrefix(u.GetName(), kubeComponents) || slices.ContainsFunc(u.GetGroups(), func(g string) bool {
-		return g == user.NodesGroup || g == serviceAccounts+metav1.NamespaceSystem
-	})
+	return u.GetName() == user.APIServerUser || strings.HasPrefix(u.GetName(), kubeComponents) || slices.ContainsFunc(u.GetGroups(),
+		func(g string) bool {
+			return g == user.NodesGroup || g == serviceAccounts+metav1.NamespaceSystem
+		})
 }
 
 // systemNamespaces hold what a cluster needs to come up.
-var systemNamespaces = []string{"", metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease", metav1.NamespaceDefault, manifest.StateNamespace}
+var systemNamespaces = []string{
+	"", metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease", metav1.NamespaceDefault,
+	manifest.StateNamespace,
+}
 
 // outOfReach is what no plugin is asked about, so that no policy, however wide, keeps a
 // cluster from starting or its operator from mending it: the break-glass group; the server's
@@ -123,7 +127,8 @@ func outOfReach(r *admission.Request) bool {
 	if !isComponent(r.User) {
 		return false
 	}
-	if runs, builtIn := workloads[r.Resource.Group]; builtIn && slices.Contains(runs, r.Resource.Resource) && r.Resource.Resource != "configmaps" {
+	if runs, builtIn := workloads[r.Resource.Group]; builtIn && slices.Contains(runs, r.Resource.Resource) &&
+		r.Resource.Resource != "configmaps" {
 		return r.Subresource == "status"
 	}
 	switch {

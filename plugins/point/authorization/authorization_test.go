@@ -49,7 +49,8 @@ func TestAuthorize(t *testing.T) {
 			if tc.mode == "" {
 				tc.mode = manifest.Enforce
 			}
-			a := New(pointtest.Plugin(t, manifest.Entry{Mode: tc.mode, FailurePolicy: tc.policy}, abi.Hook{Op: 1, Point: abi.Authorization}, tc.guest))
+			a := New(pointtest.Plugin(t, manifest.Entry{Mode: tc.mode, FailurePolicy: tc.policy}, abi.Hook{Op: 1, Point: abi.Authorization},
+				tc.guest))
 			d, reason, err := a.Authorize(t.Context(), question)
 			if d != tc.want || reason != tc.reason || (err != nil) != tc.fails {
 				t.Errorf("decision %v, reason %q, error %v", d, reason, err)

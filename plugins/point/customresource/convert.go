@@ -39,7 +39,9 @@ func (c *conversion) About() string {
 }
 
 // Convert implements extension.Converter.
-func (p *Plugin) Convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) (out []*unstructured.Unstructured, err error) {
+func (p *Plugin) Convert(ctx context.Context, objects []*unstructured.Unstructured,
+	to schema.GroupVersion,
+) (out []*unstructured.Unstructured, err error) {
 	// One span for all: a list may have thousands of objects.
 	if parent := oteltrace.SpanFromContext(ctx); parent.IsRecording() {
 		var span oteltrace.Span
@@ -97,7 +99,9 @@ func (p *Plugin) convert(ctx context.Context, o *unstructured.Unstructured, to s
 
 // Converted is what an answer makes of an object: a patch is applied to a copy that
 // has the other version already, a whole object takes its place.
-func Converted(h *abi.Hook, answer *abi.AdmissionAnswer, o *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+func Converted(h *abi.Hook, answer *abi.AdmissionAnswer, o *unstructured.Unstructured,
+	to schema.GroupVersion,
+) (*unstructured.Unstructured, error) {
 	if len(answer.Object) > 0 {
 		var tree map[string]any
 		if err := utiljson.Unmarshal(answer.Object, &tree); err != nil || tree == nil {

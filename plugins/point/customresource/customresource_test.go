@@ -28,7 +28,8 @@ func plugin(t *testing.T, pt abi.Point, answer string) *Plugin {
 	if answer == "fails" {
 		guest = nil
 	}
-	return New(pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: pt, Match: rules}, guest), pointadmission.Cluster{})
+	return New(pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, abi.Hook{Op: 1, Point: pt, Match: rules}, guest),
+		pointadmission.Cluster{})
 }
 
 func cron() *unstructured.Unstructured {

@@ -96,7 +96,9 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, o *unstructure
 }
 
 // finish records a call, and has the mode decide what it means.
-func (p *Plugin) finish(ctx context.Context, r *admission.Request, o *unstructured.Unstructured, call *point.Call, answer *abi.AdmissionAnswer) (field.ErrorList, error) {
+func (p *Plugin) finish(ctx context.Context, r *admission.Request, o *unstructured.Unstructured, call *point.Call,
+	answer *abi.AdmissionAnswer,
+) (field.ErrorList, error) {
 	outcome := point.Outcome{Decision: "allow", Span: string(abi.CustomResourceValidate)}
 	denied := call.Err == nil && answer.Denied()
 	if denied {

@@ -60,7 +60,8 @@ func TestThePodAndTheNodeAreSeen(t *testing.T) {
 	abi.NewProjection(&h).Write(&w, &document{
 		Pod: abi.Object{Object: pod, GVK: v1.WithKind("Pod")}, Node: abi.Object{Object: node, GVK: v1.WithKind("Node")},
 	}, "Pod")
-	a := New(pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, h, pointtest.Answers{string(w.Bytes()): `{"admitted":false}`, "": "{}"}))
+	a := New(pointtest.Plugin(t, manifest.Entry{Mode: manifest.Enforce}, h,
+		pointtest.Answers{string(w.Bytes()): `{"admitted":false}`, "": "{}"}))
 	if admitted, _, _, err := a.Admit(t.Context(), pod, node); admitted || err != nil {
 		t.Errorf("admitted %t, %v: it saw something else", admitted, err)
 	}

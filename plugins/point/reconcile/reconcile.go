@@ -159,7 +159,10 @@ func plan(a *abi.PlanAnswer, namespace string) (controllers.Plan, error) {
 		p.Delete = append(p.Delete, t)
 	}
 	for _, c := range a.Conditions {
-		p.Conditions = append(p.Conditions, metav1.Condition{Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message})
+		p.Conditions = append(p.Conditions, metav1.Condition{
+			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason,
+			Message: c.Message,
+		})
 	}
 	for _, e := range a.Events {
 		p.Events = append(p.Events, controllers.Event{Type: e.Type, Reason: e.Reason, Message: e.Message})

@@ -39,8 +39,10 @@ func adapterOf(t *testing.T, mode manifest.Mode, answer string) controllers.Reco
 
 func TestAPlanIsCompletedFromThePrimary(t *testing.T) {
 	got, err := adapterOf(t, manifest.Enforce, `{
-		"apply": [{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}, {"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"other"}}],
-		"patch": [{"apiVersion":"apps/v1","kind":"Deployment","name":"d","subresource":"scale","patch":[{"op":"replace","path":"/spec/replicas","value":2}]}],
+		"apply": [{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}},
+			{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"other"}}],
+		"patch": [{"apiVersion":"apps/v1","kind":"Deployment","name":"d","subresource":"scale",
+			"patch":[{"op":"replace","path":"/spec/replicas","value":2}]}],
 		"delete": [{"apiVersion":"v1","kind":"Pod","name":"old","uid":"u"}],
 		"status": {"ready": 3}, "requeueSeconds": 1.5,
 		"conditions": [{"type":"Ready","status":"True","reason":"Done","message":"m"}],
@@ -116,7 +118,10 @@ func TestTheAdapterStaysWhileInputsAreTheSame(t *testing.T) {
 	}
 	want := controllers.Inputs{
 		Primary: controllers.Watched{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"},
-		Owned:   []controllers.Watched{{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment"}},
+		Owned: []controllers.Watched{{
+			Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+			Kind:     "Deployment",
+		}},
 	}
 	if got := first.Inputs(); !reflect.DeepEqual(got, want) {
 		t.Errorf("inputs %+v, want %+v", got, want)

@@ -19,7 +19,9 @@ import (
 // ask is one turn at a point: call, understand, record. It is nil where the
 // plugin takes no part, only looks on, or failed and is passed over; st is its
 // failure otherwise. decide reads the answer and says what it came to.
-func (a *Plugin) ask(ctx context.Context, pt abi.Point, doc *cycleDocument, decide func(answer []byte) (point.Outcome, error)) (c *point.Call, st *framework.Status) {
+func (a *Plugin) ask(ctx context.Context, pt abi.Point, doc *cycleDocument,
+	decide func(answer []byte) (point.Outcome, error),
+) (c *point.Call, st *framework.Status) {
 	c = a.plugin.Ask(ctx, pt, "Pod", doc)
 	if c == nil {
 		return nil, nil
@@ -90,7 +92,9 @@ func (a *Plugin) Rank(ctx context.Context, p *framework.PodInfo, added time.Time
 }
 
 // PreFilter implements framework.PreFilter.
-func (a *Plugin) PreFilter(ctx context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (a *Plugin) PreFilter(ctx context.Context, s *framework.State, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	doc := a.newCycleDocument(s, p)
 	if a.reads(abi.SchedulingPreFilter, "nodes") {
 		doc.Nodes = names(snap.Nodes)
@@ -148,7 +152,9 @@ func names(nodes []*framework.NodeInfo) []string {
 
 // PostFilter implements framework.PostFilter. What a plugin proposes is checked:
 // pods make room only for those of higher priority, and the room has to be enough.
-func (a *Plugin) PostFilter(ctx context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot, refused map[string]*framework.Status, sim framework.Simulator) (*framework.Nomination, *framework.Status) {
+func (a *Plugin) PostFilter(ctx context.Context, s *framework.State, p *framework.PodInfo, snap *framework.Snapshot,
+	refused map[string]*framework.Status, sim framework.Simulator,
+) (*framework.Nomination, *framework.Status) {
 	doc := a.newCycleDocument(s, p)
 	if a.reads(abi.SchedulingPostFilter, "failed") {
 		doc.Failed = failures(snap, refused)
@@ -240,7 +246,9 @@ func (a *Plugin) PreScore(ctx context.Context, s *framework.State, p *framework.
 }
 
 // Normalize implements framework.Normalize.
-func (a *Plugin) Normalize(ctx context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo, scores []int64) *framework.Status {
+func (a *Plugin) Normalize(ctx context.Context, s *framework.State, p *framework.PodInfo, nodes []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	if v := a.plugin.Current(); v == nil || v.Hook(abi.SchedulingNormalize) == nil {
 		return nil
 	}

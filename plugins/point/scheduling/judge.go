@@ -94,7 +94,9 @@ func (j *judge) Judge(ctx context.Context, p *framework.PodInfo, snap *framework
 }
 
 // ask brings the table up to date and calls the plugin.
-func (j *judge) ask(ctx context.Context, c *point.Call, p *framework.PodInfo, snap *framework.Snapshot) ([]framework.Verdict, point.Outcome) {
+func (j *judge) ask(ctx context.Context, c *point.Call, p *framework.PodInfo,
+	snap *framework.Snapshot,
+) ([]framework.Verdict, point.Outcome) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := j.plugin.Current()
@@ -175,7 +177,10 @@ func (t *table) reserve(ctx context.Context, snap *framework.Snapshot) error {
 		return err
 	}
 	if uint32(at) == 0 && n > 0 {
-		return &host.Fault{Plugin: t.version.Entry.Name, Kind: host.Refused, Detail: fmt.Sprintf("it has no room for %d nodes (limits.memory)", n)}
+		return &host.Fault{
+			Plugin: t.version.Entry.Name, Kind: host.Refused,
+			Detail: fmt.Sprintf("it has no room for %d nodes (limits.memory)", n),
+		}
 	}
 	t.at, t.rows, t.nodes = uint32(at), n, snap.NodesGeneration
 	t.seen = make([]int64, n)

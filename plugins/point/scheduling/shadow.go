@@ -27,7 +27,9 @@ type shadow struct {
 
 // compare has the candidate judge what the plugin has judged. decided are the
 // plugin's verdicts, or failed is why there are none.
-func (s *shadow) compare(ctx context.Context, plugin *point.Plugin, p *framework.PodInfo, snap *framework.Snapshot, failed error, decided []framework.Verdict) {
+func (s *shadow) compare(ctx context.Context, plugin *point.Plugin, p *framework.PodInfo, snap *framework.Snapshot, failed error,
+	decided []framework.Verdict,
+) {
 	c := plugin.Candidate()
 	if c == nil || c.Version.Hook(abi.SchedulingTable) == nil {
 		return

@@ -263,7 +263,8 @@ func (s *spec) match() (map[string]any, error) {
 		}
 		scope = r.Scope
 		rules = append(rules, map[string]any{
-			"operations": tree.Texts(r.Operations), "apiGroups": tree.Texts(r.APIGroups), "apiVersions": tree.Texts(r.APIVersions), "resources": tree.Texts(r.Resources),
+			"operations": tree.Texts(r.Operations), "apiGroups": tree.Texts(r.APIGroups), "apiVersions": tree.Texts(r.APIVersions),
+			"resources": tree.Texts(r.Resources),
 		})
 	}
 	if len(rules) == 0 {

@@ -47,7 +47,8 @@ func TestAPolicyBecomesAnEntry(t *testing.T) {
 			"everything", admissionpolicy.Policy, `{module: "ghcr.io/a/b@` + digest + `", mutating: true, mode: monitor, failurePolicy: Ignore, timeoutSeconds: 10, timeoutEvalSeconds: 2,
   policyServer: default, backgroundAudit: true, matchPolicy: Equivalent, sideEffects: None, settings: {a: [1]},
   contextAwareResources: [{apiVersion: v1, kind: Namespace}, {apiVersion: apps/v1, kind: Deployment}], hostCapabilities: [oci/*],
-  objectSelector: {matchLabels: {x: y}}, namespaceSelector: {matchExpressions: [{key: k, operator: Exists}]}, matchConditions: [{name: c, expression: "true"}],
+  objectSelector: {matchLabels: {x: y}}, namespaceSelector: {matchExpressions: [{key: k, operator: Exists}]},
+    matchConditions: [{name: c, expression: "true"}],
   rules: [{operations: [UPDATE], apiGroups: [apps], apiVersions: ["*"], resources: [deployments], scope: Namespaced}]}`,
 			`{"failurePolicy":"Ignore","grants":{"capabilities":["oci/*"],"read":[{"apiGroups":[""],"resources":["namespaces"]},{"apiGroups":["apps"],"resources":["deployments"]}]},"limits":{"deadline":"2s"},` +
 				`"match":{"conditions":[{"expression":"request.namespace != \"\"","name":"scope"},{"expression":"true","name":"c"}],"namespaceSelector":{"matchExpressions":[{"key":"k","operator":"Exists"}]},"objectSelector":{"matchLabels":{"x":"y"}},` +
@@ -55,7 +56,8 @@ func TestAPolicyBecomesAnEntry(t *testing.T) {
 		},
 		{
 			"a group", admissionpolicy.ClusterGroup, `{expression: "signed() || !latest()", message: sign it, timeoutSeconds: 5, ` + rules + `,
-  policies: {signed: {module: "a.example/s@` + digest + `", settings: {k: v}}, latest: {module: "a.example/l@` + digest + `", timeoutEvalSeconds: 9}}}`,
+  policies: {signed: {module: "a.example/s@` + digest + `", settings: {k: v}}, latest: {module: "a.example/l@` + digest +
+				`", timeoutEvalSeconds: 9}}}`,
 			`{"group":{"expression":"signed() || !latest()","members":{"latest":{"limits":{"deadline":"5s"},"source":"oci://a.example/l@` + digest + `"},"signed":{"limits":{"deadline":"5s"},"settings":{"k":"v"},"source":"oci://a.example/s@` + digest + `"}},"message":"sign it"},` +
 				`"match":{"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},"mode":"Enforce","points":["admission.validate"]}`,
 		},
@@ -83,8 +85,9 @@ func TestWhatCannotBeKeptIsNamed(t *testing.T) {
 		`{module: "registry://a.example/b:v1", ` + rules + `}`: "names no digest",
 		`{module: "ftp://a.example/b", ` + rules + `}`:         "expected registry://, https:// or file://",
 		`{` + module + `}`: "spec.rules: a policy sees what its rules name",
-		`{` + module + `, mode: warn, ` + rules + `}`:                                                      "spec.mode: expected protect or monitor",
-		`{` + module + `, priority: 3, ` + rules + `}`:                                                     `the field "priority" is not known here`,
+		`{` + module + `, mode: warn, ` + rules + `}`: "spec.mode: expected protect or monitor",
+		`{` + module + `, priority: 3, ` + rules +
+			`}`: `the field "priority" is not known here`,
 		`{` + module + `, message: no, ` + rules + `}`:                                                     "belong to a group",
 		`{` + module + `, contextAwareResources: [{apiVersion: v1, kind: Other}], ` + rules + `}`:          "does not serve the kind Other",
 		`{` + module + `, contextAwareResources: [{kind: Namespace}], ` + rules + `}`:                      "expected an apiVersion and a kind",
@@ -98,7 +101,9 @@ func TestWhatCannotBeKeptIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, want %s", spec, err, want)
 		}
 	}
-	if _, err := entry(t, admissionpolicy.PolicyGroup, `{mutating: true, expression: a, `+rules+`, policies: {a: {`+module+`}}}`); err == nil || !strings.Contains(err.Error(), "does not mutate") {
+	if _, err := entry(t, admissionpolicy.PolicyGroup,
+		`{mutating: true, expression: a, `+rules+`, policies: {a: {`+module+`}}}`); err == nil || !strings.Contains(err.Error(),
+		"does not mutate") {
 		t.Errorf("a group that mutates: %v", err)
 	}
 }

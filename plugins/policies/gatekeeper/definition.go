@@ -22,7 +22,10 @@ func text(description string) apiextensionsv1.JSONSchemaProps {
 }
 
 func list(of apiextensionsv1.JSONSchemaProps, description string) apiextensionsv1.JSONSchemaProps {
-	return apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &of}, Description: description}
+	return apiextensionsv1.JSONSchemaProps{
+		Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &of},
+		Description: description,
+	}
 }
 
 func open(description string) apiextensionsv1.JSONSchemaProps {
@@ -79,7 +82,8 @@ func (t *Template) Definition() *apiextensionsv1.CustomResourceDefinition {
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: ConstraintGroup, Scope: apiextensionsv1.ClusterScoped,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Plural: plural, Singular: plural, Kind: t.Kind, ListKind: t.Kind + "List", ShortNames: t.shortNames, Categories: []string{"constraint", "constraints"},
+				Plural: plural, Singular: plural, Kind: t.Kind, ListKind: t.Kind + "List", ShortNames: t.shortNames,
+				Categories: []string{"constraint", "constraints"},
 			},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: ConstraintVersion, Served: true, Storage: true,

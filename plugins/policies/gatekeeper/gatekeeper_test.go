@@ -34,7 +34,8 @@ apiVersion: templates.gatekeeper.sh/v1
 kind: ConstraintTemplate
 metadata: {name: some, annotations: {}}
 spec:
-  crd: {spec: {names: {kind: Some}, validation: {openAPIV3Schema: {type: object, properties: {labels: {type: array, items: {type: string}}}}}}}
+  crd: {spec: {names: {kind: Some}, validation:
+    {openAPIV3Schema: {type: object, properties: {labels: {type: array, items: {type: string}}}}}}}
   targets: [{target: admission.k8s.gatekeeper.sh, rego: "package some\nviolation[{\"msg\": \"x\"}] { true }"}]
 `
 
@@ -92,10 +93,12 @@ func TestParametersHaveToFitTheTemplate(t *testing.T) {
 	if err := tmpl.Validate(read(t, constraint+`{parameters: {labels: [a]}}`)); err != nil {
 		t.Error(err)
 	}
-	if err := tmpl.Validate(read(t, constraint+`{parameters: {labels: a}}`)); err == nil || !strings.Contains(err.Error(), "spec.parameters.labels") {
+	if err := tmpl.Validate(read(t, constraint+`{parameters: {labels: a}}`)); err == nil || !strings.Contains(err.Error(),
+		"spec.parameters.labels") {
 		t.Errorf("a text for a list: %v", err)
 	}
-	untyped, err := gatekeeper.ReadTemplate(read(t, strings.Replace(template, "properties: {labels: {type: array, items: {type: string}}}", "properties: {labels: {items: {properties: {key: {}}}}}", 1)))
+	untyped, err := gatekeeper.ReadTemplate(read(t, strings.Replace(template, "properties: {labels: {type: array, items: {type: string}}}",
+		"properties: {labels: {items: {properties: {key: {}}}}}", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +129,8 @@ func TestTheInventoryIsWhatTheTemplateRequires(t *testing.T) {
 		{"in quotation marks, one of two is served", `"\"[[{\"groups\":[\"extensions\"],\"versions\":[\"v1beta1\"],\"kinds\":[\"Ingress\"]},{\"groups\":[\"networking.k8s.io\"],\"versions\":[\"v1\"],\"kinds\":[\"Ingress\"]}]]\""`, `[{"apiGroups":["networking.k8s.io"],"resources":["ingresses"]}]`, ""},
 		{"none is served", `'[[{"groups":["extensions"],"versions":["v1"],"kinds":["Ingress"]}]]'`, "", "that this cluster does not serve"},
 	} {
-		tmpl, err := gatekeeper.ReadTemplate(read(t, strings.Replace(text, "annotations: {}", "annotations: {metadata.gatekeeper.sh/requires-sync-data: "+k.annotation+"}", 1)))
+		tmpl, err := gatekeeper.ReadTemplate(
+			read(t, strings.Replace(text, "annotations: {}", "annotations: {metadata.gatekeeper.sh/requires-sync-data: "+k.annotation+"}", 1)))
 		if err != nil {
 			t.Fatalf("%s: %v", k.name, err)
 		}
@@ -167,9 +171,13 @@ func (a about) request() *admission.Request {
 		meta["name"] = a.name
 	}
 	return &admission.Request{
-		Operation: a.operation, Resource: schema.GroupVersionResource{Group: a.group, Version: "v1", Resource: a.resource}, Subresource: a.subresource, Kind: gvk,
+		Operation: a.operation, Resource: schema.GroupVersionResource{Group: a.group, Version: "v1", Resource: a.resource},
+		Subresource: a.subresource, Kind: gvk,
 		Namespace: a.namespace, Name: a.name,
-		Object: object.FromTree(object.Unstructured{GVK: gvk}, map[string]any{"apiVersion": gvk.GroupVersion().String(), "kind": a.kind, "metadata": meta}),
+		Object: object.FromTree(object.Unstructured{GVK: gvk}, map[string]any{
+			"apiVersion": gvk.GroupVersion().String(), "kind": a.kind,
+			"metadata": meta,
+		}),
 	}
 }
 
@@ -248,7 +256,8 @@ func matcher(t *testing.T, match string) func(*admission.Request) (bool, error) 
 		t.Fatalf("%s: %v", match, err)
 	}
 	labels := map[string]map[string]string{"red": {"env": "prod"}}
-	m := pointadmission.NewMatcher(p, pointadmission.Cluster{Namespaces: func(_ context.Context, name string) (map[string]string, bool) { return labels[name], true }})
+	m := pointadmission.NewMatcher(p,
+		pointadmission.Cluster{Namespaces: func(_ context.Context, name string) (map[string]string, bool) { return labels[name], true }})
 	return func(r *admission.Request) (bool, error) { return m.Matches(t.Context(), abi.AdmissionValidate, r) }
 }
 

@@ -125,7 +125,8 @@ func (c *Controller) follow(ctx context.Context, r schema.GroupVersionResource) 
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
-	f := &follow{informer: dynamicinformer.NewFilteredDynamicInformer(c.cfg.Client, r, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(), stop: stop}
+	f := &follow{informer: dynamicinformer.NewFilteredDynamicInformer(c.cfg.Client, r, metav1.NamespaceAll, 0, cache.Indexers{},
+		nil).Informer(), stop: stop}
 	_, err := f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { c.notify() },
 		UpdateFunc: func(old, now any) {
@@ -205,7 +206,8 @@ func (c *Controller) report(ctx context.Context, o *unstructured.Unstructured, w
 		return
 	}
 	c.failures[key] = err.Error()
-	c.cfg.Logger.WarnContext(ctx, "a policy is not as it should be", "doing", what, "kind", o.GetKind(), "namespace", o.GetNamespace(), "name", o.GetName(), "error", err)
+	c.cfg.Logger.WarnContext(ctx, "a policy is not as it should be", "doing", what, "kind", o.GetKind(), "namespace", o.GetNamespace(),
+		"name", o.GetName(), "error", err)
 }
 
 // Resource implements tree.Mapper by what the cluster serves.

@@ -76,7 +76,8 @@ func (mapper) RESTMapping(k schema.GroupKind, _ ...string) (*meta.RESTMapping, e
 func within(t *testing.T, story func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		kinds := map[schema.GroupVersionResource]string{
-			apiobject.Resource(): "PluginList", apiobject.TenantResource(): "TenantPluginList", policyobject.Templates(): "ConstraintTemplateList", constraints: "SomeList",
+			apiobject.Resource(): "PluginList", apiobject.TenantResource(): "TenantPluginList", policyobject.Templates(): "ConstraintTemplateList",
+			constraints: "SomeList",
 		}
 		for _, kind := range []string{"ClusterAdmissionPolicy", "AdmissionPolicy", "ClusterAdmissionPolicyGroup", "AdmissionPolicyGroup"} {
 			kinds[policyobject.KubewardenResource(kind)] = kind + "List"
@@ -197,7 +198,8 @@ func TestAPluginFollowsItsPolicy(t *testing.T) {
 			t.Errorf("the constraint says %q", m)
 		}
 		// It changes with the constraint, and with the template; what others change in it is put back.
-		w.put(constraints, strings.NewReplacer("generation: 1", "generation: 2", "{parameters", "{enforcementAction: warn, parameters").Replace(constraint))
+		w.put(constraints,
+			strings.NewReplacer("generation: 1", "generation: 2", "{parameters", "{enforcementAction: warn, parameters").Replace(constraint))
 		if mode := text(w.plugin(), "spec", "mode"); mode != "Warn" {
 			t.Errorf("mode %s after a change of the constraint", mode)
 		}
@@ -229,15 +231,18 @@ func TestWhatCannotBeMadeIsSaid(t *testing.T) {
 		w.put(policyobject.Templates(), template)
 		w.put(constraints, constraint)
 		// A template that cannot be read any more, and a constraint likewise: what was, stays.
-		w.put(policyobject.Templates(), strings.NewReplacer("generation: 1", "generation: 2", "target: admission", "target: other").Replace(template))
+		w.put(policyobject.Templates(),
+			strings.NewReplacer("generation: 1", "generation: 2", "target: admission", "target: other").Replace(template))
 		list, _, _ := unstructured.NestedSlice(w.get(policyobject.Templates(), "", "some").Object, "status", "byPod")
-		if len(list) != 1 || !strings.Contains(list[0].(map[string]any)["errors"].([]any)[0].(map[string]any)["message"].(string), "spec.targets[0].target") {
+		if len(list) != 1 || !strings.Contains(list[0].(map[string]any)["errors"].([]any)[0].(map[string]any)["message"].(string),
+			"spec.targets[0].target") {
 			t.Errorf("the template says %v", list)
 		}
 		if w.plugin() == nil {
 			t.Fatal("the plugin went with a change that cannot be read")
 		}
-		w.put(constraints, strings.NewReplacer("generation: 1", "generation: 2", "{parameters", "{enforcementAction: scoped, parameters").Replace(constraint))
+		w.put(constraints,
+			strings.NewReplacer("generation: 1", "generation: 2", "{parameters", "{enforcementAction: scoped, parameters").Replace(constraint))
 		if m := message(w.get(constraints, "", "one")); !strings.Contains(m, "spec.enforcementAction") {
 			t.Errorf("the constraint says %q", m)
 		}
@@ -291,7 +296,8 @@ func TestAPolicyOfANamespaceIsATenantsPlugin(t *testing.T) {
 			map[string]any{"type": apiobject.Ready, "status": "True", "reason": "Loaded", "message": "it answers"},
 			map[string]any{"type": apiobject.Updated, "status": "True", "reason": "Loaded", "message": "it is new"},
 		}}
-		if _, err := w.client.Resource(apiobject.TenantResource()).Namespace("red").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := w.client.Resource(apiobject.TenantResource()).Namespace("red").UpdateStatus(t.Context(), p,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.pass()

@@ -36,7 +36,8 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 	if slices.Contains(enabled, Gatekeeper) {
 		d := definition(Templates(), gatekeeper.TemplateKind, apiextensionsv1.ClusterScoped,
 			"ConstraintTemplate is a policy in Rego, and defines a kind whose objects apply it.",
-			column("kind", ".spec.crd.spec.names.kind", "The kind that it defines."), column("created", ".status.created", "Whether the kind can be used."))
+			column("kind", ".spec.crd.spec.names.kind", "The kind that it defines."),
+			column("created", ".status.created", "Whether the kind can be used."))
 		old := *d.Spec.Versions[0].DeepCopy()
 		old.Name, old.Storage = "v1beta1", false
 		d.Spec.Versions = append(d.Spec.Versions, old)
@@ -50,7 +51,8 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 			}
 			out = append(out, definition(KubewardenResource(kind), kind, scope, kind+" is a policy of Kubewarden, which runs as a plugin.",
 				column("module", ".spec.module", "Where its module comes from."), column("mode", ".spec.mode", "What its decisions do."),
-				column("mutating", ".spec.mutating", "Whether it may change objects."), column("status", ".status.policyStatus", "Whether it is in force.")))
+				column("mutating", ".spec.mutating", "Whether it may change objects."),
+				column("status", ".status.policyStatus", "Whether it is in force.")))
 		}
 	}
 	return out
@@ -60,7 +62,9 @@ func column(name, path, description string) apiextensionsv1.CustomResourceColumn
 	return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: "string", JSONPath: path, Description: description}
 }
 
-func definition(r schema.GroupVersionResource, kind string, scope apiextensionsv1.ResourceScope, text string, columns ...apiextensionsv1.CustomResourceColumnDefinition) *apiextensionsv1.CustomResourceDefinition {
+func definition(r schema.GroupVersionResource, kind string, scope apiextensionsv1.ResourceScope, text string,
+	columns ...apiextensionsv1.CustomResourceColumnDefinition,
+) *apiextensionsv1.CustomResourceDefinition {
 	yes := true
 	open := func(description string) apiextensionsv1.JSONSchemaProps {
 		return apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes, Description: description}
@@ -77,7 +81,10 @@ func definition(r schema.GroupVersionResource, kind string, scope apiextensionsv
 				Name: r.Version, Served: true, Storage: true,
 				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Description: text, Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": open("The policy."), "status": open("What became of it.")},
+					Type: "object", Description: text, Properties: map[string]apiextensionsv1.JSONSchemaProps{
+						"spec":   open("The policy."),
+						"status": open("What became of it."),
+					},
 				}},
 				AdditionalPrinterColumns: columns,
 			}},

@@ -47,7 +47,10 @@ func (c *Controller) look(ctx context.Context) {
 
 // constraintsOf is the resource of a template's constraints.
 func constraintsOf(kind string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: gatekeeper.ConstraintGroup, Version: gatekeeper.ConstraintVersion, Resource: strings.ToLower(kind)}
+	return schema.GroupVersionResource{
+		Group: gatekeeper.ConstraintGroup, Version: gatekeeper.ConstraintVersion,
+		Resource: strings.ToLower(kind),
+	}
 }
 
 // templates installs the kinds of all templates, and finds their constraints.
@@ -200,7 +203,8 @@ func (c *Controller) plugins(ctx context.Context, r schema.GroupVersionResource,
 			continue
 		}
 		uid := o.GetUID()
-		err := c.cfg.Client.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		err := c.cfg.Client.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(),
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}

@@ -42,7 +42,10 @@ func state(o *unstructured.Unstructured) string {
 
 // readiness is the condition of a policy: what is wrong with it, or else what its Plugin says.
 func readiness(o, plugin *unstructured.Unstructured, problem error) map[string]any {
-	c := map[string]any{"type": apiobject.Ready, "status": "False", "reason": "Waiting", "message": "its plugin is not there yet", "observedGeneration": o.GetGeneration()}
+	c := map[string]any{
+		"type": apiobject.Ready, "status": "False", "reason": "Waiting", "message": "its plugin is not there yet",
+		"observedGeneration": o.GetGeneration(),
+	}
 	switch {
 	case problem != nil:
 		c["reason"], c["message"] = "Refused", problem.Error()
@@ -58,7 +61,8 @@ func readiness(o, plugin *unstructured.Unstructured, problem error) map[string]a
 		case updated["status"] != "True":
 			c["reason"], c["message"] = updated["reason"], updated["message"]
 		default:
-			c["status"], c["reason"], c["message"] = ready["status"], ready["reason"], "by its plugin "+plugin.GetName()+": "+fmt.Sprint(ready["message"])
+			c["status"], c["reason"], c["message"] = ready["status"], ready["reason"], "by its plugin "+plugin.GetName()+": "+fmt.Sprint(
+				ready["message"])
 		}
 	}
 	if before := condition(o, apiobject.Ready); before != nil && before["status"] == c["status"] {
@@ -79,7 +83,10 @@ func templateStatus(o *unstructured.Unstructured, k *known) map[string]any {
 // constraintStatus is the status of a constraint, in Gatekeeper's form, with a condition.
 func constraintStatus(o, plugin *unstructured.Unstructured, problem error) map[string]any {
 	c := readiness(o, plugin, problem)
-	by := map[string]any{"id": reporter, "observedGeneration": o.GetGeneration(), "constraintUID": string(o.GetUID()), "enforced": c["status"] == "True"}
+	by := map[string]any{
+		"id": reporter, "observedGeneration": o.GetGeneration(), "constraintUID": string(o.GetUID()),
+		"enforced": c["status"] == "True",
+	}
 	if c["status"] != "True" {
 		by["errors"] = []any{map[string]any{"code": fmt.Sprint(c["reason"]), "message": fmt.Sprint(c["message"])}}
 	}
@@ -102,7 +109,9 @@ func policyStatus(o, plugin *unstructured.Unstructured, problem error) map[strin
 }
 
 // writeStatus writes a status where it says something else than before.
-func (c *Controller) writeStatus(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured, status map[string]any) error {
+func (c *Controller) writeStatus(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured,
+	status map[string]any,
+) error {
 	if o.GetDeletionTimestamp() != nil {
 		return nil
 	}

@@ -55,7 +55,8 @@ func pack(dir, main, library string) (*bundle, error) {
 				r.Errors[i].Notes = []api.Note{{Text: "A plugin has no files, no network and no timers: what it may ask of its host is in `host` of \"wasmplane\"."}}
 			}
 		}
-		return nil, errors.New(strings.TrimSpace(strings.Join(api.FormatMessages(r.Errors, api.FormatMessagesOptions{Kind: api.ErrorMessage}), "\n")))
+		return nil, errors.New(strings.TrimSpace(strings.Join(api.FormatMessages(r.Errors, api.FormatMessagesOptions{Kind: api.ErrorMessage}),
+			"\n")))
 	}
 	b := &bundle{}
 	for _, f := range r.OutputFiles {

@@ -105,7 +105,10 @@ func TestWhatIsWrongWithTheSourceIsAnErrorOfTheBuild(t *testing.T) {
 		"a part of a hook":           {map[string]string{"main.js": "export default {name: \"p\", validate: {field: [], decide() {}}};"}, []string{"validate has field: expected one of match, fields"}},
 		"no function":                {map[string]string{"main.js": "export default {name: \"p\", validate: {fields: []}};"}, []string{"validate has no function decide"}},
 		"it throws when it is loaded": {
-			map[string]string{"main.ts": "import { table } from \"./lib/x\";\n\nexport default table;", "lib/x.ts": "type T = number;\n\nfunction make(): T {\n  throw new RangeError(\"no room\");\n}\nexport const table = make();"},
+			map[string]string{
+				"main.ts":  "import { table } from \"./lib/x\";\n\nexport default table;",
+				"lib/x.ts": "type T = number;\n\nfunction make(): T {\n  throw new RangeError(\"no room\");\n}\nexport const table = make();",
+			},
 			[]string{"RangeError: no room (at make lib/x.ts:4, lib/x.ts:6)"},
 		},
 		"it never ends":    {map[string]string{"main.js": "for (;;);\nexport default {};"}, []string{"the script did not end", "at the top of a file"}},
@@ -270,7 +273,8 @@ func TestKeysDoNotPileUp(t *testing.T) {
 func TestALargeScript(t *testing.T) {
 	var library strings.Builder
 	for i := range 4000 {
-		library.WriteString("export function f" + strconv.Itoa(i) + "(a) {\n" + strings.Repeat("  if (a.b?.c === \"d\") a = [a, ...a];\n", 36) + "  return a;\n}\n")
+		library.WriteString("export function f" + strconv.Itoa(i) + "(a) {\n" + strings.Repeat("  if (a.b?.c === \"d\") a = [a, ...a];\n",
+			36) + "  return a;\n}\n")
 	}
 	files := hook("return deny(String(all.length));")
 	files["main.js"] = "import * as library from \"./library.js\";\nconst all = Object.values(library);\n" + files["main.js"]

@@ -31,9 +31,12 @@ func partFiles() map[string]map[string]renderer {
 		"sdk/javascript/index.js":     {"host functions": jsFunctions},
 		"sdk/javascript/index.d.ts":   {"events": dtsEvents, "columns": dtsColumns, "hooks": dtsHooks, "host functions": dtsFunctions},
 		"sdk/README.md":               {"points": readmePoints, "templates": readmeTemplates},
-		"sdk/spec/README.md":          {"points": specPoints, "events": specEvents, "scheduling": specScheduling, "host functions": specFunctions},
-		"sdk/spec/hostcalls.md":       {"host functions": specAllFunctions},
-		"sdk/wit/plugin.wit":          {"worlds": witWorlds, "host functions": witFunctions},
+		"sdk/spec/README.md": {
+			"points": specPoints, "events": specEvents, "scheduling": specScheduling,
+			"host functions": specFunctions,
+		},
+		"sdk/spec/hostcalls.md": {"host functions": specAllFunctions},
+		"sdk/wit/plugin.wit":    {"worlds": witWorlds, "host functions": witFunctions},
 	}
 }
 
@@ -64,7 +67,8 @@ func hostTables(w io.Writer, t *table) {
 	}
 	all := func(point) bool { return true }
 	list("lists all of them, in the order of an object's journey.", "Points", "", all, t.Points)
-	list("lists those of a pod's cycle, in its order.", "SchedulingPoints", "", func(x point) bool { return strings.HasPrefix(x.Point, "scheduling.") }, t.Points)
+	list("lists those of a pod's cycle, in its order.", "SchedulingPoints", "",
+		func(x point) bool { return strings.HasPrefix(x.Point, "scheduling.") }, t.Points)
 	list("lists those for which a new plugin can be begun from a template, the default first.", "TemplatePoints", "", all, t.templates())
 	p("// Form is the point whose form the questions and answers of p have: p itself, where they have one of their own.")
 	p("func (p Point) Form() Point {\n\tswitch p {")
@@ -246,7 +250,8 @@ func dtsHooks(w io.Writer, t *table) {
 	p("/** The hooks of a plugin: objects with a function decide, or the function alone. */\nexport interface Hooks {")
 	for _, x := range t.Points {
 		name := lowerFirst(title(x.Name))
-		p("  /** %s: %s. */\n  %s?: Decisions[%q]%s;", x.Point, x.Decides, name, name, map[bool]string{true: ` | Decisions["` + name + `"]["decide"]`}[x.Point != "reconcile" && x.Point != "scheduling.table"])
+		p("  /** %s: %s. */\n  %s?: Decisions[%q]%s;", x.Point, x.Decides, name, name,
+			map[bool]string{true: ` | Decisions["` + name + `"]["decide"]`}[x.Point != "reconcile" && x.Point != "scheduling.table"])
 	}
 	p("}")
 }

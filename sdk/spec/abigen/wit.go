@@ -43,7 +43,8 @@ func witWorlds(w io.Writer, t *table) {
 		if x.typed() {
 			p("  use types.{decision};\n")
 		}
-		p("  /// Operation %d. The document is %s, as JSON.", x.Op, strings.ReplaceAll(x.Document, "the same", "the request of an AdmissionReview"))
+		p("  /// Operation %d. The document is %s, as JSON.", x.Op,
+			strings.ReplaceAll(x.Document, "the same", "the request of an AdmissionReview"))
 		if x.Answer != "" {
 			p("  /// The answer is %s.", x.Answer)
 		}

@@ -43,11 +43,12 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			plugintest.Example(t, name)
-			_, err = cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: plugintest.Root(t)}, list, cases.Both, func(r cases.Result) {
-				if !r.Passed {
-					t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
-				}
-			})
+			_, err = cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: plugintest.Root(t)}, list, cases.Both,
+				func(r cases.Result) {
+					if !r.Passed {
+						t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
+					}
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,11 +60,12 @@ func TestExamples(t *testing.T) {
 func passes(t *testing.T, e manifest.Entry, path string, list []cases.Case) {
 	t.Helper()
 	e.Source = "file:" + path
-	if _, err := cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: filepath.Dir(path)}, list, cases.Both, func(r cases.Result) {
-		if !r.Passed {
-			t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
-		}
-	}); err != nil {
+	if _, err := cases.Test(t.Context(), author.Config{InProcess: true, Entry: e, Dir: filepath.Dir(path)}, list, cases.Both,
+		func(r cases.Result) {
+			if !r.Passed {
+				t.Errorf("%s:\n%s", r.Name, strings.Join(r.Problems, "\n"))
+			}
+		}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -55,7 +55,8 @@ func TestThePackagesOfTheSDKsAreWhole(t *testing.T) {
 	t.Run("rust", func(t *testing.T) {
 		dir := plugin(t, one(t, "*.crate"), "src/lib.rs", "sdk/rust/README.md", "rust")
 		toml := block(t, filepath.Join(root, "sdk/rust/README.md"), "toml")
-		write(t, filepath.Join(dir, "Cargo.toml"), strings.Replace(toml, `git = "https://github.com/wasmplane/wasmplane"`, `path = "wasmplane"`, 1))
+		write(t, filepath.Join(dir, "Cargo.toml"), strings.Replace(toml, `git = "https://github.com/wasmplane/wasmplane"`, `path = "wasmplane"`,
+			1))
 		run(t, dir, nil, "make", "-s", "-C", root, "-f", "wasm-examples/build.mk", "rust-cargo", "MANIFEST="+filepath.Join(dir, "Cargo.toml"))
 		check(t, filepath.Join(dir, "target/wasm32-unknown-unknown/release/my_plugin.wasm"))
 	})
@@ -92,7 +93,8 @@ func TestThePackagesOfTheSDKsAreWhole(t *testing.T) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "plugin.zig"), block(t, filepath.Join(root, "sdk/zig/README.md"), "zig"))
 		write(t, filepath.Join(dir, "build.zig"), consumer)
-		write(t, filepath.Join(dir, "build.zig.zon"), ".{ .name = .my_plugin, .version = \"0.1.0\", .fingerprint = 0x750be78f0c3c4017, .paths = .{\"\"}, .dependencies = .{} }\n")
+		write(t, filepath.Join(dir, "build.zig.zon"),
+			".{ .name = .my_plugin, .version = \"0.1.0\", .fingerprint = 0x750be78f0c3c4017, .paths = .{\"\"}, .dependencies = .{} }\n")
 		caches := []string{"ZIG_GLOBAL_CACHE_DIR=" + filepath.Join(cache, "zig-cache"), "ZIG_LOCAL_CACHE_DIR=" + t.TempDir()}
 		run(t, dir, caches, zig, "fetch", "--save", one(t, "wasmplane-zig-*.tar.gz"))
 		run(t, dir, caches, zig, "build")

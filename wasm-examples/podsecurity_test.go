@@ -90,7 +90,8 @@ func TestPodSecurity(t *testing.T) {
 				if err := yaml.UnmarshalStrict(content, &pod); err != nil {
 					t.Fatal(err)
 				}
-				want := policy.AggregateCheckResults(evaluator.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
+				want := policy.AggregateCheckResults(evaluator.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()},
+					&pod.ObjectMeta, &pod.Spec))
 				text, err := json.Marshal(&pod)
 				if err != nil {
 					t.Fatal(err)

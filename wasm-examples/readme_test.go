@@ -66,7 +66,10 @@ func proxied(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	write(t, at+".zip", b.String())
-	return []string{"GOPROXY=file://" + proxy, "GONOSUMDB=*", "GOMODCACHE=" + filepath.Join(proxy, "cache"), "GOTOOLCHAIN=local", "GOFLAGS=-modcacherw"}
+	return []string{
+		"GOPROXY=file://" + proxy, "GONOSUMDB=*", "GOMODCACHE=" + filepath.Join(proxy, "cache"), "GOTOOLCHAIN=local",
+		"GOFLAGS=-modcacherw",
+	}
 }
 
 func write(t *testing.T, path, content string) {
@@ -186,7 +189,8 @@ func TestTheREADMEsPluginsWorkOutsideOfTheRepository(t *testing.T) {
 		dir := t.TempDir()
 		readme := filepath.Join(root, "sdk/rust/README.md")
 		write(t, filepath.Join(dir, "src/lib.rs"), block(t, readme, "rust"))
-		write(t, filepath.Join(dir, "Cargo.toml"), strings.Replace(block(t, readme, "toml"), `git = "https://github.com/wasmplane/wasmplane"`, `path = "`+filepath.Join(root, "sdk/rust")+`"`, 1))
+		write(t, filepath.Join(dir, "Cargo.toml"), strings.Replace(block(t, readme, "toml"), `git = "https://github.com/wasmplane/wasmplane"`,
+			`path = "`+filepath.Join(root, "sdk/rust")+`"`, 1))
 		run(t, dir, nil, "make", "-s", "-C", root, "-f", "wasm-examples/build.mk", "rust-cargo", "MANIFEST="+filepath.Join(dir, "Cargo.toml"))
 		check(t, filepath.Join(dir, "target/wasm32-unknown-unknown/release/my_plugin.wasm"))
 	})

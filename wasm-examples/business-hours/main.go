@@ -55,7 +55,8 @@ func open(now time.Time) bool {
 var _ = wasmplane.Register(wasmplane.Plugin{
 	Name: "business-hours", Version: "1.0.0", Settings: settings,
 	Validate: &wasmplane.Admission{
-		Match:  []wasmplane.Rule{wasmplane.Rule{Resources: []string{"deployments", "statefulsets", "daemonsets"}}.In("apps").On("CREATE", "UPDATE", "DELETE")},
+		Match: []wasmplane.Rule{wasmplane.Rule{Resources: []string{"deployments", "statefulsets", "daemonsets"}}.In("apps").On("CREATE",
+			"UPDATE", "DELETE")},
 		Fields: []string{"object.metadata.annotations", "userInfo.username"},
 		Decide: func(in wasmplane.Input, out *wasmplane.Decision) {
 			if open(time.Now()) {

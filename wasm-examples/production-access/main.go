@@ -24,7 +24,10 @@ func settings(s wasmplane.Value) error {
 	list := s.Get("allow")
 	for i := range list.Len() {
 		e := list.At(i)
-		entries = append(entries, entry{e.Get("users").Strings(), e.Get("groups").Strings(), e.Get("verbs").Strings(), e.Get("resources").Strings()})
+		entries = append(entries, entry{
+			e.Get("users").Strings(), e.Get("groups").Strings(), e.Get("verbs").Strings(),
+			e.Get("resources").Strings(),
+		})
 	}
 	return nil
 }

@@ -14,8 +14,11 @@ var _ = wasmplane.Register(wasmplane.Plugin{
 			{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment"},
 			{Version: "v1", Resource: "services", Kind: "Service"},
 		},
-		Fields: []string{"namespace", "name", "primary.metadata.deletionTimestamp", "primary.spec.image", "primary.spec.replicas", "primary.spec.port"},
-		Plan:   plan,
+		Fields: []string{
+			"namespace", "name", "primary.metadata.deletionTimestamp", "primary.spec.image", "primary.spec.replicas",
+			"primary.spec.port",
+		},
+		Plan: plan,
 	},
 })
 

@@ -135,7 +135,10 @@ func download(ctx context.Context, kubeconfig string, w io.Writer) error {
 func snapshotHere(ctx context.Context, o Options, w io.Writer) error {
 	c := o.Config.Store
 	if len(c.Endpoints) > 0 {
-		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile), KeyFile: o.Config.Path(c.KeyFile)})
+		st, err := etcd.Dial(ctx, etcd.Config{
+			Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile),
+			KeyFile: o.Config.Path(c.KeyFile),
+		})
 		if err != nil {
 			return err
 		}

@@ -42,8 +42,14 @@ func apiServer() []recommendation {
 		{"1.2.15", "profiles are not for everybody (and 1.3.2, 1.4.1)", always("built in: /debug/pprof is behind authorization")},
 		{"1.2.16", "there is an audit log", audited},
 		{"1.2.17", "it is kept for 30 days", auditAge},
-		{"1.2.18", "ten of its files are kept", auditNumber("apiserver.audit.logMaxFiles", 10, func(a config.Audit) int64 { return int64(a.LogMaxFiles) })},
-		{"1.2.19", "a file of it has 100 MB", auditNumber("apiserver.audit.logMaxBytes", 100<<20, func(a config.Audit) int64 { return a.LogMaxBytes })},
+		{
+			"1.2.18", "ten of its files are kept",
+			auditNumber("apiserver.audit.logMaxFiles", 10, func(a config.Audit) int64 { return int64(a.LogMaxFiles) }),
+		},
+		{
+			"1.2.19", "a file of it has 100 MB",
+			auditNumber("apiserver.audit.logMaxBytes", 100<<20, func(a config.Audit) int64 { return a.LogMaxBytes }),
+		},
 		{"1.2.20", "requests end in time", always("built in: after a minute")},
 		{"1.2.21", "tokens of service accounts that are gone are refused", always("built in")},
 		{"1.2.22", "tokens are signed by a key of their own", always("built in")},
@@ -87,7 +93,8 @@ func anonymous(ctx context.Context, s *subject) verdict {
 	if err != nil {
 		return manual("", "%v", err)
 	}
-	if _, err := nobody.RESTClient().Get().AbsPath("/api/v1/namespaces").DoRaw(ctx); !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) {
+	if _, err := nobody.RESTClient().Get().AbsPath("/api/v1/namespaces").DoRaw(ctx); !apierrors.IsUnauthorized(err) &&
+		!apierrors.IsForbidden(err) {
 		return lacking(do, "asked without credentials, the server answers: %v", err)
 	}
 	return met("asked without credentials, the server refuses")
@@ -95,7 +102,8 @@ func anonymous(ctx context.Context, s *subject) verdict {
 
 func tokenFile(_ context.Context, s *subject) verdict {
 	if a := s.config.APIServer; a.TokenFile != "" || a.BasicAuthFile != "" {
-		return lacking("use certificates, OpenID Connect or service accounts", "apiserver.tokenFile is %q, apiserver.basicAuthFile %q", a.TokenFile, a.BasicAuthFile)
+		return lacking("use certificates, OpenID Connect or service accounts", "apiserver.tokenFile is %q, apiserver.basicAuthFile %q",
+			a.TokenFile, a.BasicAuthFile)
 	}
 	return met("nor one of passwords")
 }
@@ -259,8 +267,14 @@ func controlPlane() []recommendation {
 		{"1.3.4", "tokens are signed by a key of their own", always("built in")},
 		{"1.3.5", "pods are given the authority of the API", always("built in")},
 		{"1.3.6", "kubelets' serving certificates are renewed", always("built in")},
-		{"1.3.7", "the controllers listen at loopback", loopback("controllers.serving.listen", func(c *config.Configuration) string { return c.Controllers.Serving.Listen })},
-		{"1.4.2", "the scheduler listens at loopback", loopback("scheduler.serving.listen", func(c *config.Configuration) string { return c.Scheduler.Serving.Listen })},
+		{
+			"1.3.7", "the controllers listen at loopback",
+			loopback("controllers.serving.listen", func(c *config.Configuration) string { return c.Controllers.Serving.Listen }),
+		},
+		{
+			"1.4.2", "the scheduler listens at loopback",
+			loopback("scheduler.serving.listen", func(c *config.Configuration) string { return c.Scheduler.Serving.Listen }),
+		},
 		{"2.1", "etcd serves by TLS, its clients and peers show certificates, of an authority of its own (to 2.7)", func(_ context.Context, s *subject) verdict {
 			if len(s.config.Store.Endpoints) == 0 {
 				return met("built in: etcd is in the process, no client reaches it from outside, and members of other servers (if there are) show certificates of an authority of their own")

@@ -63,7 +63,8 @@ func (a *app) runBackup(c *cobra.Command, o backup.Options, file string, force, 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "Saved revision %d, %d keys, %s to %s in %s.\nsha256 %s\n", info.Revision, info.Keys, size(info.Bytes), file, progress.Short(time.Since(begin)), info.SHA256)
+	fmt.Fprintf(a.Out, "Saved revision %d, %d keys, %s to %s in %s.\nsha256 %s\n", info.Revision, info.Keys, size(info.Bytes), file,
+		progress.Short(time.Since(begin)), info.SHA256)
 	if !keys {
 		fmt.Fprintln(a.Out, "Not in it: certificates and signing keys (--with-keys), the configuration, encryption keys.")
 		return nil
@@ -176,7 +177,8 @@ func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force
 		return err
 	}
 	a.printAside("state", aside)
-	fmt.Fprintf(a.Out, "Restored revision %d, %d keys into %s in %s; resource versions go on at %d.\n", info.Revision, info.Keys, o.Dir, progress.Short(time.Since(begin)), uint64(info.Revision)+bump)
+	fmt.Fprintf(a.Out, "Restored revision %d, %d keys into %s in %s; resource versions go on at %d.\n", info.Revision, info.Keys, o.Dir,
+		progress.Short(time.Since(begin)), uint64(info.Revision)+bump)
 	if _, err := os.Stat(filepath.Join(o.Dir.PKI(), "ca.key")); err != nil {
 		fmt.Fprintln(a.Out, "There are no keys in the data directory: new ones will be made, and kubeconfigs and tokens from before will not be accepted.")
 	}

@@ -80,8 +80,14 @@ WASMPLANE_DATA_DIR.`,
 	)
 	of := a.members()
 	for group, commands := range map[string][]*cobra.Command{
-		"cluster":   {a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), of.Certs(), a.status(), a.stop(), a.down(), a.backup(), a.restore(), a.check()},
-		"use":       {a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell), a.image(), a.version()},
+		"cluster": {
+			a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), of.Certs(), a.status(), a.stop(), a.down(), a.backup(), a.restore(),
+			a.check(),
+		},
+		"use": {
+			a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell), a.image(),
+			a.version(),
+		},
 		"component": a.components(),
 	} {
 		for _, c := range commands {

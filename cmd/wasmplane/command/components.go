@@ -51,7 +51,9 @@ component in DATA_DIR/components.`,
 	return c
 }
 
-func (a *app) component(name, what string, run func(context.Context, wire.Options, func(wire.Info)) error, more func(*cobra.Command, *wire.Options)) *cobra.Command {
+func (a *app) component(name, what string, run func(context.Context, wire.Options, func(wire.Info)) error,
+	more func(*cobra.Command, *wire.Options),
+) *cobra.Command {
 	var s settings
 	var o wire.Options
 	var kubeconfig string
@@ -92,12 +94,16 @@ func (o *only) Set(v string) error {
 }
 
 // run runs one component in the foreground; it logs to stderr.
-func (a *app) run(c *cobra.Command, s *settings, kubeconfig string, component func(context.Context, wire.Options, func(wire.Info)) error) error {
+func (a *app) run(c *cobra.Command, s *settings, kubeconfig string,
+	component func(context.Context, wire.Options, func(wire.Info)) error,
+) error {
 	return a.runWith(c, s, kubeconfig, component, func(*wire.Options) {})
 }
 
 // runWith is run with further options.
-func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string, component func(context.Context, wire.Options, func(wire.Info)) error, more func(*wire.Options)) error {
+func (a *app) runWith(c *cobra.Command, s *settings, kubeconfig string,
+	component func(context.Context, wire.Options, func(wire.Info)) error, more func(*wire.Options),
+) error {
 	cfg, err := a.load(c.Flags(), s)
 	if err != nil {
 		return err

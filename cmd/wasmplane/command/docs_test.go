@@ -22,7 +22,10 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	const root = "../../.."
 	var files []string
-	for _, pattern := range []string{"[A-Z]*.md", "docs/*.md", "docs/*/*.md", "wasm-examples/README.md", "wasm-examples/*/README.md", "sdk/README.md"} {
+	for _, pattern := range []string{
+		"[A-Z]*.md", "docs/*.md", "docs/*/*.md", "wasm-examples/README.md", "wasm-examples/*/README.md",
+		"sdk/README.md",
+	} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +118,10 @@ func has(c *cobra.Command, flag string) bool {
 // TestConfigurationsInTheDocumentsAreTaken: each block that is a configuration, or a part of one.
 func TestConfigurationsInTheDocumentsAreTaken(t *testing.T) {
 	const head = "apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n"
-	sections := map[string]bool{"cluster": true, "store": true, "apiserver": true, "scheduler": true, "controllers": true, "node": true, "plugins": true}
+	sections := map[string]bool{
+		"cluster": true, "store": true, "apiserver": true, "scheduler": true, "controllers": true, "node": true,
+		"plugins": true,
+	}
 	taken := 0
 	for file, text := range documents(t) {
 		for _, b := range blocks(text, "yaml") {

@@ -44,6 +44,8 @@ func (w *worker) Up(ctx context.Context, c *config.Configuration, dir datadir.Di
 	return w.upHere(ctx, c, &w.settings, dir, false)
 }
 
-func (w *worker) Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error {
+func (w *worker) Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string,
+	work func(context.Context, wire.Options, func(wire.Info)) error, stopped string,
+) error {
 	return w.foreground(ctx, c, &w.settings, dir, what, work, stopped)
 }

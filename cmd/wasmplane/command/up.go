@@ -71,14 +71,15 @@ func (a *app) runUp(ctx context.Context, cfg *config.Configuration, s *settings,
 
 // upHere runs the server of a directory that this process has.
 func (a *app) upHere(ctx context.Context, cfg *config.Configuration, s *settings, dir datadir.Dir, merge bool) error {
-	return a.foreground(ctx, cfg, s, dir, fmt.Sprintf("starting cluster %q", cfg.Cluster.Name), func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
-		begin := time.Now()
-		o.MergeKubeconfig = mergeTarget(merge)
-		return wire.Up(ctx, o, func(i wire.Info) {
-			a.announce(i, dir, time.Since(begin), merge)
-			ready(i)
-		})
-	}, "The control plane has stopped."+leftRunning(cfg))
+	return a.foreground(ctx, cfg, s, dir, fmt.Sprintf("starting cluster %q", cfg.Cluster.Name),
+		func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
+			begin := time.Now()
+			o.MergeKubeconfig = mergeTarget(merge)
+			return wire.Up(ctx, o, func(i wire.Info) {
+				a.announce(i, dir, time.Since(begin), merge)
+				ready(i)
+			})
+		}, "The control plane has stopped."+leftRunning(cfg))
 }
 
 // take opens the data directory for this process alone, node included.
@@ -104,7 +105,9 @@ const logLimit = 100 << 20
 
 // foreground runs work with a log in the data directory, prints what it does, and stopped
 // when a person has ended it.
-func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *settings, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error {
+func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *settings, dir datadir.Dir, what string,
+	work func(context.Context, wire.Options, func(wire.Info)) error, stopped string,
+) error {
 	log, err := logfile.Open(dir.Log(), logLimit)
 	if err != nil {
 		return err

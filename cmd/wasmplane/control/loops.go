@@ -44,10 +44,13 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		Clients:     all.FromIdentities(c.Config, c.Identities),
 		RootCA:      keys.RootCA, Minter: keys.Minter, CertificateAuthority: keys.Authority,
 		BootstrapTokens: c.Options.Config.APIServer.BootstrapTokens,
-		NodeIPAM:        nodeipam.Config{CIDRs: []string{c.Options.Config.Cluster.PodCIDR}, NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize}},
-		NodeLifecycle:   nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
-		ApproveServing:  true, // for what a node reports of itself and no other has
-		Log:             c.Options.Logger, Tracer: c.Tracer,
+		NodeIPAM: nodeipam.Config{
+			CIDRs:    []string{c.Options.Config.Cluster.PodCIDR},
+			NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize},
+		},
+		NodeLifecycle:  nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
+		ApproveServing: true, // for what a node reports of itself and no other has
+		Log:            c.Options.Logger, Tracer: c.Tracer,
 	})
 	if err != nil {
 		return err

@@ -127,7 +127,10 @@ func (r *reader) held(all []*corev1.Namespace, name string) []why.Held {
 			}
 			for i := range found.Items {
 				if o := &found.Items[i]; len(o.Finalizers) > 0 {
-					out = append(out, why.Held{Resource: schema.GroupResource{Group: gv.Group, Resource: kind.Name}.String(), Name: o.Name, Finalizers: o.Finalizers})
+					out = append(out, why.Held{
+						Resource: schema.GroupResource{Group: gv.Group, Resource: kind.Name}.String(), Name: o.Name,
+						Finalizers: o.Finalizers,
+					})
 				}
 			}
 		}

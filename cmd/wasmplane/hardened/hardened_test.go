@@ -27,7 +27,8 @@ func harden(c *config.Configuration) { c.Profile = config.Hardened }
 func TestTheProfileFillsInWhatIsLeftOpen(t *testing.T) {
 	dir := datadir.Dir(t.TempDir())
 	c := applied(t, dir, harden)
-	if a := c.APIServer; !slices.Equal(a.EnableAdmissionPlugins, Plugins()) || a.AuditLogFile != AuditFile(dir) || a.Audit.LogMaxAge != auditAge {
+	if a := c.APIServer; !slices.Equal(a.EnableAdmissionPlugins, Plugins()) || a.AuditLogFile != AuditFile(dir) ||
+		a.Audit.LogMaxAge != auditAge {
 		t.Errorf("found %+v", a)
 	}
 	c = applied(t, dir, func(c *config.Configuration) {
@@ -36,7 +37,8 @@ func TestTheProfileFillsInWhatIsLeftOpen(t *testing.T) {
 		c.APIServer.DisableAdmissionPlugins = []string{"EventRateLimit"}
 		c.Store.EncryptionConfigFile = "mine.yaml"
 	})
-	if a := c.APIServer; a.AuditLogFile != "mine.log" || a.Audit.LogMaxFiles != 3 || slices.Contains(a.EnableAdmissionPlugins, "EventRateLimit") {
+	if a := c.APIServer; a.AuditLogFile != "mine.log" || a.Audit.LogMaxFiles != 3 || slices.Contains(a.EnableAdmissionPlugins,
+		"EventRateLimit") {
 		t.Errorf("what the file gives has changed: %+v", a)
 	}
 	if c.Store.EncryptionConfigFile != "mine.yaml" {

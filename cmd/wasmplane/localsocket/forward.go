@@ -22,7 +22,9 @@ import (
 // First is how clients reach a server by its socket, where they may, and by the network
 // otherwise: dial for requests, and proxy for exec, attach and port-forward, whose clients
 // connect by themselves and know no other way around the network.
-func First(socket, server string) (dial func(ctx context.Context, network, address string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error)) {
+func First(socket, server string) (dial func(ctx context.Context,
+	network, address string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error),
+) {
 	dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if conn, err := Dial(ctx, socket); err == nil {
 			return conn, nil
@@ -71,7 +73,10 @@ func (f *Forward) URL(ctx context.Context) (*url.URL, error) {
 			return
 		}
 		f.password = rand.Text()
-		s := &http.Server{Handler: f, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+		s := &http.Server{
+			Handler: f, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
+			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		}
 		f.served = run.Go("streams to the socket", func() error { return s.Serve(f.listener) })
 	})
 	if f.err != nil {

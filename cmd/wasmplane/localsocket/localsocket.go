@@ -108,7 +108,10 @@ func peer(conn *net.UnixConn) (uint32, error) {
 	}
 	var cred *unix.Ucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), syscall.SOL_SOCKET,
+			unix.SO_PEERCRED)
+	}); err != nil {
 		return 0, fmt.Errorf("ask who connected: %w", err)
 	}
 	if failed != nil {

@@ -85,7 +85,8 @@ func removeNode(ctx context.Context, o process.Options) error {
 	}
 	names := linuxhost.NamesOf(o.Config.Cluster.Name)
 	err := errors.Join(realnode.Remove(ctx, realNodeConfig(o), 10), removeRoutes(o.Config.Cluster.PodCIDR))
-	err = errors.Join(err, linuxhost.RemoveTables(ctx, names), linuxhost.UnmountBelow(o.Dir.Node()), unlinkKubelet(o.Config.Node.KubeletLink, kubeletRoot(o)))
+	err = errors.Join(err, linuxhost.RemoveTables(ctx, names), linuxhost.UnmountBelow(o.Dir.Node()),
+		unlinkKubelet(o.Config.Node.KubeletLink, kubeletRoot(o)))
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,8 @@ func TestTheKubeletsLink(t *testing.T) {
 		t.Fatalf("leads to %q %v", to, err)
 	}
 	other := t.TempDir()
-	if err := linkKubelet(link, other); err == nil || !strings.Contains(err.Error(), "node.kubeletLink: "+link+" is there, and no link to "+other) {
+	if err := linkKubelet(link, other); err == nil || !strings.Contains(err.Error(),
+		"node.kubeletLink: "+link+" is there, and no link to "+other) {
 		t.Errorf("another's link: %v", err)
 	}
 	if err := unlinkKubelet(link, other); err != nil {

@@ -108,7 +108,10 @@ func reservedPorts(c *config.Configuration, more ...int32) []int32 {
 func registries(o process.Options) []images.Registry {
 	var out []images.Registry
 	for _, r := range o.Config.Node.Registries {
-		out = append(out, images.Registry{Host: r.Host, Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, SkipVerify: r.SkipVerify, CAFile: o.Config.Path(r.CAFile)})
+		out = append(out, images.Registry{
+			Host: r.Host, Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, SkipVerify: r.SkipVerify,
+			CAFile: o.Config.Path(r.CAFile),
+		})
 	}
 	return out
 }
@@ -171,19 +174,24 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	drivers, err := csi.New(csi.Config{
-		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), SeenAs: c.Node.KubeletLink, Client: set.Kube, Logger: n.component.Options.Logger,
+		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), SeenAs: c.Node.KubeletLink, Client: set.Kube,
+		Logger: n.component.Options.Logger,
 	})
 	if err != nil {
 		return err
 	}
 	volumes, err := volume.New(volume.Config{
-		RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g), Logger: n.component.Options.Logger,
-		Local: localVolumes(n.component.Options), NodeName: c.Node.Name, Plugins: []volume.Plugin{drivers},
+		RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g),
+		Logger: n.component.Options.Logger,
+		Local:  localVolumes(n.component.Options), NodeName: c.Node.Name, Plugins: []volume.Plugin{drivers},
 	})
 	if err != nil {
 		return err
 	}
-	keeper, err := localdir.New(localdir.Config{NodeName: c.Node.Name, Root: localVolumes(n.component.Options), Client: set.Kube, Offer: c.Node.LocalVolumes, Logger: n.component.Options.Logger})
+	keeper, err := localdir.New(localdir.Config{
+		NodeName: c.Node.Name, Root: localVolumes(n.component.Options), Client: set.Kube,
+		Offer: c.Node.LocalVolumes, Logger: n.component.Options.Logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -203,7 +211,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		ReservedTCPPorts: reservedPorts(c, door.Port()),
 		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
-		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.component.Options.Logger, Tracer: n.component.Tracer,
+		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.component.Options.Logger,
+		Tracer: n.component.Tracer,
 	})
 	if err != nil {
 		return err

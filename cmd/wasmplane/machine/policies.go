@@ -16,7 +16,9 @@ import (
 
 // policies enforces NetworkPolicies on this node's pods; what eng starts waits for them.
 // own: the pods' bridge is ours.
-func (n *Node) policies(kube kubernetes.Interface, eng engine.Engine, names linuxhost.Names, own bool) (guardedEngine engine.Engine, enforce func(context.Context) error, err error) {
+func (n *Node) policies(kube kubernetes.Interface, eng engine.Engine, names linuxhost.Names,
+	own bool,
+) (guardedEngine engine.Engine, enforce func(context.Context) error, err error) {
 	c := n.component.Options.Config.Node
 	if !c.NetworkPolicies {
 		return eng, func(ctx context.Context) error {

@@ -66,7 +66,8 @@ func SignedByCluster(ctx context.Context, dir string, own *rest.Config, log *slo
 			return Serving{}, err
 		}
 		return Serving{CA: trusted.CAData, Renew: renewal.Run, TLS: &tls.Config{
-			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: renewal.GetCertificate,
+			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: renewal.GetCertificate,
 		}}, nil
 	}
 }

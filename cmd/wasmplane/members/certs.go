@@ -18,7 +18,8 @@ import (
 func (s Shell) Certs() *cobra.Command {
 	c := &cobra.Command{Use: "certs", Short: "Certificates of this machine"}
 	list := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the certificates of this machine: what for, who signs, when they end", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List the certificates of this machine: what for, who signs, when they end",
+		Args: cobra.NoArgs,
 		Long: `List the certificates of this machine: what each is for, who signs it and when it
 ends, the next to end first. All are renewed by themselves, in the last third of
 their lives, while wasmplane runs here.`,

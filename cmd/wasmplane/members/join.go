@@ -109,12 +109,13 @@ func (s Shell) agent(ctx context.Context, work Foreground, cfg *config.Configura
 		return err
 	}
 	begin := time.Now()
-	return work.Run(ctx, cfg, dir, fmt.Sprintf("node %s of cluster %q", m.Node, m.Cluster), func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
-		return wire.Agent(ctx, o, func(i wire.Info) {
-			fmt.Fprintf(s.Out, "\nReady in %s: node %s of cluster %s.\n\nCtrl-C stops it and leaves pods running; `wasmplane agent` carries on, `wasmplane down` leaves the cluster.\n", progress.Short(time.Since(begin)), m.Node, m.Cluster)
-			ready(i)
-		})
-	}, "The agent has stopped. Pods keep running; `wasmplane agent` carries on, `wasmplane down` leaves the cluster.")
+	return work.Run(ctx, cfg, dir, fmt.Sprintf("node %s of cluster %q", m.Node, m.Cluster),
+		func(ctx context.Context, o wire.Options, ready func(wire.Info)) error {
+			return wire.Agent(ctx, o, func(i wire.Info) {
+				fmt.Fprintf(s.Out, "\nReady in %s: node %s of cluster %s.\n\nCtrl-C stops it and leaves pods running; `wasmplane agent` carries on, `wasmplane down` leaves the cluster.\n", progress.Short(time.Since(begin)), m.Node, m.Cluster)
+				ready(i)
+			})
+		}, "The agent has stopped. Pods keep running; `wasmplane agent` carries on, `wasmplane down` leaves the cluster.")
 }
 
 // join makes the machine a member, unless it is one.

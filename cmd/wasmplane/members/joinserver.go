@@ -52,7 +52,9 @@ func notMine(dir datadir.Dir) error {
 	return nil
 }
 
-func (s Shell) serverConfig(ctx context.Context, cfg *config.Configuration, dir datadir.Dir, server string, by invitation) (c join.ServerConfig, err error) {
+func (s Shell) serverConfig(ctx context.Context, cfg *config.Configuration, dir datadir.Dir, server string,
+	by invitation,
+) (c join.ServerConfig, err error) {
 	if server == "" {
 		return c, errors.New("name a server of the cluster: wasmplane join SERVER --server --token-file FILE; on a server, `wasmplane token create --server` prints the whole command")
 	}

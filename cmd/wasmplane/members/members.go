@@ -43,7 +43,8 @@ type Foreground interface {
 	// Up runs the directory's server.
 	Up(ctx context.Context, c *config.Configuration, dir datadir.Dir) error
 	// Run runs work with a log in the directory, and prints what becomes ready, and at last stopped.
-	Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string, work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error
+	Run(ctx context.Context, c *config.Configuration, dir datadir.Dir, what string,
+		work func(context.Context, wire.Options, func(wire.Info)) error, stopped string) error
 }
 
 func (s Shell) client(access *shell.Access) (kubernetes.Interface, error) {
@@ -64,11 +65,14 @@ func (s Shell) client(access *shell.Access) (kubernetes.Interface, error) {
 
 // Token is the command of that name.
 func (s Shell) Token() *cobra.Command {
-	c := &cobra.Command{Use: "token", Short: "Tokens by which machines join this cluster", Long: `Tokens by which machines join this cluster. A token is short-lived, lets its
+	c := &cobra.Command{
+		Use: "token", Short: "Tokens by which machines join this cluster",
+		Long: `Tokens by which machines join this cluster. A token is short-lived, lets its
 holder ask for a node's certificate and nothing else (with --server: for the cluster's
 keys, once), and names the cluster's
 authority, so that a machine hands it to no other server. The cluster keeps only
-a digest of it.`}
+a digest of it.`,
+	}
 	c.AddCommand(s.tokenCreate(), s.tokenList(), s.tokenRevoke())
 	return c
 }
@@ -141,7 +145,10 @@ func serverOf(ctx context.Context, kube kubernetes.Interface) (server string, lo
 }
 
 func (s Shell) tokenList() *cobra.Command {
-	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the tokens, without what would let anybody join", Args: cobra.NoArgs}
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the tokens, without what would let anybody join",
+		Args: cobra.NoArgs,
+	}
 	access := s.Access(c.Flags())
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		kube, err := s.client(access)

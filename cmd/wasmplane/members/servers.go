@@ -210,7 +210,10 @@ func (l *Leaving) Forget() error {
 	if l == nil {
 		return nil
 	}
-	for _, path := range []string{l.dir.Server(), l.dir.Servers(), l.dir.Etcd(), l.dir.PKI(), l.dir.Kubeconfig(), l.dir.BreakGlassKubeconfig()} {
+	for _, path := range []string{
+		l.dir.Server(), l.dir.Servers(), l.dir.Etcd(), l.dir.PKI(), l.dir.Kubeconfig(),
+		l.dir.BreakGlassKubeconfig(),
+	} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("forget the cluster: %w", err)
 		}

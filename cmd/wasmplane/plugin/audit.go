@@ -92,7 +92,8 @@ func (a commands) showAudit(audit *cluster.Audit, output string, all bool) error
 		return err
 	}
 	s := audit.Summary
-	fmt.Fprintf(a.Out, "%s: %d pass, %d fail, %d warn, %d error\n", audit.Plugin, s[cluster.ResultPass], s[cluster.ResultFail], s[cluster.ResultWarn], s[cluster.ResultError])
+	fmt.Fprintf(a.Out, "%s: %d pass, %d fail, %d warn, %d error\n", audit.Plugin, s[cluster.ResultPass], s[cluster.ResultFail],
+		s[cluster.ResultWarn], s[cluster.ResultError])
 	return nil
 }
 
@@ -204,7 +205,8 @@ func (a commands) showReplay(done *recording.Replayed, most int) {
 			fmt.Fprintf(a.Out, "... and more: -o json lists them\n")
 			break
 		}
-		fmt.Fprintf(a.Out, "%s  %s (- recorded, + candidate)\n  %s\n", change.Record.Time.UTC().Format("2006-01-02 15:04:05"), change.Record.About, strings.ReplaceAll(change.Diff, "\n", "\n  "))
+		fmt.Fprintf(a.Out, "%s  %s (- recorded, + candidate)\n  %s\n", change.Record.Time.UTC().Format("2006-01-02 15:04:05"),
+			change.Record.About, strings.ReplaceAll(change.Diff, "\n", "\n  "))
 	}
 	fmt.Fprintf(a.Out, "%d decisions, %d the same, %d would change\n", done.Records, done.Same, done.Records-done.Same)
 	for _, kind := range slices.Sorted(maps.Keys(done.Kinds)) {

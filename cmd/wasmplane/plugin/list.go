@@ -120,7 +120,10 @@ func listFile(ctx context.Context, file string, dir datadir.Dir) ([]apiobject.Li
 	}
 	var out []apiobject.Listed
 	for _, e := range entries {
-		l := apiobject.Listed{Name: e.Name, Origin: apiobject.FromFile, Source: e.Source, Digest: e.Digest, Mode: string(e.Mode), Points: e.Points, State: "not looked at"}
+		l := apiobject.Listed{
+			Name: e.Name, Origin: apiobject.FromFile, Source: e.Source, Digest: e.Digest, Mode: string(e.Mode),
+			Points: e.Points, State: "not looked at",
+		}
 		switch {
 		case e.Disabled:
 			l.State = "disabled"
@@ -188,9 +191,11 @@ func (a commands) showPlugins(list []apiobject.Listed, wide bool) error {
 		if l.BreakerOpen {
 			breaker = "open"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d", name, l.Origin, cmp.Or(strings.Join(l.Points, ","), "-"), cmp.Or(l.Mode, "-"), l.State, breaker, l.Calls, l.Denials)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d", name, l.Origin, cmp.Or(strings.Join(l.Points, ","), "-"), cmp.Or(l.Mode, "-"), l.State,
+			breaker, l.Calls, l.Denials)
 		if wide {
-			fmt.Fprintf(w, "\t%d\t%s\t%s\t%s\t%s\t%s", l.Failures, cmp.Or(l.MeanTime, "-"), cmp.Or(l.Version, "-"), cmp.Or(l.Source, "-"), cmp.Or(l.Digest, "-"), l.Message)
+			fmt.Fprintf(w, "\t%d\t%s\t%s\t%s\t%s\t%s", l.Failures, cmp.Or(l.MeanTime, "-"), cmp.Or(l.Version, "-"), cmp.Or(l.Source, "-"),
+				cmp.Or(l.Digest, "-"), l.Message)
 		}
 		fmt.Fprintln(w)
 	}

@@ -44,8 +44,9 @@ out, it is the current folder.`,
 		&cobra.Group{ID: "operate", Title: "For operators:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
-		"author":  {a.init(), a.build(), a.test(), a.run(), a.bench(), a.inspect()},
-		"operate": append(append(a.switches(), a.list(), a.promote(), a.rollback(), a.audit(), a.record(), a.replay(), a.importPolicies()), a.registry()...),
+		"author": {a.init(), a.build(), a.test(), a.run(), a.bench(), a.inspect()},
+		"operate": append(append(a.switches(), a.list(), a.promote(), a.rollback(), a.audit(), a.record(), a.replay(), a.importPolicies()),
+			a.registry()...),
 	} {
 		for _, sub := range commands {
 			sub.GroupID = group
@@ -104,7 +105,8 @@ A plugin may have hooks at several points: name them in its source.`,
 		},
 	}
 	c.Flags().StringVarP(&language, "language", "l", "", "`LANGUAGE` of the plugin: "+languages())
-	c.Flags().StringVar(&point, "point", scaffold.Templates()[0], "`POINT` that the plugin takes part at: "+strings.Join(scaffold.Templates(), ", "))
+	c.Flags().StringVar(&point, "point", scaffold.Templates()[0], "`POINT` that the plugin takes part at: "+strings.Join(scaffold.Templates(),
+		", "))
 	c.Flags().StringVar(&dir, "dir", "", "`FOLDER` to make it in (default: its name)")
 	return c
 }

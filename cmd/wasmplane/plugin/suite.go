@@ -51,7 +51,8 @@ func (a commands) runSuites(ctx context.Context, list []*suite.Suite, engine, ou
 	}
 	passed := len(results) - failed - skipped
 	if output == "json" {
-		return failed, a.Show(map[string]any{"suites": len(list), "passed": passed, "failed": failed, "skipped": skipped, "results": results}, output)
+		return failed, a.Show(map[string]any{"suites": len(list), "passed": passed, "failed": failed, "skipped": skipped, "results": results},
+			output)
 	}
 	fmt.Fprintf(a.Out, "%d suites: %d passed, %d failed, %d skipped\n", len(list), passed, failed, skipped)
 	return failed, nil

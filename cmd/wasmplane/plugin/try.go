@@ -110,7 +110,8 @@ func (a commands) runCases(ctx context.Context, args, files []string, engine, ou
 		return failed, err
 	}
 	if output == "json" {
-		return failed, a.Show(map[string]any{"plugin": cfg.Entry.Name, "passed": len(results) - failed, "failed": failed, "results": results}, output)
+		return failed, a.Show(map[string]any{"plugin": cfg.Entry.Name, "passed": len(results) - failed, "failed": failed, "results": results},
+			output)
 	}
 	fmt.Fprintf(a.Out, "%s: %d passed, %d failed\n", cfg.Entry.Name, len(results)-failed, failed)
 	return failed, nil
@@ -282,7 +283,8 @@ entry to the plugin's answer.`,
 				if b.FuelMin != b.FuelMax {
 					fuel = fmt.Sprintf("%d-%d", b.FuelMin, b.FuelMax)
 				}
-				fmt.Fprintf(w, "%.40s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%s\t%d Ki\n", b.Case, b.Decision, micro(b.P50), micro(b.P90), micro(b.P99), micro(b.Max), b.PerSecond, fuel, b.Memory>>10)
+				fmt.Fprintf(w, "%.40s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%s\t%d Ki\n", b.Case, b.Decision, micro(b.P50), micro(b.P90), micro(b.P99),
+					micro(b.Max), b.PerSecond, fuel, b.Memory>>10)
 			}
 			return w.Flush()
 		},

@@ -80,7 +80,9 @@ func hostname() string {
 
 // Lead runs work while this process leads the component's election. follows is called
 // when another process is seen to lead; it may be nil.
-func (c *Component) Lead(ctx context.Context, kube kubernetes.Interface, name string, follows func(), work func(context.Context) error) error {
+func (c *Component) Lead(ctx context.Context, kube kubernetes.Interface, name string, follows func(),
+	work func(context.Context) error,
+) error {
 	if c.Options.Lease != "" {
 		name = c.Options.Lease
 	}

@@ -30,10 +30,13 @@ func (p *Plugins) rules() apiobject.Rules {
 
 // Guard refuses Plugins that could never be loaded.
 func (p *Plugins) Guard() apiobject.Guard {
-	check := policyobject.Check{Enabled: p.o.Config.PolicyKinds, Rules: p.rules(), Compile: func(ctx context.Context, policy rego.Policy) error {
-		_, err := p.loader.Rego(ctx, policy)
-		return err
-	}}
+	check := policyobject.Check{
+		Enabled: p.o.Config.PolicyKinds, Rules: p.rules(),
+		Compile: func(ctx context.Context, policy rego.Policy) error {
+			_, err := p.loader.Rego(ctx, policy)
+			return err
+		},
+	}
 	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights(), Policies: check}
 }
 

@@ -53,7 +53,8 @@ func NewPlugins(ctx context.Context, o Options, e Environment) (*Plugins, error)
 	}
 	functions := hostfn.New(e.Host)
 	l, err := loader.New(ctx, loader.Config{
-		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(), DisabledDir: o.Dir.DisabledPlugins(), Logger: o.Logger,
+		Entries: entries, Dir: filepath.Dir(o.Config.File), CacheDir: o.Dir.PluginCache(), ModuleDir: o.Dir.PluginModules(),
+		DisabledDir: o.Dir.DisabledPlugins(), Logger: o.Logger,
 		Registerer: e.Metrics, Namespaces: e.Namespaces, Functions: functions, Secrets: secrets(e.Kube), Points: e.Points,
 		Operators: OperatorsDial(o), Tenants: tenantsDial(o),
 	})

@@ -65,7 +65,8 @@ func remoteComponent(ctx context.Context, o Options, p Part) (*Component, error)
 	metrics := prometheus.NewRegistry()
 	events := backend.NewEvents(set.Kube)
 	loaded, err := NewPlugins(ctx, o, Environment{
-		Namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, Kube: set.Kube, Host: remoteBackend(o, p, set, events), Events: events, Metrics: metrics, Points: p.Asks(),
+		Namespaces: (&client.Namespaces{Kube: set.Kube}).Labels, Kube: set.Kube, Host: remoteBackend(o, p, set, events), Events: events,
+		Metrics: metrics, Points: p.Asks(),
 	})
 	if err != nil {
 		return nil, err

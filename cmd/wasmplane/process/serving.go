@@ -98,7 +98,8 @@ func (c *Component) metricsServer(p Part, s config.Serving, listener net.Listene
 	if conf.Authenticator, conf.Authorizer, err = kubeletserver.Delegate(set.Kube, trusted.CAData); err != nil {
 		return nil, err
 	}
-	if conf.TLS, err = secureserving.Certificate(c.Options.Config.Path(s.CertFile), c.Options.Config.Path(s.KeyFile), listener.Addr(), c.Options.Logger); err != nil {
+	if conf.TLS, err = secureserving.Certificate(c.Options.Config.Path(s.CertFile), c.Options.Config.Path(s.KeyFile), listener.Addr(),
+		c.Options.Logger); err != nil {
 		return nil, err
 	}
 	return secureserving.New(conf)

@@ -18,7 +18,8 @@ import (
 
 func of(t *testing.T, text string) (profiles.Policy, error) {
 	t.Helper()
-	c, err := config.Load(filepath.Join("../../../configs/simulate", "c.yaml"), []byte("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n"+text))
+	c, err := config.Load(filepath.Join("../../../configs/simulate", "c.yaml"),
+		[]byte("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\n"+text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ func TestBothFormsAtOnceAreRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "c.yaml:4: scheduler.configFile: the file says what profiles") {
 		t.Error(err)
 	}
-	if _, err := of(t, "scheduler: {configFile: none.yaml}"); err == nil || !strings.Contains(err.Error(), "scheduler.configFile: ") || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := of(t, "scheduler: {configFile: none.yaml}"); err == nil || !strings.Contains(err.Error(), "scheduler.configFile: ") ||
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,8 @@ func TestASlowStartSaysWhatItWaitsFor(t *testing.T) {
 		p.Stop()
 		time.Sleep(time.Hour)
 		got := out.String()
-		if strings.Count(got, "still waiting for node after ") != 3 || !strings.Contains(got, "after 20.0 s") || !strings.Contains(got, "    line 999 of the log\n") || strings.Contains(got, "line 994") {
+		if strings.Count(got, "still waiting for node after ") != 3 || !strings.Contains(got, "after 20.0 s") || !strings.Contains(got,
+			"    line 999 of the log\n") || strings.Contains(got, "line 994") {
 			t.Errorf("a start that waits for the node printed:\n%s", got)
 		}
 	})

@@ -144,7 +144,8 @@ func (o *options) simulate(ctx context.Context, s *shell.Shell, in *input.Input,
 			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
 		took := time.Since(began)
-		s.PrintLine(fmt.Sprintf("%s: %d tries in %s (%s each)", p.Name, r.Tries, took.Round(10*time.Millisecond), (took / time.Duration(max(r.Tries, 1))).Round(time.Microsecond)))
+		s.PrintLine(fmt.Sprintf("%s: %d tries in %s (%s each)", p.Name, r.Tries, took.Round(10*time.Millisecond),
+			(took / time.Duration(max(r.Tries, 1))).Round(time.Microsecond)))
 		all = append(all, r)
 	}
 	return all, nil

@@ -82,7 +82,10 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	}
 	list = append(list, plugins.Guard())
 	list = append(list, b.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
-	quotas, err := quotaadmission.New(quotaadmission.Config{Client: b.internal.Kube, Informers: b.informers, Limited: limitedResources(settings), Log: b.o.Logger})
+	quotas, err := quotaadmission.New(quotaadmission.Config{
+		Client: b.internal.Kube, Informers: b.informers,
+		Limited: limitedResources(settings), Log: b.o.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +172,8 @@ func (b base) staticAdmission(ctx context.Context) (files staticFiles, follow fu
 		return staticfiles.None{}, untilEnd, nil
 	}
 	f, err := staticfiles.Open(ctx, staticfiles.Config{
-		Dir: b.o.Config.Path(b.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{b.contract}.decode, Note: b.o.Inform, Log: b.o.Logger,
+		Dir: b.o.Config.Path(b.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{b.contract}.decode, Note: b.o.Inform,
+		Log: b.o.Logger,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)
@@ -216,7 +220,8 @@ func (d staticDecoder) decode(ctx context.Context, doc []byte) (runtime.Object, 
 	m.SetName(strings.TrimSuffix(m.GetName(), staticfiles.Suffix) + ".example.com")
 	rest.FillObjectMetaSystemFields(m)
 	info := api.StrategyInfo{User: serverUser, Request: &genericrequest.RequestInfo{
-		IsResourceRequest: true, Verb: "create", APIGroup: gvk.Group, APIVersion: gvk.Version, Resource: res.GroupResource.Resource, Name: m.GetName(),
+		IsResourceRequest: true, Verb: "create", APIGroup: gvk.Group, APIVersion: gvk.Version, Resource: res.GroupResource.Resource,
+		Name: m.GetName(),
 	}}
 	if err := rest.BeforeCreate(res.Strategy, api.StrategyContext(ctx, info), named); err != nil {
 		return nil, err

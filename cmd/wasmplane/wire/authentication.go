@@ -97,7 +97,10 @@ func (b base) identityFiles(cfg *authn.Config, issuers []string) (err error) {
 	if c.AuthenticationConfigFile != "" {
 		file := b.o.Config.Path(c.AuthenticationConfigFile)
 		b.follows.add("the authentication configuration", func(ctx context.Context) error { return cfg.Structured.Reload(ctx) }, file)
-		if cfg.Structured, err = authn.NewStructured(authn.StructuredConfig{File: file, OwnIssuers: issuers, Audiences: cfg.Audiences, Dial: process.OperatorsDial(b.o), Log: b.o.Logger}); err != nil {
+		if cfg.Structured, err = authn.NewStructured(authn.StructuredConfig{
+			File: file, OwnIssuers: issuers, Audiences: cfg.Audiences,
+			Dial: process.OperatorsDial(b.o), Log: b.o.Logger,
+		}); err != nil {
 			return fmt.Errorf("apiserver.authenticationConfigFile: %w", err)
 		}
 	}
@@ -105,7 +108,8 @@ func (b base) identityFiles(cfg *authn.Config, issuers []string) (err error) {
 		file := b.o.Config.Path(w.ConfigFile)
 		b.follows.add("the kubeconfig of the token webhook", func(ctx context.Context) error { return cfg.Webhook.Reload(ctx) }, file)
 		if cfg.Webhook, err = authn.NewWebhook(authn.WebhookConfig{
-			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences, Dial: process.OperatorsDial(b.o),
+			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences,
+			Dial: process.OperatorsDial(b.o),
 		}); err != nil {
 			return fmt.Errorf("apiserver.tokenWebhook.configFile: %w", err)
 		}

@@ -29,7 +29,8 @@ type authorization struct {
 // that stand before, the Node authorizer, RBAC, Wasm authorizers that stand behind.
 func newAuthorization(b base, plugins *process.Plugins) (*authorization, error) {
 	r, read := b.informers.Rbac().V1(), make(chan struct{})
-	roles := rbac.NewAuthorizer(read, r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(), r.ClusterRoleBindings().Lister())
+	roles := rbac.NewAuthorizer(read, r.Roles().Lister(), r.RoleBindings().Lister(), r.ClusterRoles().Lister(),
+		r.ClusterRoleBindings().Lister())
 	a := &authorization{
 		roles: roles, rolesRead: read, plugins: plugins,
 		native: authz.Native{Node: authz.Named("Node", nodeauth.New(b.informers)), RBAC: authz.Named("RBAC", roles)},
@@ -37,7 +38,8 @@ func newAuthorization(b base, plugins *process.Plugins) (*authorization, error) 
 	order := authz.DefaultEntries()
 	if f := b.o.Config.APIServer.AuthorizationConfigFile; f != "" {
 		file := b.o.Config.Path(f)
-		b.follows.add("the authorization configuration", func(context.Context) error { return a.reorder(b, file) }, append([]string{file}, authz.WebhookFiles(file)...)...)
+		b.follows.add("the authorization configuration", func(context.Context) error { return a.reorder(b, file) },
+			append([]string{file}, authz.WebhookFiles(file)...)...)
 		var err error
 		if order, err = authz.LoadFile(file, *process.OperatorsDial(b.o)); err != nil {
 			return nil, fmt.Errorf("apiserver.authorizationConfigFile: %w", err)

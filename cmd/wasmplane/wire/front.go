@@ -36,7 +36,9 @@ type front struct {
 	fairness flowcontrol.Interface // nil = off
 }
 
-func newFront(ctx context.Context, b base, st *storage, who *authentication, may *authorization, r *resources, tracer oteltrace.Tracer) (_ *front, err error) {
+func newFront(ctx context.Context, b base, st *storage, who *authentication, may *authorization, r *resources,
+	tracer oteltrace.Tracer,
+) (_ *front, err error) {
 	serving, err := b.authority.APIServer()
 	if err != nil {
 		return nil, err

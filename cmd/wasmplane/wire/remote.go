@@ -67,7 +67,8 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 // The DNS has an identity of its own: dns.kubeconfig beside the proxy's.
 func Proxy(ctx context.Context, o Options, ready func(Info)) error {
 	return process.Run(ctx, o, process.Parts.Proxy, func(ctx context.Context, c *process.Component, ready func()) error {
-		names, err := client.FromKubeconfig(filepath.Join(filepath.Dir(o.Kubeconfig), process.Parts.DNS.Name+".kubeconfig"), process.Parts.DNS.Name)
+		names, err := client.FromKubeconfig(filepath.Join(filepath.Dir(o.Kubeconfig), process.Parts.DNS.Name+".kubeconfig"),
+			process.Parts.DNS.Name)
 		if err != nil {
 			return err
 		}

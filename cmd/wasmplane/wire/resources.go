@@ -42,7 +42,9 @@ type resources struct {
 	usage       *resourcemetrics.Source // of nodes and pods
 }
 
-func newResources(ctx context.Context, b base, st *storage, plugins *process.Plugins, may *authorization, admit *admitting, tracer oteltrace.Tracer) (_ *resources, err error) {
+func newResources(ctx context.Context, b base, st *storage, plugins *process.Plugins, may *authorization, admit *admitting,
+	tracer oteltrace.Tracer,
+) (_ *resources, err error) {
 	r := &resources{}
 	if r.usage, err = b.resourceMetrics(); err != nil {
 		return nil, err
@@ -83,7 +85,10 @@ func (b base) resourceMetrics() (*resourcemetrics.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return resourcemetrics.New(resourcemetrics.Config{Cluster: b.view, Kubelets: tunnel.NewResourceMetrics(b.kubeletClient(pair)), Logger: b.o.Logger})
+	return resourcemetrics.New(resourcemetrics.Config{
+		Cluster: b.view, Kubelets: tunnel.NewResourceMetrics(b.kubeletClient(pair)),
+		Logger: b.o.Logger,
+	})
 }
 
 // connect gives the contract what its strategies ask of a running server.
@@ -137,7 +142,8 @@ func (b base) customResources(ctx context.Context, registries *registry.Set, plu
 	}
 	converters := pointcustom.NewSet(plugins.CustomResources)
 	custom, err := customresource.New(customresource.Config{
-		Registries: registries, Contract: b.contract, Services: services, Dial: process.OperatorsDial(b.o), Extension: converters, Logger: b.o.Logger,
+		Registries: registries, Contract: b.contract, Services: services, Dial: process.OperatorsDial(b.o), Extension: converters,
+		Logger: b.o.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -109,14 +109,16 @@ func (s *server) units() []run.Unit {
 	store := func(ctx context.Context) error {
 		return errors.Join(s.storage.wait(ctx), s.front.closeAudit(), s.storage.closeAll())
 	}
-	upkeep := append(s.storage.upkeep(), s.authority.Run, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run, s.who.run, s.admit.run, s.offers.custom.Run)
+	upkeep := append(s.storage.upkeep(), s.authority.Run, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run,
+		s.who.run, s.admit.run, s.offers.custom.Run)
 	return []run.Unit{
 		{Name: "store", Run: store},
 		{Name: "watch cache", Run: run.Parallel(upkeep...), Ready: s.storage.cache.Ready()},
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugin reload", Run: s.plugins.Run},
 		{Name: process.Parts.APIServer.Name, Run: s.serve, Ready: s.front.Ready()},
-		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.offers.remotes.Run, s.offers.definitions.Run, s.offers.usage.Run, s.offers.repairServices(s.base, begun)), Ready: begun},
+		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.offers.remotes.Run, s.offers.definitions.Run, s.offers.usage.Run,
+			s.offers.repairServices(s.base, begun)), Ready: begun},
 		{Name: "plugin objects", Run: s.plugins.follow(s.base, begun), Ready: s.plugins.objects.Ready()},
 	}
 }

@@ -61,7 +61,8 @@ func TestPortZeroIsAnyFreeOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.port == 0 || s.o.Config.APIServer.Listen != net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) || c.APIServer.Listen != "127.0.0.1:0" {
+	if s.port == 0 || s.o.Config.APIServer.Listen != net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) ||
+		c.APIServer.Listen != "127.0.0.1:0" {
 		t.Errorf("port %d, listening at %s; the caller's own configuration says %s", s.port, s.o.Config.APIServer.Listen, c.APIServer.Listen)
 	}
 }

@@ -80,7 +80,10 @@ func openEtcd(ctx context.Context, at site) (*storage, space.Gauge, error) {
 	o := at.o
 	c := o.Config.Store
 	if len(c.Endpoints) > 0 {
-		st, err := etcd.Dial(ctx, etcd.Config{Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile), KeyFile: o.Config.Path(c.KeyFile)})
+		st, err := etcd.Dial(ctx, etcd.Config{
+			Endpoints: c.Endpoints, CAFile: o.Config.Path(c.CAFile), CertFile: o.Config.Path(c.CertFile),
+			KeyFile: o.Config.Path(c.KeyFile),
+		})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -173,7 +176,11 @@ func (s *storage) upkeep() []func(context.Context) error {
 
 // readiness is what /readyz asks.
 func (s *storage) readiness() []health.Check {
-	checks := []health.Check{{Name: "etcd", Check: s.checkStore}, {Name: "watch-cache", Check: s.checkCache}, {Name: "store-space", Check: s.room.Check, Advisory: true}}
+	checks := []health.Check{
+		{Name: "etcd", Check: s.checkStore},
+		{Name: "watch-cache", Check: s.checkCache},
+		{Name: "store-space", Check: s.room.Check, Advisory: true},
+	}
 	if s.sealed != nil {
 		checks = append(checks, health.Check{Name: "kms-providers", Check: s.sealed.Check})
 	}

@@ -36,7 +36,8 @@ func pages(t *testing.T) []string {
 			return err
 		}
 		name := d.Name()
-		if d.IsDir() && (name == "testdata" || name == "node_modules" || name == "build" || name == "bin" || strings.HasPrefix(name, ".") && path != root) {
+		if d.IsDir() && (name == "testdata" || name == "node_modules" || name == "build" || name == "bin" || strings.HasPrefix(name,
+			".") && path != root) {
 			return filepath.SkipDir
 		}
 		if strings.HasSuffix(name, ".md") {

@@ -166,7 +166,8 @@ type pkg struct {
 // packages lists the module's packages for the host; guests have a target of their own.
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,GoFiles,Imports,TestImports,XTestImports", module+"...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Doc,GoFiles,Imports,TestImports,XTestImports",
+		module+"...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {

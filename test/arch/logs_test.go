@@ -39,7 +39,8 @@ func loggingOf(call *ast.CallExpr, around []ast.Node) (l logging, message string
 		return l, "", false
 	}
 	level := strings.TrimSuffix(s.Sel.Name, "Context")
-	if !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, level) || !strings.Contains(strings.ToLower(fmt.Sprint(lastName(s.X))), "log") {
+	if !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, level) || !strings.Contains(strings.ToLower(fmt.Sprint(lastName(s.X))),
+		"log") {
 		return l, "", false
 	}
 	l = logging{name: s.Sel.Name, args: call.Args, ctx: contextAround(around)}
@@ -89,7 +90,8 @@ func contextAround(around []ast.Node) string {
 			continue
 		}
 		for _, p := range f.Params.List {
-			if s, ok := p.Type.(*ast.SelectorExpr); ok && s.Sel.Name == "Context" && lastName(s.X) == "context" && len(p.Names) > 0 && p.Names[0].Name != "_" {
+			if s, ok := p.Type.(*ast.SelectorExpr); ok && s.Sel.Name == "Context" && lastName(s.X) == "context" && len(p.Names) > 0 &&
+				p.Names[0].Name != "_" {
 				return p.Names[0].Name
 			}
 		}

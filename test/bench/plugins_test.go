@@ -84,13 +84,15 @@ func measurePlugins(tb testing.TB, ways []way, rounds int) *report {
 		}
 		awaitAccount(tb, kube, w.namespace)
 	}
-	r := newReport("A pod's create (dry run, over TLS) with and without Wasm plugins, by turns", "", "p50", "p99", "more at p50", "more at p99", "ratio p50")
+	r := newReport("A pod's create (dry run, over TLS) with and without Wasm plugins, by turns", "", "p50", "p99", "more at p50",
+		"more at p99", "ratio p50")
 	took := make([]times, len(ways))
 	for i := range rounds + rounds/10 {
 		for n := range ways {
 			n = (n + i) % len(ways)
 			began := time.Now()
-			pod, err := kube.CoreV1().Pods(ways[n].namespace).Create(tb.Context(), labelless(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			pod, err := kube.CoreV1().Pods(ways[n].namespace).Create(tb.Context(), labelless(),
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			spent := time.Since(began)
 			if err := checkLabel(pod, ways[n], err); err != nil {
 				tb.Fatal(err)
@@ -103,7 +105,8 @@ func measurePlugins(tb testing.TB, ways []way, rounds int) *report {
 	none := took[0]
 	for n, w := range ways {
 		p50, p99 := took[n].median(), took[n].quantile(0.99)
-		r.row(w.what, short(p50), short(p99), short(p50-none.median()), short(p99-none.quantile(0.99)), fmt.Sprintf("%.2f", ratio(p50, none.median())))
+		r.row(w.what, short(p50), short(p99), short(p50-none.median()), short(p99-none.quantile(0.99)),
+			fmt.Sprintf("%.2f", ratio(p50, none.median())))
 		r.metric("us/"+w.namespace, float64(p50.Nanoseconds())/1000)
 	}
 	r.note("%d of each.", rounds)

@@ -59,7 +59,8 @@ func measurePods(tb testing.TB, one, many, atOnce int) *report {
 			steps[1-i%2]()
 		}
 		q := ratio(api.median(), raw.median())
-		r.row(what, fmt.Sprint(len(api)), short(api.median()), short(api.quantile(0.9)), short(raw.median()), short(raw.quantile(0.9)), fmt.Sprintf("%.2f", q), "1.30")
+		r.row(what, fmt.Sprint(len(api)), short(api.median()), short(api.quantile(0.9)), short(raw.median()), short(raw.quantile(0.9)),
+			fmt.Sprintf("%.2f", q), "1.30")
 		r.metric(fmt.Sprintf("ratio/%d-at-once", atOnce), q)
 		r.duration(fmt.Sprintf("api-%d-at-once", atOnce), api.median())
 		r.duration(fmt.Sprintf("cri-%d-at-once", atOnce), raw.median())

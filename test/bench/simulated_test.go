@@ -72,7 +72,8 @@ func runPods(tb testing.TB, kube kubernetes.Interface, n int) time.Duration {
 	defer w.Stop()
 	began := time.Now()
 	for i := range 10 {
-		if _, err := kube.AppsV1().Deployments("default").Create(ctx, manyPods(fmt.Sprintf("many-%d", i), n/10), metav1.CreateOptions{}); err != nil {
+		if _, err := kube.AppsV1().Deployments("default").Create(ctx, manyPods(fmt.Sprintf("many-%d", i), n/10),
+			metav1.CreateOptions{}); err != nil {
 			tb.Fatal(err)
 		}
 	}

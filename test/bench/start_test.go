@@ -48,7 +48,8 @@ func (s *starts) take(c *cluster) {
 func measureStart(tb testing.TB, with plugins, rounds, objects int) *report {
 	r := newReport("Start to ready, a real node with its containerd", "", "starts", "ready: median", "worst", "node Ready", "CPU", "aim")
 	row := func(what, unit, aim string, s starts) {
-		r.row(what, fmt.Sprint(len(s.ready)), short(s.ready.median()), short(s.ready.quantile(1)), short(s.node.median()), short(s.cpu.median()), aim)
+		r.row(what, fmt.Sprint(len(s.ready)), short(s.ready.median()), short(s.ready.quantile(1)), short(s.node.median()), short(s.cpu.median()),
+			aim)
 		r.duration(unit, s.ready.median())
 		r.metric("cpu-ms/"+unit, float64(s.cpu.median().Milliseconds()))
 		r.note("%s, the last: %s", what, s.parts)

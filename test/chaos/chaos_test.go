@@ -113,7 +113,8 @@ func newServer(t *testing.T) *server {
 func (s *server) start() {
 	s.t.Helper()
 	var err error
-	s.process, err = s.Start("apiserver", exec.Command(s.Binary, "apiserver", "--data-dir", s.Data, "--listen", s.Listen, "--log-level", "warn"))
+	s.process, err = s.Start("apiserver", exec.Command(s.Binary, "apiserver", "--data-dir", s.Data, "--listen", s.Listen, "--log-level",
+		"warn"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -166,7 +167,8 @@ func (s *server) client() *kubernetes.Clientset {
 
 func (s *server) prepare() {
 	s.t.Helper()
-	_, err := s.kube.CoreV1().Namespaces().Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: label}}, metav1.CreateOptions{})
+	_, err := s.kube.CoreV1().Namespaces().Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: label}},
+		metav1.CreateOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

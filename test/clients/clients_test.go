@@ -116,7 +116,8 @@ func TestOperators(t *testing.T) {
 		c.kubectl("-n", "watched", "rollout", "status", "deployment/web", "--timeout", harness.Patience.String())
 		c.prints("foo foo", "-n", "watched", "get", "pods", "-o", `jsonpath={.items[*].metadata.annotations.example-mutating-admission-webhook}`)
 		c.prints("world", "-n", "watched", "get", "replicasets", "-o", `jsonpath={.items[*].metadata.labels.hello}`)
-		if _, err := c.try("-n", "watched", "annotate", "pod", "-l", "app=web", "--overwrite", "example-mutating-admission-webhook=bar"); err != nil {
+		if _, err := c.try("-n", "watched", "annotate", "pod", "-l", "app=web", "--overwrite",
+			"example-mutating-admission-webhook=bar"); err != nil {
 			t.Errorf("what the validating webhook forbids is mended by the mutating one before: %v", err)
 		}
 		stop()

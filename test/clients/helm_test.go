@@ -111,7 +111,8 @@ func TestHelm(t *testing.T) {
 	get("1", "configmap/shop-told", ".data.revision")
 	before := c.kubectl(in("get", "deployment/shop", "-o", "jsonpath={.spec.template.metadata.annotations.settings}")...)
 
-	h.run(in("upgrade", "shop", chart, "--reuse-values", "--set", "image.tag=2,size=large,replicas=3,cache.enabled=false", "--wait", patience)...)
+	h.run(in("upgrade", "shop", chart, "--reuse-values", "--set", "image.tag=2,size=large,replicas=3,cache.enabled=false", "--wait",
+		patience)...)
 	state("deployed")
 	get("example.org/shop:2", "deployment/shop", ".spec.template.spec.containers[0].image")
 	get("3", "deployment/shop", ".status.updatedReplicas")

@@ -26,7 +26,8 @@ func kubectls(t *testing.T, c *cluster) []*kubectl {
 		version := "v1." + minor
 		// A release's build tells it which version it is.
 		flags := "-X k8s.io/component-base/version.gitVersion=" + version + ".0"
-		all = append(all, &kubectl{version: version, tool: c.tool(program(t, "kubectl1"+minor, "k8s.io/kubernetes/cmd/kubectl", "-ldflags", flags))})
+		all = append(all,
+			&kubectl{version: version, tool: c.tool(program(t, "kubectl1"+minor, "k8s.io/kubernetes/cmd/kubectl", "-ldflags", flags))})
 	}
 	return all
 }
@@ -135,10 +136,13 @@ func (k *kubectl) reads() {
 	k.t.Helper()
 	k.says([]string{"successfully rolled out"}, k.in("rollout", "status", "deployment/web", "--timeout", harness.Patience.String())...)
 	k.says([]string{"NAME", "CONTAINERS", "example.org/web:1", "app=web", "2/2"}, k.in("get", "deployment", "-o", "wide")...)
-	k.says([]string{"NOMINATED NODE", "Running", "simulated-"}, k.in("get", "pods", "-l", "app=web", "-o", "wide", "--sort-by=.metadata.name")...)
+	k.says([]string{"NOMINATED NODE", "Running", "simulated-"},
+		k.in("get", "pods", "-l", "app=web", "-o", "wide", "--sort-by=.metadata.name")...)
 	k.says([]string{"kind: Deployment", "availableReplicas: 2"}, k.in("get", "deployment/web", "-o", "yaml")...)
-	k.says([]string{"IMAGE", "example.org/web:1"}, k.in("get", "pods", "--field-selector=status.phase=Running", "-o", "custom-columns=IMAGE:.spec.containers[0].image")...)
-	k.says([]string{"2 desired | 2 updated | 2 total | 2 available", "ScalingReplicaSet", "MinimumReplicasAvailable"}, k.in("describe", "deployment", "web")...)
+	k.says([]string{"IMAGE", "example.org/web:1"},
+		k.in("get", "pods", "--field-selector=status.phase=Running", "-o", "custom-columns=IMAGE:.spec.containers[0].image")...)
+	k.says([]string{"2 desired | 2 updated | 2 total | 2 available", "ScalingReplicaSet", "MinimumReplicasAvailable"},
+		k.in("describe", "deployment", "web")...)
 	k.says([]string{"FIELD: replicas <integer>", "Number of desired pods"}, "explain", "deployment.spec.replicas")
 	k.says([]string{"deployments", "deploy", "apps/v1", "Deployment"}, "api-resources", "--api-group=apps")
 	k.says([]string{"authentication.k8s.io/v1", "plugins.wasmplane.dev/v1"}, "api-versions")
@@ -166,7 +170,8 @@ func (k *kubectl) changes() {
 	k.says([]string{"labeled"}, k.in("label", "deployment/web", "tier=front")...)
 	k.refuses("already has a value", k.in("label", "deployment/web", "tier=back")...)
 	k.says([]string{"annotated"}, k.in("annotate", "deployment/web", "note=short")...)
-	k.says([]string{"condition met"}, k.in("wait", "deployment/web", "--for=jsonpath={.status.replicas}=1", "--timeout", harness.Patience.String())...)
+	k.says([]string{"condition met"}, k.in("wait", "deployment/web", "--for=jsonpath={.status.replicas}=1", "--timeout",
+		harness.Patience.String())...)
 	k.refuses("spec.replicas: Invalid value: -1", k.in("patch", "deployment/web", "-p", `{"spec":{"replicas":-1}}`)...)
 }
 
@@ -212,7 +217,8 @@ func (k *kubectl) asks() {
 func (k *kubectl) drains() {
 	k.t.Helper()
 	k.says([]string{"cordoned"}, "cordon", "simulated-1")
-	k.says([]string{"drained"}, "drain", "simulated-1", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout", harness.Patience.String())
+	k.says([]string{"drained"}, "drain", "simulated-1", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout",
+		harness.Patience.String())
 	k.says([]string{"SchedulingDisabled"}, "get", "node", "simulated-1")
 	k.says([]string{"uncordoned"}, "uncordon", "simulated-1")
 	k.says([]string{"condition met"}, k.in("wait", "deployment/web", "--for=condition=Available", "--timeout", harness.Patience.String())...)

@@ -69,7 +69,8 @@ func overlay(ctx context.Context, dir string, days uint64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(replacement, changed, 0o600), os.WriteFile(filepath.Join(dir, "overlay.json"), document, 0o600))
+	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(replacement, changed, 0o600),
+		os.WriteFile(filepath.Join(dir, "overlay.json"), document, 0o600))
 }
 
 // advance puts the days into the runtime's clock.

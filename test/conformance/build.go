@@ -129,7 +129,8 @@ func (b builder) specs(ctx context.Context) ([]image.Spec, error) {
 	names := strings.Fields(wanted)
 	slices.Sort(names) // the suite lists them in another order each time
 	return image.Specs(image.Programs{
-		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"), Pause: b.path("pause"),
+		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"),
+		Pause:   b.path("pause"),
 		Busybox: b.path("busybox"), Applets: strings.Fields(applets), Kubernetes: strings.TrimSpace(module),
 	}, names)
 }

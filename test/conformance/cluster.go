@@ -33,7 +33,8 @@ func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 func (c *cluster) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	_, err := command(ctx, c.wasmplane, "kubectl", "--kubeconfig", c.kubeconfig(), "wait", "--for=condition=Ready", "node", "--all", "--timeout=15s")
+	_, err := command(ctx, c.wasmplane, "kubectl", "--kubeconfig", c.kubeconfig(), "wait", "--for=condition=Ready", "node", "--all",
+		"--timeout=15s")
 	return err == nil
 }
 

@@ -36,7 +36,11 @@ func TestTestsAreChosenAndCut(t *testing.T) {
 }
 
 func TestBadFlagsSayWhatToDo(t *testing.T) {
-	for _, args := range [][]string{{"--parallel", "0"}, {"focus"}, {"--wasmplane", "/nowhere/wasmplane", "--cache", t.TempDir(), "--patience", "x"}} {
+	for _, args := range [][]string{
+		{"--parallel", "0"},
+		{"focus"},
+		{"--wasmplane", "/nowhere/wasmplane", "--cache", t.TempDir(), "--patience", "x"},
+	} {
 		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v: no error", args)
 		}

@@ -24,7 +24,10 @@ func TestABrokenClusterEndsTheRun(t *testing.T) {
 		return p
 	}
 	t.Run("a process dies", func(t *testing.T) {
-		h := health{parts: []*part{lasting(t, "exec sleep 600"), lasting(t, "echo no more disk; exit 3")}, ready: well, every: time.Hour, patience: time.Hour}
+		h := health{
+			parts: []*part{lasting(t, "exec sleep 600"), lasting(t, "echo no more disk; exit 3")}, ready: well, every: time.Hour,
+			patience: time.Hour,
+		}
 		err := h.guard(t.Context(), untilToldTo)
 		for _, want := range []string{"while tests ran", "second node's kubelet ended (exit status 3)", "no more disk"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -33,7 +36,10 @@ func TestABrokenClusterEndsTheRun(t *testing.T) {
 		}
 	})
 	t.Run("a node is no longer ready", func(t *testing.T) {
-		h := health{ready: func(context.Context) error { return errors.New("node second is not ready") }, every: time.Millisecond, patience: time.Millisecond}
+		h := health{
+			ready: func(context.Context) error { return errors.New("node second is not ready") }, every: time.Millisecond,
+			patience: time.Millisecond,
+		}
 		if err := h.guard(t.Context(), untilToldTo); err == nil || !strings.Contains(err.Error(), "node second is not ready") {
 			t.Errorf("%v", err)
 		}

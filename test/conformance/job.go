@@ -178,7 +178,10 @@ func (j *job) runBatch(ctx context.Context, called string, tests []suite.Test) e
 		if ctx.Err() != nil && !o.Passed() {
 			continue // it was interrupted by us
 		}
-		r := result.Result{Test: o.Name, SIG: sigs[o.Name], Passed: o.Passed(), State: o.State, Message: o.Message, Took: o.Took, Build: j.build, At: time.Now()}
+		r := result.Result{
+			Test: o.Name, SIG: sigs[o.Name], Passed: o.Passed(), State: o.State, Message: o.Message, Took: o.Took, Build: j.build,
+			At: time.Now(),
+		}
 		if err := j.book.Add(r); err != nil {
 			return err
 		}
@@ -241,20 +244,21 @@ make conformance FOCUS='sig-cli|sig-auth'          # a part, by regular expressi
 make conformance EXCEPT='\[Slow\]' LIMIT=30m        # without some, for a while; the next run carries on
 ` + "```" + `
 
-The first time builds the suite (half an hour on two cores) and makes its images. Everything lies in the user's cache directory (~/.cache/wasmplane/conformance),
-with each run's log and JUnit report in runs/. It needs root, as a real node does, and Debian's apt and a C compiler for the images: programs that
-the suite brings (agnhost, sample-apiserver and so on) are built from the published modules, busybox from its authors' source (which Debian's archive has) with
-their default configuration, and the rest (dig, curl, nginx) comes from Debian's packages, under the names that the suite asks for. Images are made again when
-what they are made of changes. The disk under the cache should be less than 80 % full, since the node removes unused images when it fills up.
+The first time builds the suite (half an hour on two cores) and makes its images. Everything lies in the user's cache directory
+(~/.cache/wasmplane/conformance), with each run's log and JUnit report in runs/. It needs root, as a real node does, and Debian's
+apt and a C compiler for the images: programs that the suite brings (agnhost, sample-apiserver and so on) are built from the
+published modules, busybox from its authors' source (which Debian's archive has) with their default configuration, and the rest
+(dig, curl, nginx) comes from Debian's packages, under the names that the suite asks for. Images are made again when what they are
+made of changes. The disk under the cache should be less than 80 % full, since the node removes unused images when it fills up.
 
-The cluster has two nodes: this machine, and this machine once more in a network namespace of its own, with its own kubelet, containerd, pod network and
-service proxy. Tests that must run alone ([Serial], [Disruptive]) do. A skip counts as a failure.
+The cluster has two nodes: this machine, and this machine once more in a network namespace of its own, with its own kubelet,
+containerd, pod network and service proxy. Tests that must run alone ([Serial], [Disruptive]) do. A skip counts as a failure.
 
 One test cannot pass with images that are made like this:
 
-- "ImageVolume should succeed with pod and pull policy of Always" reads two files in a volume that is an image: one that the image itself brings, which is there,
-  and /etc/os-release of what it is built on, in which it looks for "Alpine Linux". Original images are built on Alpine Linux; ours are built on
-  Debian's packages, and their /etc/os-release, which the test reads through the volume, says so. To write another system's name there would
-  only show that the test can be deceived.
+- "ImageVolume should succeed with pod and pull policy of Always" reads two files in a volume that is an image: one that the image
+  itself brings, which is there, and /etc/os-release of what it is built on, in which it looks for "Alpine Linux". Original images
+  are built on Alpine Linux; ours are built on Debian's packages, and their /etc/os-release, which the test reads through the
+  volume, says so. To write another system's name there would only show that the test can be deceived.
 
 `

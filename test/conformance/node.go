@@ -163,7 +163,8 @@ func (n *secondNode) identity(file, server string, subject pkix.Name) error {
 		return err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: subject, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: subject, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(30 * 24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, authority.Leaf, key.Public(), authority.PrivateKey)
@@ -224,7 +225,8 @@ func (n *secondNode) disconnect(ctx context.Context) {
 // start runs a component in the network namespace, and in no other: mounts and
 // cgroups are this machine's.
 func (n *secondNode) start(ctx context.Context, name string) error {
-	p, err := startPart(ctx, "the second node's "+name, filepath.Join(n.dir, name+".log"), "nsenter", "--net=/run/netns/"+secondNet, n.wasmplane, name,
+	p, err := startPart(ctx, "the second node's "+name, filepath.Join(n.dir, name+".log"), "nsenter", "--net=/run/netns/"+secondNet,
+		n.wasmplane, name,
 		"--data-dir", n.dir, "--config", filepath.Join(n.dir, "config.yaml"), "--kubeconfig", filepath.Join(n.dir, name+".kubeconfig"))
 	if err != nil {
 		return err

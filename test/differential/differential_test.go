@@ -37,7 +37,8 @@ func corpus(t *testing.T) []story {
 	t.Helper()
 	var all []story
 	all = append(all, stage())
-	all = append(all, published(), oddReads(), oddWrites(), patches(), people(), reviews(), subresources(), admitted(), definitions(), customs(), policies())
+	all = append(all, published(), oddReads(), oddWrites(), patches(), people(), reviews(), subresources(), admitted(), definitions(),
+		customs(), policies())
 	all = append(all, lived(t)...)
 	all = append(all, stored(t)...)
 	all = append(all, created(t)...)

@@ -24,20 +24,29 @@ func definitions() story {
 		return `{"type":"object","properties":{"spec":{"type":"object","properties":` + properties + `}}}`
 	}
 	for i, schema := range []string{
-		`{}`, `{"type":"string"}`, `{"type":"bad"}`, `{"type":"object","properties":{"spec":{}}}`, object(`{"a":{}}`), object(`{"a":{"type":"array"}}`), object(`{"a":{"type":"array","items":{}}}`), object(`{"a":{"type":"array","items":[{"type":"string"}]}}`), object(`{"a":{"type":"string","default":7}}`), object(`{"a":{"type":"string","pattern":"("}}`), object(`{"a":{"type":"string","format":"bad"}}`), object(`{"a":{"type":"integer","minimum":5,"maximum":3}}`), object(`{"a":{"type":"string","enum":[1,"a","a"]}}`), object(`{"a":{"type":"string","nullable":true,"default":null}}`),
+		`{}`, `{"type":"string"}`, `{"type":"bad"}`, `{"type":"object","properties":{"spec":{}}}`, object(`{"a":{}}`),
+		object(`{"a":{"type":"array"}}`), object(`{"a":{"type":"array","items":{}}}`),
+		object(`{"a":{"type":"array","items":[{"type":"string"}]}}`), object(`{"a":{"type":"string","default":7}}`),
+		object(`{"a":{"type":"string","pattern":"("}}`), object(`{"a":{"type":"string","format":"bad"}}`),
+		object(`{"a":{"type":"integer","minimum":5,"maximum":3}}`), object(`{"a":{"type":"string","enum":[1,"a","a"]}}`),
+		object(`{"a":{"type":"string","nullable":true,"default":null}}`),
 		object(`{"a":{"type":"object","properties":{"b":{"type":"string"}},"additionalProperties":{"type":"string"}}}`), object(`{"a":{"type":"object","additionalProperties":false}}`), object(`{"a":{"x-kubernetes-int-or-string":true,"type":"string"}}`), object(`{"a":{"x-kubernetes-preserve-unknown-fields":false,"type":"object"}}`), object(`{"a":{"type":"array","items":{"type":"object","properties":{"k":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]}}`), object(`{"a":{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"bad"}}`), object(`{"a":{"type":"array","items":{"type":"object"},"x-kubernetes-list-type":"set"}}`), object(`{"a":{"type":"array","items":{"type":"object"},"x-kubernetes-list-type":"map"}}`), object(`{"a":{"type":"object","x-kubernetes-map-type":"bad"}}`), object(`{"a":{"type":"object","x-kubernetes-embedded-resource":true}}`),
 		object(`{"a":{"oneOf":[{"type":"string"}]}}`), object(`{"a":{"type":"string","anyOf":[{"description":"x"}]}}`), object(`{"a":{"$ref":"#/x"}}`), object(`{"a":{"type":"string","uniqueItems":true,"readOnly":true}}`), object(`{"a":{"type":"array","uniqueItems":true,"items":{"type":"string"}}}`), object(`{"a":{"type":"string","minLength":-1,"maxLength":-1}}`), `{"type":"object","properties":{"metadata":{"type":"object","properties":{"name":{"type":"string","maxLength":3},"labels":{"type":"object"}}}}}`, `{"type":"object","properties":{"apiVersion":{"type":"integer"}}}`, `{"type":"object","x-kubernetes-preserve-unknown-fields":true}`,
 		object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":"self.bad("}]}}`), object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":"self > 7"}]}}`), object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":""}]}}`), object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":"true","message":"a\nb"}]}}`), object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":"true","reason":"Bad","fieldPath":".x"}]}}`), object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":"1"}]}}`), object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":"true","messageExpression":"1"}]}}`), object(`{"a":{"type":"array","items":{"type":"array","items":{"type":"string"}},"x-kubernetes-validations":[{"rule":"self.all(x, x.all(y, self.all(z, z.all(w, w == y))))"}]}}`), object(`{"a":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"self == oldSelf"}]}}}`), object(`{"a":{"type":"string","x-kubernetes-validations":[{"rule":"oldSelf.hasValue()","optionalOldSelf":true}]}}`), object(`{"a":{"type":"object","properties":{"b":{"type":"string"}},"x-kubernetes-validations":[{"rule":"has(self.c)"},{"rule":"self.b.matches('(')"}]}}`),
 		object(`{"a":{"type":"object","properties":{"b":{"type":"string","default":"x"}},"default":{"c":1}}}`), object(`{"a":{"type":"number","multipleOf":0}}`), object(`{"a":{"type":"object","required":["b","b"]}}`), object(`{"a":{"type":"object","maxProperties":-1,"patternProperties":{"a":{"type":"string"}},"dependencies":{"a":["b"]},"definitions":{"a":{}}}}`), object(`{"a":{"not":{"type":"object"}}}`), object(`{"a":{"type":"string","title":"t","example":"e","externalDocs":{"url":"u"},"id":"i","$schema":"s"}}`),
 	} {
-		s.requests = append(s.requests, request{name: fmt.Sprintf("schema %d %.150s", i, schema), method: "POST", path: crds + "?dryRun=All&fieldValidation=Strict", body: withSchema(schema)})
+		s.requests = append(s.requests, request{
+			name: fmt.Sprintf("schema %d %.150s", i, schema), method: "POST",
+			path: crds + "?dryRun=All&fieldValidation=Strict", body: withSchema(schema),
+		})
 	}
 	names := `"names":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList"}`
 	open := `"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}`
 	for i, spec := range []string{
 		`{}`, `null`, `{"group":"","scope":"Bad","names":{},"versions":[]}`, `{"group":"other.com","scope":"Cluster",` + names + `,"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster","names":{"plural":"others","kind":"bad kind"},"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"versions":[{"name":"v1","served":true,"storage":false,` + open + `}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"versions":[{"name":"v1","served":true,"storage":true,` + open + `},{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"versions":[{"name":"Bad","served":false,"storage":true}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"preserveUnknownFields":true,"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"conversion":{"strategy":"Webhook"},"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"conversion":{"strategy":"Bad"},"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"conversion":{"strategy":"None","webhook":{"conversionReviewVersions":["v9"],"clientConfig":{"url":"http://x"}}},"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"versions":[{"name":"v1","served":true,"storage":true,` + open + `,"subresources":{"scale":{"specReplicasPath":"bad","statusReplicasPath":".spec.x","labelSelectorPath":".x"}}}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"versions":[{"name":"v1","served":true,"storage":true,` + open + `,"additionalPrinterColumns":[{"name":"","type":"bad","jsonPath":"bad","format":"x"}]}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"versions":[{"name":"v1","served":true,"storage":true,` + open + `,"selectableFields":[{"jsonPath":".spec.x"},{"jsonPath":"bad"}]}]}`, `{"group":"example.com","scope":"Cluster",` + names + `,"versions":[{"name":"v1","served":true,"storage":true,"deprecated":false,"deprecationWarning":"x",` + open + `}]}`, `{"group":"apps","scope":"Cluster","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"x.k8s.io","scope":"Cluster","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`, `{"group":"example.com","scope":"Cluster","names":{"plural":"widgets","kind":"Widget","shortNames":["Bad","a"],"categories":["Bad"]},"versions":[{"name":"v1","served":true,"storage":true,` + open + `}]}`,
 	} {
-		s.requests = append(s.requests, request{name: fmt.Sprintf("spec %d", i), method: "POST", path: crds + "?dryRun=All&fieldValidation=Strict", body: definition(spec)})
+		s.requests = append(s.requests,
+			request{name: fmt.Sprintf("spec %d", i), method: "POST", path: crds + "?dryRun=All&fieldValidation=Strict", body: definition(spec)})
 	}
 	return s
 }
@@ -71,9 +80,16 @@ func customs() story {
 		{name: "not served", method: "GET", path: "/apis/example.com/v0/namespaces/stories/widgets"},
 	}}
 	for i, spec := range []string{
-		`{}`, `null`, `[]`, `{"size":0}`, `{"size":"x"}`, `{"size":1.5}`, `{"size":7}`, `{"size":11,"name":"TOOLONG","mode":"C"}`, `{"name":"bad"}`, `{"unknown":1,"any":{"x":{"y":1}}}`, `{"items":[{"k":"a"},{"k":"a"}]}`, `{"items":[{}]}`, `{"items":[{"k":"a"},{"k":"b"},{"k":"c"},{"k":"d"}]}`, `{"set":["a","a"]}`, `{"port":"x"}`, `{"port":1.5}`, `{"port":[]}`, `{"when":"yesterday"}`, `{"when":"2024-01-02T03:04:05Z","any":{"a":1}}`, `{"nothing":null,"mode":null}`, `{"map":{"a":1,"b":"x"}}`, `{"fixed":"a"}`, `{"size":null}`,
+		`{}`, `null`, `[]`, `{"size":0}`, `{"size":"x"}`, `{"size":1.5}`, `{"size":7}`, `{"size":11,"name":"TOOLONG","mode":"C"}`,
+		`{"name":"bad"}`, `{"unknown":1,"any":{"x":{"y":1}}}`, `{"items":[{"k":"a"},{"k":"a"}]}`, `{"items":[{}]}`,
+		`{"items":[{"k":"a"},{"k":"b"},{"k":"c"},{"k":"d"}]}`, `{"set":["a","a"]}`, `{"port":"x"}`, `{"port":1.5}`, `{"port":[]}`,
+		`{"when":"yesterday"}`, `{"when":"2024-01-02T03:04:05Z","any":{"a":1}}`, `{"nothing":null,"mode":null}`, `{"map":{"a":1,"b":"x"}}`,
+		`{"fixed":"a"}`, `{"size":null}`,
 	} {
-		s.requests = append(s.requests, request{name: fmt.Sprintf("create %d", i), method: "POST", path: widgets + "?dryRun=All", body: object(spec)},
+		s.requests = append(s.requests, request{
+			name: fmt.Sprintf("create %d", i), method: "POST", path: widgets + "?dryRun=All",
+			body: object(spec),
+		},
 			request{name: fmt.Sprintf("create strict %d", i), method: "POST", path: widgets + "?dryRun=All&fieldValidation=Strict", body: object(spec)},
 			request{name: fmt.Sprintf("create old %d", i), method: "POST", path: "/apis/example.com/v1old/namespaces/stories/widgets?dryRun=All", body: `{"apiVersion":"example.com/v1old","kind":"Widget","metadata":{"name":"w"},"spec":` + spec + `}`})
 	}
@@ -146,18 +162,27 @@ func policies() story {
 	for i, spec := range []string{
 		`{}`, `{` + match + `}`, `{` + match + `,"validations":[]}`, `{` + match + `,"validations":[{"expression":""}]}`, `{` + match + `,"validations":[{"expression":"object.bad("}]}`, `{` + match + `,"validations":[{"expression":"object.spec.replicas > 'x'"}]}`, `{` + match + `,"validations":[{"expression":"object.nothing.here == 1"}]}`, `{` + match + `,"validations":[{"expression":"1"}]}`, `{` + match + `,"validations":[{"expression":"unknown == 1"}]}`, `{` + match + `,"validations":[{"expression":"true","messageExpression":"1"}]}`, `{` + match + `,"validations":[{"expression":"true","messageExpression":"bad("}]}`, `{` + match + `,"validations":[{"expression":"true","reason":"Bad","message":"a\nb"}]}`, `{` + match + `,"variables":[{"name":"bad name","expression":"1"},{"name":"a","expression":"variables.b"}],"validations":[{"expression":"variables.a"}]}`, `{` + match + `,"matchConditions":[{"name":"","expression":"bad("},{"name":"a","expression":"1"}],"validations":[{"expression":"true"}]}`, `{` + match + `,"auditAnnotations":[{"key":"bad key","valueExpression":"1"}]}`, `{` + match + `,"paramKind":{"apiVersion":"bad","kind":""},"validations":[{"expression":"params.x"}]}`, `{` + match + `,"failurePolicy":"Bad","validations":[{"expression":"params == null"}]}`, `{` + match + `,"validations":[{"expression":"authorizer.group('').resource('pods').check('get').allowed()"}]}`, `{` + match + `,"validations":[{"expression":"object.spec.template.spec.containers.all(c, object.spec.template.spec.containers.all(d, object.spec.template.spec.containers.all(e, c.name != d.name)))"}]}`, `{"matchConstraints":{"resourceRules":[{"apiGroups":[],"apiVersions":[],"operations":["BAD"],"resources":["a/b/c"]}],"matchPolicy":"Bad","namespaceSelector":{"matchLabels":{"bad key":"x"}}},"validations":[{"expression":"true"}]}`,
 	} {
-		s.requests = append(s.requests, request{name: fmt.Sprintf("validating %d", i), method: "POST", path: group + "validatingadmissionpolicies?dryRun=All&fieldValidation=Strict", body: `{"metadata":{"name":"p"},"spec":` + spec + `}`})
+		s.requests = append(s.requests, request{
+			name: fmt.Sprintf("validating %d", i), method: "POST",
+			path: group + "validatingadmissionpolicies?dryRun=All&fieldValidation=Strict", body: `{"metadata":{"name":"p"},"spec":` + spec + `}`,
+		})
 	}
 	for i, spec := range []string{
 		`{}`, `{` + match + `}`, `{` + match + `,"mutations":[{}],"reinvocationPolicy":"Bad"}`, `{` + match + `,"mutations":[{"patchType":"Bad"}]}`, `{` + match + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{bad"}}]}`, `{` + match + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"1"}}]}`, `{` + match + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","applyConfiguration":{"expression":"Object{}"}}]}`, `{` + match + `,"reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'add', path: '/x', value: 1}]"}}]}`,
 	} {
-		s.requests = append(s.requests, request{name: fmt.Sprintf("mutating %d", i), method: "POST", path: group + "mutatingadmissionpolicies?dryRun=All&fieldValidation=Strict", body: `{"metadata":{"name":"p"},"spec":` + spec + `}`})
+		s.requests = append(s.requests, request{
+			name: fmt.Sprintf("mutating %d", i), method: "POST",
+			path: group + "mutatingadmissionpolicies?dryRun=All&fieldValidation=Strict", body: `{"metadata":{"name":"p"},"spec":` + spec + `}`,
+		})
 	}
 	for i, hook := range []string{
 		`{}`, `{"name":"bad"}`, `{"name":"a.example.com","clientConfig":{}}`, `{"name":"a.example.com","clientConfig":{"url":"http://x"}}`, `{"name":"a.example.com","clientConfig":{"url":"https://u:p@x?q#f"}}`, `{"name":"a.example.com","clientConfig":{"url":"https://x","service":{"namespace":"","name":""},"caBundle":"eA=="}}`, `{"name":"a.example.com","clientConfig":{"service":{"namespace":"n","name":"s","path":"bad//","port":0}},"sideEffects":"Some","admissionReviewVersions":["v9"],"timeoutSeconds":31,"failurePolicy":"Bad","matchPolicy":"Bad"}`, `{"name":"a.example.com","clientConfig":{"url":"https://x"},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"operations":["*","CREATE"],"apiGroups":["*","a"],"apiVersions":[""],"resources":["*/*","pods"],"scope":"Bad"}],"matchConditions":[{"name":"a","expression":"bad("}]}`, `{"name":"a.example.com","clientConfig":{"url":"https://x"},"sideEffects":"None","admissionReviewVersions":[],"reinvocationPolicy":"Bad"}`,
 	} {
 		for _, resource := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
-			s.requests = append(s.requests, request{name: fmt.Sprintf("%s %d", resource, i), method: "POST", path: group + resource + "?dryRun=All", body: `{"metadata":{"name":"h"},"webhooks":[` + hook + `]}`})
+			s.requests = append(s.requests, request{
+				name: fmt.Sprintf("%s %d", resource, i), method: "POST", path: group + resource + "?dryRun=All",
+				body: `{"metadata":{"name":"h"},"webhooks":[` + hook + `]}`,
+			})
 		}
 	}
 	only := `"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}],"objectSelector":{"matchLabels":{"judged":"yes"}}}`

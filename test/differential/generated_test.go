@@ -215,7 +215,10 @@ func created(t *testing.T) []story {
 		valid := k.object(t)
 		s := story{name: "create " + k.String()}
 		post := func(what string, body any) {
-			s.requests = append(s.requests, request{name: what, method: "POST", path: k.collection() + "?dryRun=All&fieldValidation=Strict", body: encode(t, body)})
+			s.requests = append(s.requests, request{
+				name: what, method: "POST", path: k.collection() + "?dryRun=All&fieldValidation=Strict",
+				body: encode(t, body),
+			})
 		}
 		post("valid", valid)
 		for _, c := range broken(valid) {

@@ -59,8 +59,14 @@ func subresources() story {
 	csrs := "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 	s := story{name: "subresources", requests: []request{
 		{method: "POST", path: pods, body: `{"metadata":{"name":"sub","labels":{"app":"sub"}},"spec":` + podSpec + `}`},
-		get(pod + "/log"), get(pod + "/log?container=none"), get(pod + "/log?tailLines=-1"), get(pod + "/log?limitBytes=0"), get(pod + "/log?sinceSeconds=0"), get(pod + "/log?sinceSeconds=1&sinceTime=2024-01-02T03:04:05Z"), get(pod + "/log?tailLines=x"), get(pod + "/log?stream=Bad"), get(pod + "/log?stream=Stdout&tailLines=1"), get(pod + "/log?previous=maybe"), get(pod + "/log?sinceTime=bad"),
-		get(pod + "/exec"), get(pod + "/exec?command=a"), get(pod + "/exec?command=a&container=none&stdout=true"), get(pod + "/exec?command=a&stdout=true"), get(pod + "/attach"), get(pod + "/attach?stdout=true&container=none"), get(pod + "/attach?stdout=true&tty=true&stderr=true"), get(pod + "/portforward"), get(pod + "/portforward?ports=x"), get(pod + "/proxy"), get(pod + "/proxy/x"), get(pods + "/sub:80/proxy/"), get(pods + "/sub:bad/proxy/"), get(pods + "/http:sub:80/proxy/"),
+		get(pod + "/log"), get(pod + "/log?container=none"), get(pod + "/log?tailLines=-1"), get(pod + "/log?limitBytes=0"),
+		get(pod + "/log?sinceSeconds=0"), get(pod + "/log?sinceSeconds=1&sinceTime=2024-01-02T03:04:05Z"), get(pod + "/log?tailLines=x"),
+		get(pod + "/log?stream=Bad"), get(pod + "/log?stream=Stdout&tailLines=1"), get(pod + "/log?previous=maybe"),
+		get(pod + "/log?sinceTime=bad"),
+		get(pod + "/exec"), get(pod + "/exec?command=a"), get(pod + "/exec?command=a&container=none&stdout=true"),
+		get(pod + "/exec?command=a&stdout=true"), get(pod + "/attach"), get(pod + "/attach?stdout=true&container=none"),
+		get(pod + "/attach?stdout=true&tty=true&stderr=true"), get(pod + "/portforward"), get(pod + "/portforward?ports=x"), get(pod + "/proxy"),
+		get(pod + "/proxy/x"), get(pods + "/sub:80/proxy/"), get(pods + "/sub:bad/proxy/"), get(pods + "/http:sub:80/proxy/"),
 		{method: "POST", path: pod + "/binding", body: `{}`},
 		{method: "POST", path: pod + "/binding", name: "bind to a pod", body: `{"target":{"kind":"Pod","name":"x"}}`},
 		{method: "POST", path: pod + "/binding", name: "bind another", body: `{"metadata":{"name":"other"},"target":{"kind":"Node","name":"n"}}`},

@@ -69,7 +69,10 @@ func (r *release) tarball(prefix string, files []file) ([]byte, error) {
 		if err := r.folders(t, made, prefix, path.Dir(f.name)); err != nil {
 			return nil, err
 		}
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: prefix + f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.time, Uname: "root", Gname: "root", Format: tar.FormatGNU}
+		h := &tar.Header{
+			Typeflag: tar.TypeReg, Name: prefix + f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.time, Uname: "root",
+			Gname: "root", Format: tar.FormatGNU,
+		}
 		if err := t.WriteHeader(h); err != nil {
 			return nil, err
 		}
@@ -97,7 +100,10 @@ func (r *release) folders(t *tar.Writer, made map[string]bool, prefix, dir strin
 		}
 		name = prefix + dir + "/"
 	}
-	return t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755, ModTime: r.time, Uname: "root", Gname: "root", Format: tar.FormatGNU})
+	return t.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeDir, Name: name, Mode: 0o755, ModTime: r.time, Uname: "root", Gname: "root",
+		Format: tar.FormatGNU,
+	})
 }
 
 func (r *release) archive(base string, files []file) error {
@@ -135,8 +141,9 @@ func (r *release) debianVersion() string {
 func (r *release) debian(arch string, content []file) error {
 	const doc = "usr/share/doc/wasmplane/"
 	places := map[string]string{
-		"wasmplane": "usr/bin/wasmplane", "wasmplane.service": "usr/lib/systemd/system/wasmplane.service", "config.yaml": "etc/wasmplane/config.yaml",
-		"LICENSE": doc + "copyright", "NOTICE": doc + "NOTICE", "README.md": doc + "README.md", "CHANGELOG.md": doc + "CHANGELOG.md",
+		"wasmplane": "usr/bin/wasmplane", "wasmplane.service": "usr/lib/systemd/system/wasmplane.service",
+		"config.yaml": "etc/wasmplane/config.yaml",
+		"LICENSE":     doc + "copyright", "NOTICE": doc + "NOTICE", "README.md": doc + "README.md", "CHANGELOG.md": doc + "CHANGELOG.md",
 		"THIRD-PARTY-LICENSES": doc + "THIRD-PARTY-LICENSES", "wasmplane.spdx.json": doc + "wasmplane.spdx.json",
 	}
 	var data []file

@@ -38,7 +38,8 @@ func (r *release) image(platforms []platform) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.arch, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.arch}}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.arch}}})
 	}
 	dir, err := os.MkdirTemp("", "wasmplane-image-")
 	if err != nil {
@@ -69,7 +70,8 @@ func (r *release) platformImage(p platform) (v1.Image, error) {
 		return nil, err
 	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "make release"}})
+	img, err = mutate.Append(img,
+		mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "make release"}})
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +89,9 @@ func (r *release) config(c *v1.ConfigFile, arch string) *v1.ConfigFile {
 		Env: []string{"PATH=/usr/bin", "HOME=/var/lib/wasmplane"}, ExposedPorts: map[string]struct{}{"6443/tcp": {}},
 		Volumes: map[string]struct{}{"/var/lib/wasmplane": {}},
 		Labels: map[string]string{
-			"org.opencontainers.image.title": "wasmplane", "org.opencontainers.image.version": r.version, "org.opencontainers.image.revision": r.commit,
-			"org.opencontainers.image.source": "https://github.com/wasmplane/wasmplane", "org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.title": "wasmplane", "org.opencontainers.image.version": r.version,
+			"org.opencontainers.image.revision": r.commit,
+			"org.opencontainers.image.source":   "https://github.com/wasmplane/wasmplane", "org.opencontainers.image.licenses": "Apache-2.0",
 			"org.opencontainers.image.created": r.time.Format(time.RFC3339),
 		},
 	}
@@ -114,8 +117,12 @@ func (r *release) imageLayer(files []file) ([]byte, error) {
 	if err := folder("tmp/", 0o1777, 0); err != nil {
 		return nil, err
 	}
-	files = append([]file{{"passwd", 0o644, []byte("root:x:0:0:root:/:/\nwasmplane:x:65532:65532:wasmplane:/var/lib/wasmplane:/\n")}}, files...)
-	places := map[string]string{"passwd": "etc/passwd", "wasmplane": "usr/bin/wasmplane", "LICENSE": "", "NOTICE": "", "THIRD-PARTY-LICENSES": ""}
+	files = append([]file{{"passwd", 0o644, []byte("root:x:0:0:root:/:/\nwasmplane:x:65532:65532:wasmplane:/var/lib/wasmplane:/\n")}},
+		files...)
+	places := map[string]string{
+		"passwd": "etc/passwd", "wasmplane": "usr/bin/wasmplane", "LICENSE": "", "NOTICE": "",
+		"THIRD-PARTY-LICENSES": "",
+	}
 	for _, f := range files {
 		at, ok := places[f.name]
 		if !ok {
@@ -124,7 +131,10 @@ func (r *release) imageLayer(files []file) ([]byte, error) {
 		if at == "" {
 			at = "usr/share/doc/wasmplane/" + f.name
 		}
-		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: at, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.time}); err != nil {
+		if err := t.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg, Name: at, Mode: f.mode, Size: int64(len(f.content)),
+			ModTime: r.time,
+		}); err != nil {
 			return nil, err
 		}
 		if _, err := t.Write(f.content); err != nil {

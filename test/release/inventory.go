@@ -131,9 +131,12 @@ func (i *inventory) spdx(r *release) ([]byte, error) {
 		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT",
 		Name:              "wasmplane-" + r.version + "-linux-" + i.arch,
 		DocumentNamespace: "https://github.com/wasmplane/wasmplane/spdx/" + r.version + "-linux-" + i.arch + "-" + i.digest,
-		CreationInfo:      spdxCreation{Created: r.time.Format(time.RFC3339), Creators: []string{"Tool: wasmplane-release", "Organization: The wasmplane authors"}},
-		Packages:          []spdxPackage{binary},
-		Relationships:     []spdxRelationship{{"SPDXRef-DOCUMENT", "DESCRIBES", binary.SPDXID}},
+		CreationInfo: spdxCreation{
+			Created:  r.time.Format(time.RFC3339),
+			Creators: []string{"Tool: wasmplane-release", "Organization: The wasmplane authors"},
+		},
+		Packages:      []spdxPackage{binary},
+		Relationships: []spdxRelationship{{"SPDXRef-DOCUMENT", "DESCRIBES", binary.SPDXID}},
 	}
 	add := func(name, version, purl, license string) {
 		p := spdxPackage{

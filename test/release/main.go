@@ -86,7 +86,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		builds = append(builds, build{arch: arch, binary: filepath.Join(dir, "bin/wasmplane"), helpers: helpers, engine: filepath.Join(dir, "sdk/javascript/runtime/LICENSES")})
+		builds = append(builds, build{
+			arch: arch, binary: filepath.Join(dir, "bin/wasmplane"), helpers: helpers,
+			engine: filepath.Join(dir, "sdk/javascript/runtime/LICENSES"),
+		})
 	}
 	if err := r.make(ctx, builds); err != nil {
 		return err

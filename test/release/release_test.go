@@ -41,7 +41,10 @@ func built(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"bin/wasmplane": content, "bin/helpers/cni": content, "sdk/javascript/runtime/LICENSES": []byte("\nQuickJS-ng\n")} {
+	for name, content := range map[string][]byte{
+		"bin/wasmplane": content, "bin/helpers/cni": content,
+		"sdk/javascript/runtime/LICENSES": []byte("\nQuickJS-ng\n"),
+	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,10 @@ func serveExtension() {
 	}
 	server := &http.Server{
 		Handler: extension(), ReadHeaderTimeout: 10 * time.Second,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: front},
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert,
+			ClientCAs: front,
+		},
 	}
 	go func() {
 		<-ctx.Done()
@@ -138,11 +141,19 @@ func extension() http.Handler {
 	})
 	mux.HandleFunc("GET /openapi/v2", say("application/json", map[string]any{
 		"swagger": "2.0", "info": map[string]any{"title": "flavors", "version": "1"},
-		"paths": map[string]any{root + "/flavors": map[string]any{"get": map[string]any{"operationId": "listFlavors", "responses": map[string]any{"200": map[string]any{"description": "OK"}}}}},
+		"paths": map[string]any{root + "/flavors": map[string]any{"get": map[string]any{
+			"operationId": "listFlavors",
+			"responses":   map[string]any{"200": map[string]any{"description": "OK"}},
+		}}},
 	}))
 	v3 := "/openapi/v3" + root
-	mux.HandleFunc("GET /openapi/v3", say("application/json", map[string]any{"paths": map[string]any{root[1:]: map[string]any{"serverRelativeURL": v3 + "?hash=1"}}}))
-	mux.HandleFunc("GET "+v3, say("application/json", map[string]any{"openapi": "3.0.0", "info": map[string]any{"title": "flavors", "version": "1"}, "paths": map[string]any{}}))
+	mux.HandleFunc("GET /openapi/v3",
+		say("application/json", map[string]any{"paths": map[string]any{root[1:]: map[string]any{"serverRelativeURL": v3 + "?hash=1"}}}))
+	mux.HandleFunc("GET "+v3,
+		say("application/json", map[string]any{
+			"openapi": "3.0.0", "info": map[string]any{"title": "flavors", "version": "1"},
+			"paths": map[string]any{},
+		}))
 	return mux
 }
 

@@ -131,9 +131,11 @@ live() { # live LANGUAGE TURN
   name=$1-$2 begin=$(seconds)
   wasmplane plugin init $name --language $1 > /dev/null
   wasmplane plugin build $name > /dev/null 2>&1
-  printf 'apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nplugins:\n  - {name: %s, source: "file:%s/%s.wasm"}\n' $name $name $name > next.yaml
+  printf 'apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nplugins:\n  - {name: %s, source: "file:%s/%s.wasm"}\n' \
+    $name $name $name > next.yaml
   mv next.yaml cluster.yaml
-  until wasmplane kubectl run x --image=nginx:1 --dry-run=server 2>&1 | grep -q "plugin \"$name\" denied the request: .*name an owner"; do sleep 0.05; done
+  until wasmplane kubectl run x --image=nginx:1 --dry-run=server 2>&1 |
+    grep -q "plugin \"$name\" denied the request: .*name an owner"; do sleep 0.05; done
   echo "LIVE $1 $2 $(echo "$(seconds) - $begin" | bc)"
 }
 `)

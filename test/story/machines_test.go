@@ -58,7 +58,8 @@ func (s *stage) dismantle(ts *testscript.TestScript, link string, names []string
 	for _, name := range names {
 		if _, err := os.Stat(s.dataOf(name)); err == nil {
 			// Servers that others wait for don't leave by themselves: --force.
-			if err := run("nsenter", "--net=/run/netns/"+link+name, built.Binary, "down", "--purge", "--force", "--data-dir", s.dataOf(name)); err != nil {
+			if err := run("nsenter", "--net=/run/netns/"+link+name, built.Binary, "down", "--purge", "--force", "--data-dir",
+				s.dataOf(name)); err != nil {
 				ts.Logf("machine %s: %v", name, err)
 			}
 		}

@@ -131,7 +131,10 @@ func (w *watched) story(ctx context.Context, namespace string) error {
 	zero := int64(0)
 	pods := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &zero, Containers: []corev1.Container{{Name: "web", Image: "wasmplane.local/toolbox:1"}}},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &zero,
+			Containers:                    []corev1.Container{{Name: "web", Image: "wasmplane.local/toolbox:1"}},
+		},
 	}
 	replicas := int32(2)
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
@@ -153,13 +156,15 @@ func (w *watched) story(ctx context.Context, namespace string) error {
 			})
 		},
 		func() error {
-			_, err := c.CoreV1().Services(namespace).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
-				Selector: pods.Labels, Ports: []corev1.ServicePort{{Port: 80}},
-			}}, metav1.CreateOptions{})
+			_, err := c.CoreV1().Services(namespace).Create(ctx,
+				&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
+					Selector: pods.Labels, Ports: []corev1.ServicePort{{Port: 80}},
+				}}, metav1.CreateOptions{})
 			return err
 		},
 		func() error {
-			_, err := c.BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "once"}, Spec: batchv1.JobSpec{Template: once}}, metav1.CreateOptions{})
+			_, err := c.BatchV1().Jobs(namespace).Create(ctx,
+				&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "once"}, Spec: batchv1.JobSpec{Template: once}}, metav1.CreateOptions{})
 			return err
 		},
 		func() error {
@@ -169,7 +174,8 @@ func (w *watched) story(ctx context.Context, namespace string) error {
 		func() error { return w.available(ctx, namespace, 2, 1) },
 		func() error {
 			patch := `{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"web","env":[{"name":"A","value":"B"}]}]}}}}`
-			_, err := c.AppsV1().Deployments(namespace).Patch(ctx, "web", "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{})
+			_, err := c.AppsV1().Deployments(namespace).Patch(ctx, "web", "application/strategic-merge-patch+json", []byte(patch),
+				metav1.PatchOptions{})
 			return err
 		},
 		func() error { return w.available(ctx, namespace, 3, 2) },
@@ -199,7 +205,8 @@ func (w *watched) story(ctx context.Context, namespace string) error {
 func (w *watched) available(ctx context.Context, namespace string, replicas int32, generation int64) error {
 	return w.eventually(ctx, func() bool {
 		d, err := w.client.AppsV1().Deployments(namespace).Get(ctx, "web", metav1.GetOptions{})
-		return err == nil && d.Status.ObservedGeneration >= generation && d.Status.Replicas == replicas && d.Status.UpdatedReplicas == replicas && d.Status.AvailableReplicas == replicas
+		return err == nil && d.Status.ObservedGeneration >= generation && d.Status.Replicas == replicas &&
+			d.Status.UpdatedReplicas == replicas && d.Status.AvailableReplicas == replicas
 	})
 }
 

@@ -39,7 +39,8 @@ func newStage(e *testscript.Env) error {
 		"DATA2": filepath.Join(s.Dir, "data2"), "SOCKETS": s.Dir, "CONFIGS": filepath.Join(built.Root, "configs"),
 		"DATA": s.Data, "CLUSTER": s.Name, "LISTEN": s.Listen, "LISTEN2": second,
 		"KUBECONFIG": s.Kubeconfig(), "HOME": e.WorkDir, "WASMPLANE": built.Binary,
-		"WASM": filepath.Join(built.Root, "build", "wasm"), "EXAMPLES": filepath.Join(built.Root, "wasm-examples"), "HELLO": built.Hello, "TOOLBOX": built.toolbox,
+		"WASM": filepath.Join(built.Root, "build", "wasm"), "EXAMPLES": filepath.Join(built.Root, "wasm-examples"), "HELLO": built.Hello,
+		"TOOLBOX": built.toolbox,
 		// Which pods there are, with which containers, since when.
 		"WHO":  `{range .items[*]}{.metadata.name} {.metadata.uid} {.status.podIP} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.running.startedAt}{"\n"}{end}`,
 		"PATH": os.Getenv("PATH") + ":/usr/sbin:/sbin",

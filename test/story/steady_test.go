@@ -108,7 +108,8 @@ func (s *steady) write(ctx context.Context, writer int) {
 // create asks one server and, if that fails, once the next.
 func (s *steady) create(name string, first int) (tries int, err error) {
 	for tries = 1; tries <= 2; tries++ {
-		_, err = s.servers[(first+tries)%len(s.servers)].Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err = s.servers[(first+tries)%len(s.servers)].Create(context.Background(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err == nil || apierrors.IsAlreadyExists(err) { // the first try was done, and not said to be
 			return tries, nil
 		}

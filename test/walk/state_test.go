@@ -66,7 +66,8 @@ func others(ctx context.Context, kube kubernetes.Interface, client dynamic.Inter
 		}
 		for i := range objects.Items {
 			o := &objects.Items[i]
-			if o.GetNamespace() == tenant || r.Resource == "namespaces" && o.GetName() == tenant || servesTenant(o) || strings.HasPrefix(o.GetGenerateName(), measured) {
+			if o.GetNamespace() == tenant || r.Resource == "namespaces" && o.GetName() == tenant || servesTenant(o) ||
+				strings.HasPrefix(o.GetGenerateName(), measured) {
 				continue
 			}
 			text, err := written(o)
@@ -130,23 +131,32 @@ func powers(ctx context.Context, kube kubernetes.Interface) (map[string]bool, er
 	}
 	who := map[string][]string{tina: {"system:authenticated"}}
 	for _, a := range accounts.Items {
-		who["system:serviceaccount:"+tenant+":"+a.Name] = []string{"system:serviceaccounts", "system:serviceaccounts:" + tenant, "system:authenticated"}
+		who["system:serviceaccount:"+tenant+":"+a.Name] = []string{
+			"system:serviceaccounts", "system:serviceaccounts:" + tenant,
+			"system:authenticated",
+		}
 	}
 	out := map[string]bool{}
 	for name, groups := range who {
 		for _, namespace := range []string{tenant, other, "kube-system", ""} {
 			for _, what := range []string{
-				"get secrets", "create pods", "create pods/exec", "create serviceaccounts/token", "update namespaces", "bind roles.rbac.authorization.k8s.io",
-				"escalate roles.rbac.authorization.k8s.io", "create rolebindings.rbac.authorization.k8s.io", "impersonate users", "update resourcequotas",
+				"get secrets", "create pods", "create pods/exec", "create serviceaccounts/token", "update namespaces",
+				"bind roles.rbac.authorization.k8s.io",
+				"escalate roles.rbac.authorization.k8s.io", "create rolebindings.rbac.authorization.k8s.io", "impersonate users",
+				"update resourcequotas",
 				"create networkpolicies.networking.k8s.io", "create tenantplugins.plugins.wasmplane.dev", "grant tenantplugins.plugins.wasmplane.dev",
 				"create plugins.plugins.wasmplane.dev", "get nodes/proxy", "update services/status", "approve signers.certificates.k8s.io", "* *",
 			} {
 				verb, resource, _ := strings.Cut(what, " ")
 				resource, group, _ := strings.Cut(resource, ".")
 				resource, sub, _ := strings.Cut(resource, "/")
-				review, err := kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-					User: name, Groups: groups, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: sub, Namespace: namespace},
-				}}, metav1.CreateOptions{})
+				review, err := kube.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+					&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+						User: name, Groups: groups, ResourceAttributes: &authorizationv1.ResourceAttributes{
+							Verb: verb, Group: group, Resource: resource,
+							Subresource: sub, Namespace: namespace,
+						},
+					}}, metav1.CreateOptions{})
 				if err != nil {
 					return nil, err
 				}

@@ -99,13 +99,17 @@ func (c chance) tenantPlugin(source, digest, ca string) map[string]any {
 	spec := map[string]any{
 		"source": one(c, source, source, source, source, "https://169.254.169.254/x", "file:/etc/passwd"), "digest": digest,
 		"fetch": map[string]any{"ca": ca, "timeout": one(c, "5s", "24h")}, "settings": settings,
-		"points":        one(c, []any{"admission.mutate"}, []any{"admission.validate"}, []any{"admission.mutate", "admission.validate"}, []any{"authorization"}),
+		"points": one(c, []any{"admission.mutate"}, []any{"admission.validate"}, []any{"admission.mutate", "admission.validate"},
+			[]any{"authorization"}),
 		"failurePolicy": one(c, "Fail", "Ignore"), "mode": one(c, "Enforce", "Enforce", "Warn", "Audit", "Shadow"),
-		"match": map[string]any{"rules": []any{map[string]any{"resources": []any{one(c, "*", "*/*", "pods", "configmaps", "namespaces", "rolebindings", "secrets")}}}},
+		"match": map[string]any{
+			"rules": []any{map[string]any{"resources": []any{one(c, "*", "*/*", "pods", "configmaps", "namespaces", "rolebindings", "secrets")}}},
+		},
 	}
 	if c.often(20) {
 		spec["grants"] = one(c, map[string]any{"read": []any{map[string]any{"resources": []any{"secrets"}, "namespaces": []any{other}}}},
-			map[string]any{"http": []any{map[string]any{"hosts": []any{"example.com"}, "private": true}}}, map[string]any{"read": []any{map[string]any{"resources": []any{"*"}}}}, map[string]any{"clock": true, "events": true})
+			map[string]any{"http": []any{map[string]any{"hosts": []any{"example.com"}, "private": true}}},
+			map[string]any{"read": []any{map[string]any{"resources": []any{"*"}}}}, map[string]any{"clock": true, "events": true})
 	}
 	return map[string]any{"apiVersion": "plugins.wasmplane.dev/v1", "kind": "TenantPlugin", "metadata": map[string]any{
 		"annotations": map[string]any{"plugins.wasmplane.dev/writer": `{"username":"root","groups":["system:masters"]}`},
@@ -140,7 +144,10 @@ func (c chance) step(source, digest, ca string) step {
 		meta["namespace"] = namespace
 	}
 	if c.often(10) {
-		meta["ownerReferences"] = []any{map[string]any{"apiVersion": "v1", "kind": "Namespace", "name": other, "uid": "1", "blockOwnerDeletion": true}}
+		meta["ownerReferences"] = []any{map[string]any{
+			"apiVersion": "v1", "kind": "Namespace", "name": other, "uid": "1",
+			"blockOwnerDeletion": true,
+		}}
 	}
 	collection := k.prefix
 	if namespace != "" {
@@ -165,18 +172,22 @@ func (c chance) step(source, digest, ca string) step {
 		s.contentType = one(c, "application/merge-patch+json", "application/strategic-merge-patch+json")
 	case 7:
 		s.verb, s.path, s.contentType = "PATCH", item, "application/json-patch+json"
-		s.body = []byte(one(c, `[{"op":"add","path":"/metadata/labels","value":{"a":"c"}}]`, `[{"op":"remove","path":"/metadata/ownerReferences"}]`, `[{"op":"replace","path":"/metadata/namespace","value":"kube-system"}]`))
+		s.body = []byte(one(c, `[{"op":"add","path":"/metadata/labels","value":{"a":"c"}}]`,
+			`[{"op":"remove","path":"/metadata/ownerReferences"}]`, `[{"op":"replace","path":"/metadata/namespace","value":"kube-system"}]`))
 	case 8:
 		s.verb, s.path = "DELETE", item+one(c, "", "?propagationPolicy=Foreground", "?gracePeriodSeconds=0")
 	case 9:
 		s.verb, s.path = one(c, "GET", "GET", "DELETE"), collection+one(c, "", "?limit=2", "?labelSelector=a%3Db", "?timeoutSeconds=1&watch=true")
 	case 10, 11:
-		sub := one(c, "status", "scale", "finalize", "binding", "eviction", "exec?command=id", "attach", "portforward", "proxy", "proxy/", "token", "ephemeralcontainers", "log", "approval", "resize")
+		sub := one(c, "status", "scale", "finalize", "binding", "eviction", "exec?command=id", "attach", "portforward", "proxy", "proxy/",
+			"token", "ephemeralcontainers", "log", "approval", "resize")
 		s.verb, s.path, s.body = one(c, "GET", "POST", "PUT", "PATCH"), item+"/"+sub, body
 	default:
 		s.verb, s.path, s.body = one(c, "GET", "POST"), one(c,
-			"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/metrics", "/debug/pprof/", "/readyz", "/api/v1/nodes/simulated-1/proxy/pods", "/api/v1/namespaces/"+tenant+"/../"+other+"/secrets",
-			"/api/v1/namespaces/"+tenant+"/serviceaccounts/default/token", "/api/v1/watch/secrets", "/wasmplane/backup", "/logs/", "/api/v1/namespaces/"+tenant+"/services/https:kubernetes.default:443/proxy/"), body
+			"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/metrics", "/debug/pprof/", "/readyz",
+			"/api/v1/nodes/simulated-1/proxy/pods", "/api/v1/namespaces/"+tenant+"/../"+other+"/secrets",
+			"/api/v1/namespaces/"+tenant+"/serviceaccounts/default/token", "/api/v1/watch/secrets", "/wasmplane/backup", "/logs/",
+			"/api/v1/namespaces/"+tenant+"/services/https:kubernetes.default:443/proxy/"), body
 	}
 	if c.often(3) {
 		s.header[one(c, "Impersonate-User", "X-Remote-User", "Impersonate-Group")] = one(c, "system:admin", "system:masters", "jane")

@@ -134,7 +134,8 @@ func newWalk(t *testing.T) *walk {
 	if err := os.WriteFile(filepath.Join(c.Dir, "wasmplane.yaml"), []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(c.Dir, "tokens.csv"), []byte("tinas-token,tina,tina-uid\nbobs-token,bob,bob-uid\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(c.Dir, "tokens.csv"), []byte("tinas-token,tina,tina-uid\nbobs-token,bob,bob-uid\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Up("--config", "wasmplane.yaml", "--nodes", "simulated:1"); err != nil {
@@ -168,19 +169,26 @@ func (w *walk) prepare() {
 		}
 	}
 	for _, name := range []string{tenant, other} {
-		_, err := w.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}, metav1.CreateOptions{})
+		_, err := w.kube.CoreV1().Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name:   name,
+				Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"},
+			}}, metav1.CreateOptions{})
 		must(err)
 	}
-	_, err := w.kube.CoreV1().Secrets(other).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
+	_, err := w.kube.CoreV1().Secrets(other).Create(ctx,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
 	must(err)
 	_, err = w.kube.RbacV1().Roles(tenant).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "loads"}, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"plugins.wasmplane.dev"}, Resources: []string{"tenantplugins"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
+		APIGroups: []string{"plugins.wasmplane.dev"}, Resources: []string{"tenantplugins"},
+		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
 	}}}, metav1.CreateOptions{})
 	must(err)
 	bind := func(namespace, name, user string, ref rbacv1.RoleRef) {
 		ref.APIGroup = rbacv1.GroupName
 		_, err := w.kube.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref,
+			Subjects: []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
 		}, metav1.CreateOptions{})
 		must(err)
 	}
@@ -279,7 +287,8 @@ func (w *walk) do(ctx context.Context, client *http.Client, s step) (code int, t
 // requests that the tenant's plugins would do more than the tenant.
 func (w *walk) administer(ctx context.Context) {
 	touch := func() []byte {
-		b, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"touched": time.Now().Format(time.RFC3339Nano)}}})
+		b, err := json.Marshal(
+			map[string]any{"metadata": map[string]any{"annotations": map[string]string{"touched": time.Now().Format(time.RFC3339Nano)}}})
 		if err != nil {
 			w.t.Error(err)
 		}
@@ -324,7 +333,8 @@ func (w *walk) latency(n int) []time.Duration {
 	var took []time.Duration
 	for range n {
 		began := time.Now()
-		m, err := kube.CoreV1().ConfigMaps(other).Create(w.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: measured}}, metav1.CreateOptions{})
+		m, err := kube.CoreV1().ConfigMaps(other).Create(w.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: measured}},
+			metav1.CreateOptions{})
 		if err == nil {
 			err = kube.CoreV1().ConfigMaps(other).Delete(w.t.Context(), m.Name, metav1.DeleteOptions{})
 		}
@@ -385,7 +395,8 @@ func (w *walk) judge(client dynamic.Interface, before map[string]string, could m
 		t.Errorf("bindings of the tenant's namespace: %+v", bindings)
 	}
 	for _, p := range pods.Items {
-		if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.Containers[0].SecurityContext != nil && p.Spec.Containers[0].SecurityContext.Privileged != nil {
+		if p.Spec.HostNetwork || p.Spec.HostPID ||
+			p.Spec.Containers[0].SecurityContext != nil && p.Spec.Containers[0].SecurityContext.Privileged != nil {
 			t.Errorf("a pod that Pod Security refuses: %+v", p.Spec)
 		}
 	}

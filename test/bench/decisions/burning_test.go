@@ -45,7 +45,8 @@ func burner(tb testing.TB, h *host.Host, body string) *host.Module {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m, err := h.Compile(tb.Context(), wasm, host.Options{Name: "burner", PerCall: true, Limits: host.Limits{Fuel: 1 << 40, Deadline: 500 * time.Millisecond}})
+	m, err := h.Compile(tb.Context(), wasm,
+		host.Options{Name: "burner", PerCall: true, Limits: host.Limits{Fuel: 1 << 40, Deadline: 500 * time.Millisecond}})
 	if err != nil {
 		tb.Fatal(err)
 	}

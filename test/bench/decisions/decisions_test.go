@@ -141,7 +141,8 @@ func measureDecisions(tb testing.TB, rounds int, turn time.Duration) *table {
 	}
 	for i, s := range own {
 		if f, adapter := &decide[len(all)+i], s.name; s.missing == nil {
-			out.note("%s: %s for the decision, %s for the mutated object, CPU %s and %s", adapter, micros(median(f.took)), micros(median(mutate[len(all)+i].took)), f.cells()[2], mutate[len(all)+i].cells()[2])
+			out.note("%s: %s for the decision, %s for the mutated object, CPU %s and %s", adapter, micros(median(f.took)),
+				micros(median(mutate[len(all)+i].took)), f.cells()[2], mutate[len(all)+i].cells()[2])
 		}
 	}
 	out.note("CPU is the process's for each call of one caller: the garbage collector's, and the webhook's server, are in it.")
@@ -149,7 +150,9 @@ func measureDecisions(tb testing.TB, rounds int, turn time.Duration) *table {
 }
 
 // measure is one side's turn: one caller, then one on every processor.
-func (f *figures) measure(tb testing.TB, turn time.Duration, do func(context.Context, *admission.Request) error, request func() *admission.Request) {
+func (f *figures) measure(tb testing.TB, turn time.Duration, do func(context.Context, *admission.Request) error,
+	request func() *admission.Request,
+) {
 	tb.Helper()
 	ctx := tb.Context()
 	used, until := cpu(tb), time.Now().Add(turn)

@@ -98,14 +98,16 @@ func loaded(tb testing.TB, wasm []byte, more string) *loader.Loader {
 	var doc struct {
 		Plugins []yaml.Node `yaml:"plugins"`
 	}
-	if err := yaml.Unmarshal(fmt.Appendf(nil, "plugins: [{name: policy, source: \"file:p.wasm\", limits: {deadline: 30s}%s}]", more), &doc); err != nil {
+	if err := yaml.Unmarshal(fmt.Appendf(nil, "plugins: [{name: policy, source: \"file:p.wasm\", limits: {deadline: 30s}%s}]", more),
+		&doc); err != nil {
 		tb.Fatal(err)
 	}
 	entries, err := manifest.ParseAll(doc.Plugins)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := loader.New(tb.Context(), loader.Config{InProcess: true, Dir: dir, Entries: entries, CacheDir: filepath.Join(plugintest.Root(tb), "build", "plugin-cache")})
+	l, err := loader.New(tb.Context(),
+		loader.Config{InProcess: true, Dir: dir, Entries: entries, CacheDir: filepath.Join(plugintest.Root(tb), "build", "plugin-cache")})
 	if err != nil {
 		tb.Fatal(err)
 	}

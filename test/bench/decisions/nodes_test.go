@@ -130,7 +130,8 @@ func TestEveryRaterRatesTheSame(t *testing.T) {
 			t.Fatalf("%s: %v", r.name, st)
 		}
 		for i := range got {
-			if got[i].Score != want[i].Score || got[i].Status.IsSuccess() != want[i].Status.IsSuccess() || !got[i].Status.IsSuccess() && !reflect.DeepEqual(got[i].Status.Reasons, want[i].Status.Reasons) {
+			if got[i].Score != want[i].Score || got[i].Status.IsSuccess() != want[i].Status.IsSuccess() ||
+				!got[i].Status.IsSuccess() && !reflect.DeepEqual(got[i].Status.Reasons, want[i].Status.Reasons) {
 				t.Errorf("%s, node %d: %+v, want %+v", r.name, i, got[i], want[i])
 				break
 			}
@@ -177,7 +178,8 @@ func measureNodes(tb testing.TB, nodes, rounds int, turn time.Duration) *table {
 			out.row(r.name, "missing: "+firstLine(r.missing))
 			continue
 		}
-		out.row(r.name, micros(median(took[i])), micros(quantile(took[i], 0.99)), micros(used[i]/time.Duration(len(took[i]))), fmt.Sprintf("%.2f", ratio(median(took[i]), median(took[0]))))
+		out.row(r.name, micros(median(took[i])), micros(quantile(took[i], 0.99)), micros(used[i]/time.Duration(len(took[i]))),
+			fmt.Sprintf("%.2f", ratio(median(took[i]), median(took[0]))))
 	}
 	out.note("Each has one node whose row is written anew, and answers a list of verdicts.")
 	return out

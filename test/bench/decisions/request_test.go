@@ -69,7 +69,10 @@ func review(tb testing.TB, p *corev1.Pod) []byte {
 		Options: runtime.RawExtension{Raw: []byte(`{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`)},
 	}
 	r.UserInfo.Username, r.UserInfo.Groups = admissiontest.Someone().GetName(), admissiontest.Someone().GetGroups()
-	out, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: r})
+	out, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{
+		APIVersion: "admission.k8s.io/v1",
+		Kind:       "AdmissionReview",
+	}, Request: r})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -100,7 +103,10 @@ func webPod() *corev1.Pod {
 			SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr.To(true), Privileged: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false)},
 			VolumeMounts:    []corev1.VolumeMount{{Name: "config", MountPath: "/etc/" + name, ReadOnly: true}},
 			LivenessProbe: &corev1.Probe{
-				ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http"), Scheme: corev1.URISchemeHTTP}},
+				ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+					Path: "/healthz", Port: intstr.FromString("http"),
+					Scheme: corev1.URISchemeHTTP,
+				}},
 				TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3,
 			},
 			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
@@ -114,9 +120,15 @@ func webPod() *corev1.Pod {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web-6d4cf56db6-x7k2p", GenerateName: "web-6d4cf56db6-", Namespace: "shop",
-			Labels:          map[string]string{"app.kubernetes.io/name": "web", "app.kubernetes.io/part-of": "shop", "pod-template-hash": "6d4cf56db6", "team": "blue"},
-			Annotations:     map[string]string{"prometheus.io/scrape": "true", "prometheus.io/port": "9090"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-6d4cf56db6", UID: "0d0c4a1e-6393-11e8-b7cc-42010a800002", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
+			Labels: map[string]string{
+				"app.kubernetes.io/name": "web", "app.kubernetes.io/part-of": "shop",
+				"pod-template-hash": "6d4cf56db6", "team": "blue",
+			},
+			Annotations: map[string]string{"prometheus.io/scrape": "true", "prometheus.io/port": "9090"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-6d4cf56db6",
+				UID: "0d0c4a1e-6393-11e8-b7cc-42010a800002", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
 		},
 		Spec: corev1.PodSpec{
 			InitContainers: []corev1.Container{container("migrate", "registry.example.com/shop/migrate:1.4.2", 8081)},

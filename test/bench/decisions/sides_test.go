@@ -166,7 +166,8 @@ func cluster(tb testing.TB, objects []runtime.Object, use func(*fake.Clientset, 
 func celSide(tb testing.TB) *side {
 	tb.Helper()
 	match := &admissionregistrationv1.MatchResources{
-		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}, MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
+		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+		MatchPolicy:   ptr.To(admissionregistrationv1.Equivalent),
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: creatingPods()[0]}},
 	}
 	meta := metav1.ObjectMeta{Name: "image-policy"}
@@ -179,16 +180,26 @@ func celSide(tb testing.TB) *side {
 				{Expression: all + `.all(c, !(c.?securityContext.privileged.orValue(false)))`, Message: "a container is privileged"},
 			},
 		}},
-		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: meta.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		}},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: meta,
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: meta.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			},
+		},
 		&admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			MatchConstraints: match, FailurePolicy: ptr.To(admissionregistrationv1.Fail), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			Mutations: []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{
-				Expression: `[JSONPatch{op: "add", path: "/metadata/labels/checked", value: "yes"}]`,
-			}}},
+			MatchConstraints: match, FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			Mutations: []admissionregistrationv1.Mutation{{
+				PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+				JSONPatch: &admissionregistrationv1.JSONPatch{
+					Expression: `[JSONPatch{op: "add", path: "/metadata/labels/checked", value: "yes"}]`,
+				},
+			}},
 		}},
-		&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: meta.Name}},
+		&admissionregistrationv1.MutatingAdmissionPolicyBinding{
+			ObjectMeta: meta,
+			Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: meta.Name},
+		},
 	}
 	types := func(schema.GroupVersionKind) (managedfields.TypeConverter, error) {
 		return applyconfigurations.NewTypeConverter(scheme.Scheme), nil
@@ -211,9 +222,12 @@ func celSide(tb testing.TB) *side {
 }
 
 func creatingPods() []admissionregistrationv1.RuleWithOperations {
-	return []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, Rule: admissionregistrationv1.Rule{
-		APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: ptr.To(admissionregistrationv1.AllScopes),
-	}}}
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: ptr.To(admissionregistrationv1.AllScopes),
+		},
+	}}
 }
 
 // webhookSide is a server in this process, over TLS on the loopback: no network and no
@@ -225,16 +239,22 @@ func webhookSide(tb testing.TB) *side {
 	server.StartTLS()
 	tb.Cleanup(server.Close)
 	where := func(path string) admissionregistrationv1.WebhookClientConfig {
-		return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + path), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
+		return admissionregistrationv1.WebhookClientConfig{
+			URL:      ptr.To(server.URL + path),
+			CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		}
 	}
 	meta, name, versions := metav1.ObjectMeta{Name: "image-policy"}, "image-policy.example.com", []string{"v1"}
-	fail, none, timeout, equivalent := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone, int32(10), admissionregistrationv1.Equivalent
+	fail, none, timeout, equivalent := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone, int32(
+		10), admissionregistrationv1.Equivalent
 	objects := []runtime.Object{
 		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: name, ClientConfig: where("/validate"), Rules: creatingPods(), FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &timeout, MatchPolicy: &equivalent, AdmissionReviewVersions: versions,
+			Name: name, ClientConfig: where("/validate"), Rules: creatingPods(), FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &timeout,
+			MatchPolicy: &equivalent, AdmissionReviewVersions: versions,
 		}}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: name, ClientConfig: where("/mutate"), Rules: creatingPods(), FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &timeout, MatchPolicy: &equivalent, AdmissionReviewVersions: versions,
+			Name: name, ClientConfig: where("/mutate"), Rules: creatingPods(), FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &timeout,
+			MatchPolicy: &equivalent, AdmissionReviewVersions: versions,
 			ReinvocationPolicy: ptr.To(admissionregistrationv1.NeverReinvocationPolicy),
 		}}},
 	}
@@ -268,7 +288,8 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	if message := judge(&pod.Spec); message != "" {
 		out.Allowed, out.Result = false, &metav1.Status{Message: message}
 	} else if r.URL.Path == "/mutate" && pod.Labels["checked"] == "" {
-		out.Patch, out.PatchType = []byte(`[{"op":"add","path":"/metadata/labels/checked","value":"yes"}]`), ptr.To(admissionv1.PatchTypeJSONPatch)
+		out.Patch, out.PatchType = []byte(`[{"op":"add","path":"/metadata/labels/checked","value":"yes"}]`), ptr.To(
+			admissionv1.PatchTypeJSONPatch)
 	}
 	review.Request, review.Response = nil, out
 	if err := json.NewEncoder(w).Encode(&review); err != nil {

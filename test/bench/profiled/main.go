@@ -72,7 +72,8 @@ func end(dir string, cpu *os.File) error {
 	runtime.ReadMemStats(&m)
 	return errors.Join(err, write(filepath.Join(dir, "done"), func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "HeapAlloc %d\nHeapInuse %d\nHeapIdle %d\nHeapReleased %d\nStackInuse %d\nMSpanInuse %d\nGCSys %d\nOtherSys %d\nBuckHashSys %d\nNumGC %d\nGoroutines %d\n",
-			m.HeapAlloc, m.HeapInuse, m.HeapIdle, m.HeapReleased, m.StackInuse, m.MSpanInuse, m.GCSys, m.OtherSys, m.BuckHashSys, m.NumGC, runtime.NumGoroutine())
+			m.HeapAlloc, m.HeapInuse, m.HeapIdle, m.HeapReleased, m.StackInuse, m.MSpanInuse, m.GCSys, m.OtherSys, m.BuckHashSys, m.NumGC,
+			runtime.NumGoroutine())
 		return err
 	}))
 }

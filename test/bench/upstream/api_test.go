@@ -88,7 +88,8 @@ func compareWrites(tb testing.TB, c *comparison, sides []*side, share float64) {
 	c.requests("create pod, 32 clients", turns(rounds, sides, func(s *side, round int) sample { return s.createPods(tb, round, each) }))
 	c.requests("patch pod status, 32 clients", turns(rounds, sides, func(s *side, round int) sample {
 		return s.load(tb, clients, sized(1000, share), func(i int) (string, string, string, string) {
-			return http.MethodPatch, fmt.Sprintf("%s/pod-%d-%d/status", pods, round, i%each), "application/strategic-merge-patch+json", statusPatch(round)
+			return http.MethodPatch, fmt.Sprintf("%s/pod-%d-%d/status", pods, round, i%each), "application/strategic-merge-patch+json", statusPatch(
+				round)
 		})
 	}))
 	c.requests("get pod, 32 clients", turns(rounds, sides, func(s *side, round int) sample {

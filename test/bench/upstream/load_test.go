@@ -152,7 +152,8 @@ func (s *side) prepare(tb testing.TB) {
 	defer c.CloseIdleConnections()
 	s.must(tb.Context(), tb, c, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`)
 	s.must(tb.Context(), tb, c, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`-watched"}}`)
-	s.must(tb.Context(), tb, c, http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts", `{"metadata":{"name":"default"},"automountServiceAccountToken":false}`)
+	s.must(tb.Context(), tb, c, http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts",
+		`{"metadata":{"name":"default"},"automountServiceAccountToken":false}`)
 }
 
 // pod is one of about 4 KB.
@@ -229,7 +230,8 @@ func (s *side) fanOut(tb testing.TB, watchers, updates, rate int) sample {
 	defer writer.CloseIdleConnections()
 	object := func(i int) string { return fmt.Sprintf("fan-out-%d", i%objects) }
 	for i := range objects {
-		s.must(ctx, tb, writer, http.MethodPost, watched, fmt.Sprintf(`{"metadata":{"name":%q},"data":{"at":"0","pad":%q}}`, object(i), strings.Repeat("x", 1000)))
+		s.must(ctx, tb, writer, http.MethodPost, watched, fmt.Sprintf(`{"metadata":{"name":%q},"data":{"at":"0","pad":%q}}`, object(i),
+			strings.Repeat("x", 1000)))
 		defer s.must(tb.Context(), tb, writer, http.MethodDelete, watched+"/"+object(i), "")
 	}
 

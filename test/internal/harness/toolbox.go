@@ -20,7 +20,10 @@ import (
 )
 
 // tools are the names of the toolbox's programs in its image.
-var tools = []string{"cat", "count", "echo", "env", "exit", "fetch", "knock", "listen", "ls", "pods", "serve", "sh", "sleep", "tar", "touch"}
+var tools = []string{
+	"cat", "count", "echo", "env", "exit", "fetch", "knock", "listen", "ls", "pods", "serve", "sh", "sleep", "tar",
+	"touch",
+}
 
 // Toolbox makes the image wasmplane.local/toolbox:1 of the tests' pods: one static program
 // under several names, as in busybox. It builds in dir.

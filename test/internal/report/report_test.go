@@ -27,7 +27,9 @@ func TestMain(m *testing.M) { m.Run(); fmt.Println("a goroutine is left over"); 
 func TestE(t *testing.T) {}`,
 	"goroutine/g_test.go": `package g
 import ("testing"; "time")
-func TestG1(t *testing.T) { go func() { time.Sleep(50 * time.Millisecond); for range 200 { go func() { select {} }() }; panic("the goroutine of a test that passed") }() }
+func TestG1(t *testing.T) { go func() {
+	time.Sleep(50 * time.Millisecond); for range 200 { go func() { select {} }() }; panic("the goroutine of a test that passed")
+}() }
 func TestG2(t *testing.T) { t.Parallel(); time.Sleep(time.Minute) }`,
 	"fine/f_test.go": `package f
 import "testing"
@@ -88,7 +90,10 @@ func TestAReasonStandsBeforeThousandsOfGoroutines(t *testing.T) {
 	line("", "FAIL p 1s")
 	log.WriteString(`{"Action":"fail","Package":"p"}` + "\n")
 	out := summarise(t, log.String())
-	for _, want := range []string{"before 999\n", "fatal error: all goroutines are asleep\n", "goroutine 4999\nFAIL p 1s\n", "\n0 passed, 1 failed, 0 skipped\n"} {
+	for _, want := range []string{
+		"before 999\n", "fatal error: all goroutines are asleep\n", "goroutine 4999\nFAIL p 1s\n",
+		"\n0 passed, 1 failed, 0 skipped\n",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the report has not %q:\n%s", want, out)
 		}

@@ -79,7 +79,8 @@ func Theirs(tb testing.TB, flags ...string) *Side {
 	}
 	etcdURL, peerURL, port := "http://127.0.0.1:"+freePort(tb), "http://127.0.0.1:"+freePort(tb), freePort(tb)
 	began := time.Now()
-	etcdPID := process(tb, dir, etcd, "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL,
+	etcdPID := process(tb, dir, etcd, "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcdURL, "--advertise-client-urls",
+		etcdURL,
 		"--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL, "--log-level", "error")
 	key := filepath.Join(dir, "pki", "sa.key")
 	pid := process(tb, dir, apiserver, append([]string{
@@ -106,7 +107,8 @@ func (s *Side) bindAdmins(tb testing.TB) {
 	defer c.CloseIdleConnections()
 	body := fmt.Sprintf(`{"metadata":{"name":"admins"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":%q}]}`, pki.Admin().Groups[0])
-	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, s.URL+"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, s.URL+"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		strings.NewReader(body))
 	if err != nil {
 		tb.Fatal(err)
 	}

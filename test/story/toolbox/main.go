@@ -260,7 +260,10 @@ func pods() error {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(read("ca.crt")))
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	client := &http.Client{
+		Timeout:   10 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+	}
 	url := "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")) +
 		"/api/v1/namespaces/" + read("namespace") + "/pods"
 	req, err := http.NewRequestWithContext(ended(), http.MethodGet, url, nil)

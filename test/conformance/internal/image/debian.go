@@ -22,7 +22,8 @@ type Debian struct {
 
 // leftOut: programs that only the installation of packages needs.
 var leftOut = []string{
-	"adduser", "debconf", "debconf-2.0", "debianutils", "dpkg", "gawk", "install-info", "init-system-helpers", "libpam-modules", "libpam-modules-bin",
+	"adduser", "debconf", "debconf-2.0", "debianutils", "dpkg", "gawk", "install-info", "init-system-helpers", "libpam-modules",
+	"libpam-modules-bin",
 	"libpam-runtime", "mawk", "original-awk", "passwd", "perl", "perl-base", "readline-common", "tar", "ucf", "sensible-utils", "login",
 }
 
@@ -30,7 +31,10 @@ var packageLine = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]*$`)
 
 // closure are packages with everything that they depend on.
 func (d Debian) closure(ctx context.Context, packages ...string) ([]string, error) {
-	args := append([]string{"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}, packages...)
+	args := append([]string{
+		"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces",
+		"--no-enhances",
+	}, packages...)
 	out, err := output(exec.CommandContext(ctx, "apt-cache", args...))
 	if err != nil {
 		return nil, err

@@ -60,7 +60,11 @@ func TestALayerHasParentsAndTheFirstOfEachName(t *testing.T) {
 	}
 	var out bytes.Buffer
 	l := newLayer(&out)
-	if err := addAll(l, []File{{Path: "/etc/passwd", Mode: 0o644, Content: []byte("ours!")}, {Path: "/bin/ls", Link: "busybox"}, {Path: "/x/su", Mode: os.ModeSetuid | 0o755}}); err != nil {
+	if err := addAll(l, []File{
+		{Path: "/etc/passwd", Mode: 0o644, Content: []byte("ours!")},
+		{Path: "/bin/ls", Link: "busybox"},
+		{Path: "/x/su", Mode: os.ModeSetuid | 0o755},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(l.merge(&pkg), l.close()); err != nil {
@@ -115,7 +119,10 @@ func TestAnArchiveHasEveryName(t *testing.T) {
 }
 
 func TestEveryImageThatIsMadeIsAskedFor(t *testing.T) {
-	all := []string{"agnhost:2.66.1", "agnhost:2.55", "nonroot:1", "busybox:1", "ipc-utils:1", "glibc-dns-testing:1", "nonewprivs:1", "nginx:1", "sample-apiserver:1", "nautilus:1", "kitten:1"}
+	all := []string{
+		"agnhost:2.66.1", "agnhost:2.55", "nonroot:1", "busybox:1", "ipc-utils:1", "glibc-dns-testing:1", "nonewprivs:1",
+		"nginx:1", "sample-apiserver:1", "nautilus:1", "kitten:1",
+	}
 	for i := range all {
 		all[i] = e2e + all[i]
 	}

@@ -24,7 +24,8 @@ func (d Debian) Source(ctx context.Context, pkg string) (string, error) {
 		return file, nil
 	}
 	apt := filepath.Join(d.Dir, "apt")
-	if err := errors.Join(os.MkdirAll(filepath.Join(apt, "lists", "partial"), 0o755), os.MkdirAll(filepath.Join(apt, "cache", "archives", "partial"), 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(apt, "lists", "partial"), 0o755),
+		os.MkdirAll(filepath.Join(apt, "cache", "archives", "partial"), 0o755)); err != nil {
 		return "", err
 	}
 	list, err := sourcesList(ctx)

@@ -26,7 +26,10 @@ const e2e = "registry.k8s.io/e2e-test-images/"
 
 // tools is what the suite's own base image has beside busybox: what tests look at
 // networks and processes with. It says of itself what it is, Debian's base-files.
-var tools = []string{"base-files", "libc-bin", "bash", "bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "util-linux", "socat"}
+var tools = []string{
+	"base-files", "libc-bin", "bash", "bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "util-linux",
+	"socat",
+}
 
 // Specs are the images that conformance tests run, for those of the wanted
 // names that the suite gives; others than these no conformance test runs.
@@ -55,14 +58,20 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 		},
 		{
 			Names: named(e2e + "nginx"), Packages: []string{"base-files", "libc6", "nginx-light"}, Base: append(nginxFiles(), small...), Rest: rest,
-			Config: v1.Config{Entrypoint: []string{"/docker-entrypoint.sh"}, Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGQUIT", ExposedPorts: map[string]struct{}{"80/tcp": {}}},
+			Config: v1.Config{
+				Entrypoint: []string{"/docker-entrypoint.sh"}, Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGQUIT",
+				ExposedPorts: map[string]struct{}{"80/tcp": {}},
+			},
 		},
 		{
 			Names: named(e2e + "sample-apiserver"), Base: small, Rest: rest,
 			Top: []File{{Path: "/sample-apiserver", Mode: 0o755, From: p.SampleAPIServer}}, Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}},
 		},
 		{
-			Names: named("registry.k8s.io/etcd"), Top: []File{{Path: "/usr/local/bin/etcd", Mode: 0o755, From: p.Etcd}, {Path: "/tmp", Mode: os.ModeDir | os.ModeSticky | 0o777}},
+			Names: named("registry.k8s.io/etcd"), Top: []File{
+				{Path: "/usr/local/bin/etcd", Mode: 0o755, From: p.Etcd},
+				{Path: "/tmp", Mode: os.ModeDir | os.ModeSticky | 0o777},
+			},
 			Config: v1.Config{Cmd: []string{"etcd"}},
 		},
 		{Names: named("registry.k8s.io/pause"), Top: []File{{Path: "/pause", Mode: 0o755, From: p.Pause}}, Config: v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535"}},

@@ -113,7 +113,10 @@ func (s Suite) Run(ctx context.Context, called string, names []string) []Outcome
 func outcomes(r report, err error, names []string, took time.Duration) []Outcome {
 	said := map[string]Outcome{}
 	for _, spec := range r.SpecReports {
-		o := Outcome{Name: fullName(spec.ContainerHierarchyTexts, spec.LeafNodeText), State: spec.State, Message: spec.Failure.Message, Took: spec.RunTime}
+		o := Outcome{
+			Name: fullName(spec.ContainerHierarchyTexts, spec.LeafNodeText), State: spec.State, Message: spec.Failure.Message,
+			Took: spec.RunTime,
+		}
 		if spec.LeafNodeType == "It" {
 			said[o.Name] = o
 		} else if spec.State != "passed" && spec.State != "skipped" && err == nil {

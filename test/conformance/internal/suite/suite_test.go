@@ -36,7 +36,8 @@ func TestOutcomes(t *testing.T) {
 		t.Errorf("tests: %+v", listed)
 	}
 	focus := regexp.MustCompile(Focus([]string{job, pods}))
-	if !focus.MatchString("Kubernetes e2e suite "+job) || focus.MatchString("Kubernetes e2e suite "+lost) || focus.MatchString(job+" and more") {
+	if !focus.MatchString("Kubernetes e2e suite "+job) || focus.MatchString("Kubernetes e2e suite "+lost) ||
+		focus.MatchString(job+" and more") {
 		t.Errorf("focus %s", focus)
 	}
 }

@@ -100,10 +100,10 @@ func (w *worker) admit(ctx context.Context, p *corev1.Pod) pod.Done {
 			"name", p.Name, "error", err)
 		return pod.Done{Err: err}
 	}
-	if v.refused {
-		w.event(p, "", corev1.EventTypeWarning, v.reason, v.message)
+	if v.Refused {
+		w.event(p, "", corev1.EventTypeWarning, v.Reason, v.Message)
 		// Upstream's status says whose word it is.
-		return pod.Done{Refused: true, Reason: v.reason, Message: "Pod was rejected: " + v.message}
+		return pod.Done{Refused: true, Reason: v.Reason, Message: "Pod was rejected: " + v.Message}
 	}
 	return pod.Done{}
 }

@@ -5,18 +5,10 @@ package kubelet
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/evict"
-	"github.com/wasmplane/wasmplane/core/kubelet/pod"
-	"github.com/wasmplane/wasmplane/core/kubelet/status"
+	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -29,241 +21,34 @@ type Admitter interface {
 	Admit(ctx context.Context, pod *corev1.Pod, node *corev1.Node) (admitted bool, reason, message string, err error)
 }
 
-// verdict of an admission.
-type verdict struct {
-	refused         bool
-	reason, message string
-}
-
-func refuse(reason, format string, args ...any) verdict {
-	return verdict{refused: true, reason: reason, message: fmt.Sprintf(format, args...)}
-}
-
 // admit decides whether a pod may run here: the node's own checks first, which
 // also reserve the pod's resources, then each admitter.
-func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (verdict, error) {
+func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error) {
 	ctx, span := k.span(ctx, "admit", p)
 	defer span.End()
 	node, err := k.feeds.Node(k.cfg.NodeName)
 	if err != nil {
-		return verdict{}, fmt.Errorf("admit pod %s/%s: %w", p.Namespace, p.Name, err)
+		return fit.Verdict{}, fmt.Errorf("admit pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	v := k.reserve(p, node)
+	v := k.room.Reserve(p, node)
 	for _, a := range k.cfg.Admitters {
-		if v.refused {
+		if v.Refused {
 			break
 		}
 		ok, reason, message, err := a.Admit(ctx, p, node)
 		if err != nil {
-			return verdict{}, fmt.Errorf("ask node admission plugin %s about pod %s/%s: %w", a.Name(), p.Namespace, p.Name, err)
+			return fit.Verdict{}, fmt.Errorf("ask node admission plugin %s about pod %s/%s: %w", a.Name(), p.Namespace, p.Name, err)
 		}
 		if !ok {
-			v = verdict{refused: true, reason: reason, message: message}
+			v = fit.Verdict{Refused: true, Reason: reason, Message: message}
 			span.SetAttributes(trace.PluginKey.String(a.Name()))
 		}
 	}
 	decision := "allow"
-	if v.refused {
+	if v.Refused {
 		decision = "deny"
-		k.release(p.UID)
+		k.room.Release(p.UID)
 	}
-	span.SetAttributes(trace.PointKey.String("node.admit"), trace.DecisionKey.String(decision), trace.MessageKey.String(v.message))
+	span.SetAttributes(trace.PointKey.String("node.admit"), trace.DecisionKey.String(decision), trace.MessageKey.String(v.Message))
 	return v, nil
-}
-
-// reserve applies the predicates that the scheduler applied, once more and
-// against what really runs here: it may have been bypassed, or have raced.
-func (k *Kubelet) reserve(p *corev1.Pod, node *corev1.Node) verdict {
-	if p.Spec.OS != nil && p.Spec.OS.Name != corev1.Linux {
-		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
-	}
-	if arch, ok := p.Spec.NodeSelector[corev1.LabelOSStable]; ok && arch != node.Labels[corev1.LabelOSStable] {
-		return refuse("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
-	}
-	if v := sysctls(p); v.refused {
-		return v
-	}
-	if v := underPressure(p, node); v.refused {
-		return v
-	}
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); err != nil || !ok {
-		return refuse("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
-	}
-	if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, p.Spec.Tolerations,
-		func(t *corev1.Taint) bool {
-			return t.Effect == corev1.TaintEffectNoExecute
-		}, true); untolerated {
-		return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
-	}
-	if port := k.portReserved(p); port != 0 {
-		return refuse("HostPortReserved", "Failed to admit pod as host port %d/TCP is reserved for the node itself; choose another hostPort", port)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if port := k.portTaken(p); port != 0 {
-		return refuse("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
-	}
-	if v := k.fits(p, node); v.refused {
-		return v
-	}
-	k.admitted[p.UID] = p
-	return verdict{}
-}
-
-// readmit implements owner.
-func (k *Kubelet) readmit(p *corev1.Pod, node *corev1.Node) verdict {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	v := k.fits(p, node)
-	if !v.refused {
-		k.admitted[p.UID] = p
-	}
-	return v
-}
-
-func (k *Kubelet) release(uid pod.Key) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.admitted, uid)
-}
-
-// fits compares what is asked for with what is left. Lock held.
-func (k *Kubelet) fits(p *corev1.Pod, node *corev1.Node) verdict {
-	opts := resourcehelper.PodResourcesOptions{}
-	want := resourcehelper.PodRequests(p, opts)
-	used, pods := corev1.ResourceList{}, int64(0)
-	for uid, other := range k.admitted {
-		if uid == p.UID {
-			continue
-		}
-		pods++
-		for name, q := range resourcehelper.PodRequests(other, opts) {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
-		}
-	}
-	if limit := node.Status.Allocatable[corev1.ResourcePods]; pods+1 > limit.Value() {
-		return refuse("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", pods, limit.Value())
-	}
-	for name, q := range want {
-		if q.IsZero() {
-			continue
-		}
-		have, taken := node.Status.Allocatable[name], used[name]
-		sum := taken.DeepCopy()
-		sum.Add(q)
-		if sum.Cmp(have) <= 0 {
-			continue
-		}
-		if name == corev1.ResourceCPU {
-			return refuse("OutOfcpu", "Node didn't have enough resource: cpu, requested: %d, used: %d, capacity: %d", q.MilliValue(),
-				taken.MilliValue(), have.MilliValue())
-		}
-		return refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, q.Value(),
-			taken.Value(), have.Value())
-	}
-	return verdict{}
-}
-
-// portReserved answers a host port of the pod that is the node's own. It would be
-// taken from whoever listens there by rules, in the node's own network it cannot be.
-func (k *Kubelet) portReserved(p *corev1.Pod) int32 {
-	if pod.HostNetwork(p) {
-		return 0
-	}
-	for _, port := range hostPorts(p) {
-		if (port.Protocol == corev1.ProtocolTCP || port.Protocol == "") && slices.Contains(k.cfg.ReservedTCPPorts, port.HostPort) {
-			return port.HostPort
-		}
-	}
-	return 0
-}
-
-// portTaken answers a host port of the pod that another has. Lock held.
-func (k *Kubelet) portTaken(p *corev1.Pod) int32 {
-	for uid, other := range k.admitted {
-		if uid == p.UID {
-			continue
-		}
-		for _, a := range hostPorts(p) {
-			for _, b := range hostPorts(other) {
-				sameIP := a.HostIP == b.HostIP || anyIP(a.HostIP) || anyIP(b.HostIP)
-				if a.HostPort == b.HostPort && a.Protocol == b.Protocol && sameIP {
-					return a.HostPort
-				}
-			}
-		}
-	}
-	return 0
-}
-
-func anyIP(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-
-func hostPorts(p *corev1.Pod) []corev1.ContainerPort {
-	var out []corev1.ContainerPort
-	collect := func(list []corev1.Container, all bool) {
-		for i := range list {
-			if !all && !pod.IsSidecar(&list[i]) {
-				continue
-			}
-			for _, port := range list[i].Ports {
-				if port.HostPort > 0 {
-					out = append(out, port)
-				}
-			}
-		}
-	}
-	collect(p.Spec.Containers, true)
-	collect(p.Spec.InitContainers, false)
-	return out
-}
-
-// safeSysctls are namespaced, and cannot harm the node or another pod.
-var safeSysctls = map[string]bool{
-	"kernel.shm_rmid_forced": true, "net.ipv4.ip_local_port_range": true, "net.ipv4.tcp_syncookies": true, "net.ipv4.ping_group_range": true,
-	"net.ipv4.ip_unprivileged_port_start": true, "net.ipv4.ip_local_reserved_ports": true, "net.ipv4.tcp_keepalive_time": true,
-	"net.ipv4.tcp_fin_timeout": true, "net.ipv4.tcp_keepalive_intvl": true, "net.ipv4.tcp_keepalive_probes": true,
-	"net.ipv4.tcp_rmem": true, "net.ipv4.tcp_wmem": true,
-}
-
-func sysctls(p *corev1.Pod) verdict {
-	if p.Spec.SecurityContext == nil {
-		return verdict{}
-	}
-	for _, s := range p.Spec.SecurityContext.Sysctls {
-		name := strings.ReplaceAll(s.Name, "/", ".")
-		if !safeSysctls[name] {
-			return refuse("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
-		}
-		if pod.HostNetwork(p) && strings.HasPrefix(name, "net.") {
-			return refuse("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
-		}
-	}
-	return verdict{}
-}
-
-// underPressure keeps off a node that is short of something those pods that would be the first to go.
-func underPressure(p *corev1.Pod, node *corev1.Node) verdict {
-	if evict.Critical(p) {
-		return verdict{}
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Status != corev1.ConditionTrue {
-			continue
-		}
-		switch c.Type {
-		case corev1.NodeMemoryPressure:
-			taint := &corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
-			if status.QOS(p) != corev1.PodQOSBestEffort || corev1helpers.TolerationsTolerateTaint(klog.Background(), p.Spec.Tolerations, taint,
-				true) {
-				continue
-			}
-		case corev1.NodeDiskPressure, corev1.NodePIDPressure:
-		default:
-			continue
-		}
-		return refuse(evict.Reason, "The node had condition: [%s]. ", c.Type)
-	}
-	return verdict{}
 }

@@ -31,6 +31,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
@@ -127,9 +128,8 @@ type Kubelet struct {
 
 	mu sync.Mutex
 	// adopted is what the runtime held at the start, by pod.
-	adopted  map[types.UID]pod.Snapshot
-	workers  map[types.UID]*worker
-	admitted map[types.UID]*corev1.Pod
+	adopted map[types.UID]pod.Snapshot
+	workers map[types.UID]*worker
 }
 
 // New makes a kubelet; Run runs it.
@@ -138,8 +138,8 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{
-		parts:  &parts{cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds},
-		leases: cfg.Leases, ready: make(chan struct{}), workers: map[types.UID]*worker{}, admitted: map[types.UID]*corev1.Pod{},
+		parts:  &parts{cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts)},
+		leases: cfg.Leases, ready: make(chan struct{}), workers: map[types.UID]*worker{},
 	}
 	var err error
 	if k.feeds == nil {

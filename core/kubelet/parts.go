@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
@@ -29,6 +30,7 @@ type parts struct {
 	cfg     Config
 	log     *slog.Logger
 	feeds   *Feeds
+	room    *fit.Room
 	rec     record.EventRecorder
 	writer  *status.Writer
 	puller  *pull.Puller

@@ -33,7 +33,7 @@ func (k *Kubelet) podChanged(ctx context.Context, p *corev1.Pod) {
 	delete(k.adopted, p.UID)
 	k.workers[p.UID] = w
 	if s := w.machine.Stage(); s == pod.Syncing {
-		k.admitted[p.UID] = p
+		k.room.Keep(p)
 	}
 	k.mu.Unlock()
 	k.tasks.Go("kubelet: pod", func() { w.run(ctx) })
@@ -61,7 +61,7 @@ func (k *Kubelet) forget(w *worker) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.workers, w.uid)
-	delete(k.admitted, w.uid)
+	k.room.Release(w.uid)
 }
 
 // reap removes from the runtime, and from the machine, the pods that the API does not know.

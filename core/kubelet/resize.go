@@ -32,8 +32,8 @@ func (w *worker) grant(p *corev1.Pod) pod.Done {
 				m))
 		}
 	}
-	if v := w.owner.readmit(p, node); v.refused {
-		return w.hold(p, corev1.PodReasonDeferred, v.message)
+	if v := w.room.Resize(p, node); v.Refused {
+		return w.hold(p, corev1.PodReasonDeferred, v.Message)
 	}
 	return pod.Done{}
 }

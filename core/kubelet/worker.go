@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
@@ -20,12 +21,7 @@ import (
 // owner is who has the workers: what concerns more pods than one is decided there.
 type owner interface {
 	// admit says whether the node takes the pod, and keeps room for it.
-	admit(ctx context.Context, p *corev1.Pod) (verdict, error)
-	// readmit says whether a pod that was admitted may have other resources, and keeps
-	// room for them.
-	readmit(p *corev1.Pod, node *corev1.Node) verdict
-	// release gives the room of a pod that has ended to others.
-	release(uid pod.Key)
+	admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 	// forget drops a pod of which nothing is left.
 	forget(w *worker)
 }
@@ -230,7 +226,7 @@ func (w *worker) report(ctx context.Context) {
 		span.End(oteltrace.WithTimestamp(time.Now()))
 	}
 	if v.Stage >= pod.Ended {
-		w.owner.release(w.uid)
+		w.room.Release(w.uid)
 	}
 }
 

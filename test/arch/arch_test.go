@@ -82,6 +82,7 @@ var mayImport = map[string]string{
 	"core/simulate/comparison":      "core/simulate",
 	"core/simulate/input":           "core/api core/config core/object core/simulate",
 	"core/kubelet/...":              "core/attachment core/dial core/kubelet/... core/trace core/localvolume",
+	"core/kubelet/fit":              "core/kubelet/evict core/kubelet/pod core/kubelet/status",
 	"core/proxy/...":                "",
 	"core/networkpolicy":            "",
 	"core/networkpolicy/filter":     "core/networkpolicy",

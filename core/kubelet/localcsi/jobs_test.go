@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localcsi
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// TestWhoGivesUpLeavesItAtWork: asked again, it is the same that is waited for; ended, it
+// is over; and one that failed is begun anew.
+func TestWhoGivesUpLeavesItAtWork(t *testing.T) {
+	j := &jobs{queue: make(chan *job)}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- j.run(ctx) }()
+	finish := make(chan struct{})
+	slow := func(began chan<- struct{}) func(context.Context) error {
+		return func(ctx context.Context) error {
+			close(began)
+			select {
+			case <-finish:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	running := func(key string) *job {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return j.running[key]
+	}
+	impatient, give := context.WithCancel(t.Context())
+	began, told := make(chan struct{}), make(chan error, 1)
+	go func() { told <- j.make(impatient, "a", slow(began)) }()
+	<-began
+	first := running("a")
+	give()
+	if err := <-told; status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("who gave up was told %v", err)
+	}
+	if err := j.make(impatient, "a", nil); status.Code(err) != codes.DeadlineExceeded || running("a") != first {
+		t.Errorf("asked for again: %v", err)
+	}
+	began = make(chan struct{})
+	go func() { told <- j.make(t.Context(), "b", slow(began)) }()
+	<-began
+	if err := j.end(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	if err := <-told; err == nil {
+		t.Error("what was ended was made")
+	}
+	close(finish)
+	<-first.done
+	if first.err != nil || running("a") != nil {
+		t.Errorf("what was at work: %v", first.err)
+	}
+	again := make(chan struct{})
+	if err := j.make(t.Context(), "a", slow(again)); err != nil {
+		t.Error(err)
+	}
+	<-again
+	cancel()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}

@@ -64,9 +64,9 @@ func (h *Host) Compile(ctx context.Context, wasm []byte, o Options) (*Module, er
 		return nil, err
 	}
 	if err := checkShape(code, o.ABI); err != nil {
-		return nil, errors.Join(err, code.Close(h.base)) //nolint:contextcheck // also when the caller has given up
+		return nil, errors.Join(err, h.codes.Release(h.base, code)) //nolint:contextcheck // also when the caller has given up
 	}
-	return newModule(h, code, o)
+	return newModule(h, code, o), nil
 }
 
 var errClosed = errors.New("the server is stopping")
@@ -82,7 +82,7 @@ func (h *Host) begin() bool {
 }
 
 // Rego compiles a policy's text into a module, in its turn and within the same limits as
-// a module is compiled.
+// a module is compiled. The module of a text is kept as compiled code is.
 func (h *Host) Rego(ctx context.Context, p rego.Policy, o Options) ([]byte, error) {
 	if !h.begin() {
 		return nil, errClosed
@@ -97,7 +97,44 @@ func (h *Host) Rego(ctx context.Context, p rego.Policy, o Options) ([]byte, erro
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	return inTurn(ctx, h, o, func(c compiler.Compiler) ([]byte, error) { return c.Rego(ctx, p) })
+	key, err := p.Key()
+	if err != nil {
+		return nil, err
+	}
+	if wasm := h.keptRego(key); wasm != nil {
+		return wasm, nil
+	}
+	return inTurn(ctx, h, o, func(c compiler.Compiler) ([]byte, error) {
+		if wasm := h.keptRego(key); wasm != nil { // since its turn was awaited
+			return wasm, nil
+		}
+		wasm, err := c.Rego(ctx, p)
+		if err == nil {
+			h.keep(ctx, key, &compiler.Artifact{Metered: wasm})
+		}
+		return wasm, err
+	})
+}
+
+// keptRego is the module of a policy that was compiled before, or nil.
+func (h *Host) keptRego(key string) []byte {
+	if h.store == nil {
+		return nil
+	}
+	if a := h.store.Get(key); a != nil {
+		return a.Metered
+	}
+	return nil
+}
+
+// keep keeps what was compiled for the next start.
+func (h *Host) keep(ctx context.Context, key string, a *compiler.Artifact) {
+	if h.store == nil {
+		return
+	}
+	if err := h.store.Put(key, a); err != nil {
+		h.cfg.Logger.WarnContext(ctx, "could not keep a compiled plugin module; the next start takes longer", "error", err)
+	}
 }
 
 // code is the module in the form that the engine runs; it is one of so many of a component, or (0) of none.
@@ -115,27 +152,41 @@ func (h *Host) code(ctx context.Context, wasm []byte, o Options, parts int) (waz
 		return h.interpret(wasm, spec)
 	}
 	key := fmt.Sprintf("%s %t %s %x", fuel.Key(wasm, spec.Fuel), spec.OwnMemory, h.stage.Version(), uint64(compiler.Features))
+	if code := h.codes.Take(key); code != nil {
+		return code, nil
+	}
 	if code, err := h.kept(ctx, key); code != nil || err != nil {
-		return code, err
+		return h.shared(key, code, err)
 	}
 	if err := h.refusedBefore(key, o.Tenant); err != nil {
 		return nil, err
 	}
-	a, err := inTurn(ctx, h, o, func(c compiler.Compiler) (*compiler.Artifact, error) { return c.Compile(ctx, wasm, spec) })
+	code, err := inTurn(ctx, h, o, func(c compiler.Compiler) (wazero.CompiledModule, error) {
+		if code := h.codes.Take(key); code != nil { // since its turn was awaited
+			return code, nil
+		}
+		a, err := c.Compile(ctx, wasm, spec)
+		if err != nil {
+			return nil, err
+		}
+		code, err := h.adopt(ctx, a)
+		if err == nil {
+			h.keep(ctx, key, a)
+		}
+		return h.shared(key, code, err)
+	})
 	if err != nil {
 		h.remember(key, o.Tenant, err)
-		return nil, err
 	}
-	code, err := h.adopt(ctx, a)
+	return code, err
+}
+
+// shared is code that whoever compiles the same module meanwhile runs too.
+func (h *Host) shared(key string, code wazero.CompiledModule, err error) (wazero.CompiledModule, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.store != nil {
-		if err := h.store.Put(key, a); err != nil {
-			h.cfg.Logger.WarnContext(ctx, "could not keep a compiled plugin module; the next start takes longer", "error", err)
-		}
-	}
-	return code, nil
+	return h.codes.Put(h.base, key, code)
 }
 
 // inTurn has the compiler do something when its turn has come.

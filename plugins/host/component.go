@@ -56,13 +56,11 @@ func (h *Host) compileComponent(ctx context.Context, wasm []byte, o Options) (*M
 		return nil, err
 	}
 	if err := h.compileParts(ctx, c, program, modules, o); err != nil {
-		return nil, errors.Join(err, c.close(h.base)) //nolint:contextcheck // also when the caller has given up
+		return nil, errors.Join(err, c.close(h)) //nolint:contextcheck // also when the caller has given up
 	}
-	m, err := newModule(h, nil, o)
-	if err == nil {
-		m.component = c
-	}
-	return m, err
+	m := newModule(h, nil, o)
+	m.component = c
+	return m, nil
 }
 
 func (h *Host) compileParts(ctx context.Context, c *component, p *link.Program, modules [][]byte, o Options) error {
@@ -87,14 +85,14 @@ func (h *Host) compileParts(ctx context.Context, c *component, p *link.Program, 
 }
 
 // close frees what was compiled.
-func (c *component) close(ctx context.Context) error {
+func (c *component) close(h *Host) error {
 	var err error
 	if c.linked != nil {
-		err = c.linked.Close(ctx)
+		err = c.linked.Close(h.base)
 	}
 	for _, code := range append(c.codes, c.meter) {
 		if code != nil {
-			err = errors.Join(err, code.Close(ctx))
+			err = errors.Join(err, h.codes.Release(h.base, code))
 		}
 	}
 	return err

@@ -2,8 +2,19 @@
 
 package host
 
+import "time"
+
 // LargestSlice is the most fuel that is handed out at once.
 const LargestSlice = sliceLargest
 
 // Spent is what the last call used, what it overdrew included.
 func (in *Instance) Spent() int64 { return in.meter.granted - int64(in.counter.Get()) }
+
+// GiveUpIdle gives up what nobody has asked for a minute, now.
+func (h *Host) GiveUpIdle(now time.Time) { h.giveUpIdle(now) }
+
+// Started says how long the last instance took to start.
+func (m *Module) Started(took time.Duration) { m.started(took) }
+
+// Codes says how many compiled modules are in use.
+func (h *Host) Codes() int { return h.codes.Len() }

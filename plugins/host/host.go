@@ -14,6 +14,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
+	"github.com/wasmplane/wasmplane/plugins/host/codes"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
 	"github.com/wasmplane/wasmplane/plugins/host/fairqueue"
 )
@@ -46,7 +47,8 @@ type Host struct {
 	queue    *fairqueue.Queue  // for the compiler
 	store    *compiler.Store   // nil = nothing is kept
 	stage    *compiler.Stage   // nil with the interpreter
-	adopting chan struct{}     // one on each processor
+	codes    codes.Set
+	adopting chan struct{} // one on each processor
 	runtime  wazero.Runtime
 	turns    *turns
 	base     context.Context // carries the memory allocator's key and compiler settings only
@@ -55,7 +57,8 @@ type Host struct {
 
 	mu      sync.Mutex
 	closed  bool
-	jobs    sync.WaitGroup             // compilations; begun under mu
+	jobs    sync.WaitGroup             // compilations, begun under mu, and what watches idle instances
+	modules map[*Module]struct{}       // those that are not closed
 	foreign map[string]*foreignImports // host modules of other ABIs, by the ABI's name
 	refused map[string]refusal         // modules that were too expensive, by key
 }
@@ -68,7 +71,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	if cfg.ModuleBytes == 0 {
 		cfg.ModuleBytes = 32 << 20
 	}
-	h := &Host{cfg: cfg, adopting: make(chan struct{}, runtime.GOMAXPROCS(0)), turns: newTurns(), queue: newQueue()}
+	h := &Host{cfg: cfg, adopting: make(chan struct{}, runtime.GOMAXPROCS(0)), turns: newTurns(), queue: newQueue(), modules: map[*Module]struct{}{}}
 	h.base = context.WithoutCancel(ctx)
 	h.life, h.stop = context.WithCancel(h.base) // it ends with Close
 	rc, err := h.engine()
@@ -80,6 +83,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	if err := h.defineHostModules(); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
+	h.jobs.Go(h.watchIdle)
 	return h, nil
 }
 

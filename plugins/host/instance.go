@@ -113,6 +113,11 @@ func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
 	in.linear = &linear.Allocator{Limit: uint64(limits.Memory)}
 	within := experimental.WithMemoryAllocator(in.ctx.over(ctx), in.linear)
+	defer func() {
+		if err == nil {
+			m.started(time.Since(start))
+		}
+	}()
 	if m.component != nil {
 		return in, in.startComponent(ctx, within, start)
 	}

@@ -31,10 +31,16 @@ type Module struct {
 	closed bool
 	live   int            // instances that exist
 	work   sync.WaitGroup // calls and refills
+
+	startTook time.Duration // of the instance that was started last
 }
 
-func newModule(h *Host, code wazero.CompiledModule, o Options) (*Module, error) {
-	return &Module{host: h, name: o.Name, opts: o, code: code, slots: make(chan struct{}, o.Limits.Instances), lines: printed.NewRate()}, nil
+func newModule(h *Host, code wazero.CompiledModule, o Options) *Module {
+	m := &Module{host: h, name: o.Name, opts: o, code: code, slots: make(chan struct{}, o.Limits.Instances), lines: printed.NewRate()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.modules[m] = struct{}{}
+	return m
 }
 
 // ErrClosed is what calls of a closed module get.
@@ -229,6 +235,7 @@ func (m *Module) Close() error {
 	}
 	m.closed = true
 	m.mu.Unlock()
+	m.host.forget(m)
 	m.work.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,9 +245,9 @@ func (m *Module) Close() error {
 	}
 	m.idle = nil
 	if m.component != nil {
-		return m.component.close(m.host.base)
+		return m.component.close(m.host)
 	}
-	return m.code.Close(m.host.base)
+	return m.host.codes.Release(m.host.base, m.code)
 }
 
 // Name is the plugin's name.

@@ -51,6 +51,15 @@ type Version struct {
 
 	hooks   map[abi.Point]*Hook
 	pending bool
+
+	once sync.Once
+	kept any
+}
+
+// Once keeps with a version what admission makes of its rules, which it makes once.
+func (v *Version) Once(makes func() any) any {
+	v.once.Do(func() { v.kept = makes() })
+	return v.kept
 }
 
 // Guest answers calls of hooks, in the words of the plugin ABI.

@@ -9,6 +9,8 @@ package rego
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/bundle"
 	"github.com/open-policy-agent/opa/v1/compile"
+	"github.com/open-policy-agent/opa/v1/version"
 )
 
 // Version is a version of the language.
@@ -46,6 +49,15 @@ type Policy struct {
 
 // MostText bounds the text of all files of a policy, in bytes.
 const MostText = 1 << 20
+
+// Key names what is compiled of a policy by this version of the compiler.
+func (p *Policy) Key() (string, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return "", fmt.Errorf("name the policy by its text: %w", err)
+	}
+	return fmt.Sprintf("rego %s %x", version.Version, sha256.Sum256(text)), nil
+}
 
 // mostErrors bounds how many of the compiler's errors are shown.
 const mostErrors = 10

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,7 +54,7 @@ var errTooLarge = errors.New("the result is too large")
 
 // builtins are those that policies import, by name. What reaches out of the policy
 // (http.send, net.lookup_ip_addr, opa.runtime) is not there, whatever is granted.
-func builtins() map[string]builtin {
+var builtins = sync.OnceValue(func() map[string]builtin {
 	all := map[string]builtin{
 		"trace":          {args: 1, run: func(c *evaluation, a []any) (any, error) { return printed(c, a) }},
 		"print":          {args: 1, run: func(c *evaluation, a []any) (any, error) { return printed(c, a) }},
@@ -123,7 +124,7 @@ func builtins() map[string]builtin {
 		all[name] = b
 	}
 	return all
-}
+})
 
 // call runs a built-in on arguments as the guest dumped them.
 func (b builtin) call(c *evaluation, dumped [][]byte) ([]byte, error) {

@@ -46,13 +46,12 @@ type Config struct {
 type Policy struct {
 	cfg        Config
 	module     *host.Module
-	builtins   map[string]builtin
 	regex      patterns
 	entrypoint uint64
 }
 
 // New makes the policy of a configuration. Compile its module with ABI, then Load it.
-func New(cfg Config) *Policy { return &Policy{cfg: cfg, builtins: builtins()} }
+func New(cfg Config) *Policy { return &Policy{cfg: cfg} }
 
 // instance is what is kept with each instance.
 type instance struct {
@@ -233,7 +232,7 @@ func (p *Policy) Load(ctx context.Context, m *host.Module) error {
 func (p *Policy) checkBuiltins(names map[uint32]string) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Values(names)) {
-		b, ok := p.builtins[name]
+		b, ok := builtins()[name]
 		switch {
 		case !ok:
 			errs = append(errs, fmt.Errorf("the policy uses the built-in function %s, which policies do not have here", name))
@@ -408,7 +407,7 @@ func (p *Policy) builtin(in *host.Instance, a []uint32) uint32 {
 		in.Fail(host.Refused, "it calls a built-in function outside of an evaluation")
 	}
 	name := s.builtins[a[0]]
-	b, ok := p.builtins[name]
+	b, ok := builtins()[name]
 	if !ok {
 		in.Fail(host.Refused, "it calls the built-in function %d %q, which it does not declare or does not have", a[0], clip(name))
 	}

@@ -77,9 +77,8 @@ type both struct {
 
 // adapter is what both points share.
 type adapter struct {
-	plugin   *point.Plugin
-	cluster  Cluster
-	matchers matchers
+	plugin  *point.Plugin
+	cluster Cluster
 }
 
 // Name implements admission.Plugin.
@@ -91,7 +90,7 @@ func (a *adapter) Handles(r *admission.Request) bool {
 	if v == nil {
 		return true // not loaded: the failure policy decides, for every request
 	}
-	return a.matchers.of(v).handles(r)
+	return matcherOf(v).handles(r)
 }
 
 type mutator struct{ a *adapter }
@@ -193,7 +192,7 @@ func (a *adapter) ask(ctx context.Context, pt abi.Point, r *admission.Request) e
 		if v.Hook(pt) == nil {
 			return nil
 		}
-		matches, err := a.matchers.of(v).matches(ctx, pt, r, a.cluster)
+		matches, err := matcherOf(v).matches(ctx, pt, r, a.cluster)
 		if err != nil {
 			return a.unmatched(ctx, pt, r, v, err)
 		}

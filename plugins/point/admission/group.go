@@ -73,7 +73,7 @@ func (g *group) Validate(ctx context.Context, r *admission.Request) error {
 	if v == nil || v.Hook(abi.AdmissionValidate) == nil {
 		return nil
 	}
-	matches, err := g.matchers.of(v).matches(ctx, abi.AdmissionValidate, r, g.cluster)
+	matches, err := matcherOf(v).matches(ctx, abi.AdmissionValidate, r, g.cluster)
 	if err != nil {
 		return g.unmatched(ctx, abi.AdmissionValidate, r, v, err)
 	}
@@ -149,7 +149,7 @@ func (s *said) message(wanted string) string {
 // verdict asks a member, without an effect on the request.
 func (a *adapter) verdict(ctx context.Context, r *admission.Request) (allowed bool, message string, err error) {
 	if v := a.plugin.Current(); v != nil && v.Err == nil {
-		matches, err := a.matchers.of(v).matches(ctx, abi.AdmissionValidate, r, a.cluster)
+		matches, err := matcherOf(v).matches(ctx, abi.AdmissionValidate, r, a.cluster)
 		if err != nil || !matches {
 			return true, "", err // the module's own rules say that it has nothing against it
 		}

@@ -10,7 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/ext"
@@ -25,16 +25,9 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/point"
 )
 
-// matchers keeps the matcher of the version in force.
-type matchers struct{ last atomic.Pointer[matcher] }
-
-func (m *matchers) of(v *point.Version) *matcher {
-	if last := m.last.Load(); last != nil && last.version == v {
-		return last
-	}
-	compiled := compile(v)
-	m.last.Store(compiled)
-	return compiled
+// matcherOf is the matcher of a version. It is made when the version is checked, so that no request waits for it.
+func matcherOf(v *point.Version) *matcher {
+	return v.Once(func() any { return compile(v) }).(*matcher)
 }
 
 // matcher decides which requests a version sees: one of the module's rules, one
@@ -47,6 +40,9 @@ type matcher struct {
 	object     labels.Selector
 	conditions []condition
 	err        error
+
+	// Of a thousand policies most are about other kinds: these are looked at first. nil = all.
+	kinds, resources []string
 }
 
 // entryRule is a rule of an entry, which may name kinds too.
@@ -61,7 +57,7 @@ type condition struct {
 }
 
 // Check compiles what an entry says about matching, so that a mistake is found at load.
-func Check(v *point.Version) error { return compile(v).err }
+func Check(v *point.Version) error { return matcherOf(v).err }
 
 func compile(v *point.Version) *matcher {
 	m := &matcher{version: v, module: map[abi.Point][]abi.Rule{}}
@@ -89,6 +85,7 @@ func compile(v *point.Version) *matcher {
 			errs = append(errs, m.unmet(i))
 		}
 	}
+	m.kinds, m.resources = m.subjects()
 	selector := func(s manifest.Selector) labels.Selector {
 		if s.Empty() {
 			return nil
@@ -112,6 +109,35 @@ func compile(v *point.Version) *matcher {
 	// A version that is not loaded, perhaps because of a mistake in what was just
 	// read, fails for all that the rest matches, and for nothing beyond.
 	return m
+}
+
+// subjects are the kinds and the resources of which one has to be the request's: those of the entry's
+// rules, else those of the module's; nil where a rule leaves them open.
+func (m *matcher) subjects() (kinds, resources []string) {
+	rules := m.entry
+	if len(rules) == 0 {
+		for _, p := range []abi.Point{abi.AdmissionMutate, abi.AdmissionValidate} {
+			for _, r := range m.module[p] {
+				rules = append(rules, entryRule{Rule: r})
+			}
+		}
+	}
+	anyKind, anyResource := false, false
+	for _, rule := range rules {
+		anyKind = anyKind || len(rule.kinds) == 0 || slices.Contains(rule.kinds, "*")
+		kinds = append(kinds, rule.kinds...)
+		anyResource = anyResource || len(rule.Resources) == 0
+		for _, r := range rule.Resources {
+			resources = append(resources, resourceOf(r))
+		}
+	}
+	if anyKind {
+		kinds = nil
+	}
+	if anyResource || slices.Contains(resources, "*") {
+		resources = nil
+	}
+	return slices.Compact(kinds), slices.Compact(resources)
 }
 
 // unmet finds what the i-th rule of the entry names and no rule of the module has: the
@@ -157,9 +183,14 @@ func resourcesOverlap(list []string, v string) bool {
 // celCost bounds one condition; it is upstream's limit for match conditions.
 const celCost = 2_500_000
 
-func compileCEL(expression string) (cel.Program, error) {
-	env, err := cel.NewEnv(cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
+// conditionEnv is what conditions are written in, made once for all of them.
+var conditionEnv = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
 		cel.Variable("request", cel.DynType), ext.Strings(), ext.Sets(), cel.OptionalTypes())
+})
+
+func compileCEL(expression string) (cel.Program, error) {
+	env, err := conditionEnv()
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +206,9 @@ func compileCEL(expression string) (cel.Program, error) {
 
 // handles looks at what the request is about, not at the object.
 func (m *matcher) handles(r *admission.Request) bool {
+	if m.kinds != nil && !slices.Contains(m.kinds, r.Kind.Kind) || m.resources != nil && !slices.Contains(m.resources, r.Resource.Resource) {
+		return false
+	}
 	if m.version.Entry.FromAPI && r.Resource.Group == manifest.APIGroup {
 		return false // a plugin of the API must not keep itself from being taken away
 	}

@@ -20,7 +20,7 @@ func (a *adapter) Matches(ctx context.Context, pt abi.Point, r *admission.Reques
 	if v == nil || v.Hook(pt) == nil {
 		return false, nil
 	}
-	return a.matchers.of(v).matches(ctx, pt, r, a.cluster)
+	return matcherOf(v).matches(ctx, pt, r, a.cluster)
 }
 
 // Matcher decides as admission does which requests a plugin sees, for the adapters
@@ -39,7 +39,7 @@ func (m *Matcher) Covers(pt abi.Point, gr schema.GroupResource) bool {
 	if v == nil || v.Hook(pt) == nil {
 		return false
 	}
-	rules := m.matchers.of(v)
+	rules := matcherOf(v)
 	names := func(rule abi.Rule) bool {
 		return named(rule.Groups, gr.Group) && (len(rule.Resources) == 0 || slices.ContainsFunc(rule.Resources, func(r string) bool {
 			return resourceOf(r) == "*" || resourceOf(r) == gr.Resource

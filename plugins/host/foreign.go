@@ -14,6 +14,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/wasmplane/wasmplane/plugins/host/preview1"
 )
 
 // ABI describes modules that speak something other than the plugin ABI: what
@@ -73,8 +75,6 @@ type foreignImports struct {
 	modules map[string]api.Module
 }
 
-const wasiUnstable = "wasi_unstable"
-
 // offer defines an ABI's host modules, once.
 func (h *Host) offer(abi *ABI) error {
 	h.mu.Lock()
@@ -86,7 +86,7 @@ func (h *Host) offer(abi *ABI) error {
 		return nil
 	}
 	set := &foreignImports{table: abi.Imports, modules: map[string]api.Module{}}
-	names := []string{wasiUnstable}
+	names := []string{preview1.Unstable}
 	for _, i := range abi.Imports {
 		if !slices.Contains(names, i.Module) {
 			names = append(names, i.Module)
@@ -148,18 +148,10 @@ func (f *Import) types() (params, results []api.ValueType) {
 // standard are the functions that every module may import from a module of that name.
 func standard(module string) map[string]hostFunction {
 	out := map[string]hostFunction{}
-	source := module
-	if module == wasiUnstable {
-		source = wasiModule
-	}
 	for name, f := range hostFunctions {
-		if short, ok := strings.CutPrefix(name, source+"."); ok {
+		if short, ok := strings.CutPrefix(name, module+"."); ok {
 			out[short] = f
 		}
-	}
-	if f, ok := out["poll_oneoff"]; ok && module == wasiUnstable {
-		f.run = answer(wasiNoSys) // its subscriptions had another layout
-		out["poll_oneoff"] = f
 	}
 	return out
 }
@@ -173,9 +165,9 @@ func (a *ABI) function(module, name string) (hostFunction, bool) {
 				return hostFunction{params: params, results: results}, true
 			}
 		}
-		if module == wasiUnstable {
-			module = wasiModule
-		}
+	}
+	if a == nil && module == preview1.Unstable {
+		return hostFunction{}, false
 	}
 	f, ok := hostFunctions[module+"."+name]
 	if a != nil && module == "wasmplane" {

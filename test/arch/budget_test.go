@@ -25,7 +25,7 @@ var mayGrow = map[string]int{
 	"core/trace":     2708,
 	"plugins/abi":    2503,
 	"plugins/fuel":   2652,
-	"plugins/host":   2821,
+	"plugins/host":   2776,
 }
 
 // rows is what a large package may grow by nevertheless: imports and rows of its lists,

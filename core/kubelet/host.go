@@ -40,6 +40,8 @@ type Volumes interface {
 	Mount(ctx context.Context, p *corev1.Pod) error
 	// Mounts are what a container mounts of them. env expands subPathExpr.
 	Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, env map[string]string) ([]*cri.Mount, error)
+	// Devices are the block volumes that a container uses.
+	Devices(p *corev1.Pod, c *corev1.Container) ([]*cri.Device, error)
 	// Update tells of a pod's new state: contents that speak of it are rewritten.
 	Update(p *corev1.Pod)
 	// Unmount takes a pod's volumes down, also those of a pod of which only the UID is known; idempotent.

@@ -5,7 +5,9 @@ package csi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"strconv"
@@ -30,6 +32,9 @@ func (*Node) Supports(v *corev1.Volume) bool { return v.CSI != nil }
 
 // SupportsPersistent implements volume.Persistent.
 func (*Node) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.CSI != nil }
+
+// Blocks implements volume.Blocks.
+func (*Node) Blocks() {}
 
 // RefreshAt implements volume.Refresher: then Mount publishes again, for drivers that
 // want it, and asks drivers to grow what has grown.
@@ -76,7 +81,7 @@ func (n *Node) Mount(ctx context.Context, r volume.Request) (volume.Mounted, err
 	if err := w.setUp(ctx); err != nil {
 		return volume.Mounted{}, err
 	}
-	return volume.Mounted{Path: targetPath(r.Dir), ReadOnly: s.readOnly}, nil
+	return volume.Mounted{Path: targetPath(r.Dir), ReadOnly: s.readOnly, Block: s.block}, nil
 }
 
 // object is the driver's CSIDriver; nil where there is none.
@@ -100,7 +105,7 @@ func (w *work) adopt() (bool, error) {
 	if have.id() != w.s.id {
 		return false, fmt.Errorf("at %s is volume %s of driver %s still", w.r.Dir, have.Handle, have.Driver)
 	}
-	there, err := volume.IsMount(targetPath(w.r.Dir))
+	there, err := w.there()
 	return there && have.SetUp == yes, err
 }
 
@@ -154,7 +159,9 @@ func (w *work) setUp(ctx context.Context) (err error) {
 		w.grow(ctx)
 		return nil
 	}
-	w.doubt(ctx)
+	if err := w.doubt(ctx); err != nil {
+		return err
+	}
 	if w.s.groups(w.object) && !w.driverGroups() {
 		if err := volume.Own(targetPath(w.r.Dir), w.r.Pod, false); err != nil {
 			return err
@@ -249,17 +256,37 @@ func (w *work) publish(ctx context.Context) error {
 	return err
 }
 
+// there tells whether something is mounted at the target, or a device is.
+func (w *work) there() (bool, error) {
+	if !w.s.block {
+		return volume.IsMount(targetPath(w.r.Dir))
+	}
+	info, err := os.Stat(targetPath(w.r.Dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for a volume's device: %w", err)
+	}
+	return info.Mode().Type() == fs.ModeDevice, nil
+}
+
 // doubt warns where a driver has mounted nothing: what the pod writes would be on the
-// node's own disk, and go with the pod.
-func (w *work) doubt(ctx context.Context) {
+// node's own disk, and go with the pod. Without its device, a pod is not begun.
+func (w *work) doubt(ctx context.Context) error {
 	target := targetPath(w.r.Dir)
-	there, err := volume.IsMount(target)
+	there, err := w.there()
 	if err != nil || there {
-		return
+		return err
+	}
+	if w.s.block {
+		return fmt.Errorf("driver %s answered that it has published the volume, and there is no block device at %s: "+
+			"see the driver's logs on this node", w.s.driver, target)
 	}
 	w.cfg.Logger.WarnContext(ctx, "a CSI driver answered that it has published a volume, and nothing is mounted", "driver", w.s.driver,
 		"volume", w.s.handle, "path", target)
 	w.rec.Eventf(w.r.Pod, corev1.EventTypeWarning, "VolumeNotMounted", "driver %s answered that it has published volume %q, and nothing is mounted there: what the pod writes stays on the node's disk and goes with the pod", w.s.driver, w.r.Volume.Name)
+	return nil
 }
 
 // podInfo is what drivers learn of a pod that ask for it.

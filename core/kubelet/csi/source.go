@@ -21,6 +21,7 @@ type source struct {
 	ephemeral  bool
 	fsType     string
 	readOnly   bool
+	block      bool
 	options    []string
 	mode       corev1.PersistentVolumeAccessMode
 	modes      []corev1.PersistentVolumeAccessMode
@@ -38,7 +39,7 @@ func sourceOf(r volume.Request) (*source, error) {
 		return nil, fmt.Errorf("PV %s names no volume of a CSI driver", pv.Name)
 	}
 	s := &source{
-		id: id{c.Driver, c.VolumeHandle}, fsType: c.FSType, readOnly: c.ReadOnly || r.ReadOnly, options: pv.Spec.MountOptions,
+		id: id{c.Driver, c.VolumeHandle}, fsType: c.FSType, readOnly: c.ReadOnly || r.ReadOnly, block: r.Block(), options: pv.Spec.MountOptions,
 		modes: pv.Spec.AccessModes, mode: corev1.ReadWriteOnce, attributes: c.VolumeAttributes,
 		stageSecret: c.NodeStageSecretRef, publishSecret: c.NodePublishSecretRef, expandSecret: c.NodeExpandSecretRef,
 	}
@@ -87,13 +88,17 @@ func (s *source) check(d *storagev1.CSIDriver) error {
 // capability is how the volume is to be used. A group is the pod's fsGroup, where the
 // driver sees to it.
 func (s *source) capability(can powers, group string) *spec.VolumeCapability {
-	return &spec.VolumeCapability{
+	out := &spec.VolumeCapability{
 		AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.mode, can.has(spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER))},
 		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{
 			FsType: s.fsType, MountFlags: s.options,
 			VolumeMountGroup: group,
 		}},
 	}
+	if s.block {
+		out.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
+	}
+	return out
 }
 
 func accessMode(m corev1.PersistentVolumeAccessMode, fine bool) spec.VolumeCapability_AccessMode_Mode {
@@ -117,6 +122,9 @@ func accessMode(m corev1.PersistentVolumeAccessMode, fine bool) spec.VolumeCapab
 // groups says whether this node is to give the volume to the pod's fsGroup, by the
 // driver's policy.
 func (s *source) groups(d *storagev1.CSIDriver) bool {
+	if s.block {
+		return false
+	}
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if d != nil && d.Spec.FSGroupPolicy != nil {
 		policy = *d.Spec.FSGroupPolicy

@@ -107,6 +107,9 @@ func (Volumes) Mounts(context.Context, *corev1.Pod, *corev1.Container, map[strin
 	return nil, nil
 }
 
+// Devices are none.
+func (Volumes) Devices(*corev1.Pod, *corev1.Container) ([]*cri.Device, error) { return nil, nil }
+
 // Update has nothing to rewrite.
 func (Volumes) Update(*corev1.Pod) {}
 

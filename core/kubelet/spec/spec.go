@@ -139,6 +139,7 @@ type ContainerRequest struct {
 	ImageRef     string
 	Env          []*cri.KeyValue
 	Mounts       []*cri.Mount
+	Devices      []*cri.Device
 	Place        Place
 	// Target is the ID of the container whose processes an ephemeral container sees.
 	Target string
@@ -159,6 +160,7 @@ func Container(r ContainerRequest) (*cri.ContainerConfig, error) {
 		Annotations: annotations(r),
 		Envs:        r.Env,
 		Mounts:      r.Mounts,
+		Devices:     r.Devices,
 		Stdin:       c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 	}
 	cfg.Labels[pod.ContainerNameLabel] = c.Name

@@ -34,6 +34,9 @@ func (*local) Name() string                                        { return "kub
 func (*local) Supports(*corev1.Volume) bool                        { return false }
 func (*local) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.Local != nil }
 
+// Blocks implements Blocks: the path is a device's then.
+func (*local) Blocks() {}
+
 func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 	pv := r.Persistent
 	// The scheduler has looked at it; a pod that names its node has not been there.
@@ -45,7 +48,7 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 		return Mounted{}, fmt.Errorf("PV %s is of another node: %w", pv.Name, err)
 	}
 	path := pv.Spec.Local.Path
-	if localvolume.Ours(pv) {
+	if localvolume.Ours(pv) && !r.Block() {
 		if err := localvolume.Make(l.root, pv); err != nil {
 			return Mounted{}, err
 		}
@@ -56,6 +59,10 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 		return Mounted{}, fmt.Errorf("path %q of PV %s does not exist on this node", path, pv.Name)
 	case err != nil:
 		return Mounted{}, fmt.Errorf("look at path %q of PV %s: %w", path, pv.Name, err)
+	case r.Block() && info.Mode().Type() != fs.ModeDevice:
+		return Mounted{}, fmt.Errorf("path %q of PV %s, which has volumeMode Block, is no block device", path, pv.Name)
+	case r.Block():
+		return Mounted{Path: path, ReadOnly: r.ReadOnly, Block: true}, nil
 	case !info.IsDir():
 		return Mounted{}, fmt.Errorf("path %q of PV %s is no directory, and file systems of devices are not mounted by this node", path, pv.Name)
 	}

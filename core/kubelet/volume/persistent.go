@@ -75,11 +75,11 @@ func (m *Manager) resolve(ctx context.Context, p *corev1.Pod, v *corev1.Volume) 
 		return nil, Request{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : error processing PVC %s/%s: %w", v.Name, p.Namespace, name,
 			err)
 	}
-	if block(pv) {
-		return nil, Request{}, fmt.Errorf("MapVolume.SetUp failed for volume %q : PV %s has volumeMode Block, which this node does not offer", v.Name, pv.Name)
-	}
 	for _, pl := range m.plugins {
 		if takes, ok := pl.(Persistent); ok && takes.SupportsPersistent(pv) {
+			if _, devices := pl.(Blocks); block(pv) && !devices {
+				return nil, Request{}, fmt.Errorf("MapVolume.SetUp failed for volume %q : PV %s has volumeMode Block, and volumes of kind %s are file systems", v.Name, pv.Name, pl.Name())
+			}
 			r := m.request(p, v, pl)
 			// As upstream, by the volume's name: what is set up outlives what pods call it.
 			r.Dir, r.Persistent, r.Claim, r.ReadOnly = filepath.Join(filepath.Dir(r.Dir), pv.Name), pv, claim, readOnly

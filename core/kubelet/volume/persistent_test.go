@@ -85,6 +85,36 @@ func TestClaimsLeadToVolumes(t *testing.T) {
 	}
 }
 
+// TestADeviceOfTheNode: a volume that is one, for a container that asks for it. Making
+// the node of a device needs root.
+func TestADeviceOfTheNode(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := syscall.Mknod(path, syscall.S_IFBLK|0o600, 7<<8|200); err != nil {
+		t.Fatal(err)
+	}
+	for _, readOnly := range []bool{false, true} {
+		pv, mode := boundVolume(localAt(path)), corev1.PersistentVolumeBlock
+		pv.Spec.VolumeMode = &mode
+		m, _ := managerOf(t, "", boundClaim("c"), pv)
+		p := aPod(withClaim(readOnly))
+		p.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "v", DevicePath: "/dev/disk"}}
+		if err := m.Mount(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]string{false: "mrw", true: "r"}[readOnly]
+		got, err := m.Devices(p, &p.Spec.Containers[0])
+		if err != nil || len(got) != 1 || got[0].GetHostPath() != path || got[0].GetContainerPath() != "/dev/disk" || got[0].GetPermissions() != want {
+			t.Errorf("devices %v (%v)", got, err)
+		}
+		if err := m.Unmount(t.Context(), p.UID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestWhatIsNotThePodsIsRefused: each with what is wrong.
 func TestWhatIsNotThePodsIsRefused(t *testing.T) {
 	dir := t.TempDir()
@@ -94,12 +124,15 @@ func TestWhatIsNotThePodsIsRefused(t *testing.T) {
 		volume func(*corev1.PersistentVolume)
 		pod    func(*corev1.Pod)
 	}{
-		`has non-bound phase ("Pending")`: {claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
-		`empty pvc.Spec.VolumeName ("")`:  {claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "" }},
-		"its claimRef is another's":       {volume: func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "before" }},
-		"PV pv is not bound to PVC ns/c":  {volume: func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }},
-		"failed to fetch PV gone":         {claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "gone" }},
-		"volumeMode Block":                {volume: func(pv *corev1.PersistentVolume) { pv.Spec.VolumeMode = &block }},
+		`has non-bound phase ("Pending")`:      {claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
+		`empty pvc.Spec.VolumeName ("")`:       {claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "" }},
+		"its claimRef is another's":            {volume: func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "before" }},
+		"PV pv is not bound to PVC ns/c":       {volume: func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef = nil }},
+		"failed to fetch PV gone":              {claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "gone" }},
+		"volumeMode Block, is no block device": {volume: func(pv *corev1.PersistentVolume) { pv.Spec.VolumeMode = &block }},
+		"volumeMode Block, and volumes of kind kubernetes.io/host-path are file systems": {volume: func(pv *corev1.PersistentVolume) {
+			pv.Spec.VolumeMode, pv.Spec.Local, pv.Spec.HostPath = &block, nil, &corev1.HostPathVolumeSource{Path: dir}
+		}},
 		"takes csi disk.example.com of PV pv": {volume: func(pv *corev1.PersistentVolume) {
 			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com"}}
 		}},

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,6 +45,9 @@ type Request struct {
 	ReadOnly bool
 }
 
+// Block tells whether the volume is a device, and no file system.
+func (r *Request) Block() bool { return r.Persistent != nil && block(r.Persistent) }
+
 // Mounted is a volume that is set up.
 type Mounted struct {
 	// Path on the node; empty for Image.
@@ -52,6 +56,8 @@ type Mounted struct {
 	ReadOnly bool
 	// Image that the runtime is to mount, for volumes that are one.
 	Image *cri.ImageSpec
+	// Block: Path is that of a block device.
+	Block bool
 }
 
 // Plugin sets up one kind of volume.
@@ -66,6 +72,10 @@ type Plugin interface {
 	// Unmount takes down what is in dir, and dir itself; idempotent.
 	Unmount(ctx context.Context, pod types.UID, name, dir string) error
 }
+
+// Blocks is an optional power of a Persistent plugin: it sets up volumes of volumeMode
+// Block too, as devices.
+type Blocks interface{ Blocks() }
 
 // Refresher is an optional power of a Plugin whose contents age: it says when
 // Mount is to be called again; zero is never. A plugin that is Live too is called
@@ -353,26 +363,49 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	}
 }
 
+// mounted are the volumes of a pod that are set up.
+func (m *Manager) mounted(uid types.UID) map[string]Mounted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pv := m.pods[uid]; pv != nil {
+		return maps.Clone(pv.mounted)
+	}
+	return nil
+}
+
+// Devices are the block volumes of a container.
+func (m *Manager) Devices(p *corev1.Pod, c *corev1.Container) ([]*cri.Device, error) {
+	mounted := m.mounted(p.UID)
+	var out []*cri.Device
+	for _, d := range c.VolumeDevices {
+		vol, ok := mounted[d.Name]
+		if !ok {
+			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, c.Name)
+		}
+		if !vol.Block {
+			return nil, fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", d.Name)
+		}
+		permissions := "mrw"
+		if vol.ReadOnly {
+			permissions = "r"
+		}
+		out = append(out, &cri.Device{ContainerPath: d.DevicePath, HostPath: vol.Path, Permissions: permissions})
+	}
+	return out, nil
+}
+
 // Mounts are what a container mounts.
 func (m *Manager) Mounts(_ context.Context, p *corev1.Pod, c *corev1.Container, env map[string]string) ([]*cri.Mount, error) {
-	m.mu.Lock()
-	pv := m.pods[p.UID]
-	mounted := map[string]Mounted{}
-	if pv != nil {
-		for k, v := range pv.mounted {
-			mounted[k] = v
-		}
-	}
-	m.mu.Unlock()
-	if len(c.VolumeDevices) > 0 {
-		return nil, fmt.Errorf("container %s has block devices (volumeDevices), which this node does not offer", c.Name)
-	}
+	mounted := m.mounted(p.UID)
 	var out []*cri.Mount
 	for i := range c.VolumeMounts {
 		vm := &c.VolumeMounts[i]
 		vol, ok := mounted[vm.Name]
 		if !ok {
 			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name)
+		}
+		if vol.Block {
+			return nil, fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", vm.Name)
 		}
 		mnt, err := m.mount(p, c, i, vm, vol, env)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 )
 
@@ -24,11 +25,11 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 	if err != nil {
 		return nil, err
 	}
-	result, err := r.onNewest(ctx, key, func(ctx context.Context, at snapshot) (Result, error) {
-		if at.item == nil {
+	result, err := r.onNewest(ctx, key, func(ctx context.Context, at optimistic.Snapshot) (Result, error) {
+		if at.Item == nil {
 			return Result{}, apierrors.NewNotFound(r.res.GroupResource, name)
 		}
-		versioned, err := at.item.Object.Versioned()
+		versioned, err := at.Item.Object.Versioned()
 		if err != nil {
 			return Result{}, apierrors.NewInternalError(err)
 		}
@@ -37,7 +38,7 @@ func (r *Registry) Change(ctx context.Context, namespace, name string, dryRun []
 			return Result{}, err
 		}
 		w := &write{r: r, key: key, codec: r.res.StorageCodec(), opts: options.Options{DryRun: dryRun}}
-		return w.store(ctx, object.FromVersioned(w.codec, next), at.item)
+		return w.store(ctx, object.FromVersioned(w.codec, next), at.Item)
 	})
 	return result.Object, err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/deletion"
+	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/watchcache"
 )
@@ -37,7 +38,7 @@ func (r *Registry) deleteOne(ctx context.Context, req *Request) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	return r.onNewest(ctx, key, func(ctx context.Context, at snapshot) (Result, error) {
+	return r.onNewest(ctx, key, func(ctx context.Context, at optimistic.Snapshot) (Result, error) {
 		return r.delete(ctx, req, at)
 	})
 }
@@ -58,16 +59,16 @@ func (r *Registry) warnOfOrphans(ctx context.Context, req *Request) {
 
 // delete is one attempt. Which of the cases it is, is decided on a copy of the
 // current object by upstream's strategies; options change along the way.
-func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Result, error) {
-	if at.item == nil {
+func (r *Registry) delete(ctx context.Context, req *Request, at optimistic.Snapshot) (Result, error) {
+	if at.Item == nil {
 		return Result{}, apierrors.NewNotFound(r.res.GroupResource, req.Name)
 	}
 	how := options.Delete(req.Options)
-	old, err := r.reads.InVersion(ctx, at.item, req.Version)
+	old, err := r.reads.InVersion(ctx, at.Item, req.Version)
 	if err != nil {
 		return Result{}, err
 	}
-	internal, m, err := r.existing(at.item, old)
+	internal, m, err := r.existing(at.Item, old)
 	if err != nil {
 		return Result{}, err
 	}
@@ -86,7 +87,7 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 	}
 	if pending {
 		// The deletion goes on as it was ordered first.
-		return Result{Object: old}, errUnsure
+		return Result{Object: old}, optimistic.ErrUnsure
 	}
 	begins := r.res.BeginDelete != nil && m.GetDeletionTimestamp() == nil
 	if begins {
@@ -113,26 +114,28 @@ func (r *Registry) delete(ctx context.Context, req *Request, at snapshot) (Resul
 }
 
 // mark stores the object with its deletion under way.
-func (r *Registry) mark(ctx context.Context, req *Request, internal runtime.Object, old *object.Object, at snapshot) (Result, error) {
-	w := &write{r: r, req: req, opts: options.Of(req.Options), codec: r.res.Codec(req.Version), key: at.item.Key}
+func (r *Registry) mark(
+	ctx context.Context, req *Request, internal runtime.Object, old *object.Object, at optimistic.Snapshot,
+) (Result, error) {
+	w := &write{r: r, req: req, opts: options.Of(req.Options), codec: r.res.Codec(req.Version), key: at.Item.Key}
 	obj := object.FromInternal(w.codec, internal)
 	if same, err := compare.Unchanged(obj, old); err != nil {
 		return Result{}, err
 	} else if same {
-		return Result{Object: old}, errUnsure
+		return Result{Object: old}, optimistic.ErrUnsure
 	}
-	return w.store(ctx, obj, at.item)
+	return w.store(ctx, obj, at.Item)
 }
 
 // remove takes the object out of the store.
-func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Object, at snapshot) (Result, error) {
-	revision := at.item.Revision
+func (r *Registry) remove(ctx context.Context, req *Request, internal runtime.Object, at optimistic.Snapshot) (Result, error) {
+	revision := at.Item.Revision
 	if !options.Of(req.Options).IsDryRun() {
 		var err error
-		if revision, err = r.cfg.Store.Delete(ctx, at.item.Key, at.item.Revision); err != nil {
+		if revision, err = r.cfg.Store.Delete(ctx, at.Item.Key, at.Item.Revision); err != nil {
 			return Result{}, r.reads.StoreError(err, "delete", req.Name)
 		}
-		r.released(ctx, at.item)
+		r.released(ctx, at.Item)
 	}
 	codec := r.res.Codec(req.Version)
 	versioned, err := codec.Versioned(internal)

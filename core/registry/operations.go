@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
+	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 )
 
@@ -220,13 +221,13 @@ func (w *write) finalized(obj, old *object.Object) (bool, error) {
 }
 
 // remove deletes the object whose last finalizer the write took away.
-func (w *write) remove(ctx context.Context, obj *object.Object, at snapshot) (Result, error) {
+func (w *write) remove(ctx context.Context, obj *object.Object, at optimistic.Snapshot) (Result, error) {
 	if !w.opts.IsDryRun() {
-		_, err := w.r.cfg.Store.Delete(ctx, w.key, at.item.Revision)
+		_, err := w.r.cfg.Store.Delete(ctx, w.key, at.Item.Revision)
 		if err := w.r.reads.StoreError(err, "delete", w.req.Name); err != nil && !apierrors.IsNotFound(err) {
 			return Result{}, err
 		}
-		w.r.released(ctx, at.item)
+		w.r.released(ctx, at.Item)
 	}
 	return Result{Object: obj, Deleted: true}, nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/registry/allocation"
 	"github.com/wasmplane/wasmplane/core/registry/compare"
 	"github.com/wasmplane/wasmplane/core/registry/objectmeta"
+	"github.com/wasmplane/wasmplane/core/registry/optimistic"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/registry/reader"
 	"github.com/wasmplane/wasmplane/core/store"
@@ -57,8 +58,8 @@ type write struct {
 // apply tells the story of a write on the state l: make the object, let
 // admission change it, let the strategy prepare and validate it, let admission
 // judge it, put it in place of exactly that state.
-func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
-	if at.item == nil {
+func (w *write) apply(ctx context.Context, at optimistic.Snapshot) (Result, error) {
+	if at.Item == nil {
 		if !w.creates {
 			return Result{}, apierrors.NewNotFound(w.r.res.GroupResource, w.req.Name)
 		}
@@ -67,7 +68,7 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 		}
 		return w.create(ctx)
 	}
-	old, err := w.r.reads.InVersion(ctx, at.item, w.req.Version)
+	old, err := w.r.reads.InVersion(ctx, at.Item, w.req.Version)
 	if err != nil {
 		return Result{}, err
 	}
@@ -111,10 +112,10 @@ func (w *write) apply(ctx context.Context, at snapshot) (Result, error) {
 			return Result{}, w.r.reads.StoreError(err, "update", w.req.Name)
 		}
 		if !stale || w.opts.IsDryRun() {
-			return Result{Object: old}, errUnsure
+			return Result{Object: old}, optimistic.ErrUnsure
 		}
 	}
-	result, err := w.store(ctx, obj, at.item)
+	result, err := w.store(ctx, obj, at.Item)
 	if err == nil && !w.opts.IsDryRun() {
 		claims.Keep()
 	}
@@ -320,12 +321,12 @@ func (w *write) validate(ctx context.Context, question *admission.Request) error
 
 // prepareUpdate checks the version that the client has seen and runs the
 // strategy; obj is then what will be stored.
-func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, at snapshot) (*allocation.Claims, error) {
+func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, at optimistic.Snapshot) (*allocation.Claims, error) {
 	internal, err := obj.Internal()
 	if err != nil {
 		return nil, badObject(err)
 	}
-	existing, _, err := w.r.existing(at.item, old)
+	existing, _, err := w.r.existing(at.Item, old)
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +334,7 @@ func (w *write) prepareUpdate(ctx context.Context, obj, old *object.Object, at s
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	if err := w.checkVersion(ctx, m, at.revision()); err != nil {
+	if err := w.checkVersion(ctx, m, at.Revision()); err != nil {
 		return nil, err
 	}
 	claims, err := w.claim(ctx, internal, existing)
@@ -367,7 +368,7 @@ func (w *write) guard(ctx context.Context, obj, old *object.Object) error {
 
 // checkSeen is checkVersion before admission, so that plugins and webhooks are not
 // asked about a write that has lost already. An object without a version passes.
-func (w *write) checkSeen(ctx context.Context, obj *object.Object, at snapshot) error {
+func (w *write) checkSeen(ctx context.Context, obj *object.Object, at optimistic.Snapshot) error {
 	m, err := obj.Meta()
 	if err != nil {
 		return badObject(err)
@@ -375,7 +376,7 @@ func (w *write) checkSeen(ctx context.Context, obj *object.Object, at snapshot) 
 	if m.GetResourceVersion() == "" {
 		return nil
 	}
-	return w.checkVersion(ctx, m, at.revision())
+	return w.checkVersion(ctx, m, at.Revision())
 }
 
 func (w *write) checkVersion(ctx context.Context, m metav1.Object, current int64) error {
@@ -440,7 +441,7 @@ func (w *write) store(ctx context.Context, obj *object.Object, old *watchcache.I
 	if err != nil {
 		return Result{}, err
 	}
-	expect := snapshot{item: old}.revision()
+	expect := optimistic.Revision(old)
 	revision := expect
 	if !w.opts.IsDryRun() {
 		if err := w.room(internal, value, old); err != nil {

@@ -37,6 +37,7 @@ var mayImport = map[string]string{
 	"core/registry/compare":         "core/object",
 	"core/registry/options":         "",
 	"core/registry/reserve":         "",
+	"core/registry/optimistic":      "core/registry/turns core/store core/watchcache",
 	"core/registry/objectmeta":      "core/object core/registry/compare",
 	"core/registry/patch":           "core/jsonscan",
 	"core/registry/turns":           "",

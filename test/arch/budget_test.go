@@ -21,7 +21,6 @@ const budget = 2500
 var mayGrow = map[string]int{
 	"core/api":       3357,
 	"core/apiserver": 2744,
-	"core/registry":  2540,
 	"core/trace":     2708,
 	"plugins/abi":    2503,
 	"plugins/fuel":   2652,

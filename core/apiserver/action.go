@@ -17,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/apiserver/body"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -81,14 +82,14 @@ func (c *call) patchBody(r *registry.Request) error {
 	}
 	r.PatchType = types.PatchType(kind)
 	var err error
-	if r.Body, err = readBody(c.req); err != nil {
+	if r.Body, err = body.Read(c.req); err != nil {
 		return err
 	}
 	depthType := object.JSON
 	if r.PatchType == types.ApplyYAMLPatchType && !bytes.HasPrefix(bytes.TrimSpace(r.Body), []byte("{")) {
 		depthType = object.YAML
 	}
-	if err := checkDepth(r.Body, depthType); err != nil {
+	if err := body.CheckDepth(r.Body, depthType); err != nil {
 		return err
 	}
 	options, err := c.s.cfg.Contract.PatchOptions(c.req.URL.Query(), r.PatchType)

@@ -78,7 +78,7 @@ func (s *Server) seated(w http.ResponseWriter, req *http.Request, info *genericr
 }
 
 func (s *Server) refuse(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, after int) {
-	s.metrics.dropped(info)
+	s.metrics.Dropped(reading(info.Verb))
 	s.answers.Fail(w, req, apierrors.NewTooManyRequests("Too many requests, please try again later.", after))
 }
 

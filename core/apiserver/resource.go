@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/apiserver/body"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
@@ -102,7 +104,7 @@ func (s *Server) warningsOf(r *api.Resource, version string) []string {
 		return r.In[version].Warnings
 	}
 	if text, removedIn := s.catalogue.Deprecation(r, version); text != "" {
-		s.metrics.chain.deprecated.WithLabelValues(r.Group, version, r.GroupResource.Resource, "", removedIn).Set(1)
+		s.metrics.Deprecated(r.Group, version, r.GroupResource.Resource, removedIn)
 		return []string{text}
 	}
 	return nil
@@ -292,22 +294,28 @@ func (c *call) list() error {
 
 // body reads what a write brings.
 func (c *call) body(r *registry.Request) (err error) {
-	if r.MediaType, err = bodyType(c.req); err != nil {
+	if r.MediaType, err = body.Type(c.req); err != nil {
 		return err
 	}
-	if r.Body, err = readBody(c.req); err != nil {
+	if r.Body, err = body.Read(c.req); err != nil {
 		return err
 	}
-	if err := checkDepth(r.Body, r.MediaType); err != nil {
+	if err := body.CheckDepth(r.Body, r.MediaType); err != nil {
 		return err
 	}
 	if r.MediaType == object.Protobuf && recursive(c.res.GroupResource) {
-		if err := protobufDepth(bytes.TrimPrefix(r.Body, []byte(envelope.Prefix))); err != nil {
+		if err := body.CheckProtobufDepth(bytes.TrimPrefix(r.Body, []byte(envelope.Prefix))); err != nil {
 			return err
 		}
 	}
 	c.auditBody(r)
 	return nil
+}
+
+// recursive says whether the protobuf form of a resource can nest without end.
+// Only schemas do; all other messages are as deep as their type.
+func recursive(resource schema.GroupResource) bool {
+	return resource.Group == apiextensionsv1.GroupName
 }
 
 // auditBody gives the audit log a body in JSON that came in another encoding.
@@ -433,20 +441,20 @@ func (c *call) mayDeleteUnread() error {
 }
 
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
-	body, err := readBody(c.req)
+	data, err := body.Read(c.req)
 	if err != nil {
 		return nil, err
 	}
 	mediaType := ""
-	if len(body) > 0 {
-		if mediaType, err = bodyType(c.req); err != nil {
+	if len(data) > 0 {
+		if mediaType, err = body.Type(c.req); err != nil {
 			return nil, err
 		}
-		if err := checkDepth(body, mediaType); err != nil {
+		if err := body.CheckDepth(data, mediaType); err != nil {
 			return nil, err
 		}
 	}
-	return c.s.cfg.Contract.DeleteOptions(c.req.URL.Query(), body, mediaType)
+	return c.s.cfg.Contract.DeleteOptions(c.req.URL.Query(), data, mediaType)
 }
 
 func (c *call) deleteCollection() error {

@@ -29,7 +29,7 @@ func (s *Server) routes() *mux.Router {
 	get("/", s.index)
 	get("/version", s.version)
 	get("/version/", s.version)
-	probes := health.Probes{Checks: s.cfg.Checks, Stopping: s.isStopping, Observe: s.metrics.chain.checked, Log: s.cfg.Logger}
+	probes := health.Probes{Checks: s.cfg.Checks, Stopping: s.isStopping, Observe: s.metrics.Checked, Log: s.cfg.Logger}
 	for _, probe := range []string{"healthz", "livez", "readyz"} {
 		h := probes.Handler(probe)
 		get("/"+probe, h)

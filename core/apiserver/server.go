@@ -34,8 +34,10 @@ import (
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
+	"github.com/wasmplane/wasmplane/core/apiserver/body"
 	"github.com/wasmplane/wasmplane/core/apiserver/catalogue"
 	"github.com/wasmplane/wasmplane/core/apiserver/health"
+	"github.com/wasmplane/wasmplane/core/apiserver/requestmetrics"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -159,11 +161,11 @@ type Server struct {
 	cfg       Config
 	router    *mux.Router
 	info      genericrequest.RequestInfoResolver
-	metrics   *metrics
+	metrics   *requestmetrics.Metrics
 	fairness  *fairness // nil = two plain limits
 	reads     limit
 	writes    limit
-	bodies    bodies
+	bodies    body.Budget
 	asking    limit  // requests of which it is being found out whether they may be done
 	askers    counts // of them, by user
 	stalled   counts // watches that stall, by user
@@ -200,7 +202,7 @@ func New(cfg Config) (*Server, error) {
 	if s.answers, err = answer.New(cfg.Contract, cfg.Logger, cfg.Now); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	if s.metrics, err = newMetrics(cfg.Metrics, &s.reads, &s.writes); err != nil {
+	if s.metrics, err = requestmetrics.New(cfg.Metrics, &s.reads.now, &s.writes.now); err != nil {
 		return nil, err
 	}
 	s.fairness = newFairness(s, cfg.Fairness)

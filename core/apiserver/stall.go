@@ -73,7 +73,7 @@ func (g *stall) fire() {
 			return
 		}
 	}
-	g.s.metrics.stalled.Inc()
+	g.s.metrics.Stalled()
 	_ = http.NewResponseController(g.w).SetWriteDeadline(time.Unix(1, 0)) // callers within the process have no connection
 }
 

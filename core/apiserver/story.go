@@ -62,7 +62,7 @@ func (s *Server) serve(rw http.ResponseWriter, req *http.Request, who identify) 
 	ctx = warning.WithWarningRecorder(ctx, &warnings{header: w.Header()})
 	ctx = audit.Identify(ctx, req, w.Header())
 	defer func() {
-		s.metrics.observe(s.known(info), w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info))
+		s.metrics.Observe(s.known(info), w.status(), s.cfg.Now().Sub(started), w.size, longRunning(info))
 	}()
 
 	ctx, span := s.trace(ctx, info)
@@ -170,7 +170,7 @@ func (s *Server) authenticate(span *requestSpan, req *http.Request) (user.Info, 
 	if ok && response != nil {
 		who = response.User
 	}
-	s.metrics.chain.authenticated(who, err, began)
+	s.metrics.Authenticated(who, err, began)
 	if err != nil {
 		s.cfg.Logger.DebugContext(req.Context(), "a request was not authenticated", "path", req.URL.Path, "error", err)
 		return nil, err
@@ -246,7 +246,7 @@ func (s *Server) authorize(ctx context.Context, info *genericrequest.RequestInfo
 	a := authz.AttributesOf(info, who)
 	began := time.Now()
 	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
-	s.metrics.chain.authorized(decision, err, began)
+	s.metrics.Authorized(decision, err, began)
 	if decision == authorizer.DecisionAllow {
 		annotate(ctx, "allow", reason)
 		return nil

@@ -57,7 +57,7 @@ func (c *call) watch() error {
 		return err
 	}
 	defer w.Stop()
-	gauge := c.s.metrics.long.WithLabelValues("WATCH", c.info.APIGroup, c.info.APIVersion, c.info.Resource, "", scopeOf(c.info), "apiserver")
+	gauge := c.s.metrics.Watches(c.info)
 	gauge.Inc()
 	defer gauge.Dec()
 	if err := stream.Begin(); err != nil {
@@ -71,7 +71,7 @@ func (c *call) watch() error {
 
 // pump hands events on as they come. What comes together is flushed together.
 func (c *call) pump(ctx context.Context, w *registry.Watch, stream answer.Stream, encoder *answer.Events) {
-	sent := c.s.metrics.events.WithLabelValues(c.info.APIGroup, c.info.APIVersion, c.info.Resource)
+	sent := c.s.metrics.Events(c.info)
 	begun := false
 	for {
 		if !begun && w.CaughtUp() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+// Package body reads what requests bring, within bounds: of size, of depth, and of
+// what all bodies together may take until their requests are answered.
+package body
 
 import (
 	"errors"
@@ -10,18 +12,16 @@ import (
 	"net/http"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/jsonscan"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-// maxBody is upstream's bound on a request body: three times etcd's on a value,
+// Max is upstream's bound on a request body: three times etcd's on a value,
 // for objects that shrink when they are stored.
-const maxBody = 3 << 20
+const Max = 3 << 20
 
 // maxDepth bounds how deep a JSON body nests. No API type nests a tenth
 // as deep, and decoders recurse.
@@ -31,10 +31,10 @@ const maxDepth = 500
 // and map entries where JSON has none.
 const maxProtobufDepth = 2 * maxDepth
 
-// readBody reads the whole body, which is bounded.
-func readBody(req *http.Request) ([]byte, error) {
-	if req.ContentLength > maxBody {
-		return nil, tooLargeBody()
+// Read reads the whole body of a request, which is bounded.
+func Read(req *http.Request) ([]byte, error) {
+	if err := CheckLength(req); err != nil {
+		return nil, err
 	}
 	if req.Body == nil {
 		return nil, nil
@@ -47,8 +47,8 @@ func readBody(req *http.Request) ([]byte, error) {
 	if req.ContentLength > 0 {
 		data = make([]byte, req.ContentLength)
 		_, err = io.ReadFull(req.Body, data)
-	} else if data, err = io.ReadAll(io.LimitReader(req.Body, maxBody+1)); len(data) > maxBody {
-		return nil, tooLargeBody()
+	} else if data, err = io.ReadAll(io.LimitReader(req.Body, Max+1)); len(data) > Max {
+		return nil, tooLarge()
 	}
 	if err != nil {
 		return nil, unread(err)
@@ -56,22 +56,30 @@ func readBody(req *http.Request) ([]byte, error) {
 	return data, nil
 }
 
+// CheckLength refuses a request that says that its body is too large.
+func CheckLength(req *http.Request) error {
+	if req.ContentLength > Max {
+		return tooLarge()
+	}
+	return nil
+}
+
 // unread answers for a body that did not come whole.
 func unread(err error) error {
 	var tooMuch *http.MaxBytesError
 	if errors.As(err, &tooMuch) {
-		return tooLargeBody()
+		return tooLarge()
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))
 }
 
-func tooLargeBody() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+func tooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", Max))
 }
 
-// checkDepth refuses JSON that nests too deep. YAML and CBOR need no check of
+// CheckDepth refuses JSON that nests too deep. YAML and CBOR need no check of
 // ours: their decoders bound depth, and what aliases may unfold to.
-func checkDepth(data []byte, mediaType string) error {
+func CheckDepth(data []byte, mediaType string) error {
 	if mediaType == object.JSON {
 		if jsonscan.Deeper(data, maxDepth) {
 			return apierrors.NewBadRequest(fmt.Sprintf("the body nests deeper than %d levels", maxDepth))
@@ -80,18 +88,12 @@ func checkDepth(data []byte, mediaType string) error {
 	return nil
 }
 
-// recursive says whether the protobuf form of a resource can nest without end.
-// Only schemas do; all other messages are as deep as their type.
-func recursive(resource schema.GroupResource) bool {
-	return resource.Group == apiextensionsv1.GroupName
-}
-
-// protobufDepth refuses protobuf that may nest too deep: its decoder has no bound,
+// CheckProtobufDepth refuses protobuf that may nest too deep: its decoder has no bound,
 // and what validates a schema of a hundred thousand levels overflows the stack,
 // which ends the process. What is a message and what a text cannot be told without
 // the type, so everything that reads as a message counts as one. No byte is looked
 // at twice as a field's header, so the time is linear in the length.
-func protobufDepth(data []byte) error {
+func CheckProtobufDepth(data []byte) error {
 	if !shallow(data, maxProtobufDepth) {
 		return apierrors.NewBadRequest(fmt.Sprintf("the body nests deeper than %d messages", maxProtobufDepth))
 	}
@@ -128,8 +130,8 @@ func shallow(data []byte, levels int) bool {
 	return true
 }
 
-// bodyType is the media type that a body is in; a missing header means JSON.
-func bodyType(req *http.Request) (string, error) {
+// Type is the media type that a body is in; a missing header means JSON.
+func Type(req *http.Request) (string, error) {
 	header := req.Header.Get("Content-Type")
 	if header == "" {
 		return object.JSON, nil

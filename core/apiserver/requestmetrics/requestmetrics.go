@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+// Package requestmetrics measures the requests of the API server. Names, labels and
+// buckets are upstream's, so that its dashboards and alerts work.
+//
+// Labels come from what exists and never from what a client made up: each value of
+// a label is a series that is never forgotten. Callers say what exists.
+package requestmetrics
 
 import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// metrics have upstream's names and labels, so that its dashboards and alerts work.
-type metrics struct {
+// Metrics of one server. Make them with New.
+type Metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 	sizes     *prometheus.HistogramVec
@@ -22,11 +27,13 @@ type metrics struct {
 	long      *prometheus.GaugeVec
 	events    *prometheus.CounterVec
 	stalled   prometheus.Counter
-	chain     *chainMetrics
+	chain
 }
 
-func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error) {
-	m := &metrics{
+// New makes the metrics and registers them with r; nil = they are not exported. reads
+// and writes are the requests in flight.
+func New(r prometheus.Registerer, reads, writes *atomic.Int64) (*Metrics, error) {
+	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
 			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
@@ -57,23 +64,23 @@ func newMetrics(r prometheus.Registerer, reads, writes *limit) (*metrics, error)
 			Name: "wasmplane_apiserver_stalled_answers_total",
 			Help: "Answers and watches that were cut off because their clients did not take them.",
 		}),
-		chain: newChainMetrics(),
+		chain: newChain(),
 	}
 	if r == nil {
 		return m, nil
 	}
-	inflight := func(kind string, l *limit) prometheus.Collector {
+	inflight := func(kind string, n *atomic.Int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "apiserver_current_inflight_requests",
 			Help:        "Number of currently used inflight request limit of this apiserver per request kind.",
 			ConstLabels: prometheus.Labels{"request_kind": kind},
-		}, func() float64 { return float64(l.now.Load()) })
+		}, func() float64 { return float64(n.Load()) })
 	}
 	own := []prometheus.Collector{
 		m.requests, m.durations, m.sizes, m.rejected, m.long, m.events, m.stalled, inflight("readOnly", reads),
 		inflight("mutating", writes),
 	}
-	for _, c := range append(own, m.chain.collectors()...) {
+	for _, c := range append(own, m.collectors()...) {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the apiserver's metrics: %w", err)
 		}
@@ -118,9 +125,8 @@ func verbOf(info *genericrequest.RequestInfo) string {
 	return "other"
 }
 
-// observe counts a request. Labels come from what exists, never from what a
-// client made up: an unknown path has empty ones.
-func (m *metrics) observe(info *genericrequest.RequestInfo, code int, took time.Duration, size int, long bool) {
+// Observe counts a request; an unknown path has empty labels.
+func (m *Metrics) Observe(info *genericrequest.RequestInfo, code int, took time.Duration, size int, long bool) {
 	verb, scope := verbOf(info), scopeOf(info)
 	group, version, resource, sub := info.APIGroup, info.APIVersion, info.Resource, info.Subresource
 	if code == http.StatusNotFound && info.Name == "" || !info.IsResourceRequest {
@@ -130,7 +136,7 @@ func (m *metrics) observe(info *genericrequest.RequestInfo, code int, took time.
 		group, version, resource, sub = "", "", "", "" // not looked up yet
 	}
 	m.requests.WithLabelValues(verb, "", group, version, resource, sub, scope, "apiserver", strconv.Itoa(code)).Inc()
-	m.chain.cutOff(info, code)
+	m.cutOff(info, code)
 	if long {
 		return
 	}
@@ -140,31 +146,24 @@ func (m *metrics) observe(info *genericrequest.RequestInfo, code int, took time.
 	}
 }
 
-// known is what may be told of a request in labels: of resources that there are
-// everything, of another server's the group version, and of names that a client
-// made up nothing. Each of those would be a series that is never forgotten.
-func (s *Server) known(info *genericrequest.RequestInfo) *genericrequest.RequestInfo {
-	if !info.IsResourceRequest {
-		return info
-	}
-	if reg, ok := s.cfg.Registries.For(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}); ok {
-		r := reg.Resource()
-		if r.Serves(info.APIVersion) && (info.Subresource == "" || r.SubresourcesIn(info.APIVersion)[info.Subresource] != nil) {
-			return info
-		}
-	}
-	out := *info
-	out.Resource, out.Subresource = "", ""
-	if !s.catalogue.IsRemote(info) {
-		out.APIGroup, out.APIVersion = "", ""
-	}
-	return &out
-}
-
-func (m *metrics) dropped(info *genericrequest.RequestInfo) {
+// Dropped counts a request that got no seat.
+func (m *Metrics) Dropped(reads bool) {
 	kind := "mutating"
-	if reading(info.Verb) {
+	if reads {
 		kind = "readOnly"
 	}
 	m.rejected.WithLabelValues(kind).Inc()
 }
+
+// Watches is the number of watches like this one that are open.
+func (m *Metrics) Watches(info *genericrequest.RequestInfo) prometheus.Gauge {
+	return m.long.WithLabelValues("WATCH", info.APIGroup, info.APIVersion, info.Resource, "", scopeOf(info), "apiserver")
+}
+
+// Events is the number of events that watches of a resource have sent.
+func (m *Metrics) Events(info *genericrequest.RequestInfo) prometheus.Counter {
+	return m.events.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource)
+}
+
+// Stalled counts an answer that was cut off because its client did not take it.
+func (m *Metrics) Stalled() { m.stalled.Inc() }

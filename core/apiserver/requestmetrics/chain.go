@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package requestmetrics
 
 import (
 	"net/http"
@@ -13,9 +13,9 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// chainMetrics are those of what stands before a request is answered: who asks,
-// may they, is the server well. Names, labels and buckets are upstream's.
-type chainMetrics struct {
+// chain are the metrics of what stands before a request is answered: who asks,
+// may they, is the server well.
+type chain struct {
 	users          *prometheus.CounterVec
 	authentication outcome
 	authorization  outcome
@@ -45,8 +45,8 @@ func (o outcome) observe(result string, began time.Time) {
 	o.took.WithLabelValues(result).Observe(time.Since(began).Seconds())
 }
 
-func newChainMetrics() *chainMetrics {
-	return &chainMetrics{
+func newChain() chain {
+	return chain{
 		users: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "authenticated_user_requests", Help: "Counter of authenticated requests broken out by username.",
 		}, []string{"username"}),
@@ -68,15 +68,20 @@ func newChainMetrics() *chainMetrics {
 	}
 }
 
-func (m *chainMetrics) collectors() []prometheus.Collector {
+// Deprecated records that a version was asked for that will be removed.
+func (m *chain) Deprecated(group, version, resource, removedIn string) {
+	m.deprecated.WithLabelValues(group, version, resource, "", removedIn).Set(1)
+}
+
+func (m *chain) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.users, m.authentication.attempts, m.authentication.took, m.authorization.attempts, m.authorization.took,
 		m.terminated, m.deprecated, m.health, m.healthChecks,
 	}
 }
 
-// authenticated counts one attempt; who is nil where it failed.
-func (m *chainMetrics) authenticated(who user.Info, err error, began time.Time) {
+// Authenticated counts one attempt; who is nil where it failed.
+func (m *chain) Authenticated(who user.Info, err error, began time.Time) {
 	switch {
 	case err != nil:
 		m.authentication.observe("error", began)
@@ -100,7 +105,8 @@ func knownUser(name string) string {
 	return "other"
 }
 
-func (m *chainMetrics) authorized(d authorizer.Decision, err error, began time.Time) {
+// Authorized counts one decision.
+func (m *chain) Authorized(d authorizer.Decision, err error, began time.Time) {
 	result := "no-opinion"
 	switch {
 	case d == authorizer.DecisionAllow:
@@ -114,14 +120,15 @@ func (m *chainMetrics) authorized(d authorizer.Decision, err error, began time.T
 }
 
 // cutOff counts a request that the server ended because it took too long.
-func (m *chainMetrics) cutOff(info *genericrequest.RequestInfo, code int) {
+func (m *chain) cutOff(info *genericrequest.RequestInfo, code int) {
 	if code == http.StatusGatewayTimeout {
 		m.terminated.WithLabelValues(verbOf(info), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, scopeOf(info),
 			"apiserver", "504").Inc()
 	}
 }
 
-func (m *chainMetrics) checked(name, probe string, err error) {
+// Checked records the outcome of one check of the server's health.
+func (m *chain) Checked(name, probe string, err error) {
 	status, value := "success", 1.0
 	if err != nil {
 		status, value = "error", 0

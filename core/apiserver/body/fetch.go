@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package body
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Bounds of bodies that are on their way or wait for a seat with their request.
+const (
+	budgetBytes  = 512 << 20       // of everybody
+	budgetOfUser = budgetBytes / 8 // of one user
+)
+
+// fetched is a body that has come.
+type fetched struct {
+	io.Reader
+	data []byte // nil where there is more than the bound of a body
+}
+
+// Close implements io.Closer; the server itself closes what was read from.
+func (*fetched) Close() error { return nil }
+
+// Need is how many bytes the body of a request may take.
+func Need(req *http.Request) int64 {
+	if req.ContentLength > 0 {
+		return min(Max, req.ContentLength)
+	}
+	return Max
+}
+
+// Fetch reads the body of a request, so that Read does not have to wait for it. One
+// that is too large is not read to its end: whoever reads it next says so, or passes
+// it on to another server.
+func Fetch(req *http.Request) error {
+	data, err := readUpTo(req.Body, req.ContentLength)
+	if err != nil {
+		return err
+	}
+	f := &fetched{Reader: bytes.NewReader(data), data: data}
+	if len(data) > Max {
+		f.Reader, f.data = io.MultiReader(f.Reader, req.Body), nil
+	}
+	req.Body = f
+	return nil
+}
+
+// readUpTo reads a body of a known or unknown length up to the bound and one byte more.
+func readUpTo(body io.Reader, length int64) ([]byte, error) {
+	var b bytes.Buffer
+	if length > 0 {
+		b.Grow(int(min(length, 64<<10)) + bytes.MinRead) // no room for what may never come
+	}
+	if _, err := b.ReadFrom(io.LimitReader(body, Max+1)); err != nil {
+		return nil, unread(err)
+	}
+	return b.Bytes(), nil
+}
+
+// Budget counts what bodies may take until their requests are answered.
+type Budget struct {
+	mu     sync.Mutex
+	all    int64
+	byUser map[string]int64
+}
+
+// Take has a user have n bytes more, until done. Administrators always may.
+func (b *Budget) Take(who user.Info, n int64) (done func(), err error) {
+	name := who.GetName()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) && (b.all+n > budgetBytes || b.byUser[name]+n > budgetOfUser) {
+		return func() {}, apierrors.NewTooManyRequests("too many bytes of requests are on their way; try again later", 1)
+	}
+	if b.byUser == nil {
+		b.byUser = map[string]int64{}
+	}
+	b.all += n
+	b.byUser[name] += n
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.all -= n
+		if b.byUser[name] -= n; b.byUser[name] == 0 {
+			delete(b.byUser, name)
+		}
+	}, nil
+}

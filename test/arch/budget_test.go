@@ -19,11 +19,11 @@ const budget = 2500
 // mayGrow are the packages over budget, with the size that each has. The numbers only
 // fall: whoever makes one of them smaller lowers its number, down to none.
 var mayGrow = map[string]int{
-	"core/api":       3357,
-	"core/trace":     2708,
-	"plugins/abi":    2503,
-	"plugins/fuel":   2652,
-	"plugins/host":   2776,
+	"core/api":     3357,
+	"core/trace":   2708,
+	"plugins/abi":  2503,
+	"plugins/fuel": 2652,
+	"plugins/host": 2776,
 }
 
 // rows is what a large package may grow by nevertheless: imports and rows of its lists,

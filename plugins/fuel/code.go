@@ -2,7 +2,11 @@
 
 package fuel
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel/wasm"
+)
 
 // Functions that the rewriter adds where the module needs them.
 const (
@@ -56,44 +60,44 @@ func (m *module) initHelper(segment uint32) uint32 {
 
 func (m *module) helperType(h int) uint32 {
 	if h == helperGrow {
-		return m.typeIndex([]byte{0x60, 1, typeI32, 1, typeI32})
+		return m.typeIndex([]byte{0x60, 1, wasm.TypeI32, 1, wasm.TypeI32})
 	}
-	return m.typeIndex([]byte{0x60, 3, typeI32, typeI32, typeI32, 0})
+	return m.typeIndex([]byte{0x60, 3, wasm.TypeI32, wasm.TypeI32, wasm.TypeI32, 0})
 }
 
 // get and set write the reading of the counter and the writing of what is on the
 // stack to it, where this function keeps it.
 func (s *scanner) get(out []byte) []byte {
 	if s.held {
-		return appendU32(append(out, opLocalGet), s.counter)
+		return wasm.AppendU32(append(out, wasm.OpLocalGet), s.counter)
 	}
-	return appendU32(append(out, opGlobalGet), s.m.counter())
+	return wasm.AppendU32(append(out, wasm.OpGlobalGet), s.m.counter())
 }
 
 func (s *scanner) set(out []byte) []byte {
 	if s.held {
-		return appendU32(append(out, opLocalSet), s.counter)
+		return wasm.AppendU32(append(out, wasm.OpLocalSet), s.counter)
 	}
-	return appendU32(append(out, opGlobalSet), s.m.counter())
+	return wasm.AppendU32(append(out, wasm.OpGlobalSet), s.m.counter())
 }
 
 // save and load move a counter that is held between its local and the global.
 func (s *scanner) save(out []byte) []byte {
-	return appendU32(append(s.get(out), opGlobalSet), s.m.counter())
+	return wasm.AppendU32(append(s.get(out), wasm.OpGlobalSet), s.m.counter())
 }
 
 func (s *scanner) load(out []byte) []byte {
-	return s.set(appendU32(append(out, opGlobalGet), s.m.counter()))
+	return s.set(wasm.AppendU32(append(out, wasm.OpGlobalGet), s.m.counter()))
 }
 
 // charge takes weight from the counter, and looks at it in the way of the piece.
 func (s *scanner) charge(out []byte, weight int64, check checkKind) []byte {
 	if check == loopHeader {
 		// if and br, not br_if: the compiler makes one instruction of the comparison.
-		out = append(s.get(out), opI64Const, 0, opI64LtS, opIf, typeEmpty, opBr, 2, opEnd)
+		out = append(s.get(out), wasm.OpI64Const, 0, wasm.OpI64LtS, wasm.OpIf, wasm.TypeEmpty, wasm.OpBr, 2, wasm.OpEnd)
 	}
-	out = appendS64(append(s.get(out), opI64Const), weight)
-	out = s.set(append(out, opI64Sub))
+	out = wasm.AppendS64(append(s.get(out), wasm.OpI64Const), weight)
+	out = s.set(append(out, wasm.OpI64Sub))
 	if check == checked {
 		return s.check(out)
 	}
@@ -102,8 +106,8 @@ func (s *scanner) charge(out []byte, weight int64, check checkKind) []byte {
 
 // check calls the host where the counter is below zero.
 func (s *scanner) check(out []byte) []byte {
-	out = append(s.get(out), opI64Const, 0, opI64LtS, opIf, typeEmpty)
-	return append(s.callHost(append(out, opI32Const, Yield)), opEnd)
+	out = append(s.get(out), wasm.OpI64Const, 0, wasm.OpI64LtS, wasm.OpIf, wasm.TypeEmpty)
+	return append(s.callHost(append(out, wasm.OpI32Const, Yield)), wasm.OpEnd)
 }
 
 // callHost calls the host with the reason that is on the stack.
@@ -111,7 +115,7 @@ func (s *scanner) callHost(out []byte) []byte {
 	if s.held {
 		out = s.save(out)
 	}
-	out = appendU32(append(out, opCall), s.m.imported)
+	out = wasm.AppendU32(append(out, wasm.OpCall), s.m.imported)
 	if s.held {
 		out = s.load(out)
 	}
@@ -124,44 +128,44 @@ func (s *scanner) chargeSized(out []byte, shift int) []byte {
 	if s.held {
 		scratch++
 	}
-	out = appendU32(append(out, opLocalSet), scratch)
+	out = wasm.AppendU32(append(out, wasm.OpLocalSet), scratch)
 	out = s.get(out)
-	out = append(appendU32(append(out, opLocalGet), scratch), opExtendI32U)
-	out = append(appendS64(append(out, opI64Const), int64(shift)), opI64ShrU)
-	out = s.check(s.set(append(out, opI64Sub)))
-	return appendU32(append(out, opLocalGet), scratch)
+	out = append(wasm.AppendU32(append(out, wasm.OpLocalGet), scratch), wasm.OpExtendI32U)
+	out = append(wasm.AppendS64(append(out, wasm.OpI64Const), int64(shift)), wasm.OpI64ShrU)
+	out = s.check(s.set(append(out, wasm.OpI64Sub)))
+	return wasm.AppendU32(append(out, wasm.OpLocalGet), scratch)
 }
 
 // enterFrame takes a frame from the stack budget and weight from the counter, and
 // looks at both at once.
 func (s *scanner) enterFrame(out []byte, frame, weight int64) []byte {
-	out = appendU32(append(out, opGlobalGet), s.m.stack())
-	out = appendS64(append(out, opI64Const), frame)
-	out = appendU32(append(out, opI64Sub, opGlobalSet), s.m.stack())
+	out = wasm.AppendU32(append(out, wasm.OpGlobalGet), s.m.stack())
+	out = wasm.AppendS64(append(out, wasm.OpI64Const), frame)
+	out = wasm.AppendU32(append(out, wasm.OpI64Sub, wasm.OpGlobalSet), s.m.stack())
 	out = s.get(s.charge(out, weight, unchecked))
-	out = appendU32(append(out, opGlobalGet), s.m.stack())
-	out = append(out, 0x84 /* i64.or */, opI64Const, 0, opI64LtS, opIf, typeEmpty)
+	out = wasm.AppendU32(append(out, wasm.OpGlobalGet), s.m.stack())
+	out = append(out, 0x84 /* i64.or */, wasm.OpI64Const, 0, wasm.OpI64LtS, wasm.OpIf, wasm.TypeEmpty)
 	// Which of the two it was: 1 (Overflow) where the stack is below zero, else 0 (Yield).
-	out = appendU32(append(out, opGlobalGet), s.m.stack())
-	return append(s.callHost(append(out, opI64Const, 0, opI64LtS)), opEnd)
+	out = wasm.AppendU32(append(out, wasm.OpGlobalGet), s.m.stack())
+	return append(s.callHost(append(out, wasm.OpI64Const, 0, wasm.OpI64LtS)), wasm.OpEnd)
 }
 
 func (m *module) leaveFrame(out []byte, frame int64) []byte {
-	out = appendU32(append(out, opGlobalGet), m.stack())
-	out = appendS64(append(out, opI64Const), frame)
-	return appendU32(append(out, opI64Add, opGlobalSet), m.stack())
+	out = wasm.AppendU32(append(out, wasm.OpGlobalGet), m.stack())
+	out = wasm.AppendS64(append(out, wasm.OpI64Const), frame)
+	return wasm.AppendU32(append(out, wasm.OpI64Add, wasm.OpGlobalSet), m.stack())
 }
 
 // appendBlockType writes the type of a block that takes nothing and leaves results.
 func (m *module) appendBlockType(out []byte, results []byte) []byte {
 	switch len(results) {
 	case 0:
-		return append(out, typeEmpty)
+		return append(out, wasm.TypeEmpty)
 	case 1:
 		return append(out, results[0])
 	}
-	t := append(appendU32([]byte{0x60, 0}, uint32(len(results))), results...)
-	return appendS64(out, int64(m.typeIndex(t)))
+	t := append(wasm.AppendU32([]byte{0x60, 0}, uint32(len(results))), results...)
+	return wasm.AppendS64(out, int64(m.typeIndex(t)))
 }
 
 // rewriteCode edits every body, and adds the helpers.
@@ -183,7 +187,7 @@ func (m *module) rewriteCode() error {
 		}
 		m.oldBase, m.pending = m.bodyAt[i], len(m.moves)
 		body = s.emit(body[:0], m.frames[i], t.results)
-		code = appendU32(code, uint32(len(body)))
+		code = wasm.AppendU32(code, uint32(len(body)))
 		m.rebase(len(code))
 		code = append(code, body...)
 	}
@@ -191,16 +195,16 @@ func (m *module) rewriteCode() error {
 	for h := range m.helpers {
 		if m.helpers[h] {
 			body := m.helperBody(h)
-			code = append(appendU32(code, uint32(len(body))), body...)
+			code = append(wasm.AppendU32(code, uint32(len(body))), body...)
 			n++
 		}
 	}
 	for _, segment := range m.inits {
 		body := m.initBody(segment)
-		code = append(appendU32(code, uint32(len(body))), body...)
+		code = append(wasm.AppendU32(code, uint32(len(body))), body...)
 		n++
 	}
-	count := appendU32(nil, n)
+	count := wasm.AppendU32(nil, n)
 	for i := range m.moves {
 		m.moves[i].to += len(count)
 	}
@@ -210,7 +214,7 @@ func (m *module) rewriteCode() error {
 
 // copyLeaf writes the body of a function that its callers pay for.
 func (m *module) copyLeaf(code []byte, i int, body []byte) []byte {
-	code = appendU32(code, uint32(len(body)))
+	code = wasm.AppendU32(code, uint32(len(body)))
 	m.oldBase, m.pending = m.bodyAt[i], len(m.moves)
 	m.moved(0, 0)
 	m.rebase(len(code))
@@ -256,99 +260,102 @@ func asm(parts ...any) []byte {
 	return out
 }
 
-func i32c(v int64) []byte { return appendS64([]byte{opI32Const}, v) }
-func i64c(v int64) []byte { return appendS64([]byte{opI64Const}, v) }
+func i32c(v int64) []byte { return wasm.AppendS64([]byte{wasm.OpI32Const}, v) }
+func i64c(v int64) []byte { return wasm.AppendS64([]byte{wasm.OpI64Const}, v) }
 
 // growBody: grow as asked; a growth that worked is paid for by the page.
 func (m *module) growBody() []byte {
-	counter := appendU32(nil, m.counter())
-	return asm(1, 1, typeI32, // local 1: result
-		opLocalGet, 0, opMemoryGrow, 0, opLocalTee, 1, i32c(-1), 0x47 /* i32.ne */, opIf, typeEmpty,
-		opGlobalGet, counter, opLocalGet, 0, opExtendI32U, i64c(fuelPerPage), opI64Mul, opI64Sub, opGlobalSet, counter,
+	counter := wasm.AppendU32(nil, m.counter())
+	return asm(1, 1, wasm.TypeI32, // local 1: result
+		wasm.OpLocalGet, 0, wasm.OpMemoryGrow, 0, wasm.OpLocalTee, 1, i32c(-1), 0x47 /* i32.ne */, wasm.OpIf, wasm.TypeEmpty,
+		wasm.OpGlobalGet, counter, wasm.OpLocalGet, 0, wasm.OpExtendI32U, i64c(fuelPerPage), wasm.OpI64Mul, wasm.OpI64Sub,
+		wasm.OpGlobalSet, counter,
 		(&scanner{m: m}).check(nil),
-		opEnd,
-		opLocalGet, 1, opEnd)
+		wasm.OpEnd,
+		wasm.OpLocalGet, 1, wasm.OpEnd)
 }
 
 // outOfBounds leaves whether address local + length local is behind the memory's end.
 func outOfBounds(address, length int) []byte {
-	return asm(opLocalGet, address, opExtendI32U, opLocalGet, length, opExtendI32U, opI64Add,
-		opMemorySize, 0, opExtendI32U, i64c(16), opI64Shl, opI64GtU)
+	return asm(wasm.OpLocalGet, address, wasm.OpExtendI32U, wasm.OpLocalGet, length, wasm.OpExtendI32U, wasm.OpI64Add,
+		wasm.OpMemorySize, 0, wasm.OpExtendI32U, i64c(16), wasm.OpI64Shl, wasm.OpI64GtU)
 }
 
 // fillBody: dst 0, value 1, length 2. The whole length is paid for before the
 // first chunk; what is out of bounds is left to the original instruction, which traps before it
 // writes anything.
 func (m *module) fillBody() []byte {
-	fill := asm(opLocalGet, 0, opLocalGet, 1, opLocalGet, 2, opPrefixFC, fcMemoryFill, 0)
+	fill := asm(wasm.OpLocalGet, 0, wasm.OpLocalGet, 1, wasm.OpLocalGet, 2, wasm.OpPrefixFC, wasm.FCMemoryFill, 0)
 	return asm(0,
 		m.chunkCharge(),
-		outOfBounds(0, 2), opIf, typeEmpty, fill, opReturn, opEnd,
-		opBlock, typeEmpty, opLoop, typeEmpty,
-		opLocalGet, 2, i32c(chunk), opI32LeU, opBrIf, 1,
-		opLocalGet, 0, opLocalGet, 1, i32c(chunk), opPrefixFC, fcMemoryFill, 0,
-		opLocalGet, 0, i32c(chunk), opI32Add, opLocalSet, 0,
+		outOfBounds(0, 2), wasm.OpIf, wasm.TypeEmpty, fill, wasm.OpReturn, wasm.OpEnd,
+		wasm.OpBlock, wasm.TypeEmpty, wasm.OpLoop, wasm.TypeEmpty,
+		wasm.OpLocalGet, 2, i32c(chunk), wasm.OpI32LeU, wasm.OpBrIf, 1,
+		wasm.OpLocalGet, 0, wasm.OpLocalGet, 1, i32c(chunk), wasm.OpPrefixFC, wasm.FCMemoryFill, 0,
+		wasm.OpLocalGet, 0, i32c(chunk), wasm.OpI32Add, wasm.OpLocalSet, 0,
 		m.nextChunk(),
-		opBr, 0, opEnd, opEnd,
-		fill, opEnd)
+		wasm.OpBr, 0, wasm.OpEnd, wasm.OpEnd,
+		fill, wasm.OpEnd)
 }
 
 // copyBody: dst 0, src 1, length 2. Chunks go forward where dst lies before src
 // and backward elsewhere, so that overlapping ranges come out right.
 func (m *module) copyBody() []byte {
-	whole := asm(opLocalGet, 0, opLocalGet, 1, opLocalGet, 2, opPrefixFC, fcMemoryCopy, 0, 0)
+	whole := asm(wasm.OpLocalGet, 0, wasm.OpLocalGet, 1, wasm.OpLocalGet, 2, wasm.OpPrefixFC, wasm.FCMemoryCopy, 0, 0)
 	forward := asm(
-		opLoop, typeEmpty,
-		opLocalGet, 2, i32c(chunk), opI32GtU, opIf, typeEmpty,
-		opLocalGet, 0, opLocalGet, 1, i32c(chunk), opPrefixFC, fcMemoryCopy, 0, 0,
-		opLocalGet, 0, i32c(chunk), opI32Add, opLocalSet, 0,
-		opLocalGet, 1, i32c(chunk), opI32Add, opLocalSet, 1,
+		wasm.OpLoop, wasm.TypeEmpty,
+		wasm.OpLocalGet, 2, i32c(chunk), wasm.OpI32GtU, wasm.OpIf, wasm.TypeEmpty,
+		wasm.OpLocalGet, 0, wasm.OpLocalGet, 1, i32c(chunk), wasm.OpPrefixFC, wasm.FCMemoryCopy, 0, 0,
+		wasm.OpLocalGet, 0, i32c(chunk), wasm.OpI32Add, wasm.OpLocalSet, 0,
+		wasm.OpLocalGet, 1, i32c(chunk), wasm.OpI32Add, wasm.OpLocalSet, 1,
 		m.nextChunk(),
-		opBr, 1, opEnd, opEnd,
-		whole, opReturn)
+		wasm.OpBr, 1, wasm.OpEnd, wasm.OpEnd,
+		whole, wasm.OpReturn)
 	backward := asm(
-		opLoop, typeEmpty,
-		opLocalGet, 2, i32c(chunk), opI32GtU, opIf, typeEmpty,
+		wasm.OpLoop, wasm.TypeEmpty,
+		wasm.OpLocalGet, 2, i32c(chunk), wasm.OpI32GtU, wasm.OpIf, wasm.TypeEmpty,
 		m.nextChunk(),
-		opLocalGet, 0, opLocalGet, 2, opI32Add, opLocalGet, 1, opLocalGet, 2, opI32Add, i32c(chunk), opPrefixFC, fcMemoryCopy, 0, 0,
-		opBr, 1, opEnd, opEnd,
+		wasm.OpLocalGet, 0, wasm.OpLocalGet, 2, wasm.OpI32Add, wasm.OpLocalGet, 1, wasm.OpLocalGet, 2, wasm.OpI32Add, i32c(chunk),
+		wasm.OpPrefixFC, wasm.FCMemoryCopy, 0, 0,
+		wasm.OpBr, 1, wasm.OpEnd, wasm.OpEnd,
 		whole)
 	return asm(0,
 		m.chunkCharge(),
-		outOfBounds(0, 2), outOfBounds(1, 2), 0x72 /* i32.or */, opIf, typeEmpty, whole, opReturn, opEnd,
-		opLocalGet, 0, opLocalGet, 1, opI32LtU, opIf, typeEmpty, forward, opEnd,
-		backward, opEnd)
+		outOfBounds(0, 2), outOfBounds(1, 2), 0x72 /* i32.or */, wasm.OpIf, wasm.TypeEmpty, whole, wasm.OpReturn, wasm.OpEnd,
+		wasm.OpLocalGet, 0, wasm.OpLocalGet, 1, wasm.OpI32LtU, wasm.OpIf, wasm.TypeEmpty, forward, wasm.OpEnd,
+		backward, wasm.OpEnd)
 }
 
 // initBody: dst 0, src 1, length 2. The last chunk goes first: where it is within
 // the memory and the segment, so are all others, and else nothing has been written yet.
 func (m *module) initBody(segment uint32) []byte {
-	instruction := asm(opPrefixFC, fcMemoryInit, appendU32(nil, segment), 0)
-	whole := asm(opLocalGet, 0, opLocalGet, 1, opLocalGet, 2, instruction)
+	instruction := asm(wasm.OpPrefixFC, wasm.FCMemoryInit, wasm.AppendU32(nil, segment), 0)
+	whole := asm(wasm.OpLocalGet, 0, wasm.OpLocalGet, 1, wasm.OpLocalGet, 2, instruction)
 	return asm(0,
 		m.chunkCharge(),
 		outOfBounds(0, 2),
-		opLocalGet, 1, opExtendI32U, opLocalGet, 2, opExtendI32U, opI64Add, i64c(int64(m.data[segment])), opI64GtU,
-		0x72 /* i32.or */, opIf, typeEmpty, whole, opReturn, opEnd,
-		opLoop, typeEmpty,
-		opLocalGet, 2, i32c(chunk), opI32GtU, opIf, typeEmpty,
+		wasm.OpLocalGet, 1, wasm.OpExtendI32U, wasm.OpLocalGet, 2, wasm.OpExtendI32U, wasm.OpI64Add, i64c(int64(m.data[segment])),
+		wasm.OpI64GtU,
+		0x72 /* i32.or */, wasm.OpIf, wasm.TypeEmpty, whole, wasm.OpReturn, wasm.OpEnd,
+		wasm.OpLoop, wasm.TypeEmpty,
+		wasm.OpLocalGet, 2, i32c(chunk), wasm.OpI32GtU, wasm.OpIf, wasm.TypeEmpty,
 		m.nextChunk(),
-		opLocalGet, 0, opLocalGet, 2, opI32Add, opLocalGet, 1, opLocalGet, 2, opI32Add, i32c(chunk), instruction,
-		opBr, 1, opEnd, opEnd,
-		whole, opEnd)
+		wasm.OpLocalGet, 0, wasm.OpLocalGet, 2, wasm.OpI32Add, wasm.OpLocalGet, 1, wasm.OpLocalGet, 2, wasm.OpI32Add, i32c(chunk), instruction,
+		wasm.OpBr, 1, wasm.OpEnd, wasm.OpEnd,
+		whole, wasm.OpEnd)
 }
 
 // chunkCharge pays for the first chunk, or for all where it is no more than that.
 func (m *module) chunkCharge() []byte {
-	counter := appendU32(nil, m.counter())
+	counter := wasm.AppendU32(nil, m.counter())
 	return asm(
-		opGlobalGet, counter,
-		opLocalGet, 2, i32c(chunk), opLocalGet, 2, i32c(chunk), opI32LtU, 0x1b, /* select */
-		opExtendI32U, i64c(bytesPerUnit), opI64ShrU, i64c(weightCall), opI64Add,
-		opI64Sub, opGlobalSet, counter, (&scanner{m: m}).check(nil))
+		wasm.OpGlobalGet, counter,
+		wasm.OpLocalGet, 2, i32c(chunk), wasm.OpLocalGet, 2, i32c(chunk), wasm.OpI32LtU, 0x1b, /* select */
+		wasm.OpExtendI32U, i64c(bytesPerUnit), wasm.OpI64ShrU, i64c(wasm.WeightCall), wasm.OpI64Add,
+		wasm.OpI64Sub, wasm.OpGlobalSet, counter, (&scanner{m: m}).check(nil))
 }
 
 // nextChunk takes a chunk off the length and pays for what comes next.
 func (m *module) nextChunk() []byte {
-	return asm(opLocalGet, 2, i32c(chunk), opI32Sub, opLocalSet, 2, m.chunkCharge())
+	return asm(wasm.OpLocalGet, 2, i32c(chunk), wasm.OpI32Sub, wasm.OpLocalSet, 2, m.chunkCharge())
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"sort"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 )
 
 // hasLines says whether the module brings a line table.
@@ -38,40 +40,40 @@ func (m *module) rewriteCustoms() {
 // renameFunctions moves the function indices of a name section: subsections of
 // functions (1), locals (2) and labels (3). A malformed one is dropped: names are a comfort.
 func (m *module) renameFunctions(data []byte) []byte {
-	r := &reader{b: data}
+	r := &wasm.Reader{B: data}
 	var out []byte
-	for !r.done() {
-		id := r.byte()
-		content := r.bytes(r.u32())
+	for !r.Done() {
+		id := r.Byte()
+		content := r.Bytes(r.U32())
 		if id == 1 || id == 2 || id == 3 {
 			content = m.renameMap(content, id != 1)
 		}
-		if r.err != nil || content == nil {
+		if r.Err != nil || content == nil {
 			return nil
 		}
-		out = appendSection(out, id, content)
+		out = wasm.AppendSection(out, id, content)
 	}
 	return out
 }
 
 func (m *module) renameMap(content []byte, indirect bool) []byte {
-	r := &reader{b: content}
-	n := r.u32()
-	out := appendU32(nil, n)
-	for ; n > 0 && r.err == nil; n-- {
-		out = appendU32(out, m.renumber(r.u32()))
-		at := r.pos
+	r := &wasm.Reader{B: content}
+	n := r.U32()
+	out := wasm.AppendU32(nil, n)
+	for ; n > 0 && r.Err == nil; n-- {
+		out = wasm.AppendU32(out, m.renumber(r.U32()))
+		at := r.Pos
 		if !indirect {
-			r.name()
+			r.Name()
 		} else {
-			for inner := r.u32(); inner > 0 && r.err == nil; inner-- {
-				r.u32()
-				r.name()
+			for inner := r.U32(); inner > 0 && r.Err == nil; inner-- {
+				r.U32()
+				r.Name()
 			}
 		}
-		out = append(out, r.b[at:r.pos]...)
+		out = append(out, r.B[at:r.Pos]...)
 	}
-	if r.err != nil {
+	if r.Err != nil {
 		return nil
 	}
 	return out
@@ -188,18 +190,18 @@ func lineProgram(rows []lineRow, files []string, end int) []byte {
 	out = append(out, 0, 5, 2, 0, 0, 0, 0) // set address to 0
 	address, line, file, column := 0, 1, 1, 0
 	for _, r := range rows {
-		out = appendU32(append(out, 2), uint32(r.address-address))
-		out = appendS64(append(out, 3), int64(r.line-line))
+		out = wasm.AppendU32(append(out, 2), uint32(r.address-address))
+		out = wasm.AppendS64(append(out, 3), int64(r.line-line))
 		if r.file != file {
-			out = appendU32(append(out, 4), uint32(r.file))
+			out = wasm.AppendU32(append(out, 4), uint32(r.file))
 		}
 		if r.column != column {
-			out = appendU32(append(out, 5), uint32(r.column))
+			out = wasm.AppendU32(append(out, 5), uint32(r.column))
 		}
 		out = append(out, 1)
 		address, line, file, column = r.address, r.line, r.file, r.column
 	}
-	out = appendU32(append(out, 2), uint32(end-address))
+	out = wasm.AppendU32(append(out, 2), uint32(end-address))
 	out = append(out, 0, 1, 1) // end of sequence
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(out))), out...)
 }

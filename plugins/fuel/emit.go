@@ -2,18 +2,20 @@
 
 package fuel
 
+import "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
+
 // emit writes the edited body. frame > 0 takes that much of the stack budget.
 func (s *scanner) emit(out []byte, frame int64, results []byte) []byte {
 	out = s.emitLocals(out)
 	out = s.enter(out, frame)
 	wrapped := frame > 0 || s.held // one way out, where what was taken is given back
 	if wrapped {
-		out = s.m.appendBlockType(append(out, opBlock), results)
+		out = s.m.appendBlockType(append(out, wasm.OpBlock), results)
 	}
 	pos := s.bodyFrom
 	s.m.moved(pos, len(out))
 	for _, e := range s.edits {
-		out = append(out, s.r.b[pos:e.at]...)
+		out = append(out, s.r.B[pos:e.at]...)
 		pos = e.at
 		switch e.kind {
 		case editCharge:
@@ -28,7 +30,7 @@ func (s *scanner) emit(out []byte, frame int64, results []byte) []byte {
 			if !wrapped {
 				continue
 			}
-			out = appendU32(append(out, opBr), uint32(e.arg))
+			out = wasm.AppendU32(append(out, wasm.OpBr), uint32(e.arg))
 		case editSized:
 			out = s.chargeSized(out, e.arg)
 		case editSave:
@@ -41,7 +43,7 @@ func (s *scanner) emit(out []byte, frame int64, results []byte) []byte {
 		pos = e.at + e.skip
 		s.m.moved(pos, len(out))
 	}
-	out = append(out, s.r.b[pos:]...)
+	out = append(out, s.r.B[pos:]...)
 	if !wrapped {
 		return out
 	}
@@ -51,7 +53,7 @@ func (s *scanner) emit(out []byte, frame int64, results []byte) []byte {
 	if frame > 0 {
 		out = s.m.leaveFrame(out, frame)
 	}
-	return append(out, opEnd)
+	return append(out, wasm.OpEnd)
 }
 
 // enter takes what the function needs at its entry, before its first instruction.
@@ -72,16 +74,16 @@ func (s *scanner) emitLocals(out []byte) []byte {
 	var added []byte
 	groups := uint32(0)
 	if s.held {
-		added = append(added, 1, typeI64)
+		added = append(added, 1, wasm.TypeI64)
 		groups++
 	}
 	if s.sized {
-		added = append(added, 1, typeI32)
+		added = append(added, 1, wasm.TypeI32)
 		groups++
 	}
-	r := reader{b: s.r.b}
-	n := r.u32()
-	out = appendU32(out, n+groups)
-	out = append(out, s.r.b[r.pos:s.bodyFrom]...)
+	r := wasm.Reader{B: s.r.B}
+	n := r.U32()
+	out = wasm.AppendU32(out, n+groups)
+	out = append(out, s.r.B[r.Pos:s.bodyFrom]...)
 	return append(out, added...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/wasmplane/wasmplane/plugins/fuel/callgraph"
+	"github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 )
 
 // measureFrames decides which functions count their frames: those that can call
@@ -42,9 +43,9 @@ func (m *module) measureFrames() error {
 		t := &m.types[m.funcTypes[i]]
 		found, err := m.survey(b, t, func(op byte, index uint32) {
 			switch d := int(index) - int(m.imported); {
-			case op == opCallIndirect, op == opCall && d < 0 && m.opts.Shared:
+			case op == wasm.OpCallIndirect, op == wasm.OpCall && d < 0 && m.opts.Shared:
 				add(indirect)
-			case op == opRefFunc:
+			case op == wasm.OpRefFunc:
 				take(index)
 			case d >= 0 && d < n:
 				add(int32(d))
@@ -97,7 +98,7 @@ func (m *module) measureFrames() error {
 // makes the module one.
 func (m *module) affordable(i uint32, f *facts, one, all uint64) error {
 	if f.table > maxTargets {
-		return tooMany(f.table, fmt.Sprintf("targets of a br_table in function %d", m.imported+i), maxTargets)
+		return wasm.TooMany(f.table, fmt.Sprintf("targets of a br_table in function %d", m.imported+i), maxTargets)
 	}
 	limit, spent := m.opts.FunctionCost, one
 	if one <= limit {
@@ -112,11 +113,11 @@ func (m *module) affordable(i uint32, f *facts, one, all uint64) error {
 
 // localBytes is what the declared locals of a body take.
 func localBytes(body []byte) int64 {
-	r := reader{b: body}
+	r := wasm.Reader{B: body}
 	var n int64
-	for groups := r.u32(); groups > 0 && r.err == nil; groups-- {
-		count := int64(r.u32())
-		if r.byte() == 0x7b { // v128
+	for groups := r.U32(); groups > 0 && r.Err == nil; groups-- {
+		count := int64(r.U32())
+		if r.Byte() == 0x7b { // v128
 			count *= 2
 		}
 		n += 8 * count
@@ -128,68 +129,68 @@ func localBytes(body []byte) int64 {
 // exports, and the start function.
 func (m *module) eachEntry(visit func(uint32)) error {
 	r := m.section(secExport)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		r.name()
-		if kind, index := r.byte(), r.u32(); kind == 0 {
+	for n := r.U32(); n > 0 && r.Err == nil; n-- {
+		r.Name()
+		if kind, index := r.Byte(), r.U32(); kind == 0 {
 			visit(index)
 		}
 	}
-	if r.err != nil || m.sections[secStart] == nil {
-		return r.err
+	if r.Err != nil || m.sections[secStart] == nil {
+		return r.Err
 	}
 	r = m.section(secStart)
-	visit(r.u32())
-	return r.err
+	visit(r.U32())
+	return r.Err
 }
 
 // eachElementFunction visits the functions that element segments and global
 // initialisers name.
 func (m *module) eachElementFunction(visit func(uint32)) error {
 	r := m.section(secGlobal)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		r.skip(2)
+	for n := r.U32(); n > 0 && r.Err == nil; n-- {
+		r.Skip(2)
 		visitConstExpr(r, visit)
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
 	r = m.section(secElement)
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		flags := r.u32()
+	for n := r.U32(); n > 0 && r.Err == nil; n-- {
+		flags := r.U32()
 		if flags&1 == 0 {
 			if flags&2 != 0 {
-				r.u32()
+				r.U32()
 			}
 			skipConstExpr(r)
 		}
 		if flags&3 != 0 {
-			r.byte()
+			r.Byte()
 		}
-		for count := r.u32(); count > 0 && r.err == nil; count-- {
+		for count := r.U32(); count > 0 && r.Err == nil; count-- {
 			if flags&4 != 0 {
 				visitConstExpr(r, visit)
 			} else {
-				visit(r.u32())
+				visit(r.U32())
 			}
 		}
 	}
-	return r.err
+	return r.Err
 }
 
-func visitConstExpr(r *reader, visit func(uint32)) {
-	for r.err == nil {
-		op := r.byte()
-		if op == opRefFunc {
-			visit(r.u32())
+func visitConstExpr(r *wasm.Reader, visit func(uint32)) {
+	for r.Err == nil {
+		op := r.Byte()
+		if op == wasm.OpRefFunc {
+			visit(r.U32())
 			continue
 		}
 		var sub uint32
-		if op == opPrefixFD {
-			sub = r.u32()
+		if op == wasm.OpPrefixFD {
+			sub = r.U32()
 		}
-		if op == opEnd {
+		if op == wasm.OpEnd {
 			return
 		}
-		r.immediates(op, sub)
+		r.Immediates(op, sub)
 	}
 }

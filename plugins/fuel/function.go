@@ -2,6 +2,8 @@
 
 package fuel
 
+import "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
+
 // Bounds of the charging scheme. They trade exactness of the count and of the
 // safe points for speed; all of them are part of what "one unit of fuel" means,
 // so that changing one changes counts (Version).
@@ -68,7 +70,7 @@ const dead = int64(-1) // unchecked weight of code that cannot be reached
 // scanner decodes one function body and plans its edits.
 type scanner struct {
 	m        *module
-	r        reader
+	r        wasm.Reader
 	edits    []edit
 	pieces   []piece
 	labels   []label
@@ -87,7 +89,7 @@ type scanner struct {
 }
 
 func (s *scanner) reset(body []byte) {
-	s.r = reader{b: body}
+	s.r = wasm.Reader{B: body}
 	s.edits, s.pieces, s.labels = s.edits[:0], s.pieces[:0], s.labels[:0]
 	s.sized, s.length = false, -1
 }
@@ -135,10 +137,10 @@ func (s *scanner) next(at, dominant int) {
 func (s *scanner) arrive(depth uint32) {
 	i := len(s.labels) - 1 - int(depth)
 	if i < 0 {
-		s.r.fail("branch to no label")
+		s.r.Fail("branch to no label")
 		return
 	}
-	if l := &s.labels[i]; l.op != opLoop && s.run > l.unchecked {
+	if l := &s.labels[i]; l.op != wasm.OpLoop && s.run > l.unchecked {
 		l.unchecked = s.run
 	}
 }
@@ -159,28 +161,28 @@ func (s *scanner) scan(body []byte, params int, held bool) error {
 	s.reset(body)
 	r := &s.r
 	locals := skipLocals(r)
-	s.bodyFrom = r.pos
+	s.bodyFrom = r.Pos
 	s.held, s.counter = held, uint32(params)+locals
 	s.run = 0
-	s.labels = append(s.labels, label{op: opBlock, unchecked: dead})
-	s.open(r.pos, 1+int64(locals/4), -1, checked)
-	for r.err == nil && len(s.labels) > 0 {
+	s.labels = append(s.labels, label{op: wasm.OpBlock, unchecked: dead})
+	s.open(r.Pos, 1+int64(locals/4), -1, checked)
+	for r.Err == nil && len(s.labels) > 0 {
 		s.instruction()
 	}
-	if r.err == nil && !r.done() {
-		r.fail("bytes behind the end of a function")
+	if r.Err == nil && !r.Done() {
+		r.Fail("bytes behind the end of a function")
 	}
-	return r.err
+	return r.Err
 }
 
 // instruction plans the edits of one instruction.
 func (s *scanner) instruction() {
 	r := &s.r
-	at := r.pos
-	op, sub := r.opcode()
-	imm := r.pos
-	weight := r.immediates(op, sub)
-	if r.err != nil {
+	at := r.Pos
+	op, sub := r.Opcode()
+	imm := r.Pos
+	weight := r.Immediates(op, sub)
+	if r.Err != nil {
 		return
 	}
 	if s.run > checkEvery {
@@ -196,7 +198,7 @@ func (s *scanner) instruction() {
 		weight += leaf
 		calls = false
 	}
-	if op != opLoop {
+	if op != wasm.OpLoop {
 		s.pieces[s.cur].weight += weight
 	}
 	if s.run != dead {
@@ -209,26 +211,26 @@ func (s *scanner) instruction() {
 		s.edit(op, sub, at, imm, weight)
 	}
 	if calls && s.held {
-		s.edits = append(s.edits, edit{kind: editLoad, at: r.pos})
+		s.edits = append(s.edits, edit{kind: editLoad, at: r.Pos})
 	}
-	if s.length = -1; op == opI32Const {
-		t := reader{b: r.b, pos: imm}
-		s.length = int64(uint32(t.s33()))
+	if s.length = -1; op == wasm.OpI32Const {
+		t := wasm.Reader{B: r.B, Pos: imm}
+		s.length = int64(uint32(t.S33()))
 	}
 }
 
 // isShort says that a bulk operation moves so little that it stays as it is.
 func (s *scanner) isShort(op byte, sub uint32) bool {
-	return op == opPrefixFC && (sub == fcMemoryCopy || sub == fcMemoryFill) && s.length >= 0 && s.length <= shortBulk
+	return op == wasm.OpPrefixFC && (sub == wasm.FCMemoryCopy || sub == wasm.FCMemoryFill) && s.length >= 0 && s.length <= shortBulk
 }
 
 // calls says that the instruction is a call, or becomes one.
 func (s *scanner) calls(op byte, sub uint32, imm int, short bool) bool {
 	switch op {
-	case opCall, opCallIndirect, opMemoryGrow:
+	case wasm.OpCall, wasm.OpCallIndirect, wasm.OpMemoryGrow:
 		return true
-	case opPrefixFC:
-		return !short && (sub == fcMemoryCopy || sub == fcMemoryFill || sub == fcMemoryInit && s.m.large(segment(s.r.b, imm)))
+	case wasm.OpPrefixFC:
+		return !short && (sub == wasm.FCMemoryCopy || sub == wasm.FCMemoryFill || sub == wasm.FCMemoryInit && s.m.large(segment(s.r.B, imm)))
 	}
 	return false
 }
@@ -236,17 +238,17 @@ func (s *scanner) calls(op byte, sub uint32, imm int, short bool) bool {
 // edit plans what an instruction asks for besides its weight.
 func (s *scanner) edit(op byte, sub uint32, at, imm int, weight int64) {
 	switch op {
-	case opBlock, opLoop, opIf, opElse, opEnd:
+	case wasm.OpBlock, wasm.OpLoop, wasm.OpIf, wasm.OpElse, wasm.OpEnd:
 		s.structure(op, at, imm, weight)
-	case opBr, opBrIf, opBrTable, opReturn, opUnreachable:
+	case wasm.OpBr, wasm.OpBrIf, wasm.OpBrTable, wasm.OpReturn, wasm.OpUnreachable:
 		s.jump(op, at, imm)
-	case opCall, opRefFunc:
+	case wasm.OpCall, wasm.OpRefFunc:
 		s.function(op, at, imm)
-	case opGlobalGet, opGlobalSet:
+	case wasm.OpGlobalGet, wasm.OpGlobalSet:
 		s.global(op, at, imm)
-	case opMemoryGrow:
-		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperGrow)))
-	case opPrefixFC:
+	case wasm.OpMemoryGrow:
+		s.replace(at, wasm.AppendU32([]byte{wasm.OpCall}, s.m.helper(helperGrow)))
+	case wasm.OpPrefixFC:
 		s.bulk(sub, at, imm)
 	}
 }
@@ -254,28 +256,28 @@ func (s *scanner) edit(op byte, sub uint32, at, imm int, weight int64) {
 // structure follows the nesting of blocks.
 func (s *scanner) structure(op byte, at, imm int, weight int64) {
 	switch op {
-	case opBlock:
+	case wasm.OpBlock:
 		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
-	case opLoop:
+	case wasm.OpLoop:
 		s.loop(at, imm, weight)
-	case opIf:
+	case wasm.OpIf:
 		s.labels = append(s.labels, label{op: op, dominant: s.cur, entry: s.run, unchecked: dead})
-		s.next(s.r.pos, s.cur)
-	case opElse:
+		s.next(s.r.Pos, s.cur)
+	case wasm.OpElse:
 		l := &s.labels[len(s.labels)-1]
 		l.unchecked = max(l.unchecked, s.run)
-		l.op = opElse
+		l.op = wasm.OpElse
 		s.run = l.entry
-		s.next(s.r.pos, l.dominant)
-	case opEnd:
+		s.next(s.r.Pos, l.dominant)
+	case wasm.OpEnd:
 		s.end()
 	}
 }
 
 // segment is the data segment that a memory.init with its immediates at imm names.
 func segment(b []byte, imm int) uint32 {
-	t := reader{b: b, pos: imm}
-	return t.u32()
+	t := wasm.Reader{B: b, Pos: imm}
+	return t.U32()
 }
 
 // loop puts a loop around a loop. The outer one calls the host; the inner one goes
@@ -283,11 +285,11 @@ func segment(b []byte, imm int) uint32 {
 // call is outside of the code that runs hot, and the compiler keeps that code's values
 // in registers. A loop with parameters on the stack calls the host itself.
 func (s *scanner) loop(at, imm int, weight int64) {
-	t := reader{b: s.r.b, pos: imm}
-	l := label{op: opLoop, dominant: s.cur, entry: s.run, unchecked: dead, wrapped: true}
-	if bt := t.s33(); bt >= 0 {
+	t := wasm.Reader{B: s.r.B, Pos: imm}
+	l := label{op: wasm.OpLoop, dominant: s.cur, entry: s.run, unchecked: dead, wrapped: true}
+	if bt := t.S33(); bt >= 0 {
 		if int(bt) >= len(s.m.types) {
-			s.r.fail("unknown type")
+			s.r.Fail("unknown type")
 			return
 		}
 		l.wrapped = s.m.types[bt].params == 0
@@ -295,22 +297,22 @@ func (s *scanner) loop(at, imm int, weight int64) {
 	s.labels = append(s.labels, l)
 	s.close()
 	if !l.wrapped {
-		s.open(s.r.pos, weight, -1, checked)
+		s.open(s.r.Pos, weight, -1, checked)
 		return
 	}
-	outer := append([]byte{opLoop}, s.r.b[imm:s.r.pos]...)
+	outer := append([]byte{wasm.OpLoop}, s.r.B[imm:s.r.Pos]...)
 	s.edits = append(s.edits, edit{kind: editInsert, at: at, bytes: s.check(outer)})
-	s.open(s.r.pos, weight, -1, loopHeader)
+	s.open(s.r.Pos, weight, -1, loopHeader)
 }
 
 // leaf is the weight of a called function that does not charge for itself; 0 where it
 // does, and for all other instructions.
 func (s *scanner) leaf(op byte, imm int) int64 {
-	if op != opCall {
+	if op != wasm.OpCall {
 		return 0
 	}
-	t := reader{b: s.r.b, pos: imm}
-	if d := int(t.u32()) - int(s.m.imported); d >= 0 && d < len(s.m.leaves) {
+	t := wasm.Reader{B: s.r.B, Pos: imm}
+	if d := int(t.U32()) - int(s.m.imported); d >= 0 && d < len(s.m.leaves) {
 		return s.m.leaves[d]
 	}
 	return 0
@@ -331,61 +333,61 @@ func (s *scanner) end() {
 	l := s.labels[len(s.labels)-1]
 	s.labels = s.labels[:len(s.labels)-1]
 	if len(s.labels) == 0 {
-		at := s.r.pos - 1
+		at := s.r.Pos - 1
 		s.checkBefore(at, checkExit)
 		s.close()
 		return
 	}
 	if l.wrapped {
-		s.edits = append(s.edits, edit{kind: editInsert, at: s.r.pos, bytes: []byte{opEnd}})
+		s.edits = append(s.edits, edit{kind: editInsert, at: s.r.Pos, bytes: []byte{wasm.OpEnd}})
 	}
-	if l.op == opIf { // no else: the condition may skip it
+	if l.op == wasm.OpIf { // no else: the condition may skip it
 		l.unchecked = max(l.unchecked, l.entry)
 	}
 	s.run = max(s.run, l.unchecked)
-	s.next(s.r.pos, l.dominant)
+	s.next(s.r.Pos, l.dominant)
 }
 
 func (s *scanner) jump(op byte, at, imm int) {
-	end := s.r.pos
-	t := reader{b: s.r.b[:end], pos: imm}
+	end := s.r.Pos
+	t := wasm.Reader{B: s.r.B[:end], Pos: imm}
 	switch op {
-	case opBr, opBrIf:
-		depth := t.u32()
+	case wasm.OpBr, wasm.OpBrIf:
+		depth := t.U32()
 		if s.leaves(depth) {
 			s.checkBefore(at, checkExit)
 		}
 		s.arrive(depth)
 		if more := s.deeper(depth); more > 0 {
-			s.replace(at, appendU32([]byte{op}, depth+more))
+			s.replace(at, wasm.AppendU32([]byte{op}, depth+more))
 		}
-	case opBrTable:
+	case wasm.OpBrTable:
 		s.table(&t, at)
-	case opReturn:
+	case wasm.OpReturn:
 		s.checkBefore(at, checkExit)
 		outermost := uint32(len(s.labels) - 1)
 		s.edits = append(s.edits, edit{kind: editReturn, at: at, skip: 1, arg: int(outermost + s.deeper(outermost))})
 	}
-	if op != opBrIf {
+	if op != wasm.OpBrIf {
 		s.run = dead
 	}
 	s.next(end, s.cur)
 }
 
 // table notes the targets of a br_table, and writes it anew where depths change.
-func (s *scanner) table(t *reader, at int) {
-	n := t.u32()
-	out := appendU32([]byte{opBrTable}, n)
+func (s *scanner) table(t *wasm.Reader, at int) {
+	n := t.U32()
+	out := wasm.AppendU32([]byte{wasm.OpBrTable}, n)
 	changed := false
-	for i := uint32(0); i <= n && t.err == nil; i++ {
-		depth := t.u32()
+	for i := uint32(0); i <= n && t.Err == nil; i++ {
+		depth := t.U32()
 		if s.leaves(depth) {
 			s.checkBefore(at, checkExit)
 		}
 		s.arrive(depth)
 		more := s.deeper(depth)
 		changed = changed || more > 0
-		out = appendU32(out, depth+more)
+		out = wasm.AppendU32(out, depth+more)
 	}
 	if changed {
 		s.replace(at, out)
@@ -393,30 +395,30 @@ func (s *scanner) table(t *reader, at int) {
 }
 
 func (s *scanner) replace(at int, with []byte) {
-	s.edits = append(s.edits, edit{kind: editReplace, at: at, skip: s.r.pos - at, bytes: with})
+	s.edits = append(s.edits, edit{kind: editReplace, at: at, skip: s.r.Pos - at, bytes: with})
 }
 
 // function renumbers a function index: our imports come before the module's functions.
 func (s *scanner) function(op byte, at, imm int) {
-	t := reader{b: s.r.b, pos: imm}
-	if i := t.u32(); i >= s.m.imported {
-		s.replace(at, appendU32([]byte{op}, s.m.renumber(i)))
+	t := wasm.Reader{B: s.r.B, Pos: imm}
+	if i := t.U32(); i >= s.m.imported {
+		s.replace(at, wasm.AppendU32([]byte{op}, s.m.renumber(i)))
 	}
 }
 
 func (s *scanner) bulk(sub uint32, at, imm int) {
 	switch sub {
-	case fcMemoryCopy:
-		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperCopy)))
-	case fcMemoryFill:
-		s.replace(at, appendU32([]byte{opCall}, s.m.helper(helperFill)))
-	case fcMemoryInit:
-		if from := segment(s.r.b, imm); s.m.large(from) {
-			s.replace(at, appendU32([]byte{opCall}, s.m.initHelper(from)))
+	case wasm.FCMemoryCopy:
+		s.replace(at, wasm.AppendU32([]byte{wasm.OpCall}, s.m.helper(helperCopy)))
+	case wasm.FCMemoryFill:
+		s.replace(at, wasm.AppendU32([]byte{wasm.OpCall}, s.m.helper(helperFill)))
+	case wasm.FCMemoryInit:
+		if from := segment(s.r.B, imm); s.m.large(from) {
+			s.replace(at, wasm.AppendU32([]byte{wasm.OpCall}, s.m.initHelper(from)))
 			return
 		}
 		s.size(at, bytesPerUnit)
-	case fcTableInit, fcTableCopy, fcTableGrow, fcTableFill:
+	case wasm.FCTableInit, wasm.FCTableCopy, wasm.FCTableGrow, wasm.FCTableFill:
 		s.size(at, 0)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel/wasm"
 )
 
 // Version is part of every key under which rewritten modules are cached: it
@@ -74,9 +76,9 @@ func (o Options) withDefaults() Options {
 }
 
 // Key names what Rewrite would make of a module, for caches.
-func Key(wasm []byte, o Options) string {
+func Key(source []byte, o Options) string {
 	h := sha256.New()
-	h.Write(wasm)
+	h.Write(source)
 	_, _ = fmt.Fprintf(h, "|%d|%+v", Version, o.withDefaults()) // a hash never fails
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
@@ -150,10 +152,10 @@ type move struct{ from, to int }
 // Rewrite returns the metered form of a module. What it makes of an invalid one is
 // worth nothing: have the original validated before the result is used. It may come before
 // that, and should: it finds every length that is a lie, which a validator might allocate.
-func Rewrite(wasm []byte, o Options) ([]byte, error) {
+func Rewrite(source []byte, o Options) ([]byte, error) {
 	m := &module{opts: o.withDefaults()}
 	steps := []func() error{
-		func() error { return m.split(wasm) },
+		func() error { return m.split(source) },
 		m.readTypes, m.readImports, m.readFunctions, m.readGlobals, m.readBodies, m.readData,
 		m.boundTables, m.boundMemory, m.measureFrames, m.rewriteCode,
 		m.rewriteExports, m.rewriteStart, m.rewriteElements, m.rewriteGlobals,
@@ -168,153 +170,153 @@ func Rewrite(wasm []byte, o Options) ([]byte, error) {
 	return m.assemble(), nil
 }
 
-func (m *module) split(wasm []byte) error {
-	if len(wasm) < 8 || !bytes.Equal(wasm[:8], []byte("\x00asm\x01\x00\x00\x00")) {
-		return fmt.Errorf("%w: no WebAssembly core module, version 1", ErrMalformed)
+func (m *module) split(source []byte) error {
+	if len(source) < 8 || !bytes.Equal(source[:8], []byte("\x00asm\x01\x00\x00\x00")) {
+		return fmt.Errorf("%w: no WebAssembly core module, version 1", wasm.ErrMalformed)
 	}
-	r := &reader{b: wasm, pos: 8}
-	for !r.done() {
-		id := r.byte()
-		content := r.bytes(r.u32())
+	r := &wasm.Reader{B: source, Pos: 8}
+	for !r.Done() {
+		id := r.Byte()
+		content := r.Bytes(r.U32())
 		switch {
-		case r.err != nil:
-			return r.err
+		case r.Err != nil:
+			return r.Err
 		case id == secCustom:
-			c := reader{b: content}
-			name := c.name()
-			if c.err != nil {
-				return c.err
+			c := wasm.Reader{B: content}
+			name := c.Name()
+			if c.Err != nil {
+				return c.Err
 			}
 			if name == "name" && len(content) > maxNames {
-				return tooMany(len(content), "bytes of names", maxNames)
+				return wasm.TooMany(len(content), "bytes of names", maxNames)
 			}
-			m.customs = append(m.customs, custom{name: name, data: content[c.pos:]})
+			m.customs = append(m.customs, custom{name: name, data: content[c.Pos:]})
 			if len(m.customs) > maxCustoms {
-				return tooMany(len(m.customs), "custom sections", maxCustoms)
+				return wasm.TooMany(len(m.customs), "custom sections", maxCustoms)
 			}
 		case id >= secEnd:
-			return fmt.Errorf("%w: unknown section %d", ErrMalformed, id)
+			return fmt.Errorf("%w: unknown section %d", wasm.ErrMalformed, id)
 		case m.sections[id] != nil:
-			return fmt.Errorf("%w: section %d twice", ErrMalformed, id)
+			return fmt.Errorf("%w: section %d twice", wasm.ErrMalformed, id)
 		default:
 			m.sections[id] = content
 		}
 	}
-	return r.err
+	return r.Err
 }
 
 // section returns a reader of one section; an absent one reads as an empty vector.
-func (m *module) section(id int) *reader {
+func (m *module) section(id int) *wasm.Reader {
 	if b := m.sections[id]; len(b) > 0 {
-		return &reader{b: b}
+		return &wasm.Reader{B: b}
 	}
-	return &reader{b: []byte{0}}
+	return &wasm.Reader{B: []byte{0}}
 }
 
 func (m *module) readTypes() error {
 	r := m.section(secType)
 	all := 0
-	for n := r.count("types", maxTypes); n > 0 && r.err == nil; n-- {
-		if form := r.byte(); form != 0x60 {
-			r.fail("unknown form of type")
+	for n := r.Count("types", maxTypes); n > 0 && r.Err == nil; n-- {
+		if form := r.Byte(); form != 0x60 {
+			r.Fail("unknown form of type")
 		}
-		params := r.bytes(r.count("parameters of a type", maxArity))
-		results := r.bytes(r.count("results of a type", maxArity))
+		params := r.Bytes(r.Count("parameters of a type", maxArity))
+		results := r.Bytes(r.Count("results of a type", maxArity))
 		m.types = append(m.types, funcType{params: len(params), results: results})
-		if all += len(params) + len(results); all > maxArities && r.err == nil {
-			return tooMany(all, "parameters and results of all types", maxArities)
+		if all += len(params) + len(results); all > maxArities && r.Err == nil {
+			return wasm.TooMany(all, "parameters and results of all types", maxArities)
 		}
 	}
-	return r.err
+	return r.Err
 }
 
 func (m *module) readImports() error {
 	r := m.section(secImport)
-	for n := r.count("imports", maxImports); n > 0 && r.err == nil; n-- {
-		if mod, name := r.name(), r.name(); mod == ImportModule {
+	for n := r.Count("imports", maxImports); n > 0 && r.Err == nil; n-- {
+		if mod, name := r.Name(), r.Name(); mod == ImportModule {
 			return fmt.Errorf("import %s.%s is reserved to the host", mod, name)
 		}
-		switch r.byte() {
+		switch r.Byte() {
 		case 0:
-			r.u32()
+			r.U32()
 			m.imported++
 		case 1:
-			r.byte()
-			r.limits()
+			r.Byte()
+			r.Limits()
 		case 2:
-			if flags, _, _ := r.limits(); r.err == nil {
-				r.err = checkMemory(flags)
+			if flags, _, _ := r.Limits(); r.Err == nil {
+				r.Err = checkMemory(flags)
 			}
 		case 3:
-			r.skip(2)
+			r.Skip(2)
 			m.globals++
 			m.importedGlobals++
 		default:
-			r.fail("unknown kind of import")
+			r.Fail("unknown kind of import")
 		}
 	}
-	return r.err
+	return r.Err
 }
 
 func (m *module) readFunctions() error {
 	r := m.section(secFunction)
-	n := r.u32()
+	n := r.U32()
 	if n > m.opts.Functions {
 		return fmt.Errorf("%d functions: at most %d are allowed", n, m.opts.Functions)
 	}
-	for ; n > 0 && r.err == nil; n-- {
-		t := r.u32()
+	for ; n > 0 && r.Err == nil; n-- {
+		t := r.U32()
 		if int(t) >= len(m.types) {
-			r.fail("unknown type")
+			r.Fail("unknown type")
 		}
 		m.funcTypes = append(m.funcTypes, t)
 	}
-	return r.err
+	return r.Err
 }
 
 func (m *module) readGlobals() error {
 	r := m.section(secGlobal)
-	n := r.count("globals", maxGlobals)
-	for i := uint32(0); i < n && r.err == nil; i++ {
-		r.byte()
-		if r.byte() == 1 {
+	n := r.Count("globals", maxGlobals)
+	for i := uint32(0); i < n && r.Err == nil; i++ {
+		r.Byte()
+		if r.Byte() == 1 {
 			m.mutable = append(m.mutable, m.globals+i)
 		}
 		skipConstExpr(r)
 	}
 	m.globals += n
-	return r.err
+	return r.Err
 }
 
 // skipConstExpr skips an initialiser.
-func skipConstExpr(r *reader) {
-	for r.err == nil {
-		op := r.byte()
+func skipConstExpr(r *wasm.Reader) {
+	for r.Err == nil {
+		op := r.Byte()
 		var sub uint32
-		if op == opPrefixFD {
-			sub = r.u32()
+		if op == wasm.OpPrefixFD {
+			sub = r.U32()
 		}
-		if op == opEnd {
+		if op == wasm.OpEnd {
 			return
 		}
-		r.immediates(op, sub)
+		r.Immediates(op, sub)
 	}
 }
 
 func (m *module) readBodies() error {
 	r := m.section(secCode)
-	n := r.u32()
-	if r.err == nil && int(n) != len(m.funcTypes) {
-		r.fail("function and code sections differ in length")
+	n := r.U32()
+	if r.Err == nil && int(n) != len(m.funcTypes) {
+		r.Fail("function and code sections differ in length")
 	}
 	var cost uint64
-	for i := uint32(0); i < n && r.err == nil; i++ {
-		size := r.u32()
+	for i := uint32(0); i < n && r.Err == nil; i++ {
+		size := r.U32()
 		if size > m.opts.BodyBytes {
 			return fmt.Errorf("function %d has a body of %d bytes: at most %d are allowed", m.imported+i, size, m.opts.BodyBytes)
 		}
-		at := r.pos
-		body := r.bytes(size)
+		at := r.Pos
+		body := r.Bytes(size)
 		m.bodies = append(m.bodies, body)
 		m.bodyAt = append(m.bodyAt, at)
 		// Every call makes the compiler reload every mutable global.
@@ -323,30 +325,30 @@ func (m *module) readBodies() error {
 	if cost > 8*m.opts.CompileCost {
 		return fmt.Errorf("%d bytes of code with %d mutable globals are too expensive to compile", len(m.sections[secCode]), len(m.mutable))
 	}
-	return r.err
+	return r.Err
 }
 
 // readData looks at the data segments: nothing is changed in them, but a length that
 // is a lie has to be found before an engine allocates it.
 func (m *module) readData() error {
 	r := m.section(secData)
-	for n := r.count("data segments", maxSegments); n > 0 && r.err == nil; n-- {
-		flags := r.u32()
+	for n := r.Count("data segments", maxSegments); n > 0 && r.Err == nil; n-- {
+		flags := r.U32()
 		if flags == 2 {
-			r.u32()
+			r.U32()
 		}
 		if flags != 1 {
 			skipConstExpr(r)
 		}
-		m.data = append(m.data, uint32(len(r.bytes(r.u32()))))
+		m.data = append(m.data, uint32(len(r.Bytes(r.U32()))))
 	}
-	return r.err
+	return r.Err
 }
 
 // Strip returns a module without its custom sections: what a validator needs to see.
-func Strip(wasm []byte) ([]byte, error) {
+func Strip(source []byte) ([]byte, error) {
 	m := &module{}
-	if err := m.split(wasm); err != nil {
+	if err := m.split(source); err != nil {
 		return nil, err
 	}
 	m.customs = nil
@@ -355,29 +357,29 @@ func Strip(wasm []byte) ([]byte, error) {
 
 func (m *module) boundTables() error {
 	r := m.section(secTable)
-	n := r.count("tables", maxTables)
-	out := appendU32(nil, n)
-	for ; n > 0 && r.err == nil; n-- {
-		out = append(out, r.byte())
-		flags, minimum, maximum := r.limits()
+	n := r.Count("tables", maxTables)
+	out := wasm.AppendU32(nil, n)
+	for ; n > 0 && r.Err == nil; n-- {
+		out = append(out, r.Byte())
+		flags, minimum, maximum := r.Limits()
 		if minimum > m.opts.TableEntries {
 			return fmt.Errorf("a table of %d entries: at most %d are allowed", minimum, m.opts.TableEntries)
 		}
 		if flags&1 == 0 || maximum > m.opts.TableEntries {
 			flags, maximum = flags|1, m.opts.TableEntries
 		}
-		out = appendLimits(out, flags, minimum, maximum)
+		out = wasm.AppendLimits(out, flags, minimum, maximum)
 	}
 	m.put(secTable, out)
-	return r.err
+	return r.Err
 }
 
 func (m *module) boundMemory() error {
 	r := m.section(secMemory)
-	n := r.u32()
-	out := appendU32(nil, n)
-	for ; n > 0 && r.err == nil; n-- {
-		flags, minimum, maximum := r.limits()
+	n := r.U32()
+	out := wasm.AppendU32(nil, n)
+	for ; n > 0 && r.Err == nil; n-- {
+		flags, minimum, maximum := r.Limits()
 		if err := checkMemory(flags); err != nil {
 			return err
 		}
@@ -387,10 +389,10 @@ func (m *module) boundMemory() error {
 		if flags&1 == 0 || maximum > m.opts.MemoryPages {
 			flags, maximum = 1, m.opts.MemoryPages
 		}
-		out = appendLimits(out, flags, minimum, maximum)
+		out = wasm.AppendLimits(out, flags, minimum, maximum)
 	}
 	m.put(secMemory, out)
-	return r.err
+	return r.Err
 }
 
 // put replaces a section that exists.
@@ -410,32 +412,32 @@ func (m *module) renumber(i uint32) uint32 {
 
 func (m *module) rewriteExports() error {
 	r := m.section(secExport)
-	n := r.count("exports", maxExports)
+	n := r.Count("exports", maxExports)
 	var out []byte
-	for i := uint32(0); i < n && r.err == nil; i++ {
-		name := r.name()
+	for i := uint32(0); i < n && r.Err == nil; i++ {
+		name := r.Name()
 		if name == ExportCounter || len(name) > len(ExportGlobal) && name[:len(ExportGlobal)] == ExportGlobal {
 			return fmt.Errorf("export %q is reserved to the host", name)
 		}
-		kind, index := r.byte(), r.u32()
+		kind, index := r.Byte(), r.U32()
 		switch kind {
 		case 0:
 			index = m.renumber(index)
 		case 3:
 			index = m.renumberGlobal(index)
 		}
-		out = appendU32(append(appendName(out, name), kind), index)
+		out = wasm.AppendU32(append(wasm.AppendName(out, name), kind), index)
 	}
-	out = appendU32(append(appendName(out, ExportCounter), 3), m.counter())
+	out = wasm.AppendU32(append(wasm.AppendName(out, ExportCounter), 3), m.counter())
 	added := uint32(1)
 	if m.opts.ExportGlobals {
 		for i, g := range m.mutable {
-			out = appendU32(append(appendName(out, fmt.Sprintf("%s%d", ExportGlobal, i)), 3), m.renumberGlobal(g))
+			out = wasm.AppendU32(append(wasm.AppendName(out, fmt.Sprintf("%s%d", ExportGlobal, i)), 3), m.renumberGlobal(g))
 			added++
 		}
 	}
-	m.sections[secExport] = append(appendU32(nil, n+added), out...)
-	return r.err
+	m.sections[secExport] = append(wasm.AppendU32(nil, n+added), out...)
+	return r.Err
 }
 
 func (m *module) rewriteStart() error {
@@ -443,46 +445,46 @@ func (m *module) rewriteStart() error {
 		return nil
 	}
 	r := m.section(secStart)
-	m.sections[secStart] = appendU32(nil, m.renumber(r.u32()))
-	return r.err
+	m.sections[secStart] = wasm.AppendU32(nil, m.renumber(r.U32()))
+	return r.Err
 }
 
 // rewriteGlobals adds the fuel counter and the stack budget, and moves ref.func
 // in the initialisers of the others.
 func (m *module) rewriteGlobals() error {
 	r := m.section(secGlobal)
-	n := r.u32()
+	n := r.U32()
 	var out []byte
-	for i := uint32(0); i < n && r.err == nil; i++ {
-		out = append(out, r.byte(), r.byte())
+	for i := uint32(0); i < n && r.Err == nil; i++ {
+		out = append(out, r.Byte(), r.Byte())
 		out = m.constExpr(out, r)
 	}
 	if m.opts.Shared {
-		m.put(secGlobal, append(appendU32(nil, n), out...))
-		return r.err
+		m.put(secGlobal, append(wasm.AppendU32(nil, n), out...))
+		return r.Err
 	}
-	out = append(out, typeI64, 1, opI64Const, 0, opEnd)
-	out = append(appendS64(append(out, typeI64, 1, opI64Const), m.opts.StackBytes), opEnd)
-	m.sections[secGlobal] = append(appendU32(nil, n+2), out...)
-	return r.err
+	out = append(out, wasm.TypeI64, 1, wasm.OpI64Const, 0, wasm.OpEnd)
+	out = append(wasm.AppendS64(append(out, wasm.TypeI64, 1, wasm.OpI64Const), m.opts.StackBytes), wasm.OpEnd)
+	m.sections[secGlobal] = append(wasm.AppendU32(nil, n+2), out...)
+	return r.Err
 }
 
 // constExpr copies an initialiser, with function indices moved.
-func (m *module) constExpr(out []byte, r *reader) []byte {
-	for r.err == nil {
-		at := r.pos
-		op := r.byte()
-		if op == opRefFunc {
-			out = appendU32(append(out, op), m.renumber(r.u32()))
+func (m *module) constExpr(out []byte, r *wasm.Reader) []byte {
+	for r.Err == nil {
+		at := r.Pos
+		op := r.Byte()
+		if op == wasm.OpRefFunc {
+			out = wasm.AppendU32(append(out, op), m.renumber(r.U32()))
 			continue
 		}
 		var sub uint32
-		if op == opPrefixFD {
-			sub = r.u32()
+		if op == wasm.OpPrefixFD {
+			sub = r.U32()
 		}
-		r.immediates(op, sub)
-		out = append(out, r.b[at:r.pos]...)
-		if op == opEnd {
+		r.Immediates(op, sub)
+		out = append(out, r.B[at:r.Pos]...)
+		if op == wasm.OpEnd {
 			return out
 		}
 	}
@@ -496,54 +498,54 @@ func (m *module) rewriteElements() error {
 		return nil
 	}
 	r := m.section(secElement)
-	n := r.count("element segments", maxElements)
-	out := appendU32(nil, n)
+	n := r.Count("element segments", maxElements)
+	out := wasm.AppendU32(nil, n)
 	entries := 0
-	for ; n > 0 && r.err == nil; n-- {
-		flags := r.u32()
+	for ; n > 0 && r.Err == nil; n-- {
+		flags := r.U32()
 		if flags > 7 {
-			r.fail("unknown kind of element segment")
+			r.Fail("unknown kind of element segment")
 		}
-		out = appendU32(out, flags)
+		out = wasm.AppendU32(out, flags)
 		if flags&1 == 0 {
 			if flags&2 != 0 {
-				out = appendU32(out, r.u32())
+				out = wasm.AppendU32(out, r.U32())
 			}
 			out = m.constExpr(out, r)
 		}
 		if flags&3 != 0 {
-			out = append(out, r.byte())
+			out = append(out, r.Byte())
 		}
-		count := r.count("functions in element segments", maxEntries)
+		count := r.Count("functions in element segments", maxEntries)
 		if entries += int(count); entries > maxEntries {
-			return tooMany(entries, "functions in element segments", maxEntries)
+			return wasm.TooMany(entries, "functions in element segments", maxEntries)
 		}
-		out = appendU32(out, count)
-		for ; count > 0 && r.err == nil; count-- {
+		out = wasm.AppendU32(out, count)
+		for ; count > 0 && r.Err == nil; count-- {
 			if flags&4 != 0 {
 				out = m.constExpr(out, r)
 			} else {
-				out = appendU32(out, m.renumber(r.u32()))
+				out = wasm.AppendU32(out, m.renumber(r.U32()))
 			}
 		}
 	}
 	m.sections[secElement] = out
-	return r.err
+	return r.Err
 }
 
 // finishDeclarations writes types, imports and functions, once it is known what
 // the code needs.
 func (m *module) finishDeclarations() {
-	yield := m.typeIndex([]byte{0x60, 1, typeI32, 0})
+	yield := m.typeIndex([]byte{0x60, 1, wasm.TypeI32, 0})
 	r := m.section(secImport)
-	n := r.u32()
+	n := r.U32()
 	added := uint32(1)
 	if m.opts.Shared {
 		added = 3
 	}
-	imports := append(appendU32(nil, n+added), r.b[r.pos:]...)
-	imports = appendName(appendName(imports, ImportModule), ImportYield)
-	imports = appendU32(append(imports, 0), yield)
+	imports := append(wasm.AppendU32(nil, n+added), r.B[r.Pos:]...)
+	imports = wasm.AppendName(wasm.AppendName(imports, ImportModule), ImportYield)
+	imports = wasm.AppendU32(append(imports, 0), yield)
 	if m.opts.Shared {
 		imports = importMeter(imports)
 	}
@@ -553,24 +555,24 @@ func (m *module) finishDeclarations() {
 
 func (m *module) declareFunctions() {
 	r := m.section(secFunction)
-	n := r.u32()
+	n := r.U32()
 	var added []byte
 	for h := range m.helpers {
 		if m.helpers[h] {
-			added = appendU32(added, m.helperType(h))
+			added = wasm.AppendU32(added, m.helperType(h))
 			n++
 		}
 	}
 	for range m.inits {
-		added = appendU32(added, m.helperType(helperCopy))
+		added = wasm.AppendU32(added, m.helperType(helperCopy))
 		n++
 	}
 	if n > 0 {
-		m.sections[secFunction] = append(append(appendU32(nil, n), r.b[r.pos:]...), added...)
+		m.sections[secFunction] = append(append(wasm.AppendU32(nil, n), r.B[r.Pos:]...), added...)
 	}
 	r = m.section(secType)
-	r.u32()
-	types := append(appendU32(nil, uint32(len(m.types)+len(m.newTypes))), r.b[r.pos:]...)
+	r.U32()
+	types := append(wasm.AppendU32(nil, uint32(len(m.types)+len(m.newTypes))), r.B[r.Pos:]...)
 	for _, t := range m.newTypes {
 		types = append(types, t...)
 	}
@@ -592,11 +594,11 @@ func (m *module) assemble() []byte {
 	out := []byte("\x00asm\x01\x00\x00\x00")
 	for _, id := range sectionOrder {
 		if m.sections[id] != nil {
-			out = appendSection(out, id, m.sections[id])
+			out = wasm.AppendSection(out, id, m.sections[id])
 		}
 	}
 	for _, c := range m.customs {
-		out = appendSection(out, secCustom, append(appendName(nil, c.name), c.data...))
+		out = wasm.AppendSection(out, secCustom, append(wasm.AppendName(nil, c.name), c.data...))
 	}
 	return out
 }

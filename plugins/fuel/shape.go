@@ -2,7 +2,11 @@
 
 package fuel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/wasmplane/wasmplane/plugins/fuel/wasm"
+)
 
 // Shape is what a module shows to the outside, read without compiling it.
 type Shape struct {
@@ -17,45 +21,45 @@ type Shape struct {
 type Import struct{ Module, Name string }
 
 // Inspect reads a module's imports, exports and custom sections. It checks no more than it reads.
-func Inspect(wasm []byte) (*Shape, error) {
+func Inspect(source []byte) (*Shape, error) {
 	m := &module{}
-	if err := m.split(wasm); err != nil {
+	if err := m.split(source); err != nil {
 		return nil, err
 	}
 	s := &Shape{customs: m.customs}
 	r := m.section(secImport)
-	for n := r.count("imports", maxImports); n > 0 && r.err == nil; n-- {
-		s.Imports = append(s.Imports, Import{r.name(), r.name()})
+	for n := r.Count("imports", maxImports); n > 0 && r.Err == nil; n-- {
+		s.Imports = append(s.Imports, Import{r.Name(), r.Name()})
 		skipImport(r)
 	}
-	if r.err != nil {
-		return nil, r.err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	r = m.section(secExport)
-	for n := r.count("exports", maxExports); n > 0 && r.err == nil; n-- {
-		name := r.name()
-		if r.byte() == 0 {
+	for n := r.Count("exports", maxExports); n > 0 && r.Err == nil; n-- {
+		name := r.Name()
+		if r.Byte() == 0 {
 			s.Exports = append(s.Exports, name)
 		}
-		r.u32()
+		r.U32()
 	}
-	return s, r.err
+	return s, r.Err
 }
 
-func skipImport(r *reader) (kind byte) {
-	kind = r.byte()
+func skipImport(r *wasm.Reader) (kind byte) {
+	kind = r.Byte()
 	switch kind {
 	case 0:
-		r.u32()
+		r.U32()
 	case 1:
-		r.byte()
-		r.limits()
+		r.Byte()
+		r.Limits()
 	case 2:
-		r.limits()
+		r.Limits()
 	case 3:
-		r.skip(2)
+		r.Skip(2)
 	default:
-		r.fail("unknown kind of import")
+		r.Fail("unknown kind of import")
 	}
 	return kind
 }
@@ -73,36 +77,36 @@ func (s *Shape) Custom(name string) []byte {
 // OwnMemory turns an imported memory into one that the module defines with the
 // same bounds, and exports it as "memory". Nothing else changes: a memory has the
 // number 0 either way. A module without an imported memory stays as it is.
-func OwnMemory(wasm []byte) ([]byte, error) {
+func OwnMemory(source []byte) ([]byte, error) {
 	m := &module{}
-	if err := m.split(wasm); err != nil {
+	if err := m.split(source); err != nil {
 		return nil, err
 	}
 	r := m.section(secImport)
 	var kept, memory []byte
 	var count uint32
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		start := r.pos
-		r.name()
-		r.name()
-		at := r.pos
+	for n := r.U32(); n > 0 && r.Err == nil; n-- {
+		start := r.Pos
+		r.Name()
+		r.Name()
+		at := r.Pos
 		if skipImport(r) == 2 {
 			if memory != nil {
-				return nil, fmt.Errorf("%w: a second memory is imported", ErrMalformed)
+				return nil, fmt.Errorf("%w: a second memory is imported", wasm.ErrMalformed)
 			}
-			memory = append([]byte{1}, r.b[at+1:r.pos]...)
+			memory = append([]byte{1}, r.B[at+1:r.Pos]...)
 			continue
 		}
-		kept = append(kept, r.b[start:r.pos]...)
+		kept = append(kept, r.B[start:r.Pos]...)
 		count++
 	}
-	if r.err != nil || memory == nil {
-		return wasm, r.err
+	if r.Err != nil || memory == nil {
+		return source, r.Err
 	}
 	if len(m.sections[secMemory]) > 0 && m.sections[secMemory][0] != 0 {
-		return nil, fmt.Errorf("%w: a memory is imported and one is defined", ErrMalformed)
+		return nil, fmt.Errorf("%w: a memory is imported and one is defined", wasm.ErrMalformed)
 	}
-	m.sections[secImport] = append(appendU32(nil, count), kept...)
+	m.sections[secImport] = append(wasm.AppendU32(nil, count), kept...)
 	m.sections[secMemory] = memory
 	if err := m.exportMemory(); err != nil {
 		return nil, err
@@ -113,19 +117,19 @@ func OwnMemory(wasm []byte) ([]byte, error) {
 // exportMemory adds the export "memory" where it is missing.
 func (m *module) exportMemory() error {
 	r := m.section(secExport)
-	n := r.u32()
-	start := r.pos
+	n := r.U32()
+	start := r.Pos
 	for range n {
-		if name := r.name(); name == "memory" || r.err != nil {
-			return r.err
+		if name := r.Name(); name == "memory" || r.Err != nil {
+			return r.Err
 		}
-		r.byte()
-		r.u32()
+		r.Byte()
+		r.U32()
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
-	out := append(appendU32(nil, n+1), r.b[start:]...)
-	m.sections[secExport] = appendU32(append(appendName(out, "memory"), 2), 0)
+	out := append(wasm.AppendU32(nil, n+1), r.B[start:]...)
+	m.sections[secExport] = wasm.AppendU32(append(wasm.AppendName(out, "memory"), 2), 0)
 	return nil
 }

@@ -2,6 +2,8 @@
 
 package fuel
 
+import "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
+
 // Names of the module that holds counter and stack budget of modules with Options.Shared.
 const (
 	ImportMeter   = "wasmplane:meter"
@@ -12,18 +14,18 @@ const (
 // Meter is that module: an instance of it is what the metered modules of one component share.
 func Meter(stackBytes int64) []byte {
 	m := &module{}
-	out := append([]byte{2, typeI64, 1, opI64Const, 0, opEnd, typeI64, 1}, appendS64([]byte{opI64Const}, stackBytes)...)
-	m.sections[secGlobal] = append(out, opEnd)
-	exports := append(appendName([]byte{2}, ImportCounter), 3, 0)
+	out := append([]byte{2, wasm.TypeI64, 1, wasm.OpI64Const, 0, wasm.OpEnd, wasm.TypeI64, 1}, wasm.AppendS64([]byte{wasm.OpI64Const}, stackBytes)...)
+	m.sections[secGlobal] = append(out, wasm.OpEnd)
+	exports := append(wasm.AppendName([]byte{2}, ImportCounter), 3, 0)
 	m.sections[secMemory] = []byte{1, 1, 0, 0} // empty: who looks at an instance's memory finds one
-	m.sections[secExport] = append(appendName(exports, ImportStack), 3, 1)
+	m.sections[secExport] = append(wasm.AppendName(exports, ImportStack), 3, 1)
 	return m.assemble()
 }
 
 // importMeter adds the imports of a module that shares its meter with others.
 func importMeter(imports []byte) []byte {
 	for _, name := range []string{ImportCounter, ImportStack} {
-		imports = append(appendName(appendName(imports, ImportMeter), name), 3, typeI64, 1)
+		imports = append(wasm.AppendName(wasm.AppendName(imports, ImportMeter), name), 3, wasm.TypeI64, 1)
 	}
 	return imports
 }
@@ -38,8 +40,8 @@ func (m *module) renumberGlobal(i uint32) uint32 {
 
 // global renumbers the global of a global.get or global.set.
 func (s *scanner) global(op byte, at, imm int) {
-	t := reader{b: s.r.b, pos: imm}
-	if i := t.u32(); s.m.renumberGlobal(i) != i {
-		s.replace(at, appendU32([]byte{op}, s.m.renumberGlobal(i)))
+	t := wasm.Reader{B: s.r.B, Pos: imm}
+	if i := t.U32(); s.m.renumberGlobal(i) != i {
+		s.replace(at, wasm.AppendU32([]byte{op}, s.m.renumberGlobal(i)))
 	}
 }

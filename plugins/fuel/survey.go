@@ -2,6 +2,8 @@
 
 package fuel
 
+import "github.com/wasmplane/wasmplane/plugins/fuel/wasm"
+
 // facts are what survey finds out about a function.
 type facts struct {
 	weight int64 // if it neither calls, loops nor does anything that is charged by size; else -1
@@ -28,7 +30,7 @@ func (f *facts) compileCost(params, mutable int) uint64 {
 // surveyor walks a body without planning edits.
 type surveyor struct {
 	m     *module
-	r     reader
+	r     wasm.Reader
 	visit func(op byte, index uint32) // is shown whom the function calls
 
 	facts
@@ -45,52 +47,52 @@ type nested struct {
 
 // survey finds out about a body of a function of some type.
 func (m *module) survey(body []byte, t *funcType, visit func(op byte, index uint32)) (facts, error) {
-	s := &surveyor{m: m, r: reader{b: body}, visit: visit}
+	s := &surveyor{m: m, r: wasm.Reader{B: body}, visit: visit}
 	s.locals = uint64(skipLocals(&s.r))
 	s.plain, s.weight = s.locals <= leafLocals, 1
-	s.nesting = append(s.nesting, nested{op: opBlock, arity: uint64(len(t.results))})
-	for s.r.err == nil && !s.r.done() {
+	s.nesting = append(s.nesting, nested{op: wasm.OpBlock, arity: uint64(len(t.results))})
+	for s.r.Err == nil && !s.r.Done() {
 		s.instruction()
 	}
 	if !s.plain {
 		s.weight = -1
 	}
-	return s.facts, s.r.err
+	return s.facts, s.r.Err
 }
 
 func (s *surveyor) instruction() {
-	op, sub := s.r.opcode()
-	imm := s.r.pos
-	s.weight += s.r.immediates(op, sub)
-	t := reader{b: s.r.b[:s.r.pos], pos: imm}
+	op, sub := s.r.Opcode()
+	imm := s.r.Pos
+	s.weight += s.r.Immediates(op, sub)
+	t := wasm.Reader{B: s.r.B[:s.r.Pos], Pos: imm}
 	switch op {
-	case opBlock, opLoop, opIf:
+	case wasm.OpBlock, wasm.OpLoop, wasm.OpIf:
 		s.enter(op, &t)
-	case opEnd:
+	case wasm.OpEnd:
 		s.leave()
-	case opBr, opBrIf:
+	case wasm.OpBr, wasm.OpBrIf:
 		s.blocks++
-		s.values += s.arity(t.u32())
-	case opReturn:
+		s.values += s.arity(t.U32())
+	case wasm.OpReturn:
 		s.values += s.nesting[0].arity
-	case opBrTable:
+	case wasm.OpBrTable:
 		s.targets(&t)
-	case opCall, opCallIndirect, opRefFunc:
+	case wasm.OpCall, wasm.OpCallIndirect, wasm.OpRefFunc:
 		s.call(op, &t)
-	case opMemoryGrow:
+	case wasm.OpMemoryGrow:
 		s.plain = false
-	case opPrefixFC:
-		s.plain = s.plain && sub < fcMemoryInit
+	case wasm.OpPrefixFC:
+		s.plain = s.plain && sub < wasm.FCMemoryInit
 	}
 }
 
 // enter counts what a block takes and leaves.
-func (s *surveyor) enter(op byte, t *reader) {
-	params, results := s.m.blockType(t.s33())
+func (s *surveyor) enter(op byte, t *wasm.Reader) {
+	params, results := s.m.blockType(t.S33())
 	s.blocks++
 	s.values += params + results
 	n := nested{op: op, arity: results}
-	if op == opLoop { // a branch to it goes to its beginning
+	if op == wasm.OpLoop { // a branch to it goes to its beginning
 		n.arity = params
 		s.calls++
 		s.loopCount++
@@ -104,7 +106,7 @@ func (s *surveyor) enter(op byte, t *reader) {
 
 func (s *surveyor) leave() {
 	if n := len(s.nesting); n > 1 {
-		if s.nesting[n-1].op == opLoop {
+		if s.nesting[n-1].op == wasm.OpLoop {
 			s.around--
 		}
 		s.nesting = s.nesting[:n-1]
@@ -119,22 +121,22 @@ func (s *surveyor) arity(depth uint32) uint64 {
 	return 0 // no such label; the validator says so
 }
 
-func (s *surveyor) targets(t *reader) {
-	n := uint64(t.u32()) + 1
+func (s *surveyor) targets(t *wasm.Reader) {
+	n := uint64(t.U32()) + 1
 	s.table = max(s.table, n)
 	s.blocks += n
 	for range n {
-		s.values += s.arity(t.u32())
+		s.values += s.arity(t.U32())
 	}
 }
 
-func (s *surveyor) call(op byte, t *reader) {
+func (s *surveyor) call(op byte, t *wasm.Reader) {
 	var index uint32
 	switch op {
-	case opCallIndirect:
-		s.values += s.m.arityOf(t.u32())
+	case wasm.OpCallIndirect:
+		s.values += s.m.arityOf(t.U32())
 	default:
-		index = t.u32()
+		index = t.U32()
 		s.values += s.m.arityOfFunction(index)
 	}
 	s.visit(op, index)
@@ -167,14 +169,14 @@ func (m *module) arityOfFunction(index uint32) uint64 {
 }
 
 // skipLocals reads a body's declarations, and says how many locals there are.
-func skipLocals(r *reader) (n uint32) {
+func skipLocals(r *wasm.Reader) (n uint32) {
 	var sum uint64
-	for groups := r.u32(); groups > 0 && r.err == nil; groups-- {
-		sum += uint64(r.u32())
-		r.byte()
+	for groups := r.U32(); groups > 0 && r.Err == nil; groups-- {
+		sum += uint64(r.U32())
+		r.Byte()
 	}
-	if sum > maxLocals && r.err == nil {
-		r.err = tooMany(sum, "locals in one function", maxLocals)
+	if sum > maxLocals && r.Err == nil {
+		r.Err = wasm.TooMany(sum, "locals in one function", maxLocals)
 	}
 	return uint32(sum)
 }

@@ -22,7 +22,6 @@ var mayGrow = map[string]int{
 	"core/api":     3357,
 	"core/trace":   2708,
 	"plugins/abi":  2503,
-	"plugins/fuel": 2652,
 	"plugins/host": 2776,
 }
 

@@ -7,6 +7,8 @@ import (
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wasmplane/wasmplane/plugins/abi/jsonvalue"
 )
 
 // Interner numbers strings from 1 on: equal strings have equal numbers.
@@ -37,11 +39,11 @@ func (c *Column) Cell(doc any, p Path, strings *Interner) int64 {
 	v := reflect.ValueOf(doc)
 	for _, s := range p.steps {
 		var ok bool
-		if v, ok = get(v, s.name); !ok {
+		if v, ok = jsonvalue.Get(v, s.name); !ok {
 			return 0
 		}
 	}
-	v, _ = open(v)
+	v, _ = jsonvalue.Open(v)
 	if !v.IsValid() {
 		return 0
 	}
@@ -92,7 +94,7 @@ func number(v reflect.Value, milli bool) int64 {
 	}
 	var q resource.Quantity
 	switch {
-	case v.Type() == quantityType:
+	case v.Type() == jsonvalue.QuantityType:
 		q = v.Interface().(resource.Quantity)
 	case v.Kind() == reflect.String:
 		var err error

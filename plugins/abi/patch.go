@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/plugins/abi/jsonvalue"
 )
 
 // PatchOp is one operation of a JSON patch (RFC 6902), with three comforts:
@@ -53,7 +55,7 @@ var ErrNotTyped = errors.New("the patch needs a JSON tree")
 // conversion to a tree and back. On an error the object may be half changed.
 func (h *Hook) PatchStruct(object any, kind string, ops []PatchOp) error {
 	v := reflect.ValueOf(object)
-	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct || infoOf(v.Elem().Type()).special != specialNone {
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct || jsonvalue.InfoOf(v.Elem().Type()).Form != jsonvalue.Plain {
 		return ErrNotTyped
 	}
 	for i := range ops {
@@ -394,19 +396,19 @@ func assign(v reflect.Value, op *PatchOp) error {
 }
 
 func setStruct(v reflect.Value, tokens []string, op *PatchOp) error {
-	info := infoOf(v.Type())
-	if info.special != specialNone {
+	info := jsonvalue.InfoOf(v.Type())
+	if info.Form != jsonvalue.Plain {
 		return ErrNotTyped
 	}
-	i, ok := info.byName[tokens[0]]
+	i, ok := info.ByName[tokens[0]]
 	if !ok {
 		return fmt.Errorf("a %s has no field %q", v.Type().Name(), tokens[0])
 	}
-	f, err := v.FieldByIndexErr(info.fields[i].index)
+	f, err := v.FieldByIndexErr(info.Fields[i].Index)
 	if err != nil {
 		return ErrNotTyped
 	}
-	if op.Op != "add" && len(tokens) == 1 && isEmpty(f) && info.fields[i].omitEmpty {
+	if op.Op != "add" && len(tokens) == 1 && jsonvalue.IsEmpty(f) && info.Fields[i].OmitEmpty {
 		return errMissing
 	}
 	return setField(f, tokens[1:], op)
@@ -447,7 +449,7 @@ func setSlice(v reflect.Value, tokens []string, op *PatchOp) error {
 	case op.Op == "add" && (last && t == "-" || keyed && err != nil):
 		item := reflect.New(v.Type().Elem()).Elem()
 		if keyed && !last {
-			if f, ok := get(item, name); ok && f.CanSet() && f.Kind() == reflect.String {
+			if f, ok := jsonvalue.Get(item, name); ok && f.CanSet() && f.Kind() == reflect.String {
 				f.SetString(want)
 			} else {
 				return ErrNotTyped
@@ -486,7 +488,7 @@ func sliceIndex(v reflect.Value, token string) (int, error) {
 		return index(token, v.Len(), false)
 	}
 	for i := range v.Len() {
-		if f, ok := get(v.Index(i), name); ok && f.Kind() == reflect.String && f.String() == want {
+		if f, ok := jsonvalue.Get(v.Index(i), name); ok && f.Kind() == reflect.String && f.String() == want {
 			return i, nil
 		}
 	}

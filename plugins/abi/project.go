@@ -4,7 +4,6 @@ package abi
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,18 +12,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/wasmplane/wasmplane/plugins/abi/jsonvalue"
 )
 
 // Object is an API object inside a document. Decoded structs leave their kind and
 // apiVersion empty; the projection writes those of GVK.
-type Object struct {
-	Object runtime.Object
-	GVK    schema.GroupVersionKind
-}
+type Object = jsonvalue.Object
 
 // Projection writes of a document what a hook declared: as JSON the document
 // with nothing but those fields, in their places; flat an array with one cell
@@ -62,8 +58,8 @@ type walk struct {
 // spot is where a name is in a struct.
 type spot struct {
 	of      reflect.Type
-	special bool       // it is seen as what it encodes to
-	field   *fieldInfo // nil = it has no such field
+	special bool                 // it is seen as what it encodes to
+	field   *jsonvalue.FieldInfo // nil = it has no such field
 }
 
 // sharedSteps bounds the steps that are kept from one field to the next.
@@ -85,9 +81,9 @@ func newSelector(steps []step, before *selector) *selector {
 
 // get is the function get, for this step.
 func (s *walk) get(v reflect.Value) (reflect.Value, bool) {
-	v, gvk := open(v)
+	v, gvk := jsonvalue.Open(v)
 	if !v.IsValid() || v.Kind() != reflect.Struct {
-		return get(v, s.name)
+		return jsonvalue.Get(v, s.name)
 	}
 	at := s.last.Load()
 	if t := v.Type(); at == nil || at.of != t {
@@ -96,18 +92,18 @@ func (s *walk) get(v reflect.Value) (reflect.Value, bool) {
 	}
 	switch {
 	case at.special:
-		return get(container(v), s.name)
+		return jsonvalue.Get(jsonvalue.Container(v), s.name)
 	case at.field == nil:
 		return v, false
 	}
-	return at.field.read(v, gvk)
+	return at.field.Read(v, gvk)
 }
 
 func newSpot(t reflect.Type, name string) *spot {
-	info := infoOf(t)
-	at := &spot{of: t, special: info.special != specialNone}
-	if i, ok := info.byName[name]; ok {
-		at.field = &info.fields[i]
+	info := jsonvalue.InfoOf(t)
+	at := &spot{of: t, special: info.Form != jsonvalue.Plain}
+	if i, ok := info.ByName[name]; ok {
+		at.field = &info.Fields[i]
 	}
 	return at
 }
@@ -223,11 +219,11 @@ func (b *branch) child(name string, via []string) *branch {
 
 // prune writes what of v the tree selects, as JSON.
 func (w *Writer) prune(v reflect.Value, b *branch) {
-	v = container(v)
+	v = jsonvalue.Container(v)
 	switch {
 	case b.leaf || !v.IsValid():
 		w.value(v)
-	case b.items != nil && isArray(v):
+	case b.items != nil && jsonvalue.IsArray(v):
 		w.BeginArray(v.Len())
 		for i := range v.Len() {
 			w.prune(v.Index(i), b.items)
@@ -251,11 +247,11 @@ func (b *branch) fits(v reflect.Value) bool {
 	if b.leaf {
 		return true
 	}
-	v = container(v)
+	v = jsonvalue.Container(v)
 	if !v.IsValid() {
 		return true // null
 	}
-	return b.items != nil && isArray(v) || len(b.keys) > 0 && isObject(v)
+	return b.items != nil && jsonvalue.IsArray(v) || len(b.keys) > 0 && jsonvalue.IsObject(v)
 }
 
 // fields writes the values of all fields into a flat table.
@@ -293,8 +289,8 @@ func (w *Writer) fields(root reflect.Value, fields []*selector) {
 func (w *Writer) field(v reflect.Value, steps []*walk) {
 	for i, s := range steps {
 		if s.kind == stepEach {
-			v = container(v)
-			if !v.IsValid() || !isArray(v) {
+			v = jsonvalue.Container(v)
+			if !v.IsValid() || !jsonvalue.IsArray(v) {
 				w.Absent()
 				return
 			}
@@ -318,251 +314,16 @@ func (w *Writer) field(v reflect.Value, steps []*walk) {
 func descend(v reflect.Value, names []string) (reflect.Value, bool) {
 	for _, name := range names {
 		var ok bool
-		if v, ok = get(v, name); !ok {
+		if v, ok = jsonvalue.Get(v, name); !ok {
 			return v, false
 		}
 	}
 	return v, true
 }
 
-// get finds a field or key; ok is false where it is absent.
-func get(v reflect.Value, name string) (reflect.Value, bool) {
-	var gvk *schema.GroupVersionKind
-	v, gvk = open(v)
-	if !v.IsValid() {
-		return v, false
-	}
-	switch v.Kind() {
-	case reflect.Struct:
-		info := infoOf(v.Type())
-		if info.special != specialNone {
-			return get(container(v), name)
-		}
-		i, ok := info.byName[name]
-		if !ok {
-			return v, false
-		}
-		return info.fields[i].read(v, gvk)
-	case reflect.Map:
-		if v.Type().Key().Kind() != reflect.String {
-			return v, false
-		}
-		child := v.MapIndex(reflect.ValueOf(name).Convert(v.Type().Key()))
-		return child, child.IsValid()
-	default:
-		return v, false
-	}
-}
-
-// open follows pointers and interfaces, into Objects too. Nil is the invalid value.
-func open(v reflect.Value) (reflect.Value, *schema.GroupVersionKind) {
-	var gvk *schema.GroupVersionKind
-	for v.IsValid() {
-		switch v.Kind() {
-		case reflect.Interface:
-			v = v.Elem()
-		case reflect.Pointer:
-			switch {
-			case v.IsNil():
-				return reflect.Value{}, nil
-			case v.Type() == unstructuredType:
-				return reflect.ValueOf(v.Interface().(*unstructured.Unstructured).Object), nil
-			case v.Type() == objectPointer:
-				o := v.Interface().(*Object)
-				gvk, v = &o.GVK, reflect.ValueOf(o.Object)
-			default:
-				v = v.Elem()
-			}
-		case reflect.Struct:
-			if v.Type() != objectType {
-				return v, gvk
-			}
-			o := v.Interface().(Object)
-			gvk, v = &o.GVK, reflect.ValueOf(o.Object)
-		default:
-			return v, gvk
-		}
-	}
-	return reflect.Value{}, nil
-}
-
-// container is open for values that paths go through: a struct with an encoding
-// of its own is seen as what it encodes to.
-func container(v reflect.Value) reflect.Value {
-	opened, gvk := open(v)
-	if gvk != nil {
-		return v // keeps its kind
-	}
-	if opened.IsValid() && opened.Kind() == reflect.Struct && infoOf(opened.Type()).special != specialNone {
-		return reflect.ValueOf(decoded(opened))
-	}
-	return opened
-}
-
-// decoded is what a value's own encoding says, as plain data.
-func decoded(v reflect.Value) any {
-	b, err := json.Marshal(v.Interface())
-	if err != nil {
-		return nil
-	}
-	var out any
-	if json.Unmarshal(b, &out) != nil {
-		return nil
-	}
-	return out
-}
-
-func isArray(v reflect.Value) bool {
-	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Array) && v.Type().Elem().Kind() != reflect.Uint8
-}
-
-func isObject(v reflect.Value) bool {
-	v, _ = open(v)
-	return v.IsValid() && (v.Kind() == reflect.Struct || v.Kind() == reflect.Map)
-}
-
-// special marks types that encode themselves.
-type special uint8
-
-const (
-	specialNone special = iota
-	specialQuantity
-	specialTime
-	specialIntOrString
-	specialMarshaler
-)
-
-var (
-	objectType    = reflect.TypeFor[Object]()
-	objectPointer = reflect.TypeFor[*Object]()
-	quantityType  = reflect.TypeFor[resource.Quantity]()
-	timeType      = reflect.TypeFor[metav1.Time]()
-	intOrStrType  = reflect.TypeFor[intstr.IntOrString]()
-	marshalerType = reflect.TypeFor[json.Marshaler]()
-	stringMapType = reflect.TypeFor[map[string]string]()
-
-	unstructuredType = reflect.TypeFor[*unstructured.Unstructured]()
-)
-
-// typeInfo is how a struct is encoded, by the rules of encoding/json.
-type typeInfo struct {
-	special special
-	fields  []fieldInfo
-	byName  map[string]int
-}
-
-type fieldInfo struct {
-	name      string
-	index     []int
-	omitEmpty bool
-	omitZero  bool
-	meta      byte // 'k' kind, 'v' apiVersion of the object itself
-}
-
-// types caches typeInfo: it is a function of the program's own types.
-var types sync.Map
-
-func infoOf(t reflect.Type) *typeInfo {
-	if i, ok := types.Load(t); ok {
-		return i.(*typeInfo)
-	}
-	info := &typeInfo{byName: map[string]int{}}
-	switch {
-	case t == quantityType:
-		info.special = specialQuantity
-	case t == timeType:
-		info.special = specialTime
-	case t == intOrStrType:
-		info.special = specialIntOrString
-	case t.Implements(marshalerType) || reflect.PointerTo(t).Implements(marshalerType):
-		info.special = specialMarshaler
-	default:
-		info.collect(t, nil)
-	}
-	i, _ := types.LoadOrStore(t, info)
-	return i.(*typeInfo)
-}
-
-func (info *typeInfo) collect(t reflect.Type, prefix []int) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		tag, tagged := f.Tag.Lookup("json")
-		name, options, _ := strings.Cut(tag, ",")
-		index := append(slices.Clone(prefix), i)
-		if tag == "-" || !f.IsExported() && !f.Anonymous {
-			continue
-		}
-		if f.Anonymous && name == "" {
-			inner := f.Type
-			if inner.Kind() == reflect.Pointer {
-				inner = inner.Elem()
-			}
-			if inner.Kind() == reflect.Struct {
-				info.collect(inner, index)
-				continue
-			}
-		}
-		if name == "" || !tagged {
-			name = f.Name
-		}
-		fi := fieldInfo{
-			name: name, index: index,
-			omitEmpty: strings.Contains(options, "omitempty"), omitZero: strings.Contains(options, "omitzero"),
-		}
-		if t == reflect.TypeFor[metav1.TypeMeta]() {
-			fi.meta = map[string]byte{"kind": 'k', "apiVersion": 'v'}[name]
-		}
-		if _, taken := info.byName[name]; taken {
-			continue // an outer field hides an embedded one
-		}
-		info.byName[name] = len(info.fields)
-		info.fields = append(info.fields, fi)
-	}
-}
-
-// read returns the field's value; ok is false where the encoding leaves it out.
-func (f *fieldInfo) read(v reflect.Value, gvk *schema.GroupVersionKind) (reflect.Value, bool) {
-	child, err := v.FieldByIndexErr(f.index)
-	if err != nil {
-		return child, false
-	}
-	if f.meta != 0 && gvk != nil && child.Len() == 0 {
-		apiVersion, kind := gvk.ToAPIVersionAndKind()
-		if f.meta == 'k' {
-			child = reflect.ValueOf(kind)
-		} else {
-			child = reflect.ValueOf(apiVersion)
-		}
-	}
-	if f.omitEmpty && isEmpty(child) || f.omitZero && isZero(child) {
-		return child, false
-	}
-	return child, true
-}
-
-func isZero(v reflect.Value) bool {
-	if z, ok := v.Interface().(interface{ IsZero() bool }); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
-		return z.IsZero()
-	}
-	return v.IsZero()
-}
-
-func isEmpty(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Slice, reflect.Map, reflect.String, reflect.Array:
-		return v.Len() == 0
-	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
-		reflect.Float32, reflect.Float64, reflect.Pointer, reflect.Interface:
-		return v.IsZero()
-	default:
-		return false
-	}
-}
-
 // value writes a whole value.
 func (w *Writer) value(v reflect.Value) {
-	v, gvk := open(v)
+	v, gvk := jsonvalue.Open(v)
 	if !v.IsValid() {
 		w.Null()
 		return
@@ -605,6 +366,8 @@ func (w *Writer) array(v reflect.Value) {
 	w.EndArray()
 }
 
+var stringMapType = reflect.TypeFor[map[string]string]()
+
 func (w *Writer) mapping(v reflect.Value) {
 	if v.IsNil() {
 		w.Null()
@@ -641,13 +404,13 @@ func (w *Writer) strings(m map[string]string) {
 }
 
 func (w *Writer) structure(v reflect.Value, gvk *schema.GroupVersionKind) {
-	info := infoOf(v.Type())
-	switch info.special {
-	case specialQuantity:
+	info := jsonvalue.InfoOf(v.Type())
+	switch info.Form {
+	case jsonvalue.Quantity:
 		q := v.Interface().(resource.Quantity)
 		w.String(q.String())
 		return
-	case specialTime:
+	case jsonvalue.Time:
 		t := v.Interface().(metav1.Time)
 		if t.IsZero() {
 			w.Null()
@@ -655,7 +418,7 @@ func (w *Writer) structure(v reflect.Value, gvk *schema.GroupVersionKind) {
 		}
 		w.String(t.UTC().Format("2006-01-02T15:04:05Z07:00"))
 		return
-	case specialIntOrString:
+	case jsonvalue.IntOrString:
 		i := v.Interface().(intstr.IntOrString)
 		if i.Type == intstr.Int {
 			w.Int(int64(i.IntVal))
@@ -663,23 +426,23 @@ func (w *Writer) structure(v reflect.Value, gvk *schema.GroupVersionKind) {
 			w.String(i.StrVal)
 		}
 		return
-	case specialMarshaler:
-		w.value(reflect.ValueOf(decoded(v)))
+	case jsonvalue.Marshaler:
+		w.value(reflect.ValueOf(jsonvalue.Decoded(v)))
 		return
-	case specialNone:
+	case jsonvalue.Plain:
 	}
 	n := 0
 	if w.flat {
-		for i := range info.fields {
-			if _, ok := info.fields[i].read(v, gvk); ok {
+		for i := range info.Fields {
+			if _, ok := info.Fields[i].Read(v, gvk); ok {
 				n++
 			}
 		}
 	}
 	w.BeginObject(n)
-	for i := range info.fields {
-		if child, ok := info.fields[i].read(v, gvk); ok {
-			w.Key(info.fields[i].name)
+	for i := range info.Fields {
+		if child, ok := info.Fields[i].Read(v, gvk); ok {
+			w.Key(info.Fields[i].Name)
 			w.value(child)
 		}
 	}

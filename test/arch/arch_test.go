@@ -92,7 +92,8 @@ var mayImport = map[string]string{
 	"core/networkpolicy/policytest": "core/networkpolicy",
 	"core/dns/...":                  "core/run",
 
-	"plugins/abi":                     "",
+	"plugins/abi":                     "plugins/abi/jsonvalue",
+	"plugins/abi/jsonvalue":           "",
 	"plugins/manifest":                "core/config plugins/abi plugins/host plugins/rego",
 	"plugins/rego":                    "",
 	"plugins/policies/...":            "plugins/apiobject plugins/manifest plugins/policies/... plugins/rego",

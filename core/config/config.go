@@ -393,6 +393,8 @@ type Node struct {
 	// CNIConfigDir and CNIBinDir of another network; empty: the embedded bridge network.
 	CNIConfigDir string `yaml:"cniConfigDir"`
 	CNIBinDir    string `yaml:"cniBinDir"`
+	// PodNetwork: how the embedded network reaches the pods of other nodes.
+	PodNetwork PodNetwork `yaml:"podNetwork"`
 	// MaxPods of one node.
 	MaxPods int64 `yaml:"maxPods"`
 	// EvictionHard says below what the node is under pressure, takes no more pods,
@@ -430,6 +432,17 @@ type Node struct {
 	// NetworkPolicies: the real node enforces them by nftables. False: the network that
 	// cniConfigDir names does, or nobody.
 	NetworkPolicies bool `yaml:"networkPolicies"`
+}
+
+// PodNetwork is the way between pods of different nodes. It should be the same on all.
+type PodNetwork struct {
+	// Backend: auto (routes to nodes on a link of this machine, VXLAN to the others),
+	// routes (all nodes share a link), or vxlan (for networks that drop packets from
+	// addresses which they don't know). VXLAN is UDP at port 4789; it does not encrypt.
+	Backend string `yaml:"backend"`
+	// MTU of pods' links; 0: what the machine's link leaves. A smaller one is for a
+	// narrower place on the way between the nodes.
+	MTU int `yaml:"mtu"`
 }
 
 // ImageBounds are refused with the bound's name in the pod's events, blobs before they are
@@ -525,6 +538,7 @@ func Default() *Configuration {
 		Controllers: Controllers{Enabled: []string{"*"}, NodeMonitorGracePeriod: Duration(50 * time.Second)},
 		Node: Node{
 			Mode:         NodeMode{Real: true},
+			PodNetwork:   PodNetwork{Backend: "auto"},
 			MaxPods:      110,
 			EvictionHard: threshold.Defaults(),
 
@@ -681,6 +695,11 @@ func (c *Configuration) complete() error {
 	}
 	if t := time.Duration(c.Scheduler.VolumeBindingTimeout); t < time.Second {
 		return field("scheduler.volumeBindingTimeout", "expected at least 1s, found %s", t)
+	}
+	if n := c.Node.PodNetwork; !slices.Contains([]string{"auto", "routes", "vxlan"}, n.Backend) {
+		return field("node.podNetwork.backend", "expected auto, routes or vxlan, found %q", n.Backend)
+	} else if n.MTU != 0 && (n.MTU < 576 || n.MTU > 65000) {
+		return field("node.podNetwork.mtu", "expected 576 to 65000, or 0 for what the machine's link leaves, found %d", n.MTU)
 	}
 	if c.Node.MaxPods < 1 {
 		return field("node.maxPods", "expected at least 1, found %d", c.Node.MaxPods)

@@ -55,6 +55,8 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"controllers: {serving: {keyFile: a}}", "controllers.serving.certFile: certFile and keyFile belong together"},
 		{"proxy: {metricsListen: '0.0.0.0:10249'}", "proxy.metricsListen: expected a loopback address"},
 		{"proxy: {metricsListen: 'localhost:x'}", "proxy.metricsListen: expected a loopback address"},
+		{"node: {podNetwork: {backend: wireguard}}", `node.podNetwork.backend: expected auto, routes or vxlan, found "wireguard"`},
+		{"node: {podNetwork: {mtu: 100}}", "node.podNetwork.mtu: expected 576 to 65000"},
 		{"node:\n  maxPods: 0", "c.yaml:4: node.maxPods: expected at least 1"},
 	} {
 		cfg, err := Load("c.yaml", []byte(head+c.doc+"\n"))

@@ -18,43 +18,82 @@ import (
 // one link: IN_a is what runs a program in machine a, DATA_a its data directory, NAME_a what
 // it may call what it takes on the kernel that all share; ADDRESS is this machine's address
 // on the link, PORT the one that is free for its API. All is taken away at the end, however that comes.
+//
+// machines -apart MACHINE... gives each a link of its own (MTU 1400) to a router, and this machine too.
 func (s *stage) machines(ts *testscript.TestScript, neg bool, names []string) {
+	apart := len(names) > 0 && names[0] == "-apart"
+	if apart {
+		names = names[1:]
+	}
 	if neg || len(names) == 0 || len(names) > 9 {
-		ts.Fatalf("usage: machines MACHINE...")
+		ts.Fatalf("usage: machines [-apart] MACHINE...")
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.Name))
 	// Of the networks for measuring (RFC 2544) one that no other script has.
 	network := fmt.Sprintf("198.%d.%d", 18+h.Sum32()>>8&1, h.Sum32()&0xff)
 	link := fmt.Sprintf("st%x", h.Sum32())
-	ts.Defer(func() { s.dismantle(ts, link, names) })
+	ts.Defer(func() { s.dismantle(ts, link, names, apart) })
 	ip := func(args ...string) { ts.Check(run("ip", args...)) }
-	ip("link", "add", link, "type", "bridge")
-	ip("address", "add", network+".1/24", "dev", link)
-	ip("link", "set", link, "up")
 	_, port, err := net.SplitHostPort(s.Listen)
 	ts.Check(err)
 	ts.Setenv("ADDRESS", network+".1")
 	ts.Setenv("PORT", port)
 	for i, name := range names {
-		space, end := link+name, fmt.Sprintf("%s%d", link, i)
-		ip("netns", "add", space)
-		ip("link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", space)
-		ip("link", "set", end, "master", link, "up")
-		ip("-n", space, "address", "add", fmt.Sprintf("%s.%d/24", network, i+2), "dev", "eth0")
-		ip("-n", space, "link", "set", "eth0", "up")
-		ip("-n", space, "link", "set", "lo", "up")
-		ts.Setenv("ADDRESS_"+name, fmt.Sprintf("%s.%d", network, i+2))
-		ts.Setenv("IN_"+name, "--net=/run/netns/"+space)
+		ip("netns", "add", link+name)
+		ip("-n", link+name, "link", "set", "lo", "up")
+		address := fmt.Sprintf("%s.%d", network, i+2)
+		if apart {
+			address = fmt.Sprintf("%s.%d", network, 16*(i+1)+1)
+		}
+		ts.Setenv("ADDRESS_"+name, address)
+		ts.Setenv("IN_"+name, "--net=/run/netns/"+link+name)
 		ts.Setenv("DATA_"+name, s.dataOf(name))
 		ts.Setenv("NAME_"+name, s.Name+name)
 	}
+	if apart {
+		routed(ip, link, network, names)
+		return
+	}
+	ip("link", "add", link, "type", "bridge")
+	ip("address", "add", network+".1/24", "dev", link)
+	ip("link", "set", link, "up")
+	for i, name := range names {
+		end := fmt.Sprintf("%s%d", link, i)
+		ip("link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", link+name)
+		ip("link", "set", end, "master", link, "up")
+		ip("-n", link+name, "address", "add", fmt.Sprintf("%s.%d/24", network, i+2), "dev", "eth0")
+		ip("-n", link+name, "link", "set", "eth0", "up")
+	}
+}
+
+// routed connects this machine and each of the others to a router, by /28s of the network
+// in which they have the first address, and the router the last.
+func routed(ip func(...string), link, network string, names []string) {
+	router := link + "router"
+	ip("netns", "add", router)
+	ip("netns", "exec", router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	ip("link", "add", link, "mtu", "1400", "type", "veth", "peer", "name", "m0", "mtu", "1400", "netns", router)
+	ip("address", "add", network+".1/28", "dev", link)
+	ip("link", "set", link, "up")
+	for i, name := range append([]string{""}, names...) {
+		way, end := fmt.Sprintf("%s.%d", network, 16*i+14), fmt.Sprintf("m%d", i)
+		if i > 0 {
+			ip("-n", router, "link", "add", end, "mtu", "1400", "type", "veth", "peer", "name", "eth0", "mtu", "1400", "netns", link+name)
+			ip("-n", link+name, "address", "add", fmt.Sprintf("%s.%d/28", network, 16*i+1), "dev", "eth0")
+			ip("-n", link+name, "link", "set", "eth0", "up")
+			ip("-n", link+name, "route", "add", "default", "via", way)
+		}
+		ip("-n", router, "address", "add", way+"/28", "dev", end)
+		ip("-n", router, "link", "set", end, "up")
+	}
+	ip("route", "add", network+".0/24", "via", network+".14")
 }
 
 func (s *stage) dataOf(machine string) string { return filepath.Join(s.Dir, "data-"+machine) }
 
 // dismantle takes machines away. What they run ends with them.
-func (s *stage) dismantle(ts *testscript.TestScript, link string, names []string) {
+func (s *stage) dismantle(ts *testscript.TestScript, link string, names []string, apart bool) {
 	for _, name := range names {
 		if _, err := os.Stat(s.dataOf(name)); err == nil {
 			// Servers that others wait for don't leave by themselves: --force.
@@ -65,6 +104,11 @@ func (s *stage) dismantle(ts *testscript.TestScript, link string, names []string
 		}
 		if err := run("ip", "netns", "delete", link+name); err != nil {
 			ts.Logf("machine %s: %v", name, err)
+		}
+	}
+	if apart {
+		if err := run("ip", "netns", "delete", link+"router"); err != nil {
+			ts.Logf("the router: %v", err)
 		}
 	}
 	if err := run("ip", "link", "delete", link); err != nil {

@@ -50,6 +50,7 @@ type Node struct {
 	component *process.Component
 	serving   Serving
 	address   netip.Addr
+	mtu       int // of pods' links, in the network that is ours
 
 	runtime chan *realnode.Node // the embedded runtime, once it has started
 	began   chan struct{}
@@ -62,12 +63,18 @@ func NewNode(c *process.Component, serving ServingOf) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	mtu := 0
+	if own := c.Options.Config.Node; own.CNIConfigDir == "" && own.CRIEndpoint == "" {
+		if mtu, err = route.MTU(route.Backend(own.PodNetwork.Backend), address, own.PodNetwork.MTU); err != nil {
+			return nil, err
+		}
+	}
 	with, err := serving(c.Options.Config.Node.Name, address)
 	if err != nil {
 		return nil, err
 	}
 	return &Node{
-		component: c, serving: with, address: address,
+		component: c, serving: with, address: address, mtu: mtu,
 		runtime: make(chan *realnode.Node, 1), began: make(chan struct{}), ready: make(chan struct{}),
 	}, nil
 }
@@ -118,7 +125,9 @@ func registries(o process.Options) []images.Registry {
 
 // RunRuntime runs the embedded containerd. It stays when this process ends.
 func (n *Node) RunRuntime(ctx context.Context) error {
-	rt, err := realnode.Start(ctx, realNodeConfig(n.component.Options))
+	with := realNodeConfig(n.component.Options)
+	with.MTU = n.mtu
+	rt, err := realnode.Start(ctx, with)
 	if err != nil {
 		return err
 	}
@@ -251,7 +260,10 @@ func (n *Node) routes(kube kubernetes.Interface) func(context.Context) error {
 			<-ctx.Done()
 			return nil
 		}
-		return route.Keep(ctx, route.Config{Client: kube, Node: c.Node.Name, Cluster: pods, Log: n.component.Options.Logger})
+		return route.Keep(ctx, route.Config{
+			Client: kube, Node: c.Node.Name, Cluster: pods, Names: linuxhost.NamesOf(c.Cluster.Name),
+			Backend: route.Backend(c.Node.PodNetwork.Backend), MTU: n.mtu, Log: n.component.Options.Logger,
+		})
 	}
 }
 

@@ -91,8 +91,27 @@ func ProgramsBelow(dirs ...string) []int {
 	return pids
 }
 
-// RemoveLinks removes the cluster's bridge and what hangs on it.
+// RemoveTunnel removes the cluster's tunnel to other nodes.
+func RemoveTunnel(n Names) error {
+	l, err := netlink.LinkByName(n.Tunnel())
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at link %s: %w", n.Tunnel(), err)
+	}
+	if l.Type() != "vxlan" {
+		return fmt.Errorf("%s is a %s, not a tunnel of ours; it is left alone", n.Tunnel(), l.Type())
+	}
+	return removeLink(l)
+}
+
+// RemoveLinks removes the cluster's tunnel, its bridge and what hangs on that.
 func RemoveLinks(n Names) error {
+	return errors.Join(RemoveTunnel(n), removeBridge(n))
+}
+
+func removeBridge(n Names) error {
 	br, err := netlink.LinkByName(n.Bridge())
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil

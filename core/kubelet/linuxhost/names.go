@@ -32,7 +32,7 @@ const (
 	hashedLen = 12
 )
 
-// Names are the host-wide names of one cluster on one  Each is derived
+// Names are the host-wide names of one cluster on one host. Each is derived
 // from ID, which contains exactly one dash: what follows a second dash names the
 // purpose, so no cluster's names are a prefix of another's.
 type Names struct {
@@ -65,6 +65,10 @@ func slug(name string) string {
 
 // Bridge is the link that the pods of the cluster hang on.
 func (n Names) Bridge() string { return n.ID }
+
+// Tunnel is the link to nodes that share none with this machine. It has no dash, which
+// every cluster's ID has: no other link of ours can be of that name.
+func (n Names) Tunnel() string { return "wpx" + strings.TrimPrefix(n.ID, idPrefix) }
 
 // Table is the nftables table for a purpose, such as "node" or "proxy".
 func (n Names) Table(purpose string) string { return n.ID + "-" + purpose }

@@ -30,6 +30,11 @@ func ensureBridge(c Config) error {
 	if !ok {
 		return fmt.Errorf("the link %s is a %s, not a bridge; remove it or give the cluster another name", name, link.Type())
 	}
+	if c.MTU > 0 && br.MTU != c.MTU { // one of before
+		if err := netlink.LinkSetMTU(br, c.MTU); err != nil {
+			return fmt.Errorf("set the MTU of bridge %s: %w", name, err)
+		}
+	}
 	// A fixed address of its own: a bridge otherwise takes the lowest of its ports'
 	// and changes as pods come and go.
 	if err := netlink.LinkSetHardwareAddr(br, br.HardwareAddr); err != nil {

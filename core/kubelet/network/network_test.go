@@ -3,6 +3,7 @@
 package network
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
@@ -165,6 +167,30 @@ func TestSysctlsAreSetBack(t *testing.T) {
 	}
 	if err := setSysctls(path, "one", wanted()); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a damaged record: %v", err)
+	}
+}
+
+// A bridge of before takes over the MTU that pods get now.
+func TestMTUOfABridgeThatIsThere(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	c, err := testConfig(t, "10.1.2.0/24").validate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mtu := range []int{0, 1450, 1350} {
+		if c.MTU = mtu; ensureBridge(c) != nil {
+			t.Fatal(ensureBridge(c))
+		}
+		l, err := netlink.LinkByName(c.Names.Bridge())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := cmp.Or(mtu, 1500); l.Attrs().MTU != want {
+			t.Errorf("the bridge's MTU is %d, want %d", l.Attrs().MTU, want)
+		}
 	}
 }
 

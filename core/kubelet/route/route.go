@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package route lets pods of machines on one link reach each other: a route for each
-// other node's pod range by that node's address. Packets keep the addresses of their pods.
+// Package route lets pods of different machines reach each other: a route for each other
+// node's pod range, by that node's address where it is on a link of this machine, and
+// through a VXLAN (RFC 7348) where routers are in between. Packets keep the addresses of
+// their pods.
 //
 // It owns the routes that carry its protocol number and lie within the cluster's pod
-// network, and touches no others. What a node says of itself is believed only within
-// that network, and only for an address on a link of this machine: the kernel refuses
-// gateways elsewhere.
+// network, the tunnel's device and its nftables table, and touches nothing else. What a
+// node says of itself is believed only for its own pod range: the hardware addresses in
+// the tunnel follow from the nodes' addresses, so nobody has to announce any.
 package route
 
 import (
@@ -14,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -26,6 +29,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 const (
@@ -43,8 +48,26 @@ type Config struct {
 	Node string
 	// Cluster is the network of all pods.
 	Cluster netip.Prefix
-	Log     *slog.Logger
+	// Names of what is taken on the machine.
+	Names linuxhost.Names
+	// Backend decides which packets go through the tunnel.
+	Backend Backend
+	// MTU of the tunnel's device, which MTU finds.
+	MTU int
+	Log *slog.Logger
 }
+
+// Backend is how packets reach the pods of other nodes.
+type Backend string
+
+const (
+	// Auto is Routes to nodes on a link of this machine, and VXLAN to the others.
+	Auto Backend = "auto"
+	// Routes need a link that all nodes share; VXLAN needs nothing of the network but
+	// UDP at Port.
+	Routes Backend = "routes"
+	VXLAN  Backend = "vxlan"
+)
 
 // Keep keeps the routes until ctx ends. They stay behind it: pods talk on without us.
 func Keep(ctx context.Context, c Config) error {
@@ -78,6 +101,7 @@ func Keep(ctx context.Context, c Config) error {
 	tick := time.NewTicker(review)
 	defer tick.Stop()
 	silent := map[Route]string{} // failures that were reported
+	guarded := &guard{table: c.Names.Table("tunnel")}
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,7 +113,7 @@ func Keep(ctx context.Context, c Config) error {
 		if err != nil {
 			return err
 		}
-		c.report(ctx, silent, Apply(c.Cluster, Wanted(all, c.Node, c.Cluster)))
+		c.report(ctx, silent, c.apply(ctx, all, guarded))
 	}
 }
 
@@ -108,19 +132,74 @@ func (c Config) report(ctx context.Context, before map[Route]string, failed map[
 	}
 }
 
-// Route leads to a node's pods.
+// apply brings tunnel and routes in line with the nodes.
+func (c Config) apply(ctx context.Context, nodes []*corev1.Node, g *guard) map[Route]error {
+	own, others := Wanted(nodes, c.Node, c.Cluster)
+	if !own.Via.IsValid() {
+		return nil // our node has no range or no address yet: what an earlier process made stays
+	}
+	for i := range others {
+		r := &others[i]
+		r.Tunnel = c.Backend == VXLAN || c.Backend != Routes && (r.Via.Is4() != r.To.Addr().Is4() || !near(r.Via))
+	}
+	// A peer may see us on no link of its own though it is on one of ours: the tunnel's
+	// end is there for all that may use it.
+	if c.Backend == Routes || len(others) == 0 {
+		failed := Apply(c.Cluster, 0, others)
+		if err := linuxhost.RemoveTunnel(c.Names); err != nil {
+			c.Log.WarnContext(ctx, "the tunnel to other nodes stays", "error", err)
+		}
+		return failed
+	}
+	unreachable := map[Route]error{}
+	for _, r := range others {
+		if r.Tunnel && r.Via.Is4() != own.Via.Is4() {
+			unreachable[r] = fmt.Errorf("the tunnel goes from %s to addresses of that family only: give all nodes one of it (node.address)", own.Via)
+		}
+	}
+	without := func() []Route {
+		return slices.DeleteFunc(slices.Clone(others), func(r Route) bool { return unreachable[r] != nil })
+	}
+	device, err := c.open(ctx, own, without(), g)
+	if err != nil {
+		for _, r := range others {
+			if r.Tunnel {
+				unreachable[r] = err
+			}
+		}
+	}
+	failed := Apply(c.Cluster, device, without())
+	maps.Copy(failed, unreachable)
+	return failed
+}
+
+// near tells whether an address is on a link of this machine, on which hardware is found
+// by asking: over a point-to-point link go only those packets that its other end takes.
+func near(a netip.Addr) bool {
+	found, err := netlink.RouteGet(a.AsSlice())
+	if err != nil || len(found) == 0 || len(found[0].Gw) > 0 || found[0].Via != nil {
+		return false
+	}
+	link, err := netlink.LinkByIndex(found[0].LinkIndex)
+	return err == nil && link.Attrs().Flags&net.FlagBroadcast != 0 && link.Attrs().Flags&net.FlagPointToPoint == 0
+}
+
+// Route leads to a node's pods, To, by the node's address, Via.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr
+	// Tunnel: Via is the other end of the tunnel, and no gateway.
+	Tunnel bool
 }
 
-// Wanted are the routes to the pods of all nodes but own. Of two nodes that claim one
-// range, or ranges that overlap, the one that was there first has it.
-func Wanted(nodes []*corev1.Node, own string, cluster netip.Prefix) []Route {
+// Wanted are the own node's range and address, and the routes to the pods of all other
+// nodes. Of two nodes that claim one range, or ranges that overlap, the one that was there
+// first has it.
+func Wanted(nodes []*corev1.Node, name string, cluster netip.Prefix) (own Route, others []Route) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int {
-		if (a.Name == own) != (b.Name == own) { // nobody takes our own
-			if a.Name == own {
+		if (a.Name == name) != (b.Name == name) { // nobody takes our own
+			if a.Name == name {
 				return -1
 			}
 			return 1
@@ -130,7 +209,6 @@ func Wanted(nodes []*corev1.Node, own string, cluster netip.Prefix) []Route {
 		}
 		return slices.Compare([]byte(a.Name), []byte(b.Name))
 	})
-	var out []Route
 	var taken []netip.Prefix
 	for _, n := range nodes {
 		to, err := netip.ParsePrefix(n.Spec.PodCIDR)
@@ -139,12 +217,15 @@ func Wanted(nodes []*corev1.Node, own string, cluster netip.Prefix) []Route {
 			continue
 		}
 		taken = append(taken, to)
-		via := address(n)
-		if n.Name != own && via.IsValid() && via.Is4() == to.Addr().Is4() && !cluster.Contains(via) {
-			out = append(out, Route{To: to.Masked(), Via: via})
+		r := Route{To: to.Masked(), Via: address(n)}
+		switch {
+		case n.Name == name:
+			own = r
+		case r.Via.IsValid() && r.Via != own.Via && !cluster.Contains(r.Via):
+			others = append(others, r)
 		}
 	}
-	return out
+	return own, others
 }
 
 func address(n *corev1.Node) netip.Addr {
@@ -156,33 +237,53 @@ func address(n *corev1.Node) netip.Addr {
 	return netip.Addr{}
 }
 
+// entry is a route as the kernel has it. Those through the tunnel have its device, and as
+// gateway the other end's address there.
+type entry struct {
+	to      netip.Prefix
+	gateway netip.Addr
+	device  int
+}
+
+func (r Route) entry(device int) entry {
+	if r.Tunnel {
+		return entry{r.To, r.To.Addr(), device}
+	}
+	return entry{r.To, r.Via, 0}
+}
+
 // Apply makes the kernel's routes those that are wanted, and says which it refused.
-func Apply(cluster netip.Prefix, wanted []Route) map[Route]error {
+// device is the tunnel's, 0 where there is none.
+func Apply(cluster netip.Prefix, device int, wanted []Route) map[Route]error {
 	failed := map[Route]error{}
-	has, err := ours(cluster)
+	has, err := ours(cluster, device)
 	if err != nil {
 		for _, r := range wanted {
 			failed[r] = err
 		}
 		return failed
 	}
-	for _, r := range has {
-		if !slices.Contains(wanted, r) {
-			if err := netlink.RouteDel(r.netlink()); err != nil && !errors.Is(err, unix.ESRCH) {
-				failed[r] = fmt.Errorf("remove the route: %w", err)
-			}
-		}
-	}
+	stay := map[entry]bool{}
 	for _, r := range wanted {
-		if slices.Contains(has, r) {
+		e := r.entry(device)
+		if stay[e] = true; slices.Contains(has, e) {
 			continue
 		}
-		err := netlink.RouteReplace(r.netlink())
+		// In the place of one that led elsewhere, so that no packet is without a route.
+		err := netlink.RouteReplace(e.netlink())
 		if errors.Is(err, unix.ENETUNREACH) {
-			err = fmt.Errorf("its node is on no link of this machine: nodes must share one, or use a pod network of their own (node.cniConfigDir): %w", err)
+			err = fmt.Errorf("its node is on no link of this machine: let packets go through a tunnel (node.podNetwork.backend: auto), or use a pod network of your own (node.cniConfigDir): %w", err)
 		}
 		if err != nil {
 			failed[r] = err
+		}
+	}
+	for _, e := range has {
+		if stay[e] {
+			continue
+		}
+		if err := netlink.RouteDel(e.netlink()); err != nil && !errors.Is(err, unix.ESRCH) {
+			failed[Route{To: e.to, Via: e.gateway, Tunnel: e.device != 0}] = fmt.Errorf("remove the route: %w", err)
 		}
 	}
 	return failed
@@ -190,20 +291,25 @@ func Apply(cluster netip.Prefix, wanted []Route) map[Route]error {
 
 // Remove takes all our routes of the cluster off this machine.
 func Remove(cluster netip.Prefix) error {
-	for r, err := range Apply(cluster, nil) {
+	for r, err := range Apply(cluster, 0, nil) {
 		return fmt.Errorf("route to %s: %w", r.To, err)
 	}
 	return nil
 }
 
-func (r Route) netlink() *netlink.Route {
-	return &netlink.Route{
-		Dst: &net.IPNet{IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}, Gw: r.Via.AsSlice(),
+func (e entry) netlink() *netlink.Route {
+	r := &netlink.Route{
+		Dst: &net.IPNet{IP: e.to.Addr().AsSlice(), Mask: net.CIDRMask(e.to.Bits(), e.to.Addr().BitLen())}, Gw: e.gateway.AsSlice(),
 		Protocol: protocol,
 	}
+	if e.device != 0 {
+		r.LinkIndex = e.device
+		r.Flags = int(netlink.FLAG_ONLINK)
+	}
+	return r
 }
 
-func ours(cluster netip.Prefix) ([]Route, error) {
+func ours(cluster netip.Prefix, device int) ([]entry, error) {
 	family := netlink.FAMILY_V4
 	if cluster.Addr().Is6() {
 		family = netlink.FAMILY_V6
@@ -212,7 +318,7 @@ func ours(cluster netip.Prefix) ([]Route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's routes: %w", err)
 	}
-	var out []Route
+	var out []entry
 	for _, f := range found {
 		if f.Dst == nil {
 			continue
@@ -221,7 +327,11 @@ func ours(cluster netip.Prefix) ([]Route, error) {
 		via, ok2 := netip.AddrFromSlice(f.Gw)
 		bits, _ := f.Dst.Mask.Size()
 		if p := netip.PrefixFrom(to.Unmap(), bits); ok1 && ok2 && cluster.Contains(p.Addr()) {
-			out = append(out, Route{To: p, Via: via.Unmap()})
+			e := entry{to: p, gateway: via.Unmap()}
+			if device != 0 && f.LinkIndex == device {
+				e.device = device
+			}
+			out = append(out, e)
 		}
 	}
 	return out, nil

@@ -49,11 +49,13 @@ func TestWanted(t *testing.T) {
 		node("default", "0.0.0.0/0", "192.0.2.8", 2*time.Hour),
 		node("by-loopback", "10.1.6.0/24", "127.0.0.1", time.Hour),
 		node("by-a-pod", "10.1.7.0/24", "10.1.2.9", time.Hour),
-		node("six", "10.1.8.0/24", "fd00::1", time.Hour),
+		node("by-us", "10.1.8.0/24", "192.0.2.1", time.Hour),
+		node("six", "10.1.9.0/24", "fd00::1", time.Hour),
 	}
-	want := []Route{to("10.1.3.0/24", "192.0.2.3"), to("10.1.2.0/24", "192.0.2.2")}
-	if got := Wanted(nodes, "own", cluster); !slices.Equal(got, want) {
-		t.Errorf("routes %v, want %v", got, want)
+	want := []Route{to("10.1.9.0/24", "fd00::1"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.2.0/24", "192.0.2.2")}
+	own, got := Wanted(nodes, "own", cluster)
+	if own != to("10.1.1.0/24", "192.0.2.1") || !slices.Equal(got, want) {
+		t.Errorf("own %v, routes %v, want %v", own, got, want)
 	}
 }
 
@@ -81,7 +83,7 @@ func TestApply(t *testing.T) {
 	routes := func() string { return ip("route", "show") }
 
 	for range 2 {
-		failed := Apply(cluster, []Route{to("10.1.2.0/24", "192.0.2.2"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.4.0/24", "198.51.100.4")})
+		failed := Apply(cluster, 0, []Route{to("10.1.2.0/24", "192.0.2.2"), to("10.1.3.0/24", "192.0.2.3"), to("10.1.4.0/24", "198.51.100.4")})
 		if err := failed[to("10.1.4.0/24", "198.51.100.4")]; len(failed) != 1 || err == nil || !strings.Contains(err.Error(),
 			"on no link of this machine") {
 			t.Errorf("refused: %v", failed)
@@ -92,7 +94,7 @@ func TestApply(t *testing.T) {
 			}
 		}
 	}
-	if failed := Apply(cluster, []Route{to("10.1.2.0/24", "192.0.2.22")}); len(failed) != 0 {
+	if failed := Apply(cluster, 0, []Route{to("10.1.2.0/24", "192.0.2.22")}); len(failed) != 0 {
 		t.Errorf("refused: %v", failed)
 	}
 	if got := routes(); !strings.Contains(got, "10.1.2.0/24 via 192.0.2.22") || strings.Contains(got, "192.0.2.2 ") || strings.Contains(got,

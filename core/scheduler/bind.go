@@ -274,7 +274,7 @@ func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *fr
 func (s *Scheduler) undo(ctx context.Context, prof *profile, it *queue.Item, d *Decision, st *framework.Status) {
 	s.cache.Forget(it.Info.Pod.UID)
 	// The room that the pod would have taken may be what others wait for.
-	s.queue.Happened(framework.PodRemoved)
+	s.happened(framework.PodRemoved, d.Node)
 	if ctx.Err() != nil {
 		return
 	}
@@ -283,5 +283,5 @@ func (s *Scheduler) undo(ctx context.Context, prof *profile, it *queue.Item, d *
 		s.queue.Done(it.Info.Pod.UID)
 		return
 	}
-	s.refuse(ctx, prof, it, d)
+	s.refuse(ctx, prof, it, d, "")
 }

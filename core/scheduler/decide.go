@@ -59,7 +59,7 @@ func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framew
 		return d
 	}
 	scoreCtx, end := o.begin(ctx, "score")
-	totals := c.score(scoreCtx, p, snap, s.judges, in.workers, d)
+	totals := c.score(scoreCtx, p, s, d)
 	if d.Whole == nil {
 		d.Node = d.Feasible[best(totals, in.seed)].Node.Name
 	}
@@ -79,7 +79,7 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 		d.Whole = framework.NewStatus(framework.Unschedulable, "no nodes available to schedule pods")
 		return nil
 	}
-	s := &search{profile: c, ahead: in.ahead, start: in.start, workers: in.workers}
+	s := &search{profile: c, ahead: in.ahead, start: in.start, workers: in.workers, share: c.share(p, snap)}
 	end := d.effort.begin("PreFilter")
 	s.names, s.filters = c.preFilter(ctx, p, snap, d)
 	end(d.Whole)
@@ -97,7 +97,7 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 	// The node that was promised is looked at alone first: the room there was made for this pod.
 	if at, ok := snap.Index[in.node]; ok {
 		if s.judge(ctx, d.State, p, snap.Nodes[at], at).IsSuccess() {
-			d.Evaluated, d.Feasible = 1, []*framework.NodeInfo{snap.Nodes[at]}
+			d.Evaluated, d.Feasible, s.places = 1, []*framework.NodeInfo{snap.Nodes[at]}, []int{at}
 			return s
 		}
 	}
@@ -164,7 +164,7 @@ func by(st *framework.Status, p framework.Plugin) *framework.Status {
 // filters that are left in.
 func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot,
 	d *Decision,
-) (map[string]bool, []framework.Filter) {
+) (map[string]bool, []placed[framework.Filter]) {
 	var names map[string]bool
 	skipped := map[string]bool{}
 	for _, pre := range c.preFilters {
@@ -190,10 +190,10 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 			names = both
 		}
 	}
-	var filters []framework.Filter
-	for _, f := range c.filters {
-		if !skipped[f.Name()] {
-			filters = append(filters, f)
+	var filters []placed[framework.Filter]
+	for i, f := range c.filters {
+		if !skipped[f.plugin.Name()] {
+			filters = append(filters, placed[framework.Filter]{f, i})
 		}
 	}
 	return names, filters
@@ -203,12 +203,20 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 type search struct {
 	profile     *profile
 	names       map[string]bool
-	filters     []framework.Filter
+	filters     []placed[framework.Filter]
+	share       *share // nil = nothing is kept
 	judges      []judged
 	judgesAhead []judged // with the pods of ahead on their nodes
 	ahead       map[string][]*framework.PodInfo
 	start       int
 	workers     int
+	places      []int // of the feasible nodes, in the snapshot
+}
+
+// placed is a plugin with its place in the profile.
+type placed[P framework.Plugin] struct {
+	member[P]
+	at int
 }
 
 // enough is how many feasible nodes end a search: looking at all of thousands
@@ -249,11 +257,12 @@ func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *f
 		}
 	}
 	d.Feasible, d.Statuses = make([]*framework.NodeInfo, 0, found), make(map[string]*framework.Status, d.Evaluated-found)
+	s.places = make([]int, 0, found)
 	for at, info := range snap.Nodes {
 		switch st := statuses[at]; {
 		case !counted[at]:
 		case st.IsSuccess():
-			d.Feasible = append(d.Feasible, info)
+			d.Feasible, s.places = append(d.Feasible, info), append(s.places, at)
 		case st.Code == framework.Error:
 			d.Whole = st
 			return
@@ -279,7 +288,7 @@ func (s *search) judge(ctx context.Context, state *framework.State, p *framework
 			return st
 		}
 	}
-	if st := s.filter(ctx, state, p, n); !st.IsSuccess() {
+	if st := s.filterShared(ctx, state, p, n, at); !st.IsSuccess() {
 		return st
 	}
 	return verdict(s.judges, at)
@@ -294,8 +303,8 @@ func (s *search) filter(ctx context.Context, state *framework.State, p *framewor
 		}
 	}
 	for _, f := range s.filters {
-		if st := f.Filter(ctx, state, p, n); !st.IsSuccess() {
-			return by(st, f)
+		if st := f.plugin.Filter(ctx, state, p, n); !st.IsSuccess() {
+			return by(st, f.plugin)
 		}
 	}
 	return nil
@@ -340,9 +349,7 @@ func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *fr
 }
 
 // score fills d.Scores and returns the totals in the order of d.Feasible.
-func (c *profile) score(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, all []judged, workers int,
-	d *Decision,
-) []int64 {
+func (c *profile) score(ctx context.Context, p *framework.PodInfo, s *search, d *Decision) []int64 {
 	totals := make([]int64, len(d.Feasible))
 	d.Scores = map[string][]int64{}
 	take := func(name string, weight int64, scores []int64) {
@@ -352,10 +359,10 @@ func (c *profile) score(ctx context.Context, p *framework.PodInfo, snap *framewo
 		}
 		d.Scores[name] = scores
 	}
-	for _, j := range all {
+	for _, j := range s.judges {
 		scores := make([]int64, len(d.Feasible))
-		for i, n := range d.Feasible {
-			scores[i] = min(max(j.verdicts[snap.Index[n.Node.Name]].Score, 0), framework.MaxScore)
+		for i, at := range s.places {
+			scores[i] = min(max(j.verdicts[at].Score, 0), framework.MaxScore)
 		}
 		take(j.name, j.weight, scores)
 	}
@@ -368,17 +375,17 @@ func (c *profile) score(ctx context.Context, p *framework.PodInfo, snap *framewo
 	}
 	end = d.effort.begin("Score")
 	defer func() { end(d.Whole) }()
-	for _, s := range c.scores {
-		if skipped[s.plugin.Name()] {
+	for i, one := range c.scores {
+		if skipped[one.plugin.Name()] {
 			continue
 		}
-		d.effort.count("Score", s.plugin.Name(), len(d.Feasible))
-		scores, st := scoreNodes(ctx, s.plugin, p, workers, d)
+		d.effort.count("Score", one.plugin.Name(), len(d.Feasible))
+		scores, st := s.scoreNodes(ctx, one.plugin, p, s.scoresOf(c, i), d)
 		if st != nil {
 			d.Whole = st
 			return nil
 		}
-		take(s.plugin.Name(), s.weight, scores)
+		take(one.plugin.Name(), one.weight, scores)
 	}
 	return totals
 }
@@ -408,31 +415,58 @@ func asError(st *framework.Status) *framework.Status {
 	return &e
 }
 
-func scoreNodes(ctx context.Context, s framework.Score, p *framework.PodInfo, workers int, d *Decision) ([]int64, *framework.Status) {
+// scoreNodes has a plugin rate the feasible nodes, but for those of which kept has the score.
+func (s *search) scoreNodes(ctx context.Context, plugin framework.Score, p *framework.PodInfo, kept []scored, d *Decision) ([]int64, *framework.Status) {
 	scores := make([]int64, len(d.Feasible))
-	statuses := make([]*framework.Status, len(d.Feasible))
-	var failed atomic.Bool
-	parallel(len(d.Feasible), workers, func() bool { return !failed.Load() }, func(i int) {
-		if scores[i], statuses[i] = s.Score(ctx, d.State, p, d.Feasible[i]); !statuses[i].IsSuccess() {
-			failed.Store(true)
+	var failed firstFailure
+	parallel(len(d.Feasible), s.workers, failed.none, func(i int) {
+		n := d.Feasible[i]
+		if kept != nil && kept[s.places[i]].node == n {
+			scores[i] = kept[s.places[i]].score
+			return
+		}
+		score, st := plugin.Score(ctx, d.State, p, n)
+		if !st.IsSuccess() {
+			failed.at(i, st)
+			return
+		}
+		if scores[i] = score; kept != nil {
+			kept[s.places[i]] = scored{n, score}
 		}
 	})
-	for _, st := range statuses {
-		if !st.IsSuccess() {
-			return nil, by(asError(st), s)
-		}
+	if failed.status != nil {
+		return nil, by(asError(failed.status), plugin)
 	}
-	if n, ok := s.(framework.Normalize); ok {
+	if n, ok := plugin.(framework.Normalize); ok {
 		if st := n.Normalize(ctx, d.State, p, d.Feasible, scores); !st.IsSuccess() {
-			return nil, by(asError(st), s)
+			return nil, by(asError(st), plugin)
 		}
 	}
 	for i, score := range scores {
 		if score < 0 || score > framework.MaxScore {
-			return nil, by(framework.AsStatus(fmt.Errorf("scored node %s %d, outside 0..%d", d.Feasible[i].Node.Name, score, framework.MaxScore)), s)
+			return nil, by(framework.AsStatus(fmt.Errorf("scored node %s %d, outside 0..%d", d.Feasible[i].Node.Name, score, framework.MaxScore)), plugin)
 		}
 	}
 	return scores, nil
+}
+
+// firstFailure is the one of the lowest number, whichever goroutine came first.
+type firstFailure struct {
+	any    atomic.Bool
+	mu     sync.Mutex
+	index  int
+	status *framework.Status
+}
+
+func (f *firstFailure) none() bool { return !f.any.Load() }
+
+func (f *firstFailure) at(i int, st *framework.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.status == nil || i < f.index {
+		f.index, f.status = i, st
+	}
+	f.any.Store(true)
 }
 
 // best picks the highest total; among equals by the seed, so that equal nodes fill alike.

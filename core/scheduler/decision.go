@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,8 +35,45 @@ type Decision struct {
 	Feasible         []*framework.NodeInfo
 	// Scores by plugin, weighted, in the order of Feasible; nil where one node was left.
 	Scores map[string][]int64
+	// Standing is the pod, "namespace/name", that was tried instead: one of the same template,
+	// whose refusal still holds. Nothing was decided anew; the refusal is that pod's.
+	Standing string
 
-	effort effort
+	effort  effort
+	refused []Refused // counted once
+}
+
+// Refused are the nodes that a plugin left out for the same reasons.
+type Refused struct {
+	Plugin  string
+	Reasons []string
+	Nodes   int
+}
+
+// Refusals groups the nodes that were left out.
+func (d *Decision) Refusals() []Refused {
+	if d.refused != nil || len(d.Statuses) == 0 {
+		return d.refused
+	}
+	// Most refusals are one status, said of many nodes.
+	same := map[*framework.Status]int{}
+	for _, st := range d.Statuses {
+		same[st]++
+	}
+	at := map[string]int{}
+	for st, n := range same {
+		key := st.Plugin + "\x00" + strings.Join(st.Reasons, "\x00")
+		i, ok := at[key]
+		if !ok {
+			i = len(d.refused)
+			at[key], d.refused = i, append(d.refused, Refused{Plugin: st.Plugin, Reasons: st.Reasons})
+		}
+		d.refused[i].Nodes += n
+	}
+	slices.SortFunc(d.refused, func(a, b Refused) int {
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), slices.Compare(a.Reasons, b.Reasons))
+	})
+	return d.refused
 }
 
 // Fatal is the error of a plugin that could not do its work, if there was one.
@@ -52,9 +90,9 @@ func (d *Decision) RefusedBy() []string {
 	if d.Whole != nil && d.Whole.Plugin != "" {
 		names[d.Whole.Plugin] = true
 	}
-	for _, st := range d.Statuses {
-		if st.Plugin != "" {
-			names[st.Plugin] = true
+	for _, r := range d.Refusals() {
+		if r.Plugin != "" {
+			names[r.Plugin] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
@@ -76,9 +114,9 @@ func (d *Decision) Message() string {
 		return b.String()
 	}
 	count := map[string]int{}
-	for _, st := range d.Statuses {
-		for _, r := range st.Reasons {
-			count[r]++
+	for _, refused := range d.Refusals() {
+		for _, r := range refused.Reasons {
+			count[r] += refused.Nodes
 		}
 	}
 	parts := make([]string, 0, len(count))

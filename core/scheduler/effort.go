@@ -47,14 +47,14 @@ func (e *effort) count(point, plugin string, n int) {
 
 // askedFilters counts how often each filter was asked in a search: all of them about a
 // node that fits, and up to the one that refused about another.
-func (d *Decision) askedFilters(filters []framework.Filter) {
+func (d *Decision) askedFilters(filters []placed[framework.Filter]) {
 	refusals := map[string]int{}
 	for _, st := range d.Statuses {
 		refusals[st.Plugin]++
 	}
 	left := len(d.Feasible) + len(d.Statuses)
 	for _, f := range filters {
-		d.effort.count("Filter", f.Name(), left)
-		left -= refusals[f.Name()]
+		d.effort.count("Filter", f.plugin.Name(), left)
+		left -= refusals[f.plugin.Name()]
 	}
 }

@@ -54,7 +54,7 @@ func (v *Virtual) StepToRepeat(ctx context.Context) (t Try, again func(workers i
 	snap, before, now := *v.s.cache.Snapshot(), nominations{pods: maps.Clone(v.s.nominated.pods)}, v.s.now()
 	snap.Memo = nil
 	t, worked, next = v.Step(ctx)
-	if t.Decision == nil {
+	if t.Decision == nil || t.Decision.Standing != "" {
 		return t, nil, worked, next
 	}
 	return t, func(workers int) *Decision {

@@ -23,7 +23,7 @@ func (s *Scheduler) listen() error {
 		}
 		return err
 	}
-	volumes := handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged) })
+	volumes := handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged, nil) })
 	return errors.Join(
 		add(core.Nodes().Informer(), handler(s.node)),
 		add(core.Pods().Informer(), handler(s.pod)),
@@ -66,7 +66,8 @@ func (s *Scheduler) node(old, now k8sruntime.Object) {
 		s.cache.RemoveNode(old.(*corev1.Node).Name)
 		return
 	}
-	s.queue.Happened(s.cache.SetNode(now.(*corev1.Node)))
+	n := now.(*corev1.Node)
+	s.happened(s.cache.SetNode(n), n.Name)
 }
 
 func (s *Scheduler) pod(old, now k8sruntime.Object) {
@@ -83,14 +84,14 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		s.gone(p)
 	case p.Spec.NodeName != "":
 		s.queue.Remove(p.UID)
-		s.nominated.drop(p.UID)
+		s.unpromise(p.UID)
 		s.cache.SetPod(p)
 		if o, ok := old.(*corev1.Pod); !ok || o.Spec.NodeName == "" {
-			s.queue.Happened(framework.PodBound)
+			s.happened(framework.PodBound, p.Spec.NodeName)
 		}
 	case p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0:
 		s.queue.Remove(p.UID)
-		s.nominated.drop(p.UID)
+		s.unpromise(p.UID)
 		s.waiting.refuse(p.UID, "the pod is being deleted")
 	case s.profile(p.Spec.SchedulerName) != nil && !s.cache.Holds(p.UID):
 		if node := p.Status.NominatedNodeName; node != "" && s.nominated.of(p.UID) == "" && old == nil {
@@ -102,9 +103,16 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 
 func (s *Scheduler) gone(p *corev1.Pod) {
 	s.queue.Remove(p.UID)
-	s.nominated.drop(p.UID)
+	s.unpromise(p.UID)
 	s.waiting.refuse(p.UID, "the pod was deleted")
 	if s.cache.RemovePod(p.UID) {
-		s.queue.Happened(framework.PodRemoved)
+		s.happened(framework.PodRemoved, p.Spec.NodeName)
+	}
+}
+
+// happened tells the queue of an event on a node.
+func (s *Scheduler) happened(e framework.ClusterEvent, node string) {
+	if e != 0 {
+		s.queue.Happened(e, s.helps(e, node))
 	}
 }

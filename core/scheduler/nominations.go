@@ -39,10 +39,20 @@ func (n *nominations) set(p *framework.PodInfo, node string) {
 	n.pods[p.Pod.UID] = nominated{p, node}
 }
 
-func (n *nominations) drop(uid types.UID) {
+// drop returns the node that the pod was promised; "" where there was none.
+func (n *nominations) drop(uid types.UID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	node := n.pods[uid].node
 	delete(n.pods, uid)
+	return node
+}
+
+// unpromise takes back what a pod was promised: the room is anybody's again.
+func (s *Scheduler) unpromise(uid types.UID) {
+	if node := s.nominated.drop(uid); node != "" {
+		s.happened(framework.PodRemoved, node)
+	}
 }
 
 // of is the node that a pod was promised; "" where there is none.

@@ -35,11 +35,11 @@ type profile struct {
 	sorter      framework.QueueSort // nil = by priority and age alone
 	preFilters  []framework.PreFilter
 	extensions  []framework.PreFilterExtensions
-	filters     []framework.Filter
+	filters     []member[framework.Filter]
 	judges      []weighted[framework.Judge]
 	post        []framework.PostFilter
 	preScores   []framework.PreScore
-	scores      []weighted[framework.Score]
+	scores      []member[framework.Score]
 	reserves    []framework.Reserve
 	permits     []framework.Permit
 	preBinds    []framework.PreBind
@@ -47,6 +47,18 @@ type profile struct {
 	postBinds   []framework.PostBind
 	hints       map[string]framework.ClusterEvent
 	metrics     *metrics // nil = none
+
+	// locals among the filters and scores; refusers are the plugins that refuse pods in a
+	// decision, nil where one of them doesn't say what it reads of a pod.
+	locals, refusers []framework.Signed
+	isLocal          map[string]bool
+}
+
+// member is a plugin of a profile at one point.
+type member[P framework.Plugin] struct {
+	plugin P
+	weight int64
+	local  bool // it is a framework.Local
 }
 
 type weighted[P framework.Plugin] struct {
@@ -76,7 +88,46 @@ func compile(p Profile) (*profile, error) {
 		}
 		c.sort(w, max(w.Weight, 1))
 	}
+	c.sign(p)
 	return c, nil
+}
+
+// sign finds out what pods may share.
+func (c *profile) sign(p Profile) {
+	all := true
+	c.isLocal = map[string]bool{}
+	for _, w := range p.Plugins {
+		if local(w.Plugin) && (w.takes(framework.AtFilter) || w.takes(framework.AtScore)) {
+			c.locals, c.isLocal[w.Name()] = append(c.locals, w.Plugin.(framework.Signed)), true
+		}
+		if !w.refuses() {
+			continue
+		}
+		signed, ok := w.Plugin.(framework.Signed)
+		if !ok {
+			all = false
+			continue
+		}
+		c.refusers = append(c.refusers, signed)
+	}
+	if !all {
+		c.refusers = nil
+	}
+}
+
+func local(p framework.Plugin) bool {
+	l, ok := p.(framework.Local)
+	return ok && l.IsLocal()
+}
+
+// refuses says whether the plugin has a say in which nodes are left.
+func (w Weighted) refuses() bool {
+	_, pre := w.Plugin.(framework.PreFilter)
+	_, filter := w.Plugin.(framework.Filter)
+	_, judge := w.Plugin.(framework.Judge)
+	_, post := w.Plugin.(framework.PostFilter)
+	return pre && w.takes(framework.AtPreFilter) || filter && w.takes(framework.AtFilter) ||
+		judge && w.takes(framework.AtJudge) || post && w.takes(framework.AtPostFilter)
 }
 
 // takes says whether the plugin is to be asked at a point.
@@ -100,9 +151,11 @@ func (c *profile) sort(p Weighted, weight int64) {
 		c.judges = append(c.judges, weighted[framework.Judge]{j, weight})
 		return
 	}
-	collect(&c.filters, p, framework.AtFilter)
+	if f, ok := p.Plugin.(framework.Filter); ok && p.takes(framework.AtFilter) {
+		c.filters = append(c.filters, member[framework.Filter]{f, weight, local(p.Plugin)})
+	}
 	if s, ok := p.Plugin.(framework.Score); ok && p.takes(framework.AtScore) {
-		c.scores = append(c.scores, weighted[framework.Score]{s, weight})
+		c.scores = append(c.scores, member[framework.Score]{s, weight, local(p.Plugin)})
 	}
 }
 

@@ -33,7 +33,7 @@ func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st 
 
 // refuse puts the pod back and says why, on the pod itself. A nomination is carried
 // out first: the pod is tried again when its victims are gone.
-func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d *Decision) {
+func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d *Decision, template string) {
 	pod := it.Info.Pod
 	if ctx.Err() != nil {
 		return
@@ -49,13 +49,37 @@ func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d
 			"name", pod.Name, "error", message)
 		s.queue.Errored(pod.UID)
 	} else {
-		s.queue.Failed(pod.UID, prof.interest(d.RefusedBy()))
+		s.queue.Failed(pod.UID, s.refusal(ctx, prof, it.Info, d, template))
 	}
 	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
 	if err := s.setCondition(ctx, pod, reason, message, node); err != nil && !apierrors.IsNotFound(err) {
 		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace,
 			"name", pod.Name, "error", err)
 	}
+}
+
+// speak puts a pod back whose template was refused in the person of another pod. It is told
+// so like that one, but not again and again.
+func (s *Scheduler) speak(ctx context.Context, prof *profile, it *queue.Item, d *Decision, template string) {
+	pod, message := it.Info.Pod, d.Message()
+	s.queue.Spoken(pod.UID, template)
+	if c := scheduled(pod); c != nil && c.Reason == corev1.PodReasonUnschedulable && c.Message == message {
+		return
+	}
+	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
+	if err := s.setCondition(ctx, pod, corev1.PodReasonUnschedulable, message, ""); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+	}
+}
+
+// scheduled is a pod's PodScheduled=False condition; nil where there is none.
+func scheduled(p *corev1.Pod) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
 }
 
 // nominate keeps the room on the nominated node for the pod and has the victims
@@ -65,6 +89,7 @@ func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.Po
 	if n == nil {
 		return "", nil
 	}
+	s.unpromise(p.Pod.UID)
 	s.nominated.set(p, n.Node)
 	if n.Node != "" {
 		s.metrics.victims.Observe(float64(len(n.Victims)))
@@ -76,7 +101,7 @@ func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.Po
 		return "", s.effects.PatchStatus(ctx, p.Pod, map[string]any{"nominatedNodeName": nil})
 	}
 	if err := s.makeRoom(ctx, prof, p.Pod, n); err != nil {
-		s.nominated.drop(p.Pod.UID)
+		s.unpromise(p.Pod.UID)
 		return "", err
 	}
 	return n.Node, nil
@@ -92,7 +117,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, 
 		}
 	}
 	for _, other := range s.nominated.behind(n.Node, priorityOf(p)) {
-		s.nominated.drop(other.UID)
+		s.unpromise(other.UID)
 		if err := s.effects.PatchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
 			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace,
 				"name", other.Name, "node", n.Node, "error", err)
@@ -128,10 +153,7 @@ func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev
 // unless both stand there already.
 func (s *Scheduler) setCondition(ctx context.Context, p *corev1.Pod, reason, message, nominated string) error {
 	since := metav1.Now()
-	for _, c := range p.Status.Conditions {
-		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse {
-			continue
-		}
+	if c := scheduled(p); c != nil {
 		since = c.LastTransitionTime
 		if c.Reason == reason && c.Message == message && (nominated == "" || p.Status.NominatedNodeName == nominated) {
 			return nil

@@ -141,7 +141,7 @@ func (s *Scheduler) SetProfiles(profiles []Profile) error {
 		s.queue.Rerank()
 	}
 	// Another plugin may find a node where the one before did not.
-	s.queue.Happened(framework.AnyEvent)
+	s.queue.Happened(framework.AnyEvent, nil)
 	return nil
 }
 
@@ -229,6 +229,14 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 		return nil
 	}
 	traced, o := s.observe(ctx, it, prof.name)
+	template := s.template(prof, it.Info)
+	if r, stands := s.queue.Standing(template); stands {
+		d := *r.Why.(*standing).decision
+		decided(&d)
+		s.speak(ctx, prof, it, &d, template)
+		o.finish(&d)
+		return nil
+	}
 	snap := s.cache.Snapshot()
 	d := prof.decide(traced, it.Info, snap, circumstances{
 		promises: promises{s.nominated.of(pod.UID), s.nominated.ahead(pod)},
@@ -241,7 +249,7 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 		s.start = (s.start + d.Evaluated) % d.Total
 	}
 	if d.Node == "" {
-		s.refuse(ctx, prof, it, d)
+		s.refuse(ctx, prof, it, d, template)
 		o.finish(d)
 		return nil
 	}
@@ -257,7 +265,8 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 		o.finish(d)
 		return nil
 	}
-	s.nominated.drop(pod.UID)
+	s.unpromise(pod.UID)
+	s.queue.Placed(pod.UID, template)
 	return &taken{traced, prof, it, d, o}
 }
 

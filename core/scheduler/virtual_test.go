@@ -28,12 +28,13 @@ type world struct {
 	v     *scheduler.Virtual
 	now   time.Time
 	pods  map[string]*corev1.Pod
-	bound []string // "pod on node", in order
+	bound []string          // "pod on node", in order
+	told  map[string]string // the last message of a pod's condition
 }
 
-func newWorld(t *testing.T, seed uint64, extra ...scheduler.Weighted) *world {
+func newWorld(t testing.TB, seed uint64, extra ...scheduler.Weighted) *world {
 	t.Helper()
-	w := &world{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), pods: map[string]*corev1.Pod{}}
+	w := &world{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), pods: map[string]*corev1.Pod{}, told: map[string]string{}}
 	inf := informers.NewSharedInformerFactory(nil, 0)
 	v, err := scheduler.NewVirtual(scheduler.VirtualConfig{
 		Profiles: []scheduler.Profile{{
@@ -66,6 +67,9 @@ func (w *world) Bind(_ context.Context, b *corev1.Binding) error {
 
 // PatchStatus implements scheduler.Effects.
 func (w *world) PatchStatus(_ context.Context, p *corev1.Pod, status map[string]any) error {
+	if all, ok := status["conditions"].([]corev1.PodCondition); ok {
+		w.told[p.Name] = all[0].Message
+	}
 	if node, ok := status["nominatedNodeName"]; ok && w.pods[p.Name] != nil {
 		w.change(p.Name, func(p *corev1.Pod) { p.Status.NominatedNodeName, _ = node.(string) })
 	}

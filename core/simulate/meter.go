@@ -151,9 +151,11 @@ func (m *meter) decided(d *scheduler.Decision) {
 	if d.Whole != nil && d.Whole.Plugin != "" {
 		pods[d.Whole.Plugin] = true
 	}
-	for _, st := range d.Statuses {
-		m.plugin(st.Plugin).RefusedNodes++
-		pods[st.Plugin] = true
+	for _, r := range d.Refusals() {
+		if d.Standing == "" {
+			m.plugin(r.Plugin).RefusedNodes += r.Nodes
+		}
+		pods[r.Plugin] = true
 	}
 	if d.Node == "" {
 		for name := range pods {
@@ -319,15 +321,8 @@ func whyNot(d *scheduler.Decision) Reason {
 		return Reason{Plugin: d.Whole.Plugin, Reason: strings.Join(d.Whole.Reasons, ", ")}
 	}
 	count := map[Reason]int{}
-	for _, st := range d.Statuses {
-		text := ""
-		if len(st.Reasons) > 0 {
-			text = st.Reasons[0]
-		}
-		if len(st.Reasons) > 1 {
-			text = strings.Join(st.Reasons, ", ")
-		}
-		count[Reason{Plugin: st.Plugin, Reason: text}]++
+	for _, r := range d.Refusals() {
+		count[Reason{Plugin: r.Plugin, Reason: strings.Join(r.Reasons, ", ")}] += r.Nodes
 	}
 	var most Reason
 	for r, n := range count {

@@ -3,6 +3,7 @@
 package native_test
 
 import (
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework/frameworktest"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 )
@@ -146,5 +148,42 @@ func TestEveryNativePluginKeepsTheContract(t *testing.T) {
 	}
 	if told != len(all) {
 		t.Errorf("%d of %d cases were asked", told, len(all))
+	}
+}
+
+// TestLocalPluginsLookAtOneNode: what is kept of a node is right for every pod with the same
+// signature. Their filters need no PreFilter, and neither they nor their scores look at other nodes.
+func TestLocalPluginsLookAtOneNode(t *testing.T) {
+	client := fake.NewClientset()
+	locals := 0
+	for _, w := range native.Default(native.Config{Client: client, Informers: informers.NewSharedInformerFactory(client, 0)}) {
+		l, ok := w.Plugin.(framework.Local)
+		if !ok || !l.IsLocal() {
+			continue
+		}
+		locals++
+		for plugin, list := range cases() {
+			for _, c := range list {
+				pod, whole := framework.NewPodInfo(c.Pod), c.Snapshot()
+				all := frameworktest.Ask(t.Context(), l, pod, whole)
+				for i, n := range whole.Nodes {
+					refusal := all.Nodes[i].Status
+					alone := &framework.Snapshot{Nodes: whole.Nodes[i : i+1], Index: map[string]int{n.Node.Name: 0}}
+					if one := frameworktest.Ask(t.Context(), l, pod, alone); !reflect.DeepEqual(one.Nodes[0].Status, refusal) {
+						t.Errorf("%s about %s, case of %s: alone %v, among others %v", l.Name(), n.Node.Name, plugin, one.Nodes[0].Status, refusal)
+					}
+					f, ok := w.Plugin.(framework.Filter)
+					if !ok {
+						continue
+					}
+					if st := f.Filter(t.Context(), framework.NewState(), pod, n); st.IsSuccess() != refusal.IsSuccess() {
+						t.Errorf("%s about %s, case of %s: without PreFilter %v, with it %v", l.Name(), n.Node.Name, plugin, st, refusal)
+					}
+				}
+			}
+		}
+	}
+	if locals < 7 {
+		t.Errorf("%d plugins are local", locals)
 	}
 }

@@ -33,7 +33,7 @@ func (NodeName) PreFilter(_ context.Context, _ *framework.State, p *framework.Po
 
 // Filter implements framework.Filter.
 func (NodeName) Filter(_ context.Context, _ *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
-	if p.Pod.Spec.NodeName == n.Node.Name {
+	if want := p.Pod.Spec.NodeName; want == "" || want == n.Node.Name {
 		return nil
 	}
 	return framework.NewStatus(framework.Unresolvable, "node(s) didn't match the requested node name")

@@ -129,6 +129,13 @@ func (c *Cache) SetPod(p *corev1.Pod) {
 	c.add(&entry{info: info, node: p.Spec.NodeName})
 }
 
+// Node is a node as it is now; nil where there is none of that name.
+func (c *Cache) Node(name string) *framework.NodeInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[name]
+}
+
 // RemovePod forgets a pod; it says whether it was known.
 func (c *Cache) RemovePod(uid types.UID) bool {
 	c.mu.Lock()

@@ -2,17 +2,16 @@
 
 // Package queue orders the pods that wait for a node: those to be tried now, by
 // the rank that a plugin gave them, by priority and then by age; those that failed a moment ago and back off; and
-// those that fit nowhere, until something happens that may change that.
+// those that fit nowhere, until something happens that may change that. Of those that fit
+// nowhere and have a template in common one is tried, and speaks for the others.
 //
 // No pod is lost: one that fits nowhere is tried again at the latest after
 // MaxWait, whatever events were missed.
 package queue
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -48,16 +47,18 @@ type Item struct {
 	// Added is when the pod came to the queue first.
 	Added time.Time
 
-	number   uint64 // pods that came at the same moment are tried in the order in which they came
-	rank     int64
-	ranked   bool
-	state    state
-	since    time.Time              // when it came into its state
-	due      time.Time              // end of its backoff
-	interest framework.ClusterEvent // events that may help
-	missed   framework.ClusterEvent // events that came while it was being tried
-	gated    bool                   // it may not be tried
-	index    int                    // in its heap
+	number uint64 // pods that came at the same moment are tried in the order in which they came
+	rank   int64
+	ranked bool
+	state  state
+	since  time.Time              // when it came into its state
+	due    time.Time              // end of its backoff
+	group  *group                 // of which it is a member, or tried for the others
+	ready  time.Time              // end of its backoff, as a member
+	place  int                    // among the members
+	missed framework.ClusterEvent // events that came while it was being tried
+	gated  bool                   // it may not be tried
+	index  int                    // in its heap
 }
 
 type state uint8
@@ -75,10 +76,14 @@ type Queue struct {
 
 	mu     sync.Mutex
 	items  map[types.UID]*Item
+	tried  map[types.UID]*Item // those of them that were handed out
+	groups map[string]*group
 	added  uint64 // how many ever came
 	ready  activeHeap
-	later  dueHeap
-	signal chan struct{} // has an element when ready or later changed
+	// unranked has all items of ready that have no rank yet, and maybe others.
+	unranked []*Item
+	later    dueHeap
+	signal   chan struct{} // has an element when ready or later changed
 }
 
 // New makes an empty queue.
@@ -95,7 +100,7 @@ func New(cfg Config) *Queue {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Queue{cfg: cfg, items: map[types.UID]*Item{}, signal: make(chan struct{}, 1)}
+	return &Queue{cfg: cfg, items: map[types.UID]*Item{}, tried: map[types.UID]*Item{}, groups: map[string]*group{}, signal: make(chan struct{}, 1)}
 }
 
 // Set adds a waiting pod, or tells of its change. A pod that fits nowhere is
@@ -119,12 +124,15 @@ func (q *Queue) Set(p *corev1.Pod) {
 	case !changed:
 		return
 	case it.state == stuck:
-		q.retry(it, "PodUpdate")
+		q.detach(it)
+		q.leave(it, nil)
+		q.again(it, "PodUpdate")
 	case it.state == trying:
 		it.missed |= framework.PodChanged
 	}
 	it.ranked = false
 	if it.state == active {
+		q.unrank(it)
 		heap.Fix(&q.ready, it.index) // its priority may differ
 	}
 }
@@ -135,6 +143,14 @@ func (q *Queue) Rerank() {
 	defer q.mu.Unlock()
 	for _, it := range q.items {
 		it.ranked = false
+	}
+	q.unrank(q.ready...)
+}
+
+// unrank has the ranks of items be asked for.
+func (q *Queue) unrank(items ...*Item) {
+	if q.cfg.Rank != nil {
+		q.unranked = append(q.unranked, items...)
 	}
 }
 
@@ -149,11 +165,12 @@ func (q *Queue) rank(ctx context.Context) {
 	}
 	var open []question
 	q.mu.Lock()
-	for _, it := range q.ready {
-		if !it.ranked {
+	for _, it := range q.unranked {
+		if it.state == active && !it.ranked {
 			open = append(open, question{it.Info, it.Added})
 		}
 	}
+	q.unranked = nil
 	q.mu.Unlock()
 	for _, o := range open {
 		rank := q.cfg.Rank(ctx, o.info, o.added)
@@ -192,6 +209,8 @@ func (q *Queue) Remove(uid types.UID) {
 	if it, ok := q.items[uid]; ok {
 		q.detach(it)
 		delete(q.items, uid)
+		delete(q.tried, uid)
+		q.leave(it, nil)
 	}
 }
 
@@ -249,7 +268,8 @@ func (q *Queue) next() (*Item, time.Time) {
 	if len(q.ready) > 0 {
 		it := q.ready[0]
 		q.detach(it)
-		it.state, it.missed, it.gated = trying, 0, false
+		it.missed, it.gated = 0, false
+		q.tried[it.Info.Pod.UID] = it
 		it.Attempts++
 		out := *it // the caller's view doesn't change under it
 		return &out, time.Time{}
@@ -263,75 +283,56 @@ func (q *Queue) next() (*Item, time.Time) {
 // Done forgets a pod that has found its node.
 func (q *Queue) Done(uid types.UID) { q.Remove(uid) }
 
-// Failed puts a pod back after a try that found no node; interest are the events
-// that may help. With an event of that kind since Pop it only backs off.
-func (q *Queue) Failed(uid types.UID, interest framework.ClusterEvent) {
-	q.failed(uid, interest, false)
-}
-
-func (q *Queue) failed(uid types.UID, interest framework.ClusterEvent, gated bool) {
+// Failed puts a pod back after a try that found no node. With an event of interest since
+// Pop it only backs off.
+func (q *Queue) Failed(uid types.UID, r Refusal) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	it, ok := q.items[uid]
-	if !ok || it.state != trying {
-		return
+	if it, ok := q.items[uid]; ok && it.state == trying {
+		it.gated, it.since = false, q.cfg.Now()
+		q.refused(it, r)
 	}
-	it.interest, it.gated = interest, gated
-	now := q.cfg.Now()
-	if !gated {
-		it.since = now
+}
+
+func (q *Queue) refused(it *Item, r Refusal) {
+	key := r.Template
+	if key == "" {
+		key = alone(it.Info.Pod.UID)
 	}
-	if it.missed&(interest|framework.PodChanged) != 0 {
+	g := q.group(key)
+	q.leave(it, g)
+	if it.missed&framework.PodChanged != 0 {
+		q.drop(g)
 		q.retry(it, "ScheduleAttemptFailure")
 		return
 	}
-	it.due = now.Add(q.cfg.MaxWait)
-	q.push(it, stuck, "ScheduleAttemptFailure")
+	g.refusal, g.standing, g.since = r, it.missed&r.Interest == 0, q.cfg.Now()
+	q.join(it, g)
+	if !g.standing {
+		q.send(g, "ScheduleAttemptFailure")
+	}
 }
 
 // Gated puts a pod back that may not be tried: it waits for a change of its own
 // or an event of interest, and the try does not count.
 func (q *Queue) Gated(uid types.UID, interest framework.ClusterEvent) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if it, ok := q.items[uid]; ok && it.state == trying {
 		it.Attempts--
-		it.since = time.Time{} // and there is nothing to back off from
+		it.gated, it.since = true, time.Time{} // and there is nothing to back off from
+		q.refused(it, Refusal{Interest: interest})
 	}
-	q.mu.Unlock()
-	q.failed(uid, interest, true)
 }
 
 // Errored puts a pod back after a fault of ours; it backs off.
-func (q *Queue) Errored(uid types.UID) { q.Failed(uid, 0); q.kick(uid) }
-
-func (q *Queue) kick(uid types.UID) {
+func (q *Queue) Errored(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if it, ok := q.items[uid]; ok && it.state == stuck {
+	if it, ok := q.items[uid]; ok && it.state == trying {
+		q.leave(it, nil)
+		it.gated, it.since = false, q.cfg.Now()
 		q.retry(it, "ScheduleAttemptFailure")
-	}
-}
-
-// Happened tells of cluster events: the pods that they may help are tried again.
-func (q *Queue) Happened(e framework.ClusterEvent) {
-	if e == 0 {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var helped []*Item
-	for _, it := range q.items {
-		switch {
-		case it.state == trying:
-			it.missed |= e
-		case it.state == stuck && it.interest&e != 0:
-			helped = append(helped, it)
-		}
-	}
-	// In the order in which they came, not in the map's: plugins are asked in it.
-	slices.SortFunc(helped, func(a, b *Item) int { return cmp.Compare(a.number, b.number) })
-	for _, it := range helped {
-		q.retry(it, eventName(e))
 	}
 }
 
@@ -384,9 +385,13 @@ func (q *Queue) Len() (ready, backoff, unschedulable, gated int) {
 	return ready, backoff, unschedulable, gated
 }
 
-// retry moves an item to the active pods, by way of what is left of its backoff.
+// retry moves an item that is tried to the active pods, by way of what is left of its backoff.
 func (q *Queue) retry(it *Item, event string) {
 	q.detach(it)
+	q.again(it, event)
+}
+
+func (q *Queue) again(it *Item, event string) {
 	due := it.since.Add(q.backoff(it.Attempts))
 	if due.After(q.cfg.Now()) {
 		it.due = due
@@ -406,12 +411,16 @@ func (q *Queue) backoff(attempts int) time.Duration {
 
 func (q *Queue) push(it *Item, s state, event string) {
 	it.state = s
+	delete(q.tried, it.Info.Pod.UID)
 	if q.cfg.Moved != nil {
 		q.cfg.Moved(it.queue(), event)
 	}
 	switch s {
 	case active:
 		heap.Push(&q.ready, it)
+		if !it.ranked {
+			q.unrank(it)
+		}
 	case backingOff, stuck: // both have a time at which they are due
 		heap.Push(&q.later, it)
 	case trying:
@@ -441,7 +450,10 @@ func (q *Queue) detach(it *Item) {
 	switch it.state {
 	case active:
 		heap.Remove(&q.ready, it.index)
-	case backingOff, stuck:
+	case stuck:
+		heap.Remove(&it.group.members, it.place)
+		heap.Remove(&q.later, it.index)
+	case backingOff:
 		heap.Remove(&q.later, it.index)
 	case trying:
 	}

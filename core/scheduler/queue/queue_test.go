@@ -70,13 +70,13 @@ func TestOnlyEventsOfInterestWakeAPod(t *testing.T) {
 		q := New(Config{})
 		q.Set(pod("a", 0))
 		pop(t, q, time.Second)
-		q.Failed("a", framework.NodeAdded)
+		q.Failed("a", Refusal{Interest: framework.NodeAdded})
 		time.Sleep(20 * time.Second)
-		q.Happened(framework.PodRemoved)
+		q.Happened(framework.PodRemoved, nil)
 		if got := pop(t, q, time.Second); got != "" {
 			t.Fatalf("%s was tried again for an event that cannot help", got)
 		}
-		q.Happened(framework.NodeAdded)
+		q.Happened(framework.NodeAdded, nil)
 		if got := pop(t, q, time.Second); got != "a" {
 			t.Fatal("the event did not wake the pod")
 		}
@@ -88,8 +88,8 @@ func TestAnEventDuringTheTryCounts(t *testing.T) {
 		q := New(Config{})
 		q.Set(pod("a", 0))
 		pop(t, q, time.Second)
-		q.Happened(framework.NodeAdded)
-		q.Failed("a", framework.NodeAdded)
+		q.Happened(framework.NodeAdded, nil)
+		q.Failed("a", Refusal{Interest: framework.NodeAdded})
 		if got := pop(t, q, 2*time.Second); got != "a" {
 			t.Fatal("an event between Pop and Failed was missed")
 		}
@@ -101,7 +101,7 @@ func TestAMissedEventOnlyCostsTime(t *testing.T) {
 		q := New(Config{})
 		q.Set(pod("a", 0))
 		pop(t, q, time.Second)
-		q.Failed("a", framework.NodeAdded)
+		q.Failed("a", Refusal{Interest: framework.NodeAdded})
 		if got := pop(t, q, 6*time.Minute); got != "a" {
 			t.Fatal("the pod is lost")
 		}
@@ -114,7 +114,7 @@ func TestAChangedPodIsTriedAgainAndARemovedOneIsNot(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			q.Set(pod(name, 0))
 			pop(t, q, time.Second)
-			q.Failed(types.UID(name), 0)
+			q.Failed(types.UID(name), Refusal{Interest: 0})
 		}
 		time.Sleep(time.Minute)
 		changed := pod("a", 0)
@@ -166,14 +166,66 @@ func TestAGatedPodWaitsForItsEventAndHasNotTried(t *testing.T) {
 				t.Fatal("the pod was not there at once")
 			}
 			q.Gated("a", framework.NodeAdded)
-			q.Happened(framework.PodRemoved)
+			q.Happened(framework.PodRemoved, nil)
 			if pop(t, q, time.Second) != "" {
 				t.Fatal("an event that it has no interest in let it through")
 			}
-			q.Happened(framework.NodeAdded)
+			q.Happened(framework.NodeAdded, nil)
 		}
 		if it := q.Pop(t.Context()); it.Attempts != 1 {
 			t.Errorf("attempt %d, want the first", it.Attempts)
+		}
+	})
+}
+
+// TestOneOfATemplateSpeaksForTheOthers: after an event one of them is tried; the next one
+// follows it only where it has found a node, and one that is new is refused with the others.
+func TestOneOfATemplateSpeaksForTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		refused := Refusal{Interest: framework.NodeAdded, Template: "big", Why: "no room"}
+		for _, name := range []string{"a", "b", "c"} {
+			q.Set(pod(name, 0))
+			if pop(t, q, time.Second) != name {
+				t.Fatal("the pod was not there at once")
+			}
+			if r, stands := q.Standing("big"); stands != (name != "a") || stands && r.Why != "no room" {
+				t.Fatalf("pod %s: the refusal %v stands: %v", name, r, stands)
+			}
+			if name == "a" {
+				q.Failed("a", refused)
+			} else {
+				q.Spoken(types.UID(name), "big")
+			}
+		}
+		time.Sleep(20 * time.Second)
+		q.Happened(framework.NodeAdded, func(r Refusal) bool { return r.Why != "no room" })
+		if got := pop(t, q, time.Second); got != "" {
+			t.Fatalf("%s was tried, although the event helps nobody", got)
+		}
+		q.Happened(framework.NodeAdded, nil)
+		if got := pop(t, q, time.Second); got != "a" {
+			t.Fatalf("popped %q, want a", got)
+		}
+		if got := pop(t, q, time.Second); got != "" {
+			t.Fatalf("%s was tried beside the one that speaks for it", got)
+		}
+		q.Placed("a", "big")
+		q.Done("a")
+		if got := pop(t, q, time.Second); got != "b" {
+			t.Fatalf("popped %q, want b after a has found a node", got)
+		}
+		q.Failed("b", refused)
+		if got := pop(t, q, time.Minute); got != "" {
+			t.Fatalf("%s was tried, although b was refused for it", got)
+		}
+		q.Happened(framework.NodeAdded, nil)
+		if got := pop(t, q, time.Second); got != "c" {
+			t.Fatalf("popped %q, want c, which has waited longest", got)
+		}
+		q.Remove("c") // it is deleted while it is tried
+		if got := pop(t, q, time.Minute); got != "b" {
+			t.Fatalf("popped %q, want b in the place of c", got)
 		}
 	})
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+)
+
+// standing is a refusal as the queue keeps it, for the pods of a template.
+type standing struct {
+	profile  *profile
+	pod      *framework.PodInfo
+	decision *Decision // without what only its own cycle needs
+	by       []string
+	asks     context.Context //nolint:containedctx // for the filters that are asked who is helped
+}
+
+// template is what a pod has in common with others that are refused alike; "" = nothing. A
+// pod that was promised a node is in a case of its own.
+func (s *Scheduler) template(prof *profile, p *framework.PodInfo) string {
+	if len(prof.refusers) == 0 || p.Pod.Status.NominatedNodeName != "" || s.nominated.of(p.Pod.UID) != "" {
+		return ""
+	}
+	var sig framework.Signature
+	sig.Text(prof.name)
+	sig.Number(int64(priorityOf(p.Pod))) // room that was promised to some is not everybody's
+	for _, plugin := range prof.refusers {
+		sig.Text(plugin.Name())
+		if !plugin.Sign(p, &sig) {
+			return ""
+		}
+	}
+	return sig.String()
+}
+
+// refusal is why a pod was refused, for the queue.
+func (s *Scheduler) refusal(ctx context.Context, prof *profile, p *framework.PodInfo, d *Decision, template string) queue.Refusal {
+	if d.Nomination != nil {
+		template = "" // the others have not been promised anything
+	}
+	by := d.RefusedBy()
+	kept := &Decision{
+		Seed: d.Seed, Start: d.Start, Total: d.Total, PostFilter: d.PostFilter, Whole: d.Whole,
+		Standing: key(p.Pod), refused: d.Refusals(),
+	}
+	return queue.Refusal{
+		Interest: prof.interest(by), Template: template,
+		Why: &standing{profile: prof, pod: p, decision: kept, by: by, asks: context.WithoutCancel(ctx)},
+	}
+}
+
+// helps says who is helped by what has happened to a node.
+func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(queue.Refusal) bool {
+	n := s.cache.Node(node)
+	if n == nil {
+		return nil
+	}
+	return func(r queue.Refusal) bool {
+		why, ok := r.Why.(*standing)
+		return !ok || why.helped(e, n)
+	}
+}
+
+// helped says whether an event on a node may let the pod in. Where all who refused it look at
+// nothing but single nodes, it has to fit on that node as far as they can see: the others
+// have not changed. Pods that it could have removed are no hindrance.
+func (r *standing) helped(e framework.ClusterEvent, n *framework.NodeInfo) bool {
+	if len(r.by) == 0 {
+		return true
+	}
+	for _, name := range r.by {
+		if !r.profile.isLocal[name] && r.profile.hints[name]&e != 0 {
+			return true
+		}
+	}
+	for _, other := range n.Pods {
+		if priorityOf(other.Pod) < priorityOf(r.pod.Pod) {
+			n = n.WithoutPod(other)
+		}
+	}
+	state := framework.NewState()
+	for _, f := range r.profile.filters {
+		if f.local && !f.plugin.Filter(r.asks, state, r.pod, n).IsSuccess() {
+			return false
+		}
+	}
+	return true
+}

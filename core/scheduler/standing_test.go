@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/wasmplane/wasmplane/core/scheduler"
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/native"
+)
+
+// drain has the scheduler work for a while, and returns how many pods
+// were tried, and how many were refused because another one was.
+func (w *world) drain(t testing.TB, quiet time.Duration) (tried, spoken int) {
+	t.Helper()
+	for end := w.now.Add(quiet); ; {
+		try, worked, next := w.v.Step(t.Context())
+		switch {
+		case worked && try.Decision != nil && try.Decision.Standing != "":
+			spoken++
+		case worked:
+			tried++
+		case next.IsZero() || next.After(end):
+			w.now = end
+			return tried, spoken
+		default:
+			w.now = next
+		}
+	}
+}
+
+func (w *world) waiting() (pods []*corev1.Pod) {
+	for _, p := range w.pods {
+		if p.Spec.NodeName == "" {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// One of a template is tried for all of them, and again only when something has happened that
+// may let it in: what another pod leaves on a node has to be enough.
+func TestOneOfATemplateIsTriedForAll(t *testing.T) {
+	w := newWorld(t, 1)
+	w.node("small", "4", "a")
+	for i := range 8 {
+		w.add(pod(fmt.Sprint("running-", i), "500m"))
+	}
+	w.drain(t, time.Second)
+	for i := range 300 {
+		w.add(pod(fmt.Sprintf("large-%03d", i), "8"))
+	}
+	if tried, spoken := w.drain(t, time.Minute); tried != 1 || spoken != 299 {
+		t.Fatalf("%d pods of a template that fits nowhere were tried, %d were refused for it; want 1 and 299", tried, spoken)
+	}
+	for i := range 300 {
+		if c := w.told[fmt.Sprintf("large-%03d", i)]; !strings.Contains(c, "1 Insufficient cpu") {
+			t.Fatalf("pod %d was told %q", i, c)
+		}
+	}
+	for i := range 8 {
+		name := fmt.Sprint("running-", i)
+		w.v.RemovePod(w.pods[name])
+		delete(w.pods, name)
+		if tried, spoken := w.drain(t, time.Second); tried+spoken != 0 {
+			t.Fatalf("500m are free, and %d pods that ask for 8 were tried", tried+spoken)
+		}
+	}
+	w.node("large", "24", "a")
+	tried, spoken := w.drain(t, time.Minute)
+	if len(w.waiting()) != 297 || tried != 4 || spoken != 0 {
+		t.Fatalf("a node for three came: %d wait, %d were tried, %d were refused for another; want 297, 4 and 0", len(w.waiting()), tried, spoken)
+	}
+	w.v.RemovePod(w.pods["large-299"])
+	delete(w.pods, "large-299")
+	for _, p := range w.pods {
+		if p.Spec.NodeName == "large" {
+			w.v.RemovePod(p)
+			delete(w.pods, p.Name)
+			break
+		}
+	}
+	if tried, _ := w.drain(t, time.Minute); tried != 2 || len(w.waiting()) != 295 {
+		t.Fatalf("a pod of three ended: %d were tried, %d wait; want 2 and 295", tried, len(w.waiting()))
+	}
+	// What was missed costs time: after five minutes one is tried without any event, for all.
+	if tried, spoken := w.drain(t, 6*time.Minute); tried == 0 || tried > 3 || spoken < 290 {
+		t.Fatalf("in six minutes without an event %d pods were tried, and %d refused for them", tried, spoken)
+	}
+}
+
+// While pods wait for one of their template, none of them waits in vain: whatever has
+// happened, a pod that waits when everything is quiet fits nowhere by the plain path.
+func TestNoPodWaitsThatFits(t *testing.T) {
+	for seed := range uint64(16) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it is to be repeated
+			w := newWorld(t, seed)
+			trial, err := scheduler.NewTrial(scheduler.Profile{Name: "plain", Plugins: native.Default(native.Config{Informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0)})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes := map[string]*corev1.Node{}
+			set := func(name string) {
+				nodes[name] = randomNode(r, name)
+				w.v.SetNode(nodes[name])
+			}
+			for i := range 12 {
+				set(fmt.Sprintf("n%02d", i))
+			}
+			pods, checked := 0, 0
+			for range 60 {
+				for range 1 + r.IntN(5) {
+					switch r.IntN(6) {
+					case 0:
+						set(fmt.Sprintf("n%02d", r.IntN(14)))
+					case 1, 2:
+						if p := anyOf(w.pods); p != nil {
+							w.v.RemovePod(p)
+							delete(w.pods, p.Name)
+						}
+					default:
+						template := r.IntN(len(templates))
+						for range 1 + r.IntN(6) {
+							pods++
+							p := ofTemplate(pods, template)
+							priority := int32(r.IntN(2)) * int32(seed%2)
+							p.Spec.Priority = &priority
+							w.add(p)
+						}
+					}
+					if r.IntN(2) == 0 {
+						_, _, _ = w.v.Step(t.Context())
+					}
+				}
+				for tried := 1; tried > 0; { // until every backoff is over
+					tried, _ = w.drain(t, 30*time.Second)
+				}
+				snap := *w.v.Snapshot()
+				snap.Memo = nil
+				for _, p := range w.waiting() {
+					checked++
+					if d := trial.Decide(t.Context(), framework.NewPodInfo(p), &snap, 1); d.Node != "" || d.Nomination != nil {
+						t.Fatalf("pod %s waits and fits on node %q (nomination %v)", p.Name, d.Node, d.Nomination)
+					}
+				}
+			}
+			if checked < 50 {
+				t.Fatalf("%d pods waited: the history shows too little", checked)
+			}
+		})
+	}
+}
+
+// anyOf takes the first by name, so that a seed has one history.
+func anyOf(pods map[string]*corev1.Pod) (first *corev1.Pod) {
+	for _, p := range pods {
+		if first == nil || p.Name < first.Name {
+			first = p
+		}
+	}
+	return first
+}
+
+// A pod that the scheduler does not know to be like others is tried by itself.
+func TestPodsThatAPluginReadsWholeAreTriedEach(t *testing.T) {
+	w := newWorld(t, 1, scheduler.Weighted{Plugin: broken{}})
+	w.node("n", "1", "a")
+	for i := range 5 {
+		w.add(pod(fmt.Sprint("p", i), "2"))
+	}
+	if tried, spoken := w.drain(t, 0); tried != 5 || spoken != 0 {
+		t.Errorf("%d were tried, %d refused for another; want 5 and 0", tried, spoken)
+	}
+}
+
+// BenchmarkBadDeployment is 10,000 pods of a template that fits nowhere on 5,000 nodes: until
+// all have been refused, and then for each of the pods that end elsewhere.
+func BenchmarkBadDeployment(b *testing.B) {
+	const nodes, pods, ends = 5000, 10000, 1000
+	for b.Loop() {
+		b.StopTimer()
+		w := newWorld(b, 1)
+		for i := range nodes {
+			w.v.SetNode(benchNode(i))
+		}
+		for i := range ends {
+			p := benchPod(i, "plain")
+			p.Spec.SchedulerName = corev1.DefaultSchedulerName
+			w.add(p)
+		}
+		w.drain(b, time.Second)
+		for i := range pods {
+			p := benchPod(ends+i, "bad")
+			p.Spec.SchedulerName = corev1.DefaultSchedulerName
+			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("64")
+			w.add(p)
+		}
+		b.StartTimer()
+		began := used(b)
+		tried, _ := w.drain(b, 0)
+		refused := used(b)
+		for i := range ends {
+			w.v.RemovePod(w.pods[fmt.Sprintf("pod-%06d", i)])
+			more, _ := w.drain(b, time.Millisecond)
+			tried += more
+		}
+		b.ReportMetric(float64(refused-began)/pods/1e3, "us/pod")
+		b.ReportMetric(float64(used(b)-refused)/ends/1e3, "us/end")
+		b.ReportMetric(float64(tried), "tries")
+	}
+}

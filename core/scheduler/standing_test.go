@@ -21,10 +21,10 @@ import (
 
 // drain has the scheduler work for a while, and returns how many pods
 // were tried, and how many were refused because another one was.
-func (w *world) drain(t testing.TB, quiet time.Duration) (tried, spoken int) {
-	t.Helper()
+func (w *world) drain(tb testing.TB, quiet time.Duration) (tried, spoken int) {
+	tb.Helper()
 	for end := w.now.Add(quiet); ; {
-		try, worked, next := w.v.Step(t.Context())
+		try, worked, next := w.v.Step(tb.Context())
 		switch {
 		case worked && try.Decision != nil && try.Decision.Standing != "":
 			spoken++

@@ -32,8 +32,8 @@ type world struct {
 	told  map[string]string // the last message of a pod's condition
 }
 
-func newWorld(t testing.TB, seed uint64, extra ...scheduler.Weighted) *world {
-	t.Helper()
+func newWorld(tb testing.TB, seed uint64, extra ...scheduler.Weighted) *world {
+	tb.Helper()
 	w := &world{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), pods: map[string]*corev1.Pod{}, told: map[string]string{}}
 	inf := informers.NewSharedInformerFactory(nil, 0)
 	v, err := scheduler.NewVirtual(scheduler.VirtualConfig{
@@ -44,7 +44,7 @@ func newWorld(t testing.TB, seed uint64, extra ...scheduler.Weighted) *world {
 		Informers: inf, Effects: w, Now: func() time.Time { return w.now }, Seed: seed, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	w.v = v
 	return w

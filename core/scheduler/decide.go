@@ -416,7 +416,9 @@ func asError(st *framework.Status) *framework.Status {
 }
 
 // scoreNodes has a plugin rate the feasible nodes, but for those of which kept has the score.
-func (s *search) scoreNodes(ctx context.Context, plugin framework.Score, p *framework.PodInfo, kept []scored, d *Decision) ([]int64, *framework.Status) {
+func (s *search) scoreNodes(ctx context.Context, plugin framework.Score, p *framework.PodInfo, kept []scored,
+	d *Decision,
+) ([]int64, *framework.Status) {
 	scores := make([]int64, len(d.Feasible))
 	var failed firstFailure
 	parallel(len(d.Feasible), s.workers, failed.none, func(i int) {
@@ -444,7 +446,8 @@ func (s *search) scoreNodes(ctx context.Context, plugin framework.Score, p *fram
 	}
 	for i, score := range scores {
 		if score < 0 || score > framework.MaxScore {
-			return nil, by(framework.AsStatus(fmt.Errorf("scored node %s %d, outside 0..%d", d.Feasible[i].Node.Name, score, framework.MaxScore)), plugin)
+			err := fmt.Errorf("scored node %s %d, outside 0..%d", d.Feasible[i].Node.Name, score, framework.MaxScore)
+			return nil, by(framework.AsStatus(err), plugin)
 		}
 	}
 	return scores, nil

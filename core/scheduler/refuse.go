@@ -67,8 +67,10 @@ func (s *Scheduler) speak(ctx context.Context, prof *profile, it *queue.Item, d 
 		return
 	}
 	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
-	if err := s.setCondition(ctx, pod, corev1.PodReasonUnschedulable, message, ""); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+	err := s.setCondition(ctx, pod, corev1.PodReasonUnschedulable, message, "")
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it",
+			"kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
 	}
 }
 

@@ -102,7 +102,9 @@ func (s *shares) makeRoom(nodes int) {
 
 // filterShared is filter about the node at a place of the snapshot: what the Local plugins
 // said of this very node is not asked for again.
-func (s *search) filterShared(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo, at int) *framework.Status {
+func (s *search) filterShared(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo,
+	at int,
+) *framework.Status {
 	if s.share == nil || s.names != nil && !s.names[n.Node.Name] {
 		return s.filter(ctx, state, p, n)
 	}

@@ -106,7 +106,8 @@ func TestNoPodWaitsThatFits(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it is to be repeated
 			w := newWorld(t, seed)
-			trial, err := scheduler.NewTrial(scheduler.Profile{Name: "plain", Plugins: native.Default(native.Config{Informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0)})})
+			inf := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+			trial, err := scheduler.NewTrial(scheduler.Profile{Name: "plain", Plugins: native.Default(native.Config{Informers: inf})})
 			if err != nil {
 				t.Fatal(err)
 			}

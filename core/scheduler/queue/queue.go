@@ -100,7 +100,10 @@ func New(cfg Config) *Queue {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Queue{cfg: cfg, items: map[types.UID]*Item{}, tried: map[types.UID]*Item{}, groups: map[string]*group{}, signal: make(chan struct{}, 1)}
+	return &Queue{
+		cfg: cfg, items: map[types.UID]*Item{}, tried: map[types.UID]*Item{}, groups: map[string]*group{},
+		signal: make(chan struct{}, 1),
+	}
 }
 
 // Set adds a waiting pod, or tells of its change. A pod that fits nowhere is

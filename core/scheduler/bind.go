@@ -19,7 +19,7 @@ import (
 )
 
 func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
-	end := c.metrics.point(c.name, "Reserve")
+	end := c.metrics.Point(c.name, "Reserve")
 	for i, r := range c.reserves {
 		if st := r.Reserve(ctx, d.State, p, d.Node); !st.IsSuccess() {
 			end(st)
@@ -75,7 +75,7 @@ func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, 
 	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
 		return st
 	}
-	end := prof.metrics.point(prof.name, "PostBind")
+	end := prof.metrics.Point(prof.name, "PostBind")
 	for _, post := range prof.postBinds {
 		post.PostBind(bindCtx, d.State, it.Info, d.Node)
 	}
@@ -94,7 +94,7 @@ const (
 // is over. A waiting pod that is deleted, or whose room somebody of higher priority
 // needs, waits no longer.
 func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (st *framework.Status) {
-	end := prof.metrics.point(prof.name, "Permit")
+	end := prof.metrics.Point(prof.name, "Permit")
 	defer func() { end(st) }()
 	if len(prof.permits) == 0 {
 		return nil
@@ -107,7 +107,7 @@ func (s *Scheduler) wait(ctx context.Context, prof *profile, it *queue.Item, d *
 	began, waited := time.Now(), false
 	defer func() {
 		if waited {
-			s.metrics.permitWait.WithLabelValues(outcome(answer)).Observe(time.Since(began).Seconds())
+			s.metrics.PermitWait(answer, time.Since(began))
 		}
 	}()
 	uid := it.Info.Pod.UID
@@ -209,7 +209,7 @@ func (w *waiters) refuse(uid types.UID, why string) bool {
 // prepare asks the PreBind plugins. They take no place among the bindings in flight,
 // for some wait long for others.
 func (s *Scheduler) prepare(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (st *framework.Status) {
-	end := prof.metrics.point(prof.name, "PreBind")
+	end := prof.metrics.Point(prof.name, "PreBind")
 	defer func() { end(st) }()
 	for _, pre := range prof.preBinds {
 		if st := s.prepareWith(ctx, pre, it, d); !st.IsSuccess() {
@@ -247,7 +247,7 @@ func (s *Scheduler) prepareWith(ctx context.Context, pre framework.PreBind, it *
 
 // write binds as the first Bind plugin that doesn't Skip says.
 func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *framework.PodInfo) (st *framework.Status) {
-	end := prof.metrics.point(prof.name, "Bind")
+	end := prof.metrics.Point(prof.name, "Bind")
 	defer func() { end(st) }()
 	var how framework.Binding
 	for _, b := range prof.binds {

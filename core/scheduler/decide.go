@@ -43,7 +43,7 @@ func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framew
 		State: framework.NewStateAt(in.now), Seed: in.seed, Start: in.start, Total: len(snap.Nodes),
 		Statuses: map[string]*framework.Status{},
 	}
-	d.effort.now = in.now
+	d.effort.Now = in.now
 	filterCtx, end := o.begin(ctx, "filter")
 	s := c.filter(filterCtx, p, snap, in, d)
 	end(d)
@@ -80,7 +80,7 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 		return nil
 	}
 	s := &search{profile: c, ahead: in.ahead, start: in.start, workers: in.workers, share: c.share(p, snap)}
-	end := d.effort.begin("PreFilter")
+	end := d.effort.Begin("PreFilter")
 	s.names, s.filters = c.preFilter(ctx, p, snap, d)
 	end(d.Whole)
 	if d.Whole != nil {
@@ -101,7 +101,7 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 			return s
 		}
 	}
-	end = d.effort.begin("Filter")
+	end = d.effort.Begin("Filter")
 	c.filterNodes(ctx, p, snap, s, d)
 	end(d.Whole)
 	d.askedFilters(s.filters)
@@ -170,7 +170,7 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 	for _, pre := range c.preFilters {
 		narrowed, st := pre.PreFilter(ctx, d.State, p, snap)
 		if st.IsSuccess() || st.Code != framework.Skip {
-			d.effort.count("PreFilter", pre.Name(), 1)
+			d.effort.Count("PreFilter", pre.Name(), 1)
 		}
 		switch {
 		case !st.IsSuccess() && st.Code == framework.Skip:
@@ -328,10 +328,10 @@ func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *fr
 	if len(c.post) == 0 {
 		return
 	}
-	end := d.effort.begin("PostFilter")
+	end := d.effort.Begin("PostFilter")
 	answer := framework.NewStatus(framework.Unschedulable)
 	defer func() { end(answer) }()
-	d.effort.preempted = true
+	d.effort.Preempted = true
 	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap}
 	for _, post := range c.post {
 		nomination, st := post.PostFilter(ctx, d.State, p, snap, d.failedNodes(), sim)
@@ -366,20 +366,20 @@ func (c *profile) score(ctx context.Context, p *framework.PodInfo, s *search, d 
 		}
 		take(j.name, j.weight, scores)
 	}
-	end := d.effort.begin("PreScore")
+	end := d.effort.Begin("PreScore")
 	skipped, st := c.preScore(ctx, p, d)
 	end(st)
 	if st != nil {
 		d.Whole = st
 		return nil
 	}
-	end = d.effort.begin("Score")
+	end = d.effort.Begin("Score")
 	defer func() { end(d.Whole) }()
 	for i, one := range c.scores {
 		if skipped[one.plugin.Name()] {
 			continue
 		}
-		d.effort.count("Score", one.plugin.Name(), len(d.Feasible))
+		d.effort.Count("Score", one.plugin.Name(), len(d.Feasible))
 		scores, st := s.scoreNodes(ctx, one.plugin, p, s.scoresOf(c, i), d)
 		if st != nil {
 			d.Whole = st
@@ -395,7 +395,7 @@ func (c *profile) preScore(ctx context.Context, p *framework.PodInfo, d *Decisio
 	for _, pre := range c.preScores {
 		st := pre.PreScore(ctx, d.State, p, d.Feasible)
 		if st.IsSuccess() || st.Code != framework.Skip {
-			d.effort.count("PreScore", pre.Name(), 1)
+			d.effort.Count("PreScore", pre.Name(), 1)
 		}
 		switch {
 		case st.IsSuccess():
@@ -517,4 +517,18 @@ func parallel(n, workers int, more func() bool, do func(i int)) {
 		})
 	}
 	wg.Wait()
+}
+
+// askedFilters counts how often each filter was asked in a search: all of them about a
+// node that fits, and up to the one that refused about another.
+func (d *Decision) askedFilters(filters []placed[framework.Filter]) {
+	refusals := map[string]int{}
+	for _, st := range d.Statuses {
+		refusals[st.Plugin]++
+	}
+	left := len(d.Feasible) + len(d.Statuses)
+	for _, f := range filters {
+		d.effort.Count("Filter", f.plugin.Name(), left)
+		left -= refusals[f.plugin.Name()]
+	}
 }

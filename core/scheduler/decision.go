@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/measure"
 )
 
 // Decision is the outcome of one cycle for one pod.
@@ -39,7 +40,7 @@ type Decision struct {
 	// whose refusal still holds. Nothing was decided anew; the refusal is that pod's.
 	Standing string
 
-	effort  effort
+	effort  measure.Effort
 	refused []Refused // counted once
 }
 

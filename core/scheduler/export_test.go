@@ -4,7 +4,6 @@ package scheduler
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
@@ -51,7 +50,7 @@ func Decider(plugins []Weighted) (func(context.Context, *framework.PodInfo, *fra
 // StepToRepeat is Step, and what makes the decision again, later and on another number of
 // goroutines, of nothing but what was recorded.
 func (v *Virtual) StepToRepeat(ctx context.Context) (t Try, again func(workers int) *Decision, worked bool, next time.Time) {
-	snap, before, now := *v.s.cache.Snapshot(), nominations{pods: maps.Clone(v.s.nominated.pods)}, v.s.now()
+	snap, before, now := *v.s.cache.Snapshot(), v.s.nominated.Clone(), v.s.now()
 	snap.Memo = nil
 	t, worked, next = v.Step(ctx)
 	if t.Decision == nil || t.Decision.Standing != "" {
@@ -59,7 +58,7 @@ func (v *Virtual) StepToRepeat(ctx context.Context) (t Try, again func(workers i
 	}
 	return t, func(workers int) *Decision {
 		return v.s.profile(t.Pod.Spec.SchedulerName).decide(ctx, framework.NewPodInfo(t.Pod), &snap, circumstances{
-			promises: promises{before.of(t.Pod.UID), before.ahead(t.Pod)},
+			promises: promises{before.Of(t.Pod.UID), before.Ahead(t.Pod)},
 			start:    t.Decision.Start, seed: t.Decision.Seed, workers: workers, now: func() time.Time { return now },
 		}, blind{})
 	}, worked, next

@@ -94,8 +94,8 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		s.unpromise(p.UID)
 		s.waiting.refuse(p.UID, "the pod is being deleted")
 	case s.profile(p.Spec.SchedulerName) != nil && !s.cache.Holds(p.UID):
-		if node := p.Status.NominatedNodeName; node != "" && s.nominated.of(p.UID) == "" && old == nil {
-			s.nominated.set(framework.NewPodInfo(p), node) // promised before this scheduler began
+		if node := p.Status.NominatedNodeName; node != "" && s.nominated.Of(p.UID) == "" && old == nil {
+			s.nominated.Set(framework.NewPodInfo(p), node) // promised before this scheduler began
 		}
 		s.queue.Set(p)
 	}

@@ -15,6 +15,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/measure"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -23,7 +24,7 @@ import (
 type observation struct {
 	tracer  oteltrace.Tracer
 	span    oteltrace.Span
-	metrics *metrics
+	metrics *measure.Metrics
 	profile string
 	item    *queue.Item
 	began   time.Time
@@ -76,12 +77,12 @@ func (o *observation) count(d *Decision) {
 	took := o.now().Sub(o.began)
 	switch {
 	case o.bound:
-		o.metrics.attempt("scheduled", o.profile, took)
-		o.metrics.scheduled(o.item.Attempts, o.now().Sub(o.item.Added))
+		o.metrics.Attempt("scheduled", o.profile, took)
+		o.metrics.Scheduled(o.item.Attempts, o.now().Sub(o.item.Added))
 	case d.Fatal() != nil:
-		o.metrics.attempt("error", o.profile, took)
+		o.metrics.Attempt("error", o.profile, took)
 	case d.Node == "":
-		o.metrics.attempt("unschedulable", o.profile, took)
+		o.metrics.Attempt("unschedulable", o.profile, took)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/measure"
 )
 
 // Weighted is a plugin with the weight of its score; 0 means 1.
@@ -46,7 +47,7 @@ type profile struct {
 	binds       []framework.Bind
 	postBinds   []framework.PostBind
 	hints       map[string]framework.ClusterEvent
-	metrics     *metrics // nil = none
+	metrics     *measure.Metrics // nil = none
 
 	// locals among the filters and scores; refusers are the plugins that refuse pods in a
 	// decision, nil where one of them doesn't say what it reads of a pod.

@@ -92,9 +92,9 @@ func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.Po
 		return "", nil
 	}
 	s.unpromise(p.Pod.UID)
-	s.nominated.set(p, n.Node)
+	s.nominated.Set(p, n.Node)
 	if n.Node != "" {
-		s.metrics.victims.Observe(float64(len(n.Victims)))
+		s.metrics.Victims(len(n.Victims))
 	}
 	if n.Node == "" {
 		if p.Pod.Status.NominatedNodeName == "" {
@@ -118,7 +118,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, 
 			return fmt.Errorf("remove pod %s for %s: %w", key(v.Pod), key(p), err)
 		}
 	}
-	for _, other := range s.nominated.behind(n.Node, priorityOf(p)) {
+	for _, other := range s.nominated.Behind(n.Node, priorityOf(p)) {
 		s.unpromise(other.UID)
 		if err := s.effects.PatchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
 			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace,

@@ -23,13 +23,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/measure"
 	"github.com/wasmplane/wasmplane/core/scheduler/nodecache"
+	"github.com/wasmplane/wasmplane/core/scheduler/nominated"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -76,9 +79,9 @@ type Scheduler struct {
 	environment
 	binding  chan struct{} // a token per binding in flight
 	bindings sync.WaitGroup
-	metrics  *metrics
+	metrics  *measure.Metrics
 
-	nominated nominations
+	nominated nominated.Nominations
 	waiting   waiters
 }
 
@@ -109,11 +112,14 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 		cfg: cfg, cache: nodecache.New(), environment: e,
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
-	s.metrics = newMetrics(s)
-	if err := s.metrics.register(cfg.Metrics); err != nil {
+	s.metrics = measure.New(measure.Sources{
+		Queue: func() (int, int, int, int) { return s.queue.Len() }, Gated: s.gated,
+		Cache: s.cache.Size, Binding: func() int { return len(s.binding) },
+	})
+	if err := s.metrics.Register(cfg.Metrics); err != nil {
 		return nil, fmt.Errorf("register the scheduler's metrics: %w", err)
 	}
-	cfg.Queue.Rank, cfg.Queue.Moved, cfg.Queue.Now = s.rank, s.metrics.moved, s.now
+	cfg.Queue.Rank, cfg.Queue.Moved, cfg.Queue.Now = s.rank, s.metrics.Moved, s.now
 	s.queue = queue.New(cfg.Queue)
 	if err := s.SetProfiles(cfg.Profiles); err != nil {
 		return nil, err
@@ -143,6 +149,21 @@ func (s *Scheduler) SetProfiles(profiles []Profile) error {
 	// Another plugin may find a node where the one before did not.
 	s.queue.Happened(framework.AnyEvent, nil)
 	return nil
+}
+
+// gated counts the pods with scheduling gates: no queue has them.
+func (s *Scheduler) gated() (n int) {
+	all, err := s.cfg.Informers.Core().V1().Pods().Lister().List(labels.Everything())
+	if err != nil { // an informer's lister has no errors
+		return 0
+	}
+	for _, p := range all {
+		if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0 && p.Status.Phase == corev1.PodPending &&
+			s.profile(p.Spec.SchedulerName) != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // sorts says whether a plugin orders the queue.
@@ -239,12 +260,12 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 	}
 	snap := s.cache.Snapshot()
 	d := prof.decide(traced, it.Info, snap, circumstances{
-		promises: promises{s.nominated.of(pod.UID), s.nominated.ahead(pod)},
+		promises: promises{s.nominated.Of(pod.UID), s.nominated.Ahead(pod)},
 		start:    s.start, workers: s.cfg.Workers, seed: s.seed(), now: s.now,
 	}, o)
 	decided(d)
-	s.metrics.decided(prof.name, &d.effort)
-	s.metrics.algorithm.Observe(s.now().Sub(o.began).Seconds())
+	s.metrics.Decided(prof.name, &d.effort)
+	s.metrics.Algorithm(s.now().Sub(o.began))
 	if d.Total > 0 {
 		s.start = (s.start + d.Evaluated) % d.Total
 	}

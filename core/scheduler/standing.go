@@ -5,6 +5,9 @@ package scheduler
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
@@ -21,7 +24,7 @@ type standing struct {
 // template is what a pod has in common with others that are refused alike; "" = nothing. A
 // pod that was promised a node is in a case of its own.
 func (s *Scheduler) template(prof *profile, p *framework.PodInfo) string {
-	if len(prof.refusers) == 0 || p.Pod.Status.NominatedNodeName != "" || s.nominated.of(p.Pod.UID) != "" {
+	if len(prof.refusers) == 0 || p.Pod.Status.NominatedNodeName != "" || s.nominated.Of(p.Pod.UID) != "" {
 		return ""
 	}
 	var sig framework.Signature
@@ -88,4 +91,18 @@ func (r *standing) helped(e framework.ClusterEvent, n *framework.NodeInfo) bool 
 		}
 	}
 	return true
+}
+
+// unpromise takes back what a pod was promised: the room is anybody's again.
+func (s *Scheduler) unpromise(uid types.UID) {
+	if node := s.nominated.Drop(uid); node != "" {
+		s.happened(framework.PodRemoved, node)
+	}
+}
+
+func priorityOf(p *corev1.Pod) int32 {
+	if p.Spec.Priority != nil {
+		return *p.Spec.Priority
+	}
+	return 0
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+// Package nominated knows which pods wait for room on a node that was promised to them.
+package nominated
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -13,34 +15,36 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
 
-// nominations are the pods that wait for room on a node which was promised to
+// Nominations are the pods that wait for room on a node which was promised to
 // them, because others are being removed from it. Pods of lower priority must not
 // take that room. It is safe for concurrent use.
-type nominations struct {
+type Nominations struct {
 	mu   sync.Mutex
-	pods map[types.UID]nominated
+	pods map[types.UID]promise
 }
 
-type nominated struct {
+// promise is a pod with the node that it was promised.
+type promise struct {
 	info *framework.PodInfo
 	node string
 }
 
-func (n *nominations) set(p *framework.PodInfo, node string) {
+// Set records what a pod is promised; "" takes it back.
+func (n *Nominations) Set(p *framework.PodInfo, node string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.pods == nil {
-		n.pods = map[types.UID]nominated{}
+		n.pods = map[types.UID]promise{}
 	}
 	if node == "" {
 		delete(n.pods, p.Pod.UID)
 		return
 	}
-	n.pods[p.Pod.UID] = nominated{p, node}
+	n.pods[p.Pod.UID] = promise{p, node}
 }
 
-// drop returns the node that the pod was promised; "" where there was none.
-func (n *nominations) drop(uid types.UID) string {
+// Drop returns the node that the pod was promised; "" where there was none.
+func (n *Nominations) Drop(uid types.UID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	node := n.pods[uid].node
@@ -48,23 +52,16 @@ func (n *nominations) drop(uid types.UID) string {
 	return node
 }
 
-// unpromise takes back what a pod was promised: the room is anybody's again.
-func (s *Scheduler) unpromise(uid types.UID) {
-	if node := s.nominated.drop(uid); node != "" {
-		s.happened(framework.PodRemoved, node)
-	}
-}
-
-// of is the node that a pod was promised; "" where there is none.
-func (n *nominations) of(uid types.UID) string {
+// Of is the node that a pod was promised; "" where there is none.
+func (n *Nominations) Of(uid types.UID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pods[uid].node
 }
 
-// ahead lists, by node, the nominated pods whose room a pod may not take: those of
+// Ahead lists, by node, the nominated pods whose room a pod may not take: those of
 // its own priority or a higher one.
-func (n *nominations) ahead(p *corev1.Pod) map[string][]*framework.PodInfo {
+func (n *Nominations) Ahead(p *corev1.Pod) map[string][]*framework.PodInfo {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out map[string][]*framework.PodInfo
@@ -84,8 +81,8 @@ func (n *nominations) ahead(p *corev1.Pod) map[string][]*framework.PodInfo {
 	return out
 }
 
-// behind lists the pods nominated to a node whose priority is lower.
-func (n *nominations) behind(node string, priority int32) []*corev1.Pod {
+// Behind lists the pods nominated to a node whose priority is lower.
+func (n *Nominations) Behind(node string, priority int32) []*corev1.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []*corev1.Pod
@@ -96,6 +93,13 @@ func (n *nominations) behind(node string, priority int32) []*corev1.Pod {
 	}
 	slices.SortFunc(out, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return out
+}
+
+// Clone copies what is promised now.
+func (n *Nominations) Clone() *Nominations {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &Nominations{pods: maps.Clone(n.pods)}
 }
 
 func priorityOf(p *corev1.Pod) int32 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+// Package measure counts and times what a scheduler does, in metrics that have upstream's
+// names, labels and buckets.
+package measure
 
 import (
 	"errors"
@@ -8,35 +10,44 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
 
-// metrics have upstream's names, labels and buckets.
-type metrics struct {
-	attempts        *prometheus.CounterVec
-	latency         *prometheus.HistogramVec
-	algorithm       prometheus.Histogram
-	points          *prometheus.HistogramVec
-	evaluations     *prometheus.CounterVec
-	triesPerPod     prometheus.Histogram
-	sinceAdded      *prometheus.HistogramVec
-	victims         prometheus.Histogram
-	preemptions     prometheus.Counter
-	permitWait      *prometheus.HistogramVec
-	incoming        *prometheus.CounterVec
-	pendingByQueue  *prometheus.Desc
-	cacheSize       *prometheus.Desc
-	bindsInFlight   *prometheus.Desc
-	scheduler       *Scheduler
-	pendingPodNames func() int // of pods with scheduling gates
+// Metrics of one scheduler; those of a nil one count nothing at extension points.
+type Metrics struct {
+	attempts       *prometheus.CounterVec
+	latency        *prometheus.HistogramVec
+	algorithm      prometheus.Histogram
+	points         *prometheus.HistogramVec
+	evaluations    *prometheus.CounterVec
+	triesPerPod    prometheus.Histogram
+	sinceAdded     *prometheus.HistogramVec
+	victims        prometheus.Histogram
+	preemptions    prometheus.Counter
+	permitWait     *prometheus.HistogramVec
+	incoming       *prometheus.CounterVec
+	pendingByQueue *prometheus.Desc
+	cacheSize      *prometheus.Desc
+	bindsInFlight  *prometheus.Desc
+	sources        Sources
 }
 
-// newMetrics are the metrics of a scheduler. Several at once, of which one follows the
-// other as the leadership moves, may share registered ones: see register.
-func newMetrics(s *Scheduler) *metrics {
+// Sources answer what is counted when somebody asks.
+type Sources struct {
+	// Queue counts the pods that are to be tried, back off, fit nowhere and may not be tried.
+	Queue func() (ready, backoff, unschedulable, gated int)
+	// Gated counts pods with scheduling gates, which no queue has.
+	Gated func() int
+	// Cache counts nodes and the pods on them.
+	Cache func() (nodes, pods int)
+	// Binding counts bindings in flight.
+	Binding func() int
+}
+
+// New makes the metrics of a scheduler. Several at once, of which one follows the
+// other as the leadership moves, may share registered ones: see Register.
+func New(sources Sources) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "scheduler", Name: name, Help: help}, labels)
 	}
@@ -47,8 +58,7 @@ func newMetrics(s *Scheduler) *metrics {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: "scheduler", Name: name, Help: help, Buckets: buckets})
 	}
 	fromMilli := prometheus.ExponentialBuckets(0.001, 2, 15)
-	pods := s.cfg.Informers.Core().V1().Pods().Lister()
-	return &metrics{
+	return &Metrics{
 		attempts: counter("schedule_attempts_total", "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
 		latency: histogram("scheduling_attempt_duration_seconds", "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
 			fromMilli, "result", "profile"),
@@ -71,26 +81,12 @@ func newMetrics(s *Scheduler) *metrics {
 		cacheSize:      prometheus.NewDesc("scheduler_cache_size", "Number of nodes and pods in the scheduler cache.", []string{"type"}, nil),
 		bindsInFlight: prometheus.NewDesc("scheduler_goroutines", "Number of running goroutines split by the work they do such as binding.",
 			[]string{"operation"}, nil),
-		scheduler: s,
-		pendingPodNames: func() int {
-			n := 0
-			all, err := pods.List(labels.Everything())
-			if err != nil { // an informer's lister has no errors
-				return 0
-			}
-			for _, p := range all {
-				if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) > 0 && p.Status.Phase == corev1.PodPending &&
-					s.profile(p.Spec.SchedulerName) != nil {
-					n++
-				}
-			}
-			return n
-		},
+		sources: sources,
 	}
 }
 
-// collectors that count on; those of a scheduler before are taken over.
-func (m *metrics) register(r prometheus.Registerer) error {
+// Register the collectors that count on; those of a scheduler before are taken over.
+func (m *Metrics) Register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
@@ -117,33 +113,33 @@ func keep[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 }
 
 // Describe implements prometheus.Collector: of what is counted when somebody asks.
-func (m *metrics) Describe(to chan<- *prometheus.Desc) {
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- m.pendingByQueue
 	to <- m.cacheSize
 	to <- m.bindsInFlight
 }
 
 // Collect implements prometheus.Collector.
-func (m *metrics) Collect(to chan<- prometheus.Metric) {
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	tell := func(d *prometheus.Desc, n int, label string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label)
 	}
-	ready, backoff, unschedulable, gated := m.scheduler.queue.Len()
+	ready, backoff, unschedulable, gated := m.sources.Queue()
 	tell(m.pendingByQueue, ready, "active")
 	tell(m.pendingByQueue, backoff, "backoff")
 	tell(m.pendingByQueue, unschedulable, "unschedulable")
-	tell(m.pendingByQueue, gated+m.pendingPodNames(), "gated")
-	nodes, pods := m.scheduler.cache.Size()
+	tell(m.pendingByQueue, gated+m.sources.Gated(), "gated")
+	nodes, pods := m.sources.Cache()
 	tell(m.cacheSize, nodes, "nodes")
 	tell(m.cacheSize, pods, "pods")
-	tell(m.bindsInFlight, len(m.scheduler.binding), "binding")
+	tell(m.bindsInFlight, m.sources.Binding(), "binding")
 }
 
-// moved counts a pod that came into a queue.
-func (m *metrics) moved(queue, event string) { m.incoming.WithLabelValues(queue, event).Inc() }
+// Moved counts a pod that came into a queue.
+func (m *Metrics) Moved(queue, event string) { m.incoming.WithLabelValues(queue, event).Inc() }
 
-// point measures an extension point; what it returns is called with the outcome.
-func (m *metrics) point(profile, point string) func(*framework.Status) {
+// Point measures an extension point; what it returns is called with the outcome.
+func (m *Metrics) Point(profile, point string) func(*framework.Status) {
 	if m == nil {
 		return func(*framework.Status) {}
 	}
@@ -153,27 +149,27 @@ func (m *metrics) point(profile, point string) func(*framework.Status) {
 	}
 }
 
-// decided adds what a decision cost.
-func (m *metrics) decided(profile string, e *effort) {
+// Decided adds what a decision cost.
+func (m *Metrics) Decided(profile string, e *Effort) {
 	for _, p := range e.points {
 		m.points.WithLabelValues(p.point, outcome(p.status), profile).Observe(p.took.Seconds())
 	}
 	for a, n := range e.asked {
 		m.evaluations.WithLabelValues(a.plugin, a.point, profile).Add(float64(n))
 	}
-	if e.preempted {
+	if e.Preempted {
 		m.preemptions.Inc()
 	}
 }
 
-// attempt counts a try and how long it took.
-func (m *metrics) attempt(result, profile string, took time.Duration) {
+// Attempt counts a try and how long it took.
+func (m *Metrics) Attempt(result, profile string, took time.Duration) {
 	m.attempts.WithLabelValues(result, profile).Inc()
 	m.latency.WithLabelValues(result, profile).Observe(took.Seconds())
 }
 
-// scheduled counts a pod that has found its node.
-func (m *metrics) scheduled(attempts int, waited time.Duration) {
+// Scheduled counts a pod that has found its node.
+func (m *Metrics) Scheduled(attempts int, waited time.Duration) {
 	m.triesPerPod.Observe(float64(attempts))
 	label := "15+"
 	if attempts < 15 {
@@ -199,4 +195,15 @@ func outcome(st *framework.Status) string {
 	case framework.Success, framework.Error:
 	}
 	return "Error"
+}
+
+// Algorithm adds how long a decision took.
+func (m *Metrics) Algorithm(took time.Duration) { m.algorithm.Observe(took.Seconds()) }
+
+// Victims adds how many pods have to go for one.
+func (m *Metrics) Victims(n int) { m.victims.Observe(float64(n)) }
+
+// PermitWait adds how long a pod waited for permission, and whether it got it.
+func (m *Metrics) PermitWait(answer *framework.Status, waited time.Duration) {
+	m.permitWait.WithLabelValues(outcome(answer)).Observe(waited.Seconds())
 }

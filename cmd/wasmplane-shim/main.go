@@ -6,6 +6,9 @@
 //
 // It serves the task API over TTRPC and nothing else, so the registry, which
 // dependencies fill at start-up, is emptied first.
+//
+// A container whose image is a WebAssembly module is runc's as well: its process is
+// cmd/wasmplane-wasm, which the shim puts into the container beside the module.
 package main
 
 import (
@@ -54,5 +57,9 @@ func newTaskService(ic *plugin.InitContext) (any, error) {
 	if !ok {
 		return nil, errors.New("the shutdown service plugin is of an unknown type")
 	}
-	return task.NewTaskService(ic.Context, publisher, shutdowner)
+	runc, err := task.NewTaskService(ic.Context, publisher, shutdowner)
+	if err != nil {
+		return nil, err
+	}
+	return &wasmTasks{TTRPCTaskService: runc, modules: map[string]bool{}}, nil
 }

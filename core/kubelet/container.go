@@ -144,13 +144,17 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
-	image, err := k.cfg.Engine.ImageStatus(ctx, &cri.ImageSpec{Image: a.Image})
+	image, config, err := k.inspectImage(ctx, a.Image)
 	if err != nil {
 		return nil, fmt.Errorf("inspect image %q: %w", c.Image, err)
 	}
+	handler, err := k.runtimeHandler(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	memory := node.Status.Capacity[corev1.ResourceMemory]
 	return spec.Container(spec.ContainerRequest{
-		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image,
+		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config, Handler: handler,
 		Env: env, Mounts: append(mounts, files...), Devices: devices, Place: w.at(), NodeMemory: memory.Value(),
 		Target: w.target(p, c.Name), SeccompRoot: k.cfg.SeccompRoot,
 	})

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
@@ -99,4 +100,13 @@ func (w *worker) imageVolumes(ctx context.Context, p *corev1.Pod, c *corev1.Cont
 		m.Image = &cri.ImageSpec{Image: ref}
 	}
 	return nil
+}
+
+// inspectImage is what the engine tells of an image: its configuration too, where it can.
+func (k *parts) inspectImage(ctx context.Context, ref string) (*cri.Image, *engine.ImageConfig, error) {
+	if e, ok := k.cfg.Engine.(engine.ImageInspector); ok {
+		return e.InspectImage(ctx, &cri.ImageSpec{Image: ref})
+	}
+	image, err := k.cfg.Engine.ImageStatus(ctx, &cri.ImageSpec{Image: ref})
+	return image, nil, err
 }

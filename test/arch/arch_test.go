@@ -114,12 +114,14 @@ var mayImport = map[string]string{
 	"plugins/author/...":              "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
 	"plugins/toolchain/...":           "plugins/host plugins/toolchain/... sdk/...",
 	"plugins/reviewserver":            "plugins/... core/object core/admission core/auth/authz",
+	"plugins/workload":                "",
 	"plugins/foreign/...":             "plugins/... core/scheduler/framework",
 	"plugins/...":                     "plugins/...",
 	"sdk/...":                         "sdk/...",
 	"wasm-examples/...":               "sdk/...",
 	"cmd/wasmplane-shim/...":          "",
 	"cmd/wasmplane-cni/...":           "",
+	"cmd/wasmplane-wasm":              "plugins/workload",
 	"cmd/wasmplane-hello/...":         "",
 	"cmd/wasmplane/...":               "core/... plugins/... cmd/wasmplane/...",
 	"configs":                         "core/config plugins/manifest",
@@ -136,7 +138,7 @@ const kit = "core/run core/run/atomicfile core/run/logfile"
 var confined = map[string]string{
 	"k8s.io/kubernetes/": "core/api/...",
 	// plugins/component is a library of its own, which makes instances of components on the engine.
-	"github.com/tetratelabs/wazero":           "plugins/host/... plugins/component/...",
+	"github.com/tetratelabs/wazero":           "plugins/host/... plugins/component/... plugins/workload/...",
 	"github.com/gorilla/mux":                  "core/apiserver/...",
 	"go.etcd.io/etcd/":                        "core/store/etcd/...",
 	"github.com/containerd/":                  "core/kubelet/... cmd/wasmplane-shim/...",

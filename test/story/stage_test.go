@@ -40,7 +40,7 @@ func newStage(e *testscript.Env) error {
 		"DATA": s.Data, "CLUSTER": s.Name, "LISTEN": s.Listen, "LISTEN2": second,
 		"KUBECONFIG": s.Kubeconfig(), "HOME": e.WorkDir, "WASMPLANE": built.Binary,
 		"WASM": filepath.Join(built.Root, "build", "wasm"), "EXAMPLES": filepath.Join(built.Root, "wasm-examples"), "HELLO": built.Hello,
-		"TOOLBOX": built.toolbox,
+		"TOOLBOX": built.toolbox, "MODULE": built.module,
 		// Which pods there are, with which containers, since when.
 		"WHO":  `{range .items[*]}{.metadata.name} {.metadata.uid} {.status.podIP} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.running.startedAt}{"\n"}{end}`,
 		"PATH": os.Getenv("PATH") + ":/usr/sbin:/sbin",

@@ -17,6 +17,7 @@ import (
 var built struct {
 	*harness.Build
 	toolbox string // an image's archive
+	module  string // testdata/module, compiled
 }
 
 func TestMain(m *testing.M) {
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 		"converter": serveConverter,
 		"hooks":     serveHooks,
 		"modules":   serveModules,
+		"wasm":      serveWasm,
 		"again":     serveAgain,
 		"race":      raceCreates,
 	})
@@ -55,7 +57,11 @@ func prepare() (err error) {
 		return err
 	}
 	built.toolbox = filepath.Join(built.Dir, "toolbox.tar")
-	return harness.Toolbox(built.Dir, built.toolbox)
+	if err := harness.Toolbox(built.Dir, built.toolbox); err != nil {
+		return err
+	}
+	built.module = filepath.Join(built.Dir, "module.wasm")
+	return compileModule(built.Root, built.module)
 }
 
 func TestStories(t *testing.T) {

@@ -1,7 +1,7 @@
 # What a real node needs besides the main binary. Included by the Makefile, which
 # calls node-helpers before it builds bin/wasmplane.
 #
-#   node-helpers   the shim and the CNI plugins, compressed, where they are embedded
+#   node-helpers   the shim, the CNI plugins and the engine of Wasm containers, compressed, where they are embedded
 #   hello-image    bin/images/hello.tar, the sample web server's image
 
 HELPERS_DIR := core/kubelet/containerd/embedded
@@ -18,7 +18,8 @@ node-helpers: ## Build the small binaries that a real node needs
 	@mkdir -p $(HELPERS_BIN)
 	@$(HELPERS_BUILD) -tags=no_grpc -o $(HELPERS_BIN)/containerd-shim-runc-v2.new ./cmd/wasmplane-shim
 	@$(HELPERS_BUILD) -o $(HELPERS_BIN)/cni.new ./cmd/wasmplane-cni
-	@for f in containerd-shim-runc-v2 cni; do \
+	@$(HELPERS_BUILD) -o $(HELPERS_BIN)/wasm.new ./cmd/wasmplane-wasm
+	@for f in containerd-shim-runc-v2 cni wasm; do \
 		if cmp -s $(HELPERS_BIN)/$$f.new $(HELPERS_BIN)/$$f && [ -f $(HELPERS_DIR)/$$f.zst ]; then \
 			rm $(HELPERS_BIN)/$$f.new; \
 		else \

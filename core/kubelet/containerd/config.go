@@ -19,6 +19,8 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
 
 const (
@@ -115,7 +117,8 @@ func (c Config) LogFile() string { return filepath.Join(c.Dir, "log/containerd.l
 func (c Config) RegistryDir() string { return filepath.Join(c.Dir, "etc/certs.d") }
 
 // Paths of what lies in the private directory.
-func (c Config) root() string       { return filepath.Join(c.Dir, "root") }
+func (c Config) root() string { return filepath.Join(c.Dir, "root") }
+
 func (c Config) pidFile() string    { return filepath.Join(c.Dir, "containerd.pid") }
 func (c Config) lockFile() string   { return filepath.Join(c.Dir, "containerd.lock") }
 func (c Config) configFile() string { return filepath.Join(c.Dir, "etc/containerd.toml") }
@@ -160,6 +163,8 @@ func (c Config) render(bin string) ([]byte, error) {
 		"CNIBinDirs": append([]string{bin}, c.CNIBinDirs...), "CNIConfDir": c.CNIConfDir,
 		"Shim": filepath.Join(bin, shimName), "Runc": c.Runc,
 		"RuncRoot": filepath.Join(c.stateDir(), "runc"), "Limits": c.Limits,
+		"Handlers":    []string{"runc", spec.WasmHandler},
+		"Annotations": []string{spec.WasmAnnotation, pod.PortsAnnotation},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write containerd's configuration: %w", err)
@@ -213,13 +218,17 @@ temp = {{q .Temp}}
     use_internal_loopback = true
   [plugins.'io.containerd.cri.v1.runtime'.containerd]
     default_runtime_name = "runc"
-    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    {{- range .Handlers}}
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.}}]
       runtime_type = "io.containerd.runc.v2"
-      runtime_path = {{q .Shim}}
-      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-        BinaryName = {{q .Runc}}
-        Root = {{q .RuncRoot}}
+      runtime_path = {{q $.Shim}}
+      # What the shim is told of a container whose image is a WebAssembly module; pods have no say in these.
+      container_annotations = [{{range $i, $a := $.Annotations}}{{if $i}}, {{end}}{{q $a}}{{end}}]
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.}}.options]
+        BinaryName = {{q $.Runc}}
+        Root = {{q $.RuncRoot}}
         SystemdCgroup = false
+    {{- end}}
 
 [plugins.'io.containerd.grpc.v1.cri']
   disable_tcp_service = true

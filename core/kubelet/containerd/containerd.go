@@ -337,7 +337,7 @@ func launch(ctx context.Context, cfg Config, bin, sum string) (*watched, error) 
 	// Not CommandContext: the child outlives ctx, and us.
 	cmd := exec.Command("/proc/self/exe")                           //nolint:noctx
 	cmd.Args = []string{"containerd", "--config", cfg.configFile()} // for ps; MaybeRun does not read it
-	cmd.Env = childEnv(os.Environ(), string(encoded), bin)
+	cmd.Env = append(childEnv(os.Environ(), string(encoded), bin), cfg.shimEnv()...)
 	cmd.Dir = cfg.Dir
 	cmd.Stdout, cmd.Stderr = crash, crash
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -387,6 +387,14 @@ func childEnv(env []string, encoded, bin string) []string {
 		}
 	}
 	return append(out, "PATH="+path)
+}
+
+// shimEnv is for the shims, which inherit containerd's environment.
+func (c Config) shimEnv() []string {
+	return []string{
+		contentVariable + "=" + filepath.Join(c.root(), "io.containerd.content.v1.content"),
+		cacheVariable + "=" + filepath.Join(c.Dir, "wasm"),
+	}
 }
 
 // lastWords is the end of what the child wrote before its log was set up, or when

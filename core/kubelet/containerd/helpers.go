@@ -20,7 +20,11 @@ import (
 const (
 	shimName = "containerd-shim-runc-v2"
 	cniName  = "cni"
+	wasmName = "wasm" // the shim finds it beside itself
 )
+
+// helperNames are the binaries that are stored, each once.
+func helperNames() []string { return []string{shimName, cniName, wasmName} }
 
 // cniPlugins are the names under which the CNI helper is called.
 func cniPlugins() []string { return []string{"bridge", "host-local", "loopback", "portmap"} }
@@ -91,7 +95,7 @@ func unpack(helpers fs.FS, dir string) (bin string, err error) {
 }
 
 func unpackInto(helpers fs.FS, dir string) error {
-	for _, name := range []string{shimName, cniName} {
+	for _, name := range helperNames() {
 		if err := unpackFile(helpers, name, filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -123,7 +127,7 @@ func unpackFile(helpers fs.FS, name, to string) error {
 // helpersHash names the helpers by what is stored, compressed or not.
 func helpersHash(helpers fs.FS) (string, error) {
 	h := sha256.New()
-	for _, name := range []string{shimName, cniName} {
+	for _, name := range helperNames() {
 		f, err := helpers.Open(name + ".zst")
 		if err != nil {
 			f, err = helpers.Open(name)

@@ -18,6 +18,13 @@ import (
 // because re-executing os.Executable() loses argv[0].
 const roleVariable = "WASMPLANE_CONTAINERD_ROLE"
 
+// What shims are told by their environment (cmd/wasmplane-shim): where containerd keeps the blobs
+// of images, and where they keep the native code of modules.
+const (
+	contentVariable = "WASMPLANE_CONTENT"
+	cacheVariable   = "WASMPLANE_WASM_CACHE"
+)
+
 // role is what the parent tells the child, as JSON in roleVariable.
 type role struct {
 	Config   string // path of config.toml

@@ -4,8 +4,11 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 )
 
 // PullImage implements engine.Images.
@@ -30,6 +33,24 @@ func (e *Engine) ImageStatus(ctx context.Context, spec *runtime.ImageSpec) (*run
 		return nil, forgiven(explain(err, "look for image %q", spec.GetImage()))
 	}
 	return r.Image, nil
+}
+
+// InspectImage implements engine.ImageInspector. What a runtime says of an image is its own; what is not of
+// the form that containerd and CRI-O use tells nothing.
+func (e *Engine) InspectImage(ctx context.Context, spec *runtime.ImageSpec) (*runtime.Image, *engine.ImageConfig, error) {
+	ctx, cancel := e.deadline(ctx, 0)
+	defer cancel()
+	r, err := e.images.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: spec, Verbose: true})
+	if err != nil {
+		return nil, nil, forgiven(explain(err, "look for image %q", spec.GetImage()))
+	}
+	var info struct {
+		ImageSpec engine.ImageConfig `json:"imageSpec"`
+	}
+	if json.Unmarshal([]byte(r.GetInfo()["info"]), &info) != nil {
+		return r.Image, &engine.ImageConfig{}, nil //nolint:nilerr // nothing is known
+	}
+	return r.Image, &info.ImageSpec, nil
 }
 
 // ListImages implements engine.Images.

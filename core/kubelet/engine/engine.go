@@ -75,6 +75,23 @@ type Engine interface {
 	Streams
 }
 
+// ImageInspector is an optional power of an Engine: to tell what an image says of how it
+// is run, beside its status.
+type ImageInspector interface {
+	// InspectImage answers nil, nil for an image that is not there.
+	InspectImage(ctx context.Context, spec *cri.ImageSpec) (*cri.Image, *ImageConfig, error)
+}
+
+// ImageConfig is what an image says of how it is run.
+type ImageConfig struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+	Config       struct {
+		Entrypoint, Cmd []string
+		Labels          map[string]string
+	} `json:"config"`
+}
+
 // LogReader is an optional power of an Engine that keeps logs itself: the rest
 // writes them where the sandbox's LogDirectory says. The reader's lines are in
 // the CRI's log format.

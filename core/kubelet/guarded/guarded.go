@@ -54,6 +54,15 @@ func New(e engine.Engine, f Firewall, link func(sandbox string) (string, error))
 	return &Engine{Engine: e, firewall: f, link: link, pods: map[string]*corev1.Pod{}}
 }
 
+// InspectImage implements engine.ImageInspector: what the runtime tells, if it does.
+func (e *Engine) InspectImage(ctx context.Context, spec *cri.ImageSpec) (*cri.Image, *engine.ImageConfig, error) {
+	if i, ok := e.Engine.(engine.ImageInspector); ok {
+		return i.InspectImage(ctx, spec)
+	}
+	image, err := e.ImageStatus(ctx, spec)
+	return image, nil, err
+}
+
 // RunSandbox makes a sandbox, and waits until it is guarded.
 func (e *Engine) RunSandbox(ctx context.Context, c *cri.PodSandboxConfig, handler string) (string, error) {
 	id, err := e.Engine.RunSandbox(ctx, c, handler)

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
@@ -137,10 +138,14 @@ type ContainerRequest struct {
 	RestartCount int32
 	Image        *cri.Image
 	ImageRef     string
-	Env          []*cri.KeyValue
-	Mounts       []*cri.Mount
-	Devices      []*cri.Device
-	Place        Place
+	// ImageConfig is what the image says of how it is run; nil where the engine doesn't tell.
+	ImageConfig *engine.ImageConfig
+	// Handler is the runtime handler of the pod's RuntimeClass, if it has one.
+	Handler string
+	Env     []*cri.KeyValue
+	Mounts  []*cri.Mount
+	Devices []*cri.Device
+	Place   Place
 	// Target is the ID of the container whose processes an ephemeral container sees.
 	Target string
 	// NodeMemory in bytes, for the OOM score.
@@ -174,6 +179,7 @@ func Container(r ContainerRequest) (*cri.ContainerConfig, error) {
 	for _, s := range c.Args {
 		cfg.Args = append(cfg.Args, Expand(s, env))
 	}
+	asModule(cfg, r)
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		if n, ok := cri.Signal_value[string(*c.Lifecycle.StopSignal)]; ok {
 			cfg.StopSignal = cri.Signal(n)

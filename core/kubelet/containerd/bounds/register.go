@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/containerd/wasmimage"
 )
 
 // containerd's plugins register themselves, and these two do so under the names of those
@@ -30,7 +32,7 @@ func init() { //nolint:gochecknoinits // how containerd is put together
 			if err != nil {
 				return nil, err
 			}
-			return &store{Store: inner, ledger: newLedger(*ic.Config.(*Limits))}, nil
+			return &store{Store: &wasmimage.Store{Store: inner}, ledger: newLedger(*ic.Config.(*Limits))}, nil
 		},
 	})
 	registry.Register(&plugin.Registration{

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command wasmplane-wasm is the process of a container whose image is a WebAssembly module. It is
+// built apart from the main binary, as each such container has one of it: it links the engine and
+// nothing of containerd. The shim puts it into the container and calls it as
+//
+//	wasm run CONFIG -- ARGUMENTS...
+//
+// with a workload.Config as JSON. Before that, outside of the container and with even fewer rights, it calls
+//
+//	wasm compile DIRECTORY < MODULE > ARCHIVE
+//
+// so that a module is compiled once for all containers of a node.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/wasmplane/wasmplane/plugins/workload"
+)
+
+func main() {
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	// A module that computes takes a processor for itself; another one ends it.
+	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
+	done := make(chan int, 1)
+	go func() { done <- run(context.Background(), os.Args) }()
+	select {
+	case code := <-done:
+		os.Exit(code)
+	case s := <-end:
+		os.Exit(workload.ExitOn(s.(syscall.Signal)))
+	}
+}
+
+func run(ctx context.Context, args []string) int {
+	if len(args) == 3 && args[1] == "compile" {
+		if err := workload.Compile(ctx, args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "wasm:", err)
+			return workload.ExitCannotRun
+		}
+		return 0
+	}
+	if len(args) < 4 || args[1] != "run" || args[3] != "--" {
+		fmt.Fprintln(os.Stderr, "usage: wasm run CONFIG -- ARGUMENTS...; the node's containerd calls it")
+		return workload.ExitCannotRun
+	}
+	var c workload.Config
+	if err := json.Unmarshal([]byte(args[2]), &c); err != nil {
+		fmt.Fprintln(os.Stderr, "wasm: read the configuration:", err)
+		return workload.ExitCannotRun
+	}
+	code, err := workload.Run(ctx, c, args[4:], os.Environ(), workload.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "wasm:", err)
+	}
+	return code
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// serveWasm is an image registry on loopback with testdata/module, in each form that a
+// WebAssembly module has as an image: wasm MODULE.
+//
+//	artifact  a configuration and the module, no file system
+//	image     an image of platform wasi/wasm with the module as its entry point
+//	index     an index whose only image for anybody is that one
+//	compat    an image for Linux with the module as its entry point
+//	broken    an artifact that is no module
+func serveWasm() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	module, err := os.ReadFile(os.Args[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	go func() { log.Fatal(http.Serve(l, images)) }()
+	wasi, linux := image(module, "wasi", "wasm"), image(module, "linux", "amd64")
+	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add: wasi, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "wasi", Architecture: "wasm"}},
+	})
+	for tag, push := range map[string]func(name.Reference) error{
+		"artifact": func(r name.Reference) error { return remote.Write(r, artifact(module)) },
+		"broken":   func(r name.Reference) error { return remote.Write(r, artifact([]byte("MZ this is no module"))) },
+		"image":    func(r name.Reference) error { return remote.Write(r, wasi) },
+		"compat":   func(r name.Reference) error { return remote.Write(r, linux) },
+		"index":    func(r name.Reference) error { return remote.WriteIndex(r, index) },
+	} {
+		ref, err := name.ParseReference(l.Addr().String()+"/module:"+tag, name.Insecure)
+		if err == nil {
+			err = push(ref)
+		}
+		if err != nil {
+			log.Fatal(tag, ": ", err)
+		}
+	}
+	fmt.Println("modules at", l.Addr())
+	<-ctx.Done()
+}
+
+// compileModule compiles testdata/module for WASI.
+func compileModule(root, file string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, "./test/story/testdata/module")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the stories' module: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// image has the module as a file and as its entry point.
+func image(module []byte, system, architecture string) v1.Image {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	check(w.WriteHeader(&tar.Header{Name: "app/main.wasm", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(module))}))
+	_, err := w.Write(module)
+	check(err)
+	check(w.Close())
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	check(err)
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	check(err)
+	config, err := img.ConfigFile()
+	check(err)
+	config.OS, config.Architecture, config.Config.Entrypoint = system, architecture, []string{"/app/main.wasm"}
+	img, err = mutate.ConfigFile(img, config)
+	check(err)
+	return img
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// wasmArtifact is the artifact that the cloud native community agreed on.
+type wasmArtifact struct {
+	config, manifest []byte
+	layer            v1.Layer
+}
+
+func artifact(module []byte) v1.Image {
+	a := &wasmArtifact{layer: static.NewLayer(module, "application/wasm")}
+	digest, err := a.layer.Digest()
+	check(err)
+	a.config, err = json.Marshal(map[string]any{
+		"created": "2026-01-01T00:00:00Z", "architecture": "wasm", "os": "wasip1", "layerDigests": []string{digest.String()},
+	})
+	check(err)
+	config, layer := descriptor(a.config, "application/vnd.wasm.config.v0+json"), descriptor(module, "application/wasm")
+	a.manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: config, Layers: []v1.Descriptor{layer}})
+	check(err)
+	img, err := partial.CompressedToImage(a)
+	check(err)
+	return img
+}
+
+func descriptor(b []byte, mediaType types.MediaType) v1.Descriptor {
+	digest, size, err := v1.SHA256(bytes.NewReader(b))
+	check(err)
+	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}
+}
+
+func (a *wasmArtifact) RawConfigFile() ([]byte, error)      { return a.config, nil }
+func (a *wasmArtifact) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+func (a *wasmArtifact) RawManifest() ([]byte, error)        { return a.manifest, nil }
+func (a *wasmArtifact) LayerByDigest(d v1.Hash) (partial.CompressedLayer, error) {
+	if d == descriptor(a.config, "").Digest {
+		return partial.ConfigLayer(a)
+	}
+	return a.layer, nil
+}

@@ -22,6 +22,7 @@ import (
 	"runtime"
 	"syscall"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/workload"
 )
 
@@ -30,17 +31,20 @@ func main() {
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	// A module that computes takes a processor for itself; another one ends it.
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
-	done := make(chan int, 1)
-	go func() { done <- run(context.Background(), os.Args) }()
+	var code int
+	done := run.Go("the module", func() error {
+		code = execute(context.Background(), os.Args)
+		return nil
+	})
 	select {
-	case code := <-done:
+	case <-done:
 		os.Exit(code)
 	case s := <-end:
 		os.Exit(workload.ExitOn(s.(syscall.Signal)))
 	}
 }
 
-func run(ctx context.Context, args []string) int {
+func execute(ctx context.Context, args []string) int {
 	if len(args) == 3 && args[1] == "compile" {
 		if err := workload.Compile(ctx, args[2], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "wasm:", err)

@@ -3,15 +3,22 @@
 package workload
 
 import (
+	"archive/tar"
+	"bytes"
+	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	experimentalsys "github.com/tetratelabs/wazero/experimental/sys"
+
+	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
 )
 
 func write(t *testing.T, file, text string) {
@@ -203,4 +210,68 @@ func TestFilesBehave(t *testing.T) {
 	ok(o.root.Unlink("dir/a"))
 	ok(o.root.Unlink("dir/c"))
 	ok(o.root.Rmdir("dir/"))
+}
+
+// TestCodeIsCompiledOnce: what Compile archives runs the module without compiling it.
+func TestCodeIsCompiledOnce(t *testing.T) {
+	wasm, err := wat.Assemble(`(module
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (memory (export "memory") 1)
+  (func (export "_start") (call $exit (i32.const 5))))`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := compile(t.Context(), t.TempDir(), wasm, &archive); err != nil {
+		t.Fatal(err)
+	}
+	root, code := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(root, "main.wasm"), string(wasm))
+	r, files := tar.NewReader(&archive), 0
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			text, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(code, h.Name), string(text))
+			files++
+		}
+	}
+	if files != 1 {
+		t.Fatalf("the archive has %d files", files)
+	}
+	was := modified(t, code)
+	got, err := Run(t.Context(), Config{Root: root, Cache: code}, []string{"main.wasm"}, nil, Stdio{})
+	if got != 5 || err != nil {
+		t.Errorf("it ended with %d, %v", got, err)
+	}
+	if now := modified(t, code); !maps.Equal(was, now) {
+		t.Errorf("the code was %v and is %v: it was compiled again", was, now)
+	}
+}
+
+// modified are the files below a directory, and when they were written.
+func modified(t *testing.T, dir string) map[string]time.Time {
+	t.Helper()
+	out := map[string]time.Time{}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		out[name] = info.ModTime()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -15,6 +15,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -145,4 +150,56 @@ func (a *wasmArtifact) LayerByDigest(d v1.Hash) (partial.CompressedLayer, error)
 		return partial.ConfigLayer(a)
 	}
 	return a.layer, nil
+}
+
+// TestAModuleIsCompiledWithoutRights: before it reads a byte, the compiler has no root directory of the machine's,
+// no user and no capability, and limits that the kernel enforces.
+func TestAModuleIsCompiledWithoutRights(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(built.Root, "bin", "helpers", "wasm"), "compile", dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	proc := fmt.Sprintf("/proc/%d/", cmd.Process.Pid)
+	deadline := time.NewTimer(time.Minute)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for status := ""; !strings.Contains(status, "Uid:\t65534\t65534\t65534\t65534\n"); {
+		select {
+		case <-deadline.C:
+			t.Fatalf("the compiler's status stays %s", status)
+		case <-tick.C:
+		}
+		text, err := os.ReadFile(proc + "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		status = string(text)
+	}
+	status, err := os.ReadFile(proc + "status")
+	if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000000000\n") || !strings.Contains(string(status), "Gid:\t65534\t65534\t65534\t65534\n") {
+		t.Errorf("the compiler's status is %s, %v", status, err)
+	}
+	if root, err := os.Readlink(proc + "root"); err != nil || root != dir {
+		t.Errorf("its root directory is %s, %v", root, err)
+	}
+	limits, err := os.ReadFile(proc + "limits")
+	if err != nil || !regexp.MustCompile(`Max cpu time +60 +60 `).Match(limits) || !regexp.MustCompile(`Max address space +3221225472 `).Match(limits) {
+		t.Errorf("its limits are %s, %v", limits, err)
+	}
+	if _, err := in.Write([]byte("\x00asm\x01\x00\x00\x00rubbish")); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || out.Len() > 0 || !strings.Contains(problem.String(), "compile the module") {
+		t.Errorf("rubbish was compiled: %v, %s", err, problem.String())
+	}
 }

@@ -4,11 +4,10 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -56,6 +55,12 @@ func do(what, a, b string) error {
 			return err
 		}
 		return do("read", a, "")
+	case "refused": // a file that cannot be written
+		err := os.WriteFile(a, []byte(b), 0o644)
+		if err == nil {
+			return errors.New("it was written")
+		}
+		fmt.Println(err)
 	case "escape":
 		return escape()
 	case "serve":
@@ -116,10 +121,32 @@ func serve(name string) error {
 			return err
 		}
 		fmt.Println("serving", name)
-		return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Println(r.Method, r.URL.Path)
-			_, _ = io.WriteString(w, "from a module: "+r.URL.Path+"\n")
-		}))
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			answer(c)
+		}
 	}
 	return errors.New("no socket of that name: " + os.Getenv("WASMPLANE_LISTEN"))
+}
+
+// answer reads a request of HTTP and says its first line.
+func answer(c net.Conn) {
+	defer c.Close()
+	r := bufio.NewReader(c)
+	first, err := r.ReadString('\n')
+	if err != nil {
+		return
+	}
+	for line := first; strings.TrimSpace(line) != ""; {
+		if line, err = r.ReadString('\n'); err != nil {
+			return
+		}
+	}
+	first = strings.TrimSpace(first)
+	fmt.Println(first)
+	body := "a module answers " + first + "\n"
+	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 }

@@ -28,6 +28,7 @@ func testConfig(dir string) Config {
 		Helpers: fstest.MapFS{
 			shimName: {Data: []byte("#!/bin/true\n"), Mode: 0o755},
 			cniName:  {Data: []byte("#!/bin/true\n"), Mode: 0o755},
+			wasmName: {Data: []byte("#!/bin/true\n"), Mode: 0o755},
 		},
 	}
 }
@@ -111,7 +112,7 @@ func TestUnpack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(cniPlugins(), shimName) {
+	for _, name := range append(cniPlugins(), shimName, wasmName) {
 		if err := exec.Command(filepath.Join(bin, name)).Run(); err != nil {
 			t.Errorf("%s does not run: %v", name, err)
 		}
@@ -120,7 +121,7 @@ func TestUnpack(t *testing.T) {
 	if err != nil || again != bin {
 		t.Errorf("unpacked to %s, then to %s (%v)", bin, again, err)
 	}
-	next, err := unpack(fstest.MapFS{shimName: {Data: []byte("new")}, cniName: {Data: []byte("new")}}, dir)
+	next, err := unpack(fstest.MapFS{shimName: {Data: []byte("new")}, cniName: {Data: []byte("new")}, wasmName: {Data: []byte("new")}}, dir)
 	if err != nil || next == bin {
 		t.Errorf("new helpers went to %s over the old (%v)", next, err)
 	}
@@ -131,14 +132,14 @@ func TestUnpack(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Errorf("%v (%v), want the two directories alone", entries, err)
 	}
-	for _, missing := range []string{shimName, cniName} {
-		half := fstest.MapFS{shimName: {}, cniName: {}}
+	for _, missing := range helperNames() {
+		half := fstest.MapFS{shimName: {}, cniName: {}, wasmName: {}}
 		delete(half, missing)
 		if _, err := unpack(half, dir); !errors.Is(err, ErrNoHelpers) || !strings.Contains(err.Error(), "make build") {
 			t.Errorf("without %s: %v", missing, err)
 		}
 	}
-	if _, err := unpack(fstest.MapFS{shimName + ".zst": {Data: []byte("junk")}, cniName + ".zst": {Data: []byte("junk")}}, dir); err == nil {
+	if _, err := unpack(fstest.MapFS{shimName + ".zst": {Data: []byte("junk")}, cniName + ".zst": {Data: []byte("junk")}, wasmName + ".zst": {Data: []byte("junk")}}, dir); err == nil {
 		t.Error("junk was unpacked")
 	}
 	if entries, err = os.ReadDir(dir); err != nil || len(entries) != 2 {

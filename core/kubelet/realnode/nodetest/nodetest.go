@@ -58,6 +58,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 	for name, build := range map[string][]string{
 		"containerd-shim-runc-v2": {"-tags=no_grpc", module + "/cmd/wasmplane-shim"},
 		"cni":                     {module + "/cmd/wasmplane-cni"},
+		"wasm":                    {module + "/cmd/wasmplane-wasm"},
 		"testprogram":             {module + "/core/kubelet/realnode/nodetest/testprogram"},
 	} {
 		args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name)}, build...)

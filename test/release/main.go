@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		if !ok {
 			return fmt.Errorf("found %q, expected ARCH=FOLDER", a)
 		}
-		helpers, err := filepath.Glob(filepath.Join(dir, "bin/helpers/c*"))
+		helpers, err := filepath.Glob(filepath.Join(dir, "bin/helpers/[cw]*"))
 		if err != nil {
 			return err
 		}

@@ -60,12 +60,12 @@ type Request struct {
 // Memo is what make made for key when it was first asked for on this request: the
 // place for what a plugin remembers from one of its turns to the next, or shares
 // with another plugin. Keys are of unexported types, as those of contexts are.
-func (r *Request) Memo(key any, make func() any) any {
+func (r *Request) Memo(key any, compute func() any) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m, ok := r.memos[key]
 	if !ok {
-		m = make()
+		m = compute()
 		if r.memos == nil {
 			r.memos = map[any]any{}
 		}

@@ -23,13 +23,13 @@ import (
 func fillerOf(r *Resource, seed int64) *randfill.Filler {
 	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(seed), serializer.NewCodecFactory(r.scheme)).NilChance(
 		0.3).NumElements(0, 3).Funcs(
-		func(f *metav1.FieldsV1, c randfill.Continue) {
+		func(f *metav1.FieldsV1, _ randfill.Continue) {
 			f.SetRawString(`{"f:metadata":{"f:labels":{".":{},"k:{\"a\":\"<b>\"}":{}}}}`)
 		},
 		func(s *apiextensionsv1beta1.JSONSchemaProps, c randfill.Continue) {
 			s.Type, s.Description = "object", c.String(10)
 		},
-		func(e *runtime.RawExtension, c randfill.Continue) {
+		func(e *runtime.RawExtension, _ randfill.Continue) {
 			e.Raw = []byte(`{"apiVersion":"v1","kind":"X","a":"<&>"}`)
 		},
 		func(i *intstr.IntOrString, c randfill.Continue) {

@@ -541,6 +541,6 @@ func TestShutdownEndsWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Stop()
-	for range w.ResultChan() { //nolint:revive // read to its end
+	for range w.ResultChan() { // read to its end
 	}
 }

@@ -76,7 +76,7 @@ func TestADamagedValueIsToldAndCanBeDeleted(t *testing.T) {
 		key) {
 		t.Errorf("the watch was told %v %+v", event.Type, event.Object)
 	}
-	told(t, s, jane, key, "object not decodable", func() error { _, err := maps.Get(t.Context(), "bad", metav1.GetOptions{}); return err },
+	namesTheKey(t, key, "object not decodable", func() error { _, err := maps.Get(t.Context(), "bad", metav1.GetOptions{}); return err },
 		func() error { _, err := maps.List(t.Context(), metav1.ListOptions{}); return err })
 	if _, err := maps.Get(t.Context(), "good", metav1.GetOptions{}); err != nil {
 		t.Errorf("another object: %v", err)
@@ -126,8 +126,8 @@ func TestADamagedValueIsToldAndCanBeDeleted(t *testing.T) {
 	}
 }
 
-// told: reading one and listing all fail in a way that names the key.
-func told(t *testing.T, s *apiservertest.Server, c *kubernetes.Clientset, key, why string, get, list func() error) {
+// namesTheKey fails where reading one or listing all does not name the key that is corrupt.
+func namesTheKey(t *testing.T, key, why string, get, list func() error) {
 	t.Helper()
 	if err := get(); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "StorageError: corrupt object, Code: 7, Key: "+key) ||
 		!strings.Contains(err.Error(), why) {
@@ -199,7 +199,7 @@ func TestSecretsOfALostKey(t *testing.T) {
 	if _, err := e.Store().Put(t.Context(), kv.Key, kv.Value, kv.ModRevision, 0); err != nil {
 		t.Fatal(err)
 	}
-	told(t, s, root, kv.Key, "data from the storage is not transformable", get, list)
+	namesTheKey(t, kv.Key, "data from the storage is not transformable", get, list)
 	use("one", "1")
 	reload()
 	s.Cache.Reread()

@@ -20,9 +20,9 @@ import (
 )
 
 // works says whether a component that starts with what c grants gets ready.
-type works func(t *testing.T, ctx context.Context, cfg *rest.Config, patience time.Duration) bool
+type works func(ctx context.Context, t *testing.T, cfg *rest.Config, patience time.Duration) bool
 
-func dnsWorks(t *testing.T, ctx context.Context, cfg *rest.Config, patience time.Duration) bool {
+func dnsWorks(ctx context.Context, t *testing.T, cfg *rest.Config, patience time.Duration) bool {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func dnsWorks(t *testing.T, ctx context.Context, cfg *rest.Config, patience time
 }
 
 // proxyWorks fills the informers that the proxy reads.
-func proxyWorks(t *testing.T, ctx context.Context, cfg *rest.Config, patience time.Duration) bool {
+func proxyWorks(ctx context.Context, t *testing.T, cfg *rest.Config, patience time.Duration) bool {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestOneRightTooFew(t *testing.T) {
 				s := apiservertest.Start(t, apiservertest.Options{Authorizer: g.Authorizer()})
 				cfg := s.Config(c.who.GetName(), c.who.GetGroups()...)
 				cfg.QPS = -1
-				return c.works(t, t.Context(), cfg, patience)
+				return c.works(t.Context(), t, cfg, patience)
 			}
 			if !try(grants, time.Minute) {
 				t.Fatal("it does not work with its own rights")

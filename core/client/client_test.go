@@ -135,7 +135,7 @@ func TestValuesOfTheCallersRequestStayWithIt(t *testing.T) {
 	audit.AddAuditAnnotation(outer, "a/b", "of the caller")
 	outer, span := sdktrace.NewTracerProvider().Tracer("test").Start(outer, "outer")
 	defer span.End()
-	resp := get(t, outer, func(w http.ResponseWriter, r *http.Request) {
+	resp := get(t, outer, func(_ http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if audit.AuditContextFrom(ctx) != nil {
 			t.Error("the caller's audit record has come along")

@@ -321,7 +321,7 @@ type Scheduler struct {
 	Serving Serving `yaml:"serving"`
 }
 
-// NoListen, for an address to listen at, is nowhere.
+// NoListen is an address to listen at that means nowhere.
 const NoListen = "none"
 
 // Serving says where a component that is a process of its own serves /metrics,

@@ -85,7 +85,7 @@ func TestClustersOfOneHostGetNetworksOfTheirOwn(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(head + "node: {mode: real}\nplugins: [{name: a}]\n"))
 	f.Add([]byte(head + "cluster: &a {name: *a}\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
+	f.Fuzz(func(_ *testing.T, data []byte) {
 		c, err := Load("c.yaml", data)
 		if err == nil {
 			_ = c.Complete()

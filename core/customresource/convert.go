@@ -325,7 +325,7 @@ func (c converterOf) ConvertToVersion(in runtime.Object, to runtime.GroupVersion
 }
 
 // ConvertFieldLabel implements runtime.ObjectConvertor.
-func (c converterOf) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
+func (c converterOf) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (ownLabel, ownValue string, err error) {
 	if v, ok := c.def.versions[gvk.Version]; ok {
 		for _, known := range v.selectable() {
 			if label == known {

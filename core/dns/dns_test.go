@@ -310,20 +310,20 @@ func TestStrangersAreRefused(t *testing.T) {
 
 func TestTheHostsResolvers(t *testing.T) {
 	dir := t.TempDir()
-	usual, real := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "systemd.conf")
+	usual, upstream := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "systemd.conf")
 	write := func(file, text string) {
 		t.Helper()
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(real, "nameserver 192.0.2.2\n")
+	write(upstream, "nameserver 192.0.2.2\n")
 	write(usual, "# a comment\nsearch x\nnameserver 127.0.0.53 # stub\n")
-	if got := hostResolvConf(usual, real); got != real {
+	if got := hostResolvConf(usual, upstream); got != upstream {
 		t.Errorf("a stub on loopback is used: %s", got)
 	}
 	write(usual, "nameserver 192.0.2.1\nnameserver fe80::1%eth0\nnameserver nonsense\n")
-	if got := hostResolvConf(usual, real); got != usual {
+	if got := hostResolvConf(usual, upstream); got != usual {
 		t.Errorf("used %s", got)
 	}
 	f := newForwarder(Config{ResolvConf: usual, Listen: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}})

@@ -166,7 +166,7 @@ func (f *forwarder) others(list []netip.AddrPort) []netip.AddrPort {
 
 // hostResolvConf prefers systemd-resolved's real resolvers to its stub, which
 // knows names that pods must not be given.
-func hostResolvConf(usual, real string) string {
+func hostResolvConf(usual, upstream string) string {
 	list, err := readResolvConf(usual)
 	if err != nil {
 		return usual
@@ -176,8 +176,8 @@ func hostResolvConf(usual, real string) string {
 			return usual
 		}
 	}
-	if found, err := readResolvConf(real); err == nil && len(found) > 0 {
-		return real
+	if found, err := readResolvConf(upstream); err == nil && len(found) > 0 {
+		return upstream
 	}
 	return usual
 }

@@ -82,15 +82,16 @@ type Member struct {
 	Names string `json:"names,omitempty"`
 }
 
-// ErrNotJoined: the folder holds no membership.
+// ErrNotJoined means that the folder holds no membership.
 var ErrNotJoined = errors.New("this machine has not joined a cluster; on a server, `wasmplane token create` prints the command that joins it")
 
 func memberFile(dir string) string { return filepath.Join(dir, "member.json") }
 func caFile(dir string) string     { return filepath.Join(dir, "ca.crt") }
 
-// ClientFile is the node's client certificate with its key, ServingFile that of the
-// kubelet's server.
-func ClientFile(dir string) string  { return filepath.Join(dir, "kubelet-client.pem") }
+// ClientFile is the node's client certificate with its key.
+func ClientFile(dir string) string { return filepath.Join(dir, "kubelet-client.pem") }
+
+// ServingFile is the certificate of the kubelet's server with its key.
 func ServingFile(dir string) string { return filepath.Join(dir, "kubelet-serving.pem") }
 
 // Read reads what the machine knows; ErrNotJoined where it has not joined.

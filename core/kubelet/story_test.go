@@ -220,7 +220,7 @@ type judge struct{}
 
 func (judge) Name() string { return "judge" }
 
-func (judge) Admit(_ context.Context, p *corev1.Pod, _ *corev1.Node) (bool, string, string, error) {
+func (judge) Admit(_ context.Context, p *corev1.Pod, _ *corev1.Node) (admitted bool, reason, message string, err error) {
 	if p.Labels["bad"] != "" {
 		return false, "BadLabel", "the label says it", nil
 	}

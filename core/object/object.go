@@ -266,11 +266,11 @@ func (o *Object) encode(mediaType string) (b []byte, made bool, err error) {
 // Kept returns what make makes of the object, and keeps it under name with the
 // object's encoded bytes, so that make is asked once, and again after these were
 // dropped. name is nobody's media type. Callers must not change the bytes.
-func (o *Object) Kept(name string, make func() ([]byte, error)) ([]byte, error) {
+func (o *Object) Kept(name string, compute func() ([]byte, error)) ([]byte, error) {
 	if b := o.kept(name); b != nil {
 		return b, nil
 	}
-	b, err := make() // not under the lock: it reads the object
+	b, err := compute() // not under the lock: it reads the object
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (c *counting) Decode(b []byte, m string) (runtime.Object, error) {
 	return c.Unstructured.Decode(b, m)
 }
 
-func (c *counting) Internal(o runtime.Object) (runtime.Object, error) {
+func (c *counting) Internal(_ runtime.Object) (runtime.Object, error) {
 	c.count("internal")
 	return &corev1.Pod{}, nil
 }

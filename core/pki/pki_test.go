@@ -240,11 +240,11 @@ func TestKubeconfigIsMergedIntoTheUsersOwn(t *testing.T) {
 	a := open(t, filepath.Join(dir, "pki"), time.Now())
 	k := must[Kubeconfig](t)(a.Kubeconfig("dev", "https://127.0.0.1:6443", Admin()))
 	k.Embed = true
-	real := filepath.Join(dir, "dotfiles")
+	target := filepath.Join(dir, "dotfiles")
 	theirs := "apiVersion: v1\nkind: Config\nclusters: [{name: work, cluster: {server: https://work}}]\ncontexts: [{name: work, context: {cluster: work, user: me}}]\nusers: [{name: me, user: {token: t}}, {name: kubernetes-admin, user: {token: another-clusters}}]\ncurrent-context: work\n"
 	write(t, dir, "dotfiles", theirs)
 	file := filepath.Join(dir, "config")
-	if err := os.Symlink(real, file); err != nil {
+	if err := os.Symlink(target, file); err != nil {
 		t.Fatal(err)
 	}
 	if err := MergeKubeconfig(file, k); err != nil {

@@ -39,8 +39,8 @@ type Membership interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// ErrQuorum: fewer than half of those who vote would be left to agree, or are.
+// ErrQuorum means that fewer than half of those who vote would be left to agree, or are.
 var ErrQuorum = errors.New("too few members of the store answer")
 
-// ErrRemoved: the store went on without this member.
+// ErrRemoved means that the store went on without this member.
 var ErrRemoved = errors.New("this server was removed from its cluster, which went on without it, so that its data are of the past: run `wasmplane down --purge` here, and join again with a new token (`wasmplane token create --server` on a server)")

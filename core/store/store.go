@@ -131,26 +131,26 @@ func Stale(ctx context.Context, s Store, key string) (bool, error) {
 	return false, nil
 }
 
-// ErrNotFound: the key does not exist.
+// ErrNotFound means that the key does not exist.
 var ErrNotFound = errors.New("key not found")
 
-// ErrCompacted: the asked-for revision has been compacted away.
+// ErrCompacted means that the asked-for revision has been compacted away.
 var ErrCompacted = errors.New("revision has been compacted")
 
-// ErrFuture: the asked-for revision does not exist yet.
+// ErrFuture means that the asked-for revision does not exist yet.
 var ErrFuture = errors.New("revision lies in the future")
 
-// ErrUnavailable: the store cannot be reached, has no leader, or answered too
+// ErrUnavailable means that the store cannot be reached, has no leader, or answered too
 // late. Whether a write happened is unknown.
 var ErrUnavailable = errors.New("store is unavailable")
 
-// ErrFull: the store has no space left for writes; reads and deletions still work.
+// ErrFull means that the store has no space left for writes; reads and deletions still work.
 var ErrFull = errors.New("store is full")
 
-// ErrTooLarge: the value is larger than the store takes.
+// ErrTooLarge means that the value is larger than the store takes.
 var ErrTooLarge = errors.New("value is too large for the store")
 
-// CorruptError: there is a value, and nobody can read it. Its key is what tells an
+// CorruptError means that there is a value, and nobody can read it. Its key is what tells an
 // operator which object it was, and its revision what may be deleted unread.
 type CorruptError struct {
 	Key      string
@@ -172,7 +172,7 @@ func (e *CorruptError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// ConflictError: the key was not at the expected revision. Current is what was
+// ConflictError means that the key was not at the expected revision. Current is what was
 // found instead, in the same transaction; its ModRevision is 0 where the key does not exist.
 type ConflictError struct {
 	Key     string

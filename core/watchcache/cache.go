@@ -219,7 +219,7 @@ func (c *Cache) session(ctx context.Context, working func()) error {
 	defer c.watch.Store(nil)
 	defer func() {
 		cancel(nil)
-		for range w.Batches() { //nolint:revive // wait for the end of the store's goroutine
+		for range w.Batches() { // wait for the end of the store's goroutine
 		}
 	}()
 	notify(c.waiting.ask)

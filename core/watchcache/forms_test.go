@@ -22,12 +22,12 @@ type counting struct {
 	encoded, decoded *int
 }
 
-func (c counting) Encode(o runtime.Object, mediaType string) ([]byte, error) {
+func (c counting) Encode(o runtime.Object, _ string) ([]byte, error) {
 	*c.encoded++
 	return c.Unstructured.Encode(o, object.JSON)
 }
 
-func (c counting) Decode(data []byte, mediaType string) (runtime.Object, error) {
+func (c counting) Decode(data []byte, _ string) (runtime.Object, error) {
 	*c.decoded++
 	return c.Unstructured.Decode(data, object.JSON)
 }

@@ -82,14 +82,14 @@ type Config struct {
 	Metrics          prometheus.Registerer // nil = not exported
 }
 
-// ErrTooOld: the asked-for revision is older than what the cache (or the store)
+// ErrTooOld means that the asked-for revision is older than what the cache (or the store)
 // remembers, or a watcher was too slow. The client has to list again: HTTP 410, reason Expired.
 var ErrTooOld = errors.New("resource version is too old")
 
-// ErrNoSnapshot: the cache does not keep the state at that revision; the store may.
+// ErrNoSnapshot means that the cache does not keep the state at that revision; the store may.
 var ErrNoSnapshot = errors.New("the cache does not keep that revision")
 
-// ErrStopped: the cache stopped, or the resource was unregistered.
+// ErrStopped means that the cache stopped, or the resource was unregistered.
 var ErrStopped = errors.New("watch cache stopped")
 
 // ListOptions selects items of a snapshot.

@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // decode is a Decoder of JSON objects whose spec.node is a field.
-func decode(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
+func decode(_ string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal(value, &u.Object); err != nil {
 		return nil, nil, nil, err

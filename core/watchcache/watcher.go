@@ -170,7 +170,7 @@ func (w *Watcher) due() <-chan time.Time {
 		return nil
 	case w.timer == nil:
 		w.timer = time.NewTimer(time.Until(w.bookmark))
-	case w.timerAt != w.bookmark:
+	case !w.timerAt.Equal(w.bookmark):
 		w.timer.Reset(time.Until(w.bookmark))
 	}
 	w.timerAt = w.bookmark

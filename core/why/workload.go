@@ -164,7 +164,7 @@ func (e *explainer) making(m made) *Answer {
 }
 
 // refusedPod: the API took no pod.
-func (e *explainer) refusedPod(m made, message string, missing int) *Answer {
+func (e *explainer) refusedPod(_ made, message string, missing int) *Answer {
 	_, about, ok := strings.Cut(message, "exceeded quota: ")
 	if !ok {
 		a := stuck("the API refuses its pods: %s", message)

@@ -449,11 +449,11 @@ func setSlice(v reflect.Value, tokens []string, op *PatchOp) error {
 	case op.Op == "add" && (last && t == "-" || keyed && err != nil):
 		item := reflect.New(v.Type().Elem()).Elem()
 		if keyed && !last {
-			if f, ok := jsonvalue.Get(item, name); ok && f.CanSet() && f.Kind() == reflect.String {
-				f.SetString(want)
-			} else {
+			f, ok := jsonvalue.Get(item, name)
+			if !ok || !f.CanSet() || f.Kind() != reflect.String {
 				return ErrNotTyped
 			}
+			f.SetString(want)
 		}
 		if err := setField(item, tokens[1:], op); err != nil {
 			return err

@@ -102,13 +102,13 @@ func (w *Writer) BeginObject(n int) {
 // EndObject closes an object.
 func (w *Writer) EndObject() { w.end('}') }
 
-func (w *Writer) end(close byte) {
+func (w *Writer) end(bracket byte) {
 	if w.flat {
 		w.slot = w.outer[len(w.outer)-1]
 		w.outer = w.outer[:len(w.outer)-1]
 		return
 	}
-	w.buf, w.comma = append(w.buf, close), true
+	w.buf, w.comma = append(w.buf, bracket), true
 }
 
 // Key writes a key; its value follows.

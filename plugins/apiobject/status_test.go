@@ -78,8 +78,8 @@ func TestTheStatusSumsUpWhatProcessesReport(t *testing.T) {
 	if r := condition(t, merge(two, "a", nil, 1, later), Ready); r.Reason != "NotAsked" {
 		t.Errorf("%+v", r)
 	}
-	if r := condition(t, refused(two, 3, errors.New("spec.mode: expected ...")), Ready); r.Reason != "Refused" ||
-		r.Message != "spec.mode: expected ..." {
+	if r := condition(t, refused(two, 3, errors.New("spec.mode: expected Enforce")), Ready); r.Reason != "Refused" ||
+		r.Message != "spec.mode: expected Enforce" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -116,7 +116,7 @@ func TestTheHostIsCalledInTime(t *testing.T) {
 	for _, budget := range []int64{1, 100, 5000, 12_345, 100_000} {
 		r := wazero.NewRuntime(t.Context())
 		var seen []int64
-		yield := func(_ context.Context, m api.Module, why uint32) {
+		yield := func(_ context.Context, m api.Module, _ uint32) {
 			seen = append(seen, int64(m.ExportedGlobal(fuel.ExportCounter).Get()))
 			panic(errors.New("no fuel"))
 		}

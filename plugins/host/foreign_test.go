@@ -29,7 +29,7 @@ func echoABI() *host.ABI {
 				}
 				return uint32(out)
 			}},
-			{Module: "env", Name: "flood", Result: true, Run: func(in *host.Instance, _ []uint32) uint32 {
+			{Module: "env", Name: "flood", Result: true, Run: func(_ *host.Instance, _ []uint32) uint32 {
 				return 1
 			}},
 		},

@@ -120,7 +120,7 @@ func (h *Host) engine() (wazero.RuntimeConfig, error) {
 }
 
 // children are the compilers of operators' and of tenants' modules.
-func children(operators, tenants compiler.Limits) (compiler.Compiler, compiler.Compiler, error) {
+func children(operators, tenants compiler.Limits) (forOperators, forTenants compiler.Compiler, err error) {
 	operators = operators.WithDefaults()
 	if tenants.Memory == 0 {
 		tenants.Memory = operators.Memory / 2

@@ -117,7 +117,7 @@ func FuzzParseBytes(f *testing.F) {
 	f.Add([]byte("name: a\nsource: file:x\nsettings: {a: 1}\nmatch: {rules: [{resources: [pods]}]}"))
 	f.Add([]byte("- a"))
 	f.Add([]byte("&a [*a]"))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(func(_ *testing.T, b []byte) {
 		e, err := manifest.ParseBytes(b)
 		if err == nil {
 			_, _ = e.SettingsJSON()

@@ -151,15 +151,15 @@ func find(doc *yaml.Node, name string) *yaml.Node {
 
 // write replaces the file by rename: who follows it never reads half of it.
 func write(path string, doc *yaml.Node) error {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(resolved)
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteFrom(real, info.Mode().Perm(), func(w io.Writer) error {
+	return atomicfile.WriteFrom(resolved, info.Mode().Perm(), func(w io.Writer) error {
 		enc := yaml.NewEncoder(w)
 		enc.SetIndent(2)
 		return errors.Join(enc.Encode(doc), enc.Close())

@@ -283,9 +283,9 @@ func TestWhatIsPushedAndSignedComesBack(t *testing.T) {
 	}
 	ours := writePublic(t, key.Public())
 	at := "oci://" + host(s) + "/team/policy"
-	any := "\nfetch: {plainHTTP: true}\ndigest: sha256:" + strings.Repeat("0", 64)
+	common := "\nfetch: {plainHTTP: true}\ndigest: sha256:" + strings.Repeat("0", 64)
 	wasm := []byte("\x00asm\x01\x00\x00\x00\x00\x02\x01a")
-	first, err := f.Push(t.Context(), entry(t, "source: "+at+":1"+any), wasm, map[string]string{"org.opencontainers.image.version": "1"})
+	first, err := f.Push(t.Context(), entry(t, "source: "+at+":1"+common), wasm, map[string]string{"org.opencontainers.image.version": "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestWhatIsPushedAndSignedComesBack(t *testing.T) {
 	if now, err := f.Moved(t.Context(), pinned); err != nil || now != "" {
 		t.Errorf("moved to %q, %v", now, err)
 	}
-	second, err := f.Push(t.Context(), entry(t, "source: "+at+":1"+any), append(wasm, 0, 2, 1, 'b'), nil)
+	second, err := f.Push(t.Context(), entry(t, "source: "+at+":1"+common), append(wasm, 0, 2, 1, 'b'), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -229,17 +229,17 @@ func TestComponentsWorkWithTheirOwnRights(t *testing.T) {
 	if err := simulated.story(ctx, "day"); err != nil {
 		t.Fatal(err)
 	}
-	real := newWatched(t, "--nodes", "real", "--node-name", "here")
-	if out, err := exec.Command(built.Binary, "image", "import", built.toolbox, "--data-dir", real.Data).CombinedOutput(); err != nil {
+	onMachine := newWatched(t, "--nodes", "real", "--node-name", "here")
+	if out, err := exec.Command(built.Binary, "image", "import", built.toolbox, "--data-dir", onMachine.Data).CombinedOutput(); err != nil {
 		t.Fatalf("import the image: %v\n%s", err, out)
 	}
 	// A fresh deadline; a namespace of the cluster's name, by which leftovers are told.
 	ctx, cancel = context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	if err := real.story(ctx, real.Name); err != nil {
+	if err := onMachine.story(ctx, onMachine.Name); err != nil {
 		t.Fatal(err)
 	}
-	events := append(simulated.requests(), real.requests()...)
+	events := append(simulated.requests(), onMachine.requests()...)
 	identities := map[string]bootstrap.Component{}
 	for _, c := range append(bootstrap.Components("here"), bootstrap.Components("simulated-1")...) {
 		identities[c.User.GetName()] = c

@@ -225,7 +225,7 @@ func (d Dir) RemoveState() error {
 // Lock is held by the instance that uses the directory.
 type Lock struct{ file *os.File }
 
-// InUseError: another instance has the directory.
+// InUseError means that another instance has the directory.
 type InUseError struct {
 	Dir Dir
 	PID int // 0 = unknown

@@ -19,7 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join"
 )
 
-// ErrNotWell: what is asked for does not work as it should; what was printed says why.
+// ErrNotWell means that what is asked for does not work as it should; what was printed says why.
 var ErrNotWell = errors.New("the node is not well")
 
 // Status prints how the worker of a data directory is, whose process is pid (0 = none).

@@ -11,11 +11,11 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 )
 
-// Options of a process, and Info, which a ready one gives.
-type (
-	Options = process.Options
-	Info    = process.Info
-)
+// Options are those of a process.
+type Options = process.Options
+
+// Info is what a ready process gives.
+type Info = process.Info
 
 // stopTimeout bounds how long one part may take to stop: longer than a graceful
 // end of the requests in flight, shorter than the patience of a person at Ctrl-C.

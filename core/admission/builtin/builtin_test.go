@@ -435,7 +435,7 @@ func TestNodeRestriction(t *testing.T) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-uid", Controller: ptr.To(true)}}
 		}}, change...)...)
 	}
-	token := func(pod string, uid string, auds ...string) func() *admission.Request {
+	token := func(pod string, _ string, auds ...string) func() *admission.Request {
 		return func() *admission.Request {
 			o := &authenticationv1.TokenRequest{ObjectMeta: inDefault("default"), Spec: authenticationv1.TokenRequestSpec{Audiences: auds}}
 			if pod != "" {

@@ -256,8 +256,9 @@ func hasResource(list []string, resource, subresource string) bool {
 	})
 }
 
-// IsConfiguration: the objects that configure webhooks and policies are judged
-// by none of them that comes from the API, or a bad one could never be repaired.
+// IsConfiguration reports whether a request is about an object that configures webhooks
+// or policies. No webhook or policy of the API judges it, or a bad one could never be
+// repaired.
 func IsConfiguration(r *admission.Request) bool {
 	if r.Kind.Group != admissionregistrationv1.GroupName {
 		return false
@@ -270,9 +271,9 @@ func IsConfiguration(r *admission.Request) bool {
 	return false
 }
 
-// IsReview: questions of who somebody is and what they may do are judged by no
-// webhook and no policy, or a bad one would lock everybody out, whoever could
-// mend it included.
+// IsReview reports whether a request asks who somebody is or what they may do. No
+// webhook and no policy judges it, or a bad one would lock out everybody, those who
+// could mend it included.
 func IsReview(r *admission.Request) bool {
 	return r.Resource.Group == "authentication.k8s.io" || r.Resource.Group == "authorization.k8s.io"
 }

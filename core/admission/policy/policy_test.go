@@ -39,7 +39,7 @@ func (parameters) Namespaced(kind schema.GroupVersionKind) (namespaced, known bo
 	return true, kind == configMaps
 }
 
-func (p parameters) Get(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+func (p parameters) Get(_ context.Context, _ schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
 	for _, c := range p {
 		if c.Namespace == namespace && c.Name == name {
 			return c, nil

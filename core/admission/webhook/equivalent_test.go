@@ -25,7 +25,7 @@ import (
 // widgets are a resource in two versions: what v1 calls size, v2 calls length.
 type widgets struct{}
 
-func (widgets) Equivalents(gvr schema.GroupVersionResource, _ string) (out []admission.Equivalent) {
+func (widgets) Equivalents(_ schema.GroupVersionResource, _ string) (out []admission.Equivalent) {
 	for _, version := range []string{"v1", "v2"} {
 		kind := schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"}
 		out = append(out, admission.Equivalent{

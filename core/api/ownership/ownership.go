@@ -212,7 +212,7 @@ func (m *Manager) UpdateNoErrors(live, next runtime.Object, manager string) runt
 // pruned are shallow copies of two objects without what is the same in both. It
 // is not done where fields are owned in another version of the kind: conversion
 // may read one field to write another.
-func (m *Manager) pruned(live, next runtime.Object) (runtime.Object, runtime.Object, bool) {
+func (m *Manager) pruned(live, next runtime.Object) (liveRest, nextRest runtime.Object, ok bool) {
 	t := reflect.TypeOf(m.cfg.Empty)
 	if reflect.TypeOf(live) != t || reflect.TypeOf(next) != t || !m.inVersion(live) || !m.inVersion(next) {
 		return nil, nil, false

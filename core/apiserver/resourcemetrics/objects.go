@@ -39,7 +39,7 @@ func (s *Source) Pods(ctx context.Context, namespace, name string, selector labe
 }
 
 func (s *Source) objects(ctx context.Context, kind, namespace, name string, selector labels.Selector,
-	make func(runtime.Object) runtime.Object,
+	build func(runtime.Object) runtime.Object,
 ) ([]runtime.Object, error) {
 	s.look()
 	of := corev1.SchemeGroupVersion.WithKind(kind)
@@ -55,7 +55,7 @@ func (s *Source) objects(ctx context.Context, kind, namespace, name string, sele
 	}
 	var out []runtime.Object
 	for _, o := range found {
-		if m := make(o); m != nil {
+		if m := build(o); m != nil {
 			out = append(out, m)
 		}
 	}

@@ -57,7 +57,7 @@ func (w *world) Get(ctx context.Context, kind schema.GroupVersionKind, namespace
 	return nil, errors.Join(err, apierrors.NewNotFound(schema.GroupResource{}, name))
 }
 
-func (w *world) Page(ctx context.Context, node *corev1.Node) (io.ReadCloser, error) {
+func (w *world) Page(_ context.Context, node *corev1.Node) (io.ReadCloser, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[node.Name]++

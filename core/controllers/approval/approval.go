@@ -90,11 +90,11 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 	if decided(request) {
 		until = keptUntil(request)
 	}
-	if wait := time.Until(until); wait > 0 {
-		c.loop.AddAfter(name, wait)
-	} else {
+	wait := time.Until(until)
+	if wait <= 0 {
 		return c.remove(ctx, request)
 	}
+	c.loop.AddAfter(name, wait)
 	if decided(request) || len(request.Status.Certificate) > 0 {
 		return nil
 	}

@@ -135,7 +135,7 @@ func TestApproval(t *testing.T) {
 				Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.3"}}},
 			}
 			c := controllertest.New(request, node, other, servers)
-			c.Client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			c.Client.PrependReactor("create", "subjectaccessreviews", func(_ clienttesting.Action) (bool, runtime.Object, error) {
 				return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: tc.allowed}}, nil
 			})
 			ctl, err := New(c.Env(t), 1, true)

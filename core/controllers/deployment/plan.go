@@ -234,7 +234,7 @@ func (p *planner) shrinkOld() bool {
 	return unhealthy || healthy
 }
 
-func (p *planner) dropUnhealthy(old []*appsv1.ReplicaSet, budget int32) (any bool) {
+func (p *planner) dropUnhealthy(old []*appsv1.ReplicaSet, budget int32) (dropped bool) {
 	for _, rs := range old {
 		n := min(budget, wanted(rs)-available(rs))
 		if n <= 0 {
@@ -242,12 +242,12 @@ func (p *planner) dropUnhealthy(old []*appsv1.ReplicaSet, budget int32) (any boo
 		}
 		budget -= n
 		p.scale(rs, wanted(rs)-n)
-		any = true
+		dropped = true
 	}
-	return any
+	return dropped
 }
 
-func (p *planner) dropHealthy(old []*appsv1.ReplicaSet, minAvailable int32) (any bool) {
+func (p *planner) dropHealthy(old []*appsv1.ReplicaSet, minAvailable int32) (dropped bool) {
 	// What a set was scaled below its available pods, in this plan or before, is
 	// gone already in all but name.
 	sure := sum(p.sets.all(), func(rs *appsv1.ReplicaSet) int32 { return min(available(rs), wanted(rs)) })
@@ -259,9 +259,9 @@ func (p *planner) dropHealthy(old []*appsv1.ReplicaSet, minAvailable int32) (any
 		}
 		spare -= n
 		p.scale(rs, wanted(rs)-n)
-		any = true
+		dropped = true
 	}
-	return any
+	return dropped
 }
 
 // recreate takes all old pods away before the first new one is made.

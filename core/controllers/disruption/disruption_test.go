@@ -36,16 +36,16 @@ func replica(i int, ready bool) *corev1.Pod {
 	}
 }
 
-func budget(min, max string) *policyv1.PodDisruptionBudget {
+func budget(least, most string) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 1},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 	}
-	if min != "" {
-		b.Spec.MinAvailable = ptr.To(intstr.Parse(min))
+	if least != "" {
+		b.Spec.MinAvailable = ptr.To(intstr.Parse(least))
 	}
-	if max != "" {
-		b.Spec.MaxUnavailable = ptr.To(intstr.Parse(max))
+	if most != "" {
+		b.Spec.MaxUnavailable = ptr.To(intstr.Parse(most))
 	}
 	return b
 }

@@ -205,7 +205,7 @@ func kubeletClient(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage)
 	case len(r.URIs) > 0:
 		return errors.New("URI subjectAltNames are not allowed")
 	case !strings.HasPrefix(r.Subject.CommonName, "system:node:"):
-		return errors.New("subject common name does not begin with system:node:") //nolint:staticcheck // upstream's words
+		return errors.New("subject common name does not begin with system:node:") //nolint:staticcheck,revive // upstream's words
 	}
 	return exactly(usages, certificatesv1.UsageClientAuth)
 }
@@ -225,7 +225,7 @@ func kubeletServing(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage
 		return err
 	}
 	if !strings.HasPrefix(r.Subject.CommonName, "system:node:") {
-		return errors.New("subject common name does not begin with system:node:") //nolint:staticcheck // upstream's words
+		return errors.New("subject common name does not begin with system:node:") //nolint:staticcheck,revive // upstream's words
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -136,10 +136,7 @@ func freeShort(wanted, was []string, used sets.Set[string]) error {
 			errs = append(errs, free(name, "", used))
 		}
 	}
-	if err := utilerrors.NewAggregate(errs); err != nil {
-		return err
-	}
-	return nil
+	return utilerrors.NewAggregate(errs)
 }
 
 // wantsEstablishing says whether only serving is left to do.

@@ -2,12 +2,13 @@
 
 package containerd
 
-// The plugins of containerd that a node of ours needs; they register themselves.
+// These are the plugins of containerd that a node of ours needs.
 // Left out against upstream's own list: erofs, blockfile, btrfs, devmapper and zfs
 // (snapshotters that nobody configured), image verifiers (policy is the API's),
 // restart (the kubelet restarts), tracing, and the debug and metrics servers. NRI
 // is disabled in the configuration, but the CRI plugin does not load without it.
 import (
+	// They register themselves.
 	_ "github.com/containerd/containerd/api/types/runc/options"
 	_ "github.com/containerd/containerd/v2/core/metrics/cgroups"
 	_ "github.com/containerd/containerd/v2/core/metrics/cgroups/v2"

@@ -213,7 +213,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("event %v", ev)
 			}
 			cancel()
-			for range events { //nolint:revive // until it ends
+			for range events { // until it ends
 			}
 			return
 		}

@@ -90,7 +90,8 @@ func TestABlockVolumeIsADevice(t *testing.T) {
 		w.eventually("the driver has registered again", func() bool { return w.manager.Mount(t.Context(), p) == nil })
 	}
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "raw", MountPath: "/raw"}}
-	if _, err := w.manager.Mounts(t.Context(), p, c, nil); err == nil || !strings.Contains(err.Error(), "volumeMode Block, but is specified in volumeMounts") {
+	if _, err := w.manager.Mounts(t.Context(), p, c, nil); err == nil || !strings.Contains(err.Error(),
+		"volumeMode Block, but is specified in volumeMounts") {
 		t.Errorf("mounted: %v", err)
 	}
 	w.unmount(p)
@@ -107,7 +108,8 @@ func TestAFileSystemIsNoDevice(t *testing.T) {
 	p := aPod("a", "data")
 	w.mount(p)
 	p.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/disk"}}
-	if got, err := w.manager.Devices(p, &p.Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "volumeMode Filesystem, but is specified in volumeDevices") {
+	if got, err := w.manager.Devices(p, &p.Spec.Containers[0]); err == nil || !strings.Contains(err.Error(),
+		"volumeMode Filesystem, but is specified in volumeDevices") {
 		t.Errorf("devices %v (%v)", got, err)
 	}
 	w.unmount(p)

@@ -479,7 +479,7 @@ func TestADriverThatHangs(t *testing.T) {
 	w.claim("stuck")
 	w.claim("fine")
 	hanging := make(chan struct{}, 100)
-	w.driver.Before(func(ctx context.Context, method string, req any) error {
+	w.driver.Before(func(ctx context.Context, _ string, req any) error {
 		if r, ok := req.(*spec.NodePublishVolumeRequest); ok && r.GetVolumeId() == "handle-stuck" {
 			hanging <- struct{}{}
 			<-ctx.Done()

@@ -18,7 +18,8 @@ func node() *corev1.Node {
 	n.Name = "n"
 	n.Labels = map[string]string{corev1.LabelOSStable: "linux", "disk": "ssd"}
 	n.Status.Allocatable = corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("3"),
+		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"),
+		corev1.ResourcePods: resource.MustParse("3"),
 	}
 	return n
 }

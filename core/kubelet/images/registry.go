@@ -21,7 +21,7 @@ import (
 
 const ourMark = "# Written by wasmplane from node.registries; changes here are lost.\n"
 
-// AnyRegistry, as a Host, is for all registries that are not named.
+// AnyRegistry is a Host that stands for all registries that are not named.
 const AnyRegistry = "*"
 
 // Registry says how the images of one registry are fetched. Credentials are not

@@ -173,7 +173,8 @@ func (d *Driver) source(r *record) (*item, error) {
 	case from.Block != r.Block:
 		return nil, status.Errorf(codes.InvalidArgument, "%s cannot become a volume of another volumeMode", r.Source)
 	case from.Bytes > r.Bytes:
-		return nil, status.Errorf(codes.OutOfRange, "%s has %d bytes, and a volume of %d is asked for: ask for as much", r.Source, from.Bytes, r.Bytes)
+		return nil, status.Errorf(codes.OutOfRange, "%s has %d bytes, and a volume of %d is asked for: ask for as much", r.Source, from.Bytes,
+			r.Bytes)
 	}
 	return from, nil
 }
@@ -205,7 +206,8 @@ func (d *Driver) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 		}
 	}
 	if !have.same(want, r.GetCapacityRange()) {
-		return nil, status.Errorf(codes.AlreadyExists, "there is a volume %s, which is another: %d bytes, block device: %v, made of %q", want.Name, have.Bytes, have.Block, have.Source)
+		return nil, status.Errorf(codes.AlreadyExists, "there is a volume %s, which is another: %d bytes, block device: %v, made of %q",
+			want.Name, have.Bytes, have.Block, have.Source)
 	}
 	v := d.describe(have)
 	v.ContentSource = r.GetVolumeContentSource()
@@ -245,7 +247,8 @@ func (d *Driver) reserve(key string, size int64) (func(), error) {
 		return nil, err
 	}
 	if size > room {
-		return nil, status.Errorf(codes.ResourceExhausted, "%d bytes are asked for, and the disk of node %s has room for %d", size, d.cfg.Node, room)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d bytes are asked for, and the disk of node %s has room for %d", size, d.cfg.Node,
+			room)
 	}
 	d.reserved[key] = size
 	return func() {
@@ -311,7 +314,8 @@ func (d *Driver) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeRequest) 
 }
 
 // ValidateVolumeCapabilities implements the controller service.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
+func (d *Driver) ValidateVolumeCapabilities(_ context.Context,
+	r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
 	v, err := d.volume(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -389,7 +393,8 @@ func (d *Driver) ListVolumes(_ context.Context, r *spec.ListVolumesRequest) (*sp
 }
 
 // ControllerExpandVolume implements the controller service: it does the node's part too.
-func (d *Driver) ControllerExpandVolume(_ context.Context, r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
+func (d *Driver) ControllerExpandVolume(_ context.Context,
+	r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
 	size, err := d.expand(r.GetVolumeId(), r.GetCapacityRange())
 	if err != nil {
 		return nil, err

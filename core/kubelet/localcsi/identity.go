@@ -21,7 +21,8 @@ func (*Driver) GetPluginCapabilities(context.Context, *spec.GetPluginCapabilitie
 	return &spec.GetPluginCapabilitiesResponse{Capabilities: []*spec.PluginCapability{
 		service(spec.PluginCapability_Service_CONTROLLER_SERVICE),
 		service(spec.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
-		{Type: &spec.PluginCapability_VolumeExpansion_{VolumeExpansion: &spec.PluginCapability_VolumeExpansion{Type: spec.PluginCapability_VolumeExpansion_ONLINE}}},
+		{Type: &spec.PluginCapability_VolumeExpansion_{
+			VolumeExpansion: &spec.PluginCapability_VolumeExpansion{Type: spec.PluginCapability_VolumeExpansion_ONLINE}}},
 	}}, nil
 }
 
@@ -31,7 +32,8 @@ func (*Driver) Probe(context.Context, *spec.ProbeRequest) (*spec.ProbeResponse, 
 }
 
 // ControllerGetCapabilities implements the controller service.
-func (*Driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
+func (*Driver) ControllerGetCapabilities(context.Context,
+	*spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
 	out := &spec.ControllerGetCapabilitiesResponse{}
 	for _, t := range []spec.ControllerServiceCapability_RPC_Type{
 		spec.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, spec.ControllerServiceCapability_RPC_LIST_VOLUMES,
@@ -39,7 +41,8 @@ func (*Driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetCap
 		spec.ControllerServiceCapability_RPC_CLONE_VOLUME, spec.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		spec.ControllerServiceCapability_RPC_GET_CAPACITY, spec.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
-		out.Capabilities = append(out.Capabilities, &spec.ControllerServiceCapability{Type: &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.ControllerServiceCapability{Type: &spec.ControllerServiceCapability_Rpc{Rpc: &spec.ControllerServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
 }
@@ -51,7 +54,8 @@ func (*Driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesReq
 		spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		spec.NodeServiceCapability_RPC_EXPAND_VOLUME, spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
-		out.Capabilities = append(out.Capabilities, &spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
 }

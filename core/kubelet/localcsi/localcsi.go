@@ -150,7 +150,8 @@ func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registr
 	}, nil
 }
 
-func (r registrar) NotifyRegistrationStatus(ctx context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r registrar) NotifyRegistrationStatus(ctx context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
 		r.driver.cfg.Logger.WarnContext(ctx, "the driver of local volumes was not registered", "error", s.GetError())
 	}

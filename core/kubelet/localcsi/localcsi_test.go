@@ -23,7 +23,8 @@ import (
 const once = spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 
 func capability(block bool) *spec.VolumeCapability {
-	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: once}, AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}
+	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: once},
+		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}
 	if block {
 		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
 	}
@@ -32,7 +33,8 @@ func capability(block bool) *spec.VolumeCapability {
 
 func asked(name string, size int64, block bool, source *spec.VolumeContentSource) *spec.CreateVolumeRequest {
 	return &spec.CreateVolumeRequest{
-		Name: name, CapacityRange: &spec.CapacityRange{RequiredBytes: size}, VolumeCapabilities: []*spec.VolumeCapability{capability(block)}, VolumeContentSource: source,
+		Name: name, CapacityRange: &spec.CapacityRange{RequiredBytes: size}, VolumeCapabilities: []*spec.VolumeCapability{capability(block)},
+		VolumeContentSource: source,
 	}
 }
 
@@ -50,7 +52,8 @@ func ofVolume(id string) *spec.VolumeContentSource {
 }
 
 func ofSnapshot(id string) *spec.VolumeContentSource {
-	return &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Snapshot{Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
+	return &spec.VolumeContentSource{
+		Type: &spec.VolumeContentSource_Snapshot{Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
 }
 
 // publish stages a volume and mounts it, and answers where.
@@ -58,10 +61,12 @@ func publish(t *testing.T, d *localcsi.Driver, id string, block bool) string {
 	t.Helper()
 	dir := shortDir(t)
 	staging, target := filepath.Join(dir, "staging"), filepath.Join(dir, "target")
-	if _, err := d.NodeStageVolume(t.Context(), &spec.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: staging, VolumeCapability: capability(block)}); err != nil {
+	if _, err := d.NodeStageVolume(t.Context(), &spec.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: staging,
+		VolumeCapability: capability(block)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.NodePublishVolume(t.Context(), &spec.NodePublishVolumeRequest{VolumeId: id, StagingTargetPath: staging, TargetPath: target, VolumeCapability: capability(block)}); err != nil {
+	if _, err := d.NodePublishVolume(t.Context(), &spec.NodePublishVolumeRequest{VolumeId: id, StagingTargetPath: staging, TargetPath: target,
+		VolumeCapability: capability(block)}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unpublish(context.WithoutCancel(t.Context()), t, d, id, target) })
@@ -73,7 +78,8 @@ func unpublish(ctx context.Context, t *testing.T, d *localcsi.Driver, id, target
 	if _, err := d.NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: target}); err != nil {
 		t.Error(err)
 	}
-	if _, err := d.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: filepath.Join(filepath.Dir(target), "staging")}); err != nil {
+	if _, err := d.NodeUnstageVolume(ctx,
+		&spec.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: filepath.Join(filepath.Dir(target), "staging")}); err != nil {
 		t.Error(err)
 	}
 }
@@ -105,12 +111,14 @@ func TestACloneIsWhatTheVolumeWas(t *testing.T) {
 		t, os.WriteFile(outside, []byte("secret"), 0o600), os.Mkdir(path("dir"), 0o700), os.WriteFile(path("dir/file"), []byte("kept"), 0o600),
 		os.Link(path("dir/file"), path("again")), os.Symlink(outside, path("link")), syscall.Mkfifo(path("pipe"), 0o640),
 		os.WriteFile(path("program"), nil, 0o755), os.Chown(path("program"), 1000, 2000), os.Chmod(path("program"), 0o755|fs.ModeSetuid),
-		os.WriteFile(path("hole"), nil, 0o600), os.Truncate(path("hole"), 64<<20), unix.Setxattr(path("dir"), "user.x", []byte("y"), 0), os.Chtimes(path("dir"), then, then),
+		os.WriteFile(path("hole"), nil, 0o600), os.Truncate(path("hole"), 64<<20), unix.Setxattr(path("dir"), "user.x", []byte("y"), 0),
+		os.Chtimes(path("dir"), then, then),
 	)
 	snap, err := d.CreateSnapshot(t.Context(), &spec.CreateSnapshotRequest{Name: "snap", SourceVolumeId: id})
 	must(t, err)
 	must(t, os.WriteFile(path("dir/file"), []byte("later"), 0o600))
-	for name, from := range map[string]*spec.VolumeContentSource{"kept": ofSnapshot(snap.GetSnapshot().GetSnapshotId()), "later": ofVolume(id)} {
+	for name, from := range map[string]*spec.VolumeContentSource{"kept": ofSnapshot(snap.GetSnapshot().GetSnapshotId()),
+		"later": ofVolume(id)} {
 		t.Run(name, func(t *testing.T) {
 			copied := publish(t, d, create(t, d, asked("of-"+name, 1<<20, false, from)), false)
 			path := func(name string) string { return filepath.Join(copied, name) }
@@ -187,14 +195,16 @@ func TestABlockVolume(t *testing.T) {
 	}
 	_, err = device.WriteAt([]byte("kept"), size-4096)
 	must(t, err)
-	_, err = d.NodeExpandVolume(t.Context(), &spec.NodeExpandVolumeRequest{VolumeId: id, VolumePath: target, CapacityRange: &spec.CapacityRange{RequiredBytes: 2 * size}})
+	_, err = d.NodeExpandVolume(t.Context(),
+		&spec.NodeExpandVolumeRequest{VolumeId: id, VolumePath: target, CapacityRange: &spec.CapacityRange{RequiredBytes: 2 * size}})
 	must(t, err)
 	if got := length(); got != 2*size {
 		t.Errorf("the device has grown to %d bytes", got)
 	}
 	_, err = d.DeleteVolume(t.Context(), &spec.DeleteVolumeRequest{VolumeId: id})
 	is(t, err, codes.FailedPrecondition, "deleted in use")
-	_, err = d.NodeUnstageVolume(t.Context(), &spec.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: filepath.Join(filepath.Dir(target), "staging")})
+	_, err = d.NodeUnstageVolume(t.Context(),
+		&spec.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: filepath.Join(filepath.Dir(target), "staging")})
 	is(t, err, codes.FailedPrecondition, "unstaged in use")
 	// Without shared blocks, a copy of a device at work would be of no moment.
 	want := codes.FailedPrecondition
@@ -227,7 +237,8 @@ func TestWhatACrashLeaves(t *testing.T) {
 	root := t.TempDir()
 	first, _ := start(t, root)
 	id := create(t, first, asked("data", 1<<20, false, nil))
-	must(t, os.MkdirAll(filepath.Join(root, "new/volumes/half/data"), 0o700), os.MkdirAll(filepath.Join(root, "old/snapshots/half/data"), 0o700))
+	must(t, os.MkdirAll(filepath.Join(root, "new/volumes/half/data"), 0o700),
+		os.MkdirAll(filepath.Join(root, "old/snapshots/half/data"), 0o700))
 	second, _ := start(t, root)
 	for _, left := range []string{"new/volumes/half", "old/snapshots/half"} {
 		if _, err := os.Lstat(filepath.Join(root, left)); !errors.Is(err, fs.ErrNotExist) {
@@ -249,7 +260,8 @@ func TestIDsAreNoPaths(t *testing.T) {
 	root := filepath.Join(base, "root")
 	d, _ := start(t, root)
 	outside := filepath.Join(base, "outside")
-	must(t, os.MkdirAll(filepath.Join(outside, "data"), 0o755), os.WriteFile(filepath.Join(outside, "record.json"), []byte(`{"bytes":1}`), 0o600))
+	must(t, os.MkdirAll(filepath.Join(outside, "data"), 0o755), os.WriteFile(filepath.Join(outside, "record.json"), []byte(`{"bytes":1}`),
+		0o600))
 	for _, id := range []string{"../../outside", "..", ".", outside, "a/../../../outside", "a\x00b"} {
 		if _, err := d.DeleteVolume(t.Context(), &spec.DeleteVolumeRequest{VolumeId: id}); err != nil {
 			t.Errorf("delete %q: %v", id, err) // there is no such volume
@@ -292,7 +304,8 @@ func TestTheDiskIsPromisedOnce(t *testing.T) {
 	second := total - size + 1<<20
 	_, err = d.CreateVolume(t.Context(), asked("second", second, false, nil))
 	is(t, err, codes.ResourceExhausted, "promised twice")
-	_, err = d.ControllerExpandVolume(t.Context(), &spec.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &spec.CapacityRange{RequiredBytes: total + 1<<30}})
+	_, err = d.ControllerExpandVolume(t.Context(),
+		&spec.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &spec.CapacityRange{RequiredBytes: total + 1<<30}})
 	is(t, err, codes.OutOfRange, "grown beyond the disk")
 	_, err = d.DeleteVolume(t.Context(), &spec.DeleteVolumeRequest{VolumeId: id})
 	must(t, err)

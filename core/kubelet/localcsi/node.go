@@ -148,7 +148,8 @@ func (i *item) alone(target string) error {
 }
 
 var mountFlags = map[string]uintptr{
-	"ro": unix.MS_RDONLY, "rw": 0, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME,
+	"ro": unix.MS_RDONLY, "rw": 0, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noatime": unix.MS_NOATIME,
+	"nodiratime": unix.MS_NODIRATIME,
 }
 
 func flagsOf(r *spec.NodePublishVolumeRequest) (uintptr, error) {

@@ -102,9 +102,7 @@ func (m *Machine) sync() {
 		return
 	}
 	for _, s := range m.slots {
-		if s.kind == Ephemeral && s.cur() == nil {
-			m.advance(s, sb, true)
-		} else if s.kind == Ephemeral && s.cur().State == Created {
+		if s.kind == Ephemeral && (s.cur() == nil || s.cur().State == Created) {
 			m.advance(s, sb, true)
 		}
 	}
@@ -149,15 +147,15 @@ func (m *Machine) renew() {
 
 // cleared kills what runs in old sandboxes and stops these, and tells when that is through.
 func (m *Machine) cleared(grace func(*slot) int64) bool {
-	clear := true
+	done := true
 	for _, s := range m.slots {
 		if s.running() {
-			clear = false
+			done = false
 			m.kill(s, grace(s), "Stopping container "+s.spec.Name)
 		}
-		clear = clear && s.op == nil && s.kill == nil
+		done = done && s.op == nil && s.kill == nil
 	}
-	return clear && m.stopSandboxes()
+	return done && m.stopSandboxes()
 }
 
 func (m *Machine) stopSandboxes() bool {

@@ -164,8 +164,7 @@ func httpProbe(ctx context.Context, c Check) (Result, error) {
 	if err != nil {
 		return Result{Output: err.Error()}, nil
 	}
-	switch {
-	case resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest:
+	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest {
 		if resp.StatusCode >= http.StatusMultipleChoices {
 			return Result{OK: true, Warning: true, Output: fmt.Sprintf("Probe terminated redirects, Response body: %v", string(body))}, nil
 		}

@@ -66,7 +66,7 @@ func story(t *testing.T, a *answers, c corev1.Container, d time.Duration, startu
 		p.UID = "uid"
 		target := pod.Target{Spec: &c, ID: "c1", Started: time.Now(), StartupDone: !startup}
 		var m *probe.Manager
-		m = probe.NewManager(a, func(uid types.UID, v pod.Probed) {
+		m = probe.NewManager(a, func(_ types.UID, v pod.Probed) {
 			mu.Lock()
 			verdicts = append(verdicts, fmt.Sprintf("%v %v at %v", v.Probe, v.Success, time.Since(a.begun)))
 			mu.Unlock()
@@ -150,7 +150,7 @@ type execer struct {
 	err  error
 }
 
-func (e execer) ExecSync(context.Context, string, []string, int64) ([]byte, []byte, int32, error) {
+func (e execer) ExecSync(context.Context, string, []string, int64) (stdout, stderr []byte, exit int32, err error) {
 	return []byte("out"), []byte("err"), e.code, e.err
 }
 

@@ -161,7 +161,7 @@ func TestContainerdKilled(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for range events { //nolint:revive // until the stream ends
+	for range events { // until the stream ends
 	}
 	nodetest.Eventually(t, "containerd runs again", func() bool { return node.Engine().Ready(ctx) == nil })
 	if now := containerd.Running(containerd.Config{Dir: cfg.Dir}); now == pid || now == 0 {

@@ -80,7 +80,8 @@ func config(t *testing.T, name, address string) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Node: name, Cluster: cluster, Names: linuxhost.NamesOf("routetest"), Backend: Auto, MTU: mtu, Log: slog.New(slog.DiscardHandler)}
+	return Config{Node: name, Cluster: cluster, Names: linuxhost.NamesOf("routetest"), Backend: Auto, MTU: mtu,
+		Log: slog.New(slog.DiscardHandler)}
 }
 
 // Two machines with a router in between, and a third on the link of the first: packets of
@@ -141,7 +142,8 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	if failed := apply("one", []*corev1.Node{nodes[0], stranger}); len(failed) > 0 {
 		t.Fatal(failed)
 	}
-	if got := ip(t, "neigh", "show", "dev", "wpxroutetest") + ip(t, "route"); strings.Contains(got, two) || strings.Contains(got, "dev wpxroutetest via") {
+	if got := ip(t, "neigh", "show", "dev", "wpxroutetest") + ip(t, "route"); strings.Contains(got, two) || strings.Contains(got,
+		"dev wpxroutetest via") {
 		t.Errorf("a node that left is known still:\n%s", got)
 	}
 	if fdb, err := netlink.NeighList(deviceIndex(t), unix.AF_BRIDGE); err != nil || strings.Contains(forwardingOf(fdb), two) {
@@ -248,7 +250,8 @@ func TestHardwareAndNetworkIDs(t *testing.T) {
 	if len(a) != 6 || a[0]&3 != 2 || a.String() == b.String() {
 		t.Errorf("%s and %s: want two local addresses of one host each", a, b)
 	}
-	if id := networkID(cluster); id>>24 != 0 || id == networkID(netip.MustParsePrefix("10.2.0.0/16")) || id != networkID(netip.MustParsePrefix("10.1.9.9/16")) {
+	if id := networkID(cluster); id>>24 != 0 || id == networkID(netip.MustParsePrefix("10.2.0.0/16")) ||
+		id != networkID(netip.MustParsePrefix("10.1.9.9/16")) {
 		t.Errorf("network %x", id)
 	}
 }

@@ -54,7 +54,7 @@ func (r *runtime) Exec(_ context.Context, req *cri.ExecRequest) (string, error) 
 	return r.url, nil
 }
 
-func (r *runtime) ExecSync(_ context.Context, id string, cmd []string, _ int64) ([]byte, []byte, int32, error) {
+func (r *runtime) ExecSync(_ context.Context, id string, cmd []string, _ int64) (stdout, stderr []byte, exit int32, err error) {
 	return []byte(id + " " + strings.Join(cmd, " ")), nil, 0, nil
 }
 

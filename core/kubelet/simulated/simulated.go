@@ -381,7 +381,7 @@ func (e *Engine) ContainerStatus(_ context.Context, id string) (*cri.ContainerSt
 }
 
 // UpdateResources changes nothing: nothing uses resources.
-func (e *Engine) UpdateResources(ctx context.Context, id string, r *cri.LinuxContainerResources) error {
+func (e *Engine) UpdateResources(_ context.Context, id string, r *cri.LinuxContainerResources) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.containers[id]

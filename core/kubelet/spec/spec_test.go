@@ -352,7 +352,7 @@ func TestResources(t *testing.T) {
 		{"guaranteed", list("2", "1Gi"), list("2", "1Gi"), 2048, 200000, 1 << 30, -997},
 		{"very little", list("1m", "1"), list("1m", ""), 2, 1000, 0, 999},
 	} {
-		_, r, err := linux(t, func(p *corev1.Pod, ct *corev1.Container, _ *spec.ContainerRequest) {
+		_, r, err := linux(t, func(_ *corev1.Pod, ct *corev1.Container, _ *spec.ContainerRequest) {
 			if c.req == nil && c.lim != nil {
 				c.req = nil
 				ct.Resources.Requests = c.lim // as defaulting has it

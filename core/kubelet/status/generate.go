@@ -132,7 +132,7 @@ func addresses(st *corev1.PodStatus, v pod.View, node Node) {
 	}
 }
 
-func containers(st *corev1.PodStatus, v pod.View, node Node, prev *corev1.PodStatus) {
+func containers(st *corev1.PodStatus, v pod.View, node Node, _ *corev1.PodStatus) {
 	initDone := true
 	for i := range v.Containers {
 		c := &v.Containers[i]
@@ -174,7 +174,7 @@ func containers(st *corev1.PodStatus, v pod.View, node Node, prev *corev1.PodSta
 	}
 }
 
-func container(c *pod.ContainerView, v pod.View, node Node) corev1.ContainerStatus {
+func container(c *pod.ContainerView, _ pod.View, node Node) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.Spec.Name, Image: c.Spec.Image, Ready: c.Ready, VolumeMounts: volumeMounts(c.Spec)}
 	if c.Kind != pod.Ephemeral || c.Current != nil {
 		started := c.Started
@@ -524,11 +524,11 @@ func QOS(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
 	}
-	guaranteed, any := true, false
+	guaranteed, requested := true, false
 	judge := func(r *corev1.ResourceRequirements) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			req, lim := r.Requests[name], r.Limits[name]
-			any = any || !req.IsZero() || !lim.IsZero()
+			requested = requested || !req.IsZero() || !lim.IsZero()
 			if lim.IsZero() || (!req.IsZero() && req.Cmp(lim) != 0) {
 				guaranteed = false
 			}
@@ -542,7 +542,7 @@ func QOS(p *corev1.Pod) corev1.PodQOSClass {
 		}
 	}
 	switch {
-	case !any:
+	case !requested:
 		return corev1.PodQOSBestEffort
 	case guaranteed:
 		return corev1.PodQOSGuaranteed

@@ -106,7 +106,8 @@ func TestADeviceOfTheNode(t *testing.T) {
 		}
 		want := map[bool]string{false: "mrw", true: "r"}[readOnly]
 		got, err := m.Devices(p, &p.Spec.Containers[0])
-		if err != nil || len(got) != 1 || got[0].GetHostPath() != path || got[0].GetContainerPath() != "/dev/disk" || got[0].GetPermissions() != want {
+		if err != nil || len(got) != 1 || got[0].GetHostPath() != path || got[0].GetContainerPath() != "/dev/disk" ||
+			got[0].GetPermissions() != want {
 			t.Errorf("devices %v (%v)", got, err)
 		}
 		if err := m.Unmount(t.Context(), p.UID); err != nil {

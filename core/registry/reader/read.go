@@ -269,7 +269,7 @@ func (r *Reader) unreadable(where selection) error {
 }
 
 // page makes a page of what the cache found, with the token that leads on.
-func (s selection) page(l watchcache.List, r *Reader) (ListResult, error) {
+func (s selection) page(l watchcache.List, _ *Reader) (ListResult, error) {
 	result := ListResult{Items: l.Items, Revision: l.Revision}
 	if !l.More {
 		return result, nil

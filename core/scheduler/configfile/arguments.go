@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	v1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kube-scheduler/config/v1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 )

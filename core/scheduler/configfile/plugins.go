@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kube-scheduler/config/v1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"

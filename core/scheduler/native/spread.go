@@ -42,9 +42,9 @@ type constraint struct {
 }
 
 // constraints of a pod: its own, or, where it has none, the defaults.
-func (s Spread) constraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) ([]constraint, error) {
+func (sp Spread) constraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction) ([]constraint, error) {
 	if len(p.Spec.TopologySpreadConstraints) == 0 {
-		return s.Defaults.constraints(p, when), nil
+		return sp.Defaults.constraints(p, when), nil
 	}
 	return ownConstraints(p, when)
 }

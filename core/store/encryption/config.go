@@ -151,14 +151,15 @@ func withPlugin(c *apiserver.KMSConfiguration, plugins plugins) (value.PrefixTra
 }
 
 // withKeys writes with the first key and reads with all of them, by their names.
-func withKeys(prefix string, keys []apiserver.Key, make func([]byte) (value.Transformer, error)) (value.PrefixTransformer, error) {
+func withKeys(prefix string, keys []apiserver.Key,
+	newTransformer func([]byte) (value.Transformer, error)) (value.PrefixTransformer, error) {
 	var list []value.PrefixTransformer
 	for _, key := range keys {
 		secret, err := base64.StdEncoding.DecodeString(key.Secret)
 		if err != nil {
 			return value.PrefixTransformer{}, fmt.Errorf("key %s: the secret is not base64", key.Name) // err would quote it
 		}
-		t, err := make(secret)
+		t, err := newTransformer(secret)
 		if err != nil {
 			return value.PrefixTransformer{}, fmt.Errorf("key %s: %w", key.Name, err)
 		}
@@ -170,13 +171,13 @@ func withKeys(prefix string, keys []apiserver.Key, make func([]byte) (value.Tran
 	}, nil
 }
 
-func blocks(make func(cipher.Block) (value.Transformer, error)) func([]byte) (value.Transformer, error) {
+func blocks(newTransformer func(cipher.Block) (value.Transformer, error)) func([]byte) (value.Transformer, error) {
 	return func(secret []byte) (value.Transformer, error) {
 		block, err := aes.NewCipher(secret)
 		if err != nil {
 			return nil, err
 		}
-		return make(block)
+		return newTransformer(block)
 	}
 }
 

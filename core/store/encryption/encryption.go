@@ -225,13 +225,13 @@ func (s *Store) open(ctx context.Context, kv *store.KV) (stale bool, err error) 
 	if t == nil || kv.Value == nil {
 		return false, nil
 	}
-	clear, stale, err := t.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+	plain, stale, err := t.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
 	if err != nil {
 		// Upstream's words, and what to do.
 		err = fmt.Errorf("unable to transform key %q: %w; the encryption configuration %s lacks the key that it was written with, or the KMS plugin that has it does not answer", kv.Key, err, s.cfg.File)
 		return false, &store.CorruptError{Key: kv.Key, Revision: kv.ModRevision, Err: err}
 	}
-	kv.Value = clear
+	kv.Value = plain
 	return stale, nil
 }
 

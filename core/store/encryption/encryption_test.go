@@ -160,9 +160,9 @@ func TestAnotherToolDecryptsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear, err := gcm.Open(nil, []byte(sealed[:gcm.NonceSize()]), []byte(sealed[gcm.NonceSize():]), []byte(key))
-	if err != nil || string(clear) != "the value" {
-		t.Errorf("%q, %v", clear, err)
+	plain, err := gcm.Open(nil, []byte(sealed[:gcm.NonceSize()]), []byte(sealed[gcm.NonceSize():]), []byte(key))
+	if err != nil || string(plain) != "the value" {
+		t.Errorf("%q, %v", plain, err)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestARestoredStoreIsTheOldOneLater(t *testing.T) {
 	}
 	w, err := s.Watch(t.Context(), "/registry/", seen)
 	if err == nil {
-		for range w.Batches() { //nolint:revive // until it ends
+		for range w.Batches() { // until it ends
 		}
 		err = w.Err()
 	}

@@ -191,10 +191,7 @@ func (k *Keeper) Check(context.Context) error {
 	if k.cfg.Gauge == nil {
 		return nil
 	}
-	if err := k.full(0); err != nil {
-		return err
-	}
-	return nil
+	return k.full(0)
 }
 
 // Pauses of Run. The database commits several times a second: what was admitted

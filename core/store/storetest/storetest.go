@@ -354,7 +354,7 @@ func leanWatch(t *testing.T, s store.Store) {
 		}
 	}
 	cancel()
-	for range w.Batches() { //nolint:revive // wait for its end
+	for range w.Batches() { // wait for its end
 	}
 }
 
@@ -425,7 +425,7 @@ func compaction(t *testing.T, s store.Store) {
 	}
 	w, err := s.Watch(ctx, "/registry/", start)
 	if err == nil {
-		for range w.Batches() { //nolint:revive // only its end matters
+		for range w.Batches() { // only its end matters
 		}
 		err = w.Err()
 	}
@@ -444,7 +444,7 @@ func watchEnds(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	cancel()
-	for range w.Batches() { //nolint:revive // only its end matters
+	for range w.Batches() { // only its end matters
 	}
 	if err := w.Err(); err != nil {
 		t.Fatalf("watch that its context ended says %v", err)
@@ -505,7 +505,7 @@ func watch(t *testing.T, s store.Store, prefix string, from int64) *watching {
 	}
 	t.Cleanup(func() {
 		cancel()
-		for range w.Batches() { //nolint:revive // wait for its end
+		for range w.Batches() { // wait for its end
 		}
 	})
 	return &watching{Watcher: w, last: from}

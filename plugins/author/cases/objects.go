@@ -104,15 +104,15 @@ func (o objects) List(_ context.Context, r hostfn.Resource, s hostfn.Selection) 
 // namespaces answers the labels of a namespace among the objects; where the case
 // has none of them, every namespace is there.
 func (o objects) namespaces(_ context.Context, name string) (map[string]string, bool) {
-	any := false
+	listed := false
 	for _, u := range o {
 		if u.GetKind() == "Namespace" && u.GetAPIVersion() == "v1" {
-			if any = true; u.GetName() == name {
+			if listed = true; u.GetName() == name {
 				return u.GetLabels(), true
 			}
 		}
 	}
-	return nil, !any
+	return nil, !listed
 }
 
 var _ hostfn.Objects = objects(nil)

@@ -22,7 +22,7 @@ type Variant struct {
 	Value any
 }
 
-// None, Some, OK and Error are the cases of options and results.
+// None is an option without a value.
 func None() Variant { return Variant{} }
 
 // Some is an option with a value.

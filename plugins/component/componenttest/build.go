@@ -216,12 +216,20 @@ func suffix(n int) string {
 // Option is a canonical option.
 type Option []byte
 
-// Canonical options.
-func Mem(i int) Option        { return Option(Join(byte(3), i)) }
-func Realloc(i int) Option    { return Option(Join(byte(4), i)) }
+// Mem is the option "memory".
+func Mem(i int) Option { return Option(Join(byte(3), i)) }
+
+// Realloc is the option "realloc".
+func Realloc(i int) Option { return Option(Join(byte(4), i)) }
+
+// PostReturn is the option "post-return".
 func PostReturn(i int) Option { return Option(Join(byte(5), i)) }
-func UTF16() Option           { return Option{1} }
-func Latin1() Option          { return Option{2} }
+
+// UTF16 is the option "string-encoding=utf16".
+func UTF16() Option { return Option{1} }
+
+// Latin1 is the option "string-encoding=latin1+utf16".
+func Latin1() Option { return Option{2} }
 
 func options(opts []Option) []byte {
 	out := U(len(opts))

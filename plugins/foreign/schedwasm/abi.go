@@ -69,7 +69,7 @@ func (g *Guest) ABI() *host.ABI {
 			return nil
 		},
 		Check: func(found map[string]host.FuncType) error {
-			any := false
+			useful := false
 			for name, result := range exports {
 				got, ok := found[name]
 				if !ok {
@@ -82,9 +82,9 @@ func (g *Guest) ABI() *host.ABI {
 				if !got.Equal(want) {
 					return fmt.Errorf("the exported function %s is %s: expected %s", name, got, want)
 				}
-				any = true
+				useful = true
 			}
-			if !any {
+			if !useful {
 				return errors.New("the module exports no function of a scheduling point (filter, score, ...)")
 			}
 			return nil

@@ -107,17 +107,17 @@ func (t *Template) reads(m tree.Mapper, sync []SyncKind) ([]any, error) {
 		return nil, fmt.Errorf("the template %s looks at other objects (data.inventory), and nothing says at which: annotate it with %s", t.Name, syncAnnotation)
 	}
 	resources := map[string][]string{} // by group
-	add := func(k SyncKind) (any bool) {
+	add := func(k SyncKind) (added bool) {
 		for _, group := range k.Groups {
 			for _, kind := range k.Kinds {
 				r, ok := m.Resource(schema.GroupKind{Group: group, Kind: kind})
 				if ok && !slices.Contains(resources[group], r) {
 					resources[group] = append(resources[group], r)
 				}
-				any = any || ok
+				added = added || ok
 			}
 		}
-		return any
+		return added
 	}
 	for i, alternatives := range t.Sync {
 		served := false

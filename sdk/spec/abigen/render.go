@@ -56,7 +56,7 @@ func hostTables(w io.Writer, t *table) {
 		p("%s Point = %q // %s", x.Constant, x.Point, x.Decides)
 	}
 	p(")\n")
-	list := func(doc, name, of string, keep func(point) bool, from []point) {
+	list := func(doc, name, _ string, keep func(point) bool, from []point) {
 		p("// %s %s\nfunc %s() []Point {\n\treturn []Point{", name, doc, name)
 		for _, x := range from {
 			if keep(x) {

@@ -25,14 +25,14 @@ func internal(err error) error { return status.Error(codes.Internal, err.Error()
 
 // isMount looks at where a path leads: the kubelet may have given one through a link.
 func isMount(path string) (bool, error) {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, internal(err)
 	}
-	return volume.IsMount(real)
+	return volume.IsMount(resolved)
 }
 
 // mount binds from to to, once.

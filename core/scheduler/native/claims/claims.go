@@ -98,13 +98,13 @@ func (b *Binding) PreFilter(_ context.Context, s *framework.State, p *framework.
 	_ *framework.Snapshot,
 ) (map[string]bool, *framework.Status) {
 	var w wanted
-	immediate, any := false, false
+	immediate, bound := false, false
 	for i := range p.Pod.Spec.Volumes {
 		name, ephemeral := claimOf(p.Pod, &p.Pod.Spec.Volumes[i])
 		if name == "" {
 			continue
 		}
-		any = true
+		bound = true
 		claim, st := b.claim(p.Pod, name, ephemeral)
 		if st != nil {
 			return nil, st
@@ -118,7 +118,7 @@ func (b *Binding) PreFilter(_ context.Context, s *framework.State, p *framework.
 			immediate = true
 		}
 	}
-	if !any {
+	if !bound {
 		return nil, framework.NewStatus(framework.Skip)
 	}
 	if immediate {

@@ -14,7 +14,8 @@ const (
 // Meter is that module: an instance of it is what the metered modules of one component share.
 func Meter(stackBytes int64) []byte {
 	m := &module{}
-	out := append([]byte{2, wasm.TypeI64, 1, wasm.OpI64Const, 0, wasm.OpEnd, wasm.TypeI64, 1}, wasm.AppendS64([]byte{wasm.OpI64Const}, stackBytes)...)
+	out := append([]byte{2, wasm.TypeI64, 1, wasm.OpI64Const, 0, wasm.OpEnd, wasm.TypeI64, 1},
+		wasm.AppendS64([]byte{wasm.OpI64Const}, stackBytes)...)
 	m.sections[secGlobal] = append(out, wasm.OpEnd)
 	exports := append(wasm.AppendName([]byte{2}, ImportCounter), 3, 0)
 	m.sections[secMemory] = []byte{1, 1, 0, 0} // empty: who looks at an instance's memory finds one

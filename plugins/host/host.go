@@ -71,7 +71,10 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	if cfg.ModuleBytes == 0 {
 		cfg.ModuleBytes = 32 << 20
 	}
-	h := &Host{cfg: cfg, adopting: make(chan struct{}, runtime.GOMAXPROCS(0)), turns: newTurns(), queue: newQueue(), modules: map[*Module]struct{}{}}
+	h := &Host{
+		cfg: cfg, adopting: make(chan struct{}, runtime.GOMAXPROCS(0)), turns: newTurns(), queue: newQueue(),
+		modules: map[*Module]struct{}{},
+	}
 	h.base = context.WithoutCancel(ctx)
 	h.life, h.stop = context.WithCancel(h.base) // it ends with Close
 	rc, err := h.engine()

@@ -84,7 +84,10 @@ func TestImmediatesAreSkipped(t *testing.T) {
 }
 
 func TestARefusalNamesTheFeature(t *testing.T) {
-	for op, want := range map[byte]string{0xfe: "threads", 0x12: "tail call", 0x06: "exceptions", 0xfb: "garbage collection", 0xff: "unknown instruction"} {
+	for op, want := range map[byte]string{
+		0xfe: "threads", 0x12: "tail call", 0x06: "exceptions", 0xfb: "garbage collection",
+		0xff: "unknown instruction",
+	} {
 		r := wasm.Reader{B: []byte{op, 0}}
 		r.Immediates(r.Opcode())
 		if r.Err == nil || !strings.Contains(r.Err.Error(), want) {

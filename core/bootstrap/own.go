@@ -128,8 +128,14 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 		ObjectMeta: standard(localVolumesRole),
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"create", "update", "delete"}, APIGroups: []string{""}, Resources: []string{"persistentvolumes"}},
-			{Verbs: []string{"update"}, APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}},
+			{Verbs: []string{"update"}, APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims", "persistentvolumeclaims/status"}},
 			{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"nodes"}},
+			{Verbs: []string{"get", "create"}, APIGroups: []string{"storage.k8s.io"}, Resources: []string{"csidrivers"}},
+			// Of which a volume is to be a copy.
+			{
+				Verbs: []string{"get"}, APIGroups: []string{"snapshot.storage.k8s.io"},
+				Resources: []string{"volumesnapshots", "volumesnapshotcontents"},
+			},
 			{Verbs: []string{"list", "create"}, APIGroups: []string{"storage.k8s.io"}, Resources: []string{"storageclasses"}},
 			{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
 		},

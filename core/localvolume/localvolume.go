@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localvolume is what the parties of the storage class for directories of
-// nodes agree on: names, what a volume looks like, and what each of them may do.
+// Package localvolume is what the parties of the storage class for the nodes' own disks
+// agree on: names, what a volume looks like, and what each of them may do.
 //
 // The control plane makes and deletes the PersistentVolume (its controller, under an
-// account of its own); the node makes the directory when the first pod comes, and
-// removes it when the volume is being deleted. A node sees the volumes that are on it
+// account of its own); the node makes what is behind it, by its CSI driver and by what
+// the volume's attributes say (Wanted), and removes it when the volume is being deleted.
+// A node without the driver, of an older version, makes directories (kind local); what
+// was made so stays so. A node sees the volumes that are on it
 // and no others (label NodeLabel), and of those it may take off one finalizer, once
 // they are being deleted. Nothing a node writes makes a volume.
 package localvolume
@@ -19,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,9 +40,60 @@ const (
 	NodeLabel = Provisioner + "/node"
 	// Offered is the label, with the value "true", of nodes that have room for volumes.
 	Offered = Provisioner + "/offered"
-	// DirectoryAnnotation of such a node is where its volumes are.
+	// DirectoryAnnotation of such a node is where its volumes of kind local are.
 	DirectoryAnnotation = Provisioner + "/directory"
+	// DriverAnnotation of such a node, with the value "true", says that it makes volumes by
+	// its CSI driver, which is called as the Provisioner.
+	DriverAnnotation = Provisioner + "/driver"
+
+	sizeAttribute   = "size"   // in bytes
+	sourceAttribute = "source" // what a copy is to be made of
+
+	// SourceVolume and SourceSnapshot, with an ID after them, are what a copy is made of.
+	SourceVolume   = "volumes/"
+	SourceSnapshot = "snapshots/"
 )
+
+// Wanted is what a node's driver is to make.
+type Wanted struct {
+	// ID of the volume, which is its name too.
+	ID    string
+	Bytes int64
+	Block bool
+	// Source is "" for an empty volume.
+	Source string
+}
+
+// WantedOf is what a volume says of itself.
+func WantedOf(pv *corev1.PersistentVolume) (*Wanted, error) {
+	c := pv.Spec.CSI
+	if !Ours(pv) || c == nil {
+		return nil, fmt.Errorf("PV %s is no volume of the driver %s", pv.Name, Provisioner)
+	}
+	if c.VolumeHandle != pv.Name {
+		return nil, fmt.Errorf("PV %s is of the volume %q, which is another's", pv.Name, c.VolumeHandle)
+	}
+	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	want, err := ByAttributes(pv.Name, block, c.VolumeAttributes)
+	if err == nil && want == nil {
+		err = fmt.Errorf("PV %s has no attribute %s, by which its node would make it", pv.Name, sizeAttribute)
+	}
+	return want, err
+}
+
+// ByAttributes is what a volume's attributes say; nil where they don't say that the node
+// is to make it.
+func ByAttributes(id string, block bool, attributes map[string]string) (*Wanted, error) {
+	text, ok := attributes[sizeAttribute]
+	if !ok {
+		return nil, nil
+	}
+	size, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || size <= 0 {
+		return nil, fmt.Errorf("attribute %s of volume %s is no number of bytes: %q", sizeAttribute, id, text)
+	}
+	return &Wanted{ID: id, Bytes: size, Block: block, Source: attributes[sourceAttribute]}, nil
+}
 
 // LabelOf is a node's name as the value of a label, which is shorter than names may be.
 func LabelOf(node string) string {
@@ -50,10 +104,14 @@ func LabelOf(node string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Ours tells whether a volume is a directory that this package's parties made.
+// Ours tells whether this package's parties made a volume.
 func Ours(pv *corev1.PersistentVolume) bool {
-	return pv.Annotations[volume.AnnDynamicallyProvisioned] == Provisioner && pv.Spec.Local != nil
+	return pv.Annotations[volume.AnnDynamicallyProvisioned] == Provisioner &&
+		(pv.Spec.Local != nil || pv.Spec.CSI != nil && pv.Spec.CSI.Driver == Provisioner)
 }
+
+// ByDriver tells whether a node makes its volumes by the driver.
+func ByDriver(node *corev1.Node) bool { return node.Annotations[DriverAnnotation] == "true" }
 
 // On tells whether a node has the volume.
 func On(node string, pv *corev1.PersistentVolume) bool {
@@ -86,12 +144,13 @@ func bare(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 // Name of the volume of a claim: made again, it is the same.
 func Name(claim *corev1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
-// New is the volume of a claim, on a node that has a directory for it.
+// New is the volume of a claim, on a node that has room for it; source is what it is to be
+// a copy of, if anything.
 func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
-	reclaim corev1.PersistentVolumeReclaimPolicy,
+	reclaim corev1.PersistentVolumeReclaimPolicy, source string,
 ) (*corev1.PersistentVolume, error) {
 	root := node.Annotations[DirectoryAnnotation]
-	if !filepath.IsAbs(root) || filepath.Clean(root) != root || root == "/" {
+	if !ByDriver(node) && (!filepath.IsAbs(root) || filepath.Clean(root) != root || root == "/") {
 		return nil, fmt.Errorf("annotation %s of node %s is no directory: %q", DirectoryAnnotation, node.Name, root)
 	}
 	host := node.Labels[corev1.LabelHostname]
@@ -99,13 +158,17 @@ func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
 		return nil, fmt.Errorf("node %s has no label %s, by which its volumes would be found", node.Name, corev1.LabelHostname)
 	}
 	mode := corev1.PersistentVolumeFilesystem
+	if claim.Spec.VolumeMode != nil {
+		mode = *claim.Spec.VolumeMode
+	}
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: Name(claim), Labels: map[string]string{NodeLabel: LabelOf(node.Name)}, Finalizers: []string{Finalizer},
 			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: Provisioner},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:    corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: size},
 			AccessModes: claim.Spec.AccessModes, VolumeMode: &mode,
 			PersistentVolumeReclaimPolicy: reclaim, StorageClassName: class,
 			ClaimRef: &corev1.ObjectReference{
@@ -120,7 +183,17 @@ func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
 			}}}},
 		},
 	}
-	pv.Spec.Local = &corev1.LocalVolumeSource{Path: filepath.Join(root, pv.Name)}
+	switch attributes := map[string]string{sizeAttribute: strconv.FormatInt(size.Value(), 10)}; {
+	case ByDriver(node):
+		if source != "" {
+			attributes[sourceAttribute] = source
+		}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: Provisioner, VolumeHandle: pv.Name, VolumeAttributes: attributes}
+	case source != "" || mode != corev1.PersistentVolumeFilesystem:
+		return nil, fmt.Errorf("node %s has no driver %s, and without it all volumes are empty directories", node.Name, Provisioner)
+	default:
+		pv.Spec.Local = &corev1.LocalVolumeSource{Path: filepath.Join(root, pv.Name)}
+	}
 	return pv, nil
 }
 
@@ -128,6 +201,8 @@ func New(claim *corev1.PersistentVolumeClaim, node *corev1.Node, class string,
 // nothing else that the volume could mean.
 func place(root string, pv *corev1.PersistentVolume) (string, error) {
 	switch {
+	case pv.Spec.Local == nil:
+		return "", fmt.Errorf("PV %s is no directory of kind local", pv.Name)
 	case root == "":
 		return "", fmt.Errorf("this node has no directory for PV %s: it offers no local volumes", pv.Name)
 	case pv.Name == "" || pv.Name == "." || strings.ContainsAny(pv.Name, "/\x00") || strings.HasPrefix(pv.Name, ".."):

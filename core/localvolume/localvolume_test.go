@@ -27,7 +27,7 @@ func newVolume(t *testing.T, n *corev1.Node) *corev1.PersistentVolume {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "1234"}}
 	claim.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
-	pv, err := localvolume.New(claim, n, "local", corev1.PersistentVolumeReclaimDelete)
+	pv, err := localvolume.New(claim, n, "local", corev1.PersistentVolumeReclaimDelete, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestOnlyTheVolumesOwnDirectory(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "relative", "/", "/a/../b"} {
-		if _, err := localvolume.New(&corev1.PersistentVolumeClaim{}, node("a", bad), "local", corev1.PersistentVolumeReclaimDelete); err == nil {
+		if _, err := localvolume.New(&corev1.PersistentVolumeClaim{}, node("a", bad), "local", corev1.PersistentVolumeReclaimDelete, ""); err == nil {
 			t.Errorf("a volume was made in %q", bad)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -86,7 +87,7 @@ func removeNode(ctx context.Context, o process.Options) error {
 	names := linuxhost.NamesOf(o.Config.Cluster.Name)
 	err := errors.Join(realnode.Remove(ctx, realNodeConfig(o), 10), removeRoutes(o.Config.Cluster.PodCIDR))
 	err = errors.Join(err, linuxhost.RemoveTables(ctx, names), linuxhost.UnmountBelow(o.Dir.Node()),
-		unlinkKubelet(o.Config.Node.KubeletLink, kubeletRoot(o)))
+		localcsi.Release(localDisk(o)), unlinkKubelet(o.Config.Node.KubeletLink, kubeletRoot(o)))
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
 	"github.com/wasmplane/wasmplane/core/kubelet/localdir"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
@@ -42,6 +43,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/localvolume"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -197,8 +199,18 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	disk, err := localcsi.New(localcsi.Config{
+		Name: localvolume.Provisioner, Root: localDisk(n.component.Options),
+		Node: localvolume.LabelOf(c.Node.Name), TopologyKey: localvolume.NodeLabel,
+		Socket:   filepath.Join(kubeletRoot(n.component.Options), "plugins", localvolume.Provisioner, "csi.sock"),
+		Registry: filepath.Join(kubeletRoot(n.component.Options), "plugins_registry"),
+		Version:  version.Get().GitVersion, Logger: n.component.Options.Logger,
+	})
+	if err != nil {
+		return err
+	}
 	keeper, err := localdir.New(localdir.Config{
-		NodeName: c.Node.Name, Root: localVolumes(n.component.Options), Client: set.Kube,
+		NodeName: c.Node.Name, Root: localVolumes(n.component.Options), Driver: disk, Client: set.Kube,
 		Offer: c.Node.LocalVolumes, Logger: n.component.Options.Logger,
 	})
 	if err != nil {
@@ -227,7 +239,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	defer door.Add(metered{k, volumes})()
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, keeper.Run, door.Run, n.signal(k), policies}
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
 	}
@@ -269,6 +281,10 @@ func (n *Node) routes(kube kubernetes.Interface) func(context.Context) error {
 
 func kubeletRoot(o process.Options) string { return filepath.Join(o.Dir.Node(), "kubelet") }
 
+// localDisk has the volumes of the node's CSI driver.
+func localDisk(o process.Options) string { return filepath.Join(o.Dir.Node(), "disk") }
+
+// localVolumes has the directories of kind local, which nodes made before they had the driver.
 func localVolumes(o process.Options) string { return filepath.Join(o.Dir.Node(), "volumes") }
 
 func (n *Node) signal(k *kubelet.Kubelet) func(context.Context) error {

@@ -243,7 +243,7 @@ func list() []entry {
 			},
 		},
 		{name: "local-volume-controller", account: "local-volume-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
-			return localprovision.New(e.Env, e.workers)
+			return localprovision.New(e.Env, e.workers, e.clients.Dynamic)
 		}},
 		{
 			name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2,

@@ -27,8 +27,31 @@ const (
 	MarkerName = "local-volume-class"
 )
 
+// driver makes the CSIDriver, by which everybody knows that these volumes are not attached.
+func (c *Controller) driver(ctx context.Context) error {
+	drivers := c.client.StorageV1().CSIDrivers()
+	_, err := drivers.Get(ctx, localvolume.Provisioner, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = drivers.Create(ctx, &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: localvolume.Provisioner},
+		Spec: storagev1.CSIDriverSpec{
+			AttachRequired: ptr.To(false), PodInfoOnMount: ptr.To(false), FSGroupPolicy: ptr.To(storagev1.FileFSGroupPolicy),
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make CSIDriver %s: %w", localvolume.Provisioner, err)
+	}
+	return nil
+}
+
 // offer makes the class, once in the life of a cluster.
 func (c *Controller) offer(ctx context.Context) error {
+	if err := c.driver(ctx); err != nil {
+		return err
+	}
 	markers := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	_, err := markers.Get(ctx, MarkerName, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -62,7 +85,7 @@ func class(there []storagev1.StorageClass) *storagev1.StorageClass {
 	s := &storagev1.StorageClass{
 		ObjectMeta:  metav1.ObjectMeta{Name: ClassName, Annotations: map[string]string{defaultclass.StorageAnnotation: "true"}},
 		Provisioner: localvolume.Provisioner, ReclaimPolicy: ptr.To(corev1.PersistentVolumeReclaimDelete),
-		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), AllowVolumeExpansion: ptr.To(true),
 		AllowedTopologies: []corev1.TopologySelectorTerm{{
 			MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: localvolume.Offered, Values: []string{"true"}}},
 		}},

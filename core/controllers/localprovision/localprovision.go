@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localprovision makes and deletes the PersistentVolumes that are directories
-// of nodes (package localvolume), for claims of classes whose provisioner is
-// local.wasmplane.io.
+// Package localprovision makes, expands and deletes the PersistentVolumes that are on
+// nodes' own disks (package localvolume), for claims of classes whose provisioner is
+// local.wasmplane.io. It has no driver to ask: what it writes, the node carries out.
 //
 // A volume is made once the scheduler has chosen a node for the claim's first
 // consumer, and only if the node offers room; otherwise the choice is taken back, so
-// that another node may be chosen. What is in the way is an event on the claim. The
-// directory is the node's own to make and to remove.
+// that another node may be chosen. What is in the way is an event on the claim. What is
+// behind the volume is the node's own to make and to remove.
 //
 // The first node that offers room brings the class with it (class.go).
 package localprovision
@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
@@ -45,6 +46,7 @@ const (
 // Controller makes and deletes volumes.
 type Controller struct {
 	client  kubernetes.Interface
+	dynamic dynamic.Interface
 	claims  corelisters.PersistentVolumeClaimLister
 	volumes corelisters.PersistentVolumeLister
 	nodes   corelisters.NodeLister
@@ -54,15 +56,22 @@ type Controller struct {
 }
 
 // New makes the controller.
-func New(env controllers.Env, workers int) (*Controller, error) {
+func New(env controllers.Env, workers int, snapshots dynamic.Interface) (*Controller, error) {
 	core, storage := env.Informers.Core().V1(), env.Informers.Storage().V1()
 	claims, volumes, nodes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), core.Nodes(), storage.StorageClasses()
 	c := &Controller{
-		client: env.Client, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(), classes: classes.Lister(),
+		client: env.Client, dynamic: snapshots, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(), classes: classes.Lister(),
 		events: env.Recorder("local-volume-controller"),
 	}
 	c.loop = controllers.NewLoop(env, "local-volume-controller", workers, c.reconcile)
-	c.loop.Watch(claims.Informer(), controllers.EachObject(func(o metav1.Object) { c.loop.Add(item{aClaim, o.GetNamespace(), o.GetName()}) }))
+	c.loop.Watch(claims.Informer(), controllers.EachObject(func(o metav1.Object) {
+		c.loop.Add(item{aClaim, o.GetNamespace(), o.GetName()})
+		if claim, ok := o.(*corev1.PersistentVolumeClaim); ok && claim.Status.Phase == corev1.ClaimBound {
+			for _, clone := range c.waiting(claim) {
+				c.loop.Add(clone)
+			}
+		}
+	}))
 	c.loop.Watch(volumes.Informer(), controllers.EachObject(func(o metav1.Object) {
 		if pv, ok := o.(*corev1.PersistentVolume); ok && localvolume.Ours(pv) {
 			c.loop.Add(item{kind: aVolume, name: pv.Name})
@@ -136,8 +145,11 @@ func (c *Controller) reconcile(ctx context.Context, key item) error {
 
 // provision makes the volume of a claim.
 func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != "" {
+	if claim.DeletionTimestamp != nil {
 		return nil
+	}
+	if claim.Spec.VolumeName != "" {
+		return c.grow(ctx, claim)
 	}
 	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
 	if apierrors.IsNotFound(err) || err == nil && class.Provisioner != localvolume.Provisioner {
@@ -165,9 +177,23 @@ func (c *Controller) provision(ctx context.Context, claim *corev1.PersistentVolu
 	if why != "" {
 		return c.reschedule(ctx, claim, why)
 	}
-	pv, err := localvolume.New(claim, node, class.Name, policy(class))
+	from, err := c.copyOf(ctx, claim)
+	if err != nil {
+		return err
+	}
+	if from.why != "" {
+		c.events.Event(claim, corev1.EventTypeWarning, "ProvisioningFailed", from.why)
+		return controllers.ErrNotYet
+	}
+	if from.node != "" && from.node != localvolume.LabelOf(name) {
+		return c.reschedule(ctx, claim, fmt.Sprintf("what it is to be a copy of is on node %s, and %s was chosen: let the pod run there (spec.nodeSelector)", from.node, name))
+	}
+	pv, err := localvolume.New(claim, node, class.Name, policy(class), from.of)
 	if err != nil {
 		return c.reschedule(ctx, claim, err.Error())
+	}
+	if err := c.driver(ctx); err != nil {
+		return err
 	}
 	made, err := c.client.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -188,7 +214,7 @@ func policy(class *storagev1.StorageClass) corev1.PersistentVolumeReclaimPolicy 
 	return corev1.PersistentVolumeReclaimDelete
 }
 
-// unfit says why no directory can be what a claim asks for; "" = one can.
+// unfit says why no local volume can be what a claim asks for; "" = one can.
 func unfit(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) string {
 	one := func(m corev1.PersistentVolumeAccessMode) bool {
 		return m == corev1.ReadWriteOnce || m == corev1.ReadWriteOncePod
@@ -196,15 +222,11 @@ func unfit(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) s
 	switch {
 	case class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
 		return fmt.Sprintf("class %s binds before a node is known, and a local volume is of one node: make a class with volumeBindingMode: WaitForFirstConsumer", class.Name)
-	case claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock:
-		return "local volumes are directories: volumeMode Block is not offered"
 	case !slices.ContainsFunc(claim.Spec.AccessModes, one) || slices.ContainsFunc(claim.Spec.AccessModes,
 		func(m corev1.PersistentVolumeAccessMode) bool { return !one(m) }):
 		return fmt.Sprintf("local volumes are of one node: accessModes may be ReadWriteOnce or ReadWriteOncePod, found %v", claim.Spec.AccessModes)
 	case claim.Spec.Selector != nil:
 		return "a volume that is made has no labels to be selected by: leave out spec.selector, or make the volume by hand"
-	case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
-		return "local volumes are made empty: snapshots and clones (spec.dataSource) are not offered"
 	}
 	return ""
 }
@@ -226,10 +248,34 @@ func (c *Controller) room(claim *corev1.PersistentVolumeClaim, name string) (*co
 		return nil, fmt.Sprintf("the disk of node %s is nearly full", name), nil
 	}
 	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if disk, ok := node.Status.Capacity[corev1.ResourceEphemeralStorage]; ok && disk.Cmp(want) < 0 {
-		return nil, fmt.Sprintf("%s are asked for, and the disk of node %s has %s", want.String(), name, round(disk)), nil
+	why, err := c.beyond(node, want)
+	return node, why, err
+}
+
+// beyond says why a node's disk has no room for as much as is asked for; "" = it has.
+// What was promised to others counts, whether or not it is written.
+func (c *Controller) beyond(node *corev1.Node, want resource.Quantity) (string, error) {
+	disk, ok := node.Status.Capacity[corev1.ResourceEphemeralStorage]
+	if !ok {
+		return "", nil
 	}
-	return node, "", nil
+	here, err := c.volumes.List(labels.SelectorFromSet(labels.Set{localvolume.NodeLabel: localvolume.LabelOf(node.Name)}))
+	if err != nil {
+		return "", err
+	}
+	promised := resource.Quantity{Format: resource.BinarySI}
+	for _, pv := range here {
+		promised.Add(pv.Spec.Capacity[corev1.ResourceStorage])
+	}
+	left := disk.DeepCopy()
+	if left.Sub(promised); left.Cmp(want) >= 0 {
+		return "", nil
+	}
+	why := fmt.Sprintf("%s are asked for, and the disk of node %s has %s", want.String(), node.Name, round(disk))
+	if !promised.IsZero() {
+		why += fmt.Sprintf(", of which %s are promised to other volumes", promised.String())
+	}
+	return why, nil
 }
 
 func round(q resource.Quantity) string {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
@@ -62,10 +63,18 @@ func claim(name, node string, change ...func(*corev1.PersistentVolumeClaim)) *co
 	return c
 }
 
+// withDriver is a node that makes volumes by its CSI driver.
+func withDriver(n *corev1.Node) { n.Annotations[localvolume.DriverAnnotation] = "true" }
+
 func start(t *testing.T, objects ...runtime.Object) *controllertest.Cluster {
 	t.Helper()
+	return startWith(t, nil, objects...)
+}
+
+func startWith(t *testing.T, snapshots []runtime.Object, objects ...runtime.Object) *controllertest.Cluster {
+	t.Helper()
 	c := controllertest.New(objects...)
-	ctl, err := localprovision.New(c.Env(t), 2)
+	ctl, err := localprovision.New(c.Env(t), 2, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), snapshots...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +161,7 @@ func TestANodeThatWillNotDoIsGivenBack(t *testing.T) {
 func TestWhatADirectoryCannotBe(t *testing.T) {
 	for want, objects := range map[string][]runtime.Object{
 		"make a class with volumeBindingMode: WaitForFirstConsumer": {claim("data", "a"), class("local", func(s *storagev1.StorageClass) { s.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate) })},
-		"volumeMode Block is not offered": {class("local"), claim("data", "a", func(c *corev1.PersistentVolumeClaim) {
+		"node a has no driver local.wasmplane.io": {class("local"), claim("data", "a", func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
 		})},
 		"accessModes may be ReadWriteOnce or ReadWriteOncePod": {class("local"), claim("data", "a", func(c *corev1.PersistentVolumeClaim) {
@@ -161,7 +170,7 @@ func TestWhatADirectoryCannotBe(t *testing.T) {
 		"leave out spec.selector": {class("local"), claim("data", "a", func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.Selector = &metav1.LabelSelector{}
 		})},
-		"snapshots and clones": {class("local"), claim("data", "a", func(c *corev1.PersistentVolumeClaim) {
+		"claim other, of which it is to be a clone, does not exist": {class("local"), claim("data", "a", func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 		})},
 	} {
@@ -174,7 +183,7 @@ func TestWhatADirectoryCannotBe(t *testing.T) {
 
 // released is a volume whose claim is gone.
 func released(name string, change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
-	pv, err := localvolume.New(claim(name, "a"), node("a"), "local", corev1.PersistentVolumeReclaimDelete)
+	pv, err := localvolume.New(claim(name, "a"), node("a"), "local", corev1.PersistentVolumeReclaimDelete, "")
 	if err != nil {
 		panic(err)
 	}

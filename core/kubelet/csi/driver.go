@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 )
 
 // most is the largest answer that a driver may give: no answer of the node's part needs more.
@@ -24,8 +26,13 @@ const most = 1 << 20
 // not used.
 func connect(path string) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		at, done, err := linuxhost.ShortSocket(path)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
+		return d.DialContext(ctx, "unix", at)
 	}
 	c, err := grpc.NewClient("passthrough:///driver", grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)), grpc.WithDisableServiceConfig())

@@ -198,7 +198,7 @@ func (d *Driver) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 		return nil, internal(err)
 	}
 	if have == nil {
-		if err := d.ensure(ctx, volumes, want); err != nil {
+		if err := d.ensure(ctx, volumes, want, d.reserve); err != nil {
 			return nil, err
 		}
 		if have, err = d.volume(id); err != nil {
@@ -218,8 +218,14 @@ func (d *Driver) describe(v *item) *spec.Volume {
 	return &spec.Volume{VolumeId: v.id, CapacityBytes: v.Bytes, AccessibleTopology: []*spec.Topology{d.topology()}}
 }
 
+// reserver counts with a size from now on, or refuses it.
+type reserver func(key string, size int64) (release func(), err error)
+
+// promised is the reserver of who has counted already.
+func promised(string, int64) (func(), error) { return func() {}, nil }
+
 // ensure makes what is not there: once, however often it is asked for.
-func (d *Driver) ensure(ctx context.Context, shelf string, want *record) error {
+func (d *Driver) ensure(ctx context.Context, shelf string, want *record, reserve reserver) error {
 	id := idOf(want.Name)
 	return d.jobs.make(ctx, path.Join(shelf, id), func(ctx context.Context) error {
 		if have, err := d.disk.get(shelf, id); err != nil || have != nil {
@@ -229,7 +235,7 @@ func (d *Driver) ensure(ctx context.Context, shelf string, want *record) error {
 		if err != nil {
 			return err
 		}
-		release, err := d.reserve(path.Join(shelf, id), want.Bytes)
+		release, err := reserve(path.Join(shelf, id), want.Bytes)
 		if err != nil {
 			return err
 		}
@@ -258,9 +264,9 @@ func (d *Driver) reserve(key string, size int64) (func(), error) {
 	}, nil
 }
 
-// room for another volume: what neither others have been promised nor the disk has used up. d.mu held.
+// room for another volume: what of the disk no other has been promised. d.mu held.
 func (d *Driver) room() (int64, error) {
-	total, free, err := d.disk.space()
+	total, _, err := d.disk.space()
 	if err != nil {
 		return 0, internal(err)
 	}
@@ -279,7 +285,7 @@ func (d *Driver) room() (int64, error) {
 	for _, size := range d.reserved {
 		total -= size
 	}
-	return max(0, min(total, free)), nil
+	return max(0, total), nil
 }
 
 // DeleteVolume implements the controller service. What is being made is not made any more.
@@ -353,7 +359,11 @@ func (d *Driver) GetCapacity(_ context.Context, r *spec.GetCapacityRequest) (*sp
 	if err != nil {
 		return nil, err
 	}
-	return &spec.GetCapacityResponse{AvailableCapacity: room}, nil
+	_, free, err := d.disk.space()
+	if err != nil {
+		return nil, internal(err)
+	}
+	return &spec.GetCapacityResponse{AvailableCapacity: min(room, free)}, nil
 }
 
 // page is the part of a sorted list that a caller asks for, and where the next begins.

@@ -32,6 +32,7 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -115,8 +116,13 @@ func serve(ctx context.Context, socket string, register func(*grpc.Server)) erro
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) { // of one that was killed
 		return fmt.Errorf("remove an old socket of local volumes: %w", err)
 	}
+	at, done, err := linuxhost.ShortSocket(socket)
+	if err != nil {
+		return fmt.Errorf("serve local volumes: %w", err)
+	}
+	defer done() // closing the listener removes the socket by this name
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "unix", socket)
+	l, err := lc.Listen(ctx, "unix", at)
 	if err != nil {
 		return fmt.Errorf("serve local volumes: %w", err)
 	}
@@ -125,14 +131,14 @@ func serve(ctx context.Context, socket string, register func(*grpc.Server)) erro
 	}
 	s := grpc.NewServer()
 	register(s)
-	done := run.Go("localcsi: "+filepath.Base(socket), func() error { return s.Serve(l) })
+	served := run.Go("localcsi: "+filepath.Base(socket), func() error { return s.Serve(l) })
 	select {
-	case err := <-done:
+	case err := <-served:
 		return fmt.Errorf("serve local volumes at %s: %w", socket, err)
 	case <-ctx.Done():
 	}
 	s.Stop()
-	if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve local volumes at %s: %w", socket, err)
 	}
 	return nil

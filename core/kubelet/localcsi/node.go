@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
 // use begins a call about a volume and answers it. The call is the only one about it
@@ -54,10 +56,63 @@ func (i *item) fits(c *spec.VolumeCapability) error {
 	return nil
 }
 
-// NodeStageVolume implements the node service: a block volume's device is made.
-func (d *Driver) NodeStageVolume(_ context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
+// Provide makes a volume that was counted for before, unless it is there; asked for while
+// it is being made, it waits.
+func (d *Driver) Provide(ctx context.Context, want *localvolume.Wanted) error {
+	if idOf(want.ID) != want.ID {
+		return status.Errorf(codes.InvalidArgument, "%q is no ID of a volume", want.ID)
+	}
+	if have, err := d.disk.get(volumes, want.ID); err != nil || have != nil {
+		return internal(err)
+	}
+	size, err := sizeOf(&spec.CapacityRange{RequiredBytes: want.Bytes})
+	if err != nil {
+		return err
+	}
+	return d.ensure(ctx, volumes, &record{Name: want.ID, Block: want.Block, Bytes: size, Source: want.Source, Made: time.Now().UTC()}, promised)
+}
+
+// Remove removes a volume, and what is being made of it. One that is in use stays.
+func (d *Driver) Remove(ctx context.Context, id string) error {
+	_, err := d.DeleteVolume(ctx, &spec.DeleteVolumeRequest{VolumeId: id})
+	return err
+}
+
+// Release takes the devices of all volumes of a driver away that does not run any more.
+func Release(root string) error {
+	all, err := disk{root}.list(volumes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, v := range all {
+		if v.Block {
+			errs = append(errs, detach(v.data()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Has tells whether a volume is there.
+func (d *Driver) Has(id string) (bool, error) {
+	v, err := d.disk.get(volumes, id)
+	return v != nil, err
+}
+
+// NodeStageVolume implements the node service: a block volume's device is made, and before
+// it a volume that is only wanted yet.
+func (d *Driver) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	if r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume_capability is missing")
+	}
+	want, err := localvolume.ByAttributes(r.GetVolumeId(), r.GetVolumeCapability().GetBlock() != nil, r.GetVolumeContext())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if want != nil {
+		if err := d.Provide(ctx, want); err != nil {
+			return nil, err
+		}
 	}
 	v, release, err := d.use(r.GetVolumeId(), r.GetStagingTargetPath())
 	if err != nil {

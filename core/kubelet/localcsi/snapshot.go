@@ -30,7 +30,7 @@ func (d *Driver) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotReque
 			return nil, err
 		}
 		want := &record{Name: name, Block: v.Block, Bytes: v.Bytes, Source: path.Join(volumes, v.id), Made: time.Now().UTC()}
-		if err := d.ensure(ctx, snapshots, want); err != nil {
+		if err := d.ensure(ctx, snapshots, want, d.reserve); err != nil {
 			return nil, err
 		}
 		have, err = d.disk.get(snapshots, id)

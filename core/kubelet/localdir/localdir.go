@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package localdir is a node's part in its own storage class (package localvolume):
-// it says where the node's volumes are, removes the directories of those that are
-// being deleted, and warns on claims when the disk is nearly full. Directories are
-// made by the kubelet, with their first pod.
+// it says that the node has room, has the node's driver make the volumes that are to be
+// here, removes those that are being deleted, and warns on claims when the disk is nearly
+// full. Directories of volumes of kind local are made by the kubelet, with their first pod.
 //
-// It sees the volumes of this node alone, and writes nothing to them but that their
-// directories are gone. Everything can be done again: after a crash it goes on.
+// It sees the volumes of this node alone, and writes nothing to them but that what was
+// behind them is gone. Everything can be done again: after a crash it goes on.
 package localdir
 
 import (
@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -39,11 +40,23 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// Config of a Keeper. NodeName, Root and Client are required.
+// Driver makes and removes volumes.
+type Driver interface {
+	// Provide makes a volume, unless it is there.
+	Provide(ctx context.Context, want *localvolume.Wanted) error
+	// Has tells whether a volume is there.
+	Has(id string) (bool, error)
+	// Remove removes a volume, unless it is in use.
+	Remove(ctx context.Context, id string) error
+}
+
+// Config of a Keeper. NodeName, Root, Driver and Client are required.
 type Config struct {
 	NodeName string
-	// Root is the directory in which the volumes are.
-	Root   string
+	// Root is the directory in which volumes of kind local are.
+	Root string
+	// Driver makes the others.
+	Driver Driver
 	Client kubernetes.Interface
 	// Offer: new volumes may be made here. Those that are there are looked after anyhow.
 	Offer bool
@@ -70,8 +83,8 @@ const (
 
 // New makes the directory.
 func New(cfg Config) (*Keeper, error) {
-	if cfg.NodeName == "" || !filepath.IsAbs(cfg.Root) || cfg.Client == nil {
-		return nil, errors.New("local volumes need a node, an absolute directory and a client")
+	if cfg.NodeName == "" || !filepath.IsAbs(cfg.Root) || cfg.Client == nil || cfg.Driver == nil {
+		return nil, errors.New("local volumes need a node, an absolute directory, a driver and a client")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -114,17 +127,19 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer inf.Shutdown()
 	defer cancel()
 	inf.Start(ctx.Done())
-	return run.Parallel(k.announce, k.work, k.watchDisk)(ctx)
+	// A large copy keeps up one of the workers alone.
+	return run.Parallel(k.announce, k.work, k.work, k.work, k.work, k.watchDisk)(ctx)
 }
 
 // announce says on the node what it offers, once the node is there.
 func (k *Keeper) announce(ctx context.Context) error {
-	offer, where := any(nil), any(nil) // null removes
+	offer, where, driver := any(nil), any(nil), any(nil) // null removes
 	if k.cfg.Offer {
-		offer, where = "true", k.cfg.Root
+		offer, where, driver = "true", k.cfg.Root, "true"
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"labels": map[string]any{localvolume.Offered: offer}, "annotations": map[string]any{localvolume.DirectoryAnnotation: where},
+		"labels":      map[string]any{localvolume.Offered: offer},
+		"annotations": map[string]any{localvolume.DirectoryAnnotation: where, localvolume.DriverAnnotation: driver},
 	}})
 	if err != nil {
 		return fmt.Errorf("describe the node's volumes: %w", err)
@@ -155,7 +170,7 @@ func (k *Keeper) work(ctx context.Context) error {
 			return nil
 		}
 		if err := k.reconcile(ctx, name); err != nil && ctx.Err() == nil {
-			k.cfg.Logger.WarnContext(ctx, "a local volume cannot be removed; trying again", "kind", "PersistentVolume", "name", name, "error", err)
+			k.cfg.Logger.WarnContext(ctx, "a local volume cannot be looked after; trying again", "kind", "PersistentVolume", "name", name, "error", err)
 			k.queue.AddRateLimited(name)
 		} else {
 			k.queue.Forget(name)
@@ -164,7 +179,8 @@ func (k *Keeper) work(ctx context.Context) error {
 	}
 }
 
-// reconcile removes the directory of a volume that is being deleted, then says so.
+// reconcile makes a volume that is to be here, or removes one that is being deleted and
+// then says so.
 func (k *Keeper) reconcile(ctx context.Context, name string) error {
 	pv, err := k.volumes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -173,7 +189,10 @@ func (k *Keeper) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("look at volume %s: %w", name, err)
 	}
-	if pv.DeletionTimestamp == nil || !slices.Contains(pv.Finalizers, localvolume.Finalizer) || !localvolume.Ours(pv) ||
+	if pv.DeletionTimestamp == nil {
+		return k.provide(ctx, pv)
+	}
+	if !slices.Contains(pv.Finalizers, localvolume.Finalizer) || !localvolume.Ours(pv) ||
 		!localvolume.On(k.cfg.NodeName, pv) {
 		return nil
 	}
@@ -181,9 +200,8 @@ func (k *Keeper) reconcile(ctx context.Context, name string) error {
 		return nil // a claim is bound to it still
 	}
 	if pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
-		k.cfg.Logger.InfoContext(ctx, "a volume is deleted that is to be retained; its directory stays", "kind", "PersistentVolume", "name",
-			name, "directory", pv.Spec.Local.Path)
-	} else if err := k.remove(pv); err != nil {
+		k.cfg.Logger.InfoContext(ctx, "a volume is deleted that is to be retained; its data stay", "kind", "PersistentVolume", "name", name)
+	} else if err := k.remove(ctx, pv); err != nil {
 		k.events.Event(pv, corev1.EventTypeWarning, "VolumeFailedDelete", err.Error())
 		return err
 	}
@@ -196,8 +214,60 @@ func (k *Keeper) reconcile(ctx context.Context, name string) error {
 	return nil
 }
 
+// provide has a volume made before its first pod comes: a copy is of what its source is
+// now.
+func (k *Keeper) provide(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if pv.Spec.CSI == nil || !localvolume.Ours(pv) || !localvolume.On(k.cfg.NodeName, pv) || pv.Status.Phase == corev1.VolumeReleased {
+		return nil
+	}
+	want, err := localvolume.WantedOf(pv)
+	if err == nil {
+		err = k.cfg.Driver.Provide(ctx, want)
+	}
+	if err != nil && ctx.Err() == nil {
+		k.events.Event(about(pv), corev1.EventTypeWarning, "ProvisioningFailed", err.Error())
+	}
+	return err
+}
+
+// about is the claim of a volume, where its owner looks.
+func about(pv *corev1.PersistentVolume) runtime.Object {
+	if pv.Spec.ClaimRef != nil {
+		return pv.Spec.ClaimRef
+	}
+	return pv
+}
+
+// copied refuses while something is still to be made of a volume that is being deleted.
+func (k *Keeper) copied(pv *corev1.PersistentVolume) error {
+	all, err := k.volumes.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("look for copies of volume %s: %w", pv.Name, err)
+	}
+	for _, other := range all {
+		want, err := localvolume.WantedOf(other)
+		if err != nil || other.DeletionTimestamp != nil || want.Source != localvolume.SourceVolume+pv.Name {
+			continue
+		}
+		if there, err := k.cfg.Driver.Has(want.ID); err != nil || !there {
+			return errors.Join(err, fmt.Errorf("volume %s is to be a copy of it, and is not made yet", other.Name))
+		}
+	}
+	return nil
+}
+
 // remove never removes through a mount, which a pod may have left in its volume.
-func (k *Keeper) remove(pv *corev1.PersistentVolume) error {
+func (k *Keeper) remove(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if pv.Spec.CSI != nil {
+		want, err := localvolume.WantedOf(pv)
+		if err == nil {
+			err = k.copied(pv)
+		}
+		if err != nil {
+			return err
+		}
+		return k.cfg.Driver.Remove(ctx, want.ID)
+	}
 	if mounts, err := linuxhost.MountsBelow(filepath.Join(k.cfg.Root, filepath.Base(pv.Name))); err != nil {
 		return err
 	} else if len(mounts) > 0 {

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,7 +32,7 @@ func volume(t *testing.T, root, name string, change func(*corev1.PersistentVolum
 		Annotations: map[string]string{localvolume.DirectoryAnnotation: root},
 	}}
 	pv, err := localvolume.New(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)}},
-		node, "local", corev1.PersistentVolumeReclaimDelete)
+		node, "local", corev1.PersistentVolumeReclaimDelete, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +44,101 @@ func volume(t *testing.T, root, name string, change func(*corev1.PersistentVolum
 		change(pv)
 	}
 	return pv
+}
+
+// driver remembers what it has made.
+type driver struct {
+	mu    sync.Mutex
+	has   map[string]localvolume.Wanted
+	never string // cannot be made
+}
+
+func (d *driver) Provide(_ context.Context, want *localvolume.Wanted) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if want.ID == d.never {
+		return errors.New("no room for it")
+	}
+	if d.has == nil {
+		d.has = map[string]localvolume.Wanted{}
+	}
+	d.has[want.ID] = *want
+	return nil
+}
+
+func (d *driver) Has(id string) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, there := d.has[id]
+	return there, nil
+}
+
+func (d *driver) Remove(_ context.Context, id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.has, id)
+	return nil
+}
+
+// byDriver is a volume that the node's driver makes.
+func byDriver(t *testing.T, name, source string, change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)}}
+	claim.Spec.Resources.Requests = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+	pv, err := localvolume.New(claim, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "n", Labels: map[string]string{"kubernetes.io/hostname": "n"}, Annotations: map[string]string{localvolume.DriverAnnotation: "true"},
+	}}, "local", corev1.PersistentVolumeReclaimDelete, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(pv)
+	}
+	return pv
+}
+
+func deleted(pv *corev1.PersistentVolume) {
+	pv.DeletionTimestamp, pv.Status.Phase = &metav1.Time{Time: time.Unix(1, 0)}, corev1.VolumeReleased
+}
+
+// TestTheDriverMakesWhatIsToBeHere: and removes what is being deleted, but not what a copy
+// is still to be made of.
+func TestTheDriverMakesWhatIsToBeHere(t *testing.T) {
+	d := &driver{never: "pvc-copy", has: map[string]localvolume.Wanted{"pvc-goes": {}, "pvc-source": {}, "pvc-kept": {}}}
+	w := start(t, func(c *localdir.Config) { c.Driver = d }, func(string) []runtime.Object {
+		return []runtime.Object{
+			byDriver(t, "new", "snapshots/s", nil), byDriver(t, "copy", "volumes/pvc-source", nil),
+			byDriver(t, "goes", "", deleted), byDriver(t, "source", "", deleted),
+			byDriver(t, "kept", "", func(pv *corev1.PersistentVolume) {
+				deleted(pv)
+				pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+			}),
+			byDriver(t, "foreign", "", func(pv *corev1.PersistentVolume) { pv.Labels[localvolume.NodeLabel] = "other" }),
+			byDriver(t, "another's", "", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "pvc-kept" }),
+		}
+	})
+	w.eventually(w.finalizers("goes", 0))
+	w.eventually(w.finalizers("kept", 0))
+	w.eventually(func() error { return w.event("ProvisioningFailed", "no room for it") })
+	w.eventually(func() error { return w.event("ProvisioningFailed", "which is another's") })
+	w.eventually(func() error { return w.event("VolumeFailedDelete", "volume pvc-copy is to be a copy of it") })
+	w.eventually(func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if want := (localvolume.Wanted{ID: "pvc-new", Bytes: 1 << 30, Source: "snapshots/s"}); d.has["pvc-new"] != want {
+			return fmt.Errorf("made is %+v", d.has)
+		}
+		return nil
+	})
+	d.mu.Lock()
+	for id, want := range map[string]bool{"pvc-goes": false, "pvc-source": true, "pvc-kept": true, "pvc-foreign": false, "pvc-another's": false} {
+		if _, there := d.has[id]; there != want {
+			t.Errorf("%s is there: %v", id, there)
+		}
+	}
+	d.never = ""
+	d.mu.Unlock()
+	w.eventually(w.finalizers("source", 0)) // the copy was made
 }
 
 type world struct {
@@ -59,7 +156,7 @@ func start(t *testing.T, change func(*localdir.Config), objects func(root string
 	}
 	client := fake.NewClientset(append(objects(root),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"own": "label"}}})...)
-	cfg := localdir.Config{NodeName: "n", Root: root, Client: client, Offer: true, Free: func() (float64, error) { return 0.5, nil }}
+	cfg := localdir.Config{NodeName: "n", Root: root, Client: client, Driver: &driver{}, Offer: true, Free: func() (float64, error) { return 0.5, nil }}
 	if change != nil {
 		change(&cfg)
 	}
@@ -178,7 +275,7 @@ func TestTheNodeSaysWhatItOffers(t *testing.T) {
 				patched = patched || a.Matches("patch", "nodes")
 			}
 			if !patched || n.Labels["own"] != "label" || (n.Labels[localvolume.Offered] == "true") != offer ||
-				(n.Annotations[localvolume.DirectoryAnnotation] == w.root) != offer {
+				(n.Annotations[localvolume.DirectoryAnnotation] == w.root) != offer || localvolume.ByDriver(n) != offer {
 				return fmt.Errorf("offer %t: labels %v, annotations %v", offer, n.Labels, n.Annotations)
 			}
 			return nil

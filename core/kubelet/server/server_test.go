@@ -32,6 +32,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/server"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 )
 
 // runtime is the part of an engine that the server asks.
@@ -90,6 +91,14 @@ func (n *node) ProbeMetrics() prometheus.Gatherer {
 	r.MustRegister(c)
 	c.WithLabelValues(n.name).Inc()
 	return r
+}
+
+// VolumeUsage is of a claim that a pod has twice, and of what is its own.
+func (n *node) VolumeUsage(context.Context, types.UID) []volume.Measured {
+	shared := volume.Usage{Bytes: 100, BytesUsed: 60, BytesFree: 40, Inodes: 9, InodesUsed: 2, InodesFree: 7}
+	return []volume.Measured{
+		{Name: "data", Claim: "shared", Usage: shared}, {Name: "own", Usage: volume.Usage{Bytes: 5}}, {Name: "same", Claim: "shared", Usage: shared},
+	}
 }
 
 // Usage is known of n2's machine.
@@ -184,7 +193,9 @@ func start(t *testing.T) *world {
 		rt: &runtime{log: "2026-01-02T03:04:05Z stdout F hello\n"},
 	}
 	s.Add(&node{name: "n1", rt: w.rt, pods: []*corev1.Pod{aPod("p")}})
-	s.Add(&node{name: "n2", rt: w.rt, pods: []*corev1.Pod{aPod("q")}})
+	q := aPod("q")
+	q.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "own"}}
+	s.Add(&node{name: "n2", rt: w.rt, pods: []*corev1.Pod{q}})
 	return w
 }
 
@@ -303,8 +314,19 @@ func TestAnswers(t *testing.T) {
 	if _, body := w.do("admin", "GET", "/stats/summary"); !strings.Contains(body, `"workingSetBytes":42`) {
 		t.Errorf("%s", body)
 	}
-	if _, body := w.do("admin", "GET", "/metrics"); !strings.Contains(body, `kubelet_running_pods{node="n2"} 1`) {
-		t.Errorf("%s", body)
+	_, body = w.do("admin", "GET", "/metrics")
+	for metric, want := range map[string]int{
+		`kubelet_running_pods{node="n2"}`: 1,
+		`kubelet_volume_stats_capacity_bytes{namespace="ns",persistentvolumeclaim="shared"}`:  100,
+		`kubelet_volume_stats_available_bytes{namespace="ns",persistentvolumeclaim="shared"}`: 40,
+		`kubelet_volume_stats_used_bytes{namespace="ns",persistentvolumeclaim="shared"}`:      60,
+		`kubelet_volume_stats_inodes{namespace="ns",persistentvolumeclaim="shared"}`:          9,
+		`kubelet_volume_stats_inodes_used{namespace="ns",persistentvolumeclaim="shared"}`:     2,
+		`kubelet_volume_stats_inodes_free{namespace="ns",persistentvolumeclaim="shared"}`:     7,
+	} {
+		if strings.Count(body+"\n", fmt.Sprintf("%s %d\n", metric, want)) != 1 {
+			t.Errorf("%s %d is not once in %s", metric, want, body)
+		}
 	}
 }
 

@@ -106,7 +106,9 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	var b strings.Builder
 	b.WriteString("# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n# TYPE kubelet_running_pods gauge\n")
 	var containers strings.Builder
+	var volumes []claimed
 	for _, n := range s.chosen(r) {
+		volumes = append(volumes, claims(r.Context(), n)...)
 		pods := 0
 		byState := map[string]int{"created": 0, "running": 0, "exited": 0}
 		for _, p := range n.Pods() {
@@ -130,5 +132,6 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	b.WriteString("# HELP kubelet_running_containers Number of containers by state\n# TYPE kubelet_running_containers gauge\n" + containers.String())
+	writeVolumes(&b, volumes)
 	text(w, b.String())
 }

@@ -162,3 +162,34 @@ func TestLabelsOfLongNames(t *testing.T) {
 		t.Errorf("labels %q and %q", a, b)
 	}
 }
+
+// TestWhatADriverIsToMake: by the node's word, and of the volume's own name alone.
+func TestWhatADriverIsToMake(t *testing.T) {
+	n := node("a", "/v")
+	n.Annotations[localvolume.DriverAnnotation] = "true"
+	pv := newVolume(t, n)
+	if want, err := localvolume.WantedOf(pv); err != nil || *want != (localvolume.Wanted{ID: "pvc-1234", Bytes: 1 << 30}) || pv.Spec.Local != nil {
+		t.Errorf("wanted is %+v (%v), the volume %+v", want, err, pv.Spec)
+	}
+	for what, change := range map[string]func(*corev1.PersistentVolume){
+		"another's handle": func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "pvc-other" },
+		"another's driver": func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "other" },
+		"no size":          func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeAttributes = nil },
+		"an odd size":      func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeAttributes["size"] = "-1" },
+		"made by hand":     func(pv *corev1.PersistentVolume) { pv.Annotations = nil },
+	} {
+		odd := pv.DeepCopy()
+		change(odd)
+		if want, err := localvolume.WantedOf(odd); err == nil {
+			t.Errorf("%s: %+v", what, want)
+		}
+	}
+	// Nor is a directory made or removed for it.
+	root := t.TempDir()
+	if err := localvolume.Make(root, pv); err == nil {
+		t.Error("a directory was made for a volume of the driver")
+	}
+	if err := localvolume.Remove(root, pv); err == nil {
+		t.Error("a directory was removed for a volume of the driver")
+	}
+}

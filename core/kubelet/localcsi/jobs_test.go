@@ -4,6 +4,7 @@ package localcsi
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -68,5 +69,35 @@ func TestWhoGivesUpLeavesItAtWork(t *testing.T) {
 	cancel()
 	if err := <-over; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReleaseLetsDevicesGo: those of a driver that does not run any more.
+func TestReleaseLetsDevicesGo(t *testing.T) {
+	root := t.TempDir()
+	if err := Release(filepath.Join(root, "none")); err != nil {
+		t.Errorf("of no driver: %v", err)
+	}
+	d := disk{root}
+	if err := d.open(); err != nil {
+		t.Fatal(err)
+	}
+	r := &record{Name: "raw", Block: true, Bytes: 1 << 20}
+	if err := d.create(volumes, "raw", r, func(data string) error { return fillFile(t.Context(), nil, r.Bytes, data) }); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, volumes, "raw", dataName)
+	first, err := attach(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := attach(file); err != nil || again != first {
+		t.Errorf("attached again, it is %q and was %q (%v)", again, first, err)
+	}
+	if err := Release(root); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := attached(file); err != nil || left != "" {
+		t.Errorf("attached still: %q (%v)", left, err)
 	}
 }

@@ -9,6 +9,7 @@
 //	listen              print from where packets come to UDP $PORT (80)
 //	pods                list the pods of the own namespace, as the own service account
 //	count N             print N lines
+//	block FILE [TEXT]   write TEXT as a device's first line, if it is given; print the device's bytes and its first line
 //	cat, echo, env, exit CODE, ls, sleep SECONDS, tar, touch
 //	sh -c 'exit N'      the only thing that this shell can do
 package main
@@ -63,6 +64,8 @@ func run(tool string, args []string) error {
 			fmt.Println("line", i+1)
 		}
 		return err
+	case "block":
+		return block(args)
 	case "cat":
 		return cat(args)
 	case "echo":
@@ -371,4 +374,29 @@ func unpack(dir string) error {
 			return err
 		}
 	}
+}
+
+// block writes a device's first line, and prints how large the device is and that line.
+func block(args []string) error {
+	const line = 512
+	f, err := os.OpenFile(args[0], os.O_RDWR|os.O_SYNC, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if len(args) > 1 {
+		text := make([]byte, line)
+		copy(text, args[1]+"\n")
+		if _, err := f.WriteAt(text, 0); err != nil {
+			return err
+		}
+	}
+	text := make([]byte, line)
+	if _, err := f.ReadAt(text, 0); err != nil {
+		return err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	first, _, _ := strings.Cut(string(text), "\n")
+	fmt.Println(size, strings.Trim(first, "\x00"))
+	return err
 }

@@ -38,7 +38,7 @@ type localTracer struct {
 // Start implements oteltrace.Tracer.
 func (t *localTracer) Start(ctx context.Context, name string, opts ...oteltrace.SpanStartOption) (context.Context, oteltrace.Span) {
 	cfg := oteltrace.NewSpanStartConfig(opts...)
-	s := &localSpan{provider: t.provider, tracer: t, name: cut(name), start: cfg.Timestamp()}
+	s := &localSpan{provider: t.provider, tracer: t, name: Cut(name), start: cfg.Timestamp()}
 	if s.start.IsZero() {
 		s.start = time.Now()
 	}
@@ -160,7 +160,7 @@ func (s *localSpan) SetName(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
-		s.name = cut(name)
+		s.name = Cut(name)
 	}
 }
 
@@ -179,7 +179,7 @@ func (s *localSpan) set(kvs []attribute.KeyValue) {
 	}
 }
 
-// setPair adds an attribute, or replaces it; the first maxAttrs are kept.
+// setPair adds an attribute, or replaces it; the first MaxAttrs are kept.
 func setPair(attrs []pair, key, value string) []pair {
 	for i := range attrs {
 		if attrs[i].key == key {
@@ -187,7 +187,7 @@ func setPair(attrs []pair, key, value string) []pair {
 			return attrs
 		}
 	}
-	if len(attrs) >= maxAttrs {
+	if len(attrs) >= MaxAttrs {
 		return attrs
 	}
 	return append(attrs, pair{key, value})
@@ -195,15 +195,15 @@ func setPair(attrs []pair, key, value string) []pair {
 
 func textOf(v attribute.Value) string {
 	if v.Type() == attribute.STRING {
-		return cut(v.AsString())
+		return Cut(v.AsString())
 	}
-	return cut(v.String())
+	return Cut(v.String())
 }
 
 // AddEvent implements oteltrace.Span.
 func (s *localSpan) AddEvent(name string, opts ...oteltrace.EventOption) {
 	cfg := oteltrace.NewEventConfig(opts...)
-	e := localEvent{name: cut(name), at: cfg.Timestamp()}
+	e := localEvent{name: Cut(name), at: cfg.Timestamp()}
 	if kvs := cfg.Attributes(); len(kvs) > 0 {
 		e.attrs = make([]pair, 0, len(kvs))
 		for _, kv := range kvs {
@@ -212,7 +212,7 @@ func (s *localSpan) AddEvent(name string, opts ...oteltrace.EventOption) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.ended && len(s.events) < maxEvents {
+	if !s.ended && len(s.events) < MaxEvents {
 		s.events = append(s.events, e)
 	}
 }
@@ -235,7 +235,7 @@ func (s *localSpan) SetStatus(code codes.Code, description string) {
 	}
 	s.status = code
 	if s.err = ""; code == codes.Error {
-		s.err = orFailed(cut(description))
+		s.err = Failure(description)
 	}
 }
 

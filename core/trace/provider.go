@@ -38,18 +38,18 @@ func NewProvider(ctx context.Context, component string,
 	}
 	p := sdktrace.NewTracerProvider(
 		sdktrace.WithSampler(sdktrace.AlwaysSample()),
-		sdktrace.WithResource(resource.NewSchemaless(serviceName.String(component))),
+		sdktrace.WithResource(resource.NewSchemaless(ServiceName.String(component))),
 		sdktrace.WithSpanProcessor(newQueue(ctx, exporter)),
 		sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{
-			AttributeValueLengthLimit: maxText, AttributeCountLimit: maxAttrs, EventCountLimit: maxEvents,
-			LinkCountLimit: 16, AttributePerEventCountLimit: maxAttrs, AttributePerLinkCountLimit: 16,
+			AttributeValueLengthLimit: MaxText, AttributeCountLimit: MaxAttrs, EventCountLimit: MaxEvents,
+			LinkCountLimit: 16, AttributePerEventCountLimit: MaxAttrs, AttributePerLinkCountLimit: 16,
 		}),
 	)
 	return p.Tracer("wasmplane/" + component), p.Shutdown
 }
 
 // lossy is an exporter that passes on how many spans never reached it.
-type lossy interface{ recordLost(total int64) }
+type lossy interface{ RecordLost(total int64) }
 
 // queue is a span processor with a bounded queue that counts what it drops.
 type queue struct {
@@ -176,7 +176,7 @@ func (q *queue) drain(batch []sdktrace.ReadOnlySpan) []sdktrace.ReadOnlySpan {
 // deliver exports a batch in parts and returns what could not be delivered.
 func (q *queue) deliver(ctx context.Context, batch []sdktrace.ReadOnlySpan) []sdktrace.ReadOnlySpan {
 	if x, ok := q.exporter.(lossy); ok {
-		x.recordLost(q.lost.Load())
+		x.RecordLost(q.lost.Load())
 	}
 	for len(batch) > 0 {
 		n := min(len(batch), batchSpans)

@@ -252,8 +252,8 @@ func (s *Store) forgetTree(e *entry) {
 	}
 }
 
-// recordLost takes what a component's exporter says it has dropped so far.
-func (s *Store) recordLost(lost map[string]int64) {
+// RecordLost takes what a component's exporter says it has dropped so far.
+func (s *Store) RecordLost(lost map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for component, n := range lost {
@@ -344,7 +344,7 @@ type direct struct{ store *Store }
 func (d direct) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
 	out := make([]Span, len(spans))
 	for i, s := range spans {
-		out[i] = fromSDK(s)
+		out[i] = SpanOf(s)
 	}
 	d.store.Add(out...)
 	return nil

@@ -7,9 +7,8 @@
 //
 // A component is handed an oteltrace.Tracer (never a package-level one); where
 // its spans go is the wiring's business: to the apiserver's bounded store
-// directly (Store.Exporter), or over HTTP to an authorized endpoint (NewExporter,
-// in OpenTelemetry's own wire format, so that others' exporters can feed it too). What is lost on
-// the way or forgotten is counted, and a journey says so.
+// directly (Store.Exporter), or over HTTP to an authorized endpoint (core/trace/otlp).
+// What is lost on the way or forgotten is counted, and a journey says so.
 package trace
 
 import (

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/otlp"
 )
 
 // Tracing gives components their tracers. In the server's process spans go to the
@@ -48,7 +49,7 @@ func remoteTracing(cfg *rest.Config) (*Tracing, error) {
 	return &Tracing{
 		tracers: map[string]oteltrace.Tracer{},
 		exporter: func(component string) (sdktrace.SpanExporter, error) {
-			return trace.NewExporter(client, cfg.Host, component)
+			return otlp.NewExporter(client, cfg.Host, component)
 		},
 	}, nil
 }
@@ -71,7 +72,7 @@ func (t *Tracing) Tracer(ctx context.Context, component string) (oteltrace.Trace
 }
 
 // Handler serves what is stored, in the server's process.
-func (t *Tracing) Handler() http.Handler { return trace.NewHandler(t.store) }
+func (t *Tracing) Handler() http.Handler { return otlp.NewHandler(t.store) }
 
 // Run waits for ctx's end, and then delivers what is still queued.
 func (t *Tracing) Run(ctx context.Context) error {

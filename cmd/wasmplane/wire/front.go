@@ -26,7 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
-	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/otlp"
 )
 
 // front answers requests.
@@ -63,8 +63,8 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Listener: listener, TLS: pki.WithAuthority(pki.ServerTLS(serving), b.authority.ClusterCA), Kubelet: b.kubeletClient(kubelets),
 		OpenIDConfiguration: who.openID[satoken.ConfigPath], JWKS: who.openID[satoken.KeysPath],
 		Mounts: []apiserver.Mount{
-			{Prefix: trace.SpansPath, Handler: spans},
-			{Prefix: trace.JourneyPath, Handler: spans},
+			{Prefix: otlp.SpansPath, Handler: spans},
+			{Prefix: otlp.JourneyPath, Handler: spans},
 			{Prefix: handover.MembersPath, Handler: giver},
 			{Prefix: handover.OpenPath, Handler: giver},
 			{Prefix: handover.JoinPath, Handler: giver},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/trace"
+	"github.com/wasmplane/wasmplane/core/trace/otlp"
 )
 
 // Journey asks the server for the journey of an object.
@@ -21,7 +22,7 @@ func Journey(ctx context.Context, kubeconfig string, q trace.Query) (*trace.Jour
 	if err != nil {
 		return nil, err
 	}
-	r := set.Kube.Discovery().RESTClient().Get().AbsPath(trace.JourneyPath).
+	r := set.Kube.Discovery().RESTClient().Get().AbsPath(otlp.JourneyPath).
 		Param("kind", q.Kind).Param("namespace", q.Namespace).Param("name", q.Name)
 	if q.All {
 		r = r.Param("all", "true")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trace
+package otlp
 
 import (
 	"bytes"
@@ -20,7 +20,10 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/wasmplane/wasmplane/core/trace"
 )
 
 // Paths of the endpoint. They are not resources: who may use them is a matter of
@@ -47,7 +50,7 @@ type exporter struct {
 
 // NewExporter sends a component's spans to the API server at base
 // ("https://host:6443"). client carries the component's identity (as
-// rest.HTTPClientFor makes it). Hand it to NewProvider, which queues and retries.
+// rest.HTTPClientFor makes it). Hand it to trace.NewProvider, which queues and retries.
 func NewExporter(client *http.Client, base, component string) (sdktrace.SpanExporter, error) {
 	if client == nil {
 		return nil, errors.New("span exporter: no HTTP client given")
@@ -58,13 +61,14 @@ func NewExporter(client *http.Client, base, component string) (sdktrace.SpanExpo
 	return &exporter{client: client, url: strings.TrimSuffix(base, "/") + SpansPath, component: component}, nil
 }
 
-func (e *exporter) recordLost(total int64) { e.lost.Store(total) }
+// RecordLost has the next delivery say how many spans were lost in all.
+func (e *exporter) RecordLost(total int64) { e.lost.Store(total) }
 
 // ExportSpans implements sdktrace.SpanExporter.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	own := make([]Span, len(spans))
+	own := make([]trace.Span, len(spans))
 	for i, s := range spans {
-		own[i] = fromSDK(s)
+		own[i] = trace.SpanOf(s)
 	}
 	body, err := proto.Marshal(toOTLP(e.component, e.lost.Load(), own))
 	if err != nil {
@@ -96,15 +100,19 @@ func (e *exporter) Shutdown(context.Context) error { return nil }
 
 // NewHandler serves SpansPath and JourneyPath from a store. The server in front
 // of it has authenticated and authorized the request.
-func NewHandler(store *Store) http.Handler {
+func NewHandler(store *trace.Store) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+SpansPath, store.servePost)
-	mux.HandleFunc("GET "+JourneyPath, store.serveJourney)
+	e := &endpoint{store: store}
+	mux.HandleFunc("POST "+SpansPath, e.servePost)
+	mux.HandleFunc("GET "+JourneyPath, e.serveJourney)
 	return mux
 }
 
+// endpoint serves a store.
+type endpoint struct{ store *trace.Store }
+
 // servePost takes what an OpenTelemetry exporter sends (OTLP over HTTP).
-func (s *Store) servePost(w http.ResponseWriter, r *http.Request) {
+func (e *endpoint) servePost(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err != nil {
 		var large *http.MaxBytesError
@@ -126,8 +134,8 @@ func (s *Store) servePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d := fromOTLP(data)
-	s.Add(d.spans...)
-	s.recordLost(d.lost)
+	e.store.Add(d.spans...)
+	e.store.RecordLost(d.lost)
 	w.Header().Set("Content-Type", mediaType)
 	_, _ = w.Write(accepted(mediaType, d.rejected)) //nolint:errcheck // the client has gone
 }
@@ -144,19 +152,9 @@ func accepted(mediaType string, rejected int) []byte {
 		return nil
 	}
 	var partial []byte // fields of ExportTracePartialSuccess: 1 rejected_spans, 2 error_message
-	partial = append(partial, 1<<3)
-	partial = appendVarint(partial, uint64(rejected))
-	partial = append(partial, 2<<3|2, byte(len(why)))
-	partial = append(partial, why...)
-	out := append([]byte{1<<3 | 2}, appendVarint(nil, uint64(len(partial)))...)
-	return append(out, partial...)
-}
-
-func appendVarint(b []byte, v uint64) []byte {
-	for ; v >= 0x80; v >>= 7 {
-		b = append(b, byte(v)|0x80)
-	}
-	return append(b, byte(v))
+	partial = protowire.AppendVarint(protowire.AppendTag(partial, 1, protowire.VarintType), uint64(rejected))
+	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), why)
+	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
 }
 
 var (
@@ -257,9 +255,9 @@ func convertIDs(tree any, depth int) error {
 }
 
 // serveJourney answers ?kind=&namespace=&name=&uid=&all= with a Journey as JSON.
-func (s *Store) serveJourney(w http.ResponseWriter, r *http.Request) {
+func (e *endpoint) serveJourney(w http.ResponseWriter, r *http.Request) {
 	v := r.URL.Query()
-	j, err := s.Journey(Query{
+	j, err := e.store.Journey(trace.Query{
 		Kind: v.Get("kind"), Namespace: v.Get("namespace"), Name: v.Get("name"), UID: v.Get("uid"),
 		All: v.Get("all") == "true" || v.Get("all") == "1",
 	})

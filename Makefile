@@ -140,7 +140,7 @@ bench-plugins: build ## Measure plugins (5 minutes): one policy in every form, n
 	go test -count=1 -run '^TestEmptyFolderToLive$$' -timeout 20m -v ./test/story | grep -v '^=== '
 
 .PHONY: policies
-policies: build ## Run the tests of a library of Gatekeeper's policies (files of kind Suite, with templates and constraints): LIBRARY=FOLDER.
+policies: build ## Run the tests of a library of Gatekeeper's or Kyverno's policies (files of kind Suite or Test): LIBRARY=FOLDER.
 	@test -n '$(LIBRARY)' || { echo 'name the folder: make policies LIBRARY=../gatekeeper-library/library' >&2; exit 2; }
 	bin/wasmplane plugin test --engine compiled '$(LIBRARY)'
 

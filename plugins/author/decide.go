@@ -325,6 +325,9 @@ func deepCopy(m map[string]any) map[string]any {
 	return (&unstructured.Unstructured{Object: m}).DeepCopy().Object
 }
 
+// Request is the request that a document of admission describes; what it leaves out follows from its object.
+func Request(doc map[string]any) (*admission.Request, error) { return complete(doc) }
+
 // complete fills in what a request always has, and makes the request by which
 // rules, selectors and conditions are judged.
 func complete(doc map[string]any) (*admission.Request, error) {

@@ -112,6 +112,7 @@ var mayImport = map[string]string{
 	"plugins/host/...":                "plugins/component/... plugins/fuel/... plugins/host/... plugins/rego",
 	"plugins/point/...":               "plugins/... core/customresource/extension core/object core/trace core/admission core/auth/authz core/scheduler/framework core/controllers",
 	"plugins/loader/...":              "plugins/... core/dial core/admission core/auth/authz core/scheduler/framework core/controllers",
+	"plugins/author/kyvernotest":      "plugins/author plugins/author/suite plugins/author/textdiff plugins/policies/... core/admission core/admission/policy core/api",
 	"plugins/author/...":              "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
 	"plugins/toolchain/...":           "plugins/host plugins/toolchain/... sdk/...",
 	"plugins/reviewserver":            "plugins/... core/object core/admission core/auth/authz",

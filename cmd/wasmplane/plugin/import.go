@@ -31,10 +31,13 @@ func (a commands) importPolicies() *cobra.Command {
 	form := asEntries
 	c := &cobra.Command{
 		Use:   "import FILE|FOLDER...",
-		Short: "Make plugins of policies that were written for Gatekeeper or Kubewarden",
+		Short: "Make plugins of policies that were written for Gatekeeper, Kubewarden or Kyverno",
 		Long: `Make plugins of policies from the files in which they were written, and print them:
   Gatekeeper   ConstraintTemplate (in Rego) and its constraints
   Kubewarden   ClusterAdmissionPolicy, AdmissionPolicy and the groups of both
+  Kyverno      ValidatingPolicy, MutatingPolicy and those of a namespace (in CEL): of these
+               are made, with --as objects, ValidatingAdmissionPolicies,
+               MutatingAdmissionPolicies and bindings
 
 Files are YAML or JSON, of one or more objects; of a folder all files in it and below
 are read; - is the standard input. Objects of other kinds are left alone and named.
@@ -55,19 +58,22 @@ what kubectl applies to a running cluster.`,
 				return err
 			}
 			plugins, rest, err := policies.Translate(objects, policies.Offline{})
+			inCEL, rest, kyvernoErr := policiesInCEL(rest, form)
 			for _, o := range rest {
 				fmt.Fprintf(a.Err, "left alone: %s %s\n", o.GetKind(), o.GetName())
 			}
-			if err != nil {
+			if err := errors.Join(err, kyvernoErr, checkImported(plugins)); err != nil {
 				return err
 			}
-			if len(plugins) == 0 {
+			if len(plugins)+len(inCEL) == 0 {
 				return errors.New("there is no policy among them")
 			}
-			if err := checkImported(plugins); err != nil {
-				return err
+			if len(plugins) > 0 {
+				if err := a.printImported(plugins, form); err != nil {
+					return err
+				}
 			}
-			return a.printImported(plugins, form)
+			return a.printObjects(inCEL)
 		},
 	}
 	c.Flags().StringVar(&form, "as", form, "`FORM` in which plugins are printed: entries or objects")

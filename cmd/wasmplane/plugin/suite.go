@@ -12,27 +12,54 @@ import (
 	"strings"
 
 	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/author/kyvernotest"
 	"github.com/wasmplane/wasmplane/plugins/author/suite"
 )
 
-// suitesAt are the suites of Gatekeeper at PLUGIN: none where a plugin is.
-func suitesAt(path string) ([]*suite.Suite, error) {
+// tests are files of tests that were written for other projects.
+type tests interface {
+	Run(ctx context.Context, report func(suite.Result)) (failed int, err error)
+}
+
+// gator is a suite of Gatekeeper on an engine.
+type gator struct {
+	*suite.Suite
+	engine string
+}
+
+func (g gator) Run(ctx context.Context, report func(suite.Result)) (int, error) {
+	return g.Suite.Run(ctx, g.engine, report)
+}
+
+// testsAt are the suites of Gatekeeper and the tests of Kyverno at PLUGIN: none where a plugin is.
+func testsAt(path, engine string) ([]tests, error) {
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() && !suite.Is(path) {
+	if err != nil {
 		return nil, nil //nolint:nilerr // whoever reads the plugin says it
 	}
 	if _, err := os.Stat(filepath.Join(path, author.EntryFile)); info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return suite.Find(path)
+	var out []tests
+	kyverno, err := kyvernotest.Find(path)
+	for _, t := range kyverno {
+		out = append(out, t)
+	}
+	if err != nil || !info.IsDir() && !suite.Is(path) {
+		return out, err
+	}
+	suites, err := suite.Find(path)
+	for _, s := range suites {
+		out = append(out, gator{s, engine})
+	}
+	return out, err
 }
 
-// runSuites runs suites of Gatekeeper, and shows what fails; a test whose cases all passed
-// is one line.
-func (a commands) runSuites(ctx context.Context, list []*suite.Suite, engine, output string) (failed int, err error) {
+// runTests runs tests of other projects, and shows each result.
+func (a commands) runTests(ctx context.Context, list []tests, output string) (failed int, err error) {
 	var results []suite.Result
 	for _, s := range list {
-		n, err := s.Run(ctx, engine, func(r suite.Result) {
+		n, err := s.Run(ctx, func(r suite.Result) {
 			results = append(results, r)
 			if output == "" {
 				a.showSuiteResult(r)

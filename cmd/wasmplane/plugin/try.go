@@ -55,9 +55,10 @@ reasons, score, verdicts (by node), plan (what has to be in it), error.
 Instead of expect, answer is the guest's whole answer as the ABI has it (null: an
 empty one) and error the guest's own; document and kind are then the question.
 
-SUITE is a file of kind Suite (test.gatekeeper.sh), or a folder with such files in it
-or below: the tests of Gatekeeper's policies, with the templates and constraints
-that they name. Their Rego is compiled and run here.
+SUITE is a file of kind Suite (test.gatekeeper.sh) or Test (cli.kyverno.io), or a folder
+with such files in it or below: the tests of Gatekeeper's policies, with the templates
+and constraints that they name, whose Rego is compiled and run here, and those of
+Kyverno's policies in CEL. Tests of other kinds of Kyverno's are skipped.
 
 The entry's limits hold, but for those of time: how busy this machine is decides
 nothing, and fuel is counted alike everywhere.
@@ -84,11 +85,11 @@ Exit code: 0 all passed, 1 some failed, 2 they could not be run.`,
 
 func (a commands) runCases(ctx context.Context, args, files []string, engine, output string) (failed int, err error) {
 	if len(files) == 0 {
-		if suites, err := suitesAt(target(args)); err != nil || len(suites) > 0 {
+		if list, err := testsAt(target(args), engine); err != nil || len(list) > 0 {
 			if err != nil {
 				return 0, err
 			}
-			return a.runSuites(ctx, suites, engine, output)
+			return a.runTests(ctx, list, output)
 		}
 	}
 	cfg, err := openConfig(args)

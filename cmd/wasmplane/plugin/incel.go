@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/wasmplane/wasmplane/core/admission/policy"
+	"github.com/wasmplane/wasmplane/plugins/policies"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+)
+
+// policiesInCEL makes objects of Kyverno's policies among some objects, and returns the others.
+func policiesInCEL(objects []*unstructured.Unstructured, form string) (out []runtime.Object, rest []*unstructured.Unstructured, err error) {
+	var errs []error
+	for _, o := range objects {
+		if o.GroupVersionKind().Group != kyverno.Group || !slices.Contains(kyverno.Kinds(), o.GetKind()) {
+			rest = append(rest, o)
+			continue
+		}
+		made, err := kyverno.Read(o.Object)
+		if err == nil && form != asObjects {
+			err = fmt.Errorf("it becomes objects of the API, not an entry: use --as %s", asObjects)
+		}
+		if err == nil {
+			err = compiles(made)
+		}
+		if err != nil {
+			errs = append(errs, &policies.Error{Policy: o, Err: err})
+			continue
+		}
+		out = append(out, made.All()...)
+	}
+	return out, rest, errors.Join(errs...)
+}
+
+// compiles says which expressions do not compile. Those for controllers are made of those for pods.
+func compiles(o *kyverno.Objects) error {
+	if len(o.Validating) > 0 {
+		return policy.CheckValidating(o.Validating[0])
+	}
+	if len(o.Mutating) > 0 {
+		return policy.CheckMutating(o.Mutating[0])
+	}
+	return nil
+}
+
+// printObjects prints objects for kubectl.
+func (a commands) printObjects(list []runtime.Object) error {
+	e := yaml.NewEncoder(a.Out)
+	e.SetIndent(2)
+	for _, o := range list {
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			return err
+		}
+		unstructured.RemoveNestedField(tree, "status")
+		unstructured.RemoveNestedField(tree, "metadata", "creationTimestamp")
+		if err := e.Encode(tree); err != nil {
+			return err
+		}
+	}
+	return e.Close()
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kyvernotest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/policy"
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/plugins/author"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+)
+
+// What a policy says of a resource.
+const (
+	pass   = "pass"
+	fail   = "fail"
+	skip   = "skip"  // it is not about the resource
+	broken = "error" // an expression could not be evaluated
+)
+
+// decision is what a policy says of a resource, why, and what it made of it.
+type decision struct {
+	result string
+	why    string
+	object map[string]any
+}
+
+// judge has policies decide about resources.
+type judge struct {
+	contract   *api.Contract
+	namespaces namespaces
+	user       map[string]any // nil = anybody
+}
+
+// contract is what the API knows of its own kinds.
+var contract = sync.OnceValues(api.New)
+
+// newJudge reads the files of a test that say more of the requests.
+func newJudge(dir string, t *given) (*judge, error) {
+	c, err := contract()
+	if err != nil {
+		return nil, err
+	}
+	j := &judge{contract: c, namespaces: namespaces{}}
+	if t.Variables != "" {
+		if err := j.namespaces.read(filepath.Join(dir, t.Variables)); err != nil {
+			return nil, fmt.Errorf("variables: %w", err)
+		}
+	}
+	if t.UserInfo == "" {
+		return j, nil
+	}
+	var file struct {
+		UserInfo map[string]any `yaml:"userInfo"`
+		More     map[string]any `yaml:",inline"`
+	}
+	b, err := os.ReadFile(filepath.Join(dir, t.UserInfo))
+	if err == nil {
+		err = yaml.Unmarshal(b, &file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("userinfo: %w", err)
+	}
+	for _, field := range []string{"roles", "clusterRoles"} {
+		if file.More[field] != nil {
+			return nil, fmt.Errorf("userinfo: %s: a policy in CEL is not told them", field)
+		}
+	}
+	j.user = file.UserInfo
+	return j, nil
+}
+
+// namespaces are those that a test names, with their labels; every other one is there without any.
+type namespaces map[string]map[string]string
+
+func (n namespaces) read(file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var values struct {
+		APIVersion        string         `yaml:"apiVersion"`
+		Kind              string         `yaml:"kind"`
+		Metadata          map[string]any `yaml:"metadata"`
+		NamespaceSelector []struct {
+			Name   string            `yaml:"name"`
+			Labels map[string]string `yaml:"labels"`
+		} `yaml:"namespaceSelector"`
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&values); err != nil {
+		return err
+	}
+	for _, ns := range values.NamespaceSelector {
+		n[ns.Name] = ns.Labels
+	}
+	return nil
+}
+
+// Get implements corelisters.NamespaceLister.
+func (n namespaces) Get(name string) (*corev1.Namespace, error) {
+	all := map[string]string{corev1.LabelMetadataName: name}
+	for k, v := range n[name] {
+		all[k] = v
+	}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all}}, nil
+}
+
+// List implements corelisters.NamespaceLister.
+func (n namespaces) List(labels.Selector) ([]*corev1.Namespace, error) {
+	return nil, errors.New("nobody lists namespaces here")
+}
+
+// static are the objects of one policy as those of files.
+type static struct{ *kyverno.Objects }
+
+func (s static) ValidatingPolicies() (
+	[]*admissionregistrationv1.ValidatingAdmissionPolicy, []*admissionregistrationv1.ValidatingAdmissionPolicyBinding,
+) {
+	return s.Validating, s.ValidatingBindings
+}
+
+func (s static) MutatingPolicies() (
+	[]*admissionregistrationv1.MutatingAdmissionPolicy, []*admissionregistrationv1.MutatingAdmissionPolicyBinding,
+) {
+	return s.Mutating, s.MutatingBindings
+}
+
+// decide asks a policy about a resource that is created.
+func (j *judge) decide(ctx context.Context, o *kyverno.Objects, resource map[string]any) (*decision, error) {
+	probe := j.with(about(o))
+	r, err := j.request(resource)
+	if err != nil {
+		return nil, err
+	}
+	if probe.Validating().Validate(ctx, r) == nil {
+		return &decision{result: skip}, nil
+	}
+	if r, err = j.request(resource); err != nil {
+		return nil, err
+	}
+	all := j.with(o)
+	if len(o.Mutating) > 0 {
+		err = all.Mutating().Mutate(ctx, r)
+	} else {
+		err = all.Validating().Validate(ctx, r)
+	}
+	d := &decision{result: pass}
+	if err != nil {
+		d.result, d.why = fail, err.Error()
+		if len(o.Mutating) > 0 || strings.Contains(d.why, "resulted in error") || strings.Contains(d.why, "compilation error") {
+			d.result = broken
+		}
+		return d, nil
+	}
+	d.object, err = r.Object.Tree()
+	return d, err
+}
+
+// with are the objects in force, and everything that they find is refused.
+func (j *judge) with(o *kyverno.Objects) *policy.Policies {
+	denying := *o
+	denying.ValidatingBindings = nil
+	for _, b := range o.ValidatingBindings {
+		b = b.DeepCopy()
+		b.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+		denying.ValidatingBindings = append(denying.ValidatingBindings, b)
+	}
+	nobody := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+	return policy.Alone(policy.Config{Static: static{&denying}, Authorizer: nobody, Types: j.types}, j.namespaces)
+}
+
+// about refuses whatever a policy is about.
+func about(o *kyverno.Objects) *kyverno.Objects {
+	out := &kyverno.Objects{}
+	add := func(name string, match *admissionregistrationv1.MatchResources, conditions []admissionregistrationv1.MatchCondition,
+		failure *admissionregistrationv1.FailurePolicyType,
+	) {
+		p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.FailurePolicy = match, conditions, failure
+		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "false"}}
+		b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		b.Spec.PolicyName = name
+		out.Validating, out.ValidatingBindings = append(out.Validating, p), append(out.ValidatingBindings, b)
+	}
+	for _, p := range o.Validating {
+		add(p.Name, p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.FailurePolicy)
+	}
+	for _, p := range o.Mutating {
+		add(p.Name, p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.FailurePolicy)
+	}
+	return out
+}
+
+// types knows the schemas of the API's own kinds; of others it sees what an object has.
+func (j *judge) types(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+	if r, known := j.contract.ByKind(kind.GroupKind()); known {
+		return j.contract.TypeConverter(r)
+	}
+	return managedfields.NewDeducedTypeConverter(), nil
+}
+
+// request creates a resource.
+func (j *judge) request(resource map[string]any) (*admission.Request, error) {
+	u := (&unstructured.Unstructured{Object: resource}).DeepCopy()
+	if r, known := j.contract.ByKind(u.GroupVersionKind().GroupKind()); known && r.Namespaced && u.GetNamespace() == "" {
+		u.SetNamespace(metav1.NamespaceDefault)
+	}
+	doc := map[string]any{"object": u.Object}
+	if j.user != nil {
+		doc["userInfo"] = j.user
+	}
+	return author.Request(doc)
+}

@@ -163,7 +163,7 @@ func TestAClaimGrows(t *testing.T) {
 	}
 	first, firstVolume := bound("first", "a")
 	second, secondVolume := bound("second", "a")
-	c := start(t, node("a", withDriver), class("local"), larger("2Gi", first), firstVolume, larger("9Gi", second), secondVolume)
+	c := start(t, node("a", withDriver), class("local"), larger("2Gi", first), firstVolume, larger("10Gi", second), secondVolume)
 	controllertest.Eventually(t, func() error {
 		got, err := c.Client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "first", metav1.GetOptions{})
 		if err == nil && got.Status.AllocatedResourceStatuses["storage"] != corev1.PersistentVolumeClaimNodeResizePending {
@@ -174,7 +174,7 @@ func TestAClaimGrows(t *testing.T) {
 	if pv, err := volumeOf(t.Context(), c, "first"); err != nil || pv.Spec.Capacity.Storage().String() != "2Gi" {
 		t.Errorf("the volume is %v (%v)", pv, err)
 	}
-	controllertest.Eventually(t, event(c, "8Gi are asked for, and the disk of node a has 10Gi, of which"))
+	controllertest.Eventually(t, event(c, "9Gi are asked for, and the disk of node a has 10Gi, of which"))
 	if pv, err := volumeOf(t.Context(), c, "second"); err != nil || pv.Spec.Capacity.Storage().String() != "1Gi" {
 		t.Errorf("the volume is %v (%v)", pv, err)
 	}

@@ -42,9 +42,13 @@ const (
 
 	localVolumesRole    = "wasmplane:local-volume-controller"
 	localVolumesAccount = "local-volume-controller"
+	wasmClassRole       = "wasmplane:wasm-class-controller"
+	wasmClassAccount    = "wasm-class-controller"
 	networkPolicyRole   = "wasmplane:network-policy-enforcer"
 	// localVolumesMarker remembers that the class of nodes' own directories was made.
 	localVolumesMarker = "local-volume-class"
+	// wasmClassMarker remembers that the class of WebAssembly modules was made.
+	wasmClassMarker = "wasm-runtime-class"
 
 	traceGroup      = "trace.wasmplane.dev"
 	bootstrapping   = "kubernetes.io/bootstrapping"
@@ -140,6 +144,11 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 			{Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}},
 		},
 	}, {
+		ObjectMeta: standard(wasmClassRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create"}, APIGroups: []string{"node.k8s.io"}, Resources: []string{"runtimeclasses"}},
+		},
+	}, {
 		// A node's packet filter is told of all pods that may be let in or out: no set of
 		// addresses can be had from less. It lists and watches, and keeps no more of a pod
 		// than its labels, addresses and ports.
@@ -188,6 +197,7 @@ func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
 		bind(policyRole, policyRole, accountSubject(metav1.NamespaceSystem, policyAccount)),
 		bind(localVolumesRole, localVolumesRole, accountSubject(metav1.NamespaceSystem, localVolumesAccount)),
+		bind(wasmClassRole, wasmClassRole, accountSubject(metav1.NamespaceSystem, wasmClassAccount)),
 		bind(SimulatedNodesRole, SimulatedNodesRole, userSubject(SimulatedNodes().GetName())),
 		bind(pluginLoaderRole, pluginLoaderRole, userSubject(user.KubeScheduler), userSubject(user.KubeControllerManager)),
 		bind(pluginReaderRole, pluginReaderRole, groupSubject(user.NodesGroup)),
@@ -271,6 +281,12 @@ func ownRoles() map[string][]rbacv1.Role {
 			{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
 		},
 	}, {
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, wasmClassRole),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{wasmClassMarker}},
+			{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
+		},
+	}, {
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, clusterReaderRole),
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{ClusterConfigMap}},
@@ -291,6 +307,10 @@ func ownRoleBindings() map[string][]rbacv1.RoleBinding {
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, localVolumesRole),
 		Subjects:   []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, localVolumesAccount)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: localVolumesRole},
+	}, {
+		ObjectMeta: inNamespace(metav1.NamespaceSystem, wasmClassRole),
+		Subjects:   []rbacv1.Subject{accountSubject(metav1.NamespaceSystem, wasmClassAccount)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: wasmClassRole},
 	}, {
 		ObjectMeta: inNamespace(metav1.NamespaceSystem, clusterReaderRole),
 		Subjects:   []rbacv1.Subject{groupSubject(jointoken.WorkersGroup), groupSubject(user.NodesGroup)},

@@ -38,6 +38,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/volumebinding"
 	"github.com/wasmplane/wasmplane/core/controllers/volumeexpand"
 	"github.com/wasmplane/wasmplane/core/controllers/volumeprotection"
+	"github.com/wasmplane/wasmplane/core/controllers/wasmclass"
 )
 
 // entry is one built-in controller.
@@ -244,6 +245,9 @@ func list() []entry {
 		},
 		{name: "local-volume-controller", account: "local-volume-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return localprovision.New(e.Env, e.workers, e.clients.Dynamic)
+		}},
+		{name: "wasm-class-controller", account: "wasm-class-controller", build: func(_ *builder, e built) (runner, error) {
+			return wasmclass.New(e.Env), nil
 		}},
 		{
 			name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2,

@@ -121,6 +121,17 @@ func (e *Engine) Ready(ctx context.Context) error {
 	return errors.Join(missing...)
 }
 
+// Handlers implements engine.HandlerLister.
+func (e *Engine) Handlers(ctx context.Context) ([]*runtime.RuntimeHandler, error) {
+	ctx, cancel := e.deadline(ctx, 0)
+	defer cancel()
+	r, err := e.runtime.Status(ctx, &runtime.StatusRequest{})
+	if err != nil {
+		return nil, explain(err, "ask for the runtime's handlers")
+	}
+	return r.GetRuntimeHandlers(), nil
+}
+
 // condition is nil when the named condition is true.
 func condition(cs []*runtime.RuntimeCondition, name string) error {
 	for _, c := range cs {

@@ -92,6 +92,11 @@ type ImageConfig struct {
 	} `json:"config"`
 }
 
+// HandlerLister is an optional power of an Engine: to tell which handlers a RuntimeClass may name.
+type HandlerLister interface {
+	Handlers(ctx context.Context) ([]*cri.RuntimeHandler, error)
+}
+
 // LogReader is an optional power of an Engine that keeps logs itself: the rest
 // writes them where the sandbox's LogDirectory says. The reader's lines are in
 // the CRI's log format.

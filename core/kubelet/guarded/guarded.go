@@ -63,6 +63,14 @@ func (e *Engine) InspectImage(ctx context.Context, spec *cri.ImageSpec) (*cri.Im
 	return image, nil, err
 }
 
+// Handlers implements engine.HandlerLister.
+func (e *Engine) Handlers(ctx context.Context) ([]*cri.RuntimeHandler, error) {
+	if l, ok := e.Engine.(engine.HandlerLister); ok {
+		return l.Handlers(ctx)
+	}
+	return nil, nil
+}
+
 // RunSandbox makes a sandbox, and waits until it is guarded.
 func (e *Engine) RunSandbox(ctx context.Context, c *cri.PodSandboxConfig, handler string) (string, error) {
 	id, err := e.Engine.RunSandbox(ctx, c, handler)

@@ -9,6 +9,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -343,11 +345,36 @@ func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.Node
 		st.NodeInfo.ContainerRuntimeVersion = have.Status.NodeInfo.ContainerRuntimeVersion
 	}
 	st.Images = r.images(ctx)
+	st.RuntimeHandlers = r.handlers(ctx, have)
 	if runtimeErr == nil {
 		runtimeErr = r.cfg.Engine.Ready(ctx)
 	}
 	r.conditions(st, have, facts, runtimeErr)
 	return st, nil
+}
+
+// handlers that a RuntimeClass may name here, in the order of their names; as they were when the runtime doesn't answer.
+func (r *Registrar) handlers(ctx context.Context, have *corev1.Node) []corev1.NodeRuntimeHandler {
+	l, ok := r.cfg.Engine.(engine.HandlerLister)
+	if !ok {
+		return nil
+	}
+	list, err := l.Handlers(ctx)
+	if err != nil {
+		if have == nil {
+			return nil
+		}
+		return have.Status.RuntimeHandlers
+	}
+	var out []corev1.NodeRuntimeHandler
+	for _, h := range list {
+		out = append(out, corev1.NodeRuntimeHandler{Name: h.Name, Features: &corev1.NodeRuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: ptr.To(h.GetFeatures().GetRecursiveReadOnlyMounts()),
+			UserNamespaces:          ptr.To(h.GetFeatures().GetUserNamespaces()),
+		}})
+	}
+	slices.SortFunc(out, func(a, b corev1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }
 
 // images of the node, the largest first, as many as upstream tells of.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
@@ -149,5 +151,52 @@ func TestANodeThatWasThereKeepsWhatOthersSet(t *testing.T) {
 	if condition(t, client, "TheirCondition").Status != corev1.ConditionTrue || condition(t, client,
 		corev1.NodeReady).Status != corev1.ConditionTrue {
 		t.Errorf("%+v", n.Status.Conditions)
+	}
+}
+
+// handlers is an engine that tells its runtime handlers, or why it cannot.
+type handlers struct {
+	*simulated.Engine
+	list []*cri.RuntimeHandler
+	err  error
+}
+
+func (h *handlers) Handlers(context.Context) ([]*cri.RuntimeHandler, error) { return h.list, h.err }
+
+// TestHandlersAreReported in the order of their names, whatever the runtime's is, and kept while it doesn't answer.
+func TestHandlersAreReported(t *testing.T) {
+	client := fake.NewSimpleClientset()
+	m := &machine{facts: node.Facts{Pressure: map[corev1.NodeConditionType]string{}}}
+	n, err := simulated.NewNetwork(netip.MustParsePrefix("10.0.0.0/24"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := simulated.New(simulated.Config{Network: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime := &handlers{Engine: e, list: []*cri.RuntimeHandler{
+		{Name: "wasm"}, {Name: ""}, {Name: "runc", Features: &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
+	}}
+	for _, err := range []error{nil, errors.New("it is busy")} {
+		runtime.err = err
+		r, err := node.NewRegistrar(node.Config{Name: "n1", Client: client, Host: m, Engine: runtime})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, h := range got.Status.RuntimeHandlers {
+			names = append(names, h.Name)
+		}
+		if !slices.Equal(names, []string{"", "runc", "wasm"}) || !*got.Status.RuntimeHandlers[1].Features.RecursiveReadOnlyMounts || *got.Status.RuntimeHandlers[2].Features.UserNamespaces {
+			t.Errorf("with %v the node has %+v", runtime.err, got.Status.RuntimeHandlers)
+		}
 	}
 }

@@ -227,7 +227,9 @@ func rewrite(spec *specs.Spec, engine, module, code string) error {
 		w.Memory = max(*r.Resources.Memory.Limit, 0)
 	}
 	bind := func(source, destination string) {
-		spec.Mounts = append(spec.Mounts, specs.Mount{Source: source, Destination: destination, Type: "bind", Options: []string{"bind", "ro", "nosuid", "nodev"}})
+		spec.Mounts = append(spec.Mounts, specs.Mount{
+			Source: source, Destination: destination, Type: "bind", Options: []string{"bind", "ro", "nosuid", "nodev"},
+		})
 	}
 	bind(engine, engineFile)
 	if module != "" {

@@ -105,7 +105,8 @@ func TestAModulesProcessIsTheEngine(t *testing.T) {
 	if err != nil || !wasm {
 		t.Fatal(wasm, err)
 	}
-	if a := spec.Process.Args; len(a) != 6 || a[0] != engineFile || a[1] != "run" || !slices.Equal(a[3:], []string{"--", "module.wasm", "a b"}) {
+	a := spec.Process.Args
+	if len(a) != 6 || a[0] != engineFile || a[1] != "run" || !slices.Equal(a[3:], []string{"--", "module.wasm", "a b"}) {
 		t.Fatalf("the process is %q", a)
 	}
 	want := `{"module":"/.wasmplane/module.wasm","mounts":["/dev/termination-log","/data"],"listen":[{"name":"http","port":8080}],"memory":67108864}`
@@ -121,7 +122,8 @@ func TestAModulesProcessIsTheEngine(t *testing.T) {
 			sources[m.Destination] = m.Source
 		}
 	}
-	if !strings.HasSuffix(sources[moduleFile], digest.Digest(module).Encoded()) || filepath.Base(sources[engineFile]) != engineName || len(sources) != 2 {
+	if !strings.HasSuffix(sources[moduleFile], digest.Digest(module).Encoded()) ||
+		filepath.Base(sources[engineFile]) != engineName || len(sources) != 2 {
 		t.Errorf("mounted are %v", sources)
 	}
 	c := spec.Process.Capabilities

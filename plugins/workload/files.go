@@ -125,10 +125,9 @@ var flags = map[experimentalsys.Oflag]int{
 // OpenFile implements experimentalsys.FS. It never waits, as the opening of a pipe would.
 func (t *tree) OpenFile(name string, flag experimentalsys.Oflag, perm fs.FileMode) (experimentalsys.File, experimentalsys.Errno) {
 	mode := syscall.O_NONBLOCK | syscall.O_NOCTTY
-	switch flag & (experimentalsys.O_RDONLY | experimentalsys.O_RDWR | experimentalsys.O_WRONLY) {
-	case experimentalsys.O_RDWR:
+	if flag&experimentalsys.O_RDWR != 0 {
 		mode |= os.O_RDWR
-	case experimentalsys.O_WRONLY:
+	} else if flag&experimentalsys.O_WRONLY != 0 {
 		mode |= os.O_WRONLY
 	}
 	for theirs, ours := range flags {

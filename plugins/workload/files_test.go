@@ -50,7 +50,9 @@ func TestNoPathLeadsOut(t *testing.T) {
 	root := filepath.Join(dir, "root")
 	write(t, filepath.Join(dir, "secret"), "secret")
 	write(t, filepath.Join(root, "in/file"), "inside")
-	for name, target := range map[string]string{"absolute": filepath.Join(dir, "secret"), "up": "../secret", "to": "in", "in/back": "file", "proc": "/proc"} {
+	for name, target := range map[string]string{
+		"absolute": filepath.Join(dir, "secret"), "up": "../secret", "to": "in", "in/back": "file", "proc": "/proc",
+	} {
 		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +202,8 @@ func TestFilesBehave(t *testing.T) {
 	ok(d.Close())
 	for want, e := range map[experimentalsys.Errno]experimentalsys.Errno{
 		experimentalsys.ENOTDIR: o.root.Rmdir("dir/a"), experimentalsys.EISDIR: o.root.Unlink("dir"),
-		experimentalsys.ENOENT: o.root.Unlink("none"), experimentalsys.EEXIST: o.root.Mkdir("dir", 0o755), experimentalsys.ENOTEMPTY: o.root.Rmdir("dir"),
+		experimentalsys.ENOENT: o.root.Unlink("none"), experimentalsys.EEXIST: o.root.Mkdir("dir", 0o755),
+		experimentalsys.ENOTEMPTY: o.root.Rmdir("dir"),
 	} {
 		if e != want {
 			t.Errorf("%v, want %v", e, want)

@@ -50,7 +50,7 @@ func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func offers(o metav1.Object) bool {
 	node, ok := o.(*corev1.Node)
-	return ok && node != nil && slices.ContainsFunc(node.Status.RuntimeHandlers, func(h corev1.NodeRuntimeHandler) bool { return h.Name == Name })
+	return ok && slices.ContainsFunc(node.Status.RuntimeHandlers, func(h corev1.NodeRuntimeHandler) bool { return h.Name == Name })
 }
 
 func (c *Controller) reconcile(ctx context.Context, _ string) error {
@@ -58,7 +58,8 @@ func (c *Controller) reconcile(ctx context.Context, _ string) error {
 	if _, err := markers.Get(ctx, MarkerName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		return err
 	}
-	made, err := c.client.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: Name}, Handler: Name}, metav1.CreateOptions{})
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: Name}, Handler: Name}
+	made, err := c.client.NodeV1().RuntimeClasses().Create(ctx, class, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make runtime class %s: %w", Name, err)
 	}

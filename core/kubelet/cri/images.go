@@ -48,7 +48,7 @@ func (e *Engine) InspectImage(ctx context.Context, spec *runtime.ImageSpec) (*ru
 		ImageSpec engine.ImageConfig `json:"imageSpec"`
 	}
 	if json.Unmarshal([]byte(r.GetInfo()["info"]), &info) != nil {
-		return r.Image, &engine.ImageConfig{}, nil //nolint:nilerr // nothing is known
+		return r.Image, &engine.ImageConfig{}, nil
 	}
 	return r.Image, &info.ImageSpec, nil
 }

@@ -195,7 +195,8 @@ func TestHandlersAreReported(t *testing.T) {
 		for _, h := range got.Status.RuntimeHandlers {
 			names = append(names, h.Name)
 		}
-		if !slices.Equal(names, []string{"", "runc", "wasm"}) || !*got.Status.RuntimeHandlers[1].Features.RecursiveReadOnlyMounts || *got.Status.RuntimeHandlers[2].Features.UserNamespaces {
+		if !slices.Equal(names, []string{"", "runc", "wasm"}) ||
+			!*got.Status.RuntimeHandlers[1].Features.RecursiveReadOnlyMounts || *got.Status.RuntimeHandlers[2].Features.UserNamespaces {
 			t.Errorf("with %v the node has %+v", runtime.err, got.Status.RuntimeHandlers)
 		}
 	}

@@ -28,11 +28,12 @@ func asModule(cfg *cri.ContainerConfig, r ContainerRequest) {
 		return
 	}
 	bare := len(cfg.Command) == 0 && len(image.Config.Entrypoint) == 0
+	whole := slices.Concat(cfg.Command, whenEmpty(cfg.Command, image.Config.Entrypoint), cfg.Args, image.Config.Cmd)
 	if image.Architecture == "wasm" || image.Config.Labels[WasmLabel] != "" {
 		if bare && len(image.Config.Cmd) == 0 {
 			cfg.Command = []string{"module.wasm"}
 		}
-	} else if r.Handler != WasmHandler || !isModule(slices.Concat(cfg.Command, whenEmpty(cfg.Command, image.Config.Entrypoint), cfg.Args, image.Config.Cmd)) {
+	} else if r.Handler != WasmHandler || !isModule(whole) {
 		return
 	}
 	cfg.Annotations[WasmAnnotation] = r.ImageRef

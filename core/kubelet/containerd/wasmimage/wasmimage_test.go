@@ -56,19 +56,23 @@ func TestModulesAreShownAsThisMachines(t *testing.T) {
 	here := platforms.DefaultSpec()
 
 	var c ocispec.Image
-	module := ocispec.Image{Platform: ocispec.Platform{OS: "wasi", Architecture: "wasm"}, Config: ocispec.ImageConfig{Entrypoint: []string{"/main.wasm"}}}
+	module := ocispec.Image{Platform: ocispec.Platform{OS: "wasi", Architecture: "wasm"}}
+	module.Config.Entrypoint = []string{"/main.wasm"}
 	if err := json.Unmarshal(read(t, s, ocispec.MediaTypeImageConfig, module), &c); err != nil {
 		t.Fatal(err)
 	}
-	if c.OS != here.OS || c.Architecture != here.Architecture || c.Config.Labels[spec.WasmLabel] != "wasi/wasm" || c.Config.Entrypoint[0] != "/main.wasm" {
+	if c.OS != here.OS || c.Architecture != here.Architecture ||
+		c.Config.Labels[spec.WasmLabel] != "wasi/wasm" || c.Config.Entrypoint[0] != "/main.wasm" {
 		t.Errorf("the configuration reads %+v", c)
 	}
 
 	var x ocispec.Index
-	if err := json.Unmarshal(read(t, s, ocispec.MediaTypeImageIndex, ocispec.Index{Manifests: []ocispec.Descriptor{image("plan9", "mips"), image("wasip1", "wasm")}}), &x); err != nil {
+	two := ocispec.Index{Manifests: []ocispec.Descriptor{image("plan9", "mips"), image("wasip1", "wasm")}}
+	if err := json.Unmarshal(read(t, s, ocispec.MediaTypeImageIndex, two), &x); err != nil {
 		t.Fatal(err)
 	}
-	if !platforms.Default().Match(*x.Manifests[1].Platform) || x.Manifests[0].Platform.OS != "plan9" || x.Manifests[1].Digest != digest.FromString("wasip1") {
+	if !platforms.Default().Match(*x.Manifests[1].Platform) || x.Manifests[0].Platform.OS != "plan9" ||
+		x.Manifests[1].Digest != digest.FromString("wasip1") {
 		t.Errorf("the index reads %+v", x.Manifests)
 	}
 

@@ -151,7 +151,7 @@ func TestOurSideMeasures(t *testing.T) {
 	listed := s.list(t, table, 7)
 	seen := s.fanOut(t, 5, 20, 100)
 	_ = s.perWatch(t, 100) // fails where one is not answered; its memory may be that of garbage
-	if len(created.each) != 20 || listed.quantile(0.5) == 0 || len(seen.each) != 100 || s.memory(t) == 0 {
+	if len(created.each) != 20 || listed.quantile(0.5) == 0 || len(seen.each) != 100 || s.Memory(t) == 0 {
 		t.Errorf("created %d, listed in %v, delivered %d", len(created.each), listed.quantile(0.5), len(seen.each))
 	}
 }

@@ -121,7 +121,7 @@ type running struct {
 
 func (s *side) begin(tb testing.TB) *running {
 	tb.Helper()
-	return &running{sample: sample{side: s.Name}, began: time.Now(), cpu: s.cpu(tb), again: s.again.Load()}
+	return &running{sample: sample{side: s.Name}, began: time.Now(), cpu: s.CPU(tb), again: s.again.Load()}
 }
 
 func (r *running) merge(o sample) {
@@ -132,7 +132,7 @@ func (r *running) merge(o sample) {
 // finish ends the sample; one in which nothing went well ends the benchmark.
 func (r *running) finish(tb testing.TB, s *side) {
 	tb.Helper()
-	r.took, r.sample.cpu = time.Since(r.began), s.cpu(tb)-r.cpu
+	r.took, r.sample.cpu = time.Since(r.began), s.CPU(tb)-r.cpu
 	r.sample.again = int(s.again.Load() - r.again)
 	if r.count == 0 {
 		tb.Fatalf("%s: all of %d requests failed: %v", s.Name, r.failed, r.err)
@@ -292,7 +292,7 @@ func (s *side) perWatch(tb testing.TB, watches int) int64 {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
-	before := s.memory(tb)
+	before := s.Memory(tb)
 	var wg sync.WaitGroup
 	bodies := make([]io.Closer, watches)
 	for first := 0; first < watches; first += 50 { // as many streams to a connection
@@ -310,7 +310,7 @@ func (s *side) perWatch(tb testing.TB, watches int) int64 {
 		}
 	}
 	wg.Wait()
-	grown := s.memory(tb) - before
+	grown := s.Memory(tb) - before
 	cancel()
 	for _, b := range bodies {
 		if b != nil {
@@ -409,7 +409,7 @@ func (c *comparison) durations(what string, sides []*side, of func(*side) time.D
 
 func (c *comparison) memory(tb testing.TB, what string, sides []*side) {
 	tb.Helper()
-	c.bytes(what, sides, func(s *side) int64 { return s.memory(tb) })
+	c.bytes(what, sides, func(s *side) int64 { return s.Memory(tb) })
 }
 
 func (c *comparison) bytes(what string, sides []*side, of func(*side) int64) {

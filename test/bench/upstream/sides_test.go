@@ -3,14 +3,10 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,50 +32,6 @@ func theirs(tb testing.TB) *side {
 }
 
 func (s *side) client() *http.Client { return s.Client() }
-
-// cpu is the processor time that the side has taken so far.
-func (s *side) cpu(tb testing.TB) time.Duration {
-	tb.Helper()
-	var sum time.Duration
-	for _, pid := range s.PIDs {
-		data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		// The command's name may have spaces; fields are counted behind it.
-		f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-		for _, ticks := range f[11:13] {
-			n, err := strconv.ParseInt(ticks, 10, 64)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			sum += time.Duration(n) * 10 * time.Millisecond // USER_HZ is 100 on every platform of Go's
-		}
-	}
-	return sum
-}
-
-// memory is the resident memory of the side, in bytes.
-func (s *side) memory(tb testing.TB) int64 {
-	tb.Helper()
-	var sum int64
-	for _, pid := range s.PIDs {
-		data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		_, after, ok := strings.Cut(string(data), "VmRSS:")
-		if !ok {
-			tb.Fatalf("/proc/%d/status has no VmRSS", pid)
-		}
-		kb, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		sum += kb << 10
-	}
-	return sum
-}
 
 // must sends a request that has to be answered well.
 func (s *side) must(ctx context.Context, tb testing.TB, c *http.Client, method, path, body string) {

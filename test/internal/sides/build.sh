@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds upstream's kube-apiserver, and etcd, from their published modules into a
 # cache outside of the repository, and prints the cache's folder.
-# Usage: test/internal/sides/build.sh KUBERNETES_VERSION
+# Usage: test/internal/sides/build.sh KUBERNETES_VERSION [COMMAND...]: further commands of upstream's
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 version=${1:?KUBERNETES_VERSION, such as v1.37.1}
@@ -16,4 +16,5 @@ build() { # NAME PACKAGE: through a temporary file, so that an interrupted build
 }
 build kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 build etcd go.etcd.io/etcd/server/v3
+for command in "${@:2}"; do build "$command" "k8s.io/kubernetes/cmd/$command"; done
 echo "$cache"

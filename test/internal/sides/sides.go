@@ -9,19 +9,23 @@
 //
 //	WASMPLANE_BIN       ours
 //	KUBE_APISERVER_BIN  upstream's
+//	KUBE_SCHEDULER_BIN  upstream's
 //	ETCD_BIN            etcd, in the version that ours has inside
 package sides
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +42,8 @@ type Side struct {
 	// administrator's.
 	Name, URL string
 	TLS       *tls.Config
+	// Kubeconfig is a file with the administrator's.
+	Kubeconfig string
 	// PIDs are of everything that it consists of.
 	PIDs []int
 	// Ready is how long its processes took from the command to the first "ok" of
@@ -55,7 +61,7 @@ func Ours(tb testing.TB, flags ...string) *Side {
 	pid := process(tb, dir, bin, append([]string{"apiserver", "--data-dir", data, "--listen", address, "--log-level", "warn"}, flags...)...)
 	kubeconfig := filepath.Join(data, "kubeconfig")
 	AwaitFile(tb, kubeconfig)
-	s := &Side{Name: "wasmplane", URL: "https://" + address, PIDs: []int{pid}}
+	s := &Side{Name: "wasmplane", URL: "https://" + address, Kubeconfig: kubeconfig, PIDs: []int{pid}}
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		tb.Fatal(err)
@@ -92,7 +98,14 @@ func Theirs(tb testing.TB, flags ...string) *Side {
 	s := &Side{Name: "upstream", URL: "https://127.0.0.1:" + port, PIDs: []int{pid, etcdPID}, TLS: identity(tb, authority, pki.BreakGlass())}
 	s.awaitReady(tb, began)
 	s.bindAdmins(tb)
-	s.TLS = identity(tb, authority, pki.Admin())
+	s.TLS, s.Kubeconfig = identity(tb, authority, pki.Admin()), filepath.Join(dir, "kubeconfig")
+	config, err := authority.Kubeconfig("upstream", s.URL, pki.Admin())
+	if err == nil {
+		err = pki.WriteKubeconfig(s.Kubeconfig, config)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
 	return s
 }
 
@@ -121,6 +134,81 @@ func (s *Side) bindAdmins(tb testing.TB) {
 	if text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)); resp.StatusCode != http.StatusCreated {
 		tb.Fatalf("binding the administrators was answered %s: %s", resp.Status, text)
 	}
+}
+
+// Schedule starts a scheduler beside the server, ours or upstream's, that may send as many
+// requests as it likes. It answers where the scheduler serves its metrics.
+func (s *Side) Schedule(tb testing.TB, upstreams bool) string {
+	tb.Helper()
+	dir, port := tb.TempDir(), freePort(tb)
+	bin, file := harness.Binary(tb), filepath.Join(dir, "scheduler.yaml")
+	config := fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nscheduler: {serving: {listen: '127.0.0.1:%s'}}\n", port)
+	args := []string{"scheduler", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig", s.Kubeconfig, "--config", file, "--log-level", "warn"}
+	if upstreams {
+		bin = binary(tb, "KUBE_SCHEDULER_BIN")
+		config = fmt.Sprintf("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+
+			"leaderElection: {leaderElect: false}\nclientConnection: {kubeconfig: %q, qps: 5000, burst: 5000}\n", s.Kubeconfig)
+		args = []string{
+			"--config", file, "--bind-address", "127.0.0.1", "--secure-port", port, "--authentication-kubeconfig", s.Kubeconfig,
+			"--authorization-kubeconfig", s.Kubeconfig,
+		}
+	}
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	s.PIDs = append(s.PIDs, process(tb, dir, bin, args...))
+	until(tb, "the scheduler to serve its metrics", func() error {
+		c, err := (&net.Dialer{}).DialContext(tb.Context(), "tcp", "127.0.0.1:"+port)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	return "https://127.0.0.1:" + port + "/metrics"
+}
+
+// CPU is the processor time that the side has taken so far.
+func (s *Side) CPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	var sum time.Duration
+	for _, pid := range s.PIDs {
+		data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		// The command's name may have spaces; fields are counted behind it.
+		f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+		for _, ticks := range f[11:13] {
+			n, err := strconv.ParseInt(ticks, 10, 64)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			sum += time.Duration(n) * 10 * time.Millisecond // USER_HZ is 100 on every platform of Go's
+		}
+	}
+	return sum
+}
+
+// Memory is the resident memory of the side, in bytes.
+func (s *Side) Memory(tb testing.TB) int64 {
+	tb.Helper()
+	var sum int64
+	for _, pid := range s.PIDs {
+		data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		_, after, ok := strings.Cut(string(data), "VmRSS:")
+		if !ok {
+			tb.Fatalf("/proc/%d/status has no VmRSS", pid)
+		}
+		kb, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		sum += kb << 10
+	}
+	return sum
 }
 
 // Client has one connection of its own.

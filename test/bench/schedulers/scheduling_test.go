@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedulers
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wasmplane/wasmplane/test/internal/sides"
+)
+
+func quantity(text string) *resource.Quantity {
+	q := resource.MustParse(text)
+	return &q
+}
+
+// contestant is one side of the comparison.
+type contestant struct {
+	name  string
+	start func(testing.TB) (side *sides.Side, metrics string)
+}
+
+func contestants() []contestant {
+	return []contestant{
+		{"wasmplane", func(tb testing.TB) (*sides.Side, string) {
+			tb.Helper()
+			s := sides.Ours(tb)
+			return s, s.Schedule(tb, false)
+		}},
+		{"kube-scheduler on wasmplane", func(tb testing.TB) (*sides.Side, string) {
+			tb.Helper()
+			s := sides.Ours(tb)
+			return s, s.Schedule(tb, true)
+		}},
+		{"upstream", func(tb testing.TB) (*sides.Side, string) {
+			tb.Helper()
+			s := sides.Theirs(tb, "--authorization-mode", "RBAC")
+			return s, s.Schedule(tb, true)
+		}},
+	}
+}
+
+// BenchmarkScheduling runs every row on every side, and prints what it measured.
+func BenchmarkScheduling(b *testing.B) {
+	names, who, all := pattern(b, "ROWS"), pattern(b, "SIDES"), contestants()
+	if os.Getenv("KUBE_SCHEDULER_BIN") == "" { // with the other benchmarks: ours alone, small
+		names, all = regexp.MustCompile("^Plain/1000Nodes$"), all[:1]
+	}
+	most := 1 << 30
+	if text := os.Getenv("NODES"); text != "" {
+		var err error
+		if most, err = strconv.Atoi(text); err != nil {
+			b.Fatalf("NODES=%s is no number", text)
+		}
+	}
+	for _, r := range rows(b) {
+		if !names.MatchString(r.name) {
+			continue
+		}
+		if r.nodes > most {
+			r.not("it has %d nodes, and NODES=%d", r.nodes, most)
+		}
+		if r.reason != "" {
+			fmt.Printf("%s: not run: %s\n", r.name, r.reason) //nolint:forbidigo // the report
+			continue
+		}
+		for _, c := range all {
+			if !who.MatchString(c.name) {
+				continue
+			}
+			b.Run(r.name+"/"+c.name, func(b *testing.B) {
+				for b.Loop() {
+					measure(b, c, r)
+				}
+				b.ReportMetric(0, "ns/op") // it is the time of the whole, and means nothing
+			})
+		}
+	}
+}
+
+func pattern(tb testing.TB, variable string) *regexp.Regexp {
+	tb.Helper()
+	p, err := regexp.Compile("(?i)" + os.Getenv(variable))
+	if err != nil {
+		tb.Fatalf("%s: %v", variable, err)
+	}
+	return p
+}
+
+func measure(b *testing.B, c contestant, r row) {
+	b.Helper()
+	side, metrics := c.start(b)
+	f, err := run(b, side, r)
+	if err != nil {
+		b.Errorf("%s: %v", c.name, err)
+		return
+	}
+	p50, p99, err := attempts(b.Context(), side, metrics)
+	if err != nil {
+		b.Errorf("%s: read the scheduler's metrics: %v", c.name, err)
+	}
+	b.ReportMetric(float64(f.pods)/f.took.Seconds(), "pods/s")
+	b.ReportMetric(float64(f.cpu.Microseconds())/1e3/float64(max(f.pods, 1)), "cpu-ms/pod")
+	b.ReportMetric(float64(f.memory>>20), "MiB")
+	b.ReportMetric(p50*1e3, "attempt-p50-ms")
+	b.ReportMetric(p99*1e3, "attempt-p99-ms")
+}
+
+// attempts reads how long the scheduler's successful attempts took, binding included, to the
+// bounds of the histogram's buckets.
+func attempts(ctx context.Context, side *sides.Side, url string) (p50, p99 float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	config := &tls.Config{Certificates: side.TLS.Certificates, InsecureSkipVerify: true} //nolint:gosec // it made its certificate itself
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return 0, 0, fmt.Errorf("answered %s", resp.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return 0, 0, err
+	}
+	const name = "scheduler_scheduling_attempt_duration_seconds"
+	family := families[name]
+	for _, m := range family.GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() != "result" || l.GetValue() != "scheduled" {
+				continue
+			}
+			h := m.GetHistogram()
+			at := func(share float64) float64 {
+				for _, bucket := range h.GetBucket() {
+					if float64(bucket.GetCumulativeCount()) >= share*float64(h.GetSampleCount()) {
+						return bucket.GetUpperBound()
+					}
+				}
+				return 0
+			}
+			return at(0.5), at(0.99), nil
+		}
+	}
+	return 0, 0, fmt.Errorf("no %s of scheduled pods", name)
+}
+
+// TestSmallRow runs a row of five pods that keep away from each other on five nodes: each gets a
+// node of its own, and there are figures.
+func TestSmallRow(t *testing.T) {
+	for _, r := range rows(t) {
+		if r.name != "AntiAffinity/1000Nodes" {
+			continue
+		}
+		for i := range r.ops {
+			r.ops[i].Count = min(r.ops[i].Count, 5)
+		}
+		side, metrics := contestants()[0].start(t)
+		f, err := run(t, side, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.pods != 5 || f.memory == 0 || f.took <= 0 {
+			t.Errorf("measured %+v", f)
+		}
+		taken := map[string]bool{}
+		for _, node := range f.nodes {
+			taken[node] = true
+		}
+		if len(taken) != 5 {
+			t.Errorf("five pods that keep away from each other are on %d nodes: %v", len(taken), f.nodes)
+		}
+		if p50, p99, err := attempts(t.Context(), side, metrics); err != nil || p50 <= 0 || p99 < p50 {
+			t.Errorf("attempts took %v and %v: %v", p50, p99, err)
+		}
+		return
+	}
+	t.Fatal("there is no such row")
+}
+
+// TestUpstreamsRowsAreRead: those of v1.37.1 that have a threshold, and what keeps some from being run.
+func TestUpstreamsRowsAreRead(t *testing.T) {
+	run, not := 0, []string{}
+	seen := map[string]bool{}
+	for _, r := range rows(t) {
+		if seen[r.name] {
+			t.Errorf("two rows are called %s", r.name)
+		}
+		seen[r.name] = true
+		if r.reason == "" {
+			run++
+			if r.nodes == 0 {
+				t.Errorf("%s has no nodes", r.name)
+			}
+			continue
+		}
+		not = append(not, r.name+": "+r.reason)
+	}
+	t.Logf("%d rows are run, not: \n%s", run, strings.Join(not, "\n"))
+	if run < 15 || run+len(not) < 50 {
+		t.Errorf("%d rows are run and %d are not", run, len(not))
+	}
+}

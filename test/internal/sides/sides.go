@@ -143,7 +143,9 @@ func (s *Side) Schedule(tb testing.TB, upstreams bool) string {
 	dir, port := tb.TempDir(), freePort(tb)
 	bin, file := harness.Binary(tb), filepath.Join(dir, "scheduler.yaml")
 	config := fmt.Sprintf("apiVersion: wasmplane.dev/v1alpha1\nkind: Configuration\nscheduler: {serving: {listen: '127.0.0.1:%s'}}\n", port)
-	args := []string{"scheduler", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig", s.Kubeconfig, "--config", file, "--log-level", "warn"}
+	args := []string{
+		"scheduler", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig", s.Kubeconfig, "--config", file, "--log-level", "warn",
+	}
 	if upstreams {
 		bin = binary(tb, "KUBE_SCHEDULER_BIN")
 		config = fmt.Sprintf("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+

@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -26,6 +27,11 @@ const (
 	setHairpin   = "hairpin-connections"
 	chainReject  = "reject-packets"
 	chainDrop    = "drop-packets"
+	// Connections to the node's own addresses: those that come, those that a process of the
+	// node begins, and those for which there is nobody.
+	chainOwn     = "own-addresses"
+	chainOwnOut  = "own-addresses-output"
+	chainOwnNone = "own-addresses-without"
 	// masqueradeMark is the bit that upstream uses too, so that its meaning on a host is the same.
 	masqueradeMark = "0x4000"
 )
@@ -94,7 +100,7 @@ func (pl planner) plan(s *corev1.Service, slices []*discoveryv1.EndpointSlice) *
 		port := &s.Spec.Ports[i]
 		all := pl.endpoints(slices, port, func(endpoint) bool { return true })
 		local := pl.endpoints(slices, port, func(e endpoint) bool { return e.local })
-		healthy = max(healthy, len(local))
+		healthy = max(healthy, pl.readyHere(slices, port))
 		pl.port(p, s, port, all, local)
 	}
 	if n := s.Spec.HealthCheckNodePort; n != 0 && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
@@ -141,6 +147,26 @@ func (pl planner) endpoints(list []*discoveryv1.EndpointSlice, port *corev1.Serv
 	return found
 }
 
+// readyHere counts what a load balancer may send more connections to: what is on its way out
+// serves those that come nevertheless.
+func (pl planner) readyHere(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort) int {
+	found := map[netip.Addr]bool{}
+	for _, s := range list {
+		if _, ok := portOf(s, port); !ok || (s.AddressType == discoveryv1.AddressTypeIPv6) != pl.family.ip6 {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if ptr.Deref(e.NodeName, "") != pl.node || !ptr.Deref(e.Conditions.Ready, true) || len(e.Addresses) == 0 {
+				continue
+			}
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil {
+				found[a] = true
+			}
+		}
+	}
+	return len(found)
+}
+
 func portOf(s *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16, bool) {
 	for _, p := range s.Ports {
 		if ptr.Deref(p.Name, "") == port.Name && ptr.Deref(p.Protocol, corev1.ProtocolTCP) == port.Protocol && p.Port != nil {
@@ -154,15 +180,15 @@ func portOf(s *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16, boo
 func (pl planner) port(p *plan, s *corev1.Service, port *corev1.ServicePort, all, local []endpoint) {
 	id := s.Namespace + "/" + s.Name + ":" + port.Name
 	proto := strings.ToLower(string(port.Protocol))
-	svc, loc, ext := name("svc", id, proto), name("loc", id, proto), name("ext", id, proto)
+	svc, loc, ext, ranged := name("svc", id, proto), name("loc", id, proto), name("ext", id, proto), name("lbr", id, proto)
 	inside := all
 	insideChain := svc
 	if ptr.Deref(s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal {
 		inside, insideChain = local, loc
 	}
 	outsideLocal := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	external := pl.externalAddresses(s)
-	outside := len(external) > 0 || port.NodePort != 0
+	external, balanced := pl.addresses(s.Spec.ExternalIPs), pl.balanced(s)
+	outside := len(external)+len(balanced) > 0 || port.NodePort != 0
 	if len(all) > 0 && (insideChain == svc || outside) {
 		pl.balance(p, svc, id, proto, s, all)
 	}
@@ -182,10 +208,19 @@ func (pl planner) port(p *plan, s *corev1.Service, port *corev1.ServicePort, all
 			verdictWithout(inside, all))
 		p.watchUDP(proto, netip.AddrPortFrom(ip, uint16(port.Port)), inside)
 	}
-	for _, ip := range external {
-		p.direct(elementKey{mapServices, key(ip, proto, port.Port)}, elementKey{mapNoIPs, key(ip, proto, port.Port)}, ext,
-			verdictWithout(all, all))
-		p.watchUDP(proto, netip.AddrPortFrom(ip, uint16(port.Port)), all)
+	reach := func(ips []netip.Addr, by string) {
+		for _, ip := range ips {
+			p.direct(elementKey{mapServices, key(ip, proto, port.Port)}, elementKey{mapNoIPs, key(ip, proto, port.Port)}, by,
+				verdictWithout(all, all))
+			p.watchUDP(proto, netip.AddrPortFrom(ip, uint16(port.Port)), all)
+		}
+	}
+	reach(external, ext)
+	if rules, restricted := pl.sourceRanges(s, ext); restricted && len(balanced) > 0 && len(all) > 0 {
+		p.chains[ranged] = chain{id, rules}
+		reach(balanced, ranged)
+	} else {
+		reach(balanced, ext)
 	}
 	if port.NodePort != 0 {
 		k := proto + " . " + strconv.Itoa(int(port.NodePort))
@@ -294,18 +329,45 @@ func (pl planner) clusterIPs(s *corev1.Service) []netip.Addr {
 	return pl.addresses(list)
 }
 
-// externalAddresses are those by which the outside world reaches the Service.
-// Load balancers with source ranges are left to who can keep the ranges.
-func (pl planner) externalAddresses(s *corev1.Service) []netip.Addr {
-	list := slices.Clone(s.Spec.ExternalIPs)
-	if len(s.Spec.LoadBalancerSourceRanges) == 0 {
-		for _, in := range s.Status.LoadBalancer.Ingress {
-			if ptr.Deref(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
-				list = append(list, in.IP)
-			}
+// balanced are the addresses of a load balancer that are ours to forward. Those of one that
+// is a proxy itself come back to it.
+func (pl planner) balanced(s *corev1.Service) []netip.Addr {
+	var list []string
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		if ptr.Deref(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
+			list = append(list, in.IP)
 		}
 	}
 	return pl.addresses(list)
+}
+
+// sourceRanges are the rules that let only some clients through to a chain. Ranges of the
+// other IP family alone let nobody through.
+func (pl planner) sourceRanges(s *corev1.Service, to string) (rules []string, restricted bool) {
+	if len(s.Spec.LoadBalancerSourceRanges) == 0 {
+		return nil, false
+	}
+	var allowed []netip.Prefix
+	for _, text := range s.Spec.LoadBalancerSourceRanges {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil && pl.family.fits(p.Addr()) {
+			allowed = append(allowed, p.Masked())
+		}
+	}
+	// In one set networks must not lie in each other: the wider ones come first.
+	slices.SortFunc(allowed, func(a, b netip.Prefix) int { return cmp.Or(a.Bits()-b.Bits(), a.Addr().Compare(b.Addr())) })
+	var list []string
+	for i, p := range allowed {
+		if p.Bits() == 0 {
+			return nil, false
+		}
+		if !slices.ContainsFunc(allowed[:i], func(wider netip.Prefix) bool { return wider.Overlaps(p) }) {
+			list = append(list, p.String())
+		}
+	}
+	if len(list) == 0 {
+		return []string{"drop"}, true
+	}
+	return []string{fmt.Sprintf("%s saddr != { %s } drop", pl.family.word, strings.Join(list, ", ")), "goto " + to}, true
 }
 
 func (pl planner) addresses(list []string) []netip.Addr {

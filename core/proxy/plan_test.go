@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ import (
 )
 
 func v4() planner { return planner{family: family{word: "ip"}, node: "n1"} }
+
+func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func one(s *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	return []*discoveryv1.EndpointSlice{s}
@@ -79,7 +82,7 @@ func TestInternalTrafficStaysOnTheNodeWhereTheServiceSaysSo(t *testing.T) {
 func TestChangesLeadToTheSameTableAsAWholeRewrite(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s, fake := newState(), knftables.NewFake(knftables.IPv4Family, testTable)
-		tab := &table{family: family{word: "ip"}, name: testTable, nft: fake}
+		tab := &table{family: family{word: "ip"}, name: testTable, nft: fake, sockets: ptr.To(true)}
 		if err := tab.rewrite(context.Background(), s.whole()); err != nil {
 			rt.Fatal(err)
 		}

@@ -47,6 +47,9 @@ type Config struct {
 	// ServiceCIDRs are the networks of Services: what goes to an address or port
 	// there that no Service has is refused, and does not leave the node.
 	ServiceCIDRs []netip.Prefix
+	// ReservedTCPPorts of the node's own addresses are no Service's, whatever it asks for:
+	// the API's, the kubelet's, ssh.
+	ReservedTCPPorts []int32
 	// IPv6 adds a table for IPv6; IPv4 is always served.
 	IPv6 bool
 	// Check is how often the table is looked at for what others did to it; default 30 s.
@@ -108,7 +111,7 @@ func New(cfg Config) (*Proxy, error) {
 		dirty:    map[types.NamespacedName]bool{},
 	}
 	for _, f := range families(cfg) {
-		t, err := openTable(f, cfg.Table, cfg.ServiceCIDRs)
+		t, err := openTable(f, cfg.Table, cfg.ServiceCIDRs, cfg.ReservedTCPPorts)
 		if err != nil {
 			return nil, err
 		}
@@ -327,7 +330,7 @@ func (s *side) write(ctx context.Context, difference *change) error {
 func Cleanup(ctx context.Context, tableName string) error {
 	var errs []error
 	for _, f := range []family{{word: "ip"}, {ip6: true, word: "ip6"}} {
-		t, err := openTable(f, tableName, nil)
+		t, err := openTable(f, tableName, nil, nil)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -54,7 +54,7 @@ func startChecking(t *testing.T, l *lab, check time.Duration, objects ...runtime
 		done <- l.in("node", func() error {
 			p, err := New(Config{
 				Table: testTable, Node: "n1", Informers: factory, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
-				ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Check: check,
+				ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ReservedTCPPorts: []int32{22, 6443}, Check: check,
 			})
 			made <- p
 			if err != nil {
@@ -392,7 +392,7 @@ func TestIPv6TablesAreTaken(t *testing.T) {
 	sticky := func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
 	pl := planner{family: family{ip6: true, word: "ip6"}, node: "n1", pods: []netip.Prefix{netip.MustParsePrefix("fd00:244::/64")}}
 	err := l.in("node", func() error {
-		tab, err := openTable(pl.family, testTable, nil)
+		tab, err := openTable(pl.family, testTable, nil, nil)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -17,10 +19,12 @@ type table struct {
 	family   family
 	name     string
 	services []netip.Prefix // the Services' networks of this family
+	reserved []int32        // TCP ports of the node that no Service gets
+	sockets  *bool          // the kernel can be asked who listens; nil: not tried yet
 	nft      knftables.Interface
 }
 
-func openTable(f family, name string, services []netip.Prefix) (*table, error) {
+func openTable(f family, name string, services []netip.Prefix, reserved []int32) (*table, error) {
 	fam := knftables.IPv4Family
 	if f.ip6 {
 		fam = knftables.IPv6Family
@@ -35,11 +39,15 @@ func openTable(f family, name string, services []netip.Prefix) (*table, error) {
 			own = append(own, p)
 		}
 	}
-	return &table{f, name, own, nft}, nil
+	return &table{family: f, name: name, services: own, reserved: reserved, nft: nft}, nil
 }
 
 // rewrite replaces the whole table at once: no packet sees half of it.
 func (t *table) rewrite(ctx context.Context, c *change) error {
+	if t.sockets == nil {
+		known := t.asksSockets(ctx)
+		t.sockets = &known
+	}
 	tx := t.nft.NewTransaction()
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
@@ -53,6 +61,25 @@ func (t *table) update(ctx context.Context, c *change) error {
 	tx := t.nft.NewTransaction()
 	c.write(tx, t.family)
 	return t.run(ctx, tx)
+}
+
+// asksSockets tries, in a table of its own, whether the kernel has the module nft_socket. Without
+// it what is reserved stays out of Services' reach, and what else listens does not.
+func (t *table) asksSockets(ctx context.Context) bool {
+	fam := knftables.IPv4Family
+	if t.family.ip6 {
+		fam = knftables.IPv6Family
+	}
+	probe, err := knftables.New(fam, t.name+"-probe")
+	if err != nil {
+		return false
+	}
+	tx := probe.NewTransaction()
+	tx.Add(&knftables.Table{})
+	tx.Add(&knftables.Chain{Name: "probe"})
+	tx.Add(&knftables.Rule{Chain: "probe", Rule: "socket wildcard 0 return"})
+	tx.Delete(&knftables.Table{})
+	return probe.Run(ctx, tx) == nil
 }
 
 func (t *table) run(ctx context.Context, tx *knftables.Transaction) error {
@@ -81,7 +108,7 @@ func (t *table) intact(ctx context.Context) (bool, error) {
 	}
 	for _, want := range []string{
 		"nat-prerouting", "nat-output", "nat-postrouting", "filter-forward", "filter-output", "filter-input",
-		"strays-forward", "strays-output", "services",
+		"strays-forward", "strays-output", "services", chainOwn, chainOwnOut, chainOwnNone,
 	} {
 		if !slices.Contains(chains, want) {
 			return false, nil
@@ -118,20 +145,36 @@ func (t *table) skeleton(tx *knftables.Transaction) {
 	}
 	rules(chainReject, "meta l4proto tcp reject with tcp reset", "reject")
 	rules(chainDrop, "drop")
+	rules("services", fmt.Sprintf("%s daddr . meta l4proto . th dport vmap @%s", ip, mapServices))
+	rules("no-endpoints", fmt.Sprintf("%s daddr . meta l4proto . th dport vmap @%s", ip, mapNoIPs))
+	rules(chainOwn, t.own(mapNodePorts, true, "goto services")...)
+	rules(chainOwnOut, t.own(mapNodePorts, false, "goto services")...)
+	rules(chainOwnNone, t.own(mapNoPorts, true, "goto no-endpoints")...)
+	t.hooks(tx, ip)
+}
+
+// own is what becomes of connections to the node's own addresses. They lead to node ports, and
+// to Services of which they are the external or load balancer's address; but what the machine
+// is reached and rescued by, and ports on which a process of it listens, are no Service's. Where
+// connections leave the node the kernel answers with the socket of who connects: nobody asks then.
+func (t *table) own(nodePorts string, incoming bool, then string) []string {
 	loopback := "127.0.0.0/8"
 	if t.family.ip6 {
 		loopback = "::1"
 	}
-	toNode := fmt.Sprintf("fib daddr type local %s daddr != %s", ip, loopback)
-	rules("services",
-		fmt.Sprintf("%s daddr . meta l4proto . th dport vmap @%s", ip, mapServices),
-		fmt.Sprintf("%s meta l4proto . th dport vmap @%s", toNode, mapNodePorts),
-	)
-	rules("no-endpoints",
-		fmt.Sprintf("%s daddr . meta l4proto . th dport vmap @%s", ip, mapNoIPs),
-		fmt.Sprintf("%s meta l4proto . th dport vmap @%s", toNode, mapNoPorts),
-	)
-	t.hooks(tx, ip)
+	var rules []string
+	if len(t.reserved) > 0 {
+		ports := make([]string, len(t.reserved))
+		for i, p := range t.reserved {
+			ports[i] = strconv.Itoa(int(p))
+		}
+		rules = append(rules, fmt.Sprintf("tcp dport { %s } return", strings.Join(ports, ", ")))
+	}
+	rules = append(rules, fmt.Sprintf("%s daddr != %s meta l4proto . th dport vmap @%s", t.family.word, loopback, nodePorts))
+	if incoming && *t.sockets {
+		rules = append(rules, "socket wildcard 0 return", "socket wildcard 1 return")
+	}
+	return append(rules, then)
 }
 
 // hooks: the filter hooks come before nat, and see only what begins. The output
@@ -148,7 +191,11 @@ func (t *table) hooks(tx *knftables.Transaction, ip string) {
 	for name, at := range map[string]knftables.BaseChainHook{
 		"filter-input": knftables.InputHook, "filter-forward": knftables.ForwardHook, "filter-output": knftables.OutputHook,
 	} {
-		hook(knftables.FilterType, name, at, "-110", "ct state new jump no-endpoints")
+		if at == knftables.ForwardHook { // nothing that is forwarded is for the node, nor may sockets be asked for there
+			hook(knftables.FilterType, name, at, "-110", "ct state new jump no-endpoints")
+			continue
+		}
+		hook(knftables.FilterType, name, at, "-110", "ct state != new return", "fib daddr type local goto "+chainOwnNone, "goto no-endpoints")
 	}
 	// What still goes to a Service's network behind nat went to no port of any
 	// Service: without an answer here it would leave by the default route.
@@ -159,8 +206,8 @@ func (t *table) hooks(tx *knftables.Transaction, ip string) {
 	for name, at := range map[string]knftables.BaseChainHook{"strays-forward": knftables.ForwardHook, "strays-output": knftables.OutputHook} {
 		hook(knftables.FilterType, name, at, "0", strays...)
 	}
-	hook(knftables.NATType, "nat-prerouting", knftables.PreroutingHook, "-100", "jump services")
-	hook(knftables.NATType, "nat-output", knftables.OutputHook, "-100", "jump services")
+	hook(knftables.NATType, "nat-prerouting", knftables.PreroutingHook, "-100", "fib daddr type local goto "+chainOwn, "goto services")
+	hook(knftables.NATType, "nat-output", knftables.OutputHook, "-100", "fib daddr type local goto "+chainOwnOut, "goto services")
 	hook(knftables.NATType, "nat-postrouting", knftables.PostroutingHook, "100",
 		fmt.Sprintf("meta mark and %s == 0 %s saddr . %s daddr @%s ct status dnat masquerade fully-random", masqueradeMark, ip, ip, setHairpin),
 		fmt.Sprintf("meta mark and %s == 0 return", masqueradeMark),

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/threshold"
+	"github.com/wasmplane/wasmplane/core/loadbalancer"
 )
 
 // APIVersion and Kind of the document.
@@ -54,9 +55,11 @@ type Configuration struct {
 	Controllers Controllers `yaml:"controllers"`
 	Node        Node        `yaml:"node"`
 	Proxy       Proxy       `yaml:"proxy"`
-	DNS         DNS         `yaml:"dns"`
-	Trace       Trace       `yaml:"trace"`
-	Join        Join        `yaml:"join"`
+	// LoadBalancer gives Services of type LoadBalancer their addresses.
+	LoadBalancer LoadBalancer `yaml:"loadBalancer"`
+	DNS          DNS          `yaml:"dns"`
+	Trace        Trace        `yaml:"trace"`
+	Join         Join         `yaml:"join"`
 	// Plugins are the entries of Wasm plugins, in the order in which they are
 	// asked; sdk/spec and configs/plugins.yaml describe an entry.
 	Plugins []yaml.Node `yaml:"plugins"`
@@ -482,6 +485,75 @@ type Proxy struct {
 	MetricsListen string `yaml:"metricsListen"`
 }
 
+// LoadBalancer settings.
+type LoadBalancer struct {
+	// Enabled: Services of type LoadBalancer without a class, or of the class
+	// wasmplane.dev/load-balancer, get their addresses from the controllers. False: another
+	// implementation's matter, and what Services have is taken back.
+	Enabled bool `yaml:"enabled"`
+	// Pools of addresses, used in their order. Empty: Services have the nodes' own
+	// addresses, and share them by their ports.
+	Pools []AddressPool `yaml:"pools"`
+	// Announce: this machine, if it is a real node, answers for addresses of pools on the
+	// link in whose network they are (ARP, and Neighbor Discovery for IPv6). False: routers
+	// send them here, or another program answers.
+	Announce bool `yaml:"announce"`
+}
+
+// AddressPool is addresses that Services of type LoadBalancer get. No machine may have them.
+type AddressPool struct {
+	// Name, for messages.
+	Name string `yaml:"name"`
+	// Addresses: networks (192.0.2.64/28, all of whose addresses are given), ranges
+	// (192.0.2.10-192.0.2.20) and single addresses, of both IP families.
+	Addresses []string `yaml:"addresses"`
+	// Namespaces whose Services get them. Empty: all.
+	Namespaces []string `yaml:"namespaces"`
+}
+
+// AddressPools are the pools. They have been checked.
+func (l *LoadBalancer) AddressPools() []loadbalancer.Pool {
+	var out []loadbalancer.Pool
+	for _, p := range l.Pools {
+		pool := loadbalancer.Pool{Name: p.Name, Namespaces: p.Namespaces}
+		for _, text := range p.Addresses {
+			if r, err := loadbalancer.ParseRange(text); err == nil {
+				pool.Ranges = append(pool.Ranges, r)
+			}
+		}
+		out = append(out, pool)
+	}
+	return out
+}
+
+// checkPools refuses what is no address, or one of the cluster's own networks.
+func (c *Configuration) checkPools() error {
+	seen := map[string]bool{}
+	for i, p := range c.LoadBalancer.Pools {
+		at := fmt.Sprintf("loadBalancer.pools[%d]", i)
+		if p.Name == "" || seen[p.Name] {
+			return field(at+".name", "every pool needs a name of its own, found %q", p.Name)
+		}
+		seen[p.Name] = true
+		if len(p.Addresses) == 0 {
+			return field(at+".addresses", "expected at least one network, range or address")
+		}
+		for j, text := range p.Addresses {
+			at := fmt.Sprintf("%s.addresses[%d]", at, j)
+			r, err := loadbalancer.ParseRange(text)
+			if err != nil {
+				return field(at, "expected a network such as 192.0.2.64/28, a range such as 192.0.2.10-192.0.2.20, or an address: %v", err)
+			}
+			for path, network := range map[string]string{"cluster.podCIDR": c.Cluster.PodCIDR, "cluster.serviceCIDR": c.Cluster.ServiceCIDR} {
+				if prefix, err := netip.ParsePrefix(network); err == nil && r.Overlaps(prefix) {
+					return field(at, "%s overlaps %s %s", text, path, network)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // DNS settings.
 type DNS struct {
 	Enabled bool `yaml:"enabled"`
@@ -554,9 +626,10 @@ func Default() *Configuration {
 			LocalVolumes:      true,
 			NetworkPolicies:   true,
 		},
-		Proxy: Proxy{Enabled: true},
-		DNS:   DNS{Enabled: true},
-		Trace: Trace{MaxSpans: 200_000, MaxBytes: 64 << 20},
+		Proxy:        Proxy{Enabled: true},
+		LoadBalancer: LoadBalancer{Enabled: true, Announce: true},
+		DNS:          DNS{Enabled: true},
+		Trace:        Trace{MaxSpans: 200_000, MaxBytes: 64 << 20},
 	}
 }
 
@@ -649,6 +722,9 @@ func (c *Configuration) complete() error {
 		}
 	}
 	if err := c.checkServing(); err != nil {
+		return err
+	}
+	if err := c.checkPools(); err != nil {
 		return err
 	}
 	if c.Store.PeerPort < 1 || c.Store.PeerPort > 65535 {

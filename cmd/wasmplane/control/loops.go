@@ -11,14 +11,17 @@ import (
 
 	"k8s.io/client-go/dynamic"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/servicelb"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -49,6 +52,7 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 			NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize},
 		},
 		NodeLifecycle:  nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
+		LoadBalancer:   loadBalancer(c.Options.Config),
 		ApproveServing: true, // for what a node reports of itself and no other has
 		Log:            c.Options.Logger, Tracer: c.Tracer,
 	})
@@ -59,6 +63,12 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		func(ctx context.Context) error { return reconcilers(ctx, c, set) },
 		func(ctx context.Context) error { return policies(ctx, c) },
 	))
+}
+
+// loadBalancer is what Services get: addresses of pools, or those of nodes but for the ports by
+// which machines are reached and rescued.
+func loadBalancer(c *config.Configuration) servicelb.Config {
+	return servicelb.Config{Off: !c.LoadBalancer.Enabled, Pools: c.LoadBalancer.AddressPools(), ReservedPorts: machine.ReservedPorts(c)}
 }
 
 // reconcilers runs the control loops of Wasm plugins.

@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/dns"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/loadbalancer/neighbor"
 	"github.com/wasmplane/wasmplane/core/proxy"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -28,6 +29,7 @@ type Networking struct {
 	set                  *client.Set
 	dnsConfig            *rest.Config
 	service              *proxy.Proxy
+	neighbor             *neighbor.Announcer // nil: nobody here answers for load balancer addresses
 	informers            informers.SharedInformerFactory
 	proxyReady, dnsReady chan struct{}
 }
@@ -62,11 +64,18 @@ func NewNetworking(c *process.Component, dnsConfig *rest.Config) (*Networking, e
 	n.service, err = proxy.New(proxy.Config{
 		Table: linuxhost.NamesOf(c.Options.Config.Cluster.Name).Table("services"), Node: c.Options.Config.Node.Name,
 		Informers: n.informers, PodCIDRs: []netip.Prefix{pods}, ServiceCIDRs: []netip.Prefix{services}, Log: c.Options.Logger,
+		ReservedTCPPorts: ReservedPorts(c.Options.Config),
 	})
+	if err != nil {
+		return nil, err
+	}
+	if lb := c.Options.Config.LoadBalancer; lb.Enabled && lb.Announce {
+		n.neighbor, err = neighbor.New(neighbor.Config{Node: c.Options.Config.Node.Name, Informers: n.informers, Log: c.Options.Logger})
+	}
 	return n, err
 }
 
-// Proxy routes Services.
+// Proxy routes Services, and answers for load balancer addresses on the machine's links.
 func (n *Networking) Proxy(ctx context.Context) error {
 	if n.service == nil {
 		<-ctx.Done()
@@ -76,7 +85,11 @@ func (n *Networking) Proxy(ctx context.Context) error {
 	defer n.informers.Shutdown()
 	defer cancel()
 	n.informers.Start(watching.Done())
-	return run.Parallel(n.service.Run, closeWhen(n.service.Ready(), n.proxyReady))(ctx)
+	parts := []func(context.Context) error{n.service.Run, closeWhen(n.service.Ready(), n.proxyReady)}
+	if n.neighbor != nil {
+		parts = append(parts, n.neighbor.Run)
+	}
+	return run.Parallel(parts...)(ctx)
 }
 
 // closeWhen closes one channel when another is closed.

@@ -85,7 +85,7 @@ func NewNode(c *process.Component, serving ServingOf) (*Node, error) {
 func realNodeConfig(o process.Options) realnode.Config {
 	c := realnode.Config{
 		Cluster: o.Config.Cluster.Name, Dir: o.Dir.Node(), Registries: registries(o), Log: o.Logger,
-		ReservedTCPPorts: reservedPorts(o.Config),
+		ReservedTCPPorts: ReservedPorts(o.Config),
 	}
 	c.Containerd.Limits = imageLimits(o.Config.Node.Images)
 	c.Containerd.CNIConfDir = o.Config.Path(o.Config.Node.CNIConfigDir)
@@ -99,9 +99,9 @@ func imageLimits(b config.ImageBounds) bounds.Limits {
 	return bounds.Limits{LayerBytes: b.LayerBytes, LayerFiles: b.LayerFiles, ImageBytes: b.ImageBytes, ImageFiles: b.ImageFiles}
 }
 
-// reservedPorts are ports by which the machine is reached and rescued: none of them
-// goes to a pod.
-func reservedPorts(c *config.Configuration, more ...int32) []int32 {
+// ReservedPorts are ports by which the machine is reached and rescued: none of them
+// goes to a pod or a Service.
+func ReservedPorts(c *config.Configuration, more ...int32) []int32 {
 	out := append(slices.Clone(c.Node.ReservedHostPorts), more...)
 	for _, listen := range []string{c.APIServer.Listen, c.Node.KubeletListen} {
 		if _, port, err := net.SplitHostPort(listen); err == nil {
@@ -229,7 +229,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes,
 		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
-		ReservedTCPPorts: reservedPorts(c, door.Port()),
+		ReservedTCPPorts: ReservedPorts(c, door.Port()),
 		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
 		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.component.Options.Logger,

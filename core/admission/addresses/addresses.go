@@ -28,6 +28,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/reading"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/loadbalancer"
 )
 
 // Name of the plugin.
@@ -145,6 +146,9 @@ func balanced(o runtime.Object) map[string]string {
 	}
 	if ip := s.Spec.LoadBalancerIP; ip != "" {
 		out[ip] = "spec.loadBalancerIP"
+	}
+	if ips := s.Annotations[loadbalancer.AddressesAnnotation]; ips != "" {
+		out[ips] = "metadata.annotations[" + loadbalancer.AddressesAnnotation + "]"
 	}
 	return out
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/admission"
 	"github.com/wasmplane/wasmplane/core/admission/admissiontest"
 	"github.com/wasmplane/wasmplane/core/auth/authz"
+	"github.com/wasmplane/wasmplane/core/loadbalancer"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -59,6 +60,8 @@ func TestAddressesOfOthers(t *testing.T) {
 		}
 		return s
 	}
+	annotated := service("")
+	annotated.Annotations = map[string]string{loadbalancer.AddressesAnnotation: "198.51.100.1"}
 	endpoints := func(ips ...string) *corev1.Endpoints { //nolint:staticcheck // it is still served
 		e := &corev1.Endpoints{ObjectMeta: in, Subsets: []corev1.EndpointSubset{{}}} //nolint:staticcheck // as above
 		for _, ip := range ips {
@@ -77,6 +80,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		denied              string
 	}{
 		{"a Service", "services", "", nil, service(""), "", ""},
+		{"an address by its annotation", "services", "", nil, annotated, "balancer", "198.51.100.1" + all + "services/status in all namespaces"},
 		{"an address of the load balancer's", "services", "", nil, service("198.51.100.1"), "balancer", "spec.loadBalancerIP: 198.51.100.1" + all + "services/status in all namespaces"},
 		{"another one", "services", "", service("198.51.100.1"), service("198.51.100.2"), "balancer", "spec.loadBalancerIP: 198.51.100.2"},
 		{"the same one", "services", "", service("198.51.100.1", "198.51.100.1"), service("198.51.100.1", "198.51.100.1"), "", ""},

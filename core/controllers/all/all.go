@@ -30,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/servicelb"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -73,6 +74,8 @@ type Config struct {
 	NodeLifecycle nodelifecycle.Config
 	// ApproveServing approves serving certificates for nodes' own names.
 	ApproveServing bool
+	// LoadBalancer says which addresses Services of type LoadBalancer get.
+	LoadBalancer servicelb.Config
 	// FinishedPods is how many finished pods are kept; 0 = 12500, negative = all.
 	FinishedPods int
 

@@ -32,6 +32,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/resourcequota"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
+	"github.com/wasmplane/wasmplane/core/controllers/servicelb"
 	"github.com/wasmplane/wasmplane/core/controllers/signing"
 	"github.com/wasmplane/wasmplane/core/controllers/statefulset"
 	"github.com/wasmplane/wasmplane/core/controllers/ttlafterfinished"
@@ -200,6 +201,9 @@ func list() []entry {
 		},
 		{name: "dns-endpoints-controller", account: "endpointslice-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
 			return dnsendpoints.New(e.Env)
+		}},
+		{name: "service-lb-controller", account: "service-controller", workers: 1, build: func(b *builder, e built) (runner, error) {
+			return servicelb.New(e.Env, b.LoadBalancer)
 		}},
 		{name: "job-controller", account: "job-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return job.New(e.Env, e.workers)

@@ -218,7 +218,8 @@ func (l *ledger) takePorts(s *corev1.Service, own []int32) *problem {
 		case slices.Contains(l.reserved, p.number) || slices.Contains(own, p.number):
 			found = refuse("PortReserved", "port %d of the nodes' addresses is reserved for the nodes themselves: choose another one, or configure loadBalancer.pools", p.number)
 		case p.number >= firstNodePort && p.number <= lastNodePort && p.number != s.Spec.Ports[i].NodePort:
-			found = refuse("PortReserved", "port %d of the nodes' addresses is for node ports: choose one outside %d-%d", p.number, firstNodePort, lastNodePort)
+			found = refuse("PortReserved", "port %d of the nodes' addresses is for node ports: choose one outside %d-%d",
+				p.number, firstNodePort, lastNodePort)
 		case l.portTaken(p, o):
 			found = refuse("PortTaken", "another Service has port %d/%s of the nodes' addresses: choose another one, or configure loadBalancer.pools", p.number, p.protocol)
 		default:

@@ -64,7 +64,8 @@ type Controller struct {
 
 // New makes the controller.
 func New(env controllers.Env, cfg Config) (*Controller, error) {
-	services, nodes, endpoints := env.Informers.Core().V1().Services(), env.Informers.Core().V1().Nodes(), env.Informers.Discovery().V1().EndpointSlices()
+	services, nodes := env.Informers.Core().V1().Services(), env.Informers.Core().V1().Nodes()
+	endpoints := env.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
 		client: env.Client, recorder: env.Recorder("service-lb-controller"),
 		services: services.Lister(), nodes: nodes.Lister(), slices: endpoints.Lister(),
@@ -147,7 +148,10 @@ type facts struct {
 
 func factsOf(n *corev1.Node) facts {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
-	return facts{controllers.NodeReady(n), excluded, n.DeletionTimestamp != nil, n.Status.Addresses, n.Status.DaemonEndpoints.KubeletEndpoint.Port}
+	return facts{
+		ready: controllers.NodeReady(n), excluded: excluded, leaving: n.DeletionTimestamp != nil,
+		addresses: n.Status.Addresses, port: n.Status.DaemonEndpoints.KubeletEndpoint.Port,
+	}
 }
 
 // endpointsChanged matters to Services whose traffic stays on the node.
@@ -188,7 +192,8 @@ func (c *Controller) cleanUp(ctx context.Context, s *corev1.Service) error {
 		delete(left.Annotations, loadbalancer.NodeAnnotation)
 		left.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 		meta.RemoveStatusCondition(&left.Status.Conditions, Condition)
-		if _, err := c.client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, left, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		_, err := c.client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, left, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("taking its addresses and the finalizer away: %w", err)
 		}
 		controllers.Did(ctx, "addresses released", "Service", nil)
@@ -207,7 +212,8 @@ func (c *Controller) ensure(ctx context.Context, s *corev1.Service) error {
 	}
 	var list []*discoveryv1.EndpointSlice
 	if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		if list, err = c.slices.EndpointSlices(s.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name})); err != nil {
+		selector := labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name})
+		if list, err = c.slices.EndpointSlices(s.Namespace).List(selector); err != nil {
 			return err
 		}
 	}
@@ -263,7 +269,8 @@ func (c *Controller) report(ctx context.Context, s *corev1.Service, out outcome)
 	meta.SetStatusCondition(&want.Status.Conditions, condition)
 	want.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	for _, a := range out.addresses {
-		want.Status.LoadBalancer.Ingress = append(want.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)})
+		in := corev1.LoadBalancerIngress{IP: a.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)}
+		want.Status.LoadBalancer.Ingress = append(want.Status.LoadBalancer.Ingress, in)
 	}
 	if apiequality.Semantic.DeepEqual(s, want) {
 		return nil
@@ -284,7 +291,8 @@ func (c *Controller) announce(ctx context.Context, s *corev1.Service, before *co
 	if out.problem != nil {
 		if was := meta.FindStatusCondition(before.Conditions, Condition); was == nil || was.Message != out.problem.message {
 			c.recorder.Event(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed", out.problem.message)
-			c.loop.Log().WarnContext(ctx, "a Service of type LoadBalancer has no address", "namespace", s.Namespace, "name", s.Name, "error", errors.New(out.problem.message))
+			c.loop.Log().WarnContext(ctx, "a Service of type LoadBalancer has no address", "namespace", s.Namespace,
+				"name", s.Name, "error", errors.New(out.problem.message))
 		}
 		return
 	}

@@ -153,7 +153,8 @@ func (a *Announcer) sync(ctx context.Context) {
 		l := a.links[name]
 		if l == nil {
 			if l, err = open(w.on, w.v6); err != nil {
-				a.cfg.Log.WarnContext(ctx, "load balancer addresses cannot be answered for on a link", "interface", w.on.Name, "addresses", w.addresses, "error", err)
+				a.cfg.Log.WarnContext(ctx, "load balancer addresses cannot be answered for on a link", "interface", w.on.Name,
+					"addresses", w.addresses, "error", err)
 				continue
 			}
 			a.links[name] = l

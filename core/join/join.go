@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -30,8 +31,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/wasmplane/wasmplane/core/auth/jointoken"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
@@ -320,9 +323,12 @@ func interfaces() ([]netip.Prefix, error) {
 // claim makes the Node, which of two machines only one can. made: it was not there.
 func claim(ctx context.Context, own kubernetes.Interface, name, machine string) (made bool, err error) {
 	nodes := own.CoreV1().Nodes()
-	_, err = nodes.Create(ctx,
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{MachineAnnotation: machine}}},
-		metav1.CreateOptions{})
+	asked := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{MachineAnnotation: machine}}}
+	// A server whose clock is a moment behind does not know the certificate yet.
+	err = retry.OnError(wait.Backoff{Duration: 500 * time.Millisecond, Steps: 10, Factor: 1.2}, apierrors.IsUnauthorized, func() error {
+		_, err := nodes.Create(ctx, asked, metav1.CreateOptions{})
+		return err
+	})
 	if err == nil {
 		return true, nil
 	}
@@ -360,6 +366,30 @@ func leave(ctx context.Context, own kubernetes.Interface, name string) error {
 	return nil
 }
 
+// Refused is what a machine is told whose certificate the cluster does not accept any more.
+func Refused(node string) error {
+	return fmt.Errorf("the cluster does not accept the certificate of node %s any more: the node was removed on a server (wasmplane node remove). To bring this machine back, run `wasmplane down --purge` here, `wasmplane token create` on a server, and the command that the token comes with", node)
+}
+
+// Watch logs when the cluster refuses this machine, until ctx ends.
+func Watch(ctx context.Context, m Member, own kubernetes.Interface, log *slog.Logger) error {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	refused := false
+	for {
+		_, err := own.CoreV1().Nodes().Get(ctx, m.Node, metav1.GetOptions{ResourceVersion: "0"})
+		if apierrors.IsUnauthorized(err) && !refused {
+			log.ErrorContext(ctx, "this machine is not of the cluster any more", "error", Refused(m.Node))
+		}
+		refused = apierrors.IsUnauthorized(err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
 // Leave takes the machine out of its cluster: no new pods, then no node. What the folder
 // holds stays; the caller removes it with the rest of the machine's data.
 func Leave(ctx context.Context, m Member, own kubernetes.Interface) error {
@@ -369,6 +399,9 @@ func Leave(ctx context.Context, m Member, own kubernetes.Interface) error {
 	}
 	if err == nil && other(has, m.Machine) {
 		return nil // the name was given to another machine meanwhile
+	}
+	if apierrors.IsUnauthorized(err) {
+		return Refused(m.Node)
 	}
 	if err != nil {
 		return fmt.Errorf("look at node %s: %w", m.Node, err)

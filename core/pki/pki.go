@@ -170,7 +170,7 @@ func (a *Authority) Client(id Identity) (*Pair, error) {
 	if id.frontProxy {
 		authority = a.frontProxy
 	}
-	return a.pair(id.Name, request{user: id.User, groups: id.Groups, usages: calling}, authority)
+	return a.pair(id.Name, request{user: id.User, groups: id.Groups, usages: calling, atOnce: slices.Contains(id.Groups, nodesGroup)}, authority)
 }
 
 // KubeletServing is the serving certificate of a node's kubelet. hosts are the

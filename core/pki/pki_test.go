@@ -383,3 +383,26 @@ func TestCertificatesAreListed(t *testing.T) {
 		t.Errorf("listed\n%q, want\n%q", got, want)
 	}
 }
+
+// A node's certificate begins when it is made, so that those from before a removal can be
+// told from it; others cover clocks that run behind.
+func TestWhenCertificatesBegin(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	a, err := Open(Config{Dir: t.TempDir(), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, before := range map[string]time.Duration{"node": 0, "scheduler": backdate} {
+		who := Scheduler()
+		if id == "node" {
+			who = Node("n")
+		}
+		pair, err := a.Client(who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := now.Add(-before); !pair.leaf().NotBefore.Equal(want) {
+			t.Errorf("that of the %s begins %s, want %s", id, pair.leaf().NotBefore, want)
+		}
+	}
+}

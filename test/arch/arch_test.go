@@ -78,6 +78,7 @@ var mayImport = map[string]string{
 	"core/controllers/...":          "core/attachment core/controllers/... core/client core/defaultclass core/trace core/quota core/loadbalancer core/localvolume",
 	"core/controllers/approval":     "core/controllers core/auth/jointoken",
 	"core/controllers/dnsendpoints": "core/controllers core/dns/announce",
+	"core/auth/removal":             "",
 	"core/join":                     "core/auth/jointoken core/bootstrap core/client core/config core/pki core/store core/join/handover",
 	"core/join/balance":             "",
 	"core/join/handover":            "core/auth/jointoken core/store",

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
 
+	"github.com/wasmplane/wasmplane/core/auth/removal"
 	"github.com/wasmplane/wasmplane/core/controllers"
 )
 
@@ -106,7 +107,8 @@ func (s Shell) nodeRemove() *cobra.Command {
 		Use: "remove NODE", Short: "Take a node whose machine is gone out of the cluster", Args: cobra.ExactArgs(1),
 		Long: `Take a node whose machine is gone out of the cluster: its pods are made anew on
 other nodes, and its name is free. A machine that lives leaves by itself: run
-wasmplane down on it. Until then it would come back, with the certificate that it has.
+wasmplane down on it. Should it still run, or come back, the cluster refuses its
+certificate; it can join anew.
 
 A server is taken out of those that keep the store, too, while more than half of the
 others answer. One that comes back later is told so, and stops.`,
@@ -133,7 +135,13 @@ others answer. One that comes back later is told so, and stops.`,
 			return err
 		}
 		if controllers.NodeReady(node) && !force && !server {
-			return fmt.Errorf("node %s lives: run `wasmplane down` on its machine, which takes it out; --force removes it all the same, and it comes back if its machine still runs", node.Name)
+			return fmt.Errorf("node %s lives: run `wasmplane down` on its machine, which takes it out; --force removes it all the same, and the cluster refuses the machine from then on", node.Name)
+		}
+		// A server has the authority's key: nothing keeps it out but other keys.
+		if !server {
+			if err := removal.Record(c.Context(), kube, node.Name, time.Now()); err != nil {
+				return err
+			}
 		}
 		err = kube.CoreV1().Nodes().Delete(c.Context(), node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {

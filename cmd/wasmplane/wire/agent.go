@@ -71,6 +71,7 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 	parts := []func(context.Context) error{
 		n.Run, net.Proxy, net.DNS, renewal.Run,
 		func(ctx context.Context) error { return servers.Follow(ctx, set.Kube) },
+		func(ctx context.Context) error { return join.Watch(ctx, m, set.Kube, o.Logger) },
 		whenReady(ready, n.Ready(), net.ProxyReady(), net.DNSReady()),
 	}
 	if o.Config.Node.CRIEndpoint == "" {

@@ -18,7 +18,9 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/api/satoken"
 	"github.com/wasmplane/wasmplane/core/auth/authn"
+	"github.com/wasmplane/wasmplane/core/auth/removal"
 	"github.com/wasmplane/wasmplane/core/pki"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // authentication says who somebody is, and gives out tokens.
@@ -59,9 +61,11 @@ func newAuthentication(b base) (*authentication, error) {
 	if err := b.identityFiles(&cfg, issuers); err != nil {
 		return nil, err
 	}
-	a := &authentication{run: untilEnd}
+	removed := removal.New(b.internal.Kube)
+	cfg.RefuseCertificate = removed.Check
+	a := &authentication{run: removed.Run}
 	if cfg.Structured != nil {
-		a.run = cfg.Structured.Run
+		a.run = run.Parallel(removed.Run, cfg.Structured.Run)
 	}
 	if a.Authenticator, err = authn.New(cfg); err != nil {
 		return nil, err

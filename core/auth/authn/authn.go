@@ -39,6 +39,9 @@ type Config struct {
 	// ClientCAs vouch for client certificates. It is a function because
 	// authorities are renewed while the server runs.
 	ClientCAs func() *x509.CertPool
+	// RefuseCertificate is an error for a client certificate that holds no more before its
+	// end. It is asked on each request; registers: the request makes a Node. nil: all hold.
+	RefuseCertificate func(ctx context.Context, c *x509.Certificate, registers bool) error
 	// FrontProxy trusts the identity headers of an authenticating proxy.
 	FrontProxy *FrontProxy
 	// TokenFile is a CSV file of token, user, uid and optionally "group1,group2".
@@ -151,7 +154,7 @@ func New(cfg Config) (*Authenticator, error) {
 		)))
 	}
 	if cfg.ClientCAs != nil {
-		chain = append(chain, authenticator.WrapAudienceAgnosticRequest(cfg.Audiences, newCertificates(cfg.ClientCAs, cfg.Now)))
+		chain = append(chain, authenticator.WrapAudienceAgnosticRequest(cfg.Audiences, newCertificates(cfg)))
 	}
 	chain = append(chain, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	return &Authenticator{

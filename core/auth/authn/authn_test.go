@@ -172,6 +172,46 @@ func TestARenewedPoolAndAnEndedCertificateCount(t *testing.T) {
 	}
 }
 
+// A certificate that is refused is so on the next request, though its chain was verified a
+// moment before; who registers a node is told apart.
+func TestACertificateIsRefused(t *testing.T) {
+	w := newWorld(t)
+	refuse, registers := false, false
+	a, err := New(Config{
+		ClientCAs: pool(w.pki.ClusterCA()), Audiences: []string{audience},
+		RefuseCertificate: func(_ context.Context, c *x509.Certificate, r bool) error {
+			if registers = r; refuse && c.Subject.CommonName == "system:node:n" {
+				return errors.New("removed")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(id pki.Identity, method, path string) bool {
+		r := httptest.NewRequest(method, path, nil)
+		w.client(t, id)(r)
+		_, ok, _ := a.AuthenticateRequest(r)
+		return ok
+	}
+	for range 2 { // the second time from what was kept
+		if !ask(pki.Node("n"), "GET", "/api/v1/nodes") || registers {
+			t.Fatal("a node is refused, or taken to register")
+		}
+	}
+	refuse = true
+	if ask(pki.Node("n"), "POST", "/api/v1/nodes") || !registers {
+		t.Error("a node that is refused registers")
+	}
+	if ask(pki.Node("n"), "GET", "/api/v1/pods") || registers {
+		t.Error("a node that is refused reads")
+	}
+	if !ask(pki.Node("m"), "GET", "/api/v1/pods") || !ask(pki.Scheduler(), "GET", "/api/v1/pods") {
+		t.Error("others are refused too")
+	}
+}
+
 func TestGoodTokensAreRememberedBadOnesAreNot(t *testing.T) {
 	w := newWorld(t)
 	ask := func(token string) {

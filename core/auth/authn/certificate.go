@@ -3,6 +3,7 @@
 package authn
 
 import (
+	"context"
 	"crypto/x509"
 	"net/http"
 	"time"
@@ -22,6 +23,8 @@ type certificates struct {
 	inner authenticator.Request
 	now   func() time.Time
 	seen  *cache.LRUExpireCache
+	// refuse is asked on each request, about certificates that are good otherwise.
+	refuse func(ctx context.Context, c *x509.Certificate, registers bool) error
 }
 
 const (
@@ -30,11 +33,17 @@ const (
 	certificateSeen = 4096
 )
 
-func newCertificates(cas func() *x509.CertPool, now func() time.Time) *certificates {
+func newCertificates(cfg Config) *certificates {
+	refuse := cfg.RefuseCertificate
+	if refuse == nil {
+		refuse = func(context.Context, *x509.Certificate, bool) error { return nil }
+	}
+	now := cfg.Now
 	return &certificates{
-		inner: requestx509.NewDynamic(verifyOptions(cas, now), requestx509.CommonNameUserConversion),
-		now:   now,
-		seen:  cache.NewLRUExpireCacheWithClock(certificateSeen, clock(now)),
+		inner:  requestx509.NewDynamic(verifyOptions(cfg.ClientCAs, now), requestx509.CommonNameUserConversion),
+		now:    now,
+		refuse: refuse,
+		seen:   cache.NewLRUExpireCacheWithClock(certificateSeen, clock(now)),
 	}
 }
 
@@ -54,14 +63,23 @@ func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Resp
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	if known, ok := c.seen.Get(leaf); ok && c.now().Before(leaf.NotAfter) {
-		return copyOf(known.(*authenticator.Response)), true, nil
+		return c.unlessRefused(r, leaf, known.(*authenticator.Response))
 	}
 	resp, ok, err := c.inner.AuthenticateRequest(r)
-	if err == nil && ok {
-		c.seen.Add(leaf, resp, certificateTTL)
-		resp = copyOf(resp)
+	if err != nil || !ok {
+		return resp, ok, err
 	}
-	return resp, ok, err
+	c.seen.Add(leaf, resp, certificateTTL)
+	return c.unlessRefused(r, leaf, resp)
+}
+
+func (c *certificates) unlessRefused(
+	r *http.Request, leaf *x509.Certificate, resp *authenticator.Response,
+) (*authenticator.Response, bool, error) {
+	if err := c.refuse(r.Context(), leaf, r.Method == http.MethodPost && r.URL.Path == "/api/v1/nodes"); err != nil {
+		return nil, false, err
+	}
+	return copyOf(resp), true, nil
 }
 
 // copyOf protects a kept response: callers set fields of what they get.

@@ -106,7 +106,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure",
 			Message: wrong.Error(), LastUpdateTime: metav1.Now(),
 		})
-	} else if answer.Status.Certificate, err = c.sign(asked, r.Spec.Usages, r.Spec.ExpirationSeconds, time.Now()); err != nil {
+	} else if answer.Status.Certificate, err = c.sign(asked, r, time.Now()); err != nil {
 		return fmt.Errorf("error auto signing csr: %w", err)
 	}
 	if _, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, answer, metav1.UpdateOptions{}); err != nil {
@@ -128,7 +128,13 @@ func parse(text []byte) (*x509.CertificateRequest, error) {
 	return asked, asked.CheckSignature()
 }
 
-func (c *Controller) sign(asked *x509.CertificateRequest, usages []certificatesv1.KeyUsage, seconds *int32, now time.Time) ([]byte, error) {
+func (c *Controller) sign(asked *x509.CertificateRequest, r *certificatesv1.CertificateSigningRequest, now time.Time) ([]byte, error) {
+	begins := now.Add(-backdate)
+	if r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && r.Spec.Username != asked.Subject.CommonName {
+		// A machine that joins: its certificate begins now, so that those from before the
+		// removal of an earlier node of this name can be told from it.
+		begins = now
+	}
 	parent, key := c.authority()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
 	if err != nil {
@@ -137,9 +143,9 @@ func (c *Controller) sign(asked *x509.CertificateRequest, usages []certificatesv
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: asked.Subject,
 		DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses, EmailAddresses: asked.EmailAddresses, URIs: asked.URIs,
-		BasicConstraintsValid: true, NotBefore: now.Add(-backdate), NotAfter: until(seconds, now),
+		BasicConstraintsValid: true, NotBefore: begins, NotAfter: until(r.Spec.ExpirationSeconds, now),
 	}
-	if t.KeyUsage, t.ExtKeyUsage, err = keyUsages(usages); err != nil {
+	if t.KeyUsage, t.ExtKeyUsage, err = keyUsages(r.Spec.Usages); err != nil {
 		return nil, err
 	}
 	if !now.Before(parent.NotAfter) {

@@ -131,6 +131,42 @@ func TestWhatIsSignedAndWhatFails(t *testing.T) {
 	}
 }
 
+// The first certificate of a node begins when it is signed: one that began before the
+// removal of an earlier node of its name is refused. Others cover clocks that run behind.
+func TestWhenACertificateBegins(t *testing.T) {
+	const kubelets, clients = certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeAPIServerClientSignerName
+	for _, tc := range []struct {
+		signer, user string
+		before       time.Duration
+	}{
+		{kubelets, "system:bootstrap:abcdef", 0},
+		{kubelets, "system:node:n1", backdate},
+		{clients, "jane", backdate},
+	} {
+		block, _ := pem.Decode(request(t, nil))
+		asked, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now().Truncate(time.Second)
+		c := &Controller{authority: authority(t)}
+		text, err := c.sign(asked, &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
+			SignerName: tc.signer, Username: tc.user, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+		}}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ = pem.Decode(text)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := now.Add(-tc.before); !cert.NotBefore.Equal(want) {
+			t.Errorf("%s by %s begins %s, want %s", tc.signer, tc.user, cert.NotBefore, want)
+		}
+	}
+}
+
 func verify(t *testing.T, ca Authority, text []byte, seconds *int32) {
 	t.Helper()
 	block, _ := pem.Decode(text)

@@ -18,6 +18,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdsa"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -30,6 +31,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // How long certificates live. A third of the life before the end they are
@@ -63,6 +66,8 @@ type Authority struct {
 	cluster    *ca
 	frontProxy *ca
 	saKey      *ecdsa.PrivateKey
+	renewed    *run.Follow
+	seen       [sha256.Size]byte // of renewed, when the folder was opened
 
 	mu    sync.Mutex
 	etcd  *ca              // nil = nobody has asked for it
@@ -97,6 +102,11 @@ func Open(cfg Config) (*Authority, error) {
 		return nil, fmt.Errorf("protect the certificate directory: %w", err)
 	}
 	a := &Authority{cfg: cfg, pairs: map[string]*Pair{}}
+	a.renewed = &run.Follow{
+		What: "the list of certificates that were renewed by hand", Files: []string{a.path(renewedFile)}, Log: cfg.Log,
+		Apply: func(context.Context) error { return a.Renew() },
+	}
+	a.seen = a.renewed.Seen()
 	return a, a.locked(a.open)
 }
 
@@ -170,7 +180,8 @@ func (a *Authority) Client(id Identity) (*Pair, error) {
 	if id.frontProxy {
 		authority = a.frontProxy
 	}
-	return a.pair(id.Name, request{user: id.User, groups: id.Groups, usages: calling, atOnce: slices.Contains(id.Groups, nodesGroup)}, authority)
+	r := request{user: id.User, groups: id.Groups, usages: calling, atOnce: slices.Contains(id.Groups, nodesGroup)}
+	return a.pair(id.Name, r, authority)
 }
 
 // KubeletServing is the serving certificate of a node's kubelet. hosts are the
@@ -268,9 +279,13 @@ func (a *Authority) Renew() error {
 	})
 }
 
-// Run renews twice a day until ctx ends. A failure is logged and tried again:
-// certificates have a third of their life left when it first happens.
+// Run renews twice a day until ctx ends, and takes on what RenewNow has made. A failure is
+// logged and tried again: certificates have a third of their life left when it first happens.
 func (a *Authority) Run(ctx context.Context) error {
+	return run.Parallel(a.renewTwiceADay, func(ctx context.Context) error { return a.renewed.Run(ctx, a.seen) })(ctx)
+}
+
+func (a *Authority) renewTwiceADay(ctx context.Context) error {
 	tick := time.NewTicker(12 * time.Hour)
 	defer tick.Stop()
 	for {

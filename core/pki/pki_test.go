@@ -3,6 +3,8 @@
 package pki
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -405,4 +408,95 @@ func TestWhenCertificatesBegin(t *testing.T) {
 			t.Errorf("that of the %s begins %s, want %s", id, pair.leaf().NotBefore, want)
 		}
 	}
+}
+
+// Certificates that are renewed by hand are as before but for key and dates; who has the
+// folder open goes on with them, and what was not named stays as it is.
+func TestRenewNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		a, err := Open(Config{Dir: dir, ServiceIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := a.APIServer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := a.Client(Scheduler())
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, _, err := a.EtcdPeer("192.0.2.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		synctest.Wait()
+		before := map[*Pair]*tls.Certificate{}
+		for _, p := range []*Pair{server, client, peer} {
+			before[p] = p.Certificate()
+		}
+		if _, err := RenewNow(dir, []string{"apiserver", "none"}, time.Now()); err == nil || !strings.Contains(err.Error(), "there are apiserver, etcd-peer, scheduler") {
+			t.Errorf("a name that is not there: %v", err)
+		}
+		for _, step := range []struct {
+			names []string
+			want  []string
+			new   []*Pair
+		}{
+			{[]string{"apiserver"}, []string{"apiserver"}, []*Pair{server}},
+			{nil, []string{"apiserver", "etcd-peer", "scheduler"}, []*Pair{server, client, peer}},
+		} {
+			renewed, err := RenewNow(dir, step.names, time.Now())
+			if err != nil || !slices.Equal(renewed, step.want) {
+				t.Fatalf("renewed %v, %v", renewed, err)
+			}
+			<-time.After(10 * time.Second) // of the bubble
+			synctest.Wait()
+			for p, old := range before {
+				now := p.Certificate()
+				if changed := !bytes.Equal(now.Certificate[0], old.Certificate[0]); changed != slices.Contains(step.new, p) {
+					t.Errorf("after renewing %v, %s has changed: %v", step.names, p.name, changed)
+				}
+				if err := p.request.satisfiedBy(now.Leaf); err != nil {
+					t.Errorf("%s: %v", p.name, err)
+				}
+				before[p] = now
+			}
+		}
+		// What somebody else has signed is left to them.
+		other, err := Open(Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign, err := other.Client(Scheduler())
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, "foreign.pem", string(foreign.PEM()))
+		kept := before[server].Certificate[0]
+		if _, err := RenewNow(dir, nil, time.Now()); err == nil || !strings.Contains(err.Error(), "signed by none of the authorities") {
+			t.Errorf("a foreign certificate: %v", err)
+		}
+		if c, err := existing(dir, "apiserver"); err != nil || !bytes.Equal(mustRead(t, c.file), server.PEM()) ||
+			!bytes.Equal(server.Certificate().Certificate[0], kept) {
+			t.Errorf("others were renewed though one could not be: %v", err)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func mustRead(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

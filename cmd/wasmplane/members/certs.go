@@ -3,8 +3,11 @@
 package members
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -48,7 +51,39 @@ their lives, while wasmplane runs here.`,
 		}
 		return w.Flush()
 	}
-	c.AddCommand(list)
+	c.AddCommand(list, s.certsRenew())
+	return c
+}
+
+func (s Shell) certsRenew() *cobra.Command {
+	c := &cobra.Command{
+		Use: "renew [NAME...]", Short: "Make this server's certificates again, with new keys, without a restart",
+		Long: `Make this server's certificates again, with new keys: those that are named (as
+"wasmplane certs list" shows them, without .pem), or all. What runs goes on with the
+new ones within seconds. The old ones stay good until they end: this is for a date to
+be had early, not for a key that was stolen. Authorities stay, and kubeconfigs with a
+certificate inside of them are made again at the next start.
+
+A worker's certificates are signed by the cluster, and renewed by its agent.`,
+	}
+	access := s.DataDir(c.Flags())
+	c.RunE = func(_ *cobra.Command, names []string) error {
+		dir, err := access.Dir()
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(dir.Member()); err == nil {
+			return errors.New("this machine is a worker: its agent has the cluster sign its certificates again in the last third of their lives; for new ones now, let it leave (wasmplane down --purge) and join anew")
+		}
+		for i := range names {
+			names[i] = strings.TrimSuffix(filepath.Base(names[i]), ".pem")
+		}
+		renewed, err := pki.RenewNow(dir.PKI(), names, time.Now())
+		for _, name := range renewed {
+			fmt.Fprintln(s.Out, "renewed", name)
+		}
+		return err
+	}
 	return c
 }
 

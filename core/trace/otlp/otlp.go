@@ -72,7 +72,9 @@ func spanFromOTLP(p *tracepb.Span, component string) (trace.Span, bool) {
 	}
 	for _, e := range p.GetEvents() {
 		if len(s.Events) < trace.MaxEvents {
-			s.Events = append(s.Events, trace.SpanEvent{Name: trace.Cut(e.GetName()), Time: nanos(e.GetTimeUnixNano()), Attrs: otlpAttrs(e.GetAttributes())})
+			s.Events = append(s.Events, trace.SpanEvent{
+				Name: trace.Cut(e.GetName()), Time: nanos(e.GetTimeUnixNano()), Attrs: otlpAttrs(e.GetAttributes()),
+			})
 		}
 	}
 	return s, true

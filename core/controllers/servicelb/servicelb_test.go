@@ -142,9 +142,24 @@ func TestNodesComeAndGo(t *testing.T) {
 	if event := <-c.Events.Events; !strings.HasPrefix(event, "Warning SyncLoadBalancerFailed another Service has port 80/TCP") {
 		t.Error(event)
 	}
-	if _, err := c.Client.CoreV1().Nodes().UpdateStatus(t.Context(), node("b", true, "192.0.2.2"), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+	update := func(ready bool, address string) {
+		t.Helper()
+		n, err := c.Client.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Status = node("b", ready, address).Status
+		if _, err := c.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	update(true, "192.0.2.2")
+	reads(t, c, "web", "192.0.2.1 192.0.2.2")
+	update(false, "192.0.2.2")
+	reads(t, c, "web", "192.0.2.1")
+	update(true, "192.0.2.3")
+	reads(t, c, "web", "192.0.2.1 192.0.2.3")
+	update(true, "192.0.2.2")
 	reads(t, c, "web", "192.0.2.1 192.0.2.2")
 	if err := c.Client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -40,13 +41,25 @@ type Group struct {
 	StopTimeout time.Duration
 
 	units []Unit
+
+	mu       sync.Mutex
+	statuses []Status // of units, by place
 }
 
-// Add appends a unit.
-func (g *Group) Add(u Unit) { g.units = append(g.units, u) }
+// Add appends a unit. All are added before Run.
+func (g *Group) Add(u Unit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	status := Status{Name: u.Name, State: Waiting}
+	if n := len(g.units); n > 0 {
+		status.After = g.units[n-1].Name
+	}
+	g.units, g.statuses = append(g.units, u), append(g.statuses, status)
+}
 
 type running struct {
 	Unit
+	at     int // its place in the group
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // readable once done is closed
@@ -61,8 +74,8 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 	failed := make(chan *running, len(g.units))
 	var started []*running
 	var first error
-	for _, u := range g.units {
-		r := g.start(base, u, failed)
+	for at, u := range g.units {
+		r := g.start(base, at, u, failed)
 		started = append(started, r)
 		if first = g.await(ctx, r, failed); first != nil || ctx.Err() != nil {
 			break
@@ -81,13 +94,19 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 	return errors.Join(first, g.stop(started))
 }
 
-func (g *Group) start(ctx context.Context, u Unit, failed chan<- *running) *running {
+func (g *Group) start(ctx context.Context, at int, u Unit, failed chan<- *running) *running {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &running{Unit: u, cancel: cancel, done: make(chan struct{})}
+	r := &running{Unit: u, at: at, cancel: cancel, done: make(chan struct{})}
+	g.enter(at, Starting, nil)
 	go labelled(u.Name, func() {
 		r.err = u.Run(ctx)
-		close(r.done)
+		state := Stopped
 		if ctx.Err() == nil {
+			state = Failed
+		}
+		g.enter(at, state, r.err)
+		close(r.done)
+		if state == Failed {
 			failed <- r
 		}
 	})
@@ -108,6 +127,7 @@ func (g *Group) await(ctx context.Context, r *running, failed <-chan *running) e
 			return f.failure()
 		}
 	}
+	g.enter(r.at, Ready, nil)
 	if g.Progress != nil {
 		g.Progress(r.Name, true, time.Since(begin))
 	}
@@ -129,6 +149,7 @@ func (g *Group) stop(started []*running) error {
 	var errs []error
 	for i := len(started) - 1; i >= 0; i-- {
 		r := started[i]
+		g.enter(r.at, Stopping, nil)
 		r.cancel()
 		timer := time.NewTimer(limit)
 		select {

@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/client/trim"
 	"github.com/wasmplane/wasmplane/core/registry/view"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // base is what all parts of a server are built upon.
@@ -34,6 +35,7 @@ type base struct {
 	metrics   *prometheus.Registry
 	spans     *process.Tracing
 	follows   *follows
+	group     *run.Group // the parts of this process, added once all are made
 }
 
 // serverUser is the server towards itself: its informers, its admission plugins
@@ -42,7 +44,11 @@ type base struct {
 var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
 func newBase(at site) (base, error) {
-	b := base{site: at, local: &lateHandler{}, metrics: prometheus.NewRegistry(), follows: &follows{log: at.o.Logger, note: at.o.Note}}
+	b := base{
+		site: at, local: &lateHandler{}, metrics: prometheus.NewRegistry(),
+		group:   &run.Group{Logger: at.o.Logger, Progress: at.o.Progress, StopTimeout: stopTimeout},
+		follows: &follows{log: at.o.Logger, note: at.o.Note},
+	}
 	var err error
 	if b.spans, err = process.NewTracing(at.o); err != nil {
 		return base{}, err

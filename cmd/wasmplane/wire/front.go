@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/join/handover"
 	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/unitgraph"
 	"github.com/wasmplane/wasmplane/core/trace/otlp"
 )
 
@@ -63,6 +64,7 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 		Listener: listener, TLS: pki.WithAuthority(pki.ServerTLS(serving), b.authority.ClusterCA), Kubelet: b.kubeletClient(kubelets),
 		OpenIDConfiguration: who.openID[satoken.ConfigPath], JWKS: who.openID[satoken.KeysPath],
 		Mounts: []apiserver.Mount{
+			{Prefix: unitgraph.Path, Handler: unitgraph.Handler(b.group.Status)},
 			{Prefix: otlp.SpansPath, Handler: spans},
 			{Prefix: otlp.JourneyPath, Handler: spans},
 			{Prefix: handover.MembersPath, Handler: giver},

@@ -34,7 +34,7 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 	if err := s.writeState("starting"); err != nil {
 		return errors.Join(err, s.storage.closeAll())
 	}
-	g := &run.Group{Logger: o.Logger, Progress: o.Progress, StopTimeout: stopTimeout}
+	g := s.group
 	nodes, err := s.assemble(ctx, g, mode)
 	if err != nil {
 		return errors.Join(err, s.storage.closeAll())
@@ -140,7 +140,7 @@ func APIServer(ctx context.Context, o Options, ready func(Info)) error {
 	if err != nil {
 		return err
 	}
-	g := &run.Group{Logger: o.Logger, Progress: o.Progress, StopTimeout: stopTimeout}
+	g := s.group
 	for _, u := range s.units() {
 		g.Add(u)
 	}

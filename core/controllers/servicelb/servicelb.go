@@ -126,7 +126,7 @@ func (c *Controller) wake(before int, but controllers.Key) {
 func (c *Controller) nodeChanged(old, current metav1.Object) {
 	was, _ := old.(*corev1.Node)
 	is, _ := current.(*corev1.Node)
-	if was != nil && is != nil && apiequality.Semantic.DeepEqual(factsOf(was), factsOf(is)) {
+	if was != nil && is != nil && factsOf(was) == factsOf(is) && slices.Equal(was.Status.Addresses, is.Status.Addresses) {
 		return
 	}
 	all, err := c.services.List(labels.Everything())
@@ -140,18 +140,15 @@ func (c *Controller) nodeChanged(old, current metav1.Object) {
 	}
 }
 
+// facts of a node are what matters here besides its addresses.
 type facts struct {
 	ready, excluded, leaving bool
-	addresses                []corev1.NodeAddress
 	port                     int32
 }
 
 func factsOf(n *corev1.Node) facts {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
-	return facts{
-		ready: controllers.NodeReady(n), excluded: excluded, leaving: n.DeletionTimestamp != nil,
-		addresses: n.Status.Addresses, port: n.Status.DaemonEndpoints.KubeletEndpoint.Port,
-	}
+	return facts{controllers.NodeReady(n), excluded, n.DeletionTimestamp != nil, n.Status.DaemonEndpoints.KubeletEndpoint.Port}
 }
 
 // endpointsChanged matters to Services whose traffic stays on the node.

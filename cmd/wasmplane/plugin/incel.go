@@ -53,6 +53,9 @@ func compiles(o *kyverno.Objects) error {
 
 // printObjects prints objects for kubectl.
 func (a commands) printObjects(list []runtime.Object) error {
+	if len(list) == 0 {
+		return nil // an encoder that has written nothing cannot be closed
+	}
 	e := yaml.NewEncoder(a.Out)
 	e.SetIndent(2)
 	for _, o := range list {

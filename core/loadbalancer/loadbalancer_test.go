@@ -23,7 +23,8 @@ func TestRanges(t *testing.T) {
 		"192.0.2.7":               "192.0.2.7 192.0.2.7",
 		"2001:db8::/126":          "2001:db8:: 2001:db8::3",
 		"":                        "", "x": "", "192.0.2.20-192.0.2.10": "", "192.0.2.1-2001:db8::1": "", "192.0.2.1-": "",
-		"127.0.0.0/24": "", "224.0.0.1": "", "0.0.0.0/0": "", "fe80::1": "", "169.254.1.1-169.254.1.2": "", "::ffff:192.0.2.1": "", "2001:db8::1%eth0": "",
+		"127.0.0.0/24": "", "224.0.0.1": "", "0.0.0.0/0": "", "fe80::1": "", "169.254.1.1-169.254.1.2": "", "::ffff:192.0.2.1": "",
+		"2001:db8::1%eth0": "",
 	} {
 		r, err := ParseRange(text)
 		if got := fmt.Sprint(r.First, " ", r.Last); err == nil && got != want || err != nil && want != "" {
@@ -55,7 +56,10 @@ func TestFree(t *testing.T) {
 
 func TestOverlaps(t *testing.T) {
 	r, _ := ParseRange("192.0.2.10-192.0.2.20")
-	for text, want := range map[string]bool{"192.0.2.0/24": true, "192.0.2.16/29": true, "192.0.2.0/29": false, "192.0.2.8/30": true, "2001:db8::/32": false} {
+	for text, want := range map[string]bool{
+		"192.0.2.0/24": true, "192.0.2.16/29": true, "192.0.2.0/29": false, "192.0.2.8/30": true,
+		"2001:db8::/32": false,
+	} {
 		if got := r.Overlaps(netip.MustParsePrefix(text)); got != want {
 			t.Errorf("%s: %v", text, got)
 		}

@@ -93,7 +93,8 @@ func TestOnlyTheVolumesOwnDirectory(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "relative", "/", "/a/../b"} {
-		if _, err := localvolume.New(&corev1.PersistentVolumeClaim{}, node("a", bad), "local", corev1.PersistentVolumeReclaimDelete, ""); err == nil {
+		if _, err := localvolume.New(&corev1.PersistentVolumeClaim{}, node("a", bad), "local", corev1.PersistentVolumeReclaimDelete,
+			""); err == nil {
 			t.Errorf("a volume was made in %q", bad)
 		}
 	}
@@ -168,7 +169,8 @@ func TestWhatADriverIsToMake(t *testing.T) {
 	n := node("a", "/v")
 	n.Annotations[localvolume.DriverAnnotation] = "true"
 	pv := newVolume(t, n)
-	if want, err := localvolume.WantedOf(pv); err != nil || *want != (localvolume.Wanted{ID: "pvc-1234", Bytes: 1 << 30}) || pv.Spec.Local != nil {
+	if want, err := localvolume.WantedOf(pv); err != nil || *want != (localvolume.Wanted{ID: "pvc-1234", Bytes: 1 << 30}) ||
+		pv.Spec.Local != nil {
 		t.Errorf("wanted is %+v (%v), the volume %+v", want, err, pv.Spec)
 	}
 	for what, change := range map[string]func(*corev1.PersistentVolume){

@@ -439,7 +439,8 @@ func TestRenewNow(t *testing.T) {
 		for _, p := range []*Pair{server, client, peer} {
 			before[p] = p.Certificate()
 		}
-		if _, err := RenewNow(dir, []string{"apiserver", "none"}, time.Now()); err == nil || !strings.Contains(err.Error(), "there are apiserver, etcd-peer, scheduler") {
+		if _, err := RenewNow(dir, []string{"apiserver", "none"}, time.Now()); err == nil || !strings.Contains(err.Error(),
+			"there are apiserver, etcd-peer, scheduler") {
 			t.Errorf("a name that is not there: %v", err)
 		}
 		for _, step := range []struct {

@@ -129,7 +129,10 @@ func artifact(module []byte) v1.Image {
 	})
 	check(err)
 	config, layer := descriptor(a.config, "application/vnd.wasm.config.v0+json"), descriptor(module, "application/wasm")
-	a.manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: config, Layers: []v1.Descriptor{layer}})
+	a.manifest, err = json.Marshal(v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: config,
+		Layers: []v1.Descriptor{layer},
+	})
 	check(err)
 	img, err := partial.CompressedToImage(a)
 	check(err)
@@ -183,14 +186,16 @@ func TestAModuleIsCompiledWithoutRights(t *testing.T) {
 		status = string(text)
 	}
 	status, err := os.ReadFile(proc + "status")
-	if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000000000\n") || !strings.Contains(string(status), "Gid:\t65534\t65534\t65534\t65534\n") {
+	if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000000000\n") || !strings.Contains(string(status),
+		"Gid:\t65534\t65534\t65534\t65534\n") {
 		t.Errorf("the compiler's status is %s, %v", status, err)
 	}
 	if root, err := os.Readlink(proc + "root"); err != nil || root != dir {
 		t.Errorf("its root directory is %s, %v", root, err)
 	}
 	limits, err := os.ReadFile(proc + "limits")
-	if err != nil || !regexp.MustCompile(`Max cpu time +60 +60 `).Match(limits) || !regexp.MustCompile(`Max address space +3221225472 `).Match(limits) {
+	if err != nil || !regexp.MustCompile(`Max cpu time +60 +60 `).Match(limits) ||
+		!regexp.MustCompile(`Max address space +3221225472 `).Match(limits) {
 		t.Errorf("its limits are %s, %v", limits, err)
 	}
 	if _, err := in.Write([]byte("\x00asm\x01\x00\x00\x00rubbish")); err != nil {

@@ -22,7 +22,8 @@ import (
 // made is a volume as the controller makes it for a claim of its name.
 func made(name, node string, of *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	pv, err := localvolume.New(of, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: node, Labels: map[string]string{"kubernetes.io/hostname": node}, Annotations: map[string]string{localvolume.DriverAnnotation: "true"},
+		Name: node, Labels: map[string]string{"kubernetes.io/hostname": node},
+		Annotations: map[string]string{localvolume.DriverAnnotation: "true"},
 	}}, "local", corev1.PersistentVolumeReclaimDelete, "")
 	if err != nil {
 		panic(err)
@@ -56,7 +57,8 @@ func TestANodesDriverMakesVolumes(t *testing.T) {
 		return err
 	})
 	want, err := localvolume.WantedOf(pv)
-	if err != nil || *want != (localvolume.Wanted{ID: pv.Name, Bytes: 1 << 30, Block: true}) || !localvolume.On("a", pv) || pv.Spec.Local != nil {
+	if err != nil || *want != (localvolume.Wanted{ID: pv.Name, Bytes: 1 << 30, Block: true}) || !localvolume.On("a", pv) ||
+		pv.Spec.Local != nil {
 		t.Errorf("wanted is %+v (%v), the volume %+v", want, err, pv.Spec)
 	}
 	d, err := c.Client.StorageV1().CSIDrivers().Get(t.Context(), localvolume.Provisioner, metav1.GetOptions{})
@@ -103,8 +105,9 @@ const aGroup = "snapshot.storage.k8s.io"
 // snapshot and its content; change spoils them.
 func snapshot(change func(snapshot, content map[string]any)) []runtime.Object {
 	s := map[string]any{
-		"apiVersion": aGroup + "/v1", "kind": "VolumeSnapshot", "metadata": map[string]any{"namespace": "default", "name": "s", "uid": "uid-of-s"},
-		"status": map[string]any{"readyToUse": true, "boundVolumeSnapshotContentName": "content"},
+		"apiVersion": aGroup + "/v1", "kind": "VolumeSnapshot",
+		"metadata": map[string]any{"namespace": "default", "name": "s", "uid": "uid-of-s"},
+		"status":   map[string]any{"readyToUse": true, "boundVolumeSnapshotContentName": "content"},
 	}
 	c := map[string]any{
 		"apiVersion": aGroup + "/v1", "kind": "VolumeSnapshotContent", "metadata": map[string]any{"name": "content"},
@@ -135,7 +138,8 @@ func TestASnapshotIsRestored(t *testing.T) {
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			c := startWith(t, snapshot(change), node("a", withDriver), class("local"), claim("restored", "a", dataSource(ptr.To(aGroup), "VolumeSnapshot", "s")))
+			c := startWith(t, snapshot(change), node("a", withDriver), class("local"),
+				claim("restored", "a", dataSource(ptr.To(aGroup), "VolumeSnapshot", "s")))
 			if want != "" {
 				controllertest.Eventually(t, event(c, want))
 				return

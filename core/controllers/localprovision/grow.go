@@ -74,7 +74,8 @@ func (c *Controller) tooMuch(pv *corev1.PersistentVolume, asked, has resource.Qu
 func (c *Controller) pending(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	const storage = corev1.ResourceStorage
 	size := claim.Spec.Resources.Requests[storage]
-	if allocated := claim.Status.AllocatedResources[storage]; allocated.Cmp(size) == 0 && claim.Status.AllocatedResourceStatuses[storage] != "" {
+	if allocated := claim.Status.AllocatedResources[storage]; allocated.Cmp(size) == 0 &&
+		claim.Status.AllocatedResourceStatuses[storage] != "" {
 		return nil // the node has the word
 	}
 	next := claim.DeepCopy()

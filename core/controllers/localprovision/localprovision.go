@@ -60,8 +60,9 @@ func New(env controllers.Env, workers int, snapshots dynamic.Interface) (*Contro
 	core, storage := env.Informers.Core().V1(), env.Informers.Storage().V1()
 	claims, volumes, nodes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), core.Nodes(), storage.StorageClasses()
 	c := &Controller{
-		client: env.Client, dynamic: snapshots, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(), classes: classes.Lister(),
-		events: env.Recorder("local-volume-controller"),
+		client: env.Client, dynamic: snapshots, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(),
+		classes: classes.Lister(),
+		events:  env.Recorder("local-volume-controller"),
 	}
 	c.loop = controllers.NewLoop(env, "local-volume-controller", workers, c.reconcile)
 	c.loop.Watch(claims.Informer(), controllers.EachObject(func(o metav1.Object) {

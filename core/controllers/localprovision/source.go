@@ -130,7 +130,8 @@ func (c *Controller) restoreOf(ctx context.Context, claim *corev1.PersistentVolu
 	switch {
 	case text("spec", "driver") != localvolume.Provisioner || handle == "":
 		return source{why: fmt.Sprintf("VolumeSnapshot %s is not of driver %s", name, localvolume.Provisioner)}, nil
-	case text("spec", "volumeSnapshotRef", "uid") != string(snapshot.GetUID()) || text("spec", "volumeSnapshotRef", "namespace") != claim.Namespace:
+	case text("spec", "volumeSnapshotRef", "uid") != string(snapshot.GetUID()) ||
+		text("spec", "volumeSnapshotRef", "namespace") != claim.Namespace:
 		return source{why: fmt.Sprintf("content %s is not of VolumeSnapshot %s", bound, name)}, nil
 	}
 	size, _, _ := unstructured.NestedInt64(content.Object, "status", "restoreSize")

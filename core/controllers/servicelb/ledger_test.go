@@ -36,7 +36,8 @@ func balanced(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
+			Type: corev1.ServiceTypeLoadBalancer, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicySingleStack),
 			ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyCluster, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
 		},
 	}
@@ -77,7 +78,10 @@ func node(name string, ready bool, addresses ...string) *corev1.Node {
 	if ready {
 		status = corev1.ConditionTrue
 	}
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}}}
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}},
+	}
 	for _, a := range addresses {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
@@ -86,9 +90,15 @@ func node(name string, ready bool, addresses ...string) *corev1.Node {
 }
 
 func endpointsOn(service string, nodes ...string) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: service}}}
+	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: service + "-x",
+		Labels: map[string]string{discoveryv1.LabelServiceName: service},
+	}}
 	for i, n := range nodes {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.0.0.%d", i+1)}, NodeName: &n, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.0.0.%d", i+1)}, NodeName: &n,
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
 	}
 	return s
 }
@@ -236,7 +246,8 @@ func TestNothingIsGivenTwice(t *testing.T) {
 				s = balanced(name, onPort(rapid.Int32Range(80, 82).Draw(rt, "port")))
 				s.UID = types.UID(fmt.Sprint(name, i))
 				if rapid.Bool().Draw(rt, "dual") {
-					dual(rapid.SampledFrom([]corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}).Draw(rt, "policy"))(s)
+					dual(rapid.SampledFrom([]corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}).Draw(rt,
+						"policy"))(s)
 				}
 				if len(cfg.Pools) > 0 && rapid.Bool().Draw(rt, "wants") {
 					wants(rapid.SampledFrom([]string{"192.0.2.10", "192.0.2.13", "192.0.2.99"}).Draw(rt, "ip"))(s)
@@ -279,7 +290,8 @@ func TestNothingIsGivenTwice(t *testing.T) {
 					for _, in := range s.Status.LoadBalancer.Ingress {
 						was = append(was, netip.MustParseAddr(in.IP))
 					}
-					if out := l.decide(s, nodes, nil); !slices.Equal(out.addresses, was) && s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyPreferDualStack {
+					if out := l.decide(s, nodes, nil); !slices.Equal(out.addresses, was) && s.Spec.IPFamilyPolicy != nil &&
+						*s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyPreferDualStack {
 						rt.Fatalf("%s had %v and gets %s after a restart", s.Name, was, got(out))
 					}
 				}

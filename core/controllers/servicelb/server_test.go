@@ -51,7 +51,8 @@ func TestByItsRoleOnAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	n, err := admin.CoreV1().Nodes().Create(ctx, node("a", true), metav1.CreateOptions{})
@@ -144,7 +145,8 @@ func TestByItsRoleOnAServer(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress)+len(s.Status.Conditions) > 0 || strings.Contains(fmt.Sprint(s.Annotations), loadbalancer.NodeAnnotation) {
+		if servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress)+len(s.Status.Conditions) > 0 ||
+			strings.Contains(fmt.Sprint(s.Annotations), loadbalancer.NodeAnnotation) {
 			return fmt.Errorf("%v %v %v", s.Finalizers, s.Annotations, s.Status)
 		}
 		return nil

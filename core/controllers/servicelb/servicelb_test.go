@@ -69,7 +69,8 @@ func reads(t *testing.T, c *controllertest.Cluster, name, want string) {
 }
 
 func TestAServiceGetsAnAddress(t *testing.T) {
-	c := started(t, lan(t, "192.0.2.10-192.0.2.11"), node("a", true, "192.0.2.1"), balanced("old", has("192.0.2.10")), balanced("new"), balanced("third"),
+	c := started(t, lan(t, "192.0.2.10-192.0.2.11"), node("a", true, "192.0.2.1"), balanced("old", has("192.0.2.10")), balanced("new"),
+		balanced("third"),
 		balanced("other", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("example.com/lb") }))
 	reads(t, c, "old", "192.0.2.10")
 	waits := "third"
@@ -172,7 +173,8 @@ func TestNodesComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	reads(t, c, "web", "NoNode")
-	if _, err := c.Client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), endpointsOn("web", "b"), metav1.CreateOptions{}); err != nil {
+	if _, err := c.Client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), endpointsOn("web", "b"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	reads(t, c, "web", "192.0.2.2")
@@ -182,7 +184,9 @@ func TestNodesComeAndGo(t *testing.T) {
 func TestOff(t *testing.T) {
 	ours, theirs := balanced("ours", has("192.0.2.10")), balanced("theirs", has("203.0.113.1"))
 	ours.Status.Conditions = []metav1.Condition{{Type: Condition, Status: metav1.ConditionTrue, Reason: "Assigned"}}
-	ours.Finalizers, theirs.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer}, []string{servicehelper.LoadBalancerCleanupFinalizer}
+	ours.Finalizers, theirs.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer}, []string{
+		servicehelper.LoadBalancerCleanupFinalizer,
+	}
 	c := started(t, Config{Off: true}, ours, theirs)
 	controllertest.Eventually(t, func() error {
 		if s := get(t, c, "ours"); len(s.Finalizers)+len(s.Status.LoadBalancer.Ingress) > 0 {

@@ -139,7 +139,10 @@ func TestUnpack(t *testing.T) {
 			t.Errorf("without %s: %v", missing, err)
 		}
 	}
-	if _, err := unpack(fstest.MapFS{shimName + ".zst": {Data: []byte("junk")}, cniName + ".zst": {Data: []byte("junk")}, wasmName + ".zst": {Data: []byte("junk")}}, dir); err == nil {
+	if _, err := unpack(fstest.MapFS{
+		shimName + ".zst": {Data: []byte("junk")}, cniName + ".zst": {Data: []byte("junk")},
+		wasmName + ".zst": {Data: []byte("junk")},
+	}, dir); err == nil {
 		t.Error("junk was unpacked")
 	}
 	if entries, err = os.ReadDir(dir); err != nil || len(entries) != 2 {

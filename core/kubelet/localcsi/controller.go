@@ -321,7 +321,8 @@ func (d *Driver) DeleteVolume(ctx context.Context, r *spec.DeleteVolumeRequest) 
 
 // ValidateVolumeCapabilities implements the controller service.
 func (d *Driver) ValidateVolumeCapabilities(_ context.Context,
-	r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
+	r *spec.ValidateVolumeCapabilitiesRequest,
+) (*spec.ValidateVolumeCapabilitiesResponse, error) {
 	v, err := d.volume(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -404,7 +405,8 @@ func (d *Driver) ListVolumes(_ context.Context, r *spec.ListVolumesRequest) (*sp
 
 // ControllerExpandVolume implements the controller service: it does the node's part too.
 func (d *Driver) ControllerExpandVolume(_ context.Context,
-	r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
+	r *spec.ControllerExpandVolumeRequest,
+) (*spec.ControllerExpandVolumeResponse, error) {
 	size, err := d.expand(r.GetVolumeId(), r.GetCapacityRange())
 	if err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ func (*Driver) GetPluginCapabilities(context.Context, *spec.GetPluginCapabilitie
 		service(spec.PluginCapability_Service_CONTROLLER_SERVICE),
 		service(spec.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
 		{Type: &spec.PluginCapability_VolumeExpansion_{
-			VolumeExpansion: &spec.PluginCapability_VolumeExpansion{Type: spec.PluginCapability_VolumeExpansion_ONLINE}}},
+			VolumeExpansion: &spec.PluginCapability_VolumeExpansion{Type: spec.PluginCapability_VolumeExpansion_ONLINE},
+		}},
 	}}, nil
 }
 
@@ -33,7 +34,8 @@ func (*Driver) Probe(context.Context, *spec.ProbeRequest) (*spec.ProbeResponse, 
 
 // ControllerGetCapabilities implements the controller service.
 func (*Driver) ControllerGetCapabilities(context.Context,
-	*spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
+	*spec.ControllerGetCapabilitiesRequest,
+) (*spec.ControllerGetCapabilitiesResponse, error) {
 	out := &spec.ControllerGetCapabilitiesResponse{}
 	for _, t := range []spec.ControllerServiceCapability_RPC_Type{
 		spec.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, spec.ControllerServiceCapability_RPC_LIST_VOLUMES,

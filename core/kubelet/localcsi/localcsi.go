@@ -157,7 +157,8 @@ func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registr
 }
 
 func (r registrar) NotifyRegistrationStatus(ctx context.Context,
-	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	s *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
 		r.driver.cfg.Logger.WarnContext(ctx, "the driver of local volumes was not registered", "error", s.GetError())
 	}

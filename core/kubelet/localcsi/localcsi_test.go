@@ -23,8 +23,10 @@ import (
 const once = spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 
 func capability(block bool) *spec.VolumeCapability {
-	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: once},
-		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}}}
+	c := &spec.VolumeCapability{
+		AccessMode: &spec.VolumeCapability_AccessMode{Mode: once},
+		AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{}},
+	}
 	if block {
 		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
 	}
@@ -53,7 +55,8 @@ func ofVolume(id string) *spec.VolumeContentSource {
 
 func ofSnapshot(id string) *spec.VolumeContentSource {
 	return &spec.VolumeContentSource{
-		Type: &spec.VolumeContentSource_Snapshot{Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
+		Type: &spec.VolumeContentSource_Snapshot{Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}},
+	}
 }
 
 // publish stages a volume and mounts it, and answers where.
@@ -61,12 +64,16 @@ func publish(t *testing.T, d *localcsi.Driver, id string, block bool) string {
 	t.Helper()
 	dir := shortDir(t)
 	staging, target := filepath.Join(dir, "staging"), filepath.Join(dir, "target")
-	if _, err := d.NodeStageVolume(t.Context(), &spec.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: staging,
-		VolumeCapability: capability(block)}); err != nil {
+	if _, err := d.NodeStageVolume(t.Context(), &spec.NodeStageVolumeRequest{
+		VolumeId: id, StagingTargetPath: staging,
+		VolumeCapability: capability(block),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.NodePublishVolume(t.Context(), &spec.NodePublishVolumeRequest{VolumeId: id, StagingTargetPath: staging, TargetPath: target,
-		VolumeCapability: capability(block)}); err != nil {
+	if _, err := d.NodePublishVolume(t.Context(), &spec.NodePublishVolumeRequest{
+		VolumeId: id, StagingTargetPath: staging, TargetPath: target,
+		VolumeCapability: capability(block),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unpublish(context.WithoutCancel(t.Context()), t, d, id, target) })
@@ -117,8 +124,10 @@ func TestACloneIsWhatTheVolumeWas(t *testing.T) {
 	snap, err := d.CreateSnapshot(t.Context(), &spec.CreateSnapshotRequest{Name: "snap", SourceVolumeId: id})
 	must(t, err)
 	must(t, os.WriteFile(path("dir/file"), []byte("later"), 0o600))
-	for name, from := range map[string]*spec.VolumeContentSource{"kept": ofSnapshot(snap.GetSnapshot().GetSnapshotId()),
-		"later": ofVolume(id)} {
+	for name, from := range map[string]*spec.VolumeContentSource{
+		"kept":  ofSnapshot(snap.GetSnapshot().GetSnapshotId()),
+		"later": ofVolume(id),
+	} {
 		t.Run(name, func(t *testing.T) {
 			copied := publish(t, d, create(t, d, asked("of-"+name, 1<<20, false, from)), false)
 			path := func(name string) string { return filepath.Join(copied, name) }

@@ -69,7 +69,8 @@ func (d *Driver) Provide(ctx context.Context, want *localvolume.Wanted) error {
 	if err != nil {
 		return err
 	}
-	return d.ensure(ctx, volumes, &record{Name: want.ID, Block: want.Block, Bytes: size, Source: want.Source, Made: time.Now().UTC()}, promised)
+	return d.ensure(ctx, volumes, &record{Name: want.ID, Block: want.Block, Bytes: size, Source: want.Source, Made: time.Now().UTC()},
+		promised)
 }
 
 // Remove removes a volume, and what is being made of it. One that is in use stays.

@@ -19,8 +19,10 @@ import (
 func start(t *testing.T, root string) (*localcsi.Driver, string) {
 	t.Helper()
 	socket := filepath.Join(shortDir(t), "csi.sock")
-	d, err := localcsi.New(localcsi.Config{Name: "local.example", Root: root, Node: "here", TopologyKey: "local.example/node", Socket: socket,
-		Version: "1"})
+	d, err := localcsi.New(localcsi.Config{
+		Name: "local.example", Root: root, Node: "here", TopologyKey: "local.example/node", Socket: socket,
+		Version: "1",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,8 @@ func (k *Keeper) work(ctx context.Context) error {
 			return nil
 		}
 		if err := k.reconcile(ctx, name); err != nil && ctx.Err() == nil {
-			k.cfg.Logger.WarnContext(ctx, "a local volume cannot be looked after; trying again", "kind", "PersistentVolume", "name", name, "error", err)
+			k.cfg.Logger.WarnContext(ctx, "a local volume cannot be looked after; trying again", "kind", "PersistentVolume", "name", name,
+				"error", err)
 			k.queue.AddRateLimited(name)
 		} else {
 			k.queue.Forget(name)

@@ -131,7 +131,10 @@ func TestTheDriverMakesWhatIsToBeHere(t *testing.T) {
 		return nil
 	})
 	d.mu.Lock()
-	for id, want := range map[string]bool{"pvc-goes": false, "pvc-source": true, "pvc-kept": true, "pvc-foreign": false, "pvc-another's": false} {
+	for id, want := range map[string]bool{
+		"pvc-goes": false, "pvc-source": true, "pvc-kept": true, "pvc-foreign": false,
+		"pvc-another's": false,
+	} {
 		if _, there := d.has[id]; there != want {
 			t.Errorf("%s is there: %v", id, there)
 		}
@@ -156,7 +159,10 @@ func start(t *testing.T, change func(*localdir.Config), objects func(root string
 	}
 	client := fake.NewClientset(append(objects(root),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"own": "label"}}})...)
-	cfg := localdir.Config{NodeName: "n", Root: root, Client: client, Driver: &driver{}, Offer: true, Free: func() (float64, error) { return 0.5, nil }}
+	cfg := localdir.Config{
+		NodeName: "n", Root: root, Client: client, Driver: &driver{}, Offer: true,
+		Free: func() (float64, error) { return 0.5, nil },
+	}
 	if change != nil {
 		change(&cfg)
 	}

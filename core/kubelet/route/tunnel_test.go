@@ -80,8 +80,10 @@ func config(t *testing.T, name, address string) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Node: name, Cluster: cluster, Names: linuxhost.NamesOf("routetest"), Backend: Auto, MTU: mtu,
-		Log: slog.New(slog.DiscardHandler)}
+	return Config{
+		Node: name, Cluster: cluster, Names: linuxhost.NamesOf("routetest"), Backend: Auto, MTU: mtu,
+		Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 // Two machines with a router in between, and a third on the link of the first: packets of

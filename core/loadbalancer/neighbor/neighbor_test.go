@@ -192,7 +192,8 @@ func TestParseARP(t *testing.T) {
 		t.Fatal(err)
 	}
 	q, ok := parseARP(append(good, make([]byte, 18)...)) // Ethernet's padding
-	if !ok || q.about != netip.MustParseAddr("192.0.2.50") || q.from != netip.MustParseAddr("192.0.2.3") || q.hardware.String() != "02:00:00:00:00:03" {
+	if !ok || q.about != netip.MustParseAddr("192.0.2.50") || q.from != netip.MustParseAddr("192.0.2.3") ||
+		q.hardware.String() != "02:00:00:00:00:03" {
 		t.Errorf("%+v, %v", q, ok)
 	}
 	for name, change := range map[string]func([]byte) []byte{

@@ -152,7 +152,8 @@ func withPlugin(c *apiserver.KMSConfiguration, plugins plugins) (value.PrefixTra
 
 // withKeys writes with the first key and reads with all of them, by their names.
 func withKeys(prefix string, keys []apiserver.Key,
-	newTransformer func([]byte) (value.Transformer, error)) (value.PrefixTransformer, error) {
+	newTransformer func([]byte) (value.Transformer, error),
+) (value.PrefixTransformer, error) {
 	var list []value.PrefixTransformer
 	for _, key := range keys {
 		secret, err := base64.StdEncoding.DecodeString(key.Secret)

@@ -191,7 +191,10 @@ func (k *Keeper) Check(context.Context) error {
 	if k.cfg.Gauge == nil {
 		return nil
 	}
-	return k.full(0)
+	if err := k.full(0); err != nil {
+		return err // a nil pointer to a FullError would be an error
+	}
+	return nil
 }
 
 // Pauses of Run. The database commits several times a second: what was admitted

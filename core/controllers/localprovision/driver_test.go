@@ -19,8 +19,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
-// made is a volume as the controller makes it for a claim of its name.
-func made(name, node string, of *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+// made is a volume as the controller makes it for a claim.
+func made(node string, of *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	pv, err := localvolume.New(of, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: node, Labels: map[string]string{"kubernetes.io/hostname": node},
 		Annotations: map[string]string{localvolume.DriverAnnotation: "true"},
@@ -35,7 +35,7 @@ func made(name, node string, of *corev1.PersistentVolumeClaim) *corev1.Persisten
 // bound is a claim with its volume on a node.
 func bound(name, node string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	c := claim(name, node)
-	pv := made(name, node, c)
+	pv := made(node, c)
 	c.Spec.VolumeName, c.Status.Phase = pv.Name, corev1.ClaimBound
 	c.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
 	return c, pv
@@ -84,7 +84,7 @@ func TestACloneIsMadeWhereItsSourceIs(t *testing.T) {
 			return err
 		}
 		if want, err := localvolume.WantedOf(clone); err != nil || want.Source != "volumes/pvc-uid-of-first" {
-			return fmt.Errorf("wanted is %+v (%v)", want, err)
+			return fmt.Errorf("wanted is %+v (%w)", want, err)
 		}
 		return nil
 	})
@@ -150,7 +150,7 @@ func TestASnapshotIsRestored(t *testing.T) {
 					return err
 				}
 				if got, err := localvolume.WantedOf(pv); err != nil || got.Source != "snapshots/snapshot-1" {
-					return fmt.Errorf("wanted is %+v (%v)", got, err)
+					return fmt.Errorf("wanted is %+v (%w)", got, err)
 				}
 				return nil
 			})

@@ -32,7 +32,7 @@ func (c *Controller) grow(ctx context.Context, claim *corev1.PersistentVolumeCla
 		return err
 	}
 	if _, err := localvolume.WantedOf(pv); err != nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != claim.UID {
-		return nil // another's, or of kind local
+		return nil //nolint:nilerr // another's, or of kind local
 	}
 	controllers.About(ctx, aClaim, claim)
 	if size := pv.Spec.Capacity[corev1.ResourceStorage]; size.Cmp(asked) < 0 {

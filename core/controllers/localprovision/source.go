@@ -81,7 +81,8 @@ func (c *Controller) cloneOf(claim *corev1.PersistentVolumeClaim, name string) (
 	}
 	want, err := localvolume.WantedOf(pv)
 	if err != nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != from.UID {
-		return source{why: fmt.Sprintf("claim %s is not of a volume of driver %s", name, localvolume.Provisioner)}, nil
+		why := fmt.Sprintf("claim %s is not of a volume of driver %s", name, localvolume.Provisioner)
+		return source{why: why}, nil //nolint:nilerr // that is the answer
 	}
 	if why := unlike(claim, want.Block, pv.Spec.Capacity[corev1.ResourceStorage]); why != "" {
 		return source{why: why}, nil

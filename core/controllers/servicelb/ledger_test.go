@@ -19,13 +19,13 @@ import (
 	"github.com/wasmplane/wasmplane/core/loadbalancer"
 )
 
-func pool(t testing.TB, name string, texts ...string) loadbalancer.Pool {
-	t.Helper()
+func pool(tb testing.TB, name string, texts ...string) loadbalancer.Pool {
+	tb.Helper()
 	p := loadbalancer.Pool{Name: name}
 	for _, text := range texts {
 		r, err := loadbalancer.ParseRange(text)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		p.Ranges = append(p.Ranges, r)
 	}

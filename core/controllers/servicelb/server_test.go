@@ -85,7 +85,7 @@ func TestByItsRoleOnAServer(t *testing.T) {
 		}
 	}
 	services := admin.CoreV1().Services("default")
-	make := func(name string) {
+	create := func(name string) {
 		made := balanced(name)
 		made.UID, made.Spec.IPFamilies = "", nil
 		if _, err := services.Create(ctx, made, metav1.CreateOptions{}); err != nil {
@@ -105,9 +105,9 @@ func TestByItsRoleOnAServer(t *testing.T) {
 		}
 	}
 	stop := start()
-	make("first")
+	create("first")
 	controllertest.Eventually(t, served("first"))
-	make("second")
+	create("second")
 	controllertest.Eventually(t, func() error {
 		s, err := services.Get(ctx, "second", metav1.GetOptions{})
 		if err == nil && (len(s.Status.Conditions) != 1 || s.Status.Conditions[0].Reason != "NoFreeAddress") {
@@ -127,7 +127,7 @@ func TestByItsRoleOnAServer(t *testing.T) {
 	controllertest.Eventually(t, served("second"))
 	controllertest.Eventually(t, func() error {
 		if s, err := services.Get(ctx, "first", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is still there: %v, %v", s.Finalizers, err)
+			return fmt.Errorf("it is still there: %v, %w", s.Finalizers, err)
 		}
 		return nil
 	})

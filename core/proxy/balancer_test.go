@@ -14,6 +14,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+
+	"github.com/wasmplane/wasmplane/core/netlab"
 )
 
 // balancedAt makes a Service of type LoadBalancer that has an address.
@@ -76,7 +78,7 @@ func TestLoadBalancers(t *testing.T) {
 	})
 	t.Run("ranges that change hold at once", func(t *testing.T) {
 		r.put(service("others", "10.96.0.15", nodePort(30080), balancedAt("198.51.100.15", "192.0.2.100/32")))
-		eventually(t, "the client gets through", func() bool {
+		netlab.Eventually(t, "the client gets through", func() bool {
 			got, err := r.getWithin(time.Second, "client", "198.51.100.15:80")
 			return err == nil && strings.HasPrefix(got, one)
 		})
@@ -119,7 +121,7 @@ func TestTheNodesOwnAddresses(t *testing.T) {
 	_ = process.Close()
 	_ = own.Close()
 	for _, to := range []string{":8081", ":8082"} {
-		eventually(t, "the Service has the port", func() bool {
+		netlab.Eventually(t, "the Service has the port", func() bool {
 			got, err := r.getWithin(time.Second, "client", nodeIP+to)
 			return err == nil && strings.HasPrefix(got, one)
 		})
@@ -130,7 +132,7 @@ func TestTheNodesOwnAddresses(t *testing.T) {
 func listenIn(t *testing.T, l *lab, ns, address, answer string) io.Closer {
 	t.Helper()
 	var s net.Listener
-	if err := l.in(ns, func() (err error) {
+	if err := l.In(ns, func() (err error) {
 		var c net.ListenConfig
 		s, err = c.Listen(t.Context(), "tcp4", address)
 		return err

@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
+
+	"github.com/wasmplane/wasmplane/core/netlab"
 )
 
 const (
@@ -51,7 +53,7 @@ func startChecking(t *testing.T, l *lab, check time.Duration, objects ...runtime
 	made := make(chan *Proxy, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- l.in("node", func() error {
+		done <- l.In("node", func() error {
 			p, err := New(Config{
 				Table: testTable, Node: "n1", Informers: factory, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 				ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ReservedTCPPorts: []int32{22, 6443}, Check: check,
@@ -216,7 +218,7 @@ func TestServicesAreReachedFromEverywhere(t *testing.T) {
 	})
 	t.Run("until there is one", func(t *testing.T) {
 		r.put(slice("nobody", "n1", oneIP))
-		eventually(t, "the new endpoint answers", func() bool { _, err := r.get(two, "10.96.0.14:80"); return err == nil })
+		netlab.Eventually(t, "the new endpoint answers", func() bool { _, err := r.get(two, "10.96.0.14:80"); return err == nil })
 		r.want("client", nodeIP+":30083", one)
 	})
 	t.Run("what no Service has is refused, and does not leave the node", func(*testing.T) {
@@ -248,15 +250,15 @@ func TestAClientStaysWithItsEndpoint(t *testing.T) {
 	sticky = sticky.DeepCopy()
 	sticky.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(int32(100))}}
 	r.put(sticky)
-	eventually(t, "the timeout is 100 s", func() bool {
-		return strings.Contains(r.run("node", "nft", "list", "table", "ip", testTable), "timeout 1m40s")
+	netlab.Eventually(t, "the timeout is 100 s", func() bool {
+		return strings.Contains(r.Run("node", "nft", "list", "table", "ip", testTable), "timeout 1m40s")
 	})
 	r.want(asker, vip+":80", "pod")
 	plain := sticky.DeepCopy()
 	plain.Spec.SessionAffinity, plain.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	r.put(plain)
-	eventually(t, "the sets are gone", func() bool {
-		return !strings.Contains(r.run("node", "nft", "list", "table", "ip", testTable), "set aff-")
+	netlab.Eventually(t, "the sets are gone", func() bool {
+		return !strings.Contains(r.Run("node", "nft", "list", "table", "ip", testTable), "set aff-")
 	})
 	r.want(asker, vip+":80", "pod")
 }
@@ -278,7 +280,7 @@ func TestUDPClientsFollowTheEndpoints(t *testing.T) {
 	r := start(t, l, udp, at(oneIP))
 	defer r.stop()
 	var conn net.Conn
-	if err := l.in(asker, func() (err error) { conn, err = net.Dial("udp4", vip+":80"); return err }); err != nil {
+	if err := l.In(asker, func() (err error) { conn, err = net.Dial("udp4", vip+":80"); return err }); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
@@ -291,30 +293,30 @@ func TestUDPClientsFollowTheEndpoints(t *testing.T) {
 		n, _ := conn.Read(buf)
 		return string(buf[:n])
 	}
-	eventually(t, "the first endpoint answers", func() bool { return strings.HasPrefix(ask(), one) })
+	netlab.Eventually(t, "the first endpoint answers", func() bool { return strings.HasPrefix(ask(), one) })
 	r.put(at(twoIP))
-	eventually(t, "the other endpoint answers", func() bool { return strings.HasPrefix(ask(), two) })
+	netlab.Eventually(t, "the other endpoint answers", func() bool { return strings.HasPrefix(ask(), two) })
 }
 
 func TestOthersTablesAreLeftAloneAndOursIsRepaired(t *testing.T) {
 	l := newLab(t)
 	one, oneIP := l.pod(5)
 	l.serve(one, "tcp", ":8080")
-	l.run("node", "nft", "add table ip theirs; add chain ip theirs c { type filter hook forward priority 0; policy accept; }; add rule ip theirs c counter")
-	theirs := func() string { return l.run("node", "nft", "-s", "list", "table", "ip", "theirs") }
+	l.Run("node", "nft", "add table ip theirs; add chain ip theirs c { type filter hook forward priority 0; policy accept; }; add rule ip theirs c counter")
+	theirs := func() string { return l.Run("node", "nft", "-s", "list", "table", "ip", "theirs") }
 	before := theirs()
 	r := start(t, l, service("web", vip), slice("web", "n1", oneIP))
 	r.want("node", vip+":80", one)
-	l.run("node", "nft", "delete", "table", "ip", testTable)
-	eventually(t, "the table is back", func() bool { _, err := r.get("node", vip+":80"); return err == nil })
+	l.Run("node", "nft", "delete", "table", "ip", testTable)
+	netlab.Eventually(t, "the table is back", func() bool { _, err := r.get("node", vip+":80"); return err == nil })
 	r.stop()
 	r.want("node", vip+":80", one) // with the proxy gone Services work on
 	for range 2 {
-		if err := l.in("node", func() error { return Cleanup(t.Context(), testTable) }); err != nil {
+		if err := l.In("node", func() error { return Cleanup(t.Context(), testTable) }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if left := l.run("node", "nft", "list", "tables"); strings.Contains(left, testTable) {
+	if left := l.Run("node", "nft", "list", "tables"); strings.Contains(left, testTable) {
 		t.Errorf("left behind: %s", left)
 	}
 	if after := theirs(); after != before {
@@ -330,7 +332,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 	}), slice("web", "n2", "10.244.1.5"))
 	status := func() string {
 		var line string
-		err := l.in("client", func() error {
+		err := l.In("client", func() error {
 			c, err := net.DialTimeout("tcp4", nodeIP+":31000", 10*time.Second)
 			if err != nil {
 				return err
@@ -351,7 +353,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 		t.Errorf("without local endpoints: %q", got)
 	}
 	r.put(slice("web", "n1", "10.244.0.5"))
-	eventually(t, "healthy", func() bool { return strings.Contains(status(), "200") })
+	netlab.Eventually(t, "healthy", func() bool { return strings.Contains(status(), "200") })
 	r.stop()
 	goleak.VerifyNone(t, leaks)
 }
@@ -372,11 +374,11 @@ func TestAChangeAmongThousandsOfServices(t *testing.T) {
 	defer r.stop()
 	t.Logf("%d services: ready after %s", count, r.took)
 	r.put(service("late", "10.98.0.1"))
-	eventually(t, "the late one is refused",
+	netlab.Eventually(t, "the late one is refused",
 		func() bool { _, err := r.get("node", "10.98.0.1:80"); return errors.Is(err, syscall.ECONNREFUSED) })
 	began := time.Now()
 	r.put(slice("late", "n1", oneIP))
-	eventually(t, "the late one answers", func() bool { _, err := r.get("node", "10.98.0.1:80"); return err == nil })
+	netlab.Eventually(t, "the late one answers", func() bool { _, err := r.get("node", "10.98.0.1:80"); return err == nil })
 	t.Logf("one more: reachable after %s", time.Since(began))
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("one change took %s", took)
@@ -391,7 +393,7 @@ func TestIPv6TablesAreTaken(t *testing.T) {
 	endpoints.AddressType = discoveryv1.AddressTypeIPv6
 	sticky := func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
 	pl := planner{family: family{ip6: true, word: "ip6"}, node: "n1", pods: []netip.Prefix{netip.MustParsePrefix("fd00:244::/64")}}
-	err := l.in("node", func() error {
+	err := l.In("node", func() error {
 		tab, err := openTable(pl.family, testTable, nil, nil)
 		if err != nil {
 			return err

@@ -91,6 +91,7 @@ var mayImport = map[string]string{
 	"core/kubelet/...":              "core/attachment core/dial core/kubelet/... core/trace core/localvolume",
 	"core/kubelet/fit":              "core/kubelet/evict core/kubelet/pod core/kubelet/status",
 	"core/proxy/...":                "",
+	"core/netlab":                   "core/run",
 	"core/networkpolicy":            "",
 	"core/networkpolicy/filter":     "core/networkpolicy",
 	"core/networkpolicy/policytest": "core/networkpolicy",

@@ -84,8 +84,8 @@ func parseARP(b []byte) (question, bool) {
 
 func (a *arp) answer(q question) error { return a.send(arpReply, q.about, q.from, q.hardware) }
 
-// tell is a gratuitous request: it is what most systems update their entries by (RFC 5227).
-func (a *arp) tell(ip netip.Addr) error {
+// announce sends a gratuitous request, which most systems update their entries by (RFC 5227).
+func (a *arp) announce(ip netip.Addr) error {
 	return a.send(arpRequest, ip, ip, net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 }
 

@@ -97,7 +97,7 @@ func (n *ndp) answer(q question) error {
 	return n.advertise(q.about, q.from, solicited|override)
 }
 
-func (n *ndp) tell(ip netip.Addr) error {
+func (n *ndp) announce(ip netip.Addr) error {
 	return n.advertise(ip, netip.IPv6LinkLocalAllNodes(), override)
 }
 

@@ -52,11 +52,11 @@ type Announcer struct {
 	links    map[string]*link // by name of the interface and IP family
 }
 
-// told is how often a link is told of an address that is new here, and in which intervals: a
-// packet may be lost, and some switches learn late.
+// An address that is new here is announced on its link several times: a packet may be lost, and
+// some switches learn late.
 const (
-	told      = 3
-	tellEvery = time.Second
+	announcements = 3
+	announceEvery = time.Second
 )
 
 // New makes an Announcer; Run runs it.
@@ -95,16 +95,17 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}
 	check := time.NewTicker(a.cfg.Check)
 	defer check.Stop()
-	tell := time.NewTicker(tellEvery)
-	defer tell.Stop()
 	for {
-		a.sync(ctx)
+		var again <-chan time.Time // nil where nothing is left to be announced
+		if a.sync(ctx) {
+			again = time.After(announceEvery)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.wake:
 		case <-check.C:
-		case <-tell.C:
+		case <-again:
 		}
 	}
 }
@@ -130,17 +131,18 @@ func (a *Announcer) ours() ([]netip.Addr, error) {
 	return slices.Compact(out), nil
 }
 
-// sync opens and closes links, and tells them of addresses that are new here.
-func (a *Announcer) sync(ctx context.Context) {
+// sync opens and closes links, and announces addresses that are new here. It says whether some
+// are to be announced once more.
+func (a *Announcer) sync(ctx context.Context) (again bool) {
 	addresses, err := a.ours()
 	if err != nil {
-		return // a lister of a cache has no errors
+		return false // a lister of a cache has no errors
 	}
 	var wanted map[string]want
 	if len(addresses) > 0 {
 		if wanted, err = place(addresses); err != nil {
 			a.cfg.Log.WarnContext(ctx, "the machine's links cannot be looked at; load balancer addresses stay where they are", "error", err)
-			return
+			return false
 		}
 	}
 	for name, l := range a.links {
@@ -155,14 +157,17 @@ func (a *Announcer) sync(ctx context.Context) {
 			if l, err = open(w.on, w.v6); err != nil {
 				a.cfg.Log.WarnContext(ctx, "load balancer addresses cannot be answered for on a link", "interface", w.on.Name,
 					"addresses", w.addresses, "error", err)
+				again = true // it may just be coming up
 				continue
 			}
 			a.links[name] = l
 		}
-		if err := l.set(w.addresses); err != nil {
-			a.cfg.Log.WarnContext(ctx, "a link could not be told where a load balancer address is", "interface", w.on.Name, "error", err)
+		more, err := l.set(w.addresses)
+		if again = again || more; err != nil {
+			a.cfg.Log.WarnContext(ctx, "a load balancer address could not be announced on a link", "interface", w.on.Name, "error", err)
 		}
 	}
+	return again
 }
 
 func (a *Announcer) closeAll() {
@@ -221,8 +226,8 @@ type wire interface {
 	// waits for one. Whatever else arrives is passed over. It fails once the wire is closed.
 	next() (question, error)
 	answer(question) error
-	// tell tells everybody on the link that an address is here.
-	tell(netip.Addr) error
+	// announce says to everybody on the link that an address is here.
+	announce(netip.Addr) error
 	// hear says for which addresses questions are to arrive.
 	hear([]netip.Addr) error
 	Close() error
@@ -242,7 +247,7 @@ type link struct {
 	done <-chan error
 
 	mu        sync.Mutex
-	addresses map[netip.Addr]int // how often the link is still to be told
+	addresses map[netip.Addr]int // how often each is still to be announced
 }
 
 func open(on net.Interface, v6 bool) (*link, error) {
@@ -289,33 +294,34 @@ func (l *link) ended() bool {
 	}
 }
 
-// set answers for these addresses and no others, and tells the link of the new ones, once
-// with each call and a few times in all.
-func (l *link) set(addresses []netip.Addr) error {
+// set answers for these addresses and no others, and announces the new ones, once with each call
+// and a few times in all. more says that some are to be announced again.
+func (l *link) set(addresses []netip.Addr) (more bool, err error) {
 	l.mu.Lock()
 	for a := range l.addresses {
 		if !slices.Contains(addresses, a) {
 			delete(l.addresses, a)
 		}
 	}
-	var tell []netip.Addr
+	var announced []netip.Addr
 	for _, a := range addresses {
 		left, had := l.addresses[a]
 		if !had {
-			left = told
+			left = announcements
 		}
 		if left > 0 {
-			tell = append(tell, a)
+			announced = append(announced, a)
 			left--
 		}
+		more = more || left > 0
 		l.addresses[a] = left
 	}
 	l.mu.Unlock()
 	errs := []error{l.wire.hear(addresses)}
-	for _, a := range tell {
-		errs = append(errs, l.wire.tell(a))
+	for _, a := range announced {
+		errs = append(errs, l.wire.announce(a))
 	}
-	return errors.Join(errs...)
+	return more, errors.Join(errs...)
 }
 
 func (l *link) close() {

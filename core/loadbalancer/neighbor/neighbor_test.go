@@ -8,14 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,48 +19,36 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/wasmplane/wasmplane/core/loadbalancer"
+	"github.com/wasmplane/wasmplane/core/netlab"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
-// link of three machines: nodes a and b, and a client, on one bridge.
-func lab(t *testing.T) (run func(machine string, args ...string) string, prefix string) {
+// newLab is a link of three machines: nodes a and b, and a client, on one bridge.
+func newLab(t *testing.T) netlab.Lab {
 	t.Helper()
-	prefix = fmt.Sprintf("wpn%d-", os.Getpid())
-	command := func(args ...string) string {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return string(out)
-	}
-	run = func(machine string, args ...string) string {
-		t.Helper()
-		return command(append([]string{"ip", "netns", "exec", prefix + machine}, args...)...)
-	}
+	l := netlab.New(t)
 	for _, machine := range []string{"switch", "a", "b", "client"} {
-		command("ip", "netns", "add", prefix+machine)
-		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", prefix+machine).Run() })
+		l.Namespace(machine)
 	}
-	run("switch", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-	run("switch", "ip", "link", "set", "br0", "up")
+	l.Run("switch", "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+	l.Run("switch", "ip", "link", "set", "br0", "up")
 	for i, machine := range []string{"a", "b", "client"} {
-		run("switch", "ip", "link", "add", "port-"+machine, "type", "veth", "peer", "name", "eth0", "netns", prefix+machine)
-		run("switch", "ip", "link", "set", "port-"+machine, "master", "br0", "up")
-		run(machine, "ip", "addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", "eth0")
-		run(machine, "ip", "addr", "add", fmt.Sprintf("2001:db8::%d/64", i+1), "dev", "eth0", "nodad")
-		run(machine, "ip", "link", "set", "eth0", "address", fmt.Sprintf("02:00:00:00:00:0%d", i+1), "up")
+		l.Run("switch", "ip", "link", "add", "port-"+machine, "type", "veth", "peer", "name", "eth0", "netns", l.Name(machine))
+		l.Run("switch", "ip", "link", "set", "port-"+machine, "master", "br0", "up")
+		l.Run(machine, "ip", "addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", "eth0")
+		l.Run(machine, "ip", "addr", "add", fmt.Sprintf("2001:db8::%d/64", i+1), "dev", "eth0", "nodad")
+		l.Run(machine, "ip", "link", "set", "eth0", "address", fmt.Sprintf("02:00:00:00:00:0%d", i+1), "up")
 	}
-	return run, prefix
+	return l
 }
 
 // announce runs an Announcer on a node of the lab.
-func announce(t *testing.T, namespace, node string, client *fake.Clientset) (stop func()) {
+func announce(t *testing.T, l netlab.Lab, node string, client *fake.Clientset) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	go func() {
-		done <- in(namespace, func() error {
+	done := run.Go("announcer of "+node, func() error {
+		return l.In(node, func() error {
 			a, err := New(Config{Node: node, Informers: factory, Check: 100 * time.Millisecond})
 			if err != nil {
 				return err
@@ -72,7 +56,7 @@ func announce(t *testing.T, namespace, node string, client *fake.Clientset) (sto
 			factory.Start(ctx.Done())
 			return a.Run(ctx)
 		})
-	}()
+	})
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -82,28 +66,9 @@ func announce(t *testing.T, namespace, node string, client *fake.Clientset) (sto
 	}
 }
 
-// in runs f on a thread inside a namespace. The thread is not used again.
-func in(namespace string, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		h, err := netns.GetFromName(namespace)
-		if err == nil {
-			err = netns.Set(h)
-			_ = h.Close()
-		}
-		if err != nil {
-			done <- err
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
 // send makes a machine ask who has an address: nobody takes what it sends there.
-func send(ctx context.Context, namespace, ip string) error {
-	return in(namespace, func() error {
+func send(ctx context.Context, l netlab.Lab, machine, ip string) error {
+	return l.In(machine, func() error {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "udp", net.JoinHostPort(ip, "9"))
 		if err != nil {
@@ -115,25 +80,10 @@ func send(ctx context.Context, namespace, ip string) error {
 	})
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("still not so: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // A client learns from the link which node has an address, and learns anew when another has.
 func TestAddressesMoveBetweenNodes(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	run, prefix := lab(t)
+	l := newLab(t)
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{loadbalancer.NodeAnnotation: "a"}},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
@@ -142,23 +92,23 @@ func TestAddressesMoveBetweenNodes(t *testing.T) {
 		}}},
 	}
 	client := fake.NewClientset(s)
-	stopA, stopB := announce(t, prefix+"a", "a", client), announce(t, prefix+"b", "b", client)
+	stopA, stopB := announce(t, l, "a", client), announce(t, l, "b", client)
 	defer stopB()
 	knows := func(ip, hardware string) func() bool {
 		return func() bool {
-			out := run("client", "ip", "neigh", "show", ip)
+			out := l.Run("client", "ip", "neigh", "show", ip)
 			return strings.Contains(out, hardware)
 		}
 	}
 	for _, ip := range []string{"192.0.2.50", "2001:db8::50"} {
-		eventually(t, ip+" is at a", func() bool {
-			if err := send(t.Context(), prefix+"client", ip); err != nil {
+		netlab.Eventually(t, ip+" is at a", func() bool {
+			if err := send(t.Context(), l, "client", ip); err != nil {
 				t.Log(err) // a link that has just come up
 			}
 			return knows(ip, "02:00:00:00:00:01")()
 		})
 	}
-	if out := run("a", "ip", "addr"); strings.Contains(out, "192.0.2.50") {
+	if out := l.Run("a", "ip", "addr"); strings.Contains(out, "192.0.2.50") {
 		t.Errorf("the address is on the node:\n%s", out)
 	}
 	// Node a is gone, and the controller names b: the client does not ask, and is told.
@@ -169,19 +119,19 @@ func TestAddressesMoveBetweenNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ip := range []string{"192.0.2.50", "2001:db8::50"} {
-		eventually(t, ip+" is at b", knows(ip, "02:00:00:00:00:02"))
+		netlab.Eventually(t, ip+" is at b", knows(ip, "02:00:00:00:00:02"))
 	}
 	// Nobody answers once the Service has it no more.
 	moved.Status = corev1.ServiceStatus{}
 	if _, err := client.CoreV1().Services("default").Update(t.Context(), moved, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the address is nowhere", func() bool {
-		now := run("client", "ip", "neigh", "show", "192.0.2.50")
+	netlab.Eventually(t, "the address is nowhere", func() bool {
+		now := l.Run("client", "ip", "neigh", "show", "192.0.2.50")
 		if strings.Contains(now, "lladdr") {
-			run("client", "ip", "neigh", "flush", "to", "192.0.2.50")
+			l.Run("client", "ip", "neigh", "flush", "to", "192.0.2.50")
 		}
-		_ = send(t.Context(), prefix+"client", "192.0.2.50") // the entry is looked at
+		_ = send(t.Context(), l, "client", "192.0.2.50") // the entry is looked at
 		return strings.Contains(now, "FAILED")
 	})
 }

@@ -5,7 +5,6 @@ package filter
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
 )
 
@@ -46,8 +46,8 @@ func BenchmarkChange(b *testing.B) {
 		p.SetPod(pod(n, "nobody"))
 		p.SetPolicy(policy(n))
 	}
-	l := &lab{b, fmt.Sprintf("wppb%d-", os.Getpid())}
-	l.namespace("node")
+	l := &lab{netlab.New(b), b}
+	l.Namespace("node")
 	table, err := openTable("wp-lab-policy")
 	if err != nil {
 		b.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
 )
 
@@ -64,7 +65,7 @@ func (l *lab) start(t *testing.T, client *fake.Clientset, change func(*Config)) 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := l.in("node", func() error { return f.Run(ctx) }); err != nil {
+		if err := l.In("node", func() error { return f.Run(ctx) }); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -76,21 +77,6 @@ func (l *lab) start(t *testing.T, client *fake.Clientset, change func(*Config)) 
 	return f, stop
 }
 
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("still not so: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // cut says whether the table cuts an address off from what is not allowed; one that is
 // not there cuts nobody off.
 func (l *lab) cut(d networkpolicy.Direction, ip string) bool {
@@ -99,7 +85,7 @@ func (l *lab) cut(d networkpolicy.Direction, ip string) bool {
 
 // nft says what nft answers, also that there is nothing.
 func (l *lab) nft(args ...string) string {
-	out, _ := exec.Command("ip", append([]string{"netns", "exec", l.prefix + "node", "nft"}, args...)...).CombinedOutput()
+	out, _ := exec.Command("ip", append([]string{"netns", "exec", l.Name("node"), "nft"}, args...)...).CombinedOutput()
 	return string(out)
 }
 
@@ -116,7 +102,7 @@ func TestGuardKnowsWhatTheWatchHasNotBrought(t *testing.T) {
 		return true, policies, nil
 	})
 	f, _ := l.start(t, client, nil)
-	await(t, "the first write", func() bool { return watching.Load() && closed(f.Ready()) })
+	netlab.Eventually(t, "the first write", func() bool { return watching.Load() && closed(f.Ready()) })
 	var lists atomic.Int32
 	client.PrependReactor("list", "networkpolicies", func(clienttesting.Action) (bool, apiruntime.Object, error) {
 		lists.Add(1)
@@ -124,7 +110,7 @@ func TestGuardKnowsWhatTheWatchHasNotBrought(t *testing.T) {
 	})
 	guarded := make(chan error, 1)
 	go func() { guarded <- f.Guard(t.Context(), somePod(1, "here"), []string{v4(1), v6(1)}, "") }()
-	await(t, "the API is asked again", func() bool { return lists.Load() > 1 })
+	netlab.Eventually(t, "the API is asked again", func() bool { return lists.Load() > 1 })
 	select {
 	case err := <-guarded:
 		t.Fatalf("the pod may start before its policy is known: %v", err)
@@ -189,14 +175,14 @@ func TestRestart(t *testing.T) {
 	if err := f.Guard(t.Context(), somePod(2, "here"), []string{v4(2)}, ""); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "pod1 is cut off", func() bool { return l.cut(networkpolicy.Ingress, v4(1)) })
+	netlab.Eventually(t, "pod1 is cut off", func() bool { return l.cut(networkpolicy.Ingress, v4(1)) })
 	stop()
 	if !l.cut(networkpolicy.Ingress, v4(1)) || !l.cut(networkpolicy.Ingress, v4(2)) {
 		t.Error("the process has ended, and its rules with it")
 	}
 	// The API never learnt of pod2's address; meanwhile the policy went.
 	f, _ = l.start(t, fake.NewClientset(namespace, withIPs(somePod(1, "here"), 1), somePod(2, "here")), nil)
-	await(t, "the new process has written", func() bool { return closed(f.Ready()) })
+	netlab.Eventually(t, "the new process has written", func() bool { return closed(f.Ready()) })
 	if l.cut(networkpolicy.Ingress, v4(1)) {
 		t.Error("pod1 is known, no policy selects it, and it is cut off")
 	}
@@ -204,7 +190,7 @@ func TestRestart(t *testing.T) {
 		t.Error("whose address pod2's is is not known, and it is open")
 	}
 	f.Follow(somePod(2, "here"), []string{v4(2)}, "")
-	await(t, "pod2 is open", func() bool { return !l.cut(networkpolicy.Ingress, v4(2)) })
+	netlab.Eventually(t, "pod2 is open", func() bool { return !l.cut(networkpolicy.Ingress, v4(2)) })
 }
 
 // An address that goes from one pod to another is judged by what selects the new one,
@@ -240,7 +226,7 @@ func TestAddressOfAnother(t *testing.T) {
 		t.Error("pod3 has the address, and is not treated as its policy says")
 	}
 	f.Forget(somePod(3, "here"))
-	await(t, "nobody has the address", func() bool { return !l.cut(networkpolicy.Egress, v4(1)) })
+	netlab.Eventually(t, "nobody has the address", func() bool { return !l.cut(networkpolicy.Egress, v4(1)) })
 }
 
 // Answers pass, what goes to oneself passes, and a policy that comes ends what it does
@@ -252,7 +238,7 @@ func TestConnections(t *testing.T) {
 		withIPs(somePod(1, "here"), 1), withIPs(somePod(2, "here"), 2),
 		deny("two", map[string]string{"pod": "pod2"}, networkingv1.PolicyTypeIngress))
 	f, _ := l.start(t, client, nil)
-	await(t, "pod2 is cut off", func() bool { return closed(f.Ready()) && l.cut(networkpolicy.Ingress, v6(2)) })
+	netlab.Eventually(t, "pod2 is cut off", func() bool { return closed(f.Ready()) && l.cut(networkpolicy.Ingress, v6(2)) })
 	for _, family := range []string{"tcp4", "tcp6"} {
 		ip := map[string]func(int) string{"tcp4": v4, "tcp6": v6}[family]
 		echo(t, l, "pod1", net.JoinHostPort(ip(1), "80"))
@@ -277,7 +263,7 @@ func TestConnections(t *testing.T) {
 		deny("out", map[string]string{"pod": "pod2"}, networkingv1.PolicyTypeEgress), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "pod2 may send nothing", func() bool { return l.cut(networkpolicy.Egress, v4(2)) })
+	netlab.Eventually(t, "pod2 may send nothing", func() bool { return l.cut(networkpolicy.Egress, v4(2)) })
 	if _, err := first.Write([]byte("?")); err != nil {
 		t.Fatal(err)
 	}
@@ -342,13 +328,13 @@ func TestTableOfAnother(t *testing.T) {
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1),
 		deny("all", nil, networkingv1.PolicyTypeIngress))
 	f, _ := l.start(t, client, func(c *Config) { c.Check = 10 * time.Millisecond })
-	await(t, "pod1 is cut off", func() bool { return closed(f.Ready()) && l.cut(networkpolicy.Ingress, v4(1)) })
+	netlab.Eventually(t, "pod1 is cut off", func() bool { return closed(f.Ready()) && l.cut(networkpolicy.Ingress, v4(1)) })
 	l.node("nft", "flush", "ruleset")
-	await(t, "pod1 is cut off again", func() bool {
+	netlab.Eventually(t, "pod1 is cut off again", func() bool {
 		return l.cut(networkpolicy.Ingress, v4(1))
 	})
 	l.node("nft", "delete", "table", "bridge", "wp-lab-policy")
-	await(t, "the table of links is there again", func() bool { return strings.Contains(l.nft("list", "tables"), "bridge wp-lab-policy") })
+	netlab.Eventually(t, "the table of links is there again", func() bool { return strings.Contains(l.nft("list", "tables"), "bridge wp-lab-policy") })
 }
 
 // Problems of policies and pods are told once, by an event that names them.
@@ -360,7 +346,7 @@ func TestEvents(t *testing.T) {
 	}
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, withIPs(somePod(1, "here"), 1), odd)
 	l.start(t, client, nil)
-	await(t, "an event", func() bool {
+	netlab.Eventually(t, "an event", func() bool {
 		list, err := client.CoreV1().Events("x").List(t.Context(), metav1.ListOptions{})
 		return err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
 			return e.InvolvedObject.Name == "odd" && e.Reason == "NotEnforced" && strings.Contains(e.Message, "spec.ingress[0]: ipBlock")
@@ -389,12 +375,12 @@ func TestDNSIsAPeer(t *testing.T) {
 		}},
 		withIPs(somePod(1, "here"), 1), np, slice)
 	f, _ := l.start(t, client, nil)
-	await(t, "the DNS of another node is in a set of peers", func() bool {
+	netlab.Eventually(t, "the DNS of another node is in a set of peers", func() bool {
 		return closed(f.Ready()) && l.cut(networkpolicy.Egress, v4(1)) && strings.Contains(l.nft("list", "table", "inet", "wp-lab-policy"),
 			"elements = { "+v4(6)+" }")
 	})
 	if err := client.DiscoveryV1().EndpointSlices("kube-system").Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it is gone", func() bool { return !strings.Contains(l.nft("list", "table", "inet", "wp-lab-policy"), v4(6)) })
+	netlab.Eventually(t, "it is gone", func() bool { return !strings.Contains(l.nft("list", "table", "inet", "wp-lab-policy"), v4(6)) })
 }

@@ -7,17 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"runtime"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
-
+	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy/policytest"
 )
 
@@ -25,16 +19,14 @@ import (
 // and what is beyond the node, each in a network namespace of its own. Pod N has the
 // addresses 10.0.0.N and fd00::N; those of the others are all in "far".
 type lab struct {
-	t      testing.TB
-	prefix string
+	netlab.Lab
+	t testing.TB
 }
-
-var labs atomic.Int64
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{t, fmt.Sprintf("wpp%d-%d-", os.Getpid(), labs.Add(1))}
-	l.namespace("node")
+	l := &lab{netlab.New(t), t}
+	l.Namespace("node")
 	l.node("ip", "link", "add", "br0", "type", "bridge")
 	l.node("ip", "link", "set", "br0", "up")
 	l.node("ip", "addr", "add", "10.0.1.1/32", "dev", "br0")
@@ -71,72 +63,32 @@ func v6(n int) string      { return fmt.Sprint("fd00::", n) }
 // end makes a namespace that has some of the addresses.
 func (l *lab) end(name, link string, from, to int) {
 	l.t.Helper()
-	l.namespace(name)
-	l.node("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", l.prefix+name)
+	l.Namespace(name)
+	l.node("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", l.Name(name))
 	l.node("ip", "link", "set", link, "up")
 	for n := from; n <= to; n++ {
-		l.run(name, "ip", "addr", "add", v4(n)+"/32", "dev", "eth0")
-		l.run(name, "ip", "addr", "add", v6(n)+"/128", "dev", "eth0", "nodad")
+		l.Run(name, "ip", "addr", "add", v4(n)+"/32", "dev", "eth0")
+		l.Run(name, "ip", "addr", "add", v6(n)+"/128", "dev", "eth0", "nodad")
 	}
-	l.run(name, "ip", "link", "set", "eth0", "up")
+	l.Run(name, "ip", "link", "set", "eth0", "up")
 	for n := 1; name != "far" && n <= policytest.PodsHere; n++ {
 		if n != from {
-			l.run(name, "ip", "route", "add", v4(n)+"/32", "dev", "eth0", "src", v4(from))
-			l.run(name, "ip", "-6", "route", "add", v6(n)+"/128", "dev", "eth0", "src", v6(from))
+			l.Run(name, "ip", "route", "add", v4(n)+"/32", "dev", "eth0", "src", v4(from))
+			l.Run(name, "ip", "-6", "route", "add", v6(n)+"/128", "dev", "eth0", "src", v6(from))
 		}
 	}
-	l.run(name, "ip", "route", "add", "default", "via", "10.0.1.1", "dev", "eth0", "onlink", "src", v4(from))
-	l.run(name, "ip", "-6", "route", "add", "default", "via", "fd00:1::1", "dev", "eth0", "onlink", "src", v6(from))
-}
-
-func (l *lab) namespace(name string) {
-	l.t.Helper()
-	command(l.t, "ip", "netns", "add", l.prefix+name)
-	l.t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", l.prefix+name).Run() })
-	l.run(name, "ip", "link", "set", "lo", "up")
+	l.Run(name, "ip", "route", "add", "default", "via", "10.0.1.1", "dev", "eth0", "onlink", "src", v4(from))
+	l.Run(name, "ip", "-6", "route", "add", "default", "via", "fd00:1::1", "dev", "eth0", "onlink", "src", v6(from))
 }
 
 func (l *lab) node(args ...string) string {
 	l.t.Helper()
-	return l.run("node", args...)
-}
-
-func (l *lab) run(name string, args ...string) string {
-	l.t.Helper()
-	return command(l.t, append([]string{"ip", "netns", "exec", l.prefix + name}, args...)...)
-}
-
-func command(tb testing.TB, args ...string) string {
-	tb.Helper()
-	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
-	if err != nil {
-		tb.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// in runs f on a thread inside a namespace. The thread is not used again.
-func (l *lab) in(name string, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		h, err := netns.GetFromName(l.prefix + name)
-		if err == nil {
-			err = netns.Set(h)
-			_ = h.Close()
-		}
-		if err != nil {
-			result <- err
-			return
-		}
-		result <- f()
-	}()
-	return <-result
+	return l.Run("node", args...)
 }
 
 func (l *lab) must(name string, f func() error) {
 	l.t.Helper()
-	if err := l.in(name, f); err != nil {
+	if err := l.In(name, f); err != nil {
 		l.t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/wasmplane/wasmplane/core/netlab"
 	"github.com/wasmplane/wasmplane/core/networkpolicy"
 )
 
@@ -60,7 +61,7 @@ func (l *lab) inbox(t *testing.T, where string) *inbox {
 // post sends one packet from a pod, from a source of its choice.
 func (l *lab) post(t *testing.T, where, source, to, what string) error {
 	t.Helper()
-	return l.in(where, func() error {
+	return l.In(where, func() error {
 		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			if e := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_BROADCAST, 1) }); e != nil {
 				return e
@@ -94,10 +95,10 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	box := l.inbox(t, "pod2")
-	l.run("pod1", "ip", "addr", "add", v4(30)+"/32", "dev", "eth0")
-	l.run("pod1", "ip", "addr", "add", v6(30)+"/128", "dev", "eth0", "nodad")
+	l.Run("pod1", "ip", "addr", "add", v4(30)+"/32", "dev", "eth0")
+	l.Run("pod1", "ip", "addr", "add", v6(30)+"/128", "dev", "eth0", "nodad")
 	var linkLocal string
-	for _, word := range strings.Fields(l.run("pod2", "ip", "-6", "addr", "show", "dev", "eth0", "scope", "link")) {
+	for _, word := range strings.Fields(l.Run("pod2", "ip", "-6", "addr", "show", "dev", "eth0", "scope", "link")) {
 		if ip, _, ok := strings.Cut(word, "/"); ok && strings.HasPrefix(ip, "fe80") {
 			linkLocal = ip + "%eth0"
 		}
@@ -112,7 +113,7 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	for name := range ways {
-		await(t, name+" gets there while nothing is isolated", func() bool { send("open "); return box.has("open " + name) })
+		netlab.Eventually(t, name+" gets there while nothing is isolated", func() bool { send("open "); return box.has("open " + name) })
 	}
 	quiet := func(round string) {
 		t.Helper()
@@ -120,7 +121,7 @@ func TestLinks(t *testing.T) {
 		// The node is always let in, and comes after.
 		for _, to := range []string{v4(2), v6(2)} {
 			what := fmt.Sprint(round, "fence ", to)
-			await(t, what, func() bool { return l.post(t, "node", "", to, what) == nil && box.has(what) })
+			netlab.Eventually(t, what, func() bool { return l.post(t, "node", "", to, what) == nil && box.has(what) })
 		}
 	}
 	policies := client.NetworkingV1().NetworkPolicies("x")
@@ -134,14 +135,14 @@ func TestLinks(t *testing.T) {
 		return strings.Contains(l.nft("list", "set", "bridge", "wp-lab-policy", set), `"`+link+`"`)
 	}
 	set("in", "pod2", networkingv1.PolicyTypeIngress)
-	await(t, "pod2 is isolated", func() bool { return isolated(setTo, "vpod2") && l.cut(networkpolicy.Ingress, v6(2)) })
+	netlab.Eventually(t, "pod2 is isolated", func() bool { return isolated(setTo, "vpod2") && l.cut(networkpolicy.Ingress, v6(2)) })
 	quiet("in ")
 	if err := policies.Delete(ctx, "in", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "pod2's link is open", func() bool { return !isolated(setTo, "vpod2") })
+	netlab.Eventually(t, "pod2's link is open", func() bool { return !isolated(setTo, "vpod2") })
 	set("out", "pod1", networkingv1.PolicyTypeEgress)
-	await(t, "pod1 is isolated", func() bool { return isolated(setFrom, "vpod1") && l.cut(networkpolicy.Egress, v6(1)) })
+	netlab.Eventually(t, "pod1 is isolated", func() bool { return isolated(setFrom, "vpod1") && l.cut(networkpolicy.Egress, v6(1)) })
 	quiet("out ")
 	for name := range ways {
 		for _, round := range []string{"in ", "out "} {
@@ -153,11 +154,11 @@ func TestLinks(t *testing.T) {
 	// The next process keeps links isolated of which nobody has told it.
 	stop()
 	f, _ = l.start(t, client, nil)
-	await(t, "the new process has written", func() bool { return closed(f.Ready()) })
+	netlab.Eventually(t, "the new process has written", func() bool { return closed(f.Ready()) })
 	if !isolated(setFrom, "vpod1") {
 		t.Error("after a restart the link is open")
 	}
 	f.Forget(somePod(1, "here"))
 	f.Follow(somePod(2, "here"), []string{v4(2)}, "vpod1")
-	await(t, "another pod has the link, and is not isolated", func() bool { return !isolated(setFrom, "vpod1") })
+	netlab.Eventually(t, "another pod has the link, and is not isolated", func() bool { return !isolated(setFrom, "vpod1") })
 }

@@ -21,9 +21,9 @@ type jobs struct {
 }
 
 type job struct {
-	do     func(context.Context) error
-	cancel chan struct{} // closed: it is to end
-	once   sync.Once
+	do     func() error
+	ctx    context.Context //nolint:containedctx // its own: it outlives the calls that wait for it
+	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // once done
 }
@@ -42,23 +42,15 @@ func (j *jobs) run(ctx context.Context) error {
 			return nil
 		case one := <-j.queue:
 			tasks.Go("localcsi: make", func() {
-				ctx, cancel := context.WithCancel(ctx)
-				defer cancel()
+				defer one.cancel()
+				defer context.AfterFunc(ctx, one.cancel)()
 				defer close(one.done)
 				select {
 				case slots <- struct{}{}:
 					defer func() { <-slots }()
-				case <-ctx.Done():
-				case <-one.cancel:
+				case <-one.ctx.Done():
 				}
-				tasks.Go("localcsi: cancel", func() {
-					select {
-					case <-one.cancel:
-						cancel()
-					case <-ctx.Done():
-					}
-				})
-				one.err = one.do(ctx)
+				one.err = one.do()
 			})
 		}
 	}
@@ -70,13 +62,14 @@ func (j *jobs) make(ctx context.Context, key string, do func(context.Context) er
 	j.mu.Lock()
 	one := j.running[key]
 	if one == nil {
-		one = &job{cancel: make(chan struct{}), done: make(chan struct{})}
-		one.do = func(ctx context.Context) error {
+		one = &job{done: make(chan struct{})}
+		one.ctx, one.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		one.do = func() error {
 			defer j.forget(key)
-			if err := ctx.Err(); err != nil {
+			if err := one.ctx.Err(); err != nil {
 				return err
 			}
-			return do(ctx)
+			return do(one.ctx)
 		}
 		if j.running == nil {
 			j.running = map[string]*job{}
@@ -86,6 +79,7 @@ func (j *jobs) make(ctx context.Context, key string, do func(context.Context) er
 		select {
 		case j.queue <- one:
 		case <-ctx.Done():
+			one.cancel()
 			j.forget(key)
 			one.err = status.FromContextError(ctx.Err()).Err()
 			close(one.done)
@@ -115,7 +109,7 @@ func (j *jobs) end(ctx context.Context, key string) error {
 	if one == nil {
 		return nil
 	}
-	one.once.Do(func() { close(one.cancel) })
+	one.cancel()
 	select {
 	case <-one.done:
 		return nil

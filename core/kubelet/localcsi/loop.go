@@ -106,8 +106,8 @@ func configure(dev string, backing *os.File) error {
 	return nil
 }
 
-// detach takes the loop device away, if there is one; who has it open keeps it until then.
-func detach(file string) error {
+// onDevice does something with the loop device of a file, if there is one.
+func onDevice(file string, do func(dev string, f *os.File) error) error {
 	dev, err := attached(file)
 	if err != nil || dev == "" {
 		return err
@@ -117,10 +117,17 @@ func detach(file string) error {
 		return fmt.Errorf("open a loop device: %w", err)
 	}
 	defer f.Close()
-	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
-		return fmt.Errorf("take %s off its file: %w", dev, err)
-	}
-	return nil
+	return do(dev, f)
+}
+
+// detach takes the loop device away, if there is one; who has it open keeps it until then.
+func detach(file string) error {
+	return onDevice(file, func(dev string, f *os.File) error {
+		if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
+			return fmt.Errorf("take %s off its file: %w", dev, err)
+		}
+		return nil
+	})
 }
 
 // enlarge makes the file, and the device over it, as large as size, and never smaller.
@@ -134,17 +141,10 @@ func enlarge(file string, size int64) error {
 			return fmt.Errorf("enlarge the file of a block volume: %w", err)
 		}
 	}
-	dev, err := attached(file)
-	if err != nil || dev == "" {
-		return err
-	}
-	f, err := os.OpenFile(dev, os.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("open a loop device: %w", err)
-	}
-	defer f.Close()
-	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
-		return fmt.Errorf("enlarge %s: %w", dev, err)
-	}
-	return nil
+	return onDevice(file, func(dev string, f *os.File) error {
+		if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+			return fmt.Errorf("enlarge %s: %w", dev, err)
+		}
+		return nil
+	})
 }

@@ -215,8 +215,7 @@ func (o *object) inNamespace(m *admissionregistrationv1.MatchResources) *admissi
 func (o *object) validating(out *Objects, v variant) {
 	s := &o.Spec
 	p := &admissionregistrationv1.ValidatingAdmissionPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: o.name(v), Annotations: o.origin()},
+		TypeMeta: kind("ValidatingAdmissionPolicy"), ObjectMeta: o.meta(v),
 	}
 	p.Spec = admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: o.inNamespace(v.match), FailurePolicy: s.FailurePolicy,
@@ -231,8 +230,7 @@ func (o *object) validating(out *Objects, v variant) {
 		p.Spec.AuditAnnotations = append(p.Spec.AuditAnnotations, a)
 	}
 	b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: o.origin()},
+		TypeMeta: kind("ValidatingAdmissionPolicyBinding"), ObjectMeta: o.meta(v),
 	}
 	b.Spec.PolicyName, b.Spec.ValidationActions = p.Name, s.ValidationActions
 	if len(s.ValidationActions) == 0 {
@@ -244,8 +242,7 @@ func (o *object) validating(out *Objects, v variant) {
 func (o *object) mutating(out *Objects, v variant) {
 	s := &o.Spec
 	p := &admissionregistrationv1.MutatingAdmissionPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: o.name(v), Annotations: o.origin()},
+		TypeMeta: kind("MutatingAdmissionPolicy"), ObjectMeta: o.meta(v),
 	}
 	p.Spec = admissionregistrationv1.MutatingAdmissionPolicySpec{
 		MatchConstraints: o.inNamespace(v.match), FailurePolicy: s.FailurePolicy,
@@ -259,18 +256,23 @@ func (o *object) mutating(out *Objects, v variant) {
 		p.Spec.Mutations = append(p.Spec.Mutations, v.mutation(m))
 	}
 	b := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicyBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: o.origin()},
+		TypeMeta: kind("MutatingAdmissionPolicyBinding"), ObjectMeta: o.meta(v),
 	}
 	b.Spec.PolicyName = p.Name
 	out.Mutating, out.MutatingBindings = append(out.Mutating, p), append(out.MutatingBindings, b)
 }
 
-// origin says of what an object was made.
-func (o *object) origin() map[string]string {
+func kind(name string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: name}
+}
+
+// meta is the metadata of a policy and of its binding, which say of what they were made.
+func (o *object) meta(v variant) metav1.ObjectMeta {
 	name := o.Metadata.Name
 	if o.namespaced() {
 		name = o.Metadata.Namespace + "/" + name
 	}
-	return map[string]string{"plugins.wasmplane.dev/policy": o.Kind + "." + Group + " " + name}
+	return metav1.ObjectMeta{
+		Name: o.name(v), Annotations: map[string]string{"plugins.wasmplane.dev/policy": o.Kind + "." + Group + " " + name},
+	}
 }

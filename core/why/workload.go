@@ -149,7 +149,7 @@ func (e *explainer) making(m made) *Answer {
 		message = strings.TrimPrefix(ev.Message, "Error creating: ")
 	}
 	if message != "" {
-		return e.refusedPod(m, message, m.want-len(pods))
+		return e.refusedPod(message, m.want-len(pods))
 	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range pods {
@@ -164,7 +164,7 @@ func (e *explainer) making(m made) *Answer {
 }
 
 // refusedPod: the API took no pod.
-func (e *explainer) refusedPod(_ made, message string, missing int) *Answer {
+func (e *explainer) refusedPod(message string, missing int) *Answer {
 	_, about, ok := strings.Cut(message, "exceeded quota: ")
 	if !ok {
 		a := stuck("the API refuses its pods: %s", message)

@@ -57,7 +57,7 @@ func Generate(v pod.View, prev *corev1.PodStatus, node Node, now time.Time) core
 		addresses(&st, v, node)
 	}
 	if !refused(v) {
-		containers(&st, v, node, prev)
+		containers(&st, v, node)
 	}
 	ended := v.Stage >= pod.Ended
 	st.Phase = phase(v, &st, ended)
@@ -132,7 +132,7 @@ func addresses(st *corev1.PodStatus, v pod.View, node Node) {
 	}
 }
 
-func containers(st *corev1.PodStatus, v pod.View, node Node, _ *corev1.PodStatus) {
+func containers(st *corev1.PodStatus, v pod.View, node Node) {
 	initDone := true
 	for i := range v.Containers {
 		c := &v.Containers[i]
@@ -146,7 +146,7 @@ func containers(st *corev1.PodStatus, v pod.View, node Node, _ *corev1.PodStatus
 	}
 	for i := range v.Containers {
 		c := &v.Containers[i]
-		s := container(c, v, node)
+		s := container(c, node)
 		if s.State.Waiting != nil && s.State.Waiting.Reason == "" {
 			s.State.Waiting.Reason = ContainerCreating
 			if len(v.Pod.Spec.InitContainers) > 0 {
@@ -174,7 +174,7 @@ func containers(st *corev1.PodStatus, v pod.View, node Node, _ *corev1.PodStatus
 	}
 }
 
-func container(c *pod.ContainerView, _ pod.View, node Node) corev1.ContainerStatus {
+func container(c *pod.ContainerView, node Node) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.Spec.Name, Image: c.Spec.Image, Ready: c.Ready, VolumeMounts: volumeMounts(c.Spec)}
 	if c.Kind != pod.Ephemeral || c.Current != nil {
 		started := c.Started

@@ -256,7 +256,7 @@ func (r *Reader) List(ctx context.Context, q Query, o ListOptions) (ListResult, 
 	if err := r.unreadable(where); err != nil {
 		return ListResult{}, err
 	}
-	return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, Limit: int(limit), Match: where.match}), r)
+	return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, Limit: int(limit), Match: where.match}))
 }
 
 // unreadable fails an answer that would be without objects that cannot be read.
@@ -269,7 +269,7 @@ func (r *Reader) unreadable(where selection) error {
 }
 
 // page makes a page of what the cache found, with the token that leads on.
-func (s selection) page(l watchcache.List, _ *Reader) (ListResult, error) {
+func (s selection) page(l watchcache.List) (ListResult, error) {
 	result := ListResult{Items: l.Items, Revision: l.Revision}
 	if !l.More {
 		return result, nil
@@ -315,7 +315,7 @@ func (r *Reader) listOn(ctx context.Context, where selection, o ListOptions) (Li
 		if err := r.unreadable(where); err != nil {
 			return ListResult{}, err
 		}
-		return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, From: from, Limit: int(o.Limit), Match: where.match}), r)
+		return where.page(r.cached.List(watchcache.ListOptions{Prefix: where.prefix, From: from, Limit: int(o.Limit), Match: where.match}))
 	}
 	result, err := r.continued(ctx, where, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
@@ -348,7 +348,7 @@ func (r *Reader) listAt(ctx context.Context, where selection, o ListOptions, rev
 	}
 	l, err := r.cached.ListAt(revision, watchcache.ListOptions{Prefix: where.prefix, From: from, Limit: int(o.Limit), Match: where.match})
 	if err == nil {
-		return where.page(l, r)
+		return where.page(l)
 	}
 	if !errors.Is(err, watchcache.ErrNoSnapshot) {
 		return ListResult{}, r.StoreError(err, "list", "")
@@ -381,7 +381,7 @@ func (r *Reader) listStore(ctx context.Context, where selection, o ListOptions, 
 					Items: result.Items, Revision: revision, More: true, Next: kv.Key + "\x00",
 					Remaining: page.Remaining + int64(len(page.Items)-1-i),
 				}
-				return where.page(next, r)
+				return where.page(next)
 			}
 		}
 		if !page.More || len(page.Items) == 0 {

@@ -36,7 +36,7 @@ type cause struct {
 const mostViolations = 64
 
 // answer makes of what the rule says the answer that the hook gives.
-func (p *Policy) answer(dumped, _ []byte, at abi.Point) ([]byte, error) {
+func (p *Policy) answer(dumped []byte, at abi.Point) ([]byte, error) {
 	var results []result
 	if err := json.Unmarshal(dumped, &results); err != nil {
 		return nil, fmt.Errorf("the policy's answer cannot be read: %w", err)

@@ -31,7 +31,7 @@ func TestAnUndefinedResultIsAFailure(t *testing.T) {
 		{false, `[{"result":{"response":{"allowed":true}}}]`, ""},
 	} {
 		p := &Policy{cfg: Config{Gatekeeper: c.gatekeeper}}
-		answer, err := p.answer([]byte(c.dumped), []byte(`{}`), abi.AdmissionValidate)
+		answer, err := p.answer([]byte(c.dumped), abi.AdmissionValidate)
 		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("gatekeeper %v, %s: %s, %v, want %q", c.gatekeeper, c.dumped, answer, err, c.fails)
 		}

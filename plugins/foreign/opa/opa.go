@@ -280,7 +280,7 @@ func (p *Policy) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 	if err != nil {
 		return nil, u, err
 	}
-	out, err = p.answer(result, input, p.cfg.Points[op])
+	out, err = p.answer(result, p.cfg.Points[op])
 	if err != nil {
 		err = &host.GuestError{Plugin: p.module.Name(), Message: err.Error()}
 	}

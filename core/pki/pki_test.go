@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 func open(t *testing.T, dir string, now time.Time) *Authority {
@@ -432,8 +434,7 @@ func TestRenewNow(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- a.Run(ctx) }()
+		ended := run.Go("authority", func() error { return a.Run(ctx) })
 		synctest.Wait()
 		before := map[*Pair]*tls.Certificate{}
 		for _, p := range []*Pair{server, client, peer} {

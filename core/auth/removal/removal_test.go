@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 func certificate(user string, begins time.Time, groups ...string) *x509.Certificate {
@@ -75,8 +77,7 @@ func TestGuardFollowsTheRecord(t *testing.T) {
 	kube := fake.NewClientset()
 	guard := New(kube)
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- guard.Run(ctx) }()
+	ended := run.Go("guard", func() error { return guard.Run(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), guard.informer.HasSynced) {
 		t.Fatal("the record is not followed")
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/controllertest"
 	"github.com/wasmplane/wasmplane/core/loadbalancer"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const account = "system:serviceaccount:kube-system:service-controller"
@@ -74,8 +75,7 @@ func TestByItsRoleOnAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Start(ctx.Done())
-		done := make(chan error, 1)
-		go func() { done <- lb.Run(ctx) }()
+		done := run.Go("servicelb", func() error { return lb.Run(ctx) })
 		return func() {
 			cancel()
 			if err := <-done; err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // TestWhoGivesUpLeavesItAtWork: asked again, it is the same that is waited for; ended, it
@@ -16,8 +18,7 @@ import (
 func TestWhoGivesUpLeavesItAtWork(t *testing.T) {
 	j := &jobs{queue: make(chan *job)}
 	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan error, 1)
-	go func() { over <- j.run(ctx) }()
+	over := run.Go("jobs", func() error { return j.run(ctx) })
 	finish := make(chan struct{})
 	slow := func(began chan<- struct{}) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -36,24 +37,24 @@ func TestWhoGivesUpLeavesItAtWork(t *testing.T) {
 		return j.running[key]
 	}
 	impatient, give := context.WithCancel(t.Context())
-	began, told := make(chan struct{}), make(chan error, 1)
-	go func() { told <- j.make(impatient, "a", slow(began)) }()
+	began := make(chan struct{})
+	answer := run.Go("a", func() error { return j.make(impatient, "a", slow(began)) })
 	<-began
 	first := running("a")
 	give()
-	if err := <-told; status.Code(err) != codes.DeadlineExceeded {
+	if err := <-answer; status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("who gave up was told %v", err)
 	}
 	if err := j.make(impatient, "a", nil); status.Code(err) != codes.DeadlineExceeded || running("a") != first {
 		t.Errorf("asked for again: %v", err)
 	}
 	began = make(chan struct{})
-	go func() { told <- j.make(t.Context(), "b", slow(began)) }()
+	answer = run.Go("b", func() error { return j.make(t.Context(), "b", slow(began)) })
 	<-began
 	if err := j.end(t.Context(), "b"); err != nil {
 		t.Error(err)
 	}
-	if err := <-told; err == nil {
+	if err := <-answer; err == nil {
 		t.Error("what was ended was made")
 	}
 	close(finish)

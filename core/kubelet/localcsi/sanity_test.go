@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/localcsi"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // start runs a driver until the test ends, and answers its socket.
@@ -27,8 +28,7 @@ func start(t *testing.T, root string) (*localcsi.Driver, string) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
+	done := run.Go("driver", func() error { return d.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

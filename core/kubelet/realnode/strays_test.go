@@ -22,6 +22,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode/nodetest"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // below are the children of a process that run the container runtime with an argument.
@@ -55,8 +56,7 @@ func TestAContainerThatNobodyKnowsIsEnded(t *testing.T) {
 		t.Fatalf("%d containers that were made and not started", n)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	supervised := make(chan error, 1)
-	go func() { supervised <- node.Node.Run(ctx) }()
+	supervised := run.Go("node", func() error { return node.Node.Run(ctx) })
 	defer func() { stop(); <-supervised }()
 	nodetest.Eventually(t, "the container is ended", func() bool { return len(below(shims[0], "init")) == 0 })
 	if st := status(t, node, c); st.State != cri.ContainerState_CONTAINER_RUNNING {

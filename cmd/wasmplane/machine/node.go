@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/version"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/client"
@@ -38,6 +39,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/localdir"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
@@ -191,6 +193,13 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	plugins, err := pluginwatch.New(pluginwatch.Config{
+		RootDir: kubeletRoot(n.component.Options), Logger: n.component.Options.Logger,
+		Handlers: map[string]pluginwatch.Handler{registration.CSIPlugin: drivers},
+	})
+	if err != nil {
+		return err
+	}
 	volumes, err := volume.New(volume.Config{
 		RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Objects: held, Allocatable: allocatable(ctx, g),
 		Logger: n.component.Options.Logger,
@@ -203,7 +212,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		Name: localvolume.Provisioner, Root: localDisk(n.component.Options),
 		Node: localvolume.LabelOf(c.Node.Name), TopologyKey: localvolume.NodeLabel,
 		Socket:   filepath.Join(kubeletRoot(n.component.Options), "plugins", localvolume.Provisioner, "csi.sock"),
-		Registry: filepath.Join(kubeletRoot(n.component.Options), "plugins_registry"),
+		Registry: filepath.Join(kubeletRoot(n.component.Options), pluginwatch.Directory),
 		Version:  version.Get().GitVersion, Logger: n.component.Options.Logger,
 	})
 	if err != nil {
@@ -239,7 +248,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	defer door.Add(metered{k, volumes})()
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies}
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, plugins.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
 	}

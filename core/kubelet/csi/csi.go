@@ -10,8 +10,7 @@
 // nothing is kept in memory that would have to be right.
 //
 // The places are upstream's: pods/UID/volumes/kubernetes.io~csi/NAME/mount for a pod,
-// plugins/kubernetes.io/csi/DRIVER/SHA256/globalmount where a volume is staged,
-// plugins_registry for the sockets by which drivers register.
+// plugins/kubernetes.io/csi/DRIVER/SHA256/globalmount where a volume is staged.
 //
 // A driver that hangs, crashes or lies keeps up its own volumes alone: each call has a
 // deadline, calls about one volume wait for each other, and no call is made for one
@@ -21,9 +20,7 @@ package csi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -93,19 +90,12 @@ func New(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// Run registers drivers, and takes down what no pod uses any more, until ctx ends.
-// Volumes stay mounted then.
+// Run makes the node's CSINode, and takes down what no pod uses any more, until ctx ends.
+// Volumes stay mounted then. Drivers register by way of a pluginwatch.Watcher.
 func (n *Node) Run(ctx context.Context) error {
-	if err := os.MkdirAll(n.registry.dir(), 0o750); err != nil {
-		return fmt.Errorf("make the directory in which drivers register: %w", err)
-	}
-	// A driver is given the volumes' secrets and pods' tokens: nobody but root becomes one.
-	if err := os.Chmod(n.registry.dir(), 0o750); err != nil { //nolint:gosec // a directory
-		return fmt.Errorf("close the directory in which drivers register: %w", err)
-	}
 	n.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: n.cfg.Client.CoreV1().Events("")})
 	defer n.events.Shutdown()
-	return run.Parallel(n.registry.run, n.sweep)(ctx)
+	return run.Parallel(n.registry.announce, n.sweep)(ctx)
 }
 
 // nudge has the background look at once.

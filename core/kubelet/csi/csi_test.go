@@ -26,13 +26,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/attachment"
 	"github.com/wasmplane/wasmplane/core/kubelet/csi"
 	"github.com/wasmplane/wasmplane/core/kubelet/csi/csitest"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 const driverName = "test.csi.example"
@@ -148,7 +151,13 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	stopNode, stopManager := w.run(n.Run), w.run(w.manager.Run)
+	plugins, err := pluginwatch.New(pluginwatch.Config{
+		RootDir: w.root, Handlers: map[string]pluginwatch.Handler{registration.CSIPlugin: n}, Logger: w.cfg.Logger,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	stopNode, stopManager := w.run(run.Parallel(plugins.Run, n.Run)), w.run(w.manager.Run)
 	w.stop = func() { stopManager(); stopNode() }
 }
 
@@ -878,21 +887,4 @@ func TestDriversSeeAnotherPath(t *testing.T) {
 	}
 	w.unmount(p)
 	w.nothingLeft()
-}
-
-// TestOnlyRootRegisters: a directory that was open is closed.
-func TestOnlyRootRegisters(t *testing.T) {
-	w, root := newWorld(t, nil, nil)
-	if !root {
-		return
-	}
-	w.stop()
-	if err := os.Chmod(w.driver.Registry, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	w.start()
-	w.eventually("the directory is closed", func() bool {
-		info, err := os.Stat(w.driver.Registry)
-		return err == nil && info.Mode().Perm() == 0o750
-	})
 }

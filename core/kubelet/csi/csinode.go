@@ -46,12 +46,14 @@ func withoutDriver(have []storagev1.CSINodeDriver, name string) []storagev1.CSIN
 }
 
 // announce makes the CSINode, as upstream without drivers: the scheduler then knows that
-// none is there.
+// none is there. It returns when ctx ends.
 func (r *registry) announce(ctx context.Context) error {
 	again := run.Backoff{First: 100 * time.Millisecond, Longest: 30 * time.Second}
 	for {
 		err := r.edit(ctx, func(have []storagev1.CSINodeDriver) []storagev1.CSINodeDriver { return have })
 		if err == nil {
+			close(r.announced)
+			<-ctx.Done()
 			return nil
 		}
 		wait := again.Next()
@@ -59,7 +61,7 @@ func (r *registry) announce(ctx context.Context) error {
 			r.cfg.Logger.WarnContext(ctx, "the CSINode cannot be made; trying again", "error", err, "retryIn", wait)
 		}
 		if !run.Sleep(ctx, wait) {
-			return ctx.Err()
+			return nil
 		}
 	}
 }

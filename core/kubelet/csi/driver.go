@@ -5,42 +5,15 @@ package csi
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 )
-
-// most is the largest answer that a driver may give: no answer of the node's part needs more.
-const most = 1 << 20
-
-// connect reaches a socket. A connection is made for each use, as upstream makes it: a
-// driver that was replaced is found at once, and nothing is held open for one that is
-// not used.
-func connect(path string) (*grpc.ClientConn, error) {
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		at, done, err := linuxhost.ShortSocket(path)
-		if err != nil {
-			return nil, err
-		}
-		defer done()
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", at)
-	}
-	c, err := grpc.NewClient("passthrough:///driver", grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)), grpc.WithDisableServiceConfig())
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", path, err)
-	}
-	return c, nil
-}
 
 // driver is one that has registered.
 type driver struct {
@@ -51,7 +24,9 @@ type driver struct {
 
 // ask makes one call of the driver's node service, within its deadline.
 func ask[A any](ctx context.Context, d *driver, what string, call func(context.Context, spec.NodeClient) (A, error)) (answer A, err error) {
-	c, err := connect(d.endpoint)
+	// A connection is made for each use, as upstream makes it: a driver that was replaced is
+	// found at once, and nothing is held open for one that is not used.
+	c, err := pluginwatch.Connect(d.endpoint)
 	if err != nil {
 		return answer, err
 	}

@@ -122,6 +122,13 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 				Resources: []string{"plugins", "tenantplugins"},
 			},
 			{
+				Verbs: []string{"get", "list", "watch", "create", "update", "delete"}, APIGroups: []string{"admissionregistration.k8s.io"},
+				Resources: []string{
+					"validatingadmissionpolicies", "validatingadmissionpolicybindings",
+					"mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
+				},
+			},
+			{
 				Verbs: []string{"get", "list", "watch", "create", "patch"}, APIGroups: []string{"apiextensions.k8s.io"},
 				Resources: []string{"customresourcedefinitions"},
 			},
@@ -187,7 +194,7 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 
 // policyGroups hold the policies of other projects.
 func policyGroups() []string {
-	return []string{"templates.gatekeeper.sh", "constraints.gatekeeper.sh", "policies.kubewarden.io"}
+	return []string{"templates.gatekeeper.sh", "constraints.gatekeeper.sh", "policies.kubewarden.io", "policies.kyverno.io"}
 }
 
 func ownClusterBindings() []rbacv1.ClusterRoleBinding {

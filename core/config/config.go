@@ -38,7 +38,7 @@ const (
 const Hardened = "hardened"
 
 // PolicyProjects are what PolicyKinds may name.
-func PolicyProjects() []string { return []string{"gatekeeper", "kubewarden"} }
+func PolicyProjects() []string { return []string{"gatekeeper", "kubewarden", "kyverno"} }
 
 // Configuration is the whole document. Every field has a default; an empty
 // document is a cluster of one real node.
@@ -67,9 +67,11 @@ type Configuration struct {
 	// file:; a relative path starts at the configuration's folder. Empty: they may
 	// not, and come from registries and https only.
 	PluginFiles string `yaml:"pluginFiles"`
-	// PolicyKinds are other projects whose policies are objects of the API and run as
-	// plugins: gatekeeper (ConstraintTemplate and the kinds that these define), kubewarden
-	// (ClusterAdmissionPolicy, AdmissionPolicy and the groups of both). Empty: none.
+	// PolicyKinds are other projects whose policies are objects of the API and in force:
+	// gatekeeper (ConstraintTemplate and the kinds that these define) and kubewarden
+	// (ClusterAdmissionPolicy, AdmissionPolicy and the groups of both), as plugins; kyverno
+	// (ValidatingPolicy and MutatingPolicy, those of namespaces too, and PolicyException), as
+	// admission policies of the API. Empty: none.
 	PolicyKinds []string `yaml:"policyKinds"`
 	Egress      Egress   `yaml:"egress"`
 

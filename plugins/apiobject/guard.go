@@ -38,8 +38,9 @@ type Policies interface {
 	// Handles says whether Plugins are made of objects of a resource.
 	Handles(schema.GroupResource) bool
 	// Check says what is wrong with an object, with its field. What its plugin will ask
-	// for is held against its writer's rights; nil = that is not known yet.
-	Check(ctx context.Context, o *unstructured.Unstructured) (*manifest.Entry, error)
+	// for is held against its writer's rights; nil = that is not known yet. So are needs, of what
+	// becomes no plugin.
+	Check(ctx context.Context, o *unstructured.Unstructured) (e *manifest.Entry, needs []rights.Need, err error)
 }
 
 // Name implements admission.Plugin.
@@ -98,17 +99,29 @@ func (g Guard) Validate(ctx context.Context, r *admission.Request) error {
 		return nil // what is on its way out may be as wrong as it likes
 	}
 	if g.policy(r) {
-		e, err := g.Policies.Check(ctx, o)
+		e, needs, err := g.Policies.Check(ctx, o)
 		if err != nil {
 			return invalid(r.Kind.GroupKind(), o.GetName(), err)
 		}
-		return g.withinRights(ctx, r, e, o, old)
+		if e == nil && len(needs) > 0 {
+			e = bare(o)
+		}
+		return g.withinRights(ctx, r, e, o, old, needs...)
 	}
 	e, err := g.Rules.Entry(o)
 	if err != nil {
 		return invalid(r.Kind.GroupKind(), o.GetName(), err)
 	}
 	return g.withinRights(ctx, r, &e, o, old)
+}
+
+// bare is the entry of a policy that becomes no plugin, to be held against its writer's rights.
+func bare(o *unstructured.Unstructured) *manifest.Entry {
+	e := &manifest.Entry{Name: strings.ToLower(o.GetKind()) + "." + o.GetName(), FromAPI: true, Writer: writerOf(o)}
+	if e.Namespace = o.GetNamespace(); e.Namespace != "" {
+		e.Name = TenantName(e.Namespace, e.Name)
+	}
+	return e
 }
 
 // byServer: the server itself writes.

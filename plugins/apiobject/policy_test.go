@@ -56,12 +56,12 @@ type policies struct{}
 
 func (policies) Handles(r schema.GroupResource) bool { return r.Group == "policies.example.com" }
 
-func (policies) Check(_ context.Context, o *unstructured.Unstructured) (*manifest.Entry, error) {
+func (policies) Check(_ context.Context, o *unstructured.Unstructured) (*manifest.Entry, []rights.Need, error) {
 	if o.GetName() == "wrong" {
-		return nil, errors.New("spec.text:3: it is wrong")
+		return nil, nil, errors.New("spec.text:3: it is wrong")
 	}
 	e, err := apiobject.Rules{}.Entry(o)
-	return &e, err
+	return &e, nil, err
 }
 
 // TestAPolicyIsHeldAgainstItsWritersRights, and records him, as a Plugin does.

@@ -122,7 +122,7 @@ func (g Guard) recorded(r *admission.Request) (*unstructured.Unstructured, strin
 // withinRights refuses an object whose writer is not who writes, because somebody changed
 // that after it was recorded, and one that asks for more than its writer has.
 func (g Guard) withinRights(ctx context.Context, r *admission.Request, e *manifest.Entry, o *unstructured.Unstructured,
-	old *unstructured.Unstructured,
+	old *unstructured.Unstructured, needs ...rights.Need,
 ) error {
 	want, err := writtenBy(r, o, old)
 	if err != nil {
@@ -138,7 +138,7 @@ func (g Guard) withinRights(ctx context.Context, r *admission.Request, e *manife
 	if e == nil {
 		return nil
 	}
-	err = g.Rights.Check(ctx, e, e.Points)
+	err = g.Rights.Check(ctx, e, e.Points, needs...)
 	var lacking *rights.LackingError
 	switch {
 	case err == nil:

@@ -110,13 +110,13 @@ func (c *Checker) Grants(ctx context.Context, e *manifest.Entry, field, what str
 }
 
 // Check holds everything that an entry asks for against its writer's rights, at the
-// points given: those of the entry, or of the module where it is known.
-func (c *Checker) Check(ctx context.Context, e *manifest.Entry, points []string) error {
+// points given (those of the entry, or of the module where it is known), and what else its object takes.
+func (c *Checker) Check(ctx context.Context, e *manifest.Entry, points []string, more ...Need) error {
 	if !e.FromAPI {
 		return nil
 	}
 	var errs []error
-	for _, n := range Needs(e, points) {
+	for _, n := range append(Needs(e, points), more...) {
 		errs = append(errs, c.hold(ctx, e, e.Writer, n))
 	}
 	return errors.Join(errs...)

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/wasmplane/wasmplane/core/admission/policy"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
+	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
 
 // policiesInCEL makes objects of Kyverno's policies among some objects, and returns the others.
@@ -29,7 +29,7 @@ func policiesInCEL(objects []*unstructured.Unstructured, form string) (out []run
 			err = fmt.Errorf("it becomes objects of the API, not an entry: use --as %s", asObjects)
 		}
 		if err == nil {
-			err = compiles(made)
+			err = policyobject.Compiles(made)
 		}
 		if err != nil {
 			errs = append(errs, &policies.Error{Policy: o, Err: err})
@@ -38,17 +38,6 @@ func policiesInCEL(objects []*unstructured.Unstructured, form string) (out []run
 		out = append(out, made.All()...)
 	}
 	return out, rest, errors.Join(errs...)
-}
-
-// compiles says which expressions do not compile. Those for controllers are made of those for pods.
-func compiles(o *kyverno.Objects) error {
-	if len(o.Validating) > 0 {
-		return policy.CheckValidating(o.Validating[0])
-	}
-	if len(o.Mutating) > 0 {
-		return policy.CheckMutating(o.Mutating[0])
-	}
-	return nil
 }
 
 // printObjects prints objects for kubectl.

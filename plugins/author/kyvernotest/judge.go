@@ -49,7 +49,11 @@ type judge struct {
 	contract   *api.Contract
 	namespaces namespaces
 	user       map[string]any // nil = anybody
+	compiled   map[*kyverno.Objects]*compiled
 }
+
+// compiled is a policy that is ready to be asked, and whether it is about a resource.
+type compiled struct{ about, all *policy.Policies }
 
 // contract is what the API knows of its own kinds.
 var contract = sync.OnceValues(api.New)
@@ -60,7 +64,7 @@ func newJudge(dir string, t *given) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{contract: c, namespaces: namespaces{}}
+	j := &judge{contract: c, namespaces: namespaces{}, compiled: map[*kyverno.Objects]*compiled{}}
 	if t.Variables != "" {
 		if err := j.namespaces.read(filepath.Join(dir, t.Variables)); err != nil {
 			return nil, fmt.Errorf("variables: %w", err)
@@ -148,22 +152,25 @@ func (s static) MutatingPolicies() (
 
 // decide asks a policy about a resource that is created.
 func (j *judge) decide(ctx context.Context, o *kyverno.Objects, resource map[string]any) (*decision, error) {
-	probe := j.with(about(o))
+	c := j.compiled[o]
+	if c == nil {
+		c = &compiled{about: j.with(about(o)), all: j.with(o)}
+		j.compiled[o] = c
+	}
 	r, err := j.request(resource)
 	if err != nil {
 		return nil, err
 	}
-	if probe.Validating().Validate(ctx, r) == nil {
+	if c.about.Validating().Validate(ctx, r) == nil {
 		return &decision{result: skip}, nil
 	}
 	if r, err = j.request(resource); err != nil {
 		return nil, err
 	}
-	all := j.with(o)
 	if len(o.Mutating) > 0 {
-		err = all.Mutating().Mutate(ctx, r)
+		err = c.all.Mutating().Mutate(ctx, r)
 	} else {
-		err = all.Validating().Validate(ctx, r)
+		err = c.all.Validating().Validate(ctx, r)
 	}
 	d := &decision{result: pass}
 	if err != nil {

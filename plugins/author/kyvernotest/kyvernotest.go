@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -152,13 +153,14 @@ type world struct {
 	dir       string
 	judge     *judge
 	policies  map[string]*kyverno.Objects
+	kinds     map[string]string // of the policies
 	broken    map[string]error
 	resources []map[string]any
 }
 
 // open reads the files of a test. A policy that cannot be kept fails the results that name it.
 func (t *Test) open() (*world, error) {
-	w := &world{dir: filepath.Dir(t.File), policies: map[string]*kyverno.Objects{}, broken: map[string]error{}}
+	w := &world{dir: filepath.Dir(t.File), policies: map[string]*kyverno.Objects{}, kinds: map[string]string{}, broken: map[string]error{}}
 	for _, file := range t.given.Policies {
 		documents, err := w.documents(file)
 		if err != nil {
@@ -172,6 +174,7 @@ func (t *Test) open() (*world, error) {
 			}
 			m, _ := d["metadata"].(map[string]any)
 			name, _ := m["name"].(string)
+			w.kinds[name] = kind
 			if w.policies[name], err = kyverno.Read(d); err != nil {
 				w.broken[name] = fmt.Errorf("%s: %w", file, err)
 			}
@@ -182,8 +185,9 @@ func (t *Test) open() (*world, error) {
 		return w, nil
 	case t.given.Context != "":
 		return nil, errors.New("context: policies look at requests alone here, not at other objects, images or servers")
-	case len(t.given.Exceptions) > 0:
-		return nil, errors.New("exceptions: there are none here; take what is excepted out by a condition of the policy")
+	}
+	if err := w.except(t.given.Exceptions); err != nil {
+		return nil, err
 	}
 	for _, file := range t.given.Resources {
 		documents, err := w.documents(file)
@@ -195,6 +199,32 @@ func (t *Test) open() (*world, error) {
 	var err error
 	w.judge, err = newJudge(w.dir, &t.given)
 	return w, err
+}
+
+// except reads the exceptions of a test.
+func (w *world) except(files []string) error {
+	for _, file := range files {
+		documents, err := w.documents(file)
+		if err != nil {
+			return err
+		}
+		for _, d := range documents {
+			version, _ := d["apiVersion"].(string)
+			if !strings.HasPrefix(version, kyverno.Group+"/") || d["kind"] != kyverno.ExceptionKind {
+				continue
+			}
+			e, err := kyverno.ReadException(d)
+			if err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			for name, o := range w.policies {
+				if o != nil && e.About(w.kinds[name], "", name, time.Now()) {
+					o.Except(e.Condition())
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // documents reads the objects of a file as an API would, with whole numbers.

@@ -146,10 +146,33 @@ func TestTheTestsOfPolicies(t *testing.T) {
 	}
 }
 
+// TestAnExceptionTakesOutWhatItNames: a policy is not about it.
+func TestAnExceptionTakesOutWhatItNames(t *testing.T) {
+	dir := files(t, map[string]string{
+		"policies.yaml": policies, "resources.yaml": resources,
+		"e.yaml": "apiVersion: policies.kyverno.io/v1\nkind: PolicyException\nmetadata: {name: e}\nspec:\n  policyRefs: [{kind: ValidatingPolicy, name: no-host-pid}]\n" +
+			"  matchConditions: [{name: a, expression: \"object.kind == 'Deployment' // all\"}]\n",
+		"kyverno-test.yaml": "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nmetadata: {name: t}\npolicies: [policies.yaml]\nresources: [resources.yaml]\n" +
+			"exceptions: [e.yaml]\nresults:\n- {policy: no-host-pid, kind: Deployment, resources: [bad], result: skip}\n" +
+			"- {policy: no-host-pid, kind: Pod, resources: [default/bad], result: fail}\n",
+	})
+	found, err := kyvernotest.Find(dir)
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if n, err := found[0].Run(t.Context(), func(r suite.Result) {
+		if r.Problem != "" {
+			t.Error(r.Case, r.Problem)
+		}
+	}); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+}
+
 func TestATestThatAsksForMoreIsRefused(t *testing.T) {
 	for more, want := range map[string]string{
 		"context: c.yaml":                   "context: policies look at requests alone here",
-		"exceptions: [e.yaml]":              "exceptions: there are none here",
+		"exceptions: [e.yaml]":              "e.yaml: spec.images, spec.allowedValues: expressions are not told them here",
 		"variables: v.yaml":                 "variables: ",
 		"userinfo: u.yaml":                  "userinfo: clusterRoles: a policy in CEL is not told them",
 		"resources: [lost.yaml]":            "lost.yaml",
@@ -162,6 +185,7 @@ func TestATestThatAsksForMoreIsRefused(t *testing.T) {
 		}
 		dir := files(t, map[string]string{
 			"policies.yaml": policies, "kyverno-test.yaml": text,
+			"e.yaml": "apiVersion: policies.kyverno.io/v1\nkind: PolicyException\nmetadata: {name: e}\nspec: {policyRefs: [{kind: ValidatingPolicy, name: p}], images: [a]}\n",
 			"v.yaml": "kind: Values\nglobalValues: {a: b}\n", "u.yaml": "userInfo: {}\nclusterRoles: [admin]\n",
 		})
 		problem := ""

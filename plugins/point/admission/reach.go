@@ -48,6 +48,11 @@ func isWorkload(group, resource string) bool {
 	return strings.Contains(group, ".") && !within(group, "k8s.io") && !within(group, "wasmplane.dev")
 }
 
+// TenantReach says whether what belongs to a namespace may be about a resource or subresource.
+func TenantReach(group, resource, subresource string) bool {
+	return isWorkload(group, resource) && slices.Contains(workloadSubresources, subresource)
+}
+
 func within(group, domain string) bool {
 	return group == domain || strings.HasSuffix(group, "."+domain)
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,20 +37,39 @@ func Kinds() []string {
 	return []string{Validating, NamespacedValidating, Mutating, NamespacedMutating}
 }
 
+// Namespaced says whether a kind's policies belong to namespaces.
+func Namespaced(kind string) bool {
+	return strings.HasPrefix(kind, "Namespaced") || kind == ExceptionKind
+}
+
+// OtherKinds are the project's kinds that are known, and not read.
+func OtherKinds() []string {
+	return []string{
+		"ImageValidatingPolicy", "NamespacedImageValidatingPolicy", "GeneratingPolicy", "NamespacedGeneratingPolicy",
+		"DeletingPolicy", "NamespacedDeletingPolicy",
+	}
+}
+
 // Versions of the kinds, which have the same fields.
 func Versions() []string { return []string{"v1", "v1beta1", "v1alpha1"} }
 
 // Objects are what a policy is made of: the first of each list judges what the policy names, the others
 // the controllers that make pods, where it names pods alone.
 type Objects struct {
+	// Admission: requests are judged. Background: stored objects are judged too.
+	Admission, Background bool
+
 	Validating         []*admissionregistrationv1.ValidatingAdmissionPolicy
 	ValidatingBindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	Mutating           []*admissionregistrationv1.MutatingAdmissionPolicy
 	MutatingBindings   []*admissionregistrationv1.MutatingAdmissionPolicyBinding
 }
 
-// All are the objects, each policy before its binding.
+// All are the objects that judge requests, each policy before its binding.
 func (o *Objects) All() (out []runtime.Object) {
+	if !o.Admission {
+		return nil
+	}
 	for i, p := range o.Validating {
 		out = append(out, p, o.ValidatingBindings[i])
 	}
@@ -122,7 +142,7 @@ type evaluation struct {
 	MutateExisting *enabled `json:"mutateExisting"`
 }
 
-// Read makes the objects of a policy. Without admission (evaluation.admission.enabled: false) there are none.
+// Read makes the objects of a policy.
 func Read(policy map[string]any) (*Objects, error) {
 	text, err := json.Marshal(policy)
 	if err != nil {
@@ -135,10 +155,8 @@ func Read(policy map[string]any) (*Objects, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	out := &Objects{}
-	if !o.Spec.Evaluation.Admission.on(true) {
-		return out, nil
-	}
+	e := o.Spec.Evaluation
+	out := &Objects{Admission: e.Admission.on(true), Background: e.Background.on(true)}
 	variants := append([]variant{{match: o.Spec.MatchConstraints}}, o.Spec.controllers()...)
 	for _, v := range variants {
 		if o.Kind == Validating || o.Kind == NamespacedValidating {

@@ -2,7 +2,7 @@
 
 // Package policyobject has other projects' policies as objects of the API: the definitions of
 // their kinds, what is refused when one is written, and the controller that makes a Plugin of
-// each.
+// each, or the API's own policies in CEL of those that are in CEL.
 package policyobject
 
 import (
@@ -19,18 +19,22 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/rego"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // The projects, as the configuration names them.
 const (
 	Gatekeeper = "gatekeeper"
 	Kubewarden = "kubewarden"
+	Kyverno    = "kyverno"
 )
 
 // projects are whose kinds the API groups hold.
 var projects = map[string]string{
 	gatekeeper.TemplateGroup: Gatekeeper, gatekeeper.ConstraintGroup: Gatekeeper, admissionpolicy.Group: Kubewarden,
+	kyverno.Group: Kyverno,
 }
 
 // Check implements apiobject.Policies.
@@ -47,31 +51,34 @@ type Check struct {
 func (c Check) Handles(r schema.GroupResource) bool { return projects[r.Group] != "" }
 
 // Check implements apiobject.Policies.
-func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manifest.Entry, error) {
+func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manifest.Entry, []rights.Need, error) {
 	group := o.GroupVersionKind().Group
 	if !slices.Contains(c.Enabled, projects[group]) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	switch group {
 	case gatekeeper.ConstraintGroup:
 		_, err := gatekeeper.ReadConstraint(o.Object)
-		return nil, err
+		return nil, nil, err
 	case gatekeeper.TemplateGroup:
 		t, err := gatekeeper.ReadTemplate(o.Object)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return nil, c.Compile(ctx, t.Rego)
+		return nil, nil, c.Compile(ctx, t.Rego)
+	case kyverno.Group:
+		needs, err := checkKyverno(o)
+		return nil, needs, err
 	}
 	p, err := policies.Kubewarden(o, policies.Offline{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e, err := c.Rules.Entry(object(p))
 	if err != nil {
-		return nil, fmt.Errorf("as a plugin: %w", err)
+		return nil, nil, fmt.Errorf("as a plugin: %w", err)
 	}
-	return &e, nil
+	return &e, nil, nil
 }
 
 // object is the Plugin of a policy, written by whoever wrote the policy.

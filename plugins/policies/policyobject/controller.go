@@ -23,6 +23,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 )
 
 // Config configures a Controller.
@@ -45,7 +46,7 @@ const (
 	lookEvery = 10 * time.Second
 )
 
-// Controller makes a Plugin of each policy, and says on the policy what became of it. It
+// Controller makes a Plugin or a policy in CEL of each policy, and says on the policy what became of it. It
 // follows the state of the cluster as a whole: what it does depends on what there is, not
 // on what has changed.
 type Controller struct {
@@ -101,6 +102,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.follow(ctx, apiobject.TenantResource())
 		for _, kind := range admissionpolicy.Kinds() {
 			c.follow(ctx, KubewardenResource(kind))
+		}
+	}
+	if slices.Contains(c.cfg.Enabled, Kyverno) {
+		for _, kind := range append(kyverno.Kinds(), kyverno.ExceptionKind) {
+			c.follow(ctx, KyvernoResource(kind))
+		}
+		for _, r := range inCEL {
+			c.follow(ctx, r)
 		}
 	}
 	tick := time.NewTicker(lookEvery)

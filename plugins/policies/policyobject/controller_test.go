@@ -24,6 +24,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
 
@@ -82,9 +83,15 @@ func within(t *testing.T, story func(*world)) {
 		for _, kind := range []string{"ClusterAdmissionPolicy", "AdmissionPolicy", "ClusterAdmissionPolicyGroup", "AdmissionPolicyGroup"} {
 			kinds[policyobject.KubewardenResource(kind)] = kind + "List"
 		}
+		for _, kind := range append(kyverno.Kinds(), kyverno.ExceptionKind) {
+			kinds[policyobject.KyvernoResource(kind)] = kind + "List"
+		}
+		for r, kind := range inCEL {
+			kinds[r] = kind + "List"
+		}
 		w := &world{t: t, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)}
 		c := policyobject.New(policyobject.Config{
-			Client: w.client, Mapper: mapper{}, Enabled: []string{policyobject.Gatekeeper, policyobject.Kubewarden},
+			Client: w.client, Mapper: mapper{}, Enabled: []string{policyobject.Gatekeeper, policyobject.Kubewarden, policyobject.Kyverno},
 			Install: func(_ context.Context, d *apiextensionsv1.CustomResourceDefinition) error {
 				w.installed = append(w.installed, d.Name)
 				return w.refuse

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 )
 
 // Templates is the resource of Gatekeeper's templates.
@@ -21,11 +22,20 @@ func Templates() schema.GroupVersionResource {
 
 // KubewardenResource is the resource of a kind of Kubewarden.
 func KubewardenResource(kind string) schema.GroupVersionResource {
-	plural := strings.ToLower(kind) + "s"
-	if stem, y := strings.CutSuffix(plural, "ys"); y {
-		plural = stem + "ies"
+	return schema.GroupVersionResource{Group: admissionpolicy.Group, Version: "v1", Resource: plural(kind)}
+}
+
+// KyvernoResource is the resource of a kind of Kyverno.
+func KyvernoResource(kind string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: kyverno.Group, Version: kyverno.Versions()[0], Resource: plural(kind)}
+}
+
+func plural(kind string) string {
+	out := strings.ToLower(kind) + "s"
+	if stem, y := strings.CutSuffix(out, "ys"); y {
+		return stem + "ies"
 	}
-	return schema.GroupVersionResource{Group: admissionpolicy.Group, Version: "v1", Resource: plural}
+	return out
 }
 
 // Definitions are the kinds of the enabled projects. What their spec has to be is held by the
@@ -55,7 +65,42 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 				column("status", ".status.policyStatus", "Whether it is in force.")))
 		}
 	}
+	if slices.Contains(enabled, Kyverno) {
+		out = append(out, kyvernoDefinitions()...)
+	}
 	return out
+}
+
+// kyvernoDefinitions are those of the kinds that are in force here, and of those that are known to be
+// refused: whoever applies one learns why.
+func kyvernoDefinitions() (out []*apiextensionsv1.CustomResourceDefinition) {
+	ready := column("ready", ".status.conditionStatus.ready", "Whether it is in force.")
+	for _, kind := range slices.Concat(kyverno.Kinds(), []string{kyverno.ExceptionKind}, kyverno.OtherKinds()) {
+		scope := apiextensionsv1.ClusterScoped
+		if kyverno.Namespaced(kind) {
+			scope = apiextensionsv1.NamespaceScoped
+		}
+		text := kind + " is a kind of Kyverno's, and is not known here: one that is written is refused."
+		if slices.Contains(kyverno.Kinds(), kind) || kind == kyverno.ExceptionKind {
+			text = kind + " is a policy of Kyverno in CEL."
+		}
+		d := definition(KyvernoResource(kind), kind, scope, text, ready)
+		if short := kyvernoShort[kind]; short != "" {
+			d.Spec.Names.ShortNames = []string{short}
+		}
+		for _, v := range kyverno.Versions()[1:] {
+			old := *d.Spec.Versions[0].DeepCopy()
+			old.Name, old.Storage = v, false
+			d.Spec.Versions = append(d.Spec.Versions, old)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// kyvernoShort are the names by which kubectl's users know the kinds.
+var kyvernoShort = map[string]string{
+	kyverno.Validating: "vpol", kyverno.NamespacedValidating: "nvpol", kyverno.Mutating: "mpol", kyverno.NamespacedMutating: "nmpol",
 }
 
 func column(name, path, description string) apiextensionsv1.CustomResourceColumnDefinition {

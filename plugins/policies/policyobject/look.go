@@ -43,6 +43,9 @@ func (c *Controller) look(ctx context.Context) {
 			c.plugins(ctx, r, f)
 		}
 	}
+	if slices.Contains(c.cfg.Enabled, Kyverno) {
+		c.kyverno(ctx)
+	}
 }
 
 // constraintsOf is the resource of a template's constraints.

@@ -101,7 +101,7 @@ var mayImport = map[string]string{
 	"plugins/abi/jsonvalue":           "",
 	"plugins/manifest":                "core/config plugins/abi plugins/host plugins/rego",
 	"plugins/rego":                    "",
-	"plugins/policies/...":            "plugins/apiobject plugins/manifest plugins/policies/... plugins/rego",
+	"plugins/policies/...":            "plugins/manifest plugins/policies/... plugins/rego",
 	"plugins/policies/policyobject":   "core/admission/policy plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rego plugins/rights",
 	"plugins/fuel/...":                "plugins/fuel/callgraph plugins/fuel/wasm",
 	"plugins/fuel/wasm":               "",

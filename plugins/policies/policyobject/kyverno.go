@@ -153,12 +153,11 @@ func needs(o *kyverno.Objects, namespace string) (out []rights.Need) {
 
 // writing are the verbs of what changes objects.
 func writing(operations []admissionregistrationv1.OperationType) (out []string) {
-	for verb, op := range map[string]admissionregistrationv1.OperationType{"create": admissionregistrationv1.Create, "update": admissionregistrationv1.Update} {
+	for _, op := range []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update} {
 		if slices.Contains(operations, op) || slices.Contains(operations, admissionregistrationv1.OperationAll) {
-			out = append(out, verb)
+			out = append(out, strings.ToLower(string(op)))
 		}
 	}
-	slices.Sort(out)
 	return out
 }
 
@@ -265,7 +264,9 @@ func (c *Controller) policyInCEL(o *unstructured.Unstructured, exceptions []*kyv
 // complete says what the API would fill in, and leaves out what a policy is made of: nobody is kept from
 // mending a policy by the policy.
 func complete(m *admissionregistrationv1.MatchResources) {
-	if slices.ContainsFunc(m.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool { return slices.Contains(r.APIGroups, "*") }) {
+	if slices.ContainsFunc(m.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.Contains(r.APIGroups, "*")
+	}) {
 		own := admissionregistrationv1.NamedRuleWithOperations{}
 		own.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll}
 		own.APIGroups, own.APIVersions, own.Resources = []string{kyverno.Group}, []string{"*"}, []string{"*"}
@@ -292,7 +293,9 @@ func complete(m *admissionregistrationv1.MatchResources) {
 }
 
 // putAll writes what a policy is made of, each policy before its binding. done says that all of it was seen to be there.
-func (c *Controller) putAll(ctx context.Context, o *unstructured.Unstructured, made *kyverno.Objects, wanted map[string]bool) (done bool, err error) {
+func (c *Controller) putAll(ctx context.Context, o *unstructured.Unstructured, made *kyverno.Objects,
+	wanted map[string]bool,
+) (done bool, err error) {
 	var errs []error
 	done = true
 	for _, part := range made.All() {
@@ -343,7 +346,9 @@ func partOf(o *unstructured.Unstructured, part runtime.Object) (*unstructured.Un
 }
 
 // putInCEL makes an object, or brings it up to its policy. done says that it was there already.
-func (c *Controller) putInCEL(ctx context.Context, r schema.GroupVersionResource, o, want *unstructured.Unstructured) (done bool, err error) {
+func (c *Controller) putInCEL(ctx context.Context, r schema.GroupVersionResource,
+	o, want *unstructured.Unstructured,
+) (done bool, err error) {
 	client := c.cfg.Client.Resource(r)
 	found, there, err := c.follows[r].informer.GetStore().GetByKey(want.GetName())
 	if err != nil {

@@ -51,7 +51,8 @@ var (
 	mapb = admissionregistrationv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings")
 
 	inCEL = map[schema.GroupVersionResource]string{
-		vap: "ValidatingAdmissionPolicy", vapb: "ValidatingAdmissionPolicyBinding", mapr: "MutatingAdmissionPolicy", mapb: "MutatingAdmissionPolicyBinding",
+		vap: "ValidatingAdmissionPolicy", vapb: "ValidatingAdmissionPolicyBinding",
+		mapr: "MutatingAdmissionPolicy", mapb: "MutatingAdmissionPolicyBinding",
 	}
 
 	validatingPolicies = policyobject.KyvernoResource(kyverno.Validating)
@@ -114,7 +115,8 @@ func TestAPolicyInCELFollowsItsPolicy(t *testing.T) {
 		if f := *w.spec("p").FailurePolicy; f != admissionregistrationv1.Fail {
 			t.Errorf("failurePolicy %s, which somebody wrote", f)
 		}
-		w.put(validatingPolicies, strings.NewReplacer("generation: 1", "generation: 2", "validations:", "generate: []\n  validations:").Replace(celPolicy))
+		w.put(validatingPolicies, strings.NewReplacer("generation: 1", "generation: 2", "validations:",
+			"generate: []\n  validations:").Replace(celPolicy))
 		if m := message(w.get(validatingPolicies, "", "p")); !strings.Contains(m, `the field "generate" is not known here`) {
 			t.Errorf("the policy says %q", m)
 		}

@@ -77,10 +77,10 @@ func (h *Host) compileParts(ctx context.Context, c *component, p *link.Program, 
 		c.codes = append(c.codes, code)
 	}
 	var err error
-	if c.meter, err = h.runtime.CompileModule(h.base, fuel.Meter(o.Limits.Stack)); err != nil { //nolint:contextcheck // it outlives the caller
+	if c.meter, err = h.engine.Runtime().CompileModule(h.base, fuel.Meter(o.Limits.Stack)); err != nil { //nolint:contextcheck // it outlives the caller
 		return fmt.Errorf("make the component's meter: %w", err)
 	}
-	c.linked, err = link.Link(h.base, h.runtime, p, c.codes, c.world) //nolint:contextcheck // it outlives the caller
+	c.linked, err = link.Link(h.base, h.engine.Runtime(), p, c.codes, c.world) //nolint:contextcheck // it outlives the caller
 	return err
 }
 
@@ -92,7 +92,7 @@ func (c *component) close(h *Host) error {
 	}
 	for _, code := range append(c.codes, c.meter) {
 		if code != nil {
-			err = errors.Join(err, h.codes.Release(h.base, code))
+			err = errors.Join(err, h.engine.Release(code))
 		}
 	}
 	return err
@@ -101,7 +101,7 @@ func (c *component) close(h *Host) error {
 // startComponent makes the meter of an instance and then the component's core instances.
 func (in *Instance) startComponent(ctx, within context.Context, start time.Time) error {
 	c := in.module.component
-	mod, err := in.module.host.runtime.InstantiateModule(within, c.meter, wazero.NewModuleConfig().WithName(""))
+	mod, err := in.module.host.engine.Runtime().InstantiateModule(within, c.meter, wazero.NewModuleConfig().WithName(""))
 	if err != nil {
 		return in.startFault(err)
 	}

@@ -14,7 +14,7 @@ func (in *Instance) Spent() int64 { return in.meter.granted - int64(in.counter.G
 func (h *Host) GiveUpIdle(now time.Time) { h.giveUpIdle(now) }
 
 // Started says how long the last instance took to start.
-func (m *Module) Started(took time.Duration) { m.started(took) }
+func (m *Module) Started(took time.Duration) { m.pool.Started(took) }
 
 // Codes says how many compiled modules are in use.
-func (h *Host) Codes() int { return h.codes.Len() }
+func (h *Host) Codes() int { return h.engine.Codes() }

@@ -111,7 +111,7 @@ func sameImport(a, b Import) bool {
 }
 
 func (h *Host) offerModule(abi *ABI, module string) (api.Module, error) {
-	b := h.runtime.NewHostModuleBuilder(module)
+	b := h.engine.Runtime().NewHostModuleBuilder(module)
 	for name, f := range standard(module) {
 		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, s []uint64) {
 			in := instanceOf(ctx, mod)
@@ -134,7 +134,7 @@ func (h *Host) offerModule(abi *ABI, module string) (api.Module, error) {
 		return nil, err
 	}
 	// It stands under a name that no module can import; the resolver leads to it.
-	return h.runtime.InstantiateModule(h.base, code, wazero.NewModuleConfig().WithName("wasmplane:"+abi.Name+"/"+module))
+	return h.engine.Runtime().InstantiateModule(h.base, code, wazero.NewModuleConfig().WithName("wasmplane:"+abi.Name+"/"+module))
 }
 
 func (f *Import) types() (params, results []api.ValueType) {

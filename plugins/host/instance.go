@@ -104,27 +104,22 @@ func (in *Instance) bind(mod api.Module) {
 }
 
 // instantiate makes an instance within the start-up budget.
-func (m *Module) instantiate(ctx context.Context) (in *Instance, err error) {
+func (m *Module) instantiate(ctx context.Context) (*Instance, error) {
 	start := time.Now()
 	limits := m.opts.Limits
-	in = &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.forStart()}
+	in := &Instance{module: m, extra: map[string]api.Function{}, fakeRandom: 0x9e3779b97f4a7c15, allowed: limits.forStart()}
 	in.out = printed.Output{Logger: m.host.cfg.Logger, Plugin: m.name, Rate: m.lines, Limit: limits.Log}
 	in.ctx.in = in
 	in.meter = meter{budget: limits.StartFuel, slice: sliceFirst, deadline: start.Add(limits.StartDeadline), lastPoint: start}
 	in.linear = &linear.Allocator{Limit: uint64(limits.Memory)}
 	within := experimental.WithMemoryAllocator(in.ctx.over(ctx), in.linear)
-	defer func() {
-		if err == nil {
-			m.started(time.Since(start))
-		}
-	}()
 	if m.component != nil {
 		return in, in.startComponent(ctx, within, start)
 	}
 	if m.opts.ABI != nil {
 		within = experimental.WithImportResolver(within, m.host.resolver(m.opts.ABI))
 	}
-	mod, err := m.host.runtime.InstantiateModule(within, m.code,
+	mod, err := m.host.engine.Runtime().InstantiateModule(within, m.code,
 		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		in.giveTurn()

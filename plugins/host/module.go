@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wasmplane/wasmplane/plugins/host/breaker"
+	"github.com/wasmplane/wasmplane/plugins/host/pool"
 	"github.com/wasmplane/wasmplane/plugins/host/printed"
 )
 
@@ -21,22 +21,21 @@ type Module struct {
 	name      string
 	opts      Options
 	code      wazero.CompiledModule
-	component *component    // instead of code
-	slots     chan struct{} // one for each instance that may run at once
+	component *component // instead of code
+	pool      *pool.Pool[*Instance]
 	breaker   breaker.Breaker
 	lines     *printed.Rate // of its instances together
-
-	mu     sync.Mutex
-	idle   []*Instance // last in, first out: the warm ones are used again
-	closed bool
-	live   int            // instances that exist
-	work   sync.WaitGroup // calls and refills
-
-	startTook time.Duration // of the instance that was started last
 }
 
 func newModule(h *Host, code wazero.CompiledModule, o Options) *Module {
-	m := &Module{host: h, name: o.Name, opts: o, code: code, slots: make(chan struct{}, o.Limits.Instances), lines: printed.NewRate()}
+	m := &Module{host: h, name: o.Name, opts: o, code: code, lines: printed.NewRate()}
+	m.pool = pool.New(pool.Config[*Instance]{
+		Size: o.Limits.Instances, Patience: o.Limits.Deadline, Start: m.instantiate, Stop: (*Instance).close,
+		LastUsed: func(in *Instance) time.Time { return in.meter.lastPoint },
+		Failed: func(err error) {
+			h.cfg.Logger.Warn("could not start a fresh instance of a plugin", "plugin", o.Name, "error", err)
+		},
+	})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.modules[m] = struct{}{}
@@ -44,17 +43,13 @@ func newModule(h *Host, code wazero.CompiledModule, o Options) *Module {
 }
 
 // ErrClosed is what calls of a closed module get.
-var ErrClosed = errors.New("the plugin has been unloaded")
+var ErrClosed = pool.ErrClosed
 
 // Limits are the bounds in force, defaults filled in.
 func (m *Module) Limits() Limits { return m.opts.Limits }
 
 // Instances says how many exist.
-func (m *Module) Instances() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.live
-}
+func (m *Module) Instances() int { return m.pool.Alive() }
 
 // IsComponent says whether it is a component, whose memories are its own.
 func (m *Module) IsComponent() bool { return m.component != nil }
@@ -78,7 +73,7 @@ func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
 		in, err := m.acquire(ctx)
 		if err == nil {
 			err = f(in)
-			m.release(in, err)
+			m.Release(in, err)
 		}
 		return err
 	})
@@ -103,116 +98,29 @@ func (m *Module) Guard(f func() error) error {
 func (m *Module) Lease(ctx context.Context) (*Instance, error) { return m.acquire(ctx) }
 
 // Discard closes a leased instance.
-func (m *Module) Discard(in *Instance) {
-	m.drop(in)
-	<-m.slots
-	m.work.Done()
-}
+func (m *Module) Discard(in *Instance) { m.pool.Drop(in) }
 
-// Release puts a leased instance back into the pool, as With does: after a
-// fault it is thrown away.
-func (m *Module) Release(in *Instance, err error) { m.release(in, err) }
+// Release puts a leased instance back into the pool, as With does: after a fault it is thrown
+// away, and another is made in the background.
+func (m *Module) Release(in *Instance, err error) {
+	if sound(err) && !m.opts.ABI.once() && in.restore() == nil {
+		m.pool.Give(in)
+		return
+	}
+	m.pool.Replace(m.host.base, in)
+}
 
 // acquire takes an idle instance or makes one, as soon as fewer than the limit run.
 func (m *Module) acquire(ctx context.Context) (*Instance, error) {
-	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
-		return nil, ErrClosed
-	}
-	m.work.Add(1)
-	m.mu.Unlock()
-	in, err := m.acquireSlot(ctx)
-	if err != nil {
-		m.work.Done()
+	in, err := m.pool.Take(ctx)
+	switch {
+	case errors.Is(err, pool.ErrBusy):
+		return nil, &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (limits.instances)",
+			m.opts.Limits.Instances, m.opts.Limits.Deadline)}
+	case errors.Is(err, pool.ErrEnded):
+		return nil, &Fault{Plugin: m.name, Kind: Canceled, Detail: "the request ended while it waited for an instance", Err: ctx.Err()}
 	}
 	return in, err
-}
-
-func (m *Module) acquireSlot(ctx context.Context) (*Instance, error) {
-	select {
-	case m.slots <- struct{}{}:
-	default:
-		timer := time.NewTimer(m.opts.Limits.Deadline)
-		defer timer.Stop()
-		select {
-		case m.slots <- struct{}{}:
-		case <-timer.C:
-			return nil, &Fault{Plugin: m.name, Kind: Busy, Detail: fmt.Sprintf("all %d instances were busy for %s (limits.instances)", cap(m.slots),
-				m.opts.Limits.Deadline)}
-		case <-ctx.Done():
-			return nil, &Fault{Plugin: m.name, Kind: Canceled, Detail: "the request ended while it waited for an instance", Err: ctx.Err()}
-		}
-	}
-	m.mu.Lock()
-	if n := len(m.idle); n > 0 {
-		in := m.idle[n-1]
-		m.idle = m.idle[:n-1]
-		m.mu.Unlock()
-		return in, nil
-	}
-	m.live++
-	m.mu.Unlock()
-	in, err := m.instantiate(ctx)
-	if err != nil {
-		m.mu.Lock()
-		m.live--
-		m.mu.Unlock()
-		<-m.slots
-		return nil, err
-	}
-	return in, nil
-}
-
-// release puts an instance back, or throws it away after a fault and makes
-// another in the background.
-func (m *Module) release(in *Instance, err error) {
-	defer m.work.Done()
-	defer func() { <-m.slots }()
-	if sound(err) && !m.opts.ABI.once() && in.restore() == nil {
-		m.mu.Lock()
-		if !m.closed {
-			m.idle = append(m.idle, in)
-			m.mu.Unlock()
-			return
-		}
-		m.mu.Unlock()
-	}
-	m.drop(in)
-	m.refill()
-}
-
-func (m *Module) drop(in *Instance) {
-	in.close()
-	m.mu.Lock()
-	m.live--
-	m.mu.Unlock()
-}
-
-// refill makes an idle instance in the background where there is none.
-func (m *Module) refill() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed || len(m.idle) > 0 || m.live >= cap(m.slots) {
-		return
-	}
-	m.live++
-	m.work.Go(func() {
-		in, err := m.instantiate(m.host.base)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if err != nil {
-			m.live--
-			m.host.cfg.Logger.Warn("could not start a fresh instance of a plugin", "plugin", m.name, "error", err)
-			return
-		}
-		if m.closed {
-			in.close()
-			m.live--
-			return
-		}
-		m.idle = append(m.idle, in)
-	})
 }
 
 // Warm makes the first instance, so that the first request finds one, and
@@ -222,32 +130,20 @@ func (m *Module) Warm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.release(in, nil)
+	m.Release(in, nil)
 	return nil
 }
 
 // Close refuses new calls, waits for those that run, and frees everything.
 func (m *Module) Close() error {
-	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
+	if !m.pool.Close() {
 		return nil
 	}
-	m.closed = true
-	m.mu.Unlock()
 	m.host.forget(m)
-	m.work.Wait()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, in := range m.idle {
-		in.close()
-		m.live--
-	}
-	m.idle = nil
 	if m.component != nil {
 		return m.component.close(m.host)
 	}
-	return m.host.codes.Release(m.host.base, m.code)
+	return m.host.engine.Release(m.code)
 }
 
 // Name is the plugin's name.

@@ -46,7 +46,7 @@ var hostFunctions = func() map[string]hostFunction {
 // defineHostModules makes the modules that guests import from. They are stateless:
 // the instance that calls is found in the context of its call.
 func (h *Host) defineHostModules() error {
-	yield := h.runtime.NewHostModuleBuilder(fuel.ImportModule)
+	yield := h.engine.Runtime().NewHostModuleBuilder(fuel.ImportModule)
 	yield.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, s []uint64) {
 		instanceOf(ctx, mod).safePoint(uint32(s[0]))
 	}), []api.ValueType{i32}, nil).Export(fuel.ImportYield)
@@ -54,7 +54,7 @@ func (h *Host) defineHostModules() error {
 		return fmt.Errorf("define %s: %w", fuel.ImportModule, err)
 	}
 	for _, module := range []string{preview1.Module, "wasmplane", "env"} {
-		b := h.runtime.NewHostModuleBuilder(module)
+		b := h.engine.Runtime().NewHostModuleBuilder(module)
 		for name, f := range hostFunctions {
 			if len(name) <= len(module) || name[:len(module)+1] != module+"." {
 				continue

@@ -20,7 +20,6 @@ const budget = 2500
 // fall: whoever makes one of them smaller lowers its number, down to none.
 var mayGrow = map[string]int{
 	"core/api":     3357,
-	"plugins/host": 2776,
 }
 
 // rows is what a large package may grow by nevertheless: imports and rows of its lists,

@@ -7,10 +7,8 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -120,55 +118,6 @@ func TestFieldSelectorsAreConvertedOrRefused(t *testing.T) {
 		case got.String() != tc.want:
 			t.Errorf("%s became %s", tc.selector, got)
 		}
-	}
-}
-
-func TestOptionsAreReadAndValidated(t *testing.T) {
-	c := newContract(t)
-	query := func(kv ...string) map[string][]string {
-		m := map[string][]string{}
-		for i := 0; i < len(kv); i += 2 {
-			m[kv[i]] = append(m[kv[i]], kv[i+1])
-		}
-		return m
-	}
-	list, err := c.ListOptions(query("labelSelector", "a=b,c!=d", "fieldSelector", "metadata.name=x", "limit", "5",
-		"watch", "true", "allowWatchBookmarks", "1"))
-	if err != nil || list.LabelSelector.String() != "a=b,c!=d" || list.Limit != 5 || !list.Watch || !list.AllowWatchBookmarks {
-		t.Errorf("%+v %v", list, err)
-	}
-	for _, bad := range []map[string][]string{
-		query("labelSelector", "a in"), query("resourceVersionMatch", "Exact"), query("sendInitialEvents", "true"), query("limit", "x"),
-	} {
-		if o, err := c.ListOptions(bad); err == nil {
-			t.Errorf("%v was accepted: %+v", bad, o)
-		}
-	}
-	if _, err := c.CreateOptions(query("dryRun", "Some")); !apierrors.IsInvalid(err) {
-		t.Errorf("dryRun=Some: %v", err)
-	}
-	if _, err := c.PatchOptions(query("force", "true"), types.MergePatchType); !apierrors.IsInvalid(err) {
-		t.Errorf("force on a merge patch: %v", err)
-	}
-	if _, err := c.PatchOptions(query(), types.ApplyYAMLPatchType); !apierrors.IsInvalid(err) {
-		t.Errorf("apply without a manager: %v", err)
-	}
-	del, err := c.DeleteOptions(query("gracePeriodSeconds", "3", "propagationPolicy", "Foreground"), nil, "")
-	if err != nil || *del.GracePeriodSeconds != 3 || *del.PropagationPolicy != metav1.DeletePropagationForeground {
-		t.Errorf("%+v %v", del, err)
-	}
-	for _, body := range []string{
-		`{"gracePeriodSeconds":0,"preconditions":{"uid":"u"}}`,
-		`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"}}`,
-		`{"kind":"DeleteOptions","apiVersion":"apps/v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"}}`,
-	} {
-		del, err := c.DeleteOptions(nil, []byte(body), object.JSON)
-		if err != nil || *del.GracePeriodSeconds != 0 || *del.Preconditions.UID != "u" {
-			t.Errorf("%s: %+v %v", body, del, err)
-		}
-	}
-	if _, err := c.DeleteOptions(nil, []byte(`{"propagationPolicy":"Sideways"}`), object.JSON); !apierrors.IsInvalid(err) {
-		t.Errorf("propagationPolicy=Sideways: %v", err)
 	}
 }
 

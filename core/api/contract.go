@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/capabilities"
 
+	"github.com/wasmplane/wasmplane/core/api/live"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -25,8 +26,8 @@ func New() (*Contract, error) {
 	// they may be. Whether they may in a namespace, PodSecurity says.
 	capabilities.Setup(true, 0)
 	c := &Contract{byName: map[schema.GroupResource]*Resource{}, groups: groupOrder(), schemes: newSchemes()}
-	c.live = &live{contract: c}
-	for _, row := range rows(c.schemes, c.live) {
+	c.link = &live.Link{Builtin: c.resourceOf}
+	for _, row := range rows(c.schemes, c.link) {
 		r, err := row.build(c.versionsOf(row.group))
 		if err != nil {
 			return nil, fmt.Errorf("table row %s of group %q: %w", row.name, row.group, err)
@@ -74,6 +75,17 @@ func (c *Contract) ByKind(gk schema.GroupKind) (*Resource, bool) {
 	}
 	return nil, false
 }
+
+func (c *Contract) resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
+	if r, ok := c.ByKind(gvk.GroupKind()); ok && r.Serves(gvk.Version) {
+		return r.GroupResource.WithVersion(gvk.Version), true
+	}
+	return schema.GroupVersionResource{}, false
+}
+
+// Connect hands the strategies what they ask of the running server. It may be
+// called again, at any time.
+func (c *Contract) Connect(s live.Server) { c.link.Connect(s) }
 
 // GVK is the kind of r's objects in one version.
 func (r *Resource) GVK(version string) schema.GroupVersionKind {

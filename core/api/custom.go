@@ -184,12 +184,6 @@ func (r *Resource) customDecoder() func(key string, value []byte, revision int64
 	}
 }
 
-// DecodingError words a body that could not be read as upstream's handlers do.
-// got is what kind the body says it is; nil = that could not be told.
-func DecodingError(want schema.GroupVersionKind, got *schema.GroupVersionKind, data []byte, err error) error {
-	return (&codec{gvk: want}).refuse(got, data, err)
-}
-
 // EncodeCustom is the JSON that custom resources are stored and answered as:
 // keys in order, HTML not escaped, a newline at the end.
 func EncodeCustom(tree map[string]any) ([]byte, error) {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/api/requestoptions"
 )
 
 // FuzzQuery: a query's options are an error, or selectors that can be asked and written.
@@ -29,13 +31,13 @@ func FuzzQuery(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, _ = c.GetOptions(q)
-		_, _ = c.CreateOptions(q)
-		_, _ = c.UpdateOptions(q)
-		_, _ = c.TableOptions(q)
-		_, _ = c.PatchOptions(q, types.MergePatchType)
-		_, _ = c.DeleteOptions(q, nil, "")
-		o, err := c.ListOptions(q)
+		_, _ = requestoptions.Get(q)
+		_, _ = requestoptions.Create(q)
+		_, _ = requestoptions.Update(q)
+		_, _ = requestoptions.Table(q)
+		_, _ = requestoptions.Patch(q, types.MergePatchType)
+		_, _ = requestoptions.Delete(q, nil, "")
+		o, err := requestoptions.List(q)
 		if err != nil {
 			return
 		}

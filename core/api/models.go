@@ -121,7 +121,7 @@ func (m *models) newConverter(group string, cfg *common.OpenAPIV3Config) (manage
 	if err != nil {
 		return nil, fmt.Errorf("type converter of group %q: %w", group, err)
 	}
-	return &trustingConverter{TypeConverter: tc}, nil
+	return &ownership.TrustingConverter{TypeConverter: tc}, nil
 }
 
 // Warm makes what the first write to each group would have to wait for: the schemas

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/wasmplane/wasmplane/core/api/kindcodec"
 )
 
 // What is warm is what the first write would have made, for every group; one that
@@ -42,8 +44,8 @@ func TestWarmGroupsHaveTheirSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cd := r.Codec(r.Versions[0]).(*codec)
-		if _, err := tc.ObjectToTyped(cd.named(cd.empty())); err != nil {
+		cd := r.Codec(r.Versions[0]).(*kindcodec.Codec)
+		if _, err := tc.ObjectToTyped(cd.Named(cd.Empty())); err != nil {
 			t.Errorf("%s: %v", r.GroupResource, err)
 		}
 	}

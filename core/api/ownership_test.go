@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wasmplane/wasmplane/core/api/kindcodec"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/structural"
@@ -48,14 +49,14 @@ func ownsAsUpstream(t *testing.T, c *Contract, r *Resource, version string, roun
 		t.Fatal(err)
 	}
 	theirs := upstreamManager(t, c, r, version)
-	codec := r.Codec(version).(*codec)
+	codec := r.Codec(version).(*kindcodec.Codec)
 	f := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(int64(len(r.Kind))), serializer.NewCodecFactory(r.scheme)).NilChance(
 		0.3).NumElements(0, 3)
 	if r.Kind == "CustomResourceDefinition" {
 		f = f.NilChance(0.85).NumElements(0, 2) // schemas contain schemas
 	}
 	fuzzed := func() runtime.Object {
-		o := codec.empty()
+		o := codec.Empty()
 		f.Fill(o)
 		return wired(t, codec, o)
 	}
@@ -79,12 +80,12 @@ func ownsAsUpstream(t *testing.T, c *Contract, r *Resource, version string, roun
 		codec.Default(o)
 		pool = append(pool, o)
 	}
-	pool = append(pool, codec.named(codec.empty()))
+	pool = append(pool, codec.Named(codec.Empty()))
 	var created []runtime.Object
 	for range 2 { // from upstream's code, and from what was kept of it
 		for _, o := range pool {
 			manager := []string{"kubectl", "", "<a&b>"}[len(created)%3]
-			want := theirs.UpdateNoErrors(codec.named(codec.empty()), o.DeepCopyObject(), manager)
+			want := theirs.UpdateNoErrors(codec.Named(codec.Empty()), o.DeepCopyObject(), manager)
 			got := ours.Create(o.DeepCopyObject(), manager)
 			sameOwnership(t, "create", o, got, want)
 			created = append(created, got)
@@ -92,7 +93,7 @@ func ownsAsUpstream(t *testing.T, c *Contract, r *Resource, version string, roun
 	}
 	for i, o := range created[:len(pool)] {
 		live := withUID(o)
-		nexts := []runtime.Object{live.DeepCopyObject(), withUID(pool[(i+1)%len(pool)]), touched(live, i), withUID(codec.named(codec.empty()))}
+		nexts := []runtime.Object{live.DeepCopyObject(), withUID(pool[(i+1)%len(pool)]), touched(live, i), withUID(codec.Named(codec.Empty()))}
 		next, manager := nexts[i%len(nexts)], []string{"kubectl", "other"}[i/len(nexts)%2]
 		want := theirs.UpdateNoErrors(live.DeepCopyObject(), next.DeepCopyObject(), manager)
 		untouched := live.DeepCopyObject()
@@ -112,7 +113,7 @@ func ownsAsUpstream(t *testing.T, c *Contract, r *Resource, version string, roun
 
 // otherValues is an object of the same shape with other values in places: others
 // where they were others in another object, too.
-func otherValues(t *testing.T, c *codec, o runtime.Object) runtime.Object {
+func otherValues(t *testing.T, c *kindcodec.Codec, o runtime.Object) runtime.Object {
 	t.Helper()
 	m, _ := meta.Accessor(o)
 	managed := m.GetManagedFields()
@@ -151,7 +152,7 @@ func otherValues(t *testing.T, c *codec, o runtime.Object) runtime.Object {
 }
 
 // wired is an object as a decoder makes it.
-func wired(t *testing.T, c *codec, o runtime.Object) runtime.Object {
+func wired(t *testing.T, c *kindcodec.Codec, o runtime.Object) runtime.Object {
 	t.Helper()
 	m, err := meta.Accessor(o)
 	if err != nil {
@@ -278,9 +279,9 @@ func TestAShapeIsAskedAboutOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	upstream := &counting{Upstream: upstreamManager(t, c, r, "v1")}
-	codec := r.Codec("v1").(*codec)
+	codec := r.Codec("v1").(*kindcodec.Codec)
 	m := ownership.New(ownership.Config{
-		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()),
+		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.Named(codec.Empty()),
 		Structure: &structural.Types{},
 	})
 	create := func(change func(*corev1.Pod)) {
@@ -324,9 +325,9 @@ func TestAnUpdateIsAskedAboutOnce(t *testing.T) {
 	}
 	theirs := upstreamManager(t, c, r, "v1")
 	upstream := &counting{Upstream: theirs}
-	codec := r.Codec("v1").(*codec)
+	codec := r.Codec("v1").(*kindcodec.Codec)
 	m := ownership.New(ownership.Config{
-		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.named(codec.empty()),
+		Upstream: upstream, Types: tc, Kind: r.GVK("v1"), Empty: codec.Named(codec.Empty()),
 		Structure: &structural.Types{},
 	})
 	ready := func(p *corev1.Pod, status corev1.ConditionStatus, message string) {

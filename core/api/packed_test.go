@@ -51,7 +51,7 @@ func TestPackedObjectsAreWhatTheyWere(t *testing.T) {
 		t.Run(r.GroupResource.String(), func(t *testing.T) {
 			decode := c.WatchDecoder(r)
 			for seed := range int64(12) {
-				random := r.storage.empty()
+				random := r.storage.Empty()
 				fillerOf(r, seed).Fill(random)
 				value, err := r.storage.Encode(random, r.storageMedia)
 				if err != nil {

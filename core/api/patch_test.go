@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/randfill"
 
+	"github.com/wasmplane/wasmplane/core/api/kindcodec"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -60,13 +61,13 @@ func TestMergesOfPartsAreMergesOfTheWhole(t *testing.T) {
 		if r.Virtual || r.Custom != nil || r.Kind == "CustomResourceDefinition" { // their schemas contain themselves: one object is megabytes
 			continue
 		}
-		cd := r.Codec(r.Versions[0]).(*codec)
+		cd := r.Codec(r.Versions[0]).(*kindcodec.Codec)
 		random := rand.New(rand.NewSource(7)) //nolint:gosec // a test
 		f := fillerOf(r, 7).Funcs(func(e *runtime.RawExtension, _ randfill.Continue) {
 			e.Raw = []byte(`{"a":"<&>","apiVersion":"v1","kind":"X"}`) // in the order that a tree would give it
 		})
 		fuzzed := func() (runtime.Object, []byte) {
-			o := cd.empty()
+			o := cd.Empty()
 			f.Fill(o)
 			o = wired(t, cd, o)
 			data, err := cd.Encode(o, object.JSON)
@@ -82,7 +83,7 @@ func TestMergesOfPartsAreMergesOfTheWhole(t *testing.T) {
 				`{}`, `{"metadata":{"labels":{"a":"b"},"annotations":null}}`, `{"metadata":null}`, `{"status":{"bogus":1},"x":{}}`,
 				`{"$patch":"replace","metadata":{"name":"a"}}`,
 			}
-			if p, err := strategicpatch.CreateTwoWayMergePatch(from, to, cd.empty()); err == nil {
+			if p, err := strategicpatch.CreateTwoWayMergePatch(from, to, cd.Empty()); err == nil {
 				patches = append(patches, string(p), some(t, p, random), some(t, p, random))
 			}
 			for _, p := range patches {
@@ -125,7 +126,7 @@ func some(t *testing.T, patch []byte, random *rand.Rand) string {
 	return string(out)
 }
 
-func mergesAlike(t *testing.T, c *Contract, r *Resource, cd *codec, live runtime.Object, text string) (parts int) {
+func mergesAlike(t *testing.T, c *Contract, r *Resource, cd *kindcodec.Codec, live runtime.Object, text string) (parts int) {
 	t.Helper()
 	patch := func() (m map[string]any) {
 		if err := json.Unmarshal([]byte(text), &m); err != nil {
@@ -133,15 +134,19 @@ func mergesAlike(t *testing.T, c *Contract, r *Resource, cd *codec, live runtime
 		}
 		return m
 	}
-	if _, ok := named(nil, nil, c.models.structure.Of(cd.goType), reflect.ValueOf(live).Elem(), patch()); ok {
+	m, err := c.merger(r, cd.Kind().Version, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := m.Spots(live, patch()); ok {
 		parts = 1
 	}
 	before := live.DeepCopyObject()
-	got, gotUnknown, gotErr := c.StrategicMerge(r, cd.gvk.Version, live, patch(), true)
+	got, gotUnknown, gotErr := m.Merge(live, patch())
 	if !reflect.DeepEqual(before, live) {
 		t.Fatalf("%s: the live object was changed by %s", r.Kind, text)
 	}
-	want, wantUnknown, wantErr := merge{codec: cd, strict: true}.whole(live, patch())
+	want, wantUnknown, wantErr := m.MergeWhole(live, patch())
 	if (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
 		t.Fatalf("%s: %s\ngot  %v\nwant %v", r.Kind, text, gotErr, wantErr)
 	}

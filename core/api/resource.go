@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/wasmplane/wasmplane/core/api/kindcodec"
+	"github.com/wasmplane/wasmplane/core/api/live"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -84,7 +86,7 @@ type Resource struct {
 
 	scheme       *runtime.Scheme
 	codecs       map[string]object.Codec // by version
-	storage      *codec                  // of the storage version, which need not be served
+	storage      *kindcodec.Codec        // of the storage version, which need not be served
 	storageMedia string
 	printer      tableFunc // where upstream's printers are not registered with the others
 	plainTable   bool      // upstream prints nothing but name and age
@@ -139,7 +141,7 @@ type Contract struct {
 	byName    map[schema.GroupResource]*Resource
 	groups    []Group
 	schemes   schemes
-	live      *live
+	link      *live.Link
 	models    *models
 	tablePrinter
 }

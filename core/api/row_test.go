@@ -29,7 +29,7 @@ func TestKeptRowsAreThePrintedOnes(t *testing.T) {
 		}
 		t.Run(r.GroupResource.String(), func(t *testing.T) {
 			for seed := range int64(8) {
-				random := r.storage.empty()
+				random := r.storage.Empty()
 				fillerOf(r, seed).Fill(random)
 				internal, err := r.storage.Internal(random)
 				if err != nil {

@@ -93,6 +93,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/wasmplane/wasmplane/core/api/columns"
+	"github.com/wasmplane/wasmplane/core/api/live"
 )
 
 // groupOrder is the order of discovery: upstream's group priorities, the core
@@ -130,12 +131,12 @@ func groupOrder() []Group {
 
 // rows is the table. Within a group the rows stand in the order of their names,
 // as discovery lists them.
-func rows(s schemes, live *live) []row {
+func rows(s schemes, link *live.Link) []row {
 	var out []row
 	for _, group := range [][]row{
 		coreRows(), aggregationRows(s), appsRows(), eventsRows(), reviewRows(), autoscalingRows(), batchRows(),
-		certificatesRows(live), networkingRows(), policyRows(), rbacRows(), storageRows(), admissionRows(live),
-		extensionRows(s), schedulingRows(), coordinationRows(), nodeRows(), discoveryRows(), deviceRows(live),
+		certificatesRows(link), networkingRows(), policyRows(), rbacRows(), storageRows(), admissionRows(link),
+		extensionRows(s), schedulingRows(), coordinationRows(), nodeRows(), discoveryRows(), deviceRows(link),
 		flowcontrolRows(), migrationRows(), metricsRows(s),
 	} {
 		out = append(out, group...)
@@ -350,7 +351,7 @@ func batchRows() []row {
 	}
 }
 
-func certificatesRows(live *live) []row {
+func certificatesRows(link *live.Link) []row {
 	const group = "certificates.k8s.io"
 	requests := podcertificaterequest.NewStrategy()
 	signer := []string{"spec.signerName"}
@@ -376,7 +377,7 @@ func certificatesRows(live *live) []row {
 				spec := &o.(*certificates.PodCertificateRequest).Spec
 				return fields.Set{"spec.signerName": spec.SignerName, "spec.podName": spec.PodName, "spec.nodeName": string(spec.NodeName)}
 			}),
-			subs: []*Subresource{statusOf(podcertificaterequest.NewStatusStrategy(requests, live, clock.RealClock{}))},
+			subs: []*Subresource{statusOf(podcertificaterequest.NewStatusStrategy(requests, link, clock.RealClock{}))},
 		},
 	}
 }
@@ -463,20 +464,20 @@ func storageRows() []row {
 	}
 }
 
-func admissionRows(live *live) []row {
+func admissionRows(link *live.Link) []row {
 	const group = "admissionregistration.k8s.io"
 	api := []string{"api-extensions"}
-	validating := validatingadmissionpolicy.NewStrategy(live, live)
+	validating := validatingadmissionpolicy.NewStrategy(link, link)
 	return []row{
 		{
 			group: group, name: "mutatingadmissionpolicies", object: &admissionregistration.MutatingAdmissionPolicy{},
 			list: &admissionregistration.MutatingAdmissionPolicyList{}, categories: api,
-			strategy: mutatingadmissionpolicy.NewStrategy(live, live),
+			strategy: mutatingadmissionpolicy.NewStrategy(link, link),
 		},
 		{
 			group: group, name: "mutatingadmissionpolicybindings", object: &admissionregistration.MutatingAdmissionPolicyBinding{},
 			list: &admissionregistration.MutatingAdmissionPolicyBindingList{}, categories: api,
-			strategy: mutatingadmissionpolicybinding.NewStrategy(live, live, live),
+			strategy: mutatingadmissionpolicybinding.NewStrategy(link, link, link),
 		},
 		{
 			group: group, name: "mutatingwebhookconfigurations", object: &admissionregistration.MutatingWebhookConfiguration{},
@@ -491,7 +492,7 @@ func admissionRows(live *live) []row {
 		{
 			group: group, name: "validatingadmissionpolicybindings", object: &admissionregistration.ValidatingAdmissionPolicyBinding{},
 			list: &admissionregistration.ValidatingAdmissionPolicyBindingList{}, categories: api,
-			strategy: validatingadmissionpolicybinding.NewStrategy(live, live, live),
+			strategy: validatingadmissionpolicybinding.NewStrategy(link, link, link),
 		},
 		{
 			group: group, name: "validatingwebhookconfigurations", object: &admissionregistration.ValidatingWebhookConfiguration{},
@@ -567,9 +568,9 @@ func discoveryRows() []row {
 	}
 }
 
-func deviceRows(live *live) []row {
+func deviceRows(link *live.Link) []row {
 	const group = "resource.k8s.io"
-	claims := resourceclaim.NewStrategy(live.namespaces(), live)
+	claims := resourceclaim.NewStrategy(link.Namespaces(), link)
 	return []row{
 		{
 			group: group, name: "deviceclasses", object: &resource.DeviceClass{}, list: &resource.DeviceClassList{},
@@ -587,7 +588,7 @@ func deviceRows(live *live) []row {
 		},
 		{
 			group: group, name: "resourceclaimtemplates", object: &resource.ResourceClaimTemplate{}, list: &resource.ResourceClaimTemplateList{},
-			strategy: resourceclaimtemplate.NewStrategy(live.namespaces()), attrs: resourceclaimtemplate.GetAttrs, returnDeleted: true,
+			strategy: resourceclaimtemplate.NewStrategy(link.Namespaces()), attrs: resourceclaimtemplate.GetAttrs, returnDeleted: true,
 		},
 		{
 			group: group, name: "resourceslices", object: &resource.ResourceSlice{}, list: &resource.ResourceSliceList{},

@@ -3,8 +3,6 @@
 package api
 
 import (
-	"fmt"
-
 	extensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -76,12 +74,4 @@ func (s schemes) of(group string) *runtime.Scheme {
 		return s.metrics
 	}
 	return s.builtin
-}
-
-// kindIn says whether a scheme has a kind, with an error that names what is missing.
-func kindIn(s *runtime.Scheme, gvk schema.GroupVersionKind) error {
-	if !s.Recognizes(gvk) {
-		return fmt.Errorf("no type is registered for %s", gvk)
-	}
-	return nil
 }

@@ -3,18 +3,20 @@
 package api
 
 import (
-	"bytes"
 	"fmt"
+	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 
-	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/api/kindcodec"
+	"github.com/wasmplane/wasmplane/core/api/strategic"
 	"github.com/wasmplane/wasmplane/core/object"
+	"github.com/wasmplane/wasmplane/core/structural"
 )
 
 // EncodeStorage writes an internal object as upstream stores it: in the
@@ -43,37 +45,15 @@ func (c *Contract) DecodeStorage(r *Resource, data []byte) (*object.Object, erro
 }
 
 func (r *Resource) decodeStored(data []byte) (runtime.Object, error) {
-	media := object.JSON
-	if bytes.HasPrefix(data, []byte(envelope.Prefix)) {
-		media = object.Protobuf
-		if o := r.storage.quickProto(data); o != nil {
-			r.scheme.Default(o)
-			return o, nil
-		}
-	}
-	s, err := r.storage.serializer(media, false)
-	if err != nil {
-		return nil, err
-	}
-	if d, ok := r.storage.wire[object.CBOR].lenient.(recognizer.RecognizingDecoder); ok && media == object.JSON {
-		if yes, _, _ := d.RecognizesData(data); yes {
-			s = r.storage.wire[object.CBOR].lenient
-		}
-	}
-	o, gvk, err := s.Decode(data, &r.storage.gvk, r.storage.empty())
-	if err != nil {
-		return nil, fmt.Errorf("decode a stored %s: %w", r.Kind, err)
-	}
-	r.scheme.Default(o)
-	if *gvk == r.storage.gvk {
-		o.GetObjectKind().SetGroupVersionKind(r.storage.gvk)
-		return o, nil
+	o, gvk, err := r.storage.DecodeStored(data)
+	if err != nil || gvk == r.storage.Kind() {
+		return o, err
 	}
 	return r.fromOtherVersion(o, gvk)
 }
 
 // fromOtherVersion brings what an older or newer server stored to the storage version.
-func (r *Resource) fromOtherVersion(o runtime.Object, gvk *schema.GroupVersionKind) (runtime.Object, error) {
+func (r *Resource) fromOtherVersion(o runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	internal, err := r.scheme.UnsafeConvertToVersion(o, schema.GroupVersion{Group: r.Group, Version: runtime.APIVersionInternal})
 	if err != nil {
 		return nil, fmt.Errorf("convert a stored %s to internal: %w", gvk, err)
@@ -109,4 +89,76 @@ func (c *Contract) WatchDecoder(
 		}
 		return object.FromStored(r.storage, o, r.storageMedia), l, f, nil
 	}
+}
+
+// DecodeStrict reads a request body. strict lists unknown and duplicate fields,
+// in upstream's words, for the caller to ignore, warn of or refuse as
+// fieldValidation says; err is an API status. The object is not defaulted.
+func (c *Contract) DecodeStrict(r *Resource, version string, data []byte, mediaType string) (o runtime.Object, strict []error, err error) {
+	if r.Custom != nil {
+		v, err := r.Custom.Version(version)
+		if err != nil {
+			return nil, nil, apierrors.NewInternalError(err)
+		}
+		return v.DecodeStrict(data, mediaType)
+	}
+	cd, err := r.builtin(version)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cd.DecodeStrict(data, mediaType)
+}
+
+// builtin is the codec of one version of a row that is built in.
+func (r *Resource) builtin(version string) (*kindcodec.Codec, error) {
+	cd, ok := r.codecs[version].(*kindcodec.Codec)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))
+	}
+	return cd, nil
+}
+
+// StrictError is the refusal of a body with unknown or duplicate fields, for fieldValidation=Strict.
+func (c *Contract) StrictError(r *Resource, version string, strict []error) error {
+	if len(strict) == 0 {
+		return nil
+	}
+	gvk := r.GVK(version)
+	return kindcodec.Refusal(gvk, &gvk, nil, runtime.NewStrictDecodingError(strict))
+}
+
+// StrategicMerge applies a strategic merge patch to an object of one version,
+// which it leaves as it is. The answer is the caller's, and is not defaulted.
+// unknown lists the fields that the kind does not have, where strict asks for them.
+func (c *Contract) StrategicMerge(r *Resource, version string, live runtime.Object, patch map[string]any,
+	strict bool,
+) (o runtime.Object, unknown []error, err error) {
+	m, err := c.merger(r, version, strict)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m.Merge(live, patch)
+}
+
+func (c *Contract) merger(r *Resource, version string, strict bool) (*strategic.Merger, error) {
+	cd, err := r.builtin(version)
+	if err != nil {
+		return nil, err
+	}
+	t := reflect.TypeOf(cd.Empty()).Elem()
+	return &strategic.Merger{Kind: cd.Kind(), Type: t, Structure: c.models.structure.Of(t), Strict: strict}, nil
+}
+
+// AsStored makes of the versioned object that was written what readers of it will
+// find: with the defaults of fields that the strategy filled or emptied, and
+// without the empty lists and maps that protobuf does not keep.
+func (c *Contract) AsStored(r *Resource, o runtime.Object) {
+	if r.Custom != nil {
+		return
+	}
+	if r.storageMedia == object.Protobuf {
+		v := reflect.ValueOf(o).Elem()
+		structural.DropEmpty(c.models.structure.Of(v.Type()), v)
+	}
+	r.scheme.Default(o)
 }

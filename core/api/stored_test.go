@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/api/live"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -104,7 +105,7 @@ func (allowAll) Authorize(context.Context, authorizer.Attributes) (authorizer.De
 // upstream's key in upstream's version, and comes back as it was.
 func TestRowsStoreWhatUpstreamStores(t *testing.T) {
 	c := newContract(t)
-	c.Connect(Live{Authorizer: allowAll{}})
+	c.Connect(live.Server{Authorizer: allowAll{}})
 	upstream := upstreamStorage(t)
 	for _, r := range c.Resources() {
 		for _, version := range r.Versions {
@@ -257,7 +258,7 @@ func upstreamManager(t *testing.T, c *Contract, r *Resource, version string) *ma
 		t.Fatal(err)
 	}
 	hub := schema.GroupVersion{Group: r.Group, Version: runtime.APIVersionInternal}
-	fm, err := managedfields.NewDefaultFieldManager(tc.(*trustingConverter).TypeConverter, r.scheme, r.scheme, r.scheme,
+	fm, err := managedfields.NewDefaultFieldManager(tc.(*ownership.TrustingConverter).TypeConverter, r.scheme, r.scheme, r.scheme,
 		r.GVK(version), hub, "", resetFilters(r.Strategy))
 	if err != nil {
 		t.Fatal(err)

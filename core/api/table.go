@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 
+	"github.com/wasmplane/wasmplane/core/api/kindcodec"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -166,7 +167,7 @@ func (w row) storage(r *Resource) error {
 		r.StoragePrefix = w.name
 	}
 	var err error
-	if r.storage, err = newCodec(w.scheme, gv.WithKind(r.Kind)); err != nil {
+	if r.storage, err = kindcodec.New(w.scheme, gv.WithKind(r.Kind)); err != nil {
 		return err
 	}
 	r.storageMedia = object.Protobuf
@@ -179,7 +180,7 @@ func (w row) storage(r *Resource) error {
 func (w row) conversion(r *Resource) error {
 	r.codecs = make(map[string]object.Codec, len(r.Versions))
 	for _, v := range r.Versions {
-		c, err := newCodec(w.scheme, r.GVK(v))
+		c, err := kindcodec.New(w.scheme, r.GVK(v))
 		if err != nil {
 			return err
 		}

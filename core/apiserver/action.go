@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/requestoptions"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/apiserver/body"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
@@ -50,13 +51,13 @@ func (c *call) fill(r *registry.Request) error {
 	query := c.req.URL.Query()
 	switch c.info.Verb {
 	case "create":
-		options, err := c.s.cfg.Contract.CreateOptions(query)
+		options, err := requestoptions.Create(query)
 		if err != nil {
 			return err
 		}
 		return c.fillWrite(r, options, &options.FieldValidation, options.FieldManager)
 	case "update":
-		options, err := c.s.cfg.Contract.UpdateOptions(query)
+		options, err := requestoptions.Update(query)
 		if err != nil {
 			return err
 		}
@@ -92,7 +93,7 @@ func (c *call) patchBody(r *registry.Request) error {
 	if err := body.CheckDepth(r.Body, depthType); err != nil {
 		return err
 	}
-	options, err := c.s.cfg.Contract.PatchOptions(c.req.URL.Query(), r.PatchType)
+	options, err := requestoptions.Patch(c.req.URL.Query(), r.PatchType)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (c *call) answerConverted(f answer.Format, code int, scale *autoscalingv1.S
 		c.s.answers.Value(c.w, c.req, f, code, partial)
 		return nil
 	}
-	options, err := c.s.cfg.Contract.TableOptions(c.req.URL.Query())
+	options, err := requestoptions.Table(c.req.URL.Query())
 	if err != nil {
 		return err
 	}

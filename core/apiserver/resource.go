@@ -31,6 +31,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/api/requestoptions"
 	"github.com/wasmplane/wasmplane/core/apiserver/answer"
 	"github.com/wasmplane/wasmplane/core/apiserver/body"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
@@ -241,7 +242,7 @@ func (c *call) get() error {
 	}
 	resourceVersion := ""
 	if c.req.URL.RawQuery != "" {
-		options, err := c.s.cfg.Contract.GetOptions(c.req.URL.Query())
+		options, err := requestoptions.Get(c.req.URL.Query())
 		if err != nil {
 			return err
 		}
@@ -257,7 +258,7 @@ func (c *call) get() error {
 
 // listOptions are those of lists, watches and deletecollections.
 func (c *call) listOptions() (registry.ListOptions, *metainternal.ListOptions, error) {
-	o, err := c.s.cfg.Contract.ListOptions(c.req.URL.Query())
+	o, err := requestoptions.List(c.req.URL.Query())
 	if err != nil {
 		return registry.ListOptions{}, nil, err
 	}
@@ -454,7 +455,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 			return nil, err
 		}
 	}
-	return c.s.cfg.Contract.DeleteOptions(c.req.URL.Query(), data, mediaType)
+	return requestoptions.Delete(c.req.URL.Query(), data, mediaType)
 }
 
 func (c *call) deleteCollection() error {

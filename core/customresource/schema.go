@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/kindcodec"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
@@ -146,11 +147,11 @@ func (v *customVersion) decode(data []byte, mediaType string, findUnknown bool) 
 		strict, err = duplicates.Errors(), nil
 	}
 	if err != nil {
-		return nil, nil, api.DecodingError(v.codec.gvk, gvk, data, err)
+		return nil, nil, kindcodec.Refusal(v.codec.gvk, gvk, data, err)
 	}
 	unknown, err := v.coerce(u, coercing{unknown: findUnknown})
 	if err != nil {
-		return nil, nil, api.DecodingError(v.codec.gvk, gvk, data, err)
+		return nil, nil, kindcodec.Refusal(v.codec.gvk, gvk, data, err)
 	}
 	for _, path := range unknown {
 		strict = append(strict, fmt.Errorf(`unknown field "%s"`, path)) //nolint:gocritic // upstream's words: a path may have quotes of its own

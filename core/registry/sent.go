@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/wasmplane/wasmplane/core/admission"
-	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
+	"github.com/wasmplane/wasmplane/core/api/strategic"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry/options"
 	"github.com/wasmplane/wasmplane/core/registry/transient"
@@ -69,7 +69,7 @@ func (s *Sent) Patch(ctx context.Context, owners ownership.Upstream, now runtime
 	if w.req.PatchType == types.StrategicMergePatchType {
 		patch := map[string]any{}
 		if json.Unmarshal(w.req.Body, &patch) == nil { // else the merge says what is wrong with it
-			if err := api.BoundMerge(nil, patch); err != nil { // these kinds have no lists of their own
+			if err := strategic.Bound(nil, patch); err != nil { // these kinds have no lists of their own
 				return nil, err
 			}
 		}

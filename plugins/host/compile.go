@@ -12,7 +12,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/component/binary"
 	"github.com/wasmplane/wasmplane/plugins/fuel"
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
-	"github.com/wasmplane/wasmplane/plugins/host/engine"
+	"github.com/wasmplane/wasmplane/plugins/host/wasmengine"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 )
 
@@ -100,12 +100,12 @@ func (h *Host) whileOpen(ctx context.Context) (context.Context, func()) {
 }
 
 // turn is the plugin's turn with the compiler.
-func (o *Options) turn() engine.Turn {
+func (o *Options) turn() wasmengine.Turn {
 	progress := o.Progress
 	if progress == nil {
 		progress = func(string) {}
 	}
-	return engine.Turn{Tenant: o.Tenant, Progress: progress}
+	return wasmengine.Turn{Tenant: o.Tenant, Progress: progress}
 }
 
 // code is the module in the form that the engine runs; it is one of so many of a component, or (0) of none.

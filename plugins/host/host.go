@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/wasmplane/wasmplane/plugins/host/compiler"
-	"github.com/wasmplane/wasmplane/plugins/host/engine"
+	"github.com/wasmplane/wasmplane/plugins/host/wasmengine"
 )
 
 // Config configures a Host.
@@ -37,7 +37,7 @@ type Config struct {
 // Host is one engine with everything that its modules share.
 type Host struct {
 	cfg    Config
-	engine *engine.Engine
+	engine *wasmengine.Engine
 	turns  *turns
 	base   context.Context // carries the memory allocator's key and compiler settings only
 	stop   func()          // ends base's child life, under which modules are compiled
@@ -62,7 +62,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	h.base = context.WithoutCancel(ctx)
 	h.life, h.stop = context.WithCancel(h.base) // it ends with Close
 	var err error
-	h.engine, err = engine.New(h.base, engine.Config{ //nolint:contextcheck // base outlives the caller
+	h.engine, err = wasmengine.New(h.base, wasmengine.Config{ //nolint:contextcheck // base outlives the caller
 		CacheDir: cfg.CacheDir, Logger: cfg.Logger, Compilation: cfg.Compilation, TenantCompilation: cfg.TenantCompilation,
 		InProcess: cfg.InProcess, Interpreter: cfg.Interpreter,
 	})

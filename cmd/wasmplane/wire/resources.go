@@ -17,6 +17,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/aggregator"
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/live"
 	"github.com/wasmplane/wasmplane/core/api/rbac"
 	"github.com/wasmplane/wasmplane/core/apiserver/resourcemetrics"
 	"github.com/wasmplane/wasmplane/core/apiserver/tunnel"
@@ -95,7 +96,7 @@ func (b base) resourceMetrics() (*resourcemetrics.Source, error) {
 func (b base) connect(chain *authz.Chain) {
 	kube := b.internal.Kube
 	policies := kube.AdmissionregistrationV1()
-	b.contract.Connect(api.Live{
+	b.contract.Connect(live.Server{
 		Authorizer: chain,
 		Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
 			return kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})

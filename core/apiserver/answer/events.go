@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/wasmplane/wasmplane/core/api/requestoptions"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
 	"github.com/wasmplane/wasmplane/core/watchcache"
@@ -35,7 +36,7 @@ func (a *Writer) Events(f Format, r *registry.Registry, version string, query ur
 	e := &Events{writer: a, registry: r, version: version, format: f}
 	var err error
 	if f.IsTable() {
-		e.table, err = a.contract.TableOptions(query)
+		e.table, err = requestoptions.Table(query)
 	}
 	return e, err
 }

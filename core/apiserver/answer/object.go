@@ -12,6 +12,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/wasmplane/wasmplane/core/api/envelope"
+	"github.com/wasmplane/wasmplane/core/api/requestoptions"
 	"github.com/wasmplane/wasmplane/core/auth/audit"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/registry"
@@ -58,7 +59,7 @@ func (a *Writer) Object(w http.ResponseWriter, req *http.Request, f Format, code
 func (a *Writer) table(w http.ResponseWriter, req *http.Request, f Format, code int, r *registry.Registry, list metav1.ListMeta,
 	objects []*object.Object,
 ) {
-	options, err := a.contract.TableOptions(req.URL.Query())
+	options, err := requestoptions.Table(req.URL.Query())
 	if err != nil {
 		a.Fail(w, req, err)
 		return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package ownership
 
 import (
 	"sync"
@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// trustingConverter does not hold Go structs against the schema that was
+// TrustingConverter does not hold Go structs against the schema that was
 // generated from them. Upstream does, for both objects of every write, which
 // was half of what field management cost. What validation alone can find,
 // list items with the same key, it looks for only where they are refused: when
 // something is applied.
-type trustingConverter struct {
+type TrustingConverter struct {
 	managedfields.TypeConverter
 	known sync.Map // schema.GroupVersionKind to typeOf
 }
@@ -30,7 +30,7 @@ type typeOf struct {
 }
 
 // ObjectToTyped implements managedfields.TypeConverter.
-func (c *trustingConverter) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+func (c *TrustingConverter) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	if _, ok := o.(*unstructured.Unstructured); ok || !allowsDuplicates(opts) {
 		return c.TypeConverter.ObjectToTyped(o, opts...)
 	}
@@ -52,7 +52,7 @@ func allowsDuplicates(opts []typed.ValidationOptions) bool {
 }
 
 // typeOf learns a kind's place in the schema from the first object of it.
-func (c *trustingConverter) typeOf(gvk schema.GroupVersionKind, o runtime.Object, opts []typed.ValidationOptions) (typeOf, error) {
+func (c *TrustingConverter) typeOf(gvk schema.GroupVersionKind, o runtime.Object, opts []typed.ValidationOptions) (typeOf, error) {
 	if t, ok := c.known.Load(gvk); ok {
 		return t.(typeOf), nil
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine is wazero's runtime with all that brings code into it: the queue of
+// Package wasmengine is wazero's runtime with all that brings code into it: the queue of
 // compilations, the processes that compile, what they made before, and what they refused.
-package engine
+package wasmengine
 
 import (
 	"context"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+// Package strategic applies strategic merge patches.
+package strategic
 
 import (
 	"errors"
@@ -19,58 +20,58 @@ import (
 	"github.com/wasmplane/wasmplane/core/structural"
 )
 
-// StrategicMerge applies a strategic merge patch to an object of one version,
-// which it leaves as it is. The answer is the caller's, and is not defaulted.
-// unknown lists the fields that the kind does not have, where strict asks for them.
+// Merger applies strategic merge patches to objects of one version of a kind.
+type Merger struct {
+	Kind      schema.GroupVersionKind
+	Type      reflect.Type // of its objects: the struct
+	Structure *structural.Type
+	Strict    bool // fields that the kind does not have are wanted
+}
+
+// Merge patches an object, which it leaves as it is. The answer is the caller's, and is not
+// defaulted. unknown lists the fields that the kind does not have, where they are wanted.
 //
 // Upstream's code merges JSON trees. Only those members of the object become one
 // that the patch names: a patch of a pod's status says nothing of its spec, and
 // turning that into a tree and back is most of what the patch would cost.
-func (c *Contract) StrategicMerge(r *Resource, version string, live runtime.Object, patch map[string]any,
-	strict bool,
-) (o runtime.Object, unknown []error, err error) {
-	cd, ok := r.codecs[version].(*codec)
-	if !ok {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))
+func (m *Merger) Merge(live runtime.Object, patch map[string]any) (o runtime.Object, unknown []error, err error) {
+	if spots, ok := m.Spots(live, patch); ok {
+		return m.parts(reflect.ValueOf(live).Elem(), spots, patch)
 	}
-	m := merge{codec: cd, strict: strict}
-	if reflect.TypeOf(live) != reflect.PointerTo(cd.goType) {
-		return m.whole(live, patch)
-	}
-	from := reflect.ValueOf(live).Elem()
-	spots, ok := named(nil, nil, c.models.structure.Of(cd.goType), from, patch)
-	if !ok {
-		return m.whole(live, patch)
-	}
-	return m.parts(from, spots, patch)
+	return m.MergeWhole(live, patch)
 }
 
-// merge is one patch under way.
-type merge struct {
-	codec  *codec
-	strict bool
+// Spots are the members of an object that a patch has something to say about; ok = false:
+// it has to be merged with the whole object.
+func (m *Merger) Spots(live runtime.Object, patch map[string]any) (spots []Spot, ok bool) {
+	if reflect.TypeOf(live) != reflect.PointerTo(m.Type) {
+		return nil, false
+	}
+	return named(nil, nil, m.Structure, reflect.ValueOf(live).Elem(), patch)
 }
 
-// whole patches all of an object, or an object that has only what matters.
-func (m merge) whole(live runtime.Object, patch map[string]any) (runtime.Object, []error, error) {
+func (m *Merger) empty() runtime.Object { return reflect.New(m.Type).Interface().(runtime.Object) }
+
+// MergeWhole is Merge by way of the whole object's tree.
+func (m *Merger) MergeWhole(live runtime.Object, patch map[string]any) (runtime.Object, []error, error) {
 	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(err)
 	}
-	if err := BoundMerge(before, patch); err != nil {
+	if err := Bound(before, patch); err != nil {
 		return nil, nil, err
 	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(before, patch, m.codec.empty())
+	merged, err := strategicpatch.StrategicMergeMapPatch(before, patch, m.empty())
 	switch {
 	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
 		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	case err != nil:
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
-	after := m.codec.empty()
-	after.GetObjectKind().SetGroupVersionKind(m.codec.gvk)
+	after := m.empty()
+	after.GetObjectKind().SetGroupVersionKind(m.Kind)
 	var unknown []error
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, after, m.strict); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, after, m.Strict); err != nil {
 		fields, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
 			return nil, nil, apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
@@ -86,8 +87,8 @@ func (m merge) whole(live runtime.Object, patch map[string]any) (runtime.Object,
 // lists among all entries of the object's: this many take about half a second.
 const maxComparisons = 10_000_000
 
-// BoundMerge refuses a patch whose lists would cost more to merge than a request may.
-func BoundMerge(live, patch map[string]any) error {
+// Bound refuses a patch whose lists would cost more to merge than a request may.
+func Bound(live, patch map[string]any) error {
 	entries, longest := lists(patch)
 	if entries == 0 {
 		return nil
@@ -124,14 +125,14 @@ func lists(tree any) (entries, longest int64) {
 
 // parts patches an object that has nothing but the named spots of live, and puts
 // what comes of them into a copy of the rest of live.
-func (m merge) parts(live reflect.Value, spots []spot, patch map[string]any) (runtime.Object, []error, error) {
-	few, rest := reflect.New(m.codec.goType), reflect.New(m.codec.goType)
+func (m *Merger) parts(live reflect.Value, spots []Spot, patch map[string]any) (runtime.Object, []error, error) {
+	few, rest := reflect.New(m.Type), reflect.New(m.Type)
 	rest.Elem().Set(live)
 	for _, p := range spots {
 		p.copyTo(few.Elem(), live)
 		p.clear(rest.Elem(), live)
 	}
-	after, unknown, err := m.whole(few.Interface().(runtime.Object), patch)
+	after, unknown, err := m.MergeWhole(few.Interface().(runtime.Object), patch)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -139,18 +140,18 @@ func (m merge) parts(live reflect.Value, spots []spot, patch map[string]any) (ru
 	for _, p := range spots {
 		p.copyTo(reflect.ValueOf(out).Elem(), reflect.ValueOf(after).Elem())
 	}
-	out.GetObjectKind().SetGroupVersionKind(m.codec.gvk)
+	out.GetObjectKind().SetGroupVersionKind(m.Kind)
 	return out, unknown, nil
 }
 
-// spot leads from an object to a member of it: indexes of fields, through
+// Spot leads from an object to a member of it: indexes of fields, through
 // structs and pointers to structs.
-type spot []int
+type Spot []int
 
 // named appends the spots that a patch has something to say about. It gives up
 // at what is not simply a member with a value: directives, which are about the
 // whole struct that they stand in, and members that the struct does not have.
-func named(spots []spot, above spot, s *structural.Type, v reflect.Value, patch map[string]any) ([]spot, bool) {
+func named(spots []Spot, above Spot, s *structural.Type, v reflect.Value, patch map[string]any) ([]Spot, bool) {
 	for key, value := range patch {
 		m := memberNamed(s, key)
 		if m == nil || strings.HasPrefix(key, "$") {
@@ -185,7 +186,7 @@ func memberNamed(s *structural.Type, name string) *structural.Member {
 
 // copyTo sets the spot in one object to what it is in another, making the
 // structs that lead to it. Where these are missing in from, nothing is there.
-func (p spot) copyTo(to, from reflect.Value) {
+func (p Spot) copyTo(to, from reflect.Value) {
 	for _, i := range p {
 		if to.Kind() == reflect.Pointer {
 			if to.IsNil() {
@@ -212,7 +213,7 @@ func (p spot) copyTo(to, from reflect.Value) {
 
 // clear empties the spot in a shallow copy of live, whose structs on the way it
 // copies first.
-func (p spot) clear(copied, live reflect.Value) {
+func (p Spot) clear(copied, live reflect.Value) {
 	for _, i := range p {
 		if copied.Kind() == reflect.Pointer {
 			if copied.UnsafePointer() == live.UnsafePointer() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+// Package live is what strategies ask of the server, which begins to run after they were made.
+package live
 
 import (
 	"context"
@@ -17,10 +18,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/admissionregistration"
 )
 
-// Live is what a few strategies ask of the running server: policy bindings and
-// device claims are judged by what their writer may do. Until Connect has been
-// called, such questions are answered with "no" and with an error.
-type Live struct {
+// Server is what a few strategies ask of the running server: policy bindings and
+// device claims are judged by what their writer may do.
+type Server struct {
 	// Authorizer is the server's whole chain.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Namespace reads a namespace; device claims with admin access need its labels.
@@ -32,25 +32,26 @@ type Live struct {
 	Resource func(schema.GroupVersionKind) (schema.GroupVersionResource, error)
 }
 
-// Connect hands the strategies what they ask of the running server. It may be
-// called again, at any time.
-func (c *Contract) Connect(l Live) { c.live.now.Store(&l) }
-
-// live stands in strategies that are made before the server runs.
-type live struct {
-	now      atomic.Pointer[Live]
-	contract *Contract
+// Link stands for the server in strategies that are made before it runs. Its zero value
+// answers questions with "no" and with errors.
+type Link struct {
+	now atomic.Pointer[Server]
+	// Builtin maps a kind that is built in to its resource.
+	Builtin func(schema.GroupVersionKind) (schema.GroupVersionResource, bool)
 }
 
-func (l *live) get() Live {
+// Connect hands over what the server answers. It may be called again, at any time.
+func (l *Link) Connect(s Server) { l.now.Store(&s) }
+
+func (l *Link) get() Server {
 	if now := l.now.Load(); now != nil {
 		return *now
 	}
-	return Live{}
+	return Server{}
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
-func (l *live) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (l *Link) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a9r := l.get().Authorizer; a9r != nil {
 		return a9r.Authorize(ctx, a)
 	}
@@ -58,9 +59,9 @@ func (l *live) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 }
 
 // Resolve maps a kind to its resource, as upstream's discovery resolver does.
-func (l *live) Resolve(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
-	if r, ok := l.contract.ByKind(gvk.GroupKind()); ok && r.Serves(gvk.Version) {
-		return r.GroupResource.WithVersion(gvk.Version), nil
+func (l *Link) Resolve(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	if r, ok := l.Builtin(gvk); ok {
+		return r, nil
 	}
 	if find := l.get().Resource; find != nil {
 		return find(gvk)
@@ -69,7 +70,7 @@ func (l *live) Resolve(gvk schema.GroupVersionKind) (schema.GroupVersionResource
 }
 
 // GetValidatingAdmissionPolicy implements the getter of policy bindings.
-func (l *live) GetValidatingAdmissionPolicy(ctx context.Context, name string) (*admissionregistration.ValidatingAdmissionPolicy, error) {
+func (l *Link) GetValidatingAdmissionPolicy(ctx context.Context, name string) (*admissionregistration.ValidatingAdmissionPolicy, error) {
 	find := l.get().ValidatingPolicy
 	if find == nil {
 		return nil, fmt.Errorf("read ValidatingAdmissionPolicy %q: the server is still starting", name)
@@ -83,7 +84,7 @@ func (l *live) GetValidatingAdmissionPolicy(ctx context.Context, name string) (*
 }
 
 // GetMutatingAdmissionPolicy implements the getter of policy bindings.
-func (l *live) GetMutatingAdmissionPolicy(ctx context.Context, name string) (*admissionregistration.MutatingAdmissionPolicy, error) {
+func (l *Link) GetMutatingAdmissionPolicy(ctx context.Context, name string) (*admissionregistration.MutatingAdmissionPolicy, error) {
 	find := l.get().MutatingPolicy
 	if find == nil {
 		return nil, fmt.Errorf("read MutatingAdmissionPolicy %q: the server is still starting", name)
@@ -96,14 +97,15 @@ func (l *live) GetMutatingAdmissionPolicy(ctx context.Context, name string) (*ad
 	return out, legacyscheme.Scheme.Convert(p, out, nil)
 }
 
-func (l *live) namespaces() typed.NamespaceInterface { return liveNamespaces{live: l} }
+// Namespaces is a client that reads namespaces, and nothing else.
+func (l *Link) Namespaces() typed.NamespaceInterface { return liveNamespaces{live: l} }
 
 // liveNamespaces answers the one call that the strategies of device claims make
 // of a namespace client. The embedded interface is nil: any other call would be
 // a change of upstream's that has to be seen, and the strategy test calls them all.
 type liveNamespaces struct {
 	typed.NamespaceInterface
-	live *live
+	live *Link
 }
 
 // Get reads one namespace.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+// Package kindcodec converts the objects of one version of one kind of a scheme: it reads and
+// writes them in every media type, defaults them, and turns them into the internal form and back.
+package kindcodec
 
 import (
 	"bytes"
@@ -13,15 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/wasmplane/wasmplane/core/api/envelope"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-// codec converts the objects of one version of one kind of a scheme. It is
-// immutable, and safe for concurrent use.
-type codec struct {
+// Codec implements object.Codec for one version of one kind. It is immutable, and safe for
+// concurrent use.
+type Codec struct {
 	scheme *runtime.Scheme
 	gvk    schema.GroupVersionKind
 	goType reflect.Type
@@ -31,15 +34,16 @@ type codec struct {
 // wire is what a media type needs.
 type wire struct{ lenient, strict runtime.Serializer }
 
-func newCodec(s *runtime.Scheme, gvk schema.GroupVersionKind) (*codec, error) {
-	if err := kindIn(s, gvk); err != nil {
-		return nil, err
+// New makes the codec of a kind that the scheme has.
+func New(s *runtime.Scheme, gvk schema.GroupVersionKind) (*Codec, error) {
+	if !s.Recognizes(gvk) {
+		return nil, fmt.Errorf("no type is registered for %s", gvk)
 	}
 	o, err := s.New(gvk)
 	if err != nil {
 		return nil, err
 	}
-	return &codec{scheme: s, gvk: gvk, goType: reflect.TypeOf(o).Elem(), wire: wires(s)}, nil
+	return &Codec{scheme: s, gvk: gvk, goType: reflect.TypeOf(o).Elem(), wire: wires(s)}, nil
 }
 
 func wires(s *runtime.Scheme) map[string]wire {
@@ -55,7 +59,7 @@ func wires(s *runtime.Scheme) map[string]wire {
 	}
 }
 
-func (c *codec) serializer(mediaType string, strict bool) (runtime.Serializer, error) {
+func (c *Codec) serializer(mediaType string, strict bool) (runtime.Serializer, error) {
 	w, ok := c.wire[mediaType]
 	if !ok {
 		return nil, fmt.Errorf("media type %q: expected %s, %s, %s or %s", mediaType, object.JSON, object.YAML, object.Protobuf, object.CBOR)
@@ -67,12 +71,13 @@ func (c *codec) serializer(mediaType string, strict bool) (runtime.Serializer, e
 }
 
 // Kind implements object.Codec.
-func (c *codec) Kind() schema.GroupVersionKind { return c.gvk }
+func (c *Codec) Kind() schema.GroupVersionKind { return c.gvk }
 
-func (c *codec) empty() runtime.Object { return reflect.New(c.goType).Interface().(runtime.Object) }
+// Empty makes an object that has nothing, not even its kind.
+func (c *Codec) Empty() runtime.Object { return reflect.New(c.goType).Interface().(runtime.Object) }
 
 // Decode implements object.Codec. Unknown fields are ignored.
-func (c *codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
+func (c *Codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
 	var quick runtime.Object
 	switch mediaType {
 	case object.JSON:
@@ -93,8 +98,8 @@ func (c *codec) Decode(data []byte, mediaType string) (runtime.Object, error) {
 
 // quick reads JSON of exactly the expected kind in one pass; nil says that the
 // general way, which looks at the kind first, has to judge.
-func (c *codec) quick(data []byte) runtime.Object {
-	o := c.empty()
+func (c *Codec) quick(data []byte) runtime.Object {
+	o := c.Empty()
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, o); err != nil {
 		return nil
 	}
@@ -106,12 +111,12 @@ func (c *codec) quick(data []byte) runtime.Object {
 
 // quickProto reads protobuf of exactly the expected kind without copying the
 // message out of its envelope first; nil as quick.
-func (c *codec) quickProto(data []byte) runtime.Object {
+func (c *Codec) quickProto(data []byte) runtime.Object {
 	e, ok := envelope.Open(data)
 	if !ok || string(e.APIVersion) != c.gvk.GroupVersion().String() || string(e.Kind) != c.gvk.Kind {
 		return nil
 	}
-	o := c.empty()
+	o := c.Empty()
 	m, ok := o.(interface{ Unmarshal(data []byte) error })
 	if !ok || m.Unmarshal(e.Raw) != nil {
 		return nil
@@ -122,8 +127,8 @@ func (c *codec) quickProto(data []byte) runtime.Object {
 }
 
 // quickStrict is quick with the unknown and duplicate fields found.
-func (c *codec) quickStrict(data []byte) (runtime.Object, []error) {
-	o := c.empty()
+func (c *Codec) quickStrict(data []byte) (runtime.Object, []error) {
+	o := c.Empty()
 	unknown, err := kjson.UnmarshalStrict(data, o)
 	if err != nil || !c.accepts(o) {
 		return nil, nil
@@ -133,7 +138,7 @@ func (c *codec) quickStrict(data []byte) (runtime.Object, []error) {
 
 // accepts says whether o is of c's kind. What names no kind is taken for it, as
 // the path of the request names one.
-func (c *codec) accepts(o runtime.Object) bool {
+func (c *Codec) accepts(o runtime.Object) bool {
 	k := o.GetObjectKind().GroupVersionKind()
 	if k.Empty() {
 		o.GetObjectKind().SetGroupVersionKind(c.gvk)
@@ -144,8 +149,8 @@ func (c *codec) accepts(o runtime.Object) bool {
 
 // decode reads data as whatever kind it says, and fails where that is not c's.
 // The strict serializers answer both an object and a strict decoding error.
-func (c *codec) decode(s runtime.Serializer, data []byte) (runtime.Object, []error, error) {
-	o, got, err := s.Decode(data, &c.gvk, c.empty())
+func (c *Codec) decode(s runtime.Serializer, data []byte) (runtime.Object, []error, error) {
+	o, got, err := s.Decode(data, &c.gvk, c.Empty())
 	var unknown []error
 	if strict, ok := runtime.AsStrictDecodingError(err); ok && o != nil {
 		unknown, err = strict.Errors(), nil
@@ -163,7 +168,7 @@ func (c *codec) decode(s runtime.Serializer, data []byte) (runtime.Object, []err
 
 // expected refuses another version or kind in upstream's words. Upstream finds
 // another kind when it fails to convert, hence the words about conversion.
-func (c *codec) expected(o runtime.Object, got *schema.GroupVersionKind, data []byte) error {
+func (c *Codec) expected(o runtime.Object, got *schema.GroupVersionKind, data []byte) error {
 	if *got == c.gvk {
 		return nil
 	}
@@ -175,21 +180,27 @@ func (c *codec) expected(o runtime.Object, got *schema.GroupVersionKind, data []
 		got.GroupVersion(), c.gvk.GroupVersion()))
 }
 
-func (c *codec) internalObject() runtime.Object {
+func (c *Codec) internalObject() runtime.Object {
 	o, err := c.scheme.New(schema.GroupVersionKind{Group: c.gvk.Group, Version: runtime.APIVersionInternal, Kind: c.gvk.Kind})
 	if err != nil {
-		return c.empty()
+		return c.Empty()
 	}
 	return o
 }
 
 // refuse words a decoding failure as upstream's handlers do.
-func (c *codec) refuse(got *schema.GroupVersionKind, data []byte, err error) error {
+func (c *Codec) refuse(got *schema.GroupVersionKind, data []byte, err error) error {
+	return Refusal(c.gvk, got, data, err)
+}
+
+// Refusal words a body that could not be read as upstream's handlers do. got is what kind
+// the body says it is; nil = that could not be told.
+func Refusal(want schema.GroupVersionKind, got *schema.GroupVersionKind, data []byte, err error) error {
 	if got != nil && got.Kind != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, c.gvk.Kind, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
-		c.gvk.Kind, err, summary(data)))
+		want.Kind, err, summary(data)))
 }
 
 // summary shows the beginning of data that could not be read.
@@ -211,19 +222,19 @@ func summary(data []byte) string {
 }
 
 // Default implements object.Codec.
-func (c *codec) Default(versioned runtime.Object) { c.scheme.Default(versioned) }
+func (c *Codec) Default(versioned runtime.Object) { c.scheme.Default(versioned) }
 
 // Internal implements object.Codec. The result shares memory with versioned
 // where the two have the same layout: whoever changes one outdates the other.
-func (c *codec) Internal(versioned runtime.Object) (runtime.Object, error) {
+func (c *Codec) Internal(versioned runtime.Object) (runtime.Object, error) {
 	return c.scheme.UnsafeConvertToVersion(versioned, schema.GroupVersion{Group: c.gvk.Group, Version: runtime.APIVersionInternal})
 }
 
 // Versioned implements object.Codec. It takes internal objects and those of
 // other versions; the result shares memory with what was given.
-func (c *codec) Versioned(o runtime.Object) (runtime.Object, error) {
+func (c *Codec) Versioned(o runtime.Object) (runtime.Object, error) {
 	if t := reflect.TypeOf(o); t.Kind() == reflect.Pointer && t.Elem() == c.goType {
-		return c.named(o), nil
+		return c.Named(o), nil
 	}
 	if k := o.GetObjectKind().GroupVersionKind(); k.Version != "" && k.Version != runtime.APIVersionInternal && k != c.gvk {
 		internal, err := c.Internal(o)
@@ -235,8 +246,8 @@ func (c *codec) Versioned(o runtime.Object) (runtime.Object, error) {
 	return c.scheme.UnsafeConvertToVersion(o, c.gvk.GroupVersion())
 }
 
-// named answers o with its kind set, without touching an object that others may be reading.
-func (c *codec) named(o runtime.Object) runtime.Object {
+// Named answers o with its kind set, without touching an object that others may be reading.
+func (c *Codec) Named(o runtime.Object) runtime.Object {
 	if o.GetObjectKind().GroupVersionKind() == c.gvk {
 		return o
 	}
@@ -248,13 +259,13 @@ func (c *codec) named(o runtime.Object) runtime.Object {
 }
 
 // Encode implements object.Codec.
-func (c *codec) Encode(versioned runtime.Object, mediaType string) ([]byte, error) {
+func (c *Codec) Encode(versioned runtime.Object, mediaType string) ([]byte, error) {
 	s, err := c.serializer(mediaType, false)
 	if err != nil {
 		return nil, err
 	}
 	if reflect.TypeOf(versioned) == reflect.PointerTo(c.goType) {
-		versioned = c.named(versioned)
+		versioned = c.Named(versioned)
 	}
 	var b bytes.Buffer
 	if frugal, ok := s.(runtime.EncoderWithAllocator); ok {
@@ -274,51 +285,59 @@ func (c *codec) Encode(versioned runtime.Object, mediaType string) ([]byte, erro
 }
 
 // FromTree implements object.Codec.
-func (c *codec) FromTree(tree map[string]any) (runtime.Object, error) {
-	o := c.empty()
+func (c *Codec) FromTree(tree map[string]any) (runtime.Object, error) {
+	o := c.Empty()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, o); err != nil {
 		return nil, err
 	}
-	return c.named(o), nil
+	return c.Named(o), nil
 }
 
 // ToTree implements object.Codec.
-func (c *codec) ToTree(versioned runtime.Object) (map[string]any, error) {
-	return runtime.DefaultUnstructuredConverter.ToUnstructured(c.named(versioned))
+func (c *Codec) ToTree(versioned runtime.Object) (map[string]any, error) {
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(c.Named(versioned))
 }
 
-// DecodeStrict reads a request body. strict lists unknown and duplicate fields,
-// in upstream's words, for the caller to ignore, warn of or refuse as
-// fieldValidation says; err is an API status. The object is not defaulted.
-func (c *Contract) DecodeStrict(r *Resource, version string, data []byte, mediaType string) (o runtime.Object, strict []error, err error) {
-	if r.Custom != nil {
-		v, err := r.Custom.Version(version)
-		if err != nil {
-			return nil, nil, apierrors.NewInternalError(err)
-		}
-		return v.DecodeStrict(data, mediaType)
-	}
-	cd, ok := r.codecs[version].(*codec)
-	if !ok {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s is not served in version %q", r.GroupResource, version))
-	}
+// DecodeStrict reads a request body. unknown lists unknown and duplicate fields, in upstream's
+// words, for the caller to ignore, warn of or refuse as fieldValidation says; err is an API
+// status. The object is not defaulted.
+func (c *Codec) DecodeStrict(data []byte, mediaType string) (o runtime.Object, unknown []error, err error) {
 	if mediaType == object.JSON {
-		if o, unknown := cd.quickStrict(data); o != nil {
+		if o, unknown := c.quickStrict(data); o != nil {
 			return o, unknown, nil
 		}
 	}
-	s, err := cd.serializer(mediaType, true)
+	s, err := c.serializer(mediaType, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	return cd.decode(s, data)
+	return c.decode(s, data)
 }
 
-// StrictError is the refusal of a body with unknown or duplicate fields, for fieldValidation=Strict.
-func (c *Contract) StrictError(r *Resource, version string, strict []error) error {
-	if len(strict) == 0 {
-		return nil
+// DecodeStored reads a stored value: protobuf, JSON or CBOR, of any version that the scheme
+// has. The answer is of the version that gvk says, and is defaulted.
+func (c *Codec) DecodeStored(data []byte) (o runtime.Object, gvk schema.GroupVersionKind, err error) {
+	media := object.JSON
+	if bytes.HasPrefix(data, []byte(envelope.Prefix)) {
+		media = object.Protobuf
+		if o := c.quickProto(data); o != nil {
+			c.scheme.Default(o)
+			return o, c.gvk, nil
+		}
 	}
-	gvk := r.GVK(version)
-	return (&codec{gvk: gvk}).refuse(&gvk, nil, runtime.NewStrictDecodingError(strict))
+	s := c.wire[media].lenient
+	if d, ok := c.wire[object.CBOR].lenient.(recognizer.RecognizingDecoder); ok && media == object.JSON {
+		if yes, _, _ := d.RecognizesData(data); yes {
+			s = c.wire[object.CBOR].lenient
+		}
+	}
+	o, got, err := s.Decode(data, &c.gvk, c.Empty())
+	if err != nil {
+		return nil, gvk, fmt.Errorf("decode a stored %s: %w", c.gvk.Kind, err)
+	}
+	c.scheme.Default(o)
+	if *got == c.gvk {
+		o.GetObjectKind().SetGroupVersionKind(c.gvk)
+	}
+	return o, *got, nil
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+// Package requestoptions reads and validates the options of requests, from their query and body.
+package requestoptions
 
 import (
 	"fmt"
@@ -34,10 +35,10 @@ func invalid(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
-// ListOptions reads and validates the query of a list, watch or
+// List reads and validates the query of a list, watch or
 // deletecollection. Field labels are still those of the request's version: see
 // FieldSelector.
-func (c *Contract) ListOptions(q url.Values) (*internalversion.ListOptions, error) {
+func List(q url.Values) (*internalversion.ListOptions, error) {
 	o := &internalversion.ListOptions{}
 	if err := parameters(q, o); err != nil {
 		return nil, err
@@ -45,14 +46,14 @@ func (c *Contract) ListOptions(q url.Values) (*internalversion.ListOptions, erro
 	return o, invalid("ListOptions", listvalidation.ValidateListOptions(o, true))
 }
 
-// GetOptions reads the query of a get.
-func (c *Contract) GetOptions(q url.Values) (*metav1.GetOptions, error) {
+// Get reads the query of a get.
+func Get(q url.Values) (*metav1.GetOptions, error) {
 	o := &metav1.GetOptions{}
 	return o, parameters(q, o)
 }
 
-// CreateOptions reads and validates the query of a create.
-func (c *Contract) CreateOptions(q url.Values) (*metav1.CreateOptions, error) {
+// Create reads and validates the query of a create.
+func Create(q url.Values) (*metav1.CreateOptions, error) {
 	o := &metav1.CreateOptions{}
 	if err := parameters(q, o); err != nil {
 		return nil, err
@@ -64,8 +65,8 @@ func (c *Contract) CreateOptions(q url.Values) (*metav1.CreateOptions, error) {
 	return o, nil
 }
 
-// UpdateOptions reads and validates the query of an update.
-func (c *Contract) UpdateOptions(q url.Values) (*metav1.UpdateOptions, error) {
+// Update reads and validates the query of an update.
+func Update(q url.Values) (*metav1.UpdateOptions, error) {
 	o := &metav1.UpdateOptions{}
 	if err := parameters(q, o); err != nil {
 		return nil, err
@@ -77,8 +78,8 @@ func (c *Contract) UpdateOptions(q url.Values) (*metav1.UpdateOptions, error) {
 	return o, nil
 }
 
-// PatchOptions reads and validates the query of a patch; what is allowed depends on its type.
-func (c *Contract) PatchOptions(q url.Values, t types.PatchType) (*metav1.PatchOptions, error) {
+// Patch reads and validates the query of a patch; what is allowed depends on its type.
+func Patch(q url.Values, t types.PatchType) (*metav1.PatchOptions, error) {
 	o := &metav1.PatchOptions{}
 	if err := parameters(q, o); err != nil {
 		return nil, err
@@ -90,8 +91,8 @@ func (c *Contract) PatchOptions(q url.Values, t types.PatchType) (*metav1.PatchO
 	return o, nil
 }
 
-// TableOptions reads and validates what a Table is asked for with.
-func (c *Contract) TableOptions(q url.Values) (*metav1.TableOptions, error) {
+// Table reads and validates what a Table is asked for with.
+func Table(q url.Values) (*metav1.TableOptions, error) {
 	o := &metav1.TableOptions{}
 	if err := parameters(q, o); err != nil {
 		return nil, err
@@ -102,12 +103,12 @@ func (c *Contract) TableOptions(q url.Values) (*metav1.TableOptions, error) {
 	return o, nil
 }
 
-// DeleteOptions reads and validates what a delete is asked for with: the body
+// Delete reads and validates what a delete is asked for with: the body
 // where there is one, else the query. Upstream takes a body in any API version.
-func (c *Contract) DeleteOptions(q url.Values, body []byte, mediaType string) (*metav1.DeleteOptions, error) {
+func Delete(q url.Values, body []byte, mediaType string) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	if len(body) > 0 {
-		if err := c.deleteBody(body, mediaType, o); err != nil {
+		if err := deleteBody(body, mediaType, o); err != nil {
 			return nil, err
 		}
 	} else if err := parameters(q, o); err != nil {
@@ -120,7 +121,7 @@ func (c *Contract) DeleteOptions(q url.Values, body []byte, mediaType string) (*
 	return o, nil
 }
 
-func (c *Contract) deleteBody(body []byte, mediaType string, into *metav1.DeleteOptions) error {
+func deleteBody(body []byte, mediaType string, into *metav1.DeleteOptions) error {
 	if mediaType == "" {
 		mediaType = object.JSON
 	}

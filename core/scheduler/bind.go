@@ -274,7 +274,7 @@ func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *fr
 func (s *Scheduler) undo(ctx context.Context, prof *profile, it *queue.Item, d *Decision, st *framework.Status) {
 	s.cache.Forget(it.Info.Pod.UID)
 	// The room that the pod would have taken may be what others wait for.
-	s.happened(framework.PodRemoved, d.Node)
+	s.happened(framework.PodRemoved|framework.Unreserved, d.Node)
 	if ctx.Err() != nil {
 		return
 	}

@@ -24,7 +24,12 @@ func (s *Scheduler) listen() error {
 		return err
 	}
 	volumes := handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged, nil) })
+	devices := s.cfg.Informers.Resource().V1()
 	return errors.Join(
+		add(devices.ResourceClaims().Informer(), s.attend(framework.DevicesChanged)),
+		add(devices.DeviceClasses().Informer(), s.attend(framework.DeviceClassChanged)),
+		add(devices.ResourceSlices().Informer(), s.attend(framework.DevicesChanged)),
+		add(devices.DeviceTaintRules().Informer(), s.attend(framework.DevicesChanged)),
 		add(core.Nodes().Informer(), handler(s.node)),
 		add(core.Pods().Informer(), handler(s.pod)),
 		add(core.PersistentVolumes().Informer(), volumes),

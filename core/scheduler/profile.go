@@ -53,6 +53,7 @@ type profile struct {
 	// decision, nil where one of them doesn't say what it reads of a pod.
 	locals, refusers []framework.Signed
 	isLocal          map[string]bool
+	attentive        map[string]framework.Attentive
 }
 
 // member is a plugin of a profile at one point.
@@ -68,7 +69,7 @@ type weighted[P framework.Plugin] struct {
 }
 
 func compile(p Profile) (*profile, error) {
-	c := &profile{name: p.Name, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{}}
+	c := &profile{name: p.Name, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{}, attentive: map[string]framework.Attentive{}}
 	for _, w := range p.Plugins {
 		name := w.Name()
 		if _, twice := c.hints[name]; twice {
@@ -80,6 +81,9 @@ func compile(p Profile) (*profile, error) {
 		c.hints[name] = framework.AnyEvent
 		if h, ok := w.Plugin.(framework.Hints); ok {
 			c.hints[name] = h.Hints()
+		}
+		if a, ok := w.Plugin.(framework.Attentive); ok {
+			c.attentive[name] = a
 		}
 		if q, ok := w.Plugin.(framework.QueueSort); ok && w.takes(framework.AtQueueSort) {
 			if c.sorter != nil {

@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -22,7 +23,8 @@ func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st 
 			"name", pod.Name, "error", joinReasons(st))
 		s.queue.Errored(pod.UID)
 	} else {
-		s.queue.Gated(pod.UID, prof.interest([]string{st.Plugin}))
+		why := &standing{profile: prof, pod: it.Info, by: []string{st.Plugin}, asks: context.WithoutCancel(ctx)}
+		s.queue.Gated(pod.UID, queue.Refusal{Interest: prof.interest(why.by), Why: why})
 	}
 	if err := s.setCondition(ctx, pod, corev1.PodReasonSchedulingGated, joinReasons(st), ""); err != nil && !apierrors.IsNotFound(err) &&
 		ctx.Err() == nil {
@@ -38,6 +40,7 @@ func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d
 	if ctx.Err() != nil {
 		return
 	}
+	d.Whole = cmp.Or(framework.Free(ctx, prof.post, d.State, it.Info), d.Whole)
 	node, err := s.nominate(ctx, prof, it.Info, d)
 	if err != nil {
 		d.Whole = framework.AsStatus(fmt.Errorf("make room on node %s: %w", d.Nomination.Node, err))

@@ -4,9 +4,12 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
@@ -65,6 +68,19 @@ func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(queue.Refu
 		why, ok := r.Why.(*standing)
 		return !ok || why.helped(e, n)
 	}
+}
+
+// attend has the queue told of an object that matters to plugins: they say which pods it may help.
+func (s *Scheduler) attend(e framework.ClusterEvent) cache.ResourceEventHandler {
+	return handler(func(old, now k8sruntime.Object) {
+		s.queue.Happened(e, func(r queue.Refusal) bool {
+			why, ok := r.Why.(*standing)
+			return !ok || len(why.by) == 0 || slices.ContainsFunc(why.by, func(name string) bool {
+				a, ok := why.profile.attentive[name]
+				return why.profile.hints[name]&e != 0 && (!ok || a.Helped(why.pod, old, now))
+			})
+		})
+	})
 }
 
 // helped says whether an event on a node may let the pod in. Where all who refused it look at

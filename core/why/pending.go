@@ -34,6 +34,9 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 	if a := e.podClaims(p); a != nil {
 		return a
 	}
+	if a := e.podDevices(p); a != nil {
+		return a
+	}
 	scheduled := condition(p, corev1.PodScheduled)
 	if scheduled.Status == "" && p.Spec.SchedulerName != corev1.DefaultSchedulerName && e.last("Pod", p.Namespace, p.Name,
 		"FailedScheduling") == nil {
@@ -69,7 +72,7 @@ type trial struct {
 
 func newTrial(e *explainer) (*trial, error) {
 	inf := informers.NewSharedInformerFactory(nil, 0) // never started: it holds what is put into it
-	core, apps, storage := inf.Core().V1(), inf.Apps().V1(), inf.Storage().V1()
+	core, apps, storage, devices := inf.Core().V1(), inf.Apps().V1(), inf.Storage().V1(), inf.Resource().V1()
 	for _, fill := range []func() error{
 		func() error { return put(core.Nodes().Informer(), e.Nodes) },
 		func() error { return put(core.Namespaces().Informer(), e.Namespaces) },
@@ -83,6 +86,10 @@ func newTrial(e *explainer) (*trial, error) {
 		func() error { return put(storage.CSIDrivers().Informer(), e.Drivers) },
 		func() error { return put(storage.CSINodes().Informer(), e.DriverNodes) },
 		func() error { return put(storage.CSIStorageCapacities().Informer(), e.Room) },
+		func() error { return put(devices.ResourceClaims().Informer(), e.DeviceClaims) },
+		func() error { return put(devices.DeviceClasses().Informer(), e.DeviceClasses) },
+		func() error { return put(devices.ResourceSlices().Informer(), e.DeviceSlices) },
+		func() error { return put(devices.DeviceTaintRules().Informer(), e.DeviceTaints) },
 		func() error { return put(inf.Policy().V1().PodDisruptionBudgets().Informer(), e.Budgets) },
 	} {
 		if err := fill(); err != nil {

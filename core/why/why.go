@@ -25,22 +25,30 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Cluster is what the API stores, as far as somebody could read it.
 type Cluster struct {
-	Now          time.Time
-	Nodes        []*corev1.Node
-	Pods         []*corev1.Pod // of all namespaces: a pod waits because of others
-	Namespaces   []*corev1.Namespace
-	Claims       []*corev1.PersistentVolumeClaim
-	Volumes      []*corev1.PersistentVolume
-	Classes      []*storagev1.StorageClass
-	Drivers      []*storagev1.CSIDriver
-	DriverNodes  []*storagev1.CSINode
-	Room         []*storagev1.CSIStorageCapacity
+	Now         time.Time
+	Nodes       []*corev1.Node
+	Pods        []*corev1.Pod // of all namespaces: a pod waits because of others
+	Namespaces  []*corev1.Namespace
+	Claims      []*corev1.PersistentVolumeClaim
+	Volumes     []*corev1.PersistentVolume
+	Classes     []*storagev1.StorageClass
+	Drivers     []*storagev1.CSIDriver
+	DriverNodes []*storagev1.CSINode
+	Room        []*storagev1.CSIStorageCapacity
+	// What there is of devices, and who has them, of all namespaces.
+	DeviceClaims    []*resourcev1.ResourceClaim
+	DeviceTemplates []*resourcev1.ResourceClaimTemplate
+	DeviceClasses   []*resourcev1.DeviceClass
+	DeviceSlices    []*resourcev1.ResourceSlice
+	DeviceTaints    []*resourcev1.DeviceTaintRule
+
 	Services     []*corev1.Service
 	Slices       []*discoveryv1.EndpointSlice
 	Deployments  []*appsv1.Deployment

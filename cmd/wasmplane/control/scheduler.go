@@ -18,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
 )
 
 // Scheduler runs the scheduler while this process leads. It is ready when it has seen the
@@ -36,7 +37,8 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 			return err
 		}
 		defer stop()
-		policy, err := current(c, set.Kube, inf)
+		with := native.Config{Client: set.Kube, Informers: inf, Devices: devices.NewLedger(inf)}
+		policy, err := current(c, with)
 		if err != nil {
 			return err
 		}
@@ -48,7 +50,7 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 			return err
 		}
 		defer c.Plugins.OnChange(func() {
-			policy, err := current(c, set.Kube, inf)
+			policy, err := current(c, with)
 			if err == nil {
 				err = s.SetProfiles(policy.Profiles)
 			}
@@ -70,8 +72,8 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 }
 
 // current are the profiles of the configuration, with the plugins that there are now.
-func current(c *process.Component, kube kubernetes.Interface, inf informers.SharedInformerFactory) (profiles.Policy, error) {
-	return profiles.Of(c.Options.Config, c.Plugins.Scheduling(), native.Config{Client: kube, Informers: inf})
+func current(c *process.Component, with native.Config) (profiles.Policy, error) {
+	return profiles.Of(c.Options.Config, c.Plugins.Scheduling(), with)
 }
 
 // recorders make event recorders, one for each profile name.

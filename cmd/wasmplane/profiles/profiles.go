@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/configfile"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
 
@@ -28,6 +29,9 @@ type Policy struct {
 
 // Of a configuration. What the native plugins need is in with.
 func Of(c *config.Configuration, wasm []scheduler.Weighted, with native.Config) (Policy, error) {
+	if with.Devices == nil {
+		with.Devices = devices.NewLedger(with.Informers)
+	}
 	if c.Scheduler.ConfigFile == "" {
 		return Policy{Profiles: own(&c.Scheduler, wasm, with)}, nil
 	}

@@ -169,7 +169,7 @@ func TestWhatIsWrongOrNotDoneIsSaidWithFileAndLine(t *testing.T) {
 		{one + "percentageOfNodesToScore: 101", "s.yaml:4: profiles[0].percentageOfNodesToScore: expected 0 to 100, found 101"},
 		{one + "plugins: {scores: {}}", `s.yaml:4: profiles[0].plugins.scores: unknown field`},
 		{one + "plugins: {score: {enabled: [{name: goldd}]}}", `s.yaml:4: profiles[0].plugins.score.enabled[0].name: there is no plugin "goldd"; there are NodeUnschedulable, `},
-		{one + "plugins: {multiPoint: {enabled: [{name: DynamicResources}]}}", "s.yaml:4: profiles[0].plugins.multiPoint.enabled[0].name: this scheduler has no plugin DynamicResources"},
+		{one + "plugins: {multiPoint: {enabled: [{name: DeferredPodScheduling}]}}", "s.yaml:4: profiles[0].plugins.multiPoint.enabled[0].name: this scheduler has no plugin DeferredPodScheduling"},
 		{one + "plugins: {filter: {enabled: [{name: gold}]}}", "s.yaml:4: profiles[0].plugins: plugin gold filters and scores all nodes in one call"},
 		{one + "plugins: {preFilter: {disabled: [{name: '*'}]}}", "s.yaml:4: profiles[0].plugins: plugin NodeName is enabled at Filter and not at PreFilter"},
 		{one + "plugins: {queueSort: {disabled: [{name: PrioritySort}]}}", "s.yaml:4: profiles[0].plugins.queueSort.disabled[0].name: PrioritySort cannot be left out"},

@@ -21,7 +21,7 @@ var always = map[string]string{
 
 // absent are upstream's plugins that this scheduler does not have.
 var absent = []string{
-	"DynamicResources", "GangScheduling", "NodeDeclaredFeatures", "VolumeZone", "DeferredPodScheduling",
+	"GangScheduling", "NodeDeclaredFeatures", "VolumeZone", "DeferredPodScheduling",
 	"TopologyPlacementGenerator", "PodGroupPodsCount",
 }
 

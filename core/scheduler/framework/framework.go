@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // MaxScore is the highest score that a Score plugin, after Normalize, may give a node. The lowest is 0.
@@ -237,6 +238,27 @@ type PostFilter interface {
 	PostFilter(ctx context.Context, s *State, p *PodInfo, snap *Snapshot, failed map[string]*Status, sim Simulator) (*Nomination, *Status)
 }
 
+// Freeing is for PostFilter plugins that let go of something that the pod itself holds, and
+// that keeps it from every node. PostFilter says so; Free does it, once that is decided.
+type Freeing interface {
+	Plugin
+	Free(ctx context.Context, s *State, p *PodInfo) *Status
+}
+
+// Free has those of the plugins that are Freeing let go; it is the first failure.
+func Free(ctx context.Context, all []PostFilter, s *State, p *PodInfo) (failed *Status) {
+	for _, post := range all {
+		f, ok := post.(Freeing)
+		if !ok {
+			continue
+		}
+		if st := f.Free(ctx, s, p); !st.IsSuccess() && failed == nil {
+			failed = &Status{Code: st.Code, Reasons: st.Reasons, Plugin: f.Name()}
+		}
+	}
+	return failed
+}
+
 // PreScore runs once, with the nodes that are left. Skip leaves Score out.
 type PreScore interface {
 	Plugin
@@ -364,9 +386,12 @@ const (
 	NodeTaintsChanged // spec.unschedulable too
 	PodRemoved        // a bound pod ended or was deleted
 	PodBound
-	VolumesChanged              // a PersistentVolume, claim or storage class changed
-	PodChanged                  // the waiting pod itself
-	AnyEvent       ClusterEvent = 1<<32 - 1
+	VolumesChanged // a PersistentVolume, claim or storage class changed
+	PodChanged     // the waiting pod itself
+	DevicesChanged // a claim or slice of devices changed, or what taints them
+	DeviceClassChanged
+	Unreserved              // a pod was not bound after all: what plugins had reserved for it is free
+	AnyEvent   ClusterEvent = 1<<32 - 1
 )
 
 // Hints is for plugins that refuse pods: which events may change their mind. A
@@ -374,4 +399,12 @@ const (
 type Hints interface {
 	Plugin
 	Hints() ClusterEvent
+}
+
+// Attentive is for plugins with Hints to whom it matters which object has changed: of
+// DevicesChanged and DeviceClassChanged they are asked whether it may help a pod that they refused. old is
+// nil for an object that is new, now for one that is gone.
+type Attentive interface {
+	Plugin
+	Helped(p *PodInfo, old, now runtime.Object) bool
 }

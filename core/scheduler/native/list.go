@@ -11,6 +11,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/claims"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
 )
 
 // Config of the native plugins.
@@ -24,6 +25,9 @@ type Config struct {
 	// VolumeTimeout is how long a pod that has its node waits for its volumes; 0 =
 	// 10 minutes.
 	VolumeTimeout time.Duration
+	// Devices is what is known of who has which device, for all profiles of a scheduler and for
+	// as long as it runs; nil = what one profile learns.
+	Devices *devices.Ledger
 	// Fit, Affinity and Preemption have settings; the zero values are upstream's defaults.
 	Fit        Fit
 	Affinity   Affinity
@@ -35,6 +39,10 @@ type Config struct {
 func Default(cfg Config) []scheduler.Weighted {
 	inf := cfg.Informers
 	core, apps := inf.Core().V1(), inf.Apps().V1()
+	if cfg.Devices == nil {
+		cfg.Devices = devices.NewLedger(inf)
+	}
+	cfg.Fit.ClassOf = cfg.Devices.ClassOf
 	preemption := cfg.Preemption
 	preemption.Budgets = inf.Policy().V1().PodDisruptionBudgets().Lister()
 	return []scheduler.Weighted{
@@ -55,6 +63,7 @@ func Default(cfg Config) []scheduler.Weighted {
 		{Plugin: PodAffinity{Namespaces: core.Namespaces().Lister()}, Weight: 2},
 		{Plugin: Balance{}, Weight: 1},
 		{Plugin: ImageLocality{}, Weight: 1},
+		{Plugin: devices.New(cfg.Client, cfg.Devices, 0), Weight: 2},
 		{Plugin: preemption},
 	}
 }

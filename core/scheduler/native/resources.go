@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
@@ -27,6 +29,9 @@ type Fit struct {
 	// Shape is the score at a utilization, with the pod, in lines from point to point; nil:
 	// 100 at 0 down to 0 at 100.
 	Shape []ShapePoint
+	// ClassOf is the device class that gives an extended resource, "" = none: DynamicResources
+	// looks for it on nodes that don't have the resource themselves. Nil = there are no classes.
+	ClassOf func(corev1.ResourceName) string
 }
 
 // ResourceWeight is a resource with its weight beside the others.
@@ -43,7 +48,8 @@ func (Fit) Name() string { return "NodeResourcesFit" }
 
 // Hints implements framework.Hints.
 func (Fit) Hints() framework.ClusterEvent {
-	return framework.NodeAdded | framework.NodeAllocatableGrew | framework.PodRemoved | framework.PodChanged
+	return framework.NodeAdded | framework.NodeAllocatableGrew | framework.PodRemoved | framework.PodChanged |
+		framework.DeviceClassChanged
 }
 
 // Filter implements framework.Filter.
@@ -74,12 +80,29 @@ func (f Fit) shortages(r framework.Resources, n *framework.NodeInfo) (short []st
 	check("Insufficient memory", r.Memory, u.Memory, a.Memory)
 	check("Insufficient ephemeral-storage", r.EphemeralStorage, u.EphemeralStorage, a.EphemeralStorage)
 	for _, name := range sortedNames(r.Scalar) {
-		if f.ignores(name) {
+		if f.ignores(name) || a.Scalar[name] == 0 && f.ofDevices(name) {
 			continue
 		}
 		check("Insufficient "+string(name), r.Scalar[name], u.Scalar[name], a.Scalar[name])
 	}
 	return short, never
+}
+
+func (f Fit) ofDevices(name corev1.ResourceName) bool {
+	return f.ClassOf != nil && f.ClassOf(name) != ""
+}
+
+// Helped implements framework.Attentive: a class may give an extended resource that the pod asks for.
+func (f Fit) Helped(p *framework.PodInfo, _, now runtime.Object) bool {
+	class, ok := now.(*resourcev1.DeviceClass)
+	if !ok {
+		return false
+	}
+	implicit := p.Requests.Scalar[corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix+class.Name)]
+	if class.Spec.ExtendedResourceName != nil {
+		implicit += p.Requests.Scalar[corev1.ResourceName(*class.Spec.ExtendedResourceName)]
+	}
+	return implicit > 0
 }
 
 func (f Fit) ignores(name corev1.ResourceName) bool {

@@ -75,7 +75,12 @@ func (Ports) Sign(p *framework.PodInfo, s *framework.Signature) bool {
 func (Ports) IsLocal() bool { return true }
 
 // Sign implements framework.Signed.
-func (Fit) Sign(p *framework.PodInfo, s *framework.Signature) bool {
+func (f Fit) Sign(p *framework.PodInfo, s *framework.Signature) bool {
+	for _, name := range sortedNames(p.Requests.Scalar) {
+		if f.ofDevices(name) {
+			s.Text("devices", string(name))
+		}
+	}
 	s.Resources(p.Requests)
 	s.Resources(p.NonZero)
 	return true

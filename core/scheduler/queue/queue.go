@@ -190,7 +190,7 @@ func (q *Queue) rank(ctx context.Context) {
 
 func differs(a, b *corev1.Pod) bool {
 	return a.Generation != b.Generation || !sameMap(a.Labels, b.Labels) || !sameMap(a.Annotations, b.Annotations) ||
-		len(a.Spec.SchedulingGates) != len(b.Spec.SchedulingGates)
+		len(a.Spec.SchedulingGates) != len(b.Spec.SchedulingGates) || len(a.Status.ResourceClaimStatuses) != len(b.Status.ResourceClaimStatuses)
 }
 
 func sameMap(a, b map[string]string) bool {
@@ -318,13 +318,13 @@ func (q *Queue) refused(it *Item, r Refusal) {
 
 // Gated puts a pod back that may not be tried: it waits for a change of its own
 // or an event of interest, and the try does not count.
-func (q *Queue) Gated(uid types.UID, interest framework.ClusterEvent) {
+func (q *Queue) Gated(uid types.UID, r Refusal) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if it, ok := q.items[uid]; ok && it.state == trying {
 		it.Attempts--
 		it.gated, it.since = true, time.Time{} // and there is nothing to back off from
-		q.refused(it, Refusal{Interest: interest})
+		q.refused(it, r)
 	}
 }
 
@@ -351,6 +351,8 @@ var eventNames = []struct {
 	{framework.PodRemoved, "AssignedPodDelete"},
 	{framework.PodChanged, "AssignedPodUpdate"},
 	{framework.VolumesChanged, "PvcUpdate"},
+	{framework.DevicesChanged, "ResourceClaimUpdate"},
+	{framework.DeviceClassChanged, "DeviceClassUpdate"},
 }
 
 // eventName is the first of several that came as one.

@@ -165,7 +165,7 @@ func TestAGatedPodWaitsForItsEventAndHasNotTried(t *testing.T) {
 			if pop(t, q, 0) != "a" {
 				t.Fatal("the pod was not there at once")
 			}
-			q.Gated("a", framework.NodeAdded)
+			q.Gated("a", Refusal{Interest: framework.NodeAdded})
 			q.Happened(framework.PodRemoved, nil)
 			if pop(t, q, time.Second) != "" {
 				t.Fatal("an event that it has no interest in let it through")

@@ -38,6 +38,7 @@ type maker struct {
 	in      *Input
 	rand    *rand.Rand
 	volumes int // pods whose claims are left out
+	devices int // pods whose resource claims are
 	spaces  map[string]bool
 }
 
@@ -67,6 +68,9 @@ func (r *reader) put(ctx context.Context, q Request) (*Input, error) {
 	m.in.Notes = r.remarks()
 	if m.volumes > 0 {
 		m.in.Notes = append(m.in.Notes, fmt.Sprintf("%d pods have claims: volumes are not simulated, and where they are does not matter", m.volumes))
+	}
+	if m.devices > 0 {
+		m.in.Notes = append(m.in.Notes, fmt.Sprintf("%d pods have resource claims: devices are not simulated, and where they are does not matter", m.devices))
 	}
 	return m.in, nil
 }
@@ -245,6 +249,10 @@ func (m *maker) arrive(d *document, a simulate.Arrival) error {
 	if len(kept) < len(a.Pod.Spec.Volumes) {
 		a.Pod.Spec.Volumes = kept
 		m.volumes++
+	}
+	if len(a.Pod.Spec.ResourceClaims) > 0 {
+		a.Pod.Spec.ResourceClaims = nil
+		m.devices++
 	}
 	m.in.Arrivals = append(m.in.Arrivals, a)
 	return nil

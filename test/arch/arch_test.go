@@ -134,7 +134,7 @@ var mayImport = map[string]string{
 	"configs":                         "core/config plugins/manifest",
 	"docs/...":                        "plugins/...",
 	"test/...":                        "core/... plugins/host/compiler cmd/... test/...",
-	"test/release":                    "plugins/sign",
+	"test/release":                    "cmd/wasmplane/supervisor plugins/sign",
 }
 
 // kit are the packages that everything in core, plugins and cmd may use besides what

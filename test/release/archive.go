@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/supervisor"
 )
 
 // file is one of a release, with its name in the archive.
@@ -41,11 +43,15 @@ func (r *release) contents(b build, licenses, document []byte) ([]file, error) {
 		{"CHANGELOG.md", "CHANGELOG.md"},
 		{"README.md", "packaging/README.md"},
 		{"config.yaml", "packaging/config.yaml"},
-		{"wasmplane.service", "packaging/wasmplane.service"},
 	}
 	for _, s := range samples() {
 		from = append(from, [2]string{s, s})
 	}
+	unit, err := supervisor.PackagedUnit()
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, file{"wasmplane.service", 0o644, unit})
 	for _, f := range from {
 		content, err := os.ReadFile(filepath.Join(r.root, f[1]))
 		if err != nil {

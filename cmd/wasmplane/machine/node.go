@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +55,8 @@ type Node struct {
 	component *process.Component
 	serving   Serving
 	address   netip.Addr
-	mtu       int // of pods' links, in the network that is ours
+	mtu       int          // of pods' links, in the network that is ours
+	port      atomic.Int32 // of its server; 0 = it does not listen yet
 
 	runtime chan *realnode.Node // the embedded runtime, once it has started
 	began   chan struct{}
@@ -230,6 +232,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	n.port.Store(door.Port())
 	eng, policies, err := n.policies(set.Kube, eng, names, rt != nil)
 	if err != nil {
 		return err

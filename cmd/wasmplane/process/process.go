@@ -7,6 +7,7 @@
 package process
 
 import (
+	"context"
 	"crypto"
 	"log/slog"
 
@@ -67,4 +68,6 @@ type Info struct {
 	Cluster string
 	Server  string // URL
 	Nodes   string // for people: "3 simulated nodes"
+	// Healthy fails where the process does not answer itself; nil = nobody knows.
+	Healthy func(context.Context) error
 }

@@ -41,16 +41,20 @@ func Agent(ctx context.Context, o Options, ready func(Info)) error {
 	if err := machine.WriteState(o, "https://"+m.Server); err != nil {
 		return err
 	}
+	var here *machine.Node // once it is ready
 	return process.Run(ctx, o, process.Parts.Kubelet, func(ctx context.Context, c *process.Component, ready func()) error {
-		return work(ctx, c, m, servers, ready)
+		return work(ctx, c, m, servers, func(n *machine.Node) {
+			here = n
+			ready()
+		})
 	}, func(i Info) {
-		i.Cluster, i.Nodes = m.Cluster, "node "+m.Node
+		i.Cluster, i.Nodes, i.Healthy = m.Cluster, "node "+m.Node, here.Answers
 		ready(i)
 	})
 }
 
 // work runs the parts of a worker.
-func work(ctx context.Context, c *process.Component, m join.Member, servers *balance.Balancer, ready func()) error {
+func work(ctx context.Context, c *process.Component, m join.Member, servers *balance.Balancer, ready func(*machine.Node)) error {
 	o := c.Options
 	set, err := client.New(c.Config)
 	if err != nil {
@@ -72,7 +76,7 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 		n.Run, net.Proxy, net.DNS, renewal.Run,
 		func(ctx context.Context) error { return servers.Follow(ctx, set.Kube) },
 		func(ctx context.Context) error { return join.Watch(ctx, m, set.Kube, o.Logger) },
-		whenReady(ready, n.Ready(), net.ProxyReady(), net.DNSReady()),
+		whenReady(func() { ready(n) }, n.Ready(), net.ProxyReady(), net.DNSReady()),
 	}
 	if o.Config.Node.CRIEndpoint == "" {
 		parts = append(parts, n.RunRuntime)

@@ -44,7 +44,7 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 			o.Logger.ErrorContext(ctx, "the cluster runs, but its kubeconfig could not be written", "error", err)
 			o.Inform("error: " + err.Error())
 		}
-		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url(), Nodes: nodes})
+		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url(), Nodes: nodes, Healthy: s.answers})
 	})
 }
 

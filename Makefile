@@ -11,6 +11,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=false,$(GOFLAGS)) -tr
 
 KUBERNETES_VERSION := v1.37.1
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+BINARY  ?= bin/wasmplane
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 version_package := k8s.io/component-base/version
 LDFLAGS := -s -w \
@@ -56,7 +57,7 @@ test: deps-test build hello-image examples ## Install what the tests need, build
 
 .PHONY: build
 build: node-helpers ## Build bin/wasmplane.
-	$(if $(V),,@printf '  building bin/wasmplane\n'; )go build -ldflags '$(LDFLAGS)' -o bin/wasmplane ./cmd/wasmplane
+	$(if $(V),,@printf '  building $(BINARY)\n'; )go build -ldflags '$(LDFLAGS)' -o $(BINARY) ./cmd/wasmplane
 
 # What root left in the folders of builds (sudo make ...) stands in the way of its owner.
 .PHONY: own

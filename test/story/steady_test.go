@@ -18,20 +18,27 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/wasmplane/wasmplane/test/internal/harness"
 )
 
 // keepWriting is a program of the servers story:
 //
-//	steady KUBECONFIG SERVER...   create ConfigMaps in namespace default, through one server
+//	steady [-patient] KUBECONFIG SERVER...
+//	                              create ConfigMaps in namespace default, through one server
 //	                              after the other, until an interrupt; then look for each that was acknowledged
 //
 // A client tries again once, at the next server, as one behind a balancer does. It prints what came
-// of it, and fails where a request failed twice or an acknowledged write is lost.
+// of it, and fails where a request failed twice or an acknowledged write is lost. With -patient
+// it tries again for as long as anybody has patience.
 func keepWriting() {
-	if len(os.Args) < 3 {
-		log.Fatal("usage: steady KUBECONFIG SERVER...")
-	}
 	s := &steady{}
+	if len(os.Args) > 1 && os.Args[1] == "-patient" {
+		s.patient, os.Args = true, os.Args[1:]
+	}
+	if len(os.Args) < 3 {
+		log.Fatal("usage: steady [-patient] KUBECONFIG SERVER...")
+	}
 	for _, server := range os.Args[2:] {
 		cfg, err := clientcmd.BuildConfigFromFlags("", os.Args[1])
 		if err != nil {
@@ -70,6 +77,7 @@ const steadyWriters = 3
 
 type steady struct {
 	servers []typedcorev1.ConfigMapInterface
+	patient bool
 
 	mu      sync.Mutex
 	done    []string
@@ -107,14 +115,18 @@ func (s *steady) write(ctx context.Context, writer int) {
 
 // create asks one server and, if that fails, once the next.
 func (s *steady) create(name string, first int) (tries int, err error) {
-	for tries = 1; tries <= 2; tries++ {
+	until := time.Now().Add(harness.Patience)
+	for tries = 1; tries <= 2 || s.patient && time.Now().Before(until); tries++ {
 		_, err = s.servers[(first+tries)%len(s.servers)].Create(context.Background(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err == nil || apierrors.IsAlreadyExists(err) { // the first try was done, and not said to be
 			return tries, nil
 		}
+		if s.patient {
+			<-time.After(100 * time.Millisecond)
+		}
 	}
-	return 2, err
+	return tries, err
 }
 
 // lost counts the acknowledged writes that are not there, asking a server that answers.

@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 		"wasm":      serveWasm,
 		"again":     serveAgain,
 		"race":      raceCreates,
+		"supervise": serveUnit,
 	})
 }
 
@@ -73,6 +74,7 @@ func TestStories(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"up":              on((*stage).up),
 			"start":           on((*stage).start),
+			"release":         on((*stage).release),
 			"machines":        on((*stage).machines),
 			"crash":           on((*stage).crash),
 			"interrupt":       on((*stage).interrupt),

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/members"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/supervisor"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
@@ -50,9 +50,7 @@ pods running, and the next up carries on with them.`,
 		},
 	}
 	a.addSettings(c.Flags(), &s)
-	c.Flags().String("nodes", "", "`NODES` to run: real (this machine), simulated:N or none (default real)")
-	c.Flags().String("node-name", "", "`NAME` of the real node (default: the host's name)")
-	a.addServer(c.Flags())
+	a.addUp(c.Flags())
 	c.Flags().BoolVar(&merge, "merge-kubeconfig", false, "put a context named after the cluster into your own kubeconfig; down --purge takes it out again")
 	return c
 }
@@ -108,6 +106,10 @@ const logLimit = 100 << 20
 func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *settings, dir datadir.Dir, what string,
 	work func(context.Context, wire.Options, func(wire.Info)) error, stopped string,
 ) error {
+	caller, err := supervisor.TakeCaller()
+	if err != nil {
+		return err
+	}
 	log, err := logfile.Open(dir.Log(), logLimit)
 	if err != nil {
 		return err
@@ -121,12 +123,17 @@ func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *sett
 	fmt.Fprintf(a.Out, "wasmplane %s: %s in %s (log: %s)\n", Version, what, dir, dir.Log())
 	p := &progress.Printer{W: a.Out, Log: dir.Log()}
 	defer p.Stop()
+	defer caller.Close()
 	err = work(ctx, wire.Options{
 		Config: cfg, Dir: dir, Logger: logger, Progress: p.Report, Note: p.PrintLine, Version: Version,
-	}, func(wire.Info) {
-		if err := notifyReady(); err != nil {
+	}, func(i wire.Info) {
+		if err := dir.WriteReady(Version); err != nil {
+			logger.WarnContext(ctx, "an upgrade would not learn that this process is ready", "error", err)
+		}
+		if err := caller.Ready(); err != nil {
 			logger.WarnContext(ctx, "service manager was not notified", "error", err)
 		}
+		caller.Start(ctx, i.Healthy, logger)
 	})
 	switch {
 	case ctx.Err() != nil && err == nil:
@@ -136,13 +143,6 @@ func (a *app) foreground(ctx context.Context, cfg *config.Configuration, s *sett
 		return fmt.Errorf("%w\n(the log is %s)", err, dir.Log())
 	}
 	return nil
-}
-
-// notifyReady ends the waiting of a service manager that started us (systemd's
-// Type=notify); without one it does nothing. No child inherits the socket.
-func notifyReady() error {
-	_, err := daemon.SdNotify(true, daemon.SdNotifyReady)
-	return err
 }
 
 func mergeTarget(merge bool) string {
@@ -268,38 +268,47 @@ store with the keys. A server without which too few would be left does not go.`,
 				fmt.Fprintln(a.Out, "There is no cluster in", dir)
 				return nil
 			}
-			var leaving *members.Leaving
-			if !force {
-				if leaving, err = members.ServerLeaves(c.Context(), dir); err != nil {
-					return err
-				}
-			}
-			p := &progress.Printer{W: a.Out}
-			if err := leaving.Leave(c.Context(), p.PrintLine); err != nil {
+			return a.runDown(c.Context(), dir, purge, force, func(ctx context.Context) error {
+				_, err := stopInstance(ctx, dir)
 				return err
-			}
-			if _, err := stopInstance(c.Context(), dir); err != nil {
-				return err
-			}
-			logger, err := newLogger(a.Err, &settings{logLevel: "warn", format: "text"})
-			if err != nil {
-				return err
-			}
-			if err := members.Leave(c.Context(), dir, p.PrintLine); err != nil {
-				p.PrintLine("error: " + err.Error())
-			}
-			if err := machine.Down(c.Context(), dir, purge, logger, p.PrintLine); err != nil {
-				return err
-			}
-			if err := leaving.Forget(); err != nil {
-				return err
-			}
-			fmt.Fprintln(a.Out, "The cluster is down.")
-			return nil
+			})
 		},
 	}
 	s.Access = a.DataDir(c.Flags())
 	c.Flags().BoolVar(&force, "force", false, "of a server: do not ask the others, which go on counting it until node remove")
 	c.Flags().BoolVar(&purge, "purge", false, "remove the data as well: certificates, objects, images, logs")
 	return c
+}
+
+// runDown takes the cluster of a directory off this machine, whose process stop ends.
+func (a *app) runDown(ctx context.Context, dir datadir.Dir, purge, force bool, stop func(context.Context) error) error {
+	var leaving *members.Leaving
+	if !force {
+		var err error
+		if leaving, err = members.ServerLeaves(ctx, dir); err != nil {
+			return err
+		}
+	}
+	p := &progress.Printer{W: a.Out}
+	if err := leaving.Leave(ctx, p.PrintLine); err != nil {
+		return err
+	}
+	if err := stop(ctx); err != nil {
+		return err
+	}
+	logger, err := newLogger(a.Err, &settings{logLevel: "warn", format: "text"})
+	if err != nil {
+		return err
+	}
+	if err := members.Leave(ctx, dir, p.PrintLine); err != nil {
+		p.PrintLine("error: " + err.Error())
+	}
+	if err := machine.Down(ctx, dir, purge, logger, p.PrintLine); err != nil {
+		return err
+	}
+	if err := leaving.Forget(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Out, "The cluster is down.")
+	return nil
 }

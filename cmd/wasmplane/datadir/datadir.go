@@ -158,6 +158,15 @@ func (d Dir) Webhook() string { return d.join("webhook") }
 // Log is the log of a cluster that runs in the foreground.
 func (d Dir) Log() string { return d.join("wasmplane.log") }
 
+// Upgrade is there while an upgrade is on trial.
+func (d Dir) Upgrade() string { return d.join("upgrade") }
+
+// Backups holds what upgrades save before they begin.
+func (d Dir) Backups() string { return d.join("backups") }
+
+// Restart is what the process printed that an upgrade has started.
+func (d Dir) Restart() string { return d.join("restart.log") }
+
 func (d Dir) lockFile() string  { return d.join("lock") }
 func (d Dir) nodeLock() string  { return d.join("node.lock") }
 func (d Dir) stateFile() string { return d.join("state.json") }
@@ -291,6 +300,49 @@ func (d Dir) owner(file string) (int, error) {
 	}
 	l.Release()
 	return 0, nil
+}
+
+// Ready is what a process says of itself once it is ready.
+type Ready struct {
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+}
+
+func (d Dir) readyFile() string { return d.join("ready.json") }
+
+// WriteReady says that this process, of that version, is ready.
+func (d Dir) WriteReady(version string) error {
+	data, err := json.Marshal(Ready{PID: os.Getpid(), Version: version, Since: time.Now()})
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteVolatile(d.readyFile(), data, 0o600)
+}
+
+// ReadReady reads which process was ready last.
+func (d Dir) ReadReady() (Ready, error) {
+	var r Ready
+	data, err := os.ReadFile(d.readyFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read which process was ready last: %w", err)
+	}
+	return r, nil
+}
+
+// trial bounds how long an upgrade that nobody finished counts as being on trial.
+const trial = time.Hour
+
+// UpgradeOnTrial tells whether an upgrade of this machine has begun, and has not been found good yet.
+func (d Dir) UpgradeOnTrial(now time.Time) bool {
+	info, err := os.Stat(d.Upgrade())
+	return err == nil && now.Sub(info.ModTime()) < trial
 }
 
 // AwaitRelease waits until nobody has the directory or its node; the caller bounds it with done.

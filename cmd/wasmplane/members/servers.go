@@ -3,6 +3,7 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,6 +74,17 @@ func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface) error 
 		fmt.Fprintln(w, text)
 	}
 	return nil
+}
+
+// Away are the servers that do not answer, or do not vote yet.
+func Away(ctx context.Context, kube kubernetes.Interface) (names []string, err error) {
+	found, err := askServers(ctx, kube, "GET", handover.MembersPath, nil)
+	for _, m := range found.Members {
+		if !m.Alive || m.Learner {
+			names = append(names, cmp.Or(m.Name, m.ID))
+		}
+	}
+	return names, err
 }
 
 func state(m store.Member) string {

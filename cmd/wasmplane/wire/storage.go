@@ -46,6 +46,9 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 			err = errors.Join(err, s.closeAll())
 		}
 	}()
+	if err := s.checkVersion(ctx, b); err != nil {
+		return nil, err
+	}
 	if s.store, err = measured.New(s.store, storagekey.Resources(b.contract), b.metrics); err != nil {
 		return nil, err
 	}

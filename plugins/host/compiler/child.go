@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -59,6 +60,23 @@ type Child struct {
 	test    string
 }
 
+// Turn is a compilation's turn among others. A child rests while others have theirs.
+type Turn interface {
+	// Wanted says whether others wait for it.
+	Wanted() bool
+	// Pass lets them have it, and returns when it has come back, or with an error.
+	Pass(ctx context.Context) error
+}
+
+// slice is how long a child works before it passes its turn to those who wait.
+const slice = 500 * time.Millisecond
+
+// turned is a compiler whose children have a turn.
+type turned struct {
+	*Child
+	turn Turn
+}
+
 // ErrUnprepared is why a program cannot compile in children.
 var ErrUnprepared = errors.New("this program cannot compile plugins in a child process: its main has to call compiler.MaybeRun first; a test or tool may compile in its own process by the option InProcess")
 
@@ -98,24 +116,37 @@ func exceeded(what, format string, args ...any) error {
 	return &Exceeded{What: what, Text: fmt.Sprintf(format, args...)}
 }
 
-// Compile implements Compiler.
-func (c *Child) Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, error) {
-	a, _, err := c.Measure(ctx, wasm, s)
-	return a, err
-}
+// InTurn implements Compiler.
+func (c *Child) InTurn(t Turn) Compiler { return turned{c, t} }
 
 // Measure is Compile, and says what the child used.
 func (c *Child) Measure(ctx context.Context, wasm []byte, s Spec) (*Artifact, Usage, error) {
-	return c.ask(ctx, request{Spec: s, Wasm: len(wasm)}, wasm)
+	return c.ask(ctx, nil, request{Spec: s, Wasm: len(wasm)}, wasm)
+}
+
+// Compile implements Compiler.
+func (c *Child) Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, error) {
+	return turned{Child: c}.Compile(ctx, wasm, s)
 }
 
 // Rego implements Compiler.
 func (c *Child) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
+	return turned{Child: c}.Rego(ctx, p)
+}
+
+// Compile implements Compiler.
+func (c turned) Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, error) {
+	a, _, err := c.ask(ctx, c.turn, request{Spec: s, Wasm: len(wasm)}, wasm)
+	return a, err
+}
+
+// Rego implements Compiler.
+func (c turned) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	a, _, err := c.ask(ctx, request{Rego: true, Wasm: len(text)}, text)
+	a, _, err := c.ask(ctx, c.turn, request{Rego: true, Wasm: len(text)}, text)
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +154,10 @@ func (c *Child) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 }
 
 // ask has a child answer one request.
-func (c *Child) ask(ctx context.Context, q request, body []byte) (*Artifact, Usage, error) {
-	bounded, cancel := context.WithTimeoutCause(ctx, c.limits.Deadline, exceeded("time", "it took longer than %s", c.limits.Deadline))
-	defer cancel()
-	p := &child{limits: c.limits, request: q, wasm: body}
+func (c *Child) ask(ctx context.Context, t Turn, q request, body []byte) (*Artifact, Usage, error) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p := &child{limits: c.limits, request: q, wasm: body, turn: t, end: cancel}
 	err := c.run(bounded, p)
 	if err != nil && context.Cause(bounded) != nil {
 		err = context.Cause(bounded)
@@ -196,8 +227,43 @@ type child struct {
 	limits   Limits
 	request  request
 	wasm     []byte
+	turn     Turn // nil = it need not rest
+	end      context.CancelCauseFunc
 	artifact *Artifact
 	usage    Usage
+}
+
+// pace lets the process rest while others have their turn, and ends it after its time, of which
+// rests are no part. It returns when ctx ends.
+func (p *child) pace(ctx context.Context, process *os.Process) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for left := p.limits.Deadline; left > 0; {
+		began := time.Now()
+		timer.Reset(min(slice, left))
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		left -= time.Since(began)
+		if p.turn == nil || !p.turn.Wanted() {
+			continue
+		}
+		if process.Signal(unix.SIGSTOP) != nil {
+			return // it has ended
+		}
+		if err := p.turn.Pass(ctx); err != nil {
+			if ctx.Err() == nil {
+				p.end(err)
+			}
+			return
+		}
+		if process.Signal(unix.SIGCONT) != nil {
+			return
+		}
+	}
+	p.end(exceeded("time", "it took longer than %s", p.limits.Deadline))
 }
 
 // dying is how long a killed child is waited for. It holds nothing that others need; one
@@ -229,6 +295,11 @@ func (p *child) run(ctx context.Context, cmd *exec.Cmd) (started bool, err error
 		_ = out.SetReadDeadline(time.Now().Add(dying))
 	})
 	defer stop()
+	pacing, done := context.WithCancel(ctx)
+	var pacer sync.WaitGroup
+	pacer.Go(func() { p.pace(pacing, cmd.Process) })
+	defer pacer.Wait()
+	defer done()
 	rep, failure := p.read(out)
 	if failure != nil {
 		_ = cmd.Process.Kill()

@@ -147,6 +147,9 @@ func (InProcess) Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, e
 	return build(ctx, wasm, s, dir)
 }
 
+// InTurn implements Compiler. What compiles in this process cannot rest.
+func (c InProcess) InTurn(Turn) Compiler { return c }
+
 // Rego implements Compiler.
 func (InProcess) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 	return rego.Compile(ctx, p)
@@ -156,4 +159,6 @@ func (InProcess) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 type Compiler interface {
 	Compile(ctx context.Context, wasm []byte, s Spec) (*Artifact, error)
 	Rego(ctx context.Context, p rego.Policy) ([]byte, error)
+	// InTurn is a compiler that rests while others have their turn, where it can.
+	InTurn(t Turn) Compiler
 }

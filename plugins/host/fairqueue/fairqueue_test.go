@@ -118,3 +118,122 @@ func TestOneTenantMayNotFillTheQueue(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestWorkThatIsInterruptedHoldsNobodyUp: a tenant whose work takes an hour lets others have the
+// place a second at a time, goes on when it is its turn again, and still has one place only.
+func TestWorkThatIsInterruptedHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := fairqueue.New(fairqueue.Config{Operators: 1, Tenants: 1, PerTenant: 1, Waiting: 8, Patience: 3 * time.Hour, Paused: 2})
+		took := map[string]time.Duration{}
+		work := func(tenant string, needs time.Duration) {
+			began := time.Now()
+			place, err := q.Take(t.Context(), tenant)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for ; needs > 0; needs -= time.Second {
+				time.Sleep(min(time.Second, needs))
+				if needs <= time.Second || !place.Wanted() {
+					continue
+				}
+				if err := place.Pass(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			place.Leave()
+			took[tenant] = time.Since(began)
+		}
+		go work("long", time.Hour)
+		synctest.Wait()
+		go work("long", time.Second) // of the same tenant: has to wait for it
+		synctest.Wait()
+		began := time.Now()
+		for range 20 {
+			work("quick", 100*time.Millisecond)
+		}
+		if waited := time.Since(began); waited > 20*(time.Second+100*time.Millisecond) {
+			t.Errorf("twenty quick ones took %s beside a long one", waited)
+		}
+		work("other", 10*time.Second)
+		if took["other"] > 21*time.Second {
+			t.Errorf("another that takes 10 s took %s", took["other"])
+		}
+		time.Sleep(2 * time.Hour)
+		if len(took) != 3 || took["long"] < time.Hour {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// TestOnlySoManyRest: work that rests keeps its memory.
+func TestOnlySoManyRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := fairqueue.New(fairqueue.Config{Operators: 1, Tenants: 1, PerTenant: 1, Waiting: 8, Patience: time.Minute, Paused: 1})
+		passed := make(chan error)
+		begin := func(tenant string) *fairqueue.Place {
+			place, err := q.Take(t.Context(), tenant)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return place
+		}
+		first := begin("a")
+		if first.Wanted() || first.Pass(t.Context()) != nil {
+			t.Error("a place was passed on that nobody wants")
+		}
+		places := make(chan *fairqueue.Place)
+		for _, tenant := range []string{"b", "c"} {
+			go func() { places <- begin(tenant) }()
+			synctest.Wait()
+		}
+		go func() { passed <- first.Pass(t.Context()) }()
+		second := <-places
+		synctest.Wait()
+		if second.Wanted() {
+			t.Error("two may rest")
+		}
+		operator := begin("")
+		if operator.Wanted() {
+			t.Error("an operator's place was wanted")
+		}
+		operator.Leave()
+		second.Leave()
+		if err := <-passed; err != nil { // in turn, before who begins
+			t.Fatal(err)
+		}
+		first.Leave()
+		third := <-places
+		third.Leave()
+	})
+}
+
+// TestWorkThatRestsMayEnd: with its context or after its patience, and its place is free for others.
+func TestWorkThatRestsMayEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := fairqueue.New(fairqueue.Config{Operators: 1, Tenants: 1, PerTenant: 1, Waiting: 8, Patience: time.Minute, Paused: 1})
+		first, err := q.Take(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var second *fairqueue.Place
+		go func() {
+			if second, err = q.Take(t.Context(), "b"); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		if err := first.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "within 1m0s") {
+			t.Errorf("beside one that never ends: %v", err)
+		}
+		first.Leave()
+		second.Leave()
+		for _, tenant := range []string{"a", "b"} {
+			leave, err := q.Enter(t.Context(), tenant)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+		}
+	})
+}

@@ -85,15 +85,15 @@ func (e *Engine) Rego(ctx context.Context, p rego.Policy, t Turn) ([]byte, error
 // inTurn has the compiler do something when its turn has come.
 func inTurn[T any](ctx context.Context, e *Engine, t Turn, do func(compiler.Compiler) (T, error)) (T, error) {
 	t.Progress("waiting for its turn to be compiled")
-	leave, err := e.queue.Enter(ctx, t.Tenant)
+	place, err := e.queue.Take(ctx, t.Tenant)
 	if err != nil {
 		var none T
 		return none, fmt.Errorf("waiting for its turn to be compiled: %w", err)
 	}
-	defer leave()
+	defer place.Leave()
 	t.Progress("being compiled")
 	if t.Tenant != "" {
-		return do(e.tenants)
+		return do(e.tenants.InTurn(place))
 	}
 	return do(e.compiler)
 }

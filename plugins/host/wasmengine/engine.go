@@ -54,9 +54,9 @@ func New(base context.Context, cfg Config) (*Engine, error) {
 }
 
 // newQueue: one module of an operator and one of a tenant are compiled at once, so that
-// neither waits for the other.
+// neither waits for the other. Two more of other tenants rest with their memory.
 func newQueue() *fairqueue.Queue {
-	return fairqueue.New(fairqueue.Config{Operators: 1, Tenants: 1, PerTenant: 1, Waiting: 32, Patience: 10 * time.Minute})
+	return fairqueue.New(fairqueue.Config{Operators: 1, Tenants: 1, PerTenant: 1, Waiting: 32, Patience: 10 * time.Minute, Paused: 2})
 }
 
 // configure makes what compiles, and returns the configuration of what runs.

@@ -88,7 +88,7 @@ func plugin() []byte {
 func TestComponentsAreEqualsOfModules(t *testing.T) {
 	for _, interpreter := range []bool{false, true} {
 		h := newHost(t, interpreter)
-		m := load(t, h, plugin(), host.Options{Limits: host.Limits{Deadline: 10 * time.Second, Fuel: 20_000_000}, Funcs: map[string]host.Func{
+		m := load(t, h, plugin(), host.Options{Limits: host.Limits{Deadline: 5 * time.Minute, Fuel: 20_000_000}, Funcs: map[string]host.Func{
 			"hello": func(_ context.Context, input []byte) ([]byte, error) { return append([]byte("hi "), input...), nil },
 			"fail":  func(context.Context, []byte) ([]byte, error) { return nil, errors.New("no luck") },
 		}})

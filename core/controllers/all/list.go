@@ -12,6 +12,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/cronjob"
 	"github.com/wasmplane/wasmplane/core/controllers/daemonset"
 	"github.com/wasmplane/wasmplane/core/controllers/deployment"
+	"github.com/wasmplane/wasmplane/core/controllers/devicetaints"
 	"github.com/wasmplane/wasmplane/core/controllers/disruption"
 	"github.com/wasmplane/wasmplane/core/controllers/dnsendpoints"
 	"github.com/wasmplane/wasmplane/core/controllers/endpoints"
@@ -29,6 +30,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/policystatus"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
 	"github.com/wasmplane/wasmplane/core/controllers/requestcleaner"
+	"github.com/wasmplane/wasmplane/core/controllers/resourceclaim"
 	"github.com/wasmplane/wasmplane/core/controllers/resourcequota"
 	"github.com/wasmplane/wasmplane/core/controllers/rootca"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
@@ -245,6 +247,18 @@ func list() []entry {
 			name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5,
 			build: func(_ *builder, e built) (runner, error) {
 				return ephemeralvolume.New(e.Env, e.workers)
+			},
+		},
+		{
+			name: "resourceclaim-controller", account: "resource-claim-controller", workers: 10,
+			build: func(_ *builder, e built) (runner, error) {
+				return resourceclaim.New(e.Env, e.workers)
+			},
+		},
+		{
+			name: "device-taint-eviction-controller", account: "device-taint-eviction-controller", workers: 8,
+			build: func(_ *builder, e built) (runner, error) {
+				return devicetaints.New(e.Env, e.workers)
 			},
 		},
 		{name: "local-volume-controller", account: "local-volume-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {

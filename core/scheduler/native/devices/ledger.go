@@ -22,6 +22,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/wasmplane/wasmplane/core/devicetaint"
 )
 
 // Ledger is what is known of devices and of who has them: what the API shows, what was
@@ -240,32 +242,9 @@ func (l *Ledger) offered() ([]*resourcev1.ResourceSlice, error) {
 	slices.SortFunc(all, func(a, b *resourcev1.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(rules, func(a, b *resourcev1.DeviceTaintRule) int { return strings.Compare(a.Name, b.Name) })
 	for i := range all {
-		all[i] = Tainted(all[i], rules)
+		all[i] = devicetaint.Tainted(all[i], rules)
 	}
 	return all, nil
-}
-
-// Tainted is a slice with the taints that rules add to its devices; itself where they add none.
-func Tainted(s *resourcev1.ResourceSlice, rules []*resourcev1.DeviceTaintRule) *resourcev1.ResourceSlice {
-	out := s
-	for _, r := range rules {
-		for i := range s.Spec.Devices {
-			if !Selects(r.Spec.DeviceSelector, s.Spec.Driver, s.Spec.Pool.Name, s.Spec.Devices[i].Name) {
-				continue
-			}
-			if out == s {
-				out = s.DeepCopy()
-			}
-			out.Spec.Devices[i].Taints = append(out.Spec.Devices[i].Taints, r.Spec.Taint)
-		}
-	}
-	return out
-}
-
-// Selects says whether the selector of a rule is about a device. No selector is about none.
-func Selects(s *resourcev1.DeviceTaintSelector, driver, pool, device string) bool {
-	return s != nil && (s.Driver == nil || *s.Driver == driver) && (s.Pool == nil || *s.Pool == pool) &&
-		(s.Device == nil || *s.Device == device)
 }
 
 // Get implements structured.DeviceClassLister.

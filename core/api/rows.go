@@ -81,7 +81,9 @@ import (
 	"k8s.io/kubernetes/pkg/registry/resource/resourceclaim"
 	"k8s.io/kubernetes/pkg/registry/resource/resourceclaimtemplate"
 	"k8s.io/kubernetes/pkg/registry/resource/resourceslice"
+	"k8s.io/kubernetes/pkg/registry/scheduling/podgroup"
 	"k8s.io/kubernetes/pkg/registry/scheduling/priorityclass"
+	"k8s.io/kubernetes/pkg/registry/scheduling/workload"
 	"k8s.io/kubernetes/pkg/registry/storage/csidriver"
 	"k8s.io/kubernetes/pkg/registry/storage/csinode"
 	"k8s.io/kubernetes/pkg/registry/storage/csistoragecapacity"
@@ -99,7 +101,7 @@ import (
 // groupOrder is the order of discovery: upstream's group priorities, the core
 // group first; groups of equal priority in the order of their names. Only what
 // upstream serves by default is here: no alpha and no beta versions, but for metrics,
-// which have no other.
+// which have no other, and for what a feature gate switches on.
 func groupOrder() []Group {
 	v1 := []string{"v1"}
 	return []Group{
@@ -118,7 +120,7 @@ func groupOrder() []Group {
 		{"storage.k8s.io", v1},
 		{"admissionregistration.k8s.io", v1},
 		{"apiextensions.k8s.io", v1},
-		{"scheduling.k8s.io", v1},
+		{"scheduling.k8s.io", schedulingVersions()},
 		{"coordination.k8s.io", v1},
 		{"node.k8s.io", v1},
 		{"discovery.k8s.io", v1},
@@ -532,11 +534,34 @@ func cleanUpFirst(internal runtime.Object) {
 	})
 }
 
+// schedulingVersions: upstream serves the beta with a feature gate, and where it was asked for
+// beta versions; here the gate is enough.
+func schedulingVersions() []string {
+	if podGroups() {
+		return []string{"v1", "v1beta1"}
+	}
+	return []string{"v1"}
+}
+
 func schedulingRows() []row {
+	const group = "scheduling.k8s.io"
+	classes := row{
+		group: group, name: "priorityclasses", object: &scheduling.PriorityClass{}, list: &scheduling.PriorityClassList{},
+		short: []string{"pc"}, strategy: priorityclass.Strategy, onlyIn: []string{"v1"},
+	}
+	if !podGroups() {
+		return []row{classes}
+	}
+	strategy, beta := podgroup.NewStrategy(), []string{"v1beta1"}
 	return []row{
 		{
-			group: "scheduling.k8s.io", name: "priorityclasses", object: &scheduling.PriorityClass{}, list: &scheduling.PriorityClassList{},
-			short: []string{"pc"}, strategy: priorityclass.Strategy,
+			group: group, name: "podgroups", object: &scheduling.PodGroup{}, list: &scheduling.PodGroupList{}, strategy: strategy,
+			onlyIn: beta, storageVersion: "v1beta1", subs: []*Subresource{statusOf(podgroup.NewStatusStrategy(strategy))},
+		},
+		classes,
+		{
+			group: group, name: "workloads", object: &scheduling.Workload{}, list: &scheduling.WorkloadList{}, strategy: workload.Strategy,
+			onlyIn: beta, storageVersion: "v1beta1",
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -39,6 +40,14 @@ const Hardened = "hardened"
 
 // PolicyProjects are what PolicyKinds may name.
 func PolicyProjects() []string { return []string{"gatekeeper", "kubewarden", "kyverno"} }
+
+// GenericWorkload is the feature gate of pod groups.
+const GenericWorkload = "GenericWorkload"
+
+// FeatureGates are what FeatureGates of a Configuration may name.
+func FeatureGates() []string {
+	return []string{GenericWorkload, "PodGroupPreemptionPolicy", "TopologyAwareWorkloadScheduling"}
+}
 
 // Configuration is the whole document. Every field has a default; an empty
 // document is a cluster of one real node.
@@ -73,7 +82,13 @@ type Configuration struct {
 	// (ValidatingPolicy and MutatingPolicy, those of namespaces too, and PolicyException), as
 	// admission policies of the API. Empty: none.
 	PolicyKinds []string `yaml:"policyKinds"`
-	Egress      Egress   `yaml:"egress"`
+	// FeatureGates switch on what upstream has switched off in this version, by upstream's
+	// names: GenericWorkload (Workloads and PodGroups of scheduling.k8s.io/v1beta1, whose pods
+	// are placed all or nothing), TopologyAwareWorkloadScheduling (a PodGroup within one zone
+	// or rack) and PodGroupPreemptionPolicy, which both need the first. All processes of a
+	// cluster need the same.
+	FeatureGates map[string]bool `yaml:"featureGates"`
+	Egress       Egress          `yaml:"egress"`
 
 	// File that the document came from; relative paths in it start at its folder.
 	File string `yaml:"-"`
@@ -529,6 +544,18 @@ func (l *LoadBalancer) AddressPools() []loadbalancer.Pool {
 }
 
 // checkPools refuses what is no address, or one of the cluster's own networks.
+func (c *Configuration) checkFeatures() error {
+	for _, gate := range slices.Sorted(maps.Keys(c.FeatureGates)) {
+		switch on := c.FeatureGates[gate]; {
+		case !slices.Contains(FeatureGates(), gate):
+			return field("featureGates."+gate, "expected one of %v, found %q", FeatureGates(), gate)
+		case on && !c.FeatureGates[GenericWorkload]:
+			return field("featureGates."+gate, "it needs %s; add `%s: true` beside it", GenericWorkload, GenericWorkload)
+		}
+	}
+	return nil
+}
+
 func (c *Configuration) checkPools() error {
 	seen := map[string]bool{}
 	for i, p := range c.LoadBalancer.Pools {
@@ -698,6 +725,9 @@ func (c *Configuration) complete() error {
 		if !slices.Contains(PolicyProjects(), kind) {
 			return field(fmt.Sprintf("policyKinds[%d]", i), "expected one of %v, found %q", PolicyProjects(), kind)
 		}
+	}
+	if err := c.checkFeatures(); err != nil {
+		return err
 	}
 	if c.Profile != "" && c.Profile != Hardened {
 		return field("profile", "expected %s, or nothing, found %q", Hardened, c.Profile)

@@ -36,6 +36,8 @@ func TestWrongDocumentsNameFileLineFieldAndExpectation(t *testing.T) {
 func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 	for _, c := range []struct{ doc, want string }{
 		{"profile: hard", `c.yaml:3: profile: expected hardened, or nothing, found "hard"`},
+		{"featureGates: {GenericWorklod: true}", `featureGates.GenericWorklod: expected one of [GenericWorkload `},
+		{"featureGates: {TopologyAwareWorkloadScheduling: true}", "featureGates.TopologyAwareWorkloadScheduling: it needs GenericWorkload"},
 		{"cluster: {name: Bad_Name}", "c.yaml:3: cluster.name: expected 1 to 24"},
 		{"cluster: {podCIDR: 10.0.0.0/8, serviceCIDR: 10.96.0.0/16}", "cluster.serviceCIDR: 10.96.0.0/16 overlaps cluster.podCIDR"},
 		{"cluster: {podCIDR: 10.0.0.0/25}", "cluster.podCIDR: expected an IPv4 network of /24 or larger"},

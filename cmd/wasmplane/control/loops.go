@@ -47,6 +47,7 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		Clients:     all.FromIdentities(c.Config, c.Identities),
 		RootCA:      keys.RootCA, Minter: keys.Minter, CertificateAuthority: keys.Authority,
 		BootstrapTokens: c.Options.Config.APIServer.BootstrapTokens,
+		PodGroups:       c.Options.Config.FeatureGates[config.GenericWorkload],
 		NodeIPAM: nodeipam.Config{
 			CIDRs:    []string{c.Options.Config.Cluster.PodCIDR},
 			NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize},

@@ -53,6 +53,9 @@ func newBase(at site) (base, error) {
 	if b.spans, err = process.NewTracing(at.o); err != nil {
 		return base{}, err
 	}
+	if err := api.EnableFeatures(at.o.Config.FeatureGates); err != nil {
+		return base{}, err
+	}
 	if b.contract, err = api.New(); err != nil {
 		return base{}, err
 	}

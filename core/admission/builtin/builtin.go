@@ -100,6 +100,7 @@ func Default(d Deps) ([]admission.Plugin, error) {
 		extendedToleration{}, // off by default
 		newDefaultStorageClass(d),
 		storageObjectInUseProtection{},
+		podGroupProtection{},
 		newOwnerReferences(d), // off by default
 		newPersistentVolumeClaimResize(d),
 		newRuntimeClass(d),

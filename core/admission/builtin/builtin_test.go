@@ -20,6 +20,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -252,6 +253,40 @@ func TestPriority(t *testing.T) {
 			Denied:  "PriorityClass usual is already marked as default",
 		},
 	)
+}
+
+// A PodGroup gets its priority as a pod does, and a finalizer.
+func TestPodGroups(t *testing.T) {
+	w := newWorld(t, nobody, &schedulingv1.PriorityClass{ObjectMeta: named1("high"), Value: 1000, PreemptionPolicy: ptr.To(corev1.PreemptNever)})
+	group := func(class string, priority *int32) *schedulingv1beta1.PodGroup {
+		return &schedulingv1beta1.PodGroup{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"},
+			Spec:       schedulingv1beta1.PodGroupSpec{PriorityClassName: class, Priority: priority},
+		}
+	}
+	admissiontest.Run(t, w.plugins["Priority"],
+		admissiontest.Case{Name: "named", Request: creating("podgroups", group("high", nil)), Check: func(t *testing.T, o runtime.Object) {
+			if s := o.(*schedulingv1beta1.PodGroup).Spec; *s.Priority != 1000 || *s.PreemptionPolicy != schedulingv1beta1.PreemptNever {
+				t.Errorf("%d %s", *s.Priority, *s.PreemptionPolicy)
+			}
+		}},
+		admissiontest.Case{Name: "none", Request: creating("podgroups", group("", nil)), Check: func(t *testing.T, o runtime.Object) {
+			if s := o.(*schedulingv1beta1.PodGroup).Spec; *s.Priority != 0 {
+				t.Errorf("%d", *s.Priority)
+			}
+		}},
+		admissiontest.Case{Name: "unknown", Request: creating("podgroups", group("x", nil)), Denied: "no PriorityClass with name x was found"},
+		admissiontest.Case{
+			Name: "a number of one's own", Request: creating("podgroups", group("high", ptr.To(int32(5)))),
+			Denied: "priority set in the pod group (5) must match the priority computed (1000)",
+		},
+	)
+	admissiontest.Run(t, w.plugins["PodGroupProtection"],
+		admissiontest.Case{Name: "finalizer", Request: creating("podgroups", group("", nil)), Check: func(t *testing.T, o runtime.Object) {
+			if got := o.(*schedulingv1beta1.PodGroup).Finalizers; !slices.Equal(got, []string{"scheduling.k8s.io/podgroup-protection"}) {
+				t.Error(got)
+			}
+		}})
 }
 
 func TestTolerationsAndTaints(t *testing.T) {

@@ -85,11 +85,16 @@ func (*priority) Name() string { return "Priority" }
 
 func (*priority) Handles(r *admission.Request) bool {
 	return reading.On("", "pods", "", admission.Create, admission.Update).Handles(r) ||
-		reading.On("scheduling.k8s.io", "priorityclasses", "", admission.Create, admission.Update).Handles(r)
+		reading.On("scheduling.k8s.io", "priorityclasses", "", admission.Create, admission.Update).Handles(r) ||
+		reading.On("scheduling.k8s.io", "podgroups", "", admission.Create).Handles(r)
 }
 
 func (p *priority) Mutate(ctx context.Context, r *admission.Request) error {
-	if r.Resource.Resource != "pods" {
+	switch r.Resource.Resource {
+	case "podgroups":
+		return p.mutateGroup(ctx, r)
+	case "pods":
+	default:
 		return nil
 	}
 	given, err := reading.Typed[*corev1.Pod](r.Object)

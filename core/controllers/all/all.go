@@ -67,6 +67,8 @@ type Config struct {
 	CertificateAuthority signing.Authority
 	// BootstrapTokens: expired ones are removed, and cluster-info is signed by the others.
 	BootstrapTokens bool
+	// PodGroups are served; else nobody protects them.
+	PodGroups bool
 
 	// NodeIPAM divides the pod network among nodes; without CIDRs nobody does.
 	NodeIPAM nodeipam.Config

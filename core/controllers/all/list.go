@@ -27,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/controllers/nodettl"
 	"github.com/wasmplane/wasmplane/core/controllers/podautoscaler"
 	"github.com/wasmplane/wasmplane/core/controllers/podgc"
+	"github.com/wasmplane/wasmplane/core/controllers/podgroupprotection"
 	"github.com/wasmplane/wasmplane/core/controllers/policystatus"
 	"github.com/wasmplane/wasmplane/core/controllers/replicaset"
 	"github.com/wasmplane/wasmplane/core/controllers/requestcleaner"
@@ -283,6 +284,15 @@ func list() []entry {
 			name: "volumeattributesclass-protection-controller", account: "volumeattributesclass-protection-controller", workers: 1,
 			build: func(_ *builder, e built) (runner, error) {
 				return volumeprotection.NewClasses(e.Env, e.workers)
+			},
+		},
+		{
+			name: "podgroup-protection-controller", account: "podgroup-protection-controller", workers: 2,
+			build: func(b *builder, e built) (runner, error) {
+				if !b.PodGroups {
+					return nil, nil
+				}
+				return podgroupprotection.New(e.Env, e.workers)
 			},
 		},
 		{name: "disruption-controller", account: "disruption-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {

@@ -88,9 +88,9 @@ func (c *Classes) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return guard(ctx, protection[*storagev1.VolumeAttributesClass]{
-		kind: "VolumeAttributesClass", finalizer: classFinalizer, update: c.client.StorageV1().VolumeAttributesClasses().Update,
-		used: func(ctx context.Context) (bool, error) { return c.used(ctx, name) },
+	return controllers.Guard(ctx, controllers.Protection[*storagev1.VolumeAttributesClass]{
+		Kind: "VolumeAttributesClass", Finalizer: classFinalizer, Update: c.client.StorageV1().VolumeAttributesClasses().Update,
+		Used: func(ctx context.Context) (bool, error) { return c.used(ctx, name) },
 	}, class)
 }
 

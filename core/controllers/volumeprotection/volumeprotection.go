@@ -73,9 +73,9 @@ func (c *Claims) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
-	return guard(ctx, protection[*corev1.PersistentVolumeClaim]{
-		kind: "PersistentVolumeClaim", finalizer: claimFinalizer, update: c.client.CoreV1().PersistentVolumeClaims(key.Namespace).Update,
-		used: func(ctx context.Context) (bool, error) { return c.used(ctx, key) },
+	return controllers.Guard(ctx, controllers.Protection[*corev1.PersistentVolumeClaim]{
+		Kind: "PersistentVolumeClaim", Finalizer: claimFinalizer, Update: c.client.CoreV1().PersistentVolumeClaims(key.Namespace).Update,
+		Used: func(ctx context.Context) (bool, error) { return c.used(ctx, key) },
 	}, claim)
 }
 
@@ -129,8 +129,8 @@ func (v *Volumes) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return guard(ctx, protection[*corev1.PersistentVolume]{
-		kind: "PersistentVolume", finalizer: volumeFinalizer, update: v.client.CoreV1().PersistentVolumes().Update,
-		used: func(context.Context) (bool, error) { return volume.Status.Phase == corev1.VolumeBound, nil },
+	return controllers.Guard(ctx, controllers.Protection[*corev1.PersistentVolume]{
+		Kind: "PersistentVolume", Finalizer: volumeFinalizer, Update: v.client.CoreV1().PersistentVolumes().Update,
+		Used: func(context.Context) (bool, error) { return volume.Status.Phase == corev1.VolumeBound, nil },
 	}, volume)
 }

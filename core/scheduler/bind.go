@@ -6,15 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/permission"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
 
@@ -35,19 +34,25 @@ func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo
 
 // bind carries a decision out and says whether the pod has its node. Waiting for
 // permission ends when the scheduler stops; a binding that has begun is finished.
-func (s *Scheduler) bind(ctx context.Context, prof *profile, it *queue.Item, d *Decision, o *observation) bool {
-	_, end := o.begin(ctx, "bind")
-	defer end(d)
-	return s.take(ctx, prof, it, d, s.permit(ctx, prof, it, d))
+func (s *Scheduler) bind(t *taken) bool {
+	_, end := t.seen.Begin(t.ctx, "bind")
+	defer end(t.decision)
+	return s.take(t, s.permit(t.ctx, t.profile, t.item, t.decision))
 }
 
 // take the node, if the pod is permitted to; the pod goes back where anything fails.
-func (s *Scheduler) take(ctx context.Context, prof *profile, it *queue.Item, d *Decision, permitted *framework.Status) bool {
-	st := permitted
+func (s *Scheduler) take(t *taken, permitted *framework.Status) bool {
+	ctx, prof, it, d, st := t.ctx, t.profile, t.item, t.decision, permitted
 	if st.IsSuccess() {
 		st = s.prepare(ctx, prof, it, d)
 	}
+	if t.gang != nil {
+		st = s.together(t, st)
+	}
 	if st.IsSuccess() {
+		if t.gang != nil {
+			ctx = context.WithoutCancel(ctx) // others of the gang may be bound already
+		}
 		st = s.bindNow(ctx, prof, it, d)
 	}
 	if !st.IsSuccess() {
@@ -72,6 +77,7 @@ func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, 
 	}
 	bindCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestWrite)
 	defer cancel()
+	s.reports.Cancel(bindCtx, it.Info.Pod.UID) // nothing that was said against the pod comes after its binding
 	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
 		return st
 	}
@@ -99,111 +105,15 @@ func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d
 	if len(prof.permits) == 0 {
 		return nil
 	}
-	return s.wait(ctx, prof, it, d)
-}
-
-// wait is for permission.
-func (s *Scheduler) wait(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (answer *framework.Status) {
-	began, waited := time.Now(), false
-	defer func() {
-		if waited {
-			s.metrics.PermitWait(answer, time.Since(began))
-		}
-	}()
-	uid := it.Info.Pod.UID
-	refused := s.waiting.add(uid)
-	defer s.waiting.remove(uid)
-	end := time.NewTimer(longestWait)
-	defer end.Stop()
-	way := permission{permits: prof.permits}
-	for {
-		st, wait := way.ask(ctx, d, it.Info)
-		if st.IsSuccess() || st.Code != framework.Wait {
-			return st
-		}
-		waited = true
-		again := time.NewTimer(wait)
-		select {
-		case <-again.C:
-		case why := <-refused:
-			again.Stop()
-			return way.denied(why)
-		case <-end.C:
-			again.Stop()
-			return way.denied(tooLong)
-		case <-ctx.Done():
-			again.Stop()
-			return framework.AsStatus(ctx.Err())
-		}
+	refused := s.waiting.Add(it.Info.Pod.UID)
+	defer s.waiting.Remove(it.Info.Pod.UID)
+	began := time.Now()
+	way := permission.Way{Permits: prof.permits}
+	st, waited := way.Wait(ctx, d.State, it.Info, d.Node, refused, longestWait)
+	if waited {
+		s.metrics.PermitWait(st, time.Since(began))
 	}
-}
-
-const tooLong = "timed out while waiting for permission to bind"
-
-// permission is a pod's way through the Permit plugins.
-type permission struct {
-	permits []framework.Permit
-	next    int // to be asked
-}
-
-// ask one plugin after the other until one refuses, or says Wait: it is asked again after
-// the time that comes with it.
-func (w *permission) ask(ctx context.Context, d *Decision, p *framework.PodInfo) (*framework.Status, time.Duration) {
-	for ; w.next < len(w.permits); w.next++ {
-		st, wait := w.permits[w.next].Permit(ctx, d.State, p, d.Node)
-		switch {
-		case st.IsSuccess():
-		case st.Code == framework.Wait:
-			return st, max(wait, time.Millisecond)
-		default:
-			return by(st, w.permits[w.next]), 0
-		}
-	}
-	return nil, 0
-}
-
-// denied ends the wait for the plugin that is asked now.
-func (w *permission) denied(why string) *framework.Status {
-	return by(framework.NewStatus(framework.Unschedulable, why), w.permits[w.next])
-}
-
-// waiters are the pods that Permit plugins hold back.
-type waiters struct {
-	mu   sync.Mutex
-	pods map[types.UID]chan string
-}
-
-// add announces a waiting pod; what comes from the channel is why it must not wait any longer.
-func (w *waiters) add(uid types.UID) <-chan string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.pods == nil {
-		w.pods = map[types.UID]chan string{}
-	}
-	c := make(chan string, 1)
-	w.pods[uid] = c
-	return c
-}
-
-func (w *waiters) remove(uid types.UID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.pods, uid)
-}
-
-// refuse ends the wait of a pod; it says whether the pod waited.
-func (w *waiters) refuse(uid types.UID, why string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c, ok := w.pods[uid]
-	if !ok {
-		return false
-	}
-	select {
-	case c <- why:
-	default: // told already
-	}
-	return true
+	return st
 }
 
 // prepare asks the PreBind plugins. They take no place among the bindings in flight,
@@ -227,8 +137,8 @@ func (s *Scheduler) prepareWith(ctx context.Context, pre framework.PreBind, it *
 		return pre.PreBind(ctx, d.State, it.Info, d.Node)
 	}
 	uid := it.Info.Pod.UID
-	refused := s.waiting.add(uid)
-	defer s.waiting.remove(uid)
+	refused := s.waiting.Add(uid)
+	defer s.waiting.Remove(uid)
 	ctx, cancel := context.WithTimeout(ctx, patient.Patience())
 	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)

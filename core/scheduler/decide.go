@@ -5,19 +5,17 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/sweep"
 )
 
 // observer is told how long the parts of a decision took; it may be nil.
 type observer interface {
-	begin(ctx context.Context, part string) (context.Context, func(*Decision))
+	Begin(ctx context.Context, part string) (context.Context, func(*Decision))
 }
 
 // promises are what nominations mean for one cycle.
@@ -30,6 +28,8 @@ type promises struct {
 // the plugins answer.
 type circumstances struct {
 	promises
+	gang    bool             // room is made for all of a gang together
+	only    map[string]bool  // the search is narrowed to these nodes; nil = all
 	start   int              // where the search begins: one cycle goes on where the last one stopped
 	workers int              // how many goroutines judge nodes at the most; the decision does not depend on it
 	seed    uint64           // decides among equals
@@ -43,25 +43,27 @@ func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framew
 		State: framework.NewStateAt(in.now), Seed: in.seed, Start: in.start, Total: len(snap.Nodes),
 		Statuses: map[string]*framework.Status{},
 	}
-	d.effort.Now = in.now
-	filterCtx, end := o.begin(ctx, "filter")
+	d.Effort.Now = in.now
+	filterCtx, end := o.Begin(ctx, "filter")
 	s := c.filter(filterCtx, p, snap, in, d)
 	end(d)
 	if d.Whole != nil {
 		return d
 	}
 	if len(d.Feasible) == 0 {
-		c.postFilter(ctx, p, snap, s, d)
+		if !in.gang {
+			c.postFilter(ctx, p, snap, s, d)
+		}
 		return d
 	}
 	if len(d.Feasible) == 1 && len(s.judges) == 0 {
 		d.Node = d.Feasible[0].Node.Name
 		return d
 	}
-	scoreCtx, end := o.begin(ctx, "score")
+	scoreCtx, end := o.Begin(ctx, "score")
 	totals := c.score(scoreCtx, p, s, d)
 	if d.Whole == nil {
-		d.Node = d.Feasible[best(totals, in.seed)].Node.Name
+		d.Node = d.Feasible[sweep.Best(totals, in.seed)].Node.Name
 	}
 	end(d)
 	return d
@@ -79,8 +81,8 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 		d.Whole = framework.NewStatus(framework.Unschedulable, "no nodes available to schedule pods")
 		return nil
 	}
-	s := &search{profile: c, ahead: in.ahead, start: in.start, workers: in.workers, share: c.share(p, snap)}
-	end := d.effort.Begin("PreFilter")
+	s := &search{profile: c, only: in.only, ahead: in.ahead, start: in.start, workers: in.workers, share: c.share(p, snap)}
+	end := d.Effort.Begin("PreFilter")
 	s.names, s.filters = c.preFilter(ctx, p, snap, d)
 	end(d.Whole)
 	if d.Whole != nil {
@@ -101,10 +103,10 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 			return s
 		}
 	}
-	end = d.effort.Begin("Filter")
+	end = d.Effort.Begin("Filter")
 	c.filterNodes(ctx, p, snap, s, d)
 	end(d.Whole)
-	d.askedFilters(s.filters)
+	askedFilters(d, s.filters)
 	return s
 }
 
@@ -148,17 +150,7 @@ func (c *profile) judge(ctx context.Context, p *framework.PodInfo, snap *framewo
 	return all, nil
 }
 
-func by(st *framework.Status, p framework.Plugin) *framework.Status {
-	if st.Plugin == p.Name() && st.Code != framework.Error {
-		return st
-	}
-	named := *st
-	named.Plugin = p.Name()
-	if named.Code == framework.Error {
-		named.Reasons = []string{fmt.Sprintf("plugin %s: %s", p.Name(), strings.Join(st.Reasons, ", "))}
-	}
-	return &named
-}
+func by(st *framework.Status, p framework.Plugin) *framework.Status { return framework.By(st, p) }
 
 // preFilter returns the names that the search is narrowed to (nil = all) and the
 // filters that are left in.
@@ -170,7 +162,7 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 	for _, pre := range c.preFilters {
 		narrowed, st := pre.PreFilter(ctx, d.State, p, snap)
 		if st.IsSuccess() || st.Code != framework.Skip {
-			d.effort.Count("PreFilter", pre.Name(), 1)
+			d.Effort.Count("PreFilter", pre.Name(), 1)
 		}
 		switch {
 		case !st.IsSuccess() && st.Code == framework.Skip:
@@ -202,7 +194,7 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 // search is the look for feasible nodes in one cycle.
 type search struct {
 	profile     *profile
-	names       map[string]bool
+	names, only map[string]bool
 	filters     []placed[framework.Filter]
 	share       *share // nil = nothing is kept
 	judges      []judged
@@ -219,24 +211,12 @@ type placed[P framework.Plugin] struct {
 	at int
 }
 
-// enough is how many feasible nodes end a search: looking at all of thousands
-// would cost much and gain little. The rule is upstream's.
-func enough(nodes, percent int) int {
-	if nodes < 100 {
-		return nodes
-	}
-	if percent == 0 {
-		percent = max(50-nodes/125, 5)
-	}
-	return max(nodes*percent/100, 100)
-}
-
 func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
 	n := len(snap.Nodes)
 	statuses := make([]*framework.Status, n)
-	wanted := enough(n, c.percent)
+	wanted := sweep.Enough(n, c.percent)
 	var feasible atomic.Int64
-	parallel(n, s.workers, func() bool { return feasible.Load() < int64(wanted) && ctx.Err() == nil }, func(i int) {
+	sweep.Each(n, s.workers, func() bool { return feasible.Load() < int64(wanted) && ctx.Err() == nil }, func(i int) {
 		at := (s.start + i) % n
 		if statuses[at] = s.judge(ctx, d.State, p, snap.Nodes[at], at); statuses[at].IsSuccess() {
 			feasible.Add(1)
@@ -296,11 +276,8 @@ func (s *search) judge(ctx context.Context, state *framework.State, p *framework
 
 // filter asks the filters alone.
 func (s *search) filter(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo) *framework.Status {
-	if s.names != nil && !s.names[n.Node.Name] {
-		return &framework.Status{
-			Code: framework.Unresolvable, Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"},
-			Plugin: "NodeAffinity",
-		}
+	if st := s.outside(n); st != nil {
+		return st
 	}
 	for _, f := range s.filters {
 		if st := f.plugin.Filter(ctx, state, p, n); !st.IsSuccess() {
@@ -309,6 +286,25 @@ func (s *search) filter(ctx context.Context, state *framework.State, p *framewor
 	}
 	return nil
 }
+
+// outside refuses the nodes that are not among those that the search is narrowed to.
+func (s *search) outside(n *framework.NodeInfo) *framework.Status {
+	switch {
+	case s.only != nil && !s.only[n.Node.Name]:
+		return outsideDomain
+	case s.names != nil && !s.names[n.Node.Name]:
+		return outsideAffinity
+	}
+	return nil
+}
+
+var (
+	outsideDomain   = framework.NewStatus(framework.Unresolvable, "node(s) were outside of the topology domain")
+	outsideAffinity = &framework.Status{
+		Code: framework.Unresolvable, Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"},
+		Plugin: "NodeAffinity",
+	}
+)
 
 // verdict is the first refusal of a row; nil where it fits.
 func verdict(all []judged, at int) *framework.Status {
@@ -328,13 +324,13 @@ func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *fr
 	if len(c.post) == 0 {
 		return
 	}
-	end := d.effort.Begin("PostFilter")
+	end := d.Effort.Begin("PostFilter")
 	answer := framework.NewStatus(framework.Unschedulable)
 	defer func() { end(answer) }()
-	d.effort.Preempted = true
+	d.Effort.Preempted = true
 	sim := &simulator{profile: c, search: s, state: d.State, pod: p, snap: snap}
 	for _, post := range c.post {
-		nomination, st := post.PostFilter(ctx, d.State, p, snap, d.failedNodes(), sim)
+		nomination, st := post.PostFilter(ctx, d.State, p, snap, d.FailedNodes(), sim)
 		switch {
 		case st.IsSuccess() && nomination != nil:
 			d.Nomination, answer = nomination, nil
@@ -366,20 +362,20 @@ func (c *profile) score(ctx context.Context, p *framework.PodInfo, s *search, d 
 		}
 		take(j.name, j.weight, scores)
 	}
-	end := d.effort.Begin("PreScore")
+	end := d.Effort.Begin("PreScore")
 	skipped, st := c.preScore(ctx, p, d)
 	end(st)
 	if st != nil {
 		d.Whole = st
 		return nil
 	}
-	end = d.effort.Begin("Score")
+	end = d.Effort.Begin("Score")
 	defer func() { end(d.Whole) }()
 	for i, one := range c.scores {
 		if skipped[one.plugin.Name()] {
 			continue
 		}
-		d.effort.Count("Score", one.plugin.Name(), len(d.Feasible))
+		d.Effort.Count("Score", one.plugin.Name(), len(d.Feasible))
 		scores, st := s.scoreNodes(ctx, one.plugin, p, s.scoresOf(c, i), d)
 		if st != nil {
 			d.Whole = st
@@ -395,7 +391,7 @@ func (c *profile) preScore(ctx context.Context, p *framework.PodInfo, d *Decisio
 	for _, pre := range c.preScores {
 		st := pre.PreScore(ctx, d.State, p, d.Feasible)
 		if st.IsSuccess() || st.Code != framework.Skip {
-			d.effort.Count("PreScore", pre.Name(), 1)
+			d.Effort.Count("PreScore", pre.Name(), 1)
 		}
 		switch {
 		case st.IsSuccess():
@@ -420,8 +416,8 @@ func (s *search) scoreNodes(ctx context.Context, plugin framework.Score, p *fram
 	d *Decision,
 ) ([]int64, *framework.Status) {
 	scores := make([]int64, len(d.Feasible))
-	var failed firstFailure
-	parallel(len(d.Feasible), s.workers, failed.none, func(i int) {
+	var failed sweep.FirstFailure
+	sweep.Each(len(d.Feasible), s.workers, failed.None, func(i int) {
 		n := d.Feasible[i]
 		if kept != nil && kept[s.places[i]].node == n {
 			scores[i] = kept[s.places[i]].score
@@ -429,15 +425,15 @@ func (s *search) scoreNodes(ctx context.Context, plugin framework.Score, p *fram
 		}
 		score, st := plugin.Score(ctx, d.State, p, n)
 		if !st.IsSuccess() {
-			failed.at(i, st)
+			failed.At(i, st)
 			return
 		}
 		if scores[i] = score; kept != nil {
 			kept[s.places[i]] = scored{n, score}
 		}
 	})
-	if failed.status != nil {
-		return nil, by(asError(failed.status), plugin)
+	if failed.Status != nil {
+		return nil, by(asError(failed.Status), plugin)
 	}
 	if n, ok := plugin.(framework.Normalize); ok {
 		if st := n.Normalize(ctx, d.State, p, d.Feasible, scores); !st.IsSuccess() {
@@ -453,82 +449,16 @@ func (s *search) scoreNodes(ctx context.Context, plugin framework.Score, p *fram
 	return scores, nil
 }
 
-// firstFailure is the one of the lowest number, whichever goroutine came first.
-type firstFailure struct {
-	any    atomic.Bool
-	mu     sync.Mutex
-	index  int
-	status *framework.Status
-}
-
-func (f *firstFailure) none() bool { return !f.any.Load() }
-
-func (f *firstFailure) at(i int, st *framework.Status) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.status == nil || i < f.index {
-		f.index, f.status = i, st
-	}
-	f.any.Store(true)
-}
-
-// best picks the highest total; among equals by the seed, so that equal nodes fill alike.
-func best(totals []int64, seed uint64) int {
-	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // fairness, not secrecy
-	at, ties := 0, 1
-	for i := 1; i < len(totals); i++ {
-		switch {
-		case totals[i] > totals[at]:
-			at, ties = i, 1
-		case totals[i] == totals[at]:
-			ties++
-			if chance.IntN(ties) == 0 {
-				at = i
-			}
-		}
-	}
-	return at
-}
-
-// parallel calls do for 0, 1, 2, ... below n for as long as more says so; small n stay
-// on this goroutine. What it has begun it finishes, so that do was called for every
-// number up to the last one.
-func parallel(n, workers int, more func() bool, do func(i int)) {
-	const chunk = 16
-	if workers <= 1 || n <= 2*chunk {
-		for i := 0; i < n && more(); i++ {
-			do(i)
-		}
-		return
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(workers, (n+chunk-1)/chunk) {
-		wg.Go(func() {
-			for more() {
-				from := int(next.Add(chunk)) - chunk
-				if from >= n {
-					return
-				}
-				for i := from; i < min(from+chunk, n); i++ {
-					do(i)
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // askedFilters counts how often each filter was asked in a search: all of them about a
 // node that fits, and up to the one that refused about another.
-func (d *Decision) askedFilters(filters []placed[framework.Filter]) {
+func askedFilters(d *Decision, filters []placed[framework.Filter]) {
 	refusals := map[string]int{}
 	for _, st := range d.Statuses {
 		refusals[st.Plugin]++
 	}
 	left := len(d.Feasible) + len(d.Statuses)
 	for _, f := range filters {
-		d.effort.Count("Filter", f.plugin.Name(), left)
+		d.Effort.Count("Filter", f.plugin.Name(), left)
 		left -= refusals[f.plugin.Name()]
 	}
 }

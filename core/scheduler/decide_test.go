@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/sweep"
 )
 
 // rows refuses every third node and finds the others equally good.
@@ -56,14 +57,14 @@ func TestADecisionCanBeReplayed(t *testing.T) {
 	clock := func() time.Time { return time.Unix(0, 0) }
 	decide := func(workers int, seed uint64) *Decision {
 		d := prof.decide(t.Context(), pod, snap, circumstances{start: 390, workers: workers, seed: seed, now: clock}, blind{})
-		d.effort.Now, d.State = nil, nil // two functions are never equal
+		d.Effort.Now, d.State = nil, nil // two functions are never equal
 		return d
 	}
 	recorded := decide(1, 7)
-	if recorded.Node == "" || len(recorded.Feasible) != enough(400, 0) {
-		t.Fatalf("decided for %q among %d nodes, want one among %d", recorded.Node, len(recorded.Feasible), enough(400, 0))
+	if recorded.Node == "" || len(recorded.Feasible) != sweep.Enough(400, 0) {
+		t.Fatalf("decided for %q among %d nodes, want one among %d", recorded.Node, len(recorded.Feasible), sweep.Enough(400, 0))
 	}
-	if n := recorded.effort.Asked("Filter", "rows"); n != recorded.Evaluated {
+	if n := recorded.Effort.Asked("Filter", "rows"); n != recorded.Evaluated {
 		t.Errorf("the filter counts as asked %d times about %d nodes", n, recorded.Evaluated)
 	}
 	for _, workers := range []int{1, 2, 8} {

@@ -23,6 +23,11 @@ func (s *Scheduler) listen() error {
 		}
 		return err
 	}
+	if s.gangs != nil {
+		if err := add(s.cfg.Informers.Scheduling().V1beta1().PodGroups().Informer(), handler(s.podGroup)); err != nil {
+			return err
+		}
+	}
 	volumes := handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged, nil) })
 	devices := s.cfg.Informers.Resource().V1()
 	return errors.Join(
@@ -88,6 +93,7 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		s.gone(p)
 	case p.Spec.NodeName != "":
+		s.gangs.SetPod(p)
 		s.queue.Remove(p.UID)
 		s.unpromise(p.UID)
 		s.cache.SetPod(p)
@@ -95,21 +101,24 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 			s.happened(framework.PodBound, p.Spec.NodeName)
 		}
 	case p.DeletionTimestamp != nil || len(p.Spec.SchedulingGates) > 0:
+		s.gangs.RemovePod(p)
 		s.queue.Remove(p.UID)
 		s.unpromise(p.UID)
-		s.waiting.refuse(p.UID, "the pod is being deleted")
+		s.waiting.Refuse(p.UID, "the pod is being deleted")
 	case s.profile(p.Spec.SchedulerName) != nil && !s.cache.Holds(p.UID):
 		if node := p.Status.NominatedNodeName; node != "" && s.nominated.Of(p.UID) == "" && old == nil {
 			s.nominated.Set(framework.NewPodInfo(p), node) // promised before this scheduler began
 		}
+		s.gangs.SetPod(p)
 		s.queue.Set(p)
 	}
 }
 
 func (s *Scheduler) gone(p *corev1.Pod) {
+	s.gangs.RemovePod(p)
 	s.queue.Remove(p.UID)
 	s.unpromise(p.UID)
-	s.waiting.refuse(p.UID, "the pod was deleted")
+	s.waiting.Refuse(p.UID, "the pod was deleted")
 	if s.cache.RemovePod(p.UID) {
 		s.happened(framework.PodRemoved, p.Spec.NodeName)
 	}

@@ -10,9 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+	"github.com/wasmplane/wasmplane/core/scheduler/report"
 )
 
 // gate leaves a pod out of the cycles, and says why on it.
@@ -20,17 +22,13 @@ func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st 
 	pod := it.Info.Pod
 	if st.Code == framework.Error {
 		s.cfg.Logger.ErrorContext(ctx, "a plugin could not say whether a pod may be scheduled", "kind", "Pod", "namespace", pod.Namespace,
-			"name", pod.Name, "error", joinReasons(st))
+			"name", pod.Name, "error", st.Joined())
 		s.queue.Errored(pod.UID)
 	} else {
 		why := &standing{profile: prof, pod: it.Info, by: []string{st.Plugin}, asks: context.WithoutCancel(ctx)}
 		s.queue.Gated(pod.UID, queue.Refusal{Interest: prof.interest(why.by), Why: why})
 	}
-	if err := s.setCondition(ctx, pod, corev1.PodReasonSchedulingGated, joinReasons(st), ""); err != nil && !apierrors.IsNotFound(err) &&
-		ctx.Err() == nil {
-		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace,
-			"name", pod.Name, "error", err)
-	}
+	s.report(ctx, prof, pod, corev1.PodReasonSchedulingGated, st.Joined(), "", false)
 }
 
 // refuse puts the pod back and says why, on the pod itself. A nomination is carried
@@ -47,18 +45,14 @@ func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d
 	}
 	reason, message := corev1.PodReasonUnschedulable, d.Message()
 	if st := d.Fatal(); st != nil {
-		reason, message = "SchedulerError", joinReasons(st)
+		reason, message = "SchedulerError", st.Joined()
 		s.cfg.Logger.ErrorContext(ctx, "a pod could not be scheduled because of an error", "kind", "Pod", "namespace", pod.Namespace,
 			"name", pod.Name, "error", message)
 		s.queue.Errored(pod.UID)
 	} else {
 		s.queue.Failed(pod.UID, s.refusal(ctx, prof, it.Info, d, template))
 	}
-	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
-	if err := s.setCondition(ctx, pod, reason, message, node); err != nil && !apierrors.IsNotFound(err) {
-		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", pod.Namespace,
-			"name", pod.Name, "error", err)
-	}
+	s.report(ctx, prof, pod, reason, message, node, true)
 }
 
 // speak puts a pod back whose template was refused in the person of another pod. It is told
@@ -66,25 +60,10 @@ func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d
 func (s *Scheduler) speak(ctx context.Context, prof *profile, it *queue.Item, d *Decision, template string) {
 	pod, message := it.Info.Pod, d.Message()
 	s.queue.Spoken(pod.UID, template)
-	if c := scheduled(pod); c != nil && c.Reason == corev1.PodReasonUnschedulable && c.Message == message {
+	if c := report.Scheduled(pod); c != nil && c.Reason == corev1.PodReasonUnschedulable && c.Message == message {
 		return
 	}
-	s.event(prof, pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
-	err := s.setCondition(ctx, pod, corev1.PodReasonUnschedulable, message, "")
-	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it",
-			"kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
-	}
-}
-
-// scheduled is a pod's PodScheduled=False condition; nil where there is none.
-func scheduled(p *corev1.Pod) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c
-		}
-	}
-	return nil
+	s.report(ctx, prof, pod, corev1.PodReasonUnschedulable, message, "", true)
 }
 
 // nominate keeps the room on the nominated node for the pod and has the victims
@@ -117,22 +96,29 @@ func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.Po
 // the room that they waited for is somebody else's now.
 func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, n *framework.Nomination) error {
 	for _, v := range n.Victims {
-		if err := s.preempt(ctx, prof, p, v.Pod, n.Node); err != nil {
-			return fmt.Errorf("remove pod %s for %s: %w", key(v.Pod), key(p), err)
+		for _, victim := range append(s.gangs.WithIt(v.Pod), v.Pod) {
+			if err := s.preempt(ctx, prof, p, victim, n.Node); err != nil {
+				return fmt.Errorf("remove pod %s for %s: %w", key(victim), key(p), err)
+			}
 		}
 	}
-	for _, other := range s.nominated.Behind(n.Node, priorityOf(p)) {
-		s.unpromise(other.UID)
-		if err := s.effects.PatchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
-			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace,
-				"name", other.Name, "node", n.Node, "error", err)
-		}
-	}
+	s.supersede(ctx, p, n.Node)
 	return nil
 }
 
+// supersede takes the promise of a node off pods of lower priority.
+func (s *Scheduler) supersede(ctx context.Context, p *corev1.Pod, node string) {
+	for _, other := range s.nominated.Behind(node, priorityOf(p)) {
+		s.unpromise(other.UID)
+		if err := s.effects.PatchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
+			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace,
+				"name", other.Name, "node", node, "error", err)
+		}
+	}
+}
+
 func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev1.Pod, node string) error {
-	if s.waiting.refuse(victim.UID, fmt.Sprintf("preempted by pod %s", p.UID)) {
+	if s.waiting.Refuse(victim.UID, fmt.Sprintf("preempted by pod %s", p.UID)) {
 		return nil // it was not bound yet: nothing runs that would have to be deleted
 	}
 	if victim.DeletionTimestamp != nil {
@@ -154,45 +140,28 @@ func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev
 	return nil
 }
 
-// setCondition writes PodScheduled=False with the reason, and the nominated node,
-// unless both stand there already.
-func (s *Scheduler) setCondition(ctx context.Context, p *corev1.Pod, reason, message, nominated string) error {
-	since := metav1.Now()
-	if c := scheduled(p); c != nil {
-		since = c.LastTransitionTime
-		if c.Reason == reason && c.Message == message && (nominated == "" || p.Status.NominatedNodeName == nominated) {
-			return nil
+// report has it written to a pod why it waits, unless that stands there already.
+func (s *Scheduler) report(ctx context.Context, prof *profile, p *corev1.Pod, reason, message, nominated string, event bool) {
+	s.reports.Submit(ctx, p.UID, func(ctx context.Context, again bool) {
+		if event {
+			s.event(prof, p, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
 		}
-	}
-	status := map[string]any{"conditions": []corev1.PodCondition{{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, ObservedGeneration: p.Generation,
-		LastTransitionTime: since, Reason: reason, Message: message,
-	}}}
-	if nominated != "" {
-		status["nominatedNodeName"] = nominated
-	}
-	return s.effects.PatchStatus(ctx, p, status)
+		status := report.Unscheduled(p, reason, message, nominated, again)
+		if status == nil {
+			return
+		}
+		if err := s.effects.PatchStatus(ctx, p, status); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "the reason why a pod waits could not be written to it", "kind", "Pod", "namespace", p.Namespace,
+				"name", p.Name, "error", err)
+		}
+	})
 }
 
-func (s *Scheduler) event(prof *profile, p *corev1.Pod, kind, reason, action, note string) {
+func (s *Scheduler) event(prof *profile, p runtime.Object, kind, reason, action, note string) {
 	if s.cfg.Events != nil {
 		if len(note) > 1024 { // the API's bound
 			note = note[:1021] + "..."
 		}
 		s.cfg.Events(prof.name).Eventf(p, nil, kind, reason, action, "%s", note)
 	}
-}
-
-func joinReasons(st *framework.Status) string {
-	if st.Err != nil && len(st.Reasons) == 0 {
-		return st.Err.Error()
-	}
-	out := ""
-	for i, r := range st.Reasons {
-		if i > 0 {
-			out += ", "
-		}
-		out += r
-	}
-	return out
 }

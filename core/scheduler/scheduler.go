@@ -29,13 +29,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/gang"
 	"github.com/wasmplane/wasmplane/core/scheduler/measure"
 	"github.com/wasmplane/wasmplane/core/scheduler/nodecache"
 	"github.com/wasmplane/wasmplane/core/scheduler/nominated"
+	"github.com/wasmplane/wasmplane/core/scheduler/observation"
+	"github.com/wasmplane/wasmplane/core/scheduler/permission"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+	"github.com/wasmplane/wasmplane/core/scheduler/report"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
+
+// Decision is the outcome of one cycle for one pod.
+type Decision = decision.Decision
 
 // Config of a scheduler.
 type Config struct {
@@ -55,6 +63,8 @@ type Config struct {
 	Bindings int
 	Logger   *slog.Logger
 	Tracer   oteltrace.Tracer
+	// PodGroups are served: their pods are placed together.
+	PodGroups bool
 	// Metrics gets the scheduler's; nil = nobody does. A scheduler that follows
 	// another in the same process goes on with its counts.
 	Metrics prometheus.Registerer
@@ -62,7 +72,8 @@ type Config struct {
 
 // environment is what differs where the cluster is not a real one.
 type environment struct {
-	effects Effects
+	effects report.Effects
+	reports *report.Reports
 	now     func() time.Time
 	seed    func() uint64 // of the next decision
 }
@@ -82,12 +93,13 @@ type Scheduler struct {
 	metrics  *measure.Metrics
 
 	nominated nominated.Nominations
-	waiting   waiters
+	waiting   permission.Waiters
+	gangs     *gang.Groups // nil = there are no pod groups
 }
 
 // New checks the configuration and registers with the informers.
 func New(cfg Config) (*Scheduler, error) {
-	s, err := assemble(cfg, environment{writes{cfg.Client}, time.Now, rand.Uint64})
+	s, err := assemble(cfg, environment{report.API{Client: cfg.Client}, report.New(), time.Now, rand.Uint64})
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +123,9 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 	s := &Scheduler{
 		cfg: cfg, cache: nodecache.New(), environment: e,
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
+	}
+	if cfg.PodGroups {
+		s.gangs = gang.NewGroups()
 	}
 	s.metrics = measure.New(measure.Sources{
 		Queue: func() (int, int, int, int) { return s.queue.Len() }, Gated: s.gated,
@@ -185,7 +200,7 @@ func (s *Scheduler) rank(ctx context.Context, p *framework.PodInfo, added time.T
 	rank, st := prof.sorter.Rank(ctx, p, added)
 	if !st.IsSuccess() {
 		s.cfg.Logger.WarnContext(ctx, "a plugin could not order a pod; it waits by its priority alone", "plugin", prof.sorter.Name(),
-			"kind", "Pod", "namespace", p.Pod.Namespace, "name", p.Pod.Name, "error", joinReasons(st))
+			"kind", "Pod", "namespace", p.Pod.Namespace, "name", p.Pod.Name, "error", st.Joined())
 		return 0
 	}
 	return rank
@@ -208,17 +223,18 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		}
 		defer r.Unregister(s.metrics)
 	}
+	s.bindings.Go(func() { s.reports.Run(ctx) })
 	for {
 		it := s.queue.Pop(ctx)
 		if it == nil {
 			break
 		}
-		if t := s.cycle(ctx, it, func(*Decision) {}); t != nil {
+		for _, t := range s.cycle(ctx, it, func(*Decision) {}) {
 			s.bindings.Go(func() {
-				t.seen.bound = s.bind(t.ctx, t.profile, it, t.decision, t.seen)
-				t.seen.finish(t.decision)
+				t.seen.Bound = s.bind(t)
+				t.seen.Finish(t.decision)
 			})
-			if len(t.profile.permits) == 0 {
+			if len(t.profile.permits) == 0 && t.gang == nil {
 				s.throttle(ctx)
 			}
 		}
@@ -233,29 +249,34 @@ type taken struct {
 	profile  *profile
 	item     *queue.Item
 	decision *Decision
-	seen     *observation
+	seen     *observation.Observation
+	gang     *gang.Barrier // nil = it is bound by itself
+	voted    bool          // the barrier knows of it
 }
 
-// cycle tells the story of one try up to the binding: decide, take the room. It is nil where
-// there is nothing to bind. decided is told of the decision before it takes effect.
-func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Decision)) *taken {
+// cycle tells the story of one try up to the binding: decide, take the room. What it returns
+// is to be bound. decided is told of the decision before it takes effect.
+func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Decision)) []*taken {
 	pod := it.Info.Pod
 	prof := s.profile(pod.Spec.SchedulerName)
 	if prof == nil || s.cache.Holds(pod.UID) {
 		s.queue.Done(pod.UID)
 		return nil
 	}
+	if g := s.gangs.Of(pod); g != nil {
+		return s.gangCycle(ctx, prof, it, g, decided)
+	}
 	if st := prof.preEnqueue(ctx, it.Info); st != nil {
 		s.gate(ctx, prof, it, st)
 		return nil
 	}
-	traced, o := s.observe(ctx, it, prof.name)
+	traced, o := observation.Of(ctx, it, prof.name, s.cfg.Tracer, s.metrics, s.now)
 	template := s.template(prof, it.Info)
 	if r, stands := s.queue.Standing(template); stands {
 		d := *r.Why.(*standing).decision
 		decided(&d)
 		s.speak(ctx, prof, it, &d, template)
-		o.finish(&d)
+		o.Finish(&d)
 		return nil
 	}
 	snap := s.cache.Snapshot()
@@ -264,31 +285,31 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 		start:    s.start, workers: s.cfg.Workers, seed: s.seed(), now: s.now,
 	}, o)
 	decided(d)
-	s.metrics.Decided(prof.name, &d.effort)
-	s.metrics.Algorithm(s.now().Sub(o.began))
+	s.metrics.Decided(prof.name, &d.Effort)
+	s.metrics.Algorithm(s.now().Sub(o.Began))
 	if d.Total > 0 {
 		s.start = (s.start + d.Evaluated) % d.Total
 	}
 	if d.Node == "" {
 		s.refuse(ctx, prof, it, d, template)
-		o.finish(d)
+		o.Finish(d)
 		return nil
 	}
 	if err := s.cache.Assume(it.Info, d.Node); err != nil {
 		s.cfg.Logger.WarnContext(ctx, "a pod is already placed; leaving it alone", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name,
 			"error", err)
 		s.queue.Done(pod.UID)
-		o.finish(d)
+		o.Finish(d)
 		return nil
 	}
 	if st := prof.reserve(traced, d, it.Info); !st.IsSuccess() {
 		s.undo(ctx, prof, it, d, st)
-		o.finish(d)
+		o.Finish(d)
 		return nil
 	}
 	s.unpromise(pod.UID)
 	s.queue.Placed(pod.UID, template)
-	return &taken{traced, prof, it, d, o}
+	return []*taken{{ctx: traced, profile: prof, item: it, decision: d, seen: o}}
 }
 
 // throttle waits until fewer bindings than allowed are in flight: deciding faster

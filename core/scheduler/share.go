@@ -105,7 +105,7 @@ func (s *shares) makeRoom(nodes int) {
 func (s *search) filterShared(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo,
 	at int,
 ) *framework.Status {
-	if s.share == nil || s.names != nil && !s.names[n.Node.Name] {
+	if s.share == nil || s.outside(n) != nil {
 		return s.filter(ctx, state, p, n)
 	}
 	kept := &s.share.filtered[at]

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/gang"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
 
@@ -22,18 +23,28 @@ type standing struct {
 	decision *Decision // without what only its own cycle needs
 	by       []string
 	asks     context.Context //nolint:containedctx // for the filters that are asked who is helped
+	gang     gang.Key        // empty = the pod is tried alone
+	any      bool            // what helps others of the gang cannot be seen of this pod
 }
 
 // template is what a pod has in common with others that are refused alike; "" = nothing. A
 // pod that was promised a node is in a case of its own.
 func (s *Scheduler) template(prof *profile, p *framework.PodInfo) string {
-	if len(prof.refusers) == 0 || p.Pod.Status.NominatedNodeName != "" || s.nominated.Of(p.Pod.UID) != "" {
+	if p.Pod.Status.NominatedNodeName != "" || s.nominated.Of(p.Pod.UID) != "" {
+		return ""
+	}
+	return prof.template(p)
+}
+
+// template is what the plugins that refuse pods read of one; "" = it is the pod's alone.
+func (c *profile) template(p *framework.PodInfo) string {
+	if len(c.refusers) == 0 {
 		return ""
 	}
 	var sig framework.Signature
-	sig.Text(prof.name)
+	sig.Text(c.name)
 	sig.Number(int64(priorityOf(p.Pod))) // room that was promised to some is not everybody's
-	for _, plugin := range prof.refusers {
+	for _, plugin := range c.refusers {
 		sig.Text(plugin.Name())
 		if !plugin.Sign(p, &sig) {
 			return ""
@@ -48,13 +59,9 @@ func (s *Scheduler) refusal(ctx context.Context, prof *profile, p *framework.Pod
 		template = "" // the others have not been promised anything
 	}
 	by := d.RefusedBy()
-	kept := &Decision{
-		Seed: d.Seed, Start: d.Start, Total: d.Total, PostFilter: d.PostFilter, Whole: d.Whole,
-		Standing: key(p.Pod), refused: d.Refusals(),
-	}
 	return queue.Refusal{
 		Interest: prof.interest(by), Template: template,
-		Why: &standing{profile: prof, pod: p, decision: kept, by: by, asks: context.WithoutCancel(ctx)},
+		Why: &standing{profile: prof, pod: p, decision: d.Kept(key(p.Pod)), by: by, asks: context.WithoutCancel(ctx)},
 	}
 }
 
@@ -87,7 +94,7 @@ func (s *Scheduler) attend(e framework.ClusterEvent) cache.ResourceEventHandler 
 // nothing but single nodes, it has to fit on that node as far as they can see: the others
 // have not changed. Pods that it could have removed are no hindrance.
 func (r *standing) helped(e framework.ClusterEvent, n *framework.NodeInfo) bool {
-	if len(r.by) == 0 {
+	if len(r.by) == 0 || r.any {
 		return true
 	}
 	for _, name := range r.by {

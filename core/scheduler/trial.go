@@ -30,6 +30,6 @@ func (t *Trial) Decide(ctx context.Context, p *framework.PodInfo, snap *framewor
 // blind is an observer to whom nothing matters.
 type blind struct{}
 
-func (blind) begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
+func (blind) Begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
 	return ctx, func(*Decision) {}
 }

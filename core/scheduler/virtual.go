@@ -10,10 +10,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/client-go/informers"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/permission"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+	"github.com/wasmplane/wasmplane/core/scheduler/report"
 )
 
 // VirtualConfig configures a Virtual.
@@ -22,7 +25,7 @@ type VirtualConfig struct {
 	Queue    queue.Config
 	// Informers hold what the plugins look up; nobody starts them.
 	Informers informers.SharedInformerFactory
-	Effects   Effects
+	Effects   report.Effects
 	// Now is the clock. Only the caller moves it on.
 	Now func() time.Time
 	// Seed of all decisions.
@@ -42,18 +45,20 @@ type Virtual struct {
 // held is a pod that has taken its room and waits for permission to be bound.
 type held struct {
 	*taken
-	way     permission
+	way     permission.Way
 	again   time.Time
 	until   time.Time
 	refused <-chan string
+	// permitted is what the Permit plugins said of a member of a gang that waits for the others.
+	permitted *framework.Status
 }
 
 // NewVirtual makes a scheduler to which the caller tells everything that happens.
 func NewVirtual(cfg VirtualConfig) (*Virtual, error) {
 	seeds := rand.New(rand.NewPCG(cfg.Seed, 1)) //nolint:gosec // it is to be repeated
 	s, err := assemble(Config{
-		Informers: cfg.Informers, Profiles: cfg.Profiles, Queue: cfg.Queue, Workers: 1, Logger: cfg.Logger,
-	}, environment{cfg.Effects, cfg.Now, seeds.Uint64})
+		Informers: cfg.Informers, Profiles: cfg.Profiles, Queue: cfg.Queue, Workers: 1, Logger: cfg.Logger, PodGroups: true,
+	}, environment{effects: cfg.Effects, now: cfg.Now, seed: seeds.Uint64})
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +79,9 @@ func (v *Virtual) ChangePod(old, now *corev1.Pod) { v.s.pod(old, now) }
 
 // RemovePod is told of a pod that has ended or was deleted.
 func (v *Virtual) RemovePod(p *corev1.Pod) { v.s.gone(p) }
+
+// SetGroup adds or changes a PodGroup.
+func (v *Virtual) SetGroup(g *schedulingv1beta1.PodGroup) { v.s.podGroup(nil, g) }
 
 // Snapshot is the cluster as the scheduler sees it.
 func (v *Virtual) Snapshot() *framework.Snapshot { return v.s.cache.Snapshot() }
@@ -106,9 +114,9 @@ func (v *Virtual) Step(ctx context.Context) (t Try, worked bool, next time.Time)
 		return Try{}, false, next
 	}
 	t = Try{Pod: it.Info.Pod, Attempts: it.Attempts}
-	if taken := v.s.cycle(ctx, it, func(d *Decision) { t.Decision = d }); taken != nil {
-		h := &held{taken: taken, way: permission{permits: taken.profile.permits}, until: v.s.now().Add(longestWait)}
-		h.refused = v.s.waiting.add(it.Info.Pod.UID)
+	for _, taken := range v.s.cycle(ctx, it, func(d *Decision) { t.Decision = d }) {
+		h := &held{taken: taken, way: permission.Way{Permits: taken.profile.permits}, until: v.s.now().Add(longestWait)}
+		h.refused = v.s.waiting.Add(taken.item.Info.Pod.UID)
 		v.held = append(v.held, h)
 		v.ask(ctx, h)
 	}
@@ -130,8 +138,10 @@ func (v *Virtual) due() (*held, time.Time) {
 
 func (h *held) due() time.Time {
 	switch {
-	case len(h.refused) > 0: // somebody has ended its wait
+	case h.voted && h.gang.Decided(), len(h.refused) > 0: // somebody has ended its wait
 		return time.Time{}
+	case h.voted:
+		return h.until
 	case h.again.After(h.until):
 		return h.until
 	}
@@ -140,25 +150,46 @@ func (h *held) due() time.Time {
 
 // ask the Permit plugins about a pod, and bind it or send it back once they have decided.
 func (v *Virtual) ask(ctx context.Context, h *held) {
-	var st *framework.Status
-	select {
-	case why := <-h.refused:
-		st = h.way.denied(why)
-	default:
-		if now := v.s.now(); now.Before(h.until) {
-			var wait time.Duration
-			st, wait = h.way.ask(ctx, h.decision, h.item.Info)
-			if !st.IsSuccess() && st.Code == framework.Wait {
-				h.again = now.Add(wait)
+	st := h.permitted
+	switch {
+	case !h.voted:
+		var waits bool
+		if st, waits = v.permission(ctx, h); waits {
+			return
+		}
+		if h.gang != nil {
+			h.permitted, h.voted = st, true
+			if h.gang.Vote(st.IsSuccess()); st.IsSuccess() && !h.gang.Decided() {
 				return
 			}
-		} else {
-			st = h.way.denied(tooLong)
+		}
+	case !h.gang.Decided(): // it waited for the others until somebody or the time ended it
+		h.gang.Withdraw()
+		if st = h.way.Denied(permission.TooLong); len(h.refused) > 0 {
+			st = h.way.Denied(<-h.refused)
 		}
 	}
 	uid := h.item.Info.Pod.UID
-	v.s.waiting.remove(uid)
+	v.s.waiting.Remove(uid)
 	v.held = slices.DeleteFunc(v.held, func(o *held) bool { return o == h })
-	h.seen.bound = v.s.take(ctx, h.profile, h.item, h.decision, st)
-	h.seen.finish(h.decision)
+	h.seen.Bound = v.s.take(h.taken, st)
+	h.seen.Finish(h.decision)
+}
+
+// permission is what the Permit plugins say, or that the pod waits for them.
+func (v *Virtual) permission(ctx context.Context, h *held) (st *framework.Status, waits bool) {
+	select {
+	case why := <-h.refused:
+		return h.way.Denied(why), false
+	default:
+	}
+	now := v.s.now()
+	if !now.Before(h.until) {
+		return h.way.Denied(permission.TooLong), false
+	}
+	st, wait := h.way.Ask(ctx, h.decision.State, h.item.Info, h.decision.Node)
+	if waits = !st.IsSuccess() && st.Code == framework.Wait; waits {
+		h.again = now.Add(wait)
+	}
+	return st, waits
 }

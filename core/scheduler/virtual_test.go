@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -73,6 +74,12 @@ func (w *world) PatchStatus(_ context.Context, p *corev1.Pod, status map[string]
 	if node, ok := status["nominatedNodeName"]; ok && w.pods[p.Name] != nil {
 		w.change(p.Name, func(p *corev1.Pod) { p.Status.NominatedNodeName, _ = node.(string) })
 	}
+	return nil
+}
+
+// PatchGroup implements scheduler.Effects.
+func (w *world) PatchGroup(_ context.Context, g *schedulingv1beta1.PodGroup, c metav1.Condition) error {
+	w.told["group "+g.Name] = string(c.Status) + " " + c.Message
 	return nil
 }
 

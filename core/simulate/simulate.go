@@ -19,6 +19,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -256,6 +258,11 @@ func (r *run) PatchStatus(_ context.Context, p *corev1.Pod, status map[string]an
 		return nil
 	}
 	r.change(l, func(p *corev1.Pod) { p.Status.NominatedNodeName, _ = node.(string) })
+	return nil
+}
+
+// PatchGroup implements scheduler.Effects. Of conditions nothing depends.
+func (r *run) PatchGroup(context.Context, *schedulingv1beta1.PodGroup, metav1.Condition) error {
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/profiles"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
@@ -44,7 +45,8 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 		}
 		s, err := scheduler.New(scheduler.Config{
 			Client: set.Kube, Informers: inf, Profiles: policy.Profiles, Queue: policy.Queue, Workers: policy.Workers, Events: record,
-			Logger: c.Options.Logger, Tracer: c.Tracer, Metrics: c.Metrics,
+			PodGroups: c.Options.Config.FeatureGates[config.GenericWorkload],
+			Logger:    c.Options.Logger, Tracer: c.Tracer, Metrics: c.Metrics,
 		})
 		if err != nil {
 			return err

@@ -11,6 +11,8 @@ package framework
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +64,27 @@ func AsStatus(err error) *Status {
 
 // IsSuccess says whether the status lets the cycle go on.
 func (s *Status) IsSuccess() bool { return s == nil || s.Code == Success }
+
+// Joined are the reasons in one line.
+func (s *Status) Joined() string {
+	if s.Err != nil && len(s.Reasons) == 0 {
+		return s.Err.Error()
+	}
+	return strings.Join(s.Reasons, ", ")
+}
+
+// By is a status with the name of the plugin that it came from.
+func By(st *Status, p Plugin) *Status {
+	if st.Plugin == p.Name() && st.Code != Error {
+		return st
+	}
+	named := *st
+	named.Plugin = p.Name()
+	if named.Code == Error {
+		named.Reasons = []string{fmt.Sprintf("plugin %s: %s", p.Name(), strings.Join(st.Reasons, ", "))}
+	}
+	return &named
+}
 
 // Resources are amounts as the scheduler compares them.
 type Resources struct {
@@ -259,6 +282,15 @@ func Free(ctx context.Context, all []PostFilter, s *State, p *PodInfo) (failed *
 	return failed
 }
 
+// GroupPostFilter is for PostFilter plugins that also make room for pods that are placed all or
+// nothing: which of the pods that could be removed should rather stay.
+type GroupPostFilter interface {
+	Plugin
+	// Protected says of each of several units, whose pods are removed together or not at all, and
+	// which stand in the order in which they may stay, whether its removal violates a rule.
+	Protected(units [][]*PodInfo) ([]bool, error)
+}
+
 // PreScore runs once, with the nodes that are left. Skip leaves Score out.
 type PreScore interface {
 	Plugin
@@ -390,8 +422,9 @@ const (
 	PodChanged     // the waiting pod itself
 	DevicesChanged // a claim or slice of devices changed, or what taints them
 	DeviceClassChanged
-	Unreserved              // a pod was not bound after all: what plugins had reserved for it is free
-	AnyEvent   ClusterEvent = 1<<32 - 1
+	GroupChanged              // the PodGroup of the waiting pod
+	Unreserved                // a pod was not bound after all: what plugins had reserved for it is free
+	AnyEvent     ClusterEvent = 1<<32 - 1
 )
 
 // Hints is for plugins that refuse pods: which events may change their mind. A

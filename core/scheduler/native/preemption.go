@@ -242,6 +242,28 @@ func covers(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
 	return err == nil && !s.Empty() && s.Matches(labels.Set(p.Labels))
 }
 
+// Protected implements framework.GroupPostFilter: a disruption budget would be violated.
+func (pl Preemption) Protected(units [][]*framework.PodInfo) ([]bool, error) {
+	budgets, err := pl.Budgets.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list disruption budgets: %w", err)
+	}
+	var all []*framework.PodInfo
+	for _, u := range units {
+		all = append(all, u...)
+	}
+	violating, _ := split(all, budgets)
+	violates := map[*framework.PodInfo]bool{}
+	for _, p := range violating {
+		violates[p] = true
+	}
+	out := make([]bool, len(units))
+	for i, u := range units {
+		out[i] = slices.ContainsFunc(u, func(p *framework.PodInfo) bool { return violates[p] })
+	}
+	return out, nil
+}
+
 // compare is negative where c is the better node to choose.
 func (c *candidate) compare(o *candidate) int {
 	if d := cmp.Compare(c.violations, o.violations); d != 0 {

@@ -172,6 +172,16 @@ func (c *Cache) Holds(uid types.UID) bool {
 	return ok
 }
 
+// NodeOf is the node that the pod occupies here, assumed or bound; "" = none.
+func (c *Cache) NodeOf(uid types.UID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.pods[uid]; ok {
+		return e.node
+	}
+	return ""
+}
+
 func (c *Cache) add(e *entry) {
 	c.pods[e.info.Pod.UID] = e
 	if info, ok := c.nodes[e.node]; ok {

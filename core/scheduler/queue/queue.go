@@ -269,18 +269,36 @@ func (q *Queue) next() (*Item, time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.ready) > 0 {
-		it := q.ready[0]
-		q.detach(it)
-		it.missed, it.gated = 0, false
-		q.tried[it.Info.Pod.UID] = it
-		it.Attempts++
-		out := *it // the caller's view doesn't change under it
-		return &out, time.Time{}
+		return q.hand(q.ready[0]), time.Time{}
 	}
 	if len(q.later) > 0 {
 		return nil, q.later[0].due
 	}
 	return nil, time.Time{}
+}
+
+// hand an item out to be tried.
+func (q *Queue) hand(it *Item) *Item {
+	q.detach(it)
+	it.missed, it.gated = 0, false
+	q.tried[it.Info.Pod.UID] = it
+	it.Attempts++
+	out := *it // the caller's view doesn't change under it
+	return &out
+}
+
+// Take hands out those of these pods that wait, whatever they wait for: they are tried together with
+// one that Pop handed out.
+func (q *Queue) Take(uids []types.UID) []*Item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []*Item
+	for _, uid := range uids {
+		if it, ok := q.items[uid]; ok && it.state != trying {
+			out = append(out, q.hand(it))
+		}
+	}
+	return out
 }
 
 // Done forgets a pod that has found its node.

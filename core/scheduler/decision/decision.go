@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+// Package decision is the outcome of one cycle of the scheduler for one pod, and its words.
+package decision
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,8 +41,13 @@ type Decision struct {
 	// Standing is the pod, "namespace/name", that was tried instead: one of the same template,
 	// whose refusal still holds. Nothing was decided anew; the refusal is that pod's.
 	Standing string
+	// Gang is why the pods that this one is to be placed with are not placed, where it is one of
+	// several; "" = it is refused for itself.
+	Gang string
 
-	effort  measure.Effort
+	// Effort that it took.
+	Effort measure.Effort
+
 	refused []Refused // counted once
 }
 
@@ -99,12 +106,23 @@ func (d *Decision) RefusedBy() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// failedNodes copies the statuses for a PostFilter, which may keep them.
-func (d *Decision) failedNodes() map[string]*framework.Status { return maps.Clone(d.Statuses) }
+// FailedNodes copies the statuses for a PostFilter, which may keep them.
+func (d *Decision) FailedNodes() map[string]*framework.Status { return maps.Clone(d.Statuses) }
+
+// Kept is the refusal of a pod as it holds for others, without what only its own cycle needs.
+func (d *Decision) Kept(pod string) *Decision {
+	return &Decision{
+		Seed: d.Seed, Start: d.Start, Total: d.Total, PostFilter: d.PostFilter, Whole: d.Whole,
+		Standing: pod, Gang: d.Gang, refused: d.Refusals(),
+	}
+}
 
 // Message says why no node fits, in upstream's words, such as "0/3 nodes are
 // available: 1 Insufficient cpu, 2 node(s) were unschedulable".
 func (d *Decision) Message() string {
+	if d.Gang != "" {
+		return d.Gang
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available", d.Total)
 	if d.Whole != nil {
@@ -133,4 +151,59 @@ func (d *Decision) Message() string {
 		b.WriteString(" " + why)
 	}
 	return b.String()
+}
+
+// shown bounds how many nodes a span names.
+const shown = 10
+
+// NodesLeftOut: "2 of 3 nodes fit; left out: node-1: Insufficient cpu".
+func (d *Decision) NodesLeftOut() string {
+	text := fmt.Sprintf("%d of %d nodes fit", len(d.Feasible), d.Total)
+	if d.Evaluated < d.Total && d.Whole == nil {
+		text += fmt.Sprintf(" (%d looked at)", d.Evaluated)
+	}
+	names := make([]string, 0, len(d.Statuses))
+	for name := range d.Statuses {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		switch i {
+		case 0:
+			text += "; left out: "
+		case shown:
+			return text + fmt.Sprintf(" and %d more", len(names)-shown)
+		default:
+			text += "; "
+		}
+		st := d.Statuses[name]
+		text += name + ": " + strings.Join(st.Reasons, ", ") + " [" + st.Plugin + "]"
+	}
+	return text
+}
+
+// ScoresByNode is JSON: {"node": {"total": 180, "NodeResourcesFit": 90, ...}, ...}, the best nodes first in count.
+func (d *Decision) ScoresByNode() string {
+	totals := make([]int64, len(d.Feasible))
+	order := make([]int, len(d.Feasible))
+	for i := range order {
+		order[i] = i
+		for _, scores := range d.Scores {
+			totals[i] += scores[i]
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(totals[b] - totals[a]) })
+	out := map[string]map[string]int64{}
+	for _, i := range order[:min(shown, len(order))] {
+		row := map[string]int64{"total": totals[i]}
+		for plugin, scores := range d.Scores {
+			row[plugin] = scores[i]
+		}
+		out[d.Feasible[i].Node.Name] = row
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/gang"
+	"github.com/wasmplane/wasmplane/core/scheduler/observation"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+)
+
+// team is a gang in one cycle: those of its pods that have no node, and what was decided about
+// each. It is the gang.Cycle.
+type team struct {
+	s     *Scheduler
+	prof  *profile
+	group *gang.Group
+	// placed are the pods that have nodes, by the node.
+	placed  map[string][]*corev1.Pod
+	items   []*queue.Item
+	infos   []*framework.PodInfo
+	traced  []context.Context //nolint:containedctx // the traces of the tries
+	seen    []*observation.Observation
+	choices []*Decision // the latest
+	ahead   map[string][]*framework.PodInfo
+	snap    *framework.Snapshot
+	start   int
+	seed    uint64
+}
+
+// gangCycle is cycle for a pod of a gang, and all others of it that wait.
+func (s *Scheduler) gangCycle(ctx context.Context, prof *profile, first *queue.Item, g *gang.Group, decided func(*Decision)) []*taken {
+	t := &team{s: s, prof: prof, group: g, placed: map[string][]*corev1.Pod{}, items: []*queue.Item{first}}
+	if why := t.gather(ctx); why != "" {
+		t.wait(ctx, why)
+		return nil
+	}
+	if len(t.items) == 0 {
+		return nil
+	}
+	t.snap, t.seed, t.start = s.cache.Snapshot(), s.seed(), s.start
+	problem, why := t.problem(ctx)
+	if why != "" {
+		t.wait(ctx, why)
+		return nil
+	}
+	plan := gang.Decide(ctx, problem, t)
+	s.start = t.start
+	if ctx.Err() != nil {
+		return nil
+	}
+	if !plan.Placed {
+		t.refuse(ctx, &problem, &plan, decided)
+		return nil
+	}
+	return t.take(ctx, problem.Need, &plan, decided)
+}
+
+// gather the pods that are tried together. It says why they are not tried yet.
+func (t *team) gather(ctx context.Context) string {
+	s, g := t.s, t.group
+	switch {
+	case g.Object == nil:
+		return fmt.Sprintf("waiting for pod group %s, which does not exist", g.Key)
+	case g.Count < g.Need():
+		return fmt.Sprintf("gang needs %d pods, %d exist", g.Need(), g.Count)
+	}
+	var waiting []types.UID
+	for _, p := range g.Pods {
+		switch node := s.cache.NodeOf(p.UID); {
+		case p.Spec.NodeName != "" || node != "":
+			t.placed[max(node, p.Spec.NodeName)] = append(t.placed[max(node, p.Spec.NodeName)], p)
+		default:
+			waiting = append(waiting, p.UID)
+		}
+		if p.Spec.SchedulerName != t.items[0].Info.Pod.Spec.SchedulerName || priorityOf(p) != gang.GroupPriority(g.Object) {
+			t.items = append(t.items, s.queue.Take(waiting)...)
+			return fmt.Sprintf("all pods of pod group %s need one schedulerName, and its priority (%d); pod %s has %s and %d",
+				g.Name, gang.GroupPriority(g.Object), p.Name, p.Spec.SchedulerName, priorityOf(p))
+		}
+	}
+	all := append(t.items, s.queue.Take(waiting)...)
+	order := map[types.UID]int{}
+	for i, uid := range waiting {
+		order[uid] = i
+	}
+	slices.SortStableFunc(all, func(a, b *queue.Item) int { return order[a.Info.Pod.UID] - order[b.Info.Pod.UID] })
+	t.items = nil
+	for _, it := range all {
+		if st := t.prof.preEnqueue(ctx, it.Info); st != nil {
+			s.gate(ctx, t.prof, it, st)
+			continue
+		}
+		t.items = append(t.items, it)
+	}
+	return ""
+}
+
+// problem is what has to be decided, or why nothing can be.
+func (t *team) problem(ctx context.Context) (gang.Problem, string) {
+	s, have := t.s, 0
+	p := gang.Problem{Topology: t.group.Topology(), Snapshot: t.snap}
+	for _, pods := range t.placed {
+		have += len(pods)
+	}
+	if p.Topology != "" {
+		var why string
+		if p.Domain, why = gang.Common(t.snap, p.Topology, maps.Keys(t.placed)); why != "" {
+			return p, why
+		}
+	}
+	p.Need = max(1, t.group.Need()-have)
+	if len(t.items) < p.Need {
+		return p, fmt.Sprintf("gang needs %d pods, %d have nodes or may be tried", t.group.Need(), have+len(t.items))
+	}
+	members := map[types.UID]bool{}
+	for _, it := range t.items {
+		traced, o := observation.Of(ctx, it, t.prof.name, s.cfg.Tracer, s.metrics, s.now)
+		t.infos, t.traced, t.seen = append(t.infos, it.Info), append(t.traced, traced), append(t.seen, o)
+		members[it.Info.Pod.UID] = true
+	}
+	t.choices, p.Members = make([]*Decision, len(t.items)), t.infos
+	t.ahead = s.nominated.Ahead(t.infos[0].Pod)
+	for node, pods := range t.ahead {
+		t.ahead[node] = slices.DeleteFunc(pods, func(o *framework.PodInfo) bool { return members[o.Pod.UID] })
+	}
+	maps.DeleteFunc(t.ahead, func(_ string, pods []*framework.PodInfo) bool { return len(pods) == 0 })
+	return p, ""
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/gang"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+)
+
+// Template implements gang.Cycle.
+func (t *team) Template(i int) string { return t.prof.template(t.infos[i]) }
+
+// Decide implements gang.Cycle.
+func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, where gang.Where) gang.Answer {
+	s, promised := t.s, where.First
+	if promised == "" {
+		promised = s.nominated.Of(t.infos[i].Pod.UID)
+	}
+	t.seed++
+	d := t.prof.decide(ctx, t.infos[i], snap, circumstances{
+		promises: promises{promised, t.ahead}, gang: true, only: where.Only,
+		start: t.start, workers: s.cfg.Workers, seed: t.seed, now: s.now,
+	}, t.seen[i])
+	s.metrics.Decided(t.prof.name, &d.Effort)
+	if d.Total > 0 {
+		t.start = (t.start + d.Evaluated) % d.Total
+	}
+	t.choices[i] = d
+	return gang.Answer{Node: d.Node, Err: d.Fatal()}
+}
+
+// Reserve implements gang.Cycle.
+func (t *team) Reserve(ctx context.Context, i int, _ string) *framework.Status {
+	st := t.prof.reserve(ctx, t.choices[i], t.infos[i])
+	if !st.IsSuccess() {
+		t.choices[i].Node, t.choices[i].Whole = "", st
+	}
+	return st
+}
+
+// Unreserve implements gang.Cycle.
+func (t *team) Unreserve(ctx context.Context, i int, node string) {
+	for at := len(t.prof.reserves) - 1; at >= 0; at-- {
+		t.prof.reserves[at].Unreserve(ctx, t.choices[i].State, t.infos[i], node)
+	}
+}
+
+// template that the queue knows the gang's pods by.
+func (t *team) template() string { return "gang\x00" + t.group.String() }
+
+// wait puts the pods back that may not be tried yet, and says why on them and on their group.
+func (t *team) wait(ctx context.Context, why string) {
+	for _, it := range t.items {
+		t.s.queue.Gated(it.Info.Pod.UID, queue.Refusal{
+			Interest: framework.GroupChanged, Template: t.template(), Why: &standing{gang: t.group.Key},
+		})
+		t.s.report(ctx, t.prof, it.Info.Pod, corev1.PodReasonSchedulingGated, why, "", false)
+	}
+	t.setCondition(ctx, metav1.ConditionFalse, schedulingv1beta1.PodGroupReasonUnschedulable, why, false)
+}
+
+// take the room for those that were placed, and have them bound together.
+func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func(*Decision)) []*taken {
+	s, placed := t.s, 0
+	for _, node := range plan.Nodes {
+		if node != "" {
+			placed++
+		}
+	}
+	barrier := gang.NewBarrier(placed, need, func() {
+		t.setCondition(context.WithoutCancel(ctx), metav1.ConditionTrue, "Scheduled", "", false)
+	})
+	var out []*taken
+	for i, it := range t.items {
+		d, pod := t.choices[i], it.Info.Pod
+		if plan.Nodes[i] == "" {
+			if d == nil || d.Node != "" {
+				d = t.choices[plan.Failed] // it was refused with that one
+			}
+			decided(d)
+			s.refuse(ctx, t.prof, it, d, t.template())
+			t.seen[i].Finish(d)
+			continue
+		}
+		decided(d)
+		one := &taken{ctx: t.traced[i], profile: t.prof, item: it, decision: d, seen: t.seen[i], gang: barrier}
+		out = append(out, one)
+		if err := s.cache.Assume(it.Info, d.Node); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "a pod of a gang is already placed", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+		}
+		s.unpromise(pod.UID)
+		s.queue.Placed(pod.UID, t.template())
+	}
+	return out
+}
+
+// refuse puts all pods back, and says why once for all of them. Where others can make room, they
+// are removed first.
+func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, decided func(*Decision)) {
+	s, failed := t.s, t.choices[max(plan.Failed, 0)]
+	if failed == nil {
+		failed = &Decision{Total: len(t.snap.Nodes), Whole: framework.NewStatus(framework.Unschedulable, "no node has the label "+p.Topology)}
+	}
+	err := plan.Err
+	message := plan.Message(p, t.group.Need()) + failed.Message()
+	var promised map[int]string
+	if err == nil {
+		var why string
+		if promised, why, err = t.makeRoom(ctx, p); why != "" {
+			message += " " + why
+		}
+	}
+	reason := schedulingv1beta1.PodGroupReasonUnschedulable
+	if err != nil {
+		reason, message = schedulingv1beta1.PodGroupReasonSchedulerError, err.Joined()
+		s.cfg.Logger.ErrorContext(ctx, "a gang could not be scheduled because of an error", "kind", "PodGroup",
+			"namespace", t.group.Namespace, "name", t.group.Name, "error", message)
+	}
+	by := failed.RefusedBy()
+	for i, it := range t.items {
+		// The decision is the gang's: that its pod fits alone is no comfort to a pod.
+		d := failed.Kept("")
+		d.Gang = message
+		if err != nil {
+			d.Whole = err
+		}
+		decided(d)
+		pod := it.Info.Pod
+		if err != nil {
+			s.queue.Errored(pod.UID)
+		} else {
+			s.queue.Failed(pod.UID, queue.Refusal{
+				Interest: t.prof.interest(by) | framework.GroupChanged, Template: t.template(),
+				Why: &standing{
+					profile: t.prof, pod: t.infos[max(plan.Failed, 0)], decision: d, by: by, asks: context.WithoutCancel(ctx),
+					gang: t.group.Key, any: plan.Domains != 0 || t.mixed(),
+				},
+			})
+		}
+		s.report(ctx, t.prof, pod, reason, message, promised[i], true)
+		t.seen[i].Finish(d)
+	}
+	t.setCondition(ctx, metav1.ConditionFalse, reason, message, true)
+}
+
+// mixed says whether the pods are not all alike.
+func (t *team) mixed() bool {
+	first := t.Template(0)
+	for i := range t.infos {
+		if first == "" || t.Template(i) != first {
+			return true
+		}
+	}
+	return false
+}
+
+// makeRoom removes pods of lower priority where all that the gang needs fit without them, and
+// keeps their room for it. It returns the nodes that members are promised, or why there are none.
+func (t *team) makeRoom(ctx context.Context, p *gang.Problem) (map[int]string, string, *framework.Status) {
+	s, first := t.s, t.infos[0].Pod
+	rules := t.prof.groupPostFilter()
+	policy := t.group.Object.Spec.PreemptionPolicy
+	switch {
+	case rules == nil:
+		return nil, "", nil
+	case policy != nil && *policy == schedulingv1beta1.PreemptNever,
+		policy == nil && first.Spec.PreemptionPolicy != nil && *first.Spec.PreemptionPolicy == corev1.PreemptNever:
+		return nil, "preemption: not eligible due to preemptionPolicy=Never.", nil
+	}
+	if promised := t.promised(); promised != nil {
+		return promised, "preemption: waiting for the pods that were removed.", nil
+	}
+	units, err := gang.Units(t.snap, s.gangs, gang.GroupPriority(t.group.Object), rules.Protected)
+	if err != nil || len(units) == 0 {
+		return nil, "preemption: no pod has a lower priority.", framework.AsStatus(err)
+	}
+	refused := append([]*Decision(nil), t.choices...)
+	plan, victims := gang.Preempt(ctx, *p, t, units)
+	t.choices = refused
+	if plan.Err != nil || ctx.Err() != nil {
+		return nil, "", plan.Err
+	}
+	if !plan.Placed {
+		return nil, fmt.Sprintf("preemption: %d would fit without all pods of lower priority.", plan.Fit), nil
+	}
+	removed := 0
+	for _, u := range victims {
+		for _, v := range u {
+			if err := s.preempt(ctx, t.prof, first, v.Pod.Pod, v.Node); err != nil {
+				return nil, "", framework.AsStatus(fmt.Errorf("remove pod %s for pod group %s: %w", key(v.Pod.Pod), t.group.Key, err))
+			}
+			removed++
+		}
+	}
+	s.metrics.Victims(removed)
+	promised := map[int]string{}
+	for i, node := range plan.Nodes {
+		if node != "" {
+			promised[i] = node
+			s.nominated.Set(t.infos[i], node)
+			s.supersede(ctx, first, node)
+		}
+	}
+	return promised, fmt.Sprintf("preemption: %d pods were removed for it.", removed), nil
+}
+
+// promised are the nodes that members wait for, while pods that were removed are still there.
+func (t *team) promised() map[int]string {
+	out, going := map[int]string{}, false
+	for i, info := range t.infos {
+		node := t.s.nominated.Of(info.Pod.UID)
+		n := t.snap.Node(node)
+		if n == nil {
+			continue
+		}
+		out[i] = node
+		for _, o := range n.Pods {
+			going = going || priorityOf(o.Pod) < priorityOf(info.Pod) && gang.Preempted(o.Pod)
+		}
+	}
+	if !going {
+		return nil
+	}
+	return out
+}
+
+func (c *profile) groupPostFilter() framework.GroupPostFilter {
+	for _, p := range c.post {
+		if g, ok := p.(framework.GroupPostFilter); ok {
+			return g
+		}
+	}
+	return nil
+}
+
+// together waits until as many pods of the gang as it needs may be bound.
+func (s *Scheduler) together(t *taken, st *framework.Status) *framework.Status {
+	if !t.voted {
+		t.gang.Vote(st.IsSuccess())
+	}
+	if !st.IsSuccess() {
+		return st
+	}
+	uid := t.item.Info.Pod.UID
+	refused := s.waiting.Add(uid)
+	defer s.waiting.Remove(uid)
+	select {
+	case <-t.gang.Done():
+	case why := <-refused:
+		t.gang.Withdraw()
+		return framework.NewStatus(framework.Unschedulable, why)
+	case <-t.ctx.Done():
+		return framework.AsStatus(t.ctx.Err())
+	}
+	if !t.gang.Open() {
+		return framework.NewStatus(framework.Unschedulable, "too few of the other pods of its gang may be bound")
+	}
+	return st
+}
+
+// setCondition writes one to the group.
+func (t *team) setCondition(ctx context.Context, status metav1.ConditionStatus, reason, message string, event bool) {
+	g := t.group.Object
+	if g == nil {
+		return
+	}
+	if old := meta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); old != nil && old.Message == message {
+		event = false
+	}
+	t.s.reports.Submit(ctx, g.UID, func(ctx context.Context, _ bool) {
+		if event {
+			t.s.event(t.prof, g, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
+		}
+		err := t.s.effects.PatchGroup(ctx, g, metav1.Condition{
+			Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message,
+		})
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			t.s.cfg.Logger.WarnContext(ctx, "the state of a pod group could not be written to it", "kind", "PodGroup",
+				"namespace", g.Namespace, "name", g.Name, "error", err)
+		}
+	})
+}
+
+// podGroup is told of a group.
+func (s *Scheduler) podGroup(old, now k8sruntime.Object) {
+	if now == nil {
+		s.gangs.RemoveGroup(old.(*schedulingv1beta1.PodGroup))
+		return
+	}
+	g := now.(*schedulingv1beta1.PodGroup)
+	if !s.gangs.SetGroup(g) {
+		return
+	}
+	key := gang.Key{Namespace: g.Namespace, Name: g.Name}
+	s.queue.Happened(framework.GroupChanged, func(r queue.Refusal) bool {
+		why, ok := r.Why.(*standing)
+		return ok && why.gang == key
+	})
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report writes to pods why they wait, beside the loop that decides: ten thousand
+// pods that fit nowhere must not hold up the one that does. What is to be written of one pod
+// replaces what was to be written of it before.
+package report
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Bounds: writes at the same time, and objects of which something is to be written. Beyond
+// them who reports writes itself.
+const (
+	writers = 16
+	most    = 1 << 16
+)
+
+// Write says why an object waits. again: something else was written in the meantime than the
+// caller could know of.
+type Write func(ctx context.Context, again bool)
+
+// Reports are what is to be written. It is safe for concurrent use; nil is one that writes
+// at once.
+type Reports struct {
+	queue workqueue.TypedInterface[types.UID]
+
+	mu      sync.Mutex
+	waiting map[types.UID]Write
+	writing map[types.UID]chan struct{}
+	again   map[types.UID]bool
+}
+
+// New makes one; nothing is written before Run.
+func New() *Reports {
+	return &Reports{
+		queue:   workqueue.NewTyped[types.UID](),
+		waiting: map[types.UID]Write{}, writing: map[types.UID]chan struct{}{}, again: map[types.UID]bool{},
+	}
+}
+
+// Submit has something written about an object, instead of what waits to be.
+func (r *Reports) Submit(ctx context.Context, about types.UID, w Write) {
+	if r == nil || !r.take(about, w) {
+		w(ctx, false)
+	}
+}
+
+func (r *Reports) take(about types.UID, w Write) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.waiting[about]; !known && len(r.waiting) >= most || r.queue.ShuttingDown() {
+		return false
+	}
+	r.waiting[about] = w
+	if r.writing[about] != nil {
+		r.again[about] = true
+	}
+	r.queue.Add(about)
+	return true
+}
+
+// Cancel forgets what is to be written about an object, and waits for what is being written: it
+// will not overwrite what the caller writes next.
+func (r *Reports) Cancel(ctx context.Context, about types.UID) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	delete(r.waiting, about)
+	delete(r.again, about)
+	busy := r.writing[about]
+	r.mu.Unlock()
+	if busy != nil {
+		select {
+		case <-busy:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Run writes until ctx ends. What is left then is not written: who decides next decides anew.
+func (r *Reports) Run(ctx context.Context) {
+	defer context.AfterFunc(ctx, r.queue.ShutDown)()
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for r.next(ctx) {
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (r *Reports) next(ctx context.Context) bool {
+	about, ended := r.queue.Get()
+	if ended || ctx.Err() != nil {
+		return false
+	}
+	defer r.queue.Done(about)
+	r.mu.Lock()
+	w, again, done := r.waiting[about], r.again[about], make(chan struct{})
+	delete(r.waiting, about)
+	delete(r.again, about)
+	if w != nil {
+		r.writing[about] = done
+	}
+	r.mu.Unlock()
+	if w == nil {
+		return true
+	}
+	w(ctx, again)
+	r.mu.Lock()
+	delete(r.writing, about)
+	r.mu.Unlock()
+	close(done)
+	return true
+}

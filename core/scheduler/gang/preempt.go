@@ -25,20 +25,25 @@ type Unit []Victim
 // Preempt finds nodes for the members where these units may go, the last ones rather than the
 // first. It returns those that have to. Nothing stays reserved.
 func Preempt(ctx context.Context, p Problem, c Cycle, units []Unit) (Plan, []Unit) {
-	t := newTrial(p.Snapshot)
-	for _, u := range units {
-		t.take(u)
-	}
-	with := p
-	with.Snapshot = &t.snap
-	plan := Decide(ctx, with, c)
+	plan, t := without(ctx, p, c, units)
 	if !plan.Placed {
 		return plan, nil
 	}
+	// The first that may stay with all before it is found by halves: beside those that stay the
+	// members are placed where fewer have to go.
+	low, high := 0, len(units) // without all from low on they fit, without those from high on they don't
+	for high-low > 1 && len(p.Members) <= mostByHalves {
+		middle := (low + high) / 2
+		if tried, on := without(ctx, p, c, units[middle:]); tried.Placed {
+			plan, t, low = tried, on, middle
+		} else {
+			high = middle
+		}
+	}
+	units = units[low:]
 	s := &sparing{Problem: &p, cycle: c, trial: t, plan: &plan, on: map[string][]int{}}
 	for i, node := range plan.Nodes {
 		if node != "" {
-			c.Unreserve(ctx, i, node) // they are placed once the room is there
 			t.place(p.Members[i], node)
 			s.on[node] = append(s.on[node], i)
 		}
@@ -56,6 +61,26 @@ func Preempt(ctx context.Context, p Problem, c Cycle, units []Unit) (Plan, []Uni
 		}
 	}
 	return plan, victims
+}
+
+// mostByHalves bounds the gangs that are placed several times to find who has to go.
+const mostByHalves = 2000
+
+// without places the members as if units were gone, and reserves nothing: they are placed again
+// once the room is there.
+func without(ctx context.Context, p Problem, c Cycle, units []Unit) (Plan, *trial) {
+	t := newTrial(p.Snapshot)
+	for _, u := range units {
+		t.take(u)
+	}
+	p.Snapshot = &t.snap
+	plan := Decide(ctx, p, c)
+	for i, node := range plan.Nodes {
+		if node != "" {
+			c.Unreserve(ctx, i, node)
+		}
+	}
+	return plan, t
 }
 
 // Units are the pods of lower priority, those together that go together: the ones that may

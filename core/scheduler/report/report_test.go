@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Nobody waits for a write; of one object the latest counts, and after Cancel nothing more is written.
+func TestTheLatestIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		r := New()
+		var mu sync.Mutex
+		var written []string
+		hold := make(chan struct{})
+		write := func(what string, wait bool) Write {
+			return func(_ context.Context, again bool) {
+				if wait {
+					<-hold
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				written = append(written, fmt.Sprint(what, " ", again))
+			}
+		}
+		r.Submit(ctx, "a", write("a1", false))
+		r.Submit(ctx, "a", write("a2", true))
+		r.Submit(ctx, "b", write("b1", false))
+		r.Cancel(ctx, "b")
+		var done sync.WaitGroup
+		done.Go(func() { r.Run(ctx) })
+		synctest.Wait()
+		r.Submit(ctx, "a", write("a3", false)) // while a2 is written
+		synctest.Wait()
+		if len(written) != 0 {
+			t.Errorf("written beside a2: %v", written)
+		}
+		cancelled := false
+		r.Submit(ctx, "c", write("c1", true))
+		synctest.Wait()
+		done.Go(func() { r.Cancel(ctx, "c"); cancelled = true })
+		synctest.Wait()
+		if cancelled {
+			t.Error("Cancel does not wait for what is being written")
+		}
+		close(hold)
+		synctest.Wait()
+		stop()
+		done.Wait()
+		if got := fmt.Sprint(written); got != "[a2 false c1 false a3 true]" && got != "[c1 false a2 false a3 true]" &&
+			got != "[a2 false a3 true c1 false]" {
+			t.Errorf("written: %s", got)
+		}
+		r.Submit(t.Context(), "d", write("d1", false)) // nobody writes any more
+		if got := written[len(written)-1]; got != "d1 false" {
+			t.Errorf("the last is %s", got)
+		}
+	})
+}
+
+// However many objects there are, what is to be written is written.
+func TestMoreThanAreKeptAreWrittenAtOnce(t *testing.T) {
+	r := New()
+	now := 0
+	for i := range most + 10 {
+		r.Submit(t.Context(), types.UID(fmt.Sprint(i)), func(context.Context, bool) { now++ })
+	}
+	if now != 10 {
+		t.Errorf("%d were written at once, want 10", now)
+	}
+}

@@ -34,20 +34,20 @@ func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo
 
 // bind carries a decision out and says whether the pod has its node. Waiting for
 // permission ends when the scheduler stops; a binding that has begun is finished.
-func (s *Scheduler) bind(t *taken) bool {
-	_, end := t.seen.Begin(t.ctx, "bind")
+func (s *Scheduler) bind(ctx context.Context, t *taken) bool {
+	_, end := t.seen.Begin(ctx, "bind")
 	defer end(t.decision)
-	return s.take(t, s.permit(t.ctx, t.profile, t.item, t.decision))
+	return s.take(ctx, t, s.permit(ctx, t.profile, t.item, t.decision))
 }
 
 // take the node, if the pod is permitted to; the pod goes back where anything fails.
-func (s *Scheduler) take(t *taken, permitted *framework.Status) bool {
-	ctx, prof, it, d, st := t.ctx, t.profile, t.item, t.decision, permitted
+func (s *Scheduler) take(ctx context.Context, t *taken, permitted *framework.Status) bool {
+	prof, it, d, st := t.profile, t.item, t.decision, permitted
 	if st.IsSuccess() {
 		st = s.prepare(ctx, prof, it, d)
 	}
 	if t.gang != nil {
-		st = s.together(t, st)
+		st = s.together(ctx, t, st)
 	}
 	if st.IsSuccess() {
 		if t.gang != nil {

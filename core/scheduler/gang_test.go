@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func (w *world) group(name string, min, priority int32, change ...func(*schedulingv1beta1.PodGroup)) {
+func (w *world) group(name string, least, priority int32, change ...func(*schedulingv1beta1.PodGroup)) {
 	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Generation: 1}}
-	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: min}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}
 	g.Spec.Priority = &priority
 	for _, c := range change {
 		c(g)

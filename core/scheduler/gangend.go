@@ -97,7 +97,7 @@ func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func
 		one := &taken{ctx: t.traced[i], profile: t.prof, item: it, decision: d, seen: t.seen[i], gang: barrier}
 		out = append(out, one)
 		if err := s.cache.Assume(it.Info, d.Node); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "a pod of a gang is already placed", "kind", "Pod", "namespace", pod.Namespace, "name", pod.Name, "error", err)
+			s.cfg.Logger.WarnContext(ctx, "a pod of a gang is already placed", "kind", "Pod", "name", key(pod), "error", err)
 		}
 		s.unpromise(pod.UID)
 		s.queue.Placed(pod.UID, t.template())
@@ -245,7 +245,7 @@ func (c *profile) groupPostFilter() framework.GroupPostFilter {
 }
 
 // together waits until as many pods of the gang as it needs may be bound.
-func (s *Scheduler) together(t *taken, st *framework.Status) *framework.Status {
+func (s *Scheduler) together(ctx context.Context, t *taken, st *framework.Status) *framework.Status {
 	if !t.voted {
 		t.gang.Vote(st.IsSuccess())
 	}
@@ -260,8 +260,8 @@ func (s *Scheduler) together(t *taken, st *framework.Status) *framework.Status {
 	case why := <-refused:
 		t.gang.Withdraw()
 		return framework.NewStatus(framework.Unschedulable, why)
-	case <-t.ctx.Done():
-		return framework.AsStatus(t.ctx.Err())
+	case <-ctx.Done():
+		return framework.AsStatus(ctx.Err())
 	}
 	if !t.gang.Open() {
 		return framework.NewStatus(framework.Unschedulable, "too few of the other pods of its gang may be bound")
@@ -275,7 +275,8 @@ func (t *team) setCondition(ctx context.Context, status metav1.ConditionStatus, 
 	if g == nil {
 		return
 	}
-	if old := meta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); old != nil && old.Message == message {
+	kind := schedulingv1beta1.PodGroupInitiallyScheduled
+	if old := meta.FindStatusCondition(g.Status.Conditions, kind); old != nil && old.Message == message {
 		event = false
 	}
 	t.s.reports.Submit(ctx, g.UID, func(ctx context.Context, _ bool) {
@@ -283,7 +284,7 @@ func (t *team) setCondition(ctx context.Context, status metav1.ConditionStatus, 
 			t.s.event(t.prof, g, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
 		}
 		err := t.s.effects.PatchGroup(ctx, g, metav1.Condition{
-			Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message,
+			Type: kind, Status: status, Reason: reason, Message: message,
 		})
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			t.s.cfg.Logger.WarnContext(ctx, "the state of a pod group could not be written to it", "kind", "PodGroup",

@@ -231,7 +231,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		}
 		for _, t := range s.cycle(ctx, it, func(*Decision) {}) {
 			s.bindings.Go(func() {
-				t.seen.Bound = s.bind(t)
+				t.seen.Bound = s.bind(t.ctx, t)
 				t.seen.Finish(t.decision)
 			})
 			if len(t.profile.permits) == 0 && t.gang == nil {

@@ -257,7 +257,8 @@ func TestPriority(t *testing.T) {
 
 // A PodGroup gets its priority as a pod does, and a finalizer.
 func TestPodGroups(t *testing.T) {
-	w := newWorld(t, nobody, &schedulingv1.PriorityClass{ObjectMeta: named1("high"), Value: 1000, PreemptionPolicy: ptr.To(corev1.PreemptNever)})
+	high := &schedulingv1.PriorityClass{ObjectMeta: named1("high"), Value: 1000, PreemptionPolicy: ptr.To(corev1.PreemptNever)}
+	w := newWorld(t, nobody, high)
 	group := func(class string, priority *int32) *schedulingv1beta1.PodGroup {
 		return &schedulingv1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"},

@@ -156,7 +156,7 @@ func (d *Decision) Message() string {
 // shown bounds how many nodes a span names.
 const shown = 10
 
-// NodesLeftOut: "2 of 3 nodes fit; left out: node-1: Insufficient cpu".
+// NodesLeftOut is "2 of 3 nodes fit; left out: node-1: Insufficient cpu".
 func (d *Decision) NodesLeftOut() string {
 	text := fmt.Sprintf("%d of %d nodes fit", len(d.Feasible), d.Total)
 	if d.Evaluated < d.Total && d.Whole == nil {

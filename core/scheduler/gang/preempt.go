@@ -85,7 +85,9 @@ func without(ctx context.Context, p Problem, c Cycle, units []Unit) (Plan, *tria
 
 // Units are the pods of lower priority, those together that go together: the ones that may
 // rather stay come first. Of these, those whose removal violates a rule come before the others.
-func Units(snap *framework.Snapshot, groups *Groups, priority int32, protected func([][]*framework.PodInfo) ([]bool, error)) ([]Unit, error) {
+func Units(snap *framework.Snapshot, groups *Groups, priority int32,
+	protected func([][]*framework.PodInfo) ([]bool, error),
+) ([]Unit, error) {
 	whole := map[Key]int{}
 	var units []Unit
 	for _, n := range snap.Nodes {

@@ -178,7 +178,7 @@ func (t *team) makeRoom(ctx context.Context, p *gang.Problem) (map[int]string, s
 		policy == nil && first.Spec.PreemptionPolicy != nil && *first.Spec.PreemptionPolicy == corev1.PreemptNever:
 		return nil, "preemption: not eligible due to preemptionPolicy=Never.", nil
 	}
-	if promised := t.promised(); promised != nil {
+	if promised := gang.Awaited(t.snap, t.infos, s.nominated.Of); promised != nil {
 		return promised, "preemption: waiting for the pods that were removed.", nil
 	}
 	units, err := gang.Units(t.snap, s.gangs, gang.GroupPriority(t.group.Object), rules.Protected)
@@ -213,26 +213,6 @@ func (t *team) makeRoom(ctx context.Context, p *gang.Problem) (map[int]string, s
 		}
 	}
 	return promised, fmt.Sprintf("preemption: %d pods were removed for it.", removed), nil
-}
-
-// promised are the nodes that members wait for, while pods that were removed are still there.
-func (t *team) promised() map[int]string {
-	out, going := map[int]string{}, false
-	for i, info := range t.infos {
-		node := t.s.nominated.Of(info.Pod.UID)
-		n := t.snap.Node(node)
-		if n == nil {
-			continue
-		}
-		out[i] = node
-		for _, o := range n.Pods {
-			going = going || priorityOf(o.Pod) < priorityOf(info.Pod) && gang.Preempted(o.Pod)
-		}
-	}
-	if !going {
-		return nil
-	}
-	return out
 }
 
 func (c *profile) groupPostFilter() framework.GroupPostFilter {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/nodecache"
 )
 
 // listen feeds cache and queue from the informers.
@@ -24,19 +25,19 @@ func (s *Scheduler) listen() error {
 		return err
 	}
 	if s.gangs != nil {
-		if err := add(s.cfg.Informers.Scheduling().V1beta1().PodGroups().Informer(), handler(s.podGroup)); err != nil {
+		if err := add(s.cfg.Informers.Scheduling().V1beta1().PodGroups().Informer(), nodecache.Handler(s.podGroup)); err != nil {
 			return err
 		}
 	}
-	volumes := handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged, nil) })
+	volumes := nodecache.Handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged, nil) })
 	devices := s.cfg.Informers.Resource().V1()
 	return errors.Join(
 		add(devices.ResourceClaims().Informer(), s.attend(framework.DevicesChanged)),
 		add(devices.DeviceClasses().Informer(), s.attend(framework.DeviceClassChanged)),
 		add(devices.ResourceSlices().Informer(), s.attend(framework.DevicesChanged)),
 		add(devices.DeviceTaintRules().Informer(), s.attend(framework.DevicesChanged)),
-		add(core.Nodes().Informer(), handler(s.node)),
-		add(core.Pods().Informer(), handler(s.pod)),
+		add(core.Nodes().Informer(), nodecache.Handler(s.node)),
+		add(core.Pods().Informer(), nodecache.Handler(s.pod)),
 		add(core.PersistentVolumes().Informer(), volumes),
 		add(core.PersistentVolumeClaims().Informer(), volumes),
 		add(storage.StorageClasses().Informer(), volumes),
@@ -53,22 +54,6 @@ func (s *Scheduler) listen() error {
 		add(s.cfg.Informers.Apps().V1().ReplicaSets().Informer(), cache.ResourceEventHandlerFuncs{}),
 		add(s.cfg.Informers.Apps().V1().StatefulSets().Informer(), cache.ResourceEventHandlerFuncs{}),
 	)
-}
-
-// handler reduces informer events to (old, new), with nil for what is not there.
-func handler(f func(old, now k8sruntime.Object)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { f(nil, o.(k8sruntime.Object)) },
-		UpdateFunc: func(o, n any) { f(o.(k8sruntime.Object), n.(k8sruntime.Object)) },
-		DeleteFunc: func(o any) {
-			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = gone.Obj
-			}
-			if last, ok := o.(k8sruntime.Object); ok {
-				f(last, nil)
-			}
-		},
-	}
 }
 
 func (s *Scheduler) node(old, now k8sruntime.Object) {

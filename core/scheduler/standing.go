@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
+	"github.com/wasmplane/wasmplane/core/scheduler/nodecache"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
 
@@ -79,10 +80,10 @@ func (s *Scheduler) helps(e framework.ClusterEvent, node string) func(queue.Refu
 
 // attend has the queue told of an object that matters to plugins: they say which pods it may help.
 func (s *Scheduler) attend(e framework.ClusterEvent) cache.ResourceEventHandler {
-	return handler(func(old, now k8sruntime.Object) {
+	return nodecache.Handler(func(old, now k8sruntime.Object) {
 		s.queue.Happened(e, func(r queue.Refusal) bool {
 			why, ok := r.Why.(*standing)
-			return !ok || len(why.by) == 0 || slices.ContainsFunc(why.by, func(name string) bool {
+			return !ok || why.any || len(why.by) == 0 || slices.ContainsFunc(why.by, func(name string) bool {
 				a, ok := why.profile.attentive[name]
 				return why.profile.hints[name]&e != 0 && (!ok || a.Helped(why.pod, old, now))
 			})

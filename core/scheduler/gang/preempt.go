@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
@@ -151,8 +152,29 @@ func (u Unit) started() (first time.Time) {
 	return first
 }
 
-// Preempted says whether a pod is going because somebody needed its room.
-func Preempted(p *corev1.Pod) bool {
+// Awaited are the nodes that members are promised, while pods that were removed for them are
+// still there; nil where nothing is waited for.
+func Awaited(snap *framework.Snapshot, members []*framework.PodInfo, promised func(types.UID) string) map[int]string {
+	out, going := map[int]string{}, false
+	for i, m := range members {
+		node := promised(m.Pod.UID)
+		n := snap.Node(node)
+		if n == nil {
+			continue
+		}
+		out[i] = node
+		for _, o := range n.Pods {
+			going = going || Priority(o.Pod) < Priority(m.Pod) && preempted(o.Pod)
+		}
+	}
+	if !going {
+		return nil
+	}
+	return out
+}
+
+// preempted says whether a pod is going because somebody needed its room.
+func preempted(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
 	})

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+"github.com/wasmplane/wasmplane/core/api/live"
 )
 
 // With their gates, pod groups are what upstream's are: in discovery, in the store, in
@@ -24,7 +26,7 @@ func TestPodGroupsAreUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Connect(Live{Authorizer: allowAll{}})
+	c.Connect(live.Server{Authorizer: allowAll{}})
 	gv := schema.GroupVersion{Group: "scheduling.k8s.io", Version: "v1beta1"}
 	want := recorded(t, upstreamFile(t, "api/discovery/apis__scheduling.k8s.io__v1beta1.json"))
 	compareMaps(t, gv.String(), want, c.discovered(gv))

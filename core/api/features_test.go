@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-"github.com/wasmplane/wasmplane/core/api/live"
+	"github.com/wasmplane/wasmplane/core/api/live"
 )
 
 // With their gates, pod groups are what upstream's are: in discovery, in the store, in

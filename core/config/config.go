@@ -49,6 +49,9 @@ func FeatureGates() []string {
 	return []string{GenericWorkload, "PodGroupPreemptionPolicy", "TopologyAwareWorkloadScheduling"}
 }
 
+// PolicyReportFormats are what PolicyReports may name.
+func PolicyReportFormats() []string { return []string{"wgpolicyk8s.io", "openreports.io"} }
+
 // Configuration is the whole document. Every field has a default; an empty
 // document is a cluster of one real node.
 type Configuration struct {
@@ -82,6 +85,10 @@ type Configuration struct {
 	// (ValidatingPolicy and MutatingPolicy, those of namespaces too, and PolicyException), as
 	// admission policies of the API. Empty: none.
 	PolicyKinds []string `yaml:"policyKinds"`
+	// PolicyReports is the format in which what policies have against stored objects is
+	// reported, by its API group: wgpolicyk8s.io (PolicyReport) or openreports.io (Report).
+	// Empty: none is; Gatekeeper's constraints show it in their status in any case.
+	PolicyReports string `yaml:"policyReports"`
 	// FeatureGates switch on what upstream has switched off in this version, by upstream's
 	// names: GenericWorkload (Workloads and PodGroups of scheduling.k8s.io/v1beta1, whose pods
 	// are placed all or nothing), TopologyAwareWorkloadScheduling (a PodGroup within one zone
@@ -728,6 +735,9 @@ func (c *Configuration) complete() error {
 	}
 	if err := c.checkFeatures(); err != nil {
 		return err
+	}
+	if !slices.Contains(append(PolicyReportFormats(), ""), c.PolicyReports) {
+		return field("policyReports", "expected one of %v, or nothing, found %q", PolicyReportFormats(), c.PolicyReports)
 	}
 	if c.Profile != "" && c.Profile != Hardened {
 		return field("profile", "expected %s, or nothing, found %q", Hardened, c.Profile)

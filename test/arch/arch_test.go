@@ -104,6 +104,7 @@ var mayImport = map[string]string{
 	"plugins/manifest":                "core/config plugins/abi plugins/host plugins/rego",
 	"plugins/rego":                    "",
 	"plugins/policies/...":            "plugins/manifest plugins/policies/... plugins/rego",
+	"plugins/policies/scan":           "core/admission core/run/...",
 	"plugins/policies/policyobject":   "core/admission/policy plugins/apiobject plugins/manifest plugins/point/admission plugins/policies/... plugins/rego plugins/rights",
 	"plugins/fuel/...":                "plugins/fuel/callgraph plugins/fuel/wasm",
 	"plugins/fuel/wasm":               "",

@@ -140,6 +140,9 @@ func (d Dir) Servers() string { return d.join("servers.json") }
 // Simulated holds what simulated nodes write.
 func (d Dir) Simulated() string { return d.join("simulated") }
 
+// PolicyScan is what is remembered of what policies have against stored objects.
+func (d Dir) PolicyScan() string { return d.join("policy-scan") }
+
 // PluginCache holds compiled plugins.
 func (d Dir) PluginCache() string { return d.join("plugin-cache") }
 

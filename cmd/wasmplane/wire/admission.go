@@ -40,7 +40,8 @@ import (
 // admitting is what a write has to pass.
 type admitting struct {
 	*admission.Chain
-	run func(context.Context) error
+	policies *policy.Policies
+	run      func(context.Context) error
 }
 
 // newAdmission makes the chain. Its order is documented in docs/ADMISSION.md: the
@@ -107,7 +108,7 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 		}
 		b.logOrder(admit)
 	})
-	return &admitting{Chain: admit, run: follow}, nil
+	return &admitting{Chain: admit, policies: policies, run: follow}, nil
 }
 
 // builtinAdmission are the built-in plugins as the configuration wants them, and

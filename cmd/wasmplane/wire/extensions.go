@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/hostfn/backend"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
+	"github.com/wasmplane/wasmplane/plugins/policies/scan"
 )
 
 // extensions are the Wasm plugins of this server: those of files, and those that are
@@ -75,6 +76,7 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 			return fmt.Errorf("client of the definition of plugins: %w", err)
 		}
 		definitions := append(policyobject.Definitions(b.o.Config.PolicyKinds), apiobject.Definition(), apiobject.TenantDefinition())
+		definitions = append(definitions, scan.Definitions(scan.Format(b.o.Config.PolicyReports))...)
 		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), definitions...)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was stopped: what it did not get done is no failure

@@ -120,6 +120,7 @@ func (s *server) units() []run.Unit {
 		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.offers.remotes.Run, s.offers.definitions.Run, s.offers.usage.Run,
 			s.offers.repairServices(s.base, begun)), Ready: begun},
 		{Name: "plugin objects", Run: s.plugins.follow(s.base, begun), Ready: s.plugins.objects.Ready()},
+		{Name: "policy scan", Run: s.scanPolicies},
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 type binding struct {
 	name     string
 	policy   string
+	version  string             // of its object
 	criteria *matching.Criteria // nil: what the policy takes
 	params   *admissionregistrationv1.ParamRef
 	actions  []admissionregistrationv1.ValidationAction
@@ -32,6 +33,7 @@ type binding struct {
 // rule is what policies of both kinds have in common.
 type rule struct {
 	name     string
+	object   metav1.Object // the policy's; nil where there is none
 	criteria matching.Criteria
 	params   *admissionregistrationv1.ParamKind
 	ignore   bool  // failurePolicy: Ignore
@@ -65,7 +67,9 @@ func newBinding(name, policy string, match *admissionregistrationv1.MatchResourc
 func bindingOf(o any) *binding {
 	switch b := o.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
-		return newBinding(b.Name, b.Spec.PolicyName, b.Spec.MatchResources, b.Spec.ParamRef, b.Spec.ValidationActions)
+		out := newBinding(b.Name, b.Spec.PolicyName, b.Spec.MatchResources, b.Spec.ParamRef, b.Spec.ValidationActions)
+		out.version = string(b.UID) + "/" + b.ResourceVersion
+		return out
 	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
 		return newBinding(b.Name, b.Spec.PolicyName, b.Spec.MatchResources, b.Spec.ParamRef, nil)
 	}

@@ -47,6 +47,7 @@ func (p *Policies) newValidating(o any) *validatingPolicy {
 		return &validatingPolicy{rule: newRule("", nil, nil, nil)}
 	}
 	out := &validatingPolicy{rule: newRule(given.Name, given.Spec.MatchConstraints, given.Spec.ParamKind, given.Spec.FailurePolicy)}
+	out.object = given
 	all := cel.OptionalVariableDeclarations{HasParams: given.Spec.ParamKind != nil, HasAuthorizer: true}
 	messages := cel.OptionalVariableDeclarations{HasParams: all.HasParams}
 	compiler, err := cel.NewCompositedCompiler(p.env)

@@ -204,6 +204,12 @@ func TestAGroupIsAskedAsFarAsItMatters(t *testing.T) {
 			if tc.refused == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.refused) {
 				t.Errorf("error %v, want %q", err, tc.refused)
 			}
+			stands := NewGroup(p, verdicts, map[string]*point.Plugin{"a": member(tc.a), "b": member(tc.b)}, Cluster{}).(Standing)
+			asked, against, failed := stands.Judge(t.Context(), request())
+			if got := strings.Join(against, "; "); !asked || failed == nil && got != tc.refused ||
+				failed != nil && (tc.refused == "" || !strings.Contains(failed.Error(), tc.refused)) {
+				t.Errorf("of what is stored: asked %v, %q, %v, want %q", asked, got, failed, tc.refused)
+			}
 		})
 	}
 	for expression, want := range map[string]string{

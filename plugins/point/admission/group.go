@@ -148,25 +148,9 @@ func (s *said) message(wanted string) string {
 
 // verdict asks a member, without an effect on the request.
 func (a *adapter) verdict(ctx context.Context, r *admission.Request) (allowed bool, message string, err error) {
-	if v := a.plugin.Current(); v != nil && v.Err == nil {
-		matches, err := matcherOf(v).matches(ctx, abi.AdmissionValidate, r, a.cluster)
-		if err != nil || !matches {
-			return true, "", err // the module's own rules say that it has nothing against it
-		}
-	}
-	doc, err := newDocument(r)
-	if err != nil {
-		return false, "", err
-	}
-	c := a.plugin.Ask(ctx, abi.AdmissionValidate, r.Kind.Kind, doc)
+	c, answer, err := a.answer(ctx, r)
 	if c == nil {
-		return false, "", errors.New("the module has no hook at admission.validate")
-	}
-	var answer *abi.AdmissionAnswer
-	if c.Err == nil {
-		if answer, err = abi.ParseAdmission(c.Answer, c.Hook.Hook); err != nil {
-			c.Fail(err)
-		}
+		return true, "", err // the module's own rules say that it has nothing against it
 	}
 	outcome := point.Outcome{Decision: "allow", Span: "plugin " + a.Name()}
 	if c.Err == nil && answer.Denied() {
@@ -177,4 +161,34 @@ func (a *adapter) verdict(ctx context.Context, r *admission.Request) (allowed bo
 		return false, "", c.Err
 	}
 	return !answer.Denied(), answer.Message, nil
+}
+
+// answer is what a plugin says at admission.validate, without an effect on the request. The call
+// is nil where it is not asked.
+func (a *adapter) answer(ctx context.Context, r *admission.Request) (*point.Call, *abi.AdmissionAnswer, error) {
+	v := a.plugin.Current()
+	if v != nil && v.Err == nil {
+		matches, err := matcherOf(v).matches(ctx, abi.AdmissionValidate, r, a.cluster)
+		if err != nil || !matches {
+			return nil, nil, err
+		}
+	}
+	doc, err := newDocument(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v != nil && v.Foreign() {
+		doc.RequestKind, doc.RequestResource, doc.RequestSubResource = &doc.Kind, &doc.Resource, doc.SubResource
+	}
+	c := a.plugin.Ask(ctx, abi.AdmissionValidate, r.Kind.Kind, doc)
+	if c == nil {
+		return nil, nil, errors.New("the module has no hook at admission.validate")
+	}
+	var answer *abi.AdmissionAnswer
+	if c.Err == nil {
+		if answer, err = abi.ParseAdmission(c.Answer, c.Hook.Hook); err != nil {
+			c.Fail(err)
+		}
+	}
+	return c, answer, nil
 }

@@ -181,6 +181,15 @@ func message(o *unstructured.Unstructured) string {
 	return ""
 }
 
+func must(t *testing.T, o *unstructured.Unstructured) []byte {
+	t.Helper()
+	b, err := o.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func TestAPluginFollowsItsPolicy(t *testing.T) {
 	within(t, func(w *world) {
 		w.put(policyobject.Templates(), template)
@@ -225,6 +234,26 @@ func TestAPluginFollowsItsPolicy(t *testing.T) {
 		w.pass()
 		if mode := text(w.plugin(), "spec", "mode"); mode != "Warn" {
 			t.Errorf("mode %s, which somebody wrote on the plugin", mode)
+		}
+		// What the scan of stored objects writes beside it stays.
+		scanned := w.get(constraints, "", "one")
+		if err := unstructured.SetNestedField(scanned.Object, int64(3), "status", "totalViolations"); err != nil {
+			t.Fatal(err)
+		}
+		w.put(constraints, string(must(t, scanned)))
+		changed = w.plugin()
+		changed.Object["status"] = map[string]any{"observedGeneration": changed.GetGeneration(), "conditions": []any{
+			map[string]any{"type": apiobject.Ready, "status": "True", "reason": "Loaded", "message": "it answers"},
+			map[string]any{"type": apiobject.Updated, "status": "True", "reason": "Loaded", "message": "it is new"},
+		}}
+		if _, err := w.client.Resource(apiobject.Resource()).UpdateStatus(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass()
+		o := w.get(constraints, "", "one")
+		n, _, _ := unstructured.NestedInt64(o.Object, "status", "totalViolations")
+		if m := message(o); m != "by its plugin some.one: it answers" || n != 3 {
+			t.Errorf("the constraint says %q, and %v violations", m, n)
 		}
 		w.remove(constraints, "", "one")
 		if w.plugin() != nil {

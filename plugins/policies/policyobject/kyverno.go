@@ -32,6 +32,16 @@ import (
 // will not do: policies of a namespace own nothing that is in none.
 const uidAnnotation = "plugins.wasmplane.dev/policy-uid"
 
+// Annotations of policies, which what is made of them has too.
+const (
+	CategoryAnnotation = "policies.kyverno.io/category"
+	SeverityAnnotation = "policies.kyverno.io/severity"
+	// BackgroundAnnotation is false where a policy does not want to judge what is stored.
+	BackgroundAnnotation = "plugins.wasmplane.dev/background"
+	// PolicyAnnotation names the policy: its kind and group, a space and its name.
+	PolicyAnnotation = "plugins.wasmplane.dev/policy"
+)
+
 // inCEL are the resources of what is made of policies in CEL, by kind.
 var inCEL = map[string]schema.GroupVersionResource{
 	"ValidatingAdmissionPolicy":        admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
@@ -299,7 +309,7 @@ func (c *Controller) putAll(ctx context.Context, o *unstructured.Unstructured, m
 	var errs []error
 	done = true
 	for _, part := range made.All() {
-		want, err := partOf(o, part)
+		want, err := partOf(o, made, part)
 		if err != nil {
 			return false, err
 		}
@@ -313,7 +323,7 @@ func (c *Controller) putAll(ctx context.Context, o *unstructured.Unstructured, m
 }
 
 // partOf is an object in CEL as the API would give it back.
-func partOf(o *unstructured.Unstructured, part runtime.Object) (*unstructured.Unstructured, error) {
+func partOf(o *unstructured.Unstructured, made *kyverno.Objects, part runtime.Object) (*unstructured.Unstructured, error) {
 	fail := admissionregistrationv1.Fail
 	switch p := part.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicy:
@@ -335,6 +345,14 @@ func partOf(o *unstructured.Unstructured, part runtime.Object) (*unstructured.Un
 	out.SetLabels(map[string]string{apiobject.PolicyLabel: Kyverno})
 	annotations := out.GetAnnotations()
 	annotations[uidAnnotation] = string(o.GetUID())
+	for _, note := range []string{CategoryAnnotation, SeverityAnnotation} {
+		if text := o.GetAnnotations()[note]; text != "" {
+			annotations[note] = text
+		}
+	}
+	if !made.Background {
+		annotations[BackgroundAnnotation] = "false"
+	}
 	out.SetAnnotations(annotations)
 	if o.GetNamespace() == "" {
 		yes := true
@@ -371,11 +389,13 @@ func (c *Controller) putInCEL(ctx context.Context, r schema.GroupVersionResource
 		}
 		return false, c.remove(ctx, r, now) // and made anew when it is gone
 	}
-	if equality.Semantic.DeepEqual(now.Object["spec"], want.Object["spec"]) {
+	if equality.Semantic.DeepEqual(now.Object["spec"], want.Object["spec"]) &&
+		equality.Semantic.DeepEqual(now.GetAnnotations(), want.GetAnnotations()) {
 		return true, nil
 	}
 	fresh := now.DeepCopy()
 	fresh.Object["spec"] = want.Object["spec"]
+	fresh.SetAnnotations(want.GetAnnotations())
 	_, err = client.Update(ctx, fresh, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil // its change is going to be seen

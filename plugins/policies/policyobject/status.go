@@ -90,7 +90,14 @@ func constraintStatus(o, plugin *unstructured.Unstructured, problem error) map[s
 	if c["status"] != "True" {
 		by["errors"] = []any{map[string]any{"code": fmt.Sprint(c["reason"]), "message": fmt.Sprint(c["message"])}}
 	}
-	return map[string]any{"conditions": []any{c}, "byPod": []any{by}}
+	out := map[string]any{"conditions": []any{c}, "byPod": []any{by}}
+	before, _, _ := unstructured.NestedMap(o.Object, "status")
+	for _, field := range []string{"auditTimestamp", "totalViolations", "violations"} { // of the scan of what is stored
+		if value, there := before[field]; there {
+			out[field] = value
+		}
+	}
+	return out
 }
 
 // policyStatus is the status of a policy of Kubewarden, in its form.

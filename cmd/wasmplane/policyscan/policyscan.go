@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policyscan is what a scan of stored objects sees of a server (plugins/policies/scan): which of its policies and plugins
+// want to be asked, and what they are called in reports.
+package policyscan
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/admission/policy"
+	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/registry"
+	"github.com/wasmplane/wasmplane/core/registry/view"
+	"github.com/wasmplane/wasmplane/core/watchcache"
+	"github.com/wasmplane/wasmplane/plugins/apiobject"
+	"github.com/wasmplane/wasmplane/plugins/manifest"
+	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
+	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
+	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
+	"github.com/wasmplane/wasmplane/plugins/policies/scan"
+)
+
+// World is what a scanner sees of a server: the plugins and policies that requests are judged by,
+// and objects as the watch cache has them.
+type World struct {
+	View       *view.View
+	Namespaces corelisters.NamespaceLister
+	Policies   *policy.Policies
+	Plugins    func() []admission.Plugin
+	Format     scan.Format // of reports; "" = there are none
+}
+
+// scanUser is who asks: nobody's policy is about them.
+var scanUser = &user.DefaultInfo{Name: "wasmplane:policy-scan", Groups: []string{user.AllAuthenticated}}
+
+// again is how often a policy is asked again that looks at more than the object.
+const again = 10 * time.Minute
+
+func withOthers(version string, others bool) string {
+	if !others {
+		return version
+	}
+	return version + "@" + strconv.FormatInt(time.Now().Unix()/int64(again/time.Second), 10)
+}
+
+// Judges implements scan.World.
+func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
+	objects := map[string]*unstructured.Unstructured{}
+	for _, kind := range []string{apiobject.Kind, apiobject.TenantKind} {
+		gvk := schema.GroupVersionKind{Group: apiobject.Group, Version: apiobject.Version, Kind: kind}
+		list, err := w.View.List(ctx, gvk, "", labels.Everything())
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range list {
+			u, ok := o.(*unstructured.Unstructured)
+			if !ok {
+				continue
+			}
+			name := u.GetName()
+			if u.GetNamespace() != "" {
+				name = apiobject.TenantName(u.GetNamespace(), name)
+			}
+			objects[name] = u
+		}
+	}
+	for _, p := range w.Plugins() {
+		s, ok := p.(pointadmission.Standing)
+		if ok && s.Pending() { // what it said before is not forgotten
+			return nil, fmt.Errorf("plugin %s is still being loaded", s.Name())
+		}
+		if !ok || s.Version() == nil {
+			continue
+		}
+		if one := w.plugin(ctx, s, objects[s.Name()]); one != nil {
+			out = append(out, one)
+		}
+	}
+	for _, s := range w.Policies.Standing() {
+		if info, wanted := inCELInfo(s); wanted {
+			out = append(out, celPolicy{s, info, withOthers(s.Version(), s.Parameterized())})
+		}
+	}
+	return out, nil
+}
+
+// plugin is a plugin that is asked about what is stored: one that was made of a policy, or whose mode has no effect
+// on requests. nil = it is not.
+func (w *World) plugin(ctx context.Context, s pointadmission.Standing, o *unstructured.Unstructured) scan.Policy {
+	v := s.Version()
+	info := scan.Info{Key: "plugin/" + s.Name(), Source: "wasmplane", Policy: s.Name(), Warns: v.Entry.Mode == manifest.Warn}
+	version := v.Digest
+	if o != nil {
+		version += " " + string(o.GetUID()) + "/" + strconv.FormatInt(o.GetGeneration(), 10)
+	} else {
+		version += fmt.Sprint(v.Entry)
+	}
+	switch project := projectOf(o); project {
+	case policyobject.Gatekeeper, policyobject.Kubewarden:
+		owner := o.GetOwnerReferences()[0]
+		about := scan.Reference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: o.GetNamespace(), Name: owner.Name}
+		info.Source, info.Policy = project, owner.Name
+		if about.Namespace != "" {
+			info.Policy = about.Namespace + "/" + owner.Name
+		}
+		if project == policyobject.Gatekeeper {
+			info.Policy, info.About, info.Action = owner.Kind+"/"+owner.Name, &about, actions[v.Entry.Mode]
+		} else if !w.background(ctx, about) {
+			return nil
+		}
+	default:
+		if v.Entry.Mode != manifest.Audit && v.Entry.Mode != manifest.Shadow {
+			return nil
+		}
+	}
+	others := len(v.Entry.Grants.Read) > 0
+	if g := v.Entry.Group; g != nil {
+		for _, m := range g.Members {
+			others = others || len(m.Grants.Read) > 0
+		}
+	}
+	return pluginPolicy{s, info, withOthers(version, others)}
+}
+
+func projectOf(o *unstructured.Unstructured) string {
+	if o == nil || len(o.GetOwnerReferences()) == 0 {
+		return ""
+	}
+	return o.GetLabels()[apiobject.PolicyLabel]
+}
+
+// actions are what Gatekeeper calls the modes.
+var actions = map[manifest.Mode]string{manifest.Enforce: "deny", manifest.Warn: "warn", manifest.Audit: "dryrun"}
+
+// background says whether a policy of Kubewarden wants to judge what is stored.
+func (w *World) background(ctx context.Context, about scan.Reference) bool {
+	gvk := schema.GroupVersionKind{Group: admissionpolicy.Group, Version: "v1", Kind: about.Kind}
+	o, err := w.View.Get(ctx, gvk, about.Namespace, about.Name)
+	u, ok := o.(*unstructured.Unstructured)
+	if err != nil || !ok {
+		return true
+	}
+	wants, said, err := unstructured.NestedBool(u.Object, "spec", "backgroundAudit")
+	return wants || !said || err != nil
+}
+
+// inCELInfo is what reports say of a ValidatingAdmissionPolicy: of one that was made of Kyverno's, that.
+func inCELInfo(s policy.Standing) (info scan.Info, wanted bool) {
+	o := s.Object()
+	notes := o.GetAnnotations()
+	info = scan.Info{
+		Key: "policy/" + o.GetName(), Source: policy.ValidatingName, Policy: o.GetName(),
+		Category: notes[policyobject.CategoryAnnotation], Severity: notes[policyobject.SeverityAnnotation],
+		Warns: s.Does(admissionregistrationv1.Warn) && !s.Does(admissionregistrationv1.Deny) && !s.Does(admissionregistrationv1.Audit),
+	}
+	if o.GetLabels()[apiobject.PolicyLabel] != policyobject.Kyverno {
+		return info, s.Does(admissionregistrationv1.Audit)
+	}
+	kind, name, _ := strings.Cut(notes[policyobject.PolicyAnnotation], " ")
+	kind, _, _ = strings.Cut(kind, ".")
+	info.Source, info.Policy = "Kyverno"+kind, name
+	return info, notes[policyobject.BackgroundAnnotation] != "false"
+}
+
+// pluginPolicy is a plugin as a scanner sees it.
+type pluginPolicy struct {
+	pointadmission.Standing
+	info    scan.Info
+	version string
+}
+
+// Info implements scan.Policy.
+func (p pluginPolicy) Info() scan.Info { return p.info }
+
+// Version implements scan.Policy.
+func (p pluginPolicy) Version() string { return p.version }
+
+// About implements scan.Policy.
+func (p pluginPolicy) About(r scan.Resource) admission.Operation {
+	for _, op := range []admission.Operation{admission.Create, admission.Update} {
+		r := &admission.Request{Operation: op, Kind: r.GroupVersion().WithKind(r.Kind), Resource: r.GroupVersionResource, User: scanUser}
+		if p.Handles(r) {
+			return op
+		}
+	}
+	return ""
+}
+
+// Judge implements scan.Policy.
+func (p pluginPolicy) Judge(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
+	asked, against, err := p.Standing.Judge(ctx, r)
+	for _, text := range against {
+		out = append(out, scan.Objection{Message: text})
+	}
+	return asked, out, err
+}
+
+// celPolicy is a ValidatingAdmissionPolicy as a scanner sees it.
+type celPolicy struct {
+	policy.Standing
+	info    scan.Info
+	version string
+}
+
+// Info implements scan.Policy.
+func (p celPolicy) Info() scan.Info { return p.info }
+
+// Version implements scan.Policy.
+func (p celPolicy) Version() string { return p.version }
+
+// About implements scan.Policy.
+func (p celPolicy) About(r scan.Resource) admission.Operation {
+	for _, op := range []admission.Operation{admission.Create, admission.Update} {
+		if p.Standing.About(r.GroupResource(), op) {
+			return op
+		}
+	}
+	return ""
+}
+
+// Judge implements scan.Policy.
+func (p celPolicy) Judge(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
+	asked, found, err := p.Standing.Judge(ctx, r)
+	for _, f := range found {
+		out = append(out, scan.Objection(f))
+	}
+	return asked, out, err
+}
+
+// unscanned are API groups of policies, their reports, and what comes and goes by itself.
+var unscanned = []string{
+	"admissionregistration.k8s.io", "coordination.k8s.io", "events.k8s.io", manifest.APIGroup, "templates.gatekeeper.sh",
+	"constraints.gatekeeper.sh", admissionpolicy.Group, "policies.kyverno.io", string(scan.PolicyReports), string(scan.OpenReports),
+}
+
+// Resources implements scan.World.
+func (w *World) Resources(context.Context) (out []scan.Resource, err error) {
+	set, err := w.View.Set()
+	if err != nil {
+		return nil, err
+	}
+	rows, _ := set.Resources()
+	seen := map[string]bool{}
+	for _, row := range rows {
+		if row.Virtual || seen[row.StoragePrefix] || slices.Contains(unscanned, row.Group) || row.Group == "" && row.Resource == "events" ||
+			len(row.Versions) == 0 {
+			continue
+		}
+		seen[row.StoragePrefix] = true
+		out = append(out, scan.Resource{GroupVersionResource: row.GroupResource.WithVersion(row.Versions[0]), Kind: row.Kind})
+	}
+	return out, nil
+}
+
+// Items implements scan.World.
+func (w *World) Items(ctx context.Context, r scan.Resource) ([]scan.Item, error) {
+	reg, list, err := w.list(ctx, r.GroupVersionResource)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]scan.Item, 0, len(list))
+	for _, item := range list {
+		namespace, _ := place(reg.Resource(), item)
+		out = append(out, scan.Item{Key: item.Key, Revision: item.Revision, Namespace: namespace, Of: item})
+	}
+	return out, nil
+}
+
+// Request implements scan.World.
+func (w *World) Request(ctx context.Context, r scan.Resource, i *scan.Item, op admission.Operation) (*admission.Request, error) {
+	reg, err := w.View.Registry(r.GroupResource())
+	if err != nil {
+		return nil, err
+	}
+	item, ok := i.Of.(*watchcache.Item)
+	if !ok {
+		return nil, fmt.Errorf("%s is no item of the watch cache", i.Key)
+	}
+	o, err := reg.InVersion(ctx, item, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	namespace, name := place(reg.Resource(), item)
+	request := &admission.Request{
+		Operation: op, Kind: r.GroupVersion().WithKind(r.Kind), Resource: r.GroupVersionResource, Namespace: namespace, Name: name,
+		User: scanUser, DryRun: true, Object: o,
+	}
+	if op == admission.Update {
+		request.OldObject = o
+	}
+	return request, nil
+}
+
+// list reads a resource as the watch cache has it.
+func (w *World) list(ctx context.Context, r schema.GroupVersionResource) (*registry.Registry, []*watchcache.Item, error) {
+	reg, err := w.View.Registry(r.GroupResource())
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := reg.List(ctx, &registry.Request{Version: r.Version}, registry.ListOptions{ResourceVersion: "0"})
+	return reg, list.Items, err
+}
+
+// place is where an object is, by its key.
+func place(r *api.Resource, item *watchcache.Item) (namespace, name string) {
+	rest := item.Key
+	if at := strings.LastIndexByte(rest, '/'); at >= 0 {
+		rest, name = rest[:at], rest[at+1:]
+	}
+	if at := strings.LastIndexByte(rest, '/'); at >= 0 && r.Namespaced {
+		namespace = rest[at+1:]
+	}
+	return namespace, name
+}
+
+// Labels implements scan.World. A namespace that is written without another label only costs a second look.
+func (w *World) Labels(namespace string) uint64 {
+	ns, err := w.Namespaces.Get(namespace)
+	if err != nil {
+		return 0
+	}
+	revision, err := strconv.ParseUint(ns.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
+}
+
+// Known implements scan.World.
+func (w *World) Known(ctx context.Context) (map[string]bool, error) {
+	out := map[string]bool{}
+	for _, namespace := range []string{"any", ""} {
+		reg, list, err := w.list(ctx, w.Format.Resource(namespace))
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range list {
+			namespace, name := place(reg.Resource(), item)
+			out[namespace+"/"+name] = true
+		}
+	}
+	return out, nil
+}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission is the contract of everything that has a say in a write
-// after authorization: built-in plugins, CEL policies, webhooks, Wasm plugins.
+// Package admission is the contract of everything that may change or refuse a write after
+// authorization: built-in plugins, CEL policies, webhooks, Wasm plugins.
 //
-// A plugin implements Mutator, Validator or both. Order is one visible list, the
-// Chain; nothing registers itself. Mutators run first, in order, and are asked
-// again once when a later one changed the object; then, after strategy and field
-// management, validators run and none of them may change the object.
+// A plugin implements Mutator, Validator or both. Order is one visible list, the Chain;
+// nothing registers itself. Mutators run first, in order, and are called again once if a
+// later one changed the object; then, after strategy and field management, validators run
+// and none of them may change the object.
 package admission
 
 import (

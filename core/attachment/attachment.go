@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attachment is what the attach-detach controller and the nodes agree on about
-// volumes of CSI drivers: how the VolumeAttachment of a volume and a node is called,
-// how a volume is called in a node's status, and whether a driver is to be asked at all.
+// Package attachment has the conventions for volumes of CSI drivers that the attach-detach
+// controller and the nodes share: the name of the VolumeAttachment of a volume and a node,
+// the name of a volume in a node's status, and whether a driver attaches volumes at all.
 package attachment
 
 import (

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap gives a cluster what it cannot be without: its namespaces,
-// roles and bindings, system priority classes, the network of Services, and the
-// `kubernetes` Service by which pods reach the API, with the addresses of all
-// running apiservers behind it.
+// Package bootstrap creates the objects that every cluster needs: its namespaces, roles and
+// bindings, system priority classes, the network of Services, and the `kubernetes` Service
+// by which pods reach the API, with the addresses of all running apiservers behind it.
 //
 // It goes through the API like every client, and brings a running cluster up to
 // date in the same way as it begins a new one: what is missing is made, what an

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dial connects to what others name: sources of modules, webhooks, servers of
-// aggregated APIs, hosts that plugins were granted. A Policy says which addresses may be
-// connected to, and is asked about the address itself, at the moment of connecting: what a name
-// was resolved to before, what it is resolved to next, and where a redirect leads make no difference.
+// Package dial connects to addresses that users supply: sources of modules, webhooks,
+// servers of aggregated APIs, hosts that plugins were granted. A Policy says which addresses
+// may be connected to, and is asked about the address itself, at the moment of connecting:
+// what a name was resolved to before, what it is resolved to next, and where a redirect
+// leads make no difference.
 //
 // Public is for what people without rights over the machine name: the internet, and nothing that
 // is near. Operator is for what operators name: every address but those at which machines tell

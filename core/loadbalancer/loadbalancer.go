@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loadbalancer is what control plane and nodes agree on for Services of type
-// LoadBalancer: whose they are, which addresses there are, and which node answers for one.
+// Package loadbalancer has the conventions for Services of type LoadBalancer that control
+// plane and nodes share: which Services are ours, which addresses exist, and which node
+// answers for an address.
 //
 // The controller (core/controllers/servicelb) gives addresses and writes them into the status.
 // The service proxy of every node forwards what arrives at them. An address of a pool is on no

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localvolume is what the parties of the storage class for the nodes' own disks
-// agree on: names, what a volume looks like, and what each of them may do.
+// Package localvolume has the conventions that controller, nodes and admission share for the
+// storage class of the nodes' own disks: names, the form of a volume, and what each of them
+// may do.
 //
 // The control plane makes and deletes the PersistentVolume (its controller, under an
 // account of its own); the node makes what is behind it, by its CSI driver and by what

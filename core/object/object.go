@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object carries one API object through a request in every form that
-// somebody needs: the bytes that came in, the versioned Go struct, the internal
-// struct that strategies read, the plain JSON tree, encoded bytes.
+// Package object has the carrier, which holds one API object during a request in every form
+// that is needed: the bytes that came in, the versioned Go struct, the internal struct that
+// strategies read, the plain JSON tree, encoded bytes.
 //
 // Each form is made at most once, when first asked for, and a mutation drops
 // the forms that it outdates. Nothing else in the project converts objects.

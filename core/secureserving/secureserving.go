@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package secureserving is the door of a component that runs as a process of its
-// own: /metrics and /debug/pprof/ for those who may, /livez, /readyz and /healthz for
-// everybody, as upstream's components have them.
+// Package secureserving serves the addresses of a component that is its own process:
+// /metrics and /debug/pprof/ for authorized clients, /livez, /readyz and /healthz for
+// everybody, as upstream's components do.
 //
 // It serves TLS only, unless it listens on loopback alone and is told to do
 // without. Who asks is known by a client certificate or a token, and what they may

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulate runs the scheduler on a cluster that is not there, in virtual time: its
-// own queue, cycles, preemption and plugins, Wasm plugins among them, decide about a
-// workload, and what came of it is measured. A day of ten thousand pods on a thousand
-// nodes takes seconds.
+// Package simulate runs the scheduler on a simulated cluster, in virtual time. Its own
+// queue, cycles, preemption and plugins, Wasm plugins too, decide about a workload, and the
+// results are measured. A day of ten thousand pods on a thousand nodes takes seconds.
 //
 // The same cluster, workload, policy and seed give the same result. Nothing outside is
 // read or written, and no time passes: pods start as soon as they are bound and run for as

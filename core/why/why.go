@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package why answers why an object does not get on, and what would let it: a pod that
+// Package why finds out why an object makes no progress, and what would help: a pod that
 // waits, a Deployment that does not progress, a Service without endpoints, a claim, a
 // namespace or a node that hangs.
 //

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package author holds a plugin that is asked outside of a cluster: it reads its
-// entry, loads it, and asks it what the points ask. What is done with it there (cases,
-// measurements, recordings, audits, look-ups, distribution) is in the packages below.
+// Package author runs a plugin outside of a cluster: it reads its entry, loads it, and calls
+// it as the points do. The packages below use it for cases, measurements, recordings,
+// audits, look-ups and distribution.
 //
 // A plugin is loaded here as a cluster loads it: by its entry, with its settings,
 // limits and grants, in modules of every ABI. What host functions would read comes from

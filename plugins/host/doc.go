@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host runs plugin modules: it compiles them, keeps pools of instances,
-// and calls them within budgets that hold. It is the only package that imports
-// the WebAssembly engine.
+// Package host runs plugin modules: it compiles them, keeps pools of instances, and calls
+// them within budgets that hold. Only the packages below it, plugins/component and
+// plugins/workload import the WebAssembly engine.
 //
 // What it guarantees:
 //   - A module has no authority: no files, network, environment or arguments;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loader turns plugin entries into plugins that are asked: it fetches and
-// pins modules, has them compiled aside, checks their settings, and swaps a new
-// version in between two calls. Where anything fails, what was in force stays in
-// force, and the status says why.
+// Package loader turns plugin entries into running plugins: it fetches and pins modules, has
+// them compiled in the background, checks their settings, and swaps a new version in between
+// two calls. If a step fails, the previous version stays in force, and the status has the
+// reason.
 //
 // Entries come from two origins, the configuration file and the API; one origin's
 // never touch the other's. Load brings up the file's before the first request; Apply takes another set

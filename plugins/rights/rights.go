@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights holds what a plugin of the API does against the rights of the one
-// who wrote it: such a plugin reads, calls, sends and changes at most what its writer
-// could by himself, when its object is written and whenever it acts.
+// Package rights checks what a plugin of the API does against its writer's rights: such a
+// plugin reads, calls, sends and changes at most what its writer could by himself, when its
+// object is written and whenever it acts.
 //
 // Who wrote an object is recorded by the server (apiobject) and stands in the entry.
 // The cluster's own authorizers are asked, as the writer; an answer is believed for

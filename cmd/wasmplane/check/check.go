@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check tells what a machine or a cluster lacks, and what to do about it. It
+// Package check reports what a machine or a cluster lacks, and what to do about it. It
 // changes nothing.
 package check
 

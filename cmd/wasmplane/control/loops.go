@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control runs what decides in a cluster, under the identities that its
-// processes give it: the control loops, native and of plugins, and the scheduler.
+// Package control runs the control loops, native and of plugins, and the scheduler, each
+// under its own identity.
 package control
 
 import (

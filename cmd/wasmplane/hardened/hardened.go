@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hardened is what `profile: hardened` makes of a configuration: what the CIS
-// Kubernetes benchmark asks of an API server and a quick start leaves off. A field that
-// the file gives stays as it is given; docs/SECURITY.md lists what is filled in.
+// Package hardened fills in a configuration for `profile: hardened`: what the CIS Kubernetes
+// benchmark requires of an API server and the defaults leave off. A field that the file
+// gives stays as it is given; docs/SECURITY.md lists what is filled in.
 //
 // What is kept in the data directory for the profile stays in use when the profile is
 // taken away again: Secrets that were encrypted would be lost without their key.

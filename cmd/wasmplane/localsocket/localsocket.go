@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localsocket is the API's second door: a Unix socket in the data
-// directory, for the machine's operator alone. Nothing on the network, no rule of a
-// pod and no other process can stand in front of it.
+// Package localsocket serves the API on a Unix socket in the data directory, for the
+// machine's operator alone. Nothing on the network, no rule of a pod and no other process
+// can block it.
 //
-// It guarantees that a connection comes from root or from the user as whom the
-// server runs; who they are to the API they still prove by TLS, as at the port.
+// It guarantees that a connection comes from root or from the user as whom the server runs.
+// Clients still authenticate by TLS, as at the port.
 package localsocket
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine is what a process makes of the machine it runs on: a node (or a number
-// of simulated ones), the routes to Services, the cluster's DNS; and how the machine gets
-// rid of all that.
+// Package machine runs a process's parts on its machine: a node (or a number of simulated
+// ones), the routes to Services, the cluster's DNS. It also removes all of them from the
+// machine.
 package machine
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package members are the commands that make a cluster of several machines: tokens,
-// joining and leaving, and an operator's hand on nodes. What a cluster's machines do is
-// elsewhere; here is what users read and write.
+// Package members has the commands for a cluster of several machines: tokens, joining and
+// leaving, and an operator's commands for nodes. It has only flags and output; the work is
+// done by core/join and others.
 package members
 
 import (

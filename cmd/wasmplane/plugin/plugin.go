@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin are the commands by which plugins are written, built, tested, measured
-// and operated. What they do is plugins/author's; here is what users read and write.
+// Package plugin has the commands by which plugins are written, built, tested, measured and
+// operated. It has only flags and output; plugins/author does the work.
 package plugin
 
 import (

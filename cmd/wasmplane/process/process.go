@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process is what every process of a cluster begins with: its options, the
-// table of the parts that a cluster is made of, and what each part is given: an
-// identity, plugins, a tracer, metrics. It knows what sets the parts apart, and not
-// what any of them does.
+// Package process has what every process of a cluster begins with: its options, the table of
+// a cluster's parts, and what each part gets (an identity, plugins, a tracer, metrics). It
+// knows how the parts differ, and not what any of them does.
 package process
 
 import (

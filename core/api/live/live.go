@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package live is what strategies ask of the server, which begins to run after they were made.
+// Package live has the questions of strategies to the server, which starts after the
+// strategies were made.
 package live
 
 import (

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package answer writes what the server answers, in the form that the client asks
-// for: JSON, YAML or protobuf, pretty or not, compressed or not, an object as it
-// is, as a row of a Table or as its metadata alone, a list, or the events of a
-// watch.
+// Package answer writes the server's answers, in the form that the client requests: JSON,
+// YAML or protobuf, pretty or not, compressed or not, an object as it is, as a row of a
+// Table or as its metadata alone, a list, or the events of a watch.
 //
 // It guarantees that the bytes of an object are encoded once and shared by all
 // answers that contain it, lists, Tables and watches included, and that the Status

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package body reads what requests bring, within bounds: of size, of depth, and of
-// what all bodies together may take until their requests are answered.
+// Package body reads the bodies of requests, within bounds: of size, of depth, and of what
+// all bodies together may take until their requests are answered.
 package body
 
 import (

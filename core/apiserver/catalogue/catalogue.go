@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalogue tells clients what the server serves: discovery in both of its
-// shapes, OpenAPI v2 and v3, the group versions that other servers serve, and which
-// kinds are on their way out.
+// Package catalogue publishes what the server serves: discovery in both of its shapes,
+// OpenAPI v2 and v3, the group versions that other servers serve, and which kinds are on
+// their way out.
 //
 // It guarantees that its documents are those of one set of resources, made once for
 // each set, and that a document that did not change keeps its hash, so that clients

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit writes down who asked the apiserver for what, and what came of
-// it: upstream's audit policy decides what is written, upstream's events
-// (audit.k8s.io/v1) are written, one JSON line each, into a file that is rotated
-// within bounds, or sent to a webhook.
+// Package audit records every request to the apiserver, its user and its outcome: upstream's
+// audit policy decides what is written, upstream's events (audit.k8s.io/v1) are written, one
+// JSON line each, into a file that is rotated within bounds, or sent to a webhook.
 //
 // Unless a destination is strict, a request never fails because its event could
 // not be written; that is logged and counted instead.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attachdetach says by VolumeAttachments which volumes of CSI drivers are to be
-// attached to which nodes; the drivers' own attachers carry it out. What is to be done
-// about a volume is decided in plan.go, which is pure.
+// Package attachdetach writes VolumeAttachments: which volumes of CSI drivers have to be
+// attached to which nodes. The drivers' own attachers carry them out. plan.go, which is
+// pure, decides about each volume.
 //
-// A node's status lists the volumes that it may have mounted (volumesInUse, by its
-// kubelet): those stay attached. Against the node's word they are detached only where
-// the Node has the taint out-of-service, or has not been ready, or has been gone, for six
-// minutes since the last pod that used the volume went.
+// A node's status lists the volumes that it may have mounted (volumesInUse, by its kubelet):
+// those stay attached. They are detached nevertheless if the Node has the taint
+// out-of-service, or if it is not ready, or gone, six minutes after the last pod that used
+// the volume is gone.
 package attachdetach
 
 import (

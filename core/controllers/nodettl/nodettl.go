@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodettl tells nodes for how long they may keep Secrets and ConfigMaps
-// without asking again: the more nodes there are, the longer. Ours watch what their
-// pods use; upstream's kubelets may be told to go by this annotation.
+// Package nodettl publishes, as an annotation of nodes, for how long they may keep Secrets
+// and ConfigMaps without reading them again: the more nodes there are, the longer. Ours
+// watch what their pods use; upstream's kubelets may be told to go by this annotation.
 package nodettl
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumeexpand tells claims that want to grow who is to let them. Volumes of CSI
-// drivers are expanded by their driver's own resizer, and then by the node; no kind of
-// volume is left that the control plane expands itself, as upstream.
+// Package volumeexpand writes on claims that are to be expanded which resizer does it.
+// Volumes of CSI drivers are expanded by their driver's own resizer, and then by the node;
+// no kind of volume is left that the control plane expands itself, as upstream.
 package volumeexpand
 
 import (

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extension is the contract by which somebody else converts and judges
-// custom resources: the server asks, whoever implements Extension answers. It is
-// how a Wasm plugin takes the place of a conversion webhook, or adds checks that
-// no schema and no CEL rule can express.
+// Package extension is the contract for other converters and validators of custom resources:
+// the server calls an implementation of Extension. It is how a Wasm plugin takes the place
+// of a conversion webhook, or adds checks that no schema and no CEL rule can express.
 //
 // A definition names its converter itself, by an annotation, as it names a
 // webhook by its strategy: nobody who can only load a plugin turns objects into

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle leads CustomResourceDefinitions through their lives: names
-// are accepted or refused, the definition is established once this server serves
-// it, what is wrong with its schema or its group is told in conditions, and
-// before it goes, its objects go.
+// Package lifecycle leads CustomResourceDefinitions through their lives: names are accepted
+// or refused, the definition is established once this server serves it, conditions report
+// what is wrong with its schema or its group, and its objects are removed before it is
+// removed.
 //
 // It is a client of the API, under the server's own identity, and runs in every
 // server: a cluster of one server with no controllers has working definitions.

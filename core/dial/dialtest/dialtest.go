@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dialtest has servers that answer as somebody hostile would, for the tests of
-// everything that asks other servers.
+// Package dialtest has servers with hostile answers, for tests of clients of other servers.
 package dialtest
 
 import (

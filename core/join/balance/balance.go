@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package balance lets the clients of a worker reach any API server that lives. A
-// Balancer is a dialer: it knows the addresses behind the `kubernetes` Service, keeps
-// them in a file, so that a machine that comes back finds a server though the one it
-// joined by is gone for good, and connects to the first that answers.
+// Package balance lets the clients of a worker reach any API server that answers. A Balancer
+// is a dialer: it knows the addresses behind the `kubernetes` Service, keeps them in a file,
+// so that a machine that comes back finds a server though the one it joined by is gone for
+// good, and connects to the first that answers.
 //
 // It opens no port. Connections of a server that died end, and are made anew to another.
 package balance

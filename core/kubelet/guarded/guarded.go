@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guarded is a container runtime in front of which stands a firewall: a pod's
-// sandbox is made, and nothing may run in it before the firewall knows its addresses and
-// has in force what concerns them. A sandbox of which that cannot be said has failed.
+// Package guarded is a container runtime behind a firewall: containers of a pod start only
+// after the firewall knows the sandbox's addresses and has its rules for them in force. If
+// that cannot be confirmed, the sandbox has failed.
 //
 // It is an engine like the one behind it. The firewall hears of pods that ran before, too,
 // as their sandboxes are asked about, and of those that are removed.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package linuxhost is the Linux machine under a node. Host gives pods their
-// directories, hosts files, logs and cgroups, and says what the node has. Names are
-// what a cluster may call its own on the machine; Check says what the machine lacks
-// to run containers, and the functions that remove leave it as it was.
+// Package linuxhost is the Linux machine under a node. Host gives pods their directories,
+// hosts files, logs and cgroups, and reports what the node has. Names are the names that a
+// cluster uses on the machine; Check says what the machine lacks to run containers, and the
+// functions that remove leave it as it was.
 //
 // All that Host makes for a pod carries the pod's UID in its path, below the
 // directories and the cgroup that it was given; it removes nothing else, and no

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node registers a node and keeps its status: what the machine has, what
-// state it is in, which images it holds. The status is looked at often and
-// written only when it changed, or after a long time.
+// Package node registers a node and keeps its status: the machine's capacity, its
+// conditions, its images. The status is computed often, and written only if it changed, or
+// after a long time.
 //
 // Labels and taints are set at registration; afterwards they belong to whoever
 // changes them, but for the labels that describe the machine.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the door to the pods of this process' nodes: logs, exec,
-// attach, port-forward, and what the nodes tell of themselves. One Server serves
-// all kubelets of a process; a request names a pod, and the pod is on one of
-// them.
+// Package server serves the kubelet's API for the pods of this process' nodes: logs, exec,
+// attach, port-forward, and the nodes' statistics. One Server serves all kubelets of a
+// process; a request names a pod, and the pod is on one of them.
 //
 // Nobody gets in without a certificate or a token that the API vouches for, nor
 // past what the API lets them do with the node. Streams pass through to the

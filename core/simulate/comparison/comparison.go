@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package comparison shows what simulations came to: side by side as a table, over time as
-// lines in the terminal and as SVG. It reads nothing but results, and writes the same
-// bytes for the same ones.
+// Package comparison shows the results of simulations: as a table, over time as lines in the
+// terminal and as SVG. It reads nothing but results, and writes the same bytes for the same
+// ones.
 package comparison
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inspection tells what a module is without running a cluster: its ABI, hooks,
-// imports and needs, and why it does not load where it does not.
+// Package inspection shows what a module is, without a cluster: its ABI, hooks, imports and
+// needs, and why it does not load where it does not.
 package inspection
 
 import (

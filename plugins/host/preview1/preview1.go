@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preview1 is what modules of ordinary toolchains import: all of WASI preview 1,
-// with clocks, randomness and output of the guest's own; what would need files or the network
-// answers that there are none.
+// Package preview1 has the imports of modules of ordinary toolchains: all of WASI preview 1,
+// with clocks, randomness and output of the guest's own; what would need files or the
+// network answers that there are none.
 package preview1
 
 import (

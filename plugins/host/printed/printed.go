@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printed is what becomes of a guest's output: line by line it goes into the log, bounded
-// for each call and for each second; and its end is kept for whoever asks what a call printed. The
-// words of a panic are found in it also when the log has had enough.
+// Package printed handles a guest's output: it goes into the log line by line, bounded for
+// each call and for each second, and the end of a call's output is kept. A panic's message
+// is found there even if the log's bound was reached.
 package printed
 
 import (

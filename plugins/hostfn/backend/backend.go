@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backend is what the host functions of plugins stand on: the objects of a
-// cluster, its authorizers, its events, and a place for what plugins keep. Each has one
-// implementation for the API server's own process and one for a process that is a
-// client of the API. Host functions decide what a plugin may do; nothing here does,
-// so nothing here is handed to a plugin without them.
+// Package backend serves the host functions of plugins: the objects of a cluster, its
+// authorizers, its events, and storage for plugins' state. Each has one implementation for
+// the API server's own process and one for a process that is a client of the API. Host
+// functions decide what a plugin may do; nothing here does, so nothing here is handed to a
+// plugin without them.
 package backend

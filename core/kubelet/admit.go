@@ -26,7 +26,7 @@ type Admitter interface {
 func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error) {
 	ctx, span := k.span(ctx, "admit", p)
 	defer span.End()
-	node, err := k.feeds.Node(k.cfg.NodeName)
+	node, err := k.nodeFor(p)
 	if err != nil {
 		return fit.Verdict{}, fmt.Errorf("admit pod %s/%s: %w", p.Namespace, p.Name, err)
 	}

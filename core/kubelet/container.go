@@ -111,7 +111,7 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
-	node, err := k.feeds.Node(k.cfg.NodeName)
+	node, err := k.nodeFor(p)
 	if err != nil {
 		return nil, fmt.Errorf("look at the node: %w", err)
 	}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/static"
 )
 
 // Feeds are what kubelets read from the API all the time: their pods, their
@@ -185,6 +187,10 @@ const slowResync = 5 * time.Minute
 func strip(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)
+	}
+	// Which pods come from files is the node's to say: nobody makes a pod that it cannot do without.
+	if p, ok := o.(*corev1.Pod); ok && p.Annotations[static.SourceAnnotation] != "" && !static.IsMirror(p) {
+		p.Annotations[static.SourceAnnotation] = "api"
 	}
 	return o, nil
 }

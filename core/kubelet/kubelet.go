@@ -39,6 +39,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	Admitters []Admitter
 	// Objects that the pods refer to; run elsewhere. Required.
 	Objects Objects
+	// Static are the pods that the node runs from files; nil: none.
+	Static StaticPods
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
 	Feeds *Feeds
 	// Leases shared with other kubelets; nil: the kubelet has its own and runs it.
@@ -125,11 +128,16 @@ type Kubelet struct {
 	*parts
 	leases *lease.Keeper
 	ready  chan struct{}
+	// joined is closed once the node is registered and its feeds have all that there was.
+	joined chan struct{}
+	// following the API's pods; of the goroutine that follows the runtime.
+	following bool
 
 	mu sync.Mutex
-	// adopted is what the runtime held at the start, by pod.
+	// adopted is what the runtime holds of pods that have not come yet.
 	adopted map[types.UID]pod.Snapshot
 	workers map[types.UID]*worker
+	static  statics
 }
 
 // New makes a kubelet; Run runs it.
@@ -139,7 +147,8 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k := &Kubelet{
 		parts:  &parts{cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts)},
-		leases: cfg.Leases, ready: make(chan struct{}), workers: map[types.UID]*worker{},
+		leases: cfg.Leases, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
+		static: newStatics(),
 	}
 	var err error
 	if k.feeds == nil {
@@ -168,7 +177,8 @@ func (k *Kubelet) Ready() <-chan struct{} { return k.ready }
 // NodeName of the node.
 func (k *Kubelet) NodeName() string { return k.cfg.NodeName }
 
-// Run looks after the node's pods until ctx ends, and leaves them running.
+// Run looks after the node's pods until ctx ends, and leaves them running. Pods of files
+// are looked after at once, those of the API when the node is registered.
 func (k *Kubelet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer k.tasks.Wait()
@@ -176,12 +186,6 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.recorder(ctx)
 	if err := k.awaitRuntime(ctx); err != nil {
 		return nil // ctx ended
-	}
-	if err := k.node.Register(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
 	}
 	failed := make(chan error, 1)
 	start := func(what string, run func(context.Context) error) {
@@ -194,32 +198,44 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			}
 		})
 	}
+	if k.cfg.Static != nil {
+		if err := k.node.Look(ctx); err != nil {
+			k.log.WarnContext(ctx, "the machine cannot be looked at; its registration tries again", "error", err)
+		}
+	}
+	start("status writer", k.writer.Run)
+	start("probes", k.probes.Run)
+	start("upkeep", k.upkeep)
+	start("mirrors of static pods", k.keepMirrors)
+	start("runtime events", k.follow)
+	start("registration", func(ctx context.Context) error { return k.join(ctx, start) })
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// join registers the node and holds its lease until ctx ends.
+func (k *Kubelet) join(ctx context.Context, start func(string, func(context.Context) error)) error {
+	if err := k.node.Register(ctx); err != nil {
+		return err
+	}
 	if k.cfg.Feeds == nil {
 		start("feeds", k.feeds.Run)
 	}
 	if k.cfg.Leases == nil {
 		start("lease", k.leases.Run)
 	}
-	start("status writer", k.writer.Run)
-	start("probes", k.probes.Run)
 	start("node status", k.node.Run)
-	start("upkeep", k.upkeep)
-	stop := k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID())
-	defer stop()
-	select {
-	case <-ctx.Done():
+	defer k.leases.Hold(k.cfg.NodeName, k.cfg.Client, k.node.UID())()
+	if !run.Await(ctx, k.feeds.Synced()) {
 		return nil
-	case err := <-failed:
-		return err
-	case <-k.feeds.Synced():
 	}
-	start("runtime events", k.follow)
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
-		return err
-	}
+	close(k.joined)
+	<-ctx.Done()
+	return nil
 }
 
 func (k *Kubelet) recorder(ctx context.Context) {

@@ -47,6 +47,18 @@ func newWorld(t *testing.T) *world {
 // node runs a kubelet over eng until the test ends or stop is called.
 func (w *world) node(name string, eng *simulated.Engine, change ...func(*kubelet.Config)) (stop func()) {
 	w.t.Helper()
+	k, stop := w.begin(name, eng, change...)
+	select {
+	case <-k.Ready():
+	case <-time.After(time.Minute):
+		w.t.Fatal("kubelet is not ready")
+	}
+	return stop
+}
+
+// begin begins to run a kubelet; it may be that it cannot register.
+func (w *world) begin(name string, eng *simulated.Engine, change ...func(*kubelet.Config)) (k *kubelet.Kubelet, stop func()) {
+	w.t.Helper()
 	cfg := kubelet.Config{
 		NodeName: name, Client: w.client, Engine: eng,
 		Host:    simulated.NewHost(simulated.HostConfig{Name: name, Address: "127.0.0.1", Engine: eng}),
@@ -79,14 +91,7 @@ func (w *world) node(name string, eng *simulated.Engine, change ...func(*kubelet
 		}
 	}
 	w.t.Cleanup(stop)
-	select {
-	case <-k.Ready():
-	case err := <-done:
-		w.t.Fatalf("kubelet ended: %v", err)
-	case <-time.After(time.Minute):
-		w.t.Fatal("kubelet is not ready")
-	}
-	return stop
+	return k, stop
 }
 
 func (w *world) start() {
@@ -174,7 +179,7 @@ func describe(p *corev1.Pod) string {
 	if p == nil {
 		return "not there"
 	}
-	return fmt.Sprintf("%s %s %q %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses)
+	return fmt.Sprintf("%s %s %q %+v %+v %v", p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses, p.Status.Conditions, p.Annotations)
 }
 
 func running(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && ready(p) }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/static"
 )
 
 func (k *Kubelet) worker(uid types.UID) *worker {
@@ -21,6 +22,15 @@ func (k *Kubelet) worker(uid types.UID) *worker {
 // podChanged takes a pod from the API.
 func (k *Kubelet) podChanged(ctx context.Context, p *corev1.Pod) {
 	k.writer.Seen(p)
+	if static.IsMirror(p) {
+		k.mirrorChanged(p)
+		return
+	}
+	k.run(ctx, p)
+}
+
+// run has a worker for the pod, or tells the one that it has.
+func (k *Kubelet) run(ctx context.Context, p *corev1.Pod) {
 	k.mu.Lock()
 	w := k.workers[p.UID]
 	if w != nil {
@@ -41,6 +51,10 @@ func (k *Kubelet) podChanged(ctx context.Context, p *corev1.Pod) {
 
 // podGone takes note that the API no longer has a pod.
 func (k *Kubelet) podGone(p *corev1.Pod) {
+	if static.IsMirror(p) {
+		k.mirrorGone(p)
+		return
+	}
 	if w := k.worker(p.UID); w != nil {
 		w.send(pod.Removed{Pod: p})
 	}
@@ -59,9 +73,12 @@ func (k *Kubelet) forget(w *worker) {
 	k.cfg.Objects.Unfollow(w.uid)
 	k.writer.Forget(w.uid)
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	delete(k.workers, w.uid)
 	k.room.Release(w.uid)
+	k.mu.Unlock()
+	if w.static {
+		k.staticSync()
+	}
 }
 
 // reap removes from the runtime, and from the machine, the pods that the API does not know.
@@ -71,10 +88,17 @@ func (k *Kubelet) reap(ctx context.Context) {
 		k.log.WarnContext(ctx, "orphaned pods cannot be looked for", "error", err)
 		return
 	}
-	known := func(uid types.UID) bool { return k.worker(uid) != nil }
+	k.mu.Lock()
+	ofFiles := map[types.UID]bool{}
+	unread := k.cfg.Static != nil && k.static.wanted == nil
+	for _, p := range k.static.wanted {
+		ofFiles[p.UID] = true
+	}
+	k.mu.Unlock()
+	known := func(uid types.UID) bool { return ofFiles[uid] || unread || k.worker(uid) != nil }
 	for uid, snap := range found {
 		if !known(uid) {
-			k.log.InfoContext(ctx, "removing a pod that the API does not know", "uid", uid)
+			k.log.InfoContext(ctx, "removing a pod that neither the API nor a file knows", "uid", uid)
 			k.tasks.Go("kubelet: removal of an orphan", func() { k.remove(ctx, uid, snap) })
 		}
 	}

@@ -12,19 +12,20 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // follow keeps up with the runtime: its events, and when they break off, or
 // after a long time, a list of everything.
 func (k *Kubelet) follow(ctx context.Context) error {
+	defer k.feeds.unfollow(k.cfg.NodeName)
 	retry := run.Backoff{First: 50 * time.Millisecond, Longest: 10 * time.Second}
-	first := true
 	for ctx.Err() == nil {
 		sub, cancel := context.WithCancel(ctx)
 		ch, err := k.cfg.Engine.Events(sub)
 		if err == nil {
-			err = k.relist(ctx, first)
+			err = k.relist(ctx)
 		}
 		if err != nil {
 			cancel()
@@ -37,13 +38,7 @@ func (k *Kubelet) follow(ctx context.Context) error {
 			continue
 		}
 		k.node.RuntimeFailed(nil)
-		if first {
-			first = false
-			k.feeds.follow(k.cfg.NodeName, follower{changed: func(p *corev1.Pod) { k.podChanged(ctx, p) }, gone: k.podGone})
-			defer k.feeds.unfollow(k.cfg.NodeName)
-			k.reap(ctx)
-			close(k.ready)
-		}
+		k.beginStatic(ctx)
 		retry.Reset()
 		k.consume(ctx, ch)
 		cancel()
@@ -55,6 +50,10 @@ func (k *Kubelet) follow(ctx context.Context) error {
 func (k *Kubelet) consume(ctx context.Context, ch <-chan *cri.ContainerEventResponse) {
 	t := time.NewTicker(k.cfg.Resync)
 	defer t.Stop()
+	joined := k.joined
+	if k.following {
+		joined = nil
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,12 +63,24 @@ func (k *Kubelet) consume(ctx context.Context, ch <-chan *cri.ContainerEventResp
 				return
 			}
 			k.runtimeEvent(ctx, ev)
-		case <-t.C:
-			if err := k.relist(ctx, false); err != nil {
+		case <-joined:
+			joined = nil
+			if err := k.followAPI(ctx); err != nil {
 				k.log.WarnContext(ctx, "the container runtime cannot be listed", "error", err)
 				return
 			}
-			k.reap(ctx)
+		case <-k.static.read:
+			if k.following {
+				k.reap(ctx)
+			}
+		case <-t.C:
+			if err := k.relist(ctx); err != nil {
+				k.log.WarnContext(ctx, "the container runtime cannot be listed", "error", err)
+				return
+			}
+			if k.following {
+				k.reap(ctx)
+			}
 		}
 	}
 }
@@ -94,21 +105,31 @@ func (k *Kubelet) runtimeEvent(ctx context.Context, ev *cri.ContainerEventRespon
 	w.send(pod.Observed{Snapshot: snap})
 }
 
-// relist asks the runtime for everything. The first time, what it holds is kept
-// for the pods to come.
-func (k *Kubelet) relist(ctx context.Context, first bool) error {
+// followAPI takes the API's pods, with what the runtime holds of them now.
+func (k *Kubelet) followAPI(ctx context.Context) error {
+	if err := k.relist(ctx); err != nil {
+		return err
+	}
+	k.following = true
+	k.feeds.follow(k.cfg.NodeName, follower{changed: func(p *corev1.Pod) { k.podChanged(ctx, p) }, gone: k.podGone})
+	k.reap(ctx)
+	k.staticSync()
+	close(k.ready)
+	return nil
+}
+
+// relist asks the runtime for everything. Until the API's pods are followed, what it
+// holds of pods that are not known is kept for them.
+func (k *Kubelet) relist(ctx context.Context) error {
 	since := time.Now()
 	found, err := k.snapshots(ctx)
 	if err != nil {
 		return err
 	}
-	if first {
-		k.mu.Lock()
-		k.adopted = found
-		k.mu.Unlock()
-		return nil
-	}
 	k.mu.Lock()
+	if !k.following {
+		k.adopted = found
+	}
 	workers := make([]*worker, 0, len(k.workers))
 	for _, w := range k.workers {
 		workers = append(workers, w)
@@ -142,6 +163,7 @@ func (k *Kubelet) snapshots(ctx context.Context) (map[types.UID]pod.Snapshot, er
 		}
 		s := out[uid]
 		s.Sandboxes = append(s.Sandboxes, sandboxOf(st))
+		s.Static = st.Annotations[static.SourceAnnotation] == static.FileSource
 		out[uid] = s
 	}
 	for _, c := range containers {

@@ -37,7 +37,7 @@ func (k *Kubelet) Pods() []*corev1.Pod {
 // current is a pod with its newest status.
 func (k *Kubelet) current(w *worker) *corev1.Pod {
 	p := w.identity()
-	st := k.writer.Last(w.uid)
+	st := w.lastStatus()
 	if st == nil {
 		return p
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
 )
 
@@ -54,13 +55,17 @@ type worker struct {
 	ran   bool
 	// evicted and ended pods are not evicted again.
 	evicted, ended bool
+	// static pods come from files: the API has mirror, if anything, and made is their status.
+	static bool
+	mirror *corev1.Pod
+	made   *corev1.PodStatus
 }
 
 func newWorker(node *parts, o owner, p *corev1.Pod, found pod.Snapshot) *worker {
 	now := time.Now()
 	w := &worker{
 		parts: node, owner: o, uid: p.UID, machine: pod.NewMachine(p, found, now, node.cfg.Delays),
-		signal: make(chan struct{}, 1), cancels: map[pod.Action]context.CancelFunc{}, pod: p, began: now,
+		signal: make(chan struct{}, 1), cancels: map[pod.Action]context.CancelFunc{}, pod: p, began: now, static: static.Is(p),
 	}
 	if len(found.Sandboxes) > 0 {
 		w.ran = true // its start is not ours to tell
@@ -211,13 +216,13 @@ func (w *worker) report(ctx context.Context) {
 	if v.Stage == pod.New {
 		return
 	}
-	prev := w.writer.Last(w.uid)
+	prev := w.lastStatus()
 	if prev == nil {
 		prev = &v.Pod.Status
 	}
 	st := status.Generate(v, prev, w.statusNode(), time.Now())
 	if v.Stage <= pod.Finished {
-		w.writer.Set(v.Pod, &st)
+		w.publish(v.Pod, &st)
 	}
 	w.probes.Set(v.Pod, st.PodIP, w.machine.Targets())
 	if st.Phase == corev1.PodRunning && !w.ran {

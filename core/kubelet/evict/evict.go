@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/static"
 )
 
 // Reason of an eviction, in the pod's status.
@@ -63,9 +65,9 @@ func Choose(s Shortage, pods []Usage) *Choice {
 	return &Choice{Pod: may[0].Pod, Message: message(s, &may[0])}
 }
 
-// Critical tells the pods that are never evicted.
+// Critical tells the pods that are never evicted: those of files, and of the highest priorities.
 func Critical(p *corev1.Pod) bool {
-	return p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical
+	return static.Is(p) || p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical
 }
 
 func request(p *corev1.Pod, name corev1.ResourceName) int64 {

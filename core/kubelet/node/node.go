@@ -90,6 +90,7 @@ type Registrar struct {
 
 	mu      sync.Mutex
 	node    *corev1.Node
+	local   *corev1.Node // as it is to be registered
 	facts   *Facts
 	runtime error
 	failing bool
@@ -154,6 +155,20 @@ func (r *Registrar) Refresh() {
 	case r.kick <- struct{}{}:
 	default:
 	}
+}
+
+// Look looks at the machine: IPs and Local are known from then on.
+func (r *Registrar) Look(ctx context.Context) error {
+	_, err := r.wanted(ctx)
+	return err
+}
+
+// Local is the node as it is to be registered, for a time in which the API is away; nil
+// before the machine was looked at.
+func (r *Registrar) Local() *corev1.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.local
 }
 
 // Register makes the node known, trying until it succeeds or ctx ends.
@@ -249,6 +264,9 @@ func (r *Registrar) wanted(ctx context.Context) (*corev1.Node, error) {
 		Status: *st,
 	}
 	maps.Copy(n.Labels, r.cfg.Labels)
+	r.mu.Lock()
+	r.local = n
+	r.mu.Unlock()
 	return n, nil
 }
 

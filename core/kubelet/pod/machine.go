@@ -82,7 +82,10 @@ func NewMachine(p *corev1.Pod, found Snapshot, now time.Time, opts Options) *Mac
 		m.started = p.Status.StartTime.Time
 		m.admitted = true
 	}
-	m.admitted = m.admitted || len(m.sandboxes) > 0
+	if !m.admitted && len(m.sandboxes) > 0 {
+		// Its status was never written: the API was away.
+		m.admitted, m.started = true, orElse(m.sandboxes[len(m.sandboxes)-1].Created, now)
+	}
 	m.adopt(&p.Status)
 	if m.admitted {
 		m.stage = Syncing

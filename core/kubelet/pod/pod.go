@@ -167,6 +167,8 @@ type Sandbox struct {
 type Snapshot struct {
 	Sandboxes  []Sandbox
 	Containers []Container
+	// Static tells that its sandbox was made for a pod of a file.
+	Static bool
 }
 
 // Waiting says why a container does not run.

@@ -456,6 +456,9 @@ type Node struct {
 	// DATA_DIR/node/kubelet: "/var/lib/kubelet" is where most drivers' manifests look. A
 	// link is made there, and removed by "wasmplane down". Empty: none.
 	KubeletLink string `yaml:"kubeletLink"`
+	// StaticPodPath is a folder of manifests, one pod a file, which the real node runs
+	// whether or not there is an API server. Empty: none.
+	StaticPodPath string `yaml:"staticPodPath"`
 	// NetworkPolicies: the real node enforces them by nftables. False: the network that
 	// cniConfigDir names does, or nobody.
 	NetworkPolicies bool `yaml:"networkPolicies"`

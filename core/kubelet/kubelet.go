@@ -31,9 +31,11 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
+	"github.com/wasmplane/wasmplane/core/kubelet/mirror"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
@@ -62,7 +64,7 @@ type Config struct {
 	// Static are the pods that the node runs from files; nil: none.
 	Static StaticPods
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
-	Feeds *Feeds
+	Feeds *feeds.Feeds
 	// Leases shared with other kubelets; nil: the kubelet has its own and runs it.
 	Leases *lease.Keeper
 	// Node describes the node to register.
@@ -123,6 +125,9 @@ func (c *Config) check() error {
 	return nil
 }
 
+// slowResync is the net under events: so often all is listed afresh.
+const slowResync = 5 * time.Minute
+
 // Kubelet of one node.
 type Kubelet struct {
 	*parts
@@ -138,6 +143,7 @@ type Kubelet struct {
 	adopted map[types.UID]pod.Snapshot
 	workers map[types.UID]*worker
 	static  statics
+	mirrors *mirror.Keeper
 }
 
 // New makes a kubelet; Run runs it.
@@ -152,13 +158,16 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	var err error
 	if k.feeds == nil {
-		if k.feeds, err = NewFeeds(cfg.Client, cfg.NodeName); err != nil {
+		if k.feeds, err = feeds.New(cfg.Client, cfg.NodeName); err != nil {
 			return nil, err
 		}
 	}
 	if k.leases == nil {
 		k.leases = lease.NewKeeper(lease.Config{Logger: cfg.Logger})
 	}
+	k.mirrors = mirror.New(mirror.Config{
+		Client: cfg.Client, Node: func() types.UID { return k.node.UID() }, Pods: k.staticPods, Known: k.mirrored, Logger: k.log,
+	})
 	k.writer = status.NewWriter(cfg.Client, k.log, 0)
 	k.puller = pull.New(cfg.Engine, cfg.ParallelPulls)
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.probeEvent, k.log)

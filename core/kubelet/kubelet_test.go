@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/simulated"
@@ -28,7 +29,7 @@ type world struct {
 	t      *testing.T
 	client kubernetes.Interface
 	net    *simulated.Network
-	feeds  *kubelet.Feeds
+	feeds  *feeds.Feeds
 }
 
 func newWorld(t *testing.T) *world {
@@ -38,7 +39,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, client: fake.NewClientset(), net: n}
-	if w.feeds, err = kubelet.NewFeeds(w.client, ""); err != nil {
+	if w.feeds, err = feeds.New(w.client, ""); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
 	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 )
 
@@ -30,7 +31,7 @@ func TestAHundredNodes(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.client = client
-	if w.feeds, err = kubelet.NewFeeds(client, ""); err != nil {
+	if w.feeds, err = feeds.New(client, ""); err != nil {
 		t.Fatal(err)
 	}
 	w.start()

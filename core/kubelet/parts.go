@@ -14,7 +14,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
+	"github.com/wasmplane/wasmplane/core/kubelet/fromcri"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
@@ -29,7 +31,7 @@ import (
 type parts struct {
 	cfg     Config
 	log     *slog.Logger
-	feeds   *Feeds
+	feeds   *feeds.Feeds
 	room    *fit.Room
 	rec     record.EventRecorder
 	writer  *status.Writer
@@ -95,7 +97,7 @@ func (k *parts) statusNode() status.Node {
 
 // container takes what the runtime says of a container, and what it left as its last words.
 func (k *parts) container(ctx context.Context, p *corev1.Pod, st *cri.ContainerStatus, sandbox string) pod.Container {
-	c := containerOf(st, sandbox)
+	c := fromcri.Container(st, sandbox)
 	if c.State == pod.Exited {
 		if msg := k.cfg.Host.LastWords(ctx, p, st); msg != "" {
 			if c.Message != "" {

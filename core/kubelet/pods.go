@@ -23,7 +23,7 @@ func (k *Kubelet) worker(uid types.UID) *worker {
 func (k *Kubelet) podChanged(ctx context.Context, p *corev1.Pod) {
 	k.writer.Seen(p)
 	if static.IsMirror(p) {
-		k.mirrorChanged(p)
+		k.mirrors.Changed(p)
 		return
 	}
 	k.run(ctx, p)
@@ -52,7 +52,8 @@ func (k *Kubelet) run(ctx context.Context, p *corev1.Pod) {
 // podGone takes note that the API no longer has a pod.
 func (k *Kubelet) podGone(p *corev1.Pod) {
 	if static.IsMirror(p) {
-		k.mirrorGone(p)
+		k.writer.Forget(p.UID)
+		k.mirrors.Gone(p)
 		return
 	}
 	if w := k.worker(p.UID); w != nil {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
+	"github.com/wasmplane/wasmplane/core/kubelet/fromcri"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -19,7 +21,7 @@ import (
 // follow keeps up with the runtime: its events, and when they break off, or
 // after a long time, a list of everything.
 func (k *Kubelet) follow(ctx context.Context) error {
-	defer k.feeds.unfollow(k.cfg.NodeName)
+	defer k.feeds.Unfollow(k.cfg.NodeName)
 	retry := run.Backoff{First: 50 * time.Millisecond, Longest: 10 * time.Second}
 	for ctx.Err() == nil {
 		sub, cancel := context.WithCancel(ctx)
@@ -87,11 +89,11 @@ func (k *Kubelet) consume(ctx context.Context, ch <-chan *cri.ContainerEventResp
 
 func (k *Kubelet) runtimeEvent(ctx context.Context, ev *cri.ContainerEventResponse) {
 	sb := ev.GetPodSandboxStatus()
-	w := k.worker(uidOf(sb.GetLabels()))
+	w := k.worker(fromcri.UID(sb.GetLabels()))
 	if w == nil {
 		return
 	}
-	snap := pod.Snapshot{Sandboxes: []pod.Sandbox{sandboxOf(sb)}}
+	snap := pod.Snapshot{Sandboxes: []pod.Sandbox{fromcri.Sandbox(sb)}}
 	for _, c := range ev.GetContainersStatuses() {
 		snap.Containers = append(snap.Containers, k.container(ctx, w.identity(), c, sb.GetId()))
 	}
@@ -111,7 +113,7 @@ func (k *Kubelet) followAPI(ctx context.Context) error {
 		return err
 	}
 	k.following = true
-	k.feeds.follow(k.cfg.NodeName, follower{changed: func(p *corev1.Pod) { k.podChanged(ctx, p) }, gone: k.podGone})
+	k.feeds.Follow(k.cfg.NodeName, feeds.Follower{Changed: func(p *corev1.Pod) { k.podChanged(ctx, p) }, Gone: k.podGone})
 	k.reap(ctx)
 	k.staticSync()
 	close(k.ready)
@@ -153,7 +155,7 @@ func (k *Kubelet) snapshots(ctx context.Context) (map[types.UID]pod.Snapshot, er
 	}
 	out := map[types.UID]pod.Snapshot{}
 	for _, sb := range sandboxes {
-		uid := uidOf(sb.Labels)
+		uid := fromcri.UID(sb.Labels)
 		if uid == "" {
 			continue // not a pod's
 		}
@@ -162,12 +164,12 @@ func (k *Kubelet) snapshots(ctx context.Context) (map[types.UID]pod.Snapshot, er
 			continue // gone meanwhile
 		}
 		s := out[uid]
-		s.Sandboxes = append(s.Sandboxes, sandboxOf(st))
+		s.Sandboxes = append(s.Sandboxes, fromcri.Sandbox(st))
 		s.Static = st.Annotations[static.SourceAnnotation] == static.FileSource
 		out[uid] = s
 	}
 	for _, c := range containers {
-		uid := uidOf(c.Labels)
+		uid := fromcri.UID(c.Labels)
 		if uid == "" {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/fromcri"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
@@ -43,7 +44,7 @@ func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) 
 	if err != nil {
 		return nil, fmt.Errorf("ask for the sandbox that was made: %w", err)
 	}
-	sb := sandboxOf(st)
+	sb := fromcri.Sandbox(st)
 	return &sb, nil
 }
 
@@ -56,11 +57,11 @@ func (w *worker) observeSandboxes(ctx context.Context) {
 	}
 	var snap pod.Snapshot
 	for _, sb := range list {
-		if uidOf(sb.Labels) != w.uid {
+		if fromcri.UID(sb.Labels) != w.uid {
 			continue
 		}
 		if st, err := w.cfg.Engine.SandboxStatus(ctx, sb.Id); err == nil {
-			snap.Sandboxes = append(snap.Sandboxes, sandboxOf(st))
+			snap.Sandboxes = append(snap.Sandboxes, fromcri.Sandbox(st))
 		}
 	}
 	w.send(pod.Observed{Snapshot: snap})

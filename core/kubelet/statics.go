@@ -4,16 +4,11 @@ package kubelet
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/mirror"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -26,23 +21,17 @@ type StaticPods interface {
 	Run(ctx context.Context, changed func([]*corev1.Pod), failed func(error)) error
 }
 
-// statics are the pods of files and their mirrors; guarded by the Kubelet's lock.
+// statics are the pods of files; guarded by the Kubelet's lock.
 type statics struct {
 	begun bool
 	// wanted are the pods of the files; nil before these have been read.
 	wanted map[types.NamespacedName]*corev1.Pod
-	// mirrors that the API has.
-	mirrors map[types.NamespacedName]*corev1.Pod
-	kick    chan struct{}
 	// changed has the pods looked at again, read what the runtime has beyond them.
 	changed, read chan struct{}
 }
 
 func newStatics() statics {
-	return statics{
-		mirrors: map[types.NamespacedName]*corev1.Pod{}, kick: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		read: make(chan struct{}, 1),
-	}
+	return statics{changed: make(chan struct{}, 1), read: make(chan struct{}, 1)}
 }
 
 func nudge(c chan struct{}) {
@@ -120,7 +109,7 @@ func (k *Kubelet) staticFailed(ctx context.Context, err error) {
 // staticSync has static pods and mirrors looked at again.
 func (k *Kubelet) staticSync() {
 	nudge(k.static.changed)
-	nudge(k.static.kick)
+	k.mirrors.Refresh()
 }
 
 // runStatic brings the workers of static pods to what the files say until ctx ends.
@@ -160,117 +149,33 @@ func (k *Kubelet) runStatic(ctx context.Context) {
 	}
 }
 
-// mirrorChanged takes the API's mirror of a static pod.
-func (k *Kubelet) mirrorChanged(m *corev1.Pod) {
-	k.mu.Lock()
-	k.static.mirrors[static.Key(m)] = m
-	w := k.workers[types.UID(m.Annotations[corev1.MirrorPodAnnotationKey])]
-	k.mu.Unlock()
-	if w != nil && w.static && m.DeletionTimestamp == nil {
-		w.setMirror(m)
-	}
-	nudge(k.static.kick)
-}
-
-func (k *Kubelet) mirrorGone(m *corev1.Pod) {
-	k.writer.Forget(m.UID)
-	k.dropMirror(m)
-	nudge(k.static.kick)
-}
-
-func (k *Kubelet) dropMirror(m *corev1.Pod) {
+// staticPods are those that there are, with those that end: their mirrors show that.
+func (k *Kubelet) staticPods() (mirror.Pods, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if have := k.static.mirrors[static.Key(m)]; have != nil && have.UID == m.UID {
-		delete(k.static.mirrors, static.Key(m))
-	}
-}
-
-// keepMirrors keeps the API's mirrors of static pods as they should be until ctx ends.
-func (k *Kubelet) keepMirrors(ctx context.Context) error {
-	if !run.Await(ctx, k.ready) {
-		return nil
-	}
-	retry := run.Backoff{First: 100 * time.Millisecond, Longest: 10 * time.Second}
-	for {
-		if err := k.syncMirrors(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			wait := retry.Next()
-			k.log.WarnContext(ctx, "static pods cannot be shown in the API; trying again", "error", err, "retryIn", wait)
-			if !run.Sleep(ctx, wait) {
-				return nil
-			}
-			continue
-		}
-		retry.Reset()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-k.static.kick:
-		}
-	}
-}
-
-// syncMirrors deletes and creates mirrors; one that fails keeps up no other.
-func (k *Kubelet) syncMirrors(ctx context.Context) error {
-	pods, mirrors := map[types.NamespacedName]*corev1.Pod{}, map[types.NamespacedName]*corev1.Pod{}
-	k.mu.Lock()
-	if k.cfg.Static != nil && k.static.wanted == nil {
-		k.mu.Unlock()
-		return nil // the files have not been read
-	}
+	pods := mirror.Pods{}
 	for _, w := range k.workers {
-		if w.static { // also one that ends: its mirror shows that
+		if w.static {
 			p := w.identity()
 			pods[static.Key(p)] = p
 		}
 	}
-	for key, m := range k.static.mirrors {
-		mirrors[key] = m
-	}
-	k.mu.Unlock()
-	var failed []error
-	for plan := static.PlanMirrors(pods, mirrors); ; plan = static.PlanMirrors(pods, mirrors) {
-		for _, m := range plan.Delete {
-			delete(mirrors, static.Key(m))
-			failed = append(failed, k.deleteMirror(ctx, m))
-		}
-		for _, p := range plan.Create {
-			delete(pods, static.Key(p))
-			failed = append(failed, k.createMirror(ctx, p))
-		}
-		if len(plan.Delete) == 0 {
-			return errors.Join(failed...)
-		}
+	return pods, k.cfg.Static == nil || k.static.wanted != nil
+}
+
+// mirrored is told of the API's mirror of a static pod.
+func (k *Kubelet) mirrored(m *corev1.Pod) {
+	if w := k.worker(types.UID(m.Annotations[corev1.MirrorPodAnnotationKey])); w != nil && w.static {
+		w.setMirror(m)
 	}
 }
 
-func (k *Kubelet) deleteMirror(ctx context.Context, m *corev1.Pod) error {
-	err := k.cfg.Client.CoreV1().Pods(m.Namespace).Delete(ctx, m.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &m.UID},
-	})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete mirror pod %s/%s: %w", m.Namespace, m.Name, err)
+// keepMirrors shows the static pods in the API, once that is there, until ctx ends.
+func (k *Kubelet) keepMirrors(ctx context.Context) error {
+	if !run.Await(ctx, k.ready) {
+		return nil
 	}
-	k.dropMirror(m)
-	return nil
-}
-
-func (k *Kubelet) createMirror(ctx context.Context, p *corev1.Pod) error {
-	want := static.Mirror(p, k.node.UID())
-	got, err := k.cfg.Client.CoreV1().Pods(want.Namespace).Create(ctx, want, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create mirror pod %s/%s: %w", want.Namespace, want.Name, err)
-	}
-	k.mu.Lock()
-	k.static.mirrors[static.Key(got)] = got
-	k.mu.Unlock()
-	if w := k.worker(p.UID); w != nil {
-		w.setMirror(got)
-	}
-	return nil
+	return k.mirrors.Run(ctx)
 }
 
 // setMirror has the pod's status written to its mirror.

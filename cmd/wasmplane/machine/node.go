@@ -41,10 +41,13 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
+	"github.com/wasmplane/wasmplane/core/kubelet/podfile"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
+	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 	"github.com/wasmplane/wasmplane/core/localvolume"
 	"github.com/wasmplane/wasmplane/core/run"
@@ -237,12 +240,16 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	pods, err := staticPods(n.component.Options)
+	if err != nil {
+		return err
+	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes,
-		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held,
+		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
-		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: kubelet.ReadResolv("/etc/resolv.conf"),
+		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
 		ImagesHigh:  c.Node.ImageGCHighThresholdPercent, ImagesLow: c.Node.ImageGCLowThresholdPercent, Logger: n.component.Options.Logger,
 		Tracer: n.component.Tracer,
@@ -259,6 +266,23 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		parts = append(parts, n.routes(set.Kube), func(ctx context.Context) error { return n.setNetwork(ctx, set.Kube, rt, k) })
 	}
 	return run.Parallel(parts...)(ctx)
+}
+
+// staticPods are those of the node's folder; nil where it has none.
+func staticPods(o process.Options) (kubelet.StaticPods, error) {
+	dir := o.Config.Path(o.Config.Node.StaticPodPath)
+	if dir == "" {
+		return nil, nil
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("node.staticPodPath: %w", err)
+	}
+	folder, err := static.New(static.Config{Dir: dir, NodeName: o.Config.Node.Name, Parse: podfile.Pod, Logger: o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("node.staticPodPath: %w", err)
+	}
+	return folder, nil
 }
 
 // metered is the kubelet as its server sees it, with how full the pods' volumes are.

@@ -14,6 +14,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
@@ -27,7 +28,7 @@ import (
 // engine, machine, volumes and probes are simulations.
 type Simulation struct {
 	local process.Local
-	feeds *kubelet.Feeds
+	feeds *feeds.Feeds
 	nodes []*kubelet.Kubelet
 	held  []*objects.Store
 	keep  *lease.Keeper
@@ -46,7 +47,7 @@ func Simulate(ctx context.Context, local process.Local, authority *pki.Authority
 		return nil, err
 	}
 	sim := &Simulation{local: local, keep: lease.NewKeeper(lease.Config{Logger: local.Options.Logger}), ready: make(chan struct{})}
-	if sim.feeds, err = kubelet.NewFeeds(set.Kube, ""); err != nil {
+	if sim.feeds, err = feeds.New(set.Kube, ""); err != nil {
 		return nil, err
 	}
 	pods, err := netip.ParsePrefix(local.Options.Config.Cluster.PodCIDR)

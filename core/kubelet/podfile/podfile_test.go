@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package manifest_test
+package podfile_test
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/manifest"
+	"github.com/wasmplane/wasmplane/core/kubelet/podfile"
 )
 
 const good = `# A comment.
@@ -23,7 +23,7 @@ spec:
 `
 
 func TestAPodHasTheDefaultsOfTheAPI(t *testing.T) {
-	p, err := manifest.Pod(t.Context(), "web.yaml", []byte(good))
+	p, err := podfile.Pod(t.Context(), "web.yaml", []byte(good))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestAPodHasTheDefaultsOfTheAPI(t *testing.T) {
 		c.ImagePullPolicy != corev1.PullIfNotPresent || *p.Spec.TerminationGracePeriodSeconds != 30 {
 		t.Errorf("the pod is %+v", p.Spec)
 	}
-	if _, err := manifest.Pod(t.Context(), "web.json", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b"}]}}`)); err != nil {
+	if _, err := podfile.Pod(t.Context(), "web.json", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b"}]}}`)); err != nil {
 		t.Error(err)
 	}
 }
@@ -54,7 +54,7 @@ func TestErrorsSayWhere(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := manifest.Pod(t.Context(), "f.yaml", []byte(c.data))
+			_, err := podfile.Pod(t.Context(), "f.yaml", []byte(c.data))
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %s", err, c.want)
 			}
@@ -65,7 +65,7 @@ func TestErrorsSayWhere(t *testing.T) {
 func FuzzPod(f *testing.F) {
 	f.Add([]byte(good))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if p, err := manifest.Pod(t.Context(), "f.yaml", data); err == nil && p.Name == "" {
+		if p, err := podfile.Pod(t.Context(), "f.yaml", data); err == nil && p.Name == "" {
 			t.Errorf("a pod without a name of %q", data)
 		}
 	})

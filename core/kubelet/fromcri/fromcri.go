@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kubelet
+// Package fromcri has what the runtime says of sandboxes and containers as pod.Machine knows them.
+package fromcri
 
 import (
 	"strconv"
@@ -20,9 +21,11 @@ func nanos(n int64) time.Time {
 	return time.Unix(0, n)
 }
 
-func uidOf(labels map[string]string) types.UID { return types.UID(labels[pod.UIDLabel]) }
+// UID of the pod that has the labels; "" if none has.
+func UID(labels map[string]string) types.UID { return types.UID(labels[pod.UIDLabel]) }
 
-func sandboxOf(st *cri.PodSandboxStatus) pod.Sandbox {
+// Sandbox makes what the pod's Machine knows of a sandbox.
+func Sandbox(st *cri.PodSandboxStatus) pod.Sandbox {
 	sb := pod.Sandbox{
 		ID: st.Id, Attempt: st.GetMetadata().GetAttempt(), Created: nanos(st.CreatedAt),
 		Ready: st.State == cri.PodSandboxState_SANDBOX_READY,
@@ -45,9 +48,9 @@ var states = map[cri.ContainerState]pod.State{
 	cri.ContainerState_CONTAINER_UNKNOWN: pod.Unknown,
 }
 
-// containerOf makes what the pod's Machine knows of a container. The CRI's status
+// Container makes what the pod's Machine knows of a container. The CRI's status
 // does not say in which sandbox a container is; sandbox is that.
-func containerOf(st *cri.ContainerStatus, sandbox string) pod.Container {
+func Container(st *cri.ContainerStatus, sandbox string) pod.Container {
 	c := pod.Container{
 		ID: st.Id, Name: st.GetMetadata().GetName(), Sandbox: sandbox, State: states[st.State],
 		RestartCount: int32(st.GetMetadata().GetAttempt()), Hash: st.Annotations[pod.HashAnnotation],

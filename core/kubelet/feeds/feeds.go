@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kubelet
+// Package feeds is what kubelets read from the API all the time: their pods, their node,
+// the Services.
+package feeds
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,20 +36,18 @@ type Feeds struct {
 	synced   chan struct{}
 
 	mu        sync.Mutex
-	followers map[string]follower
+	followers map[string]Follower
 }
 
-type follower struct {
-	changed func(*corev1.Pod)
-	gone    func(*corev1.Pod)
-}
+// Follower is told of a node's pods. Its functions must not block.
+type Follower struct{ Changed, Gone func(*corev1.Pod) }
 
-// NewFeeds watches for one node, or, if nodeName is empty, for all.
-func NewFeeds(client kubernetes.Interface, nodeName string) (*Feeds, error) {
+// New watches for one node, or, if nodeName is empty, for all.
+func New(client kubernetes.Interface, nodeName string) (*Feeds, error) {
 	if client == nil {
 		return nil, errors.New("feeds need a client of the API")
 	}
-	f := &Feeds{client: client, synced: make(chan struct{}), followers: map[string]follower{}}
+	f := &Feeds{client: client, synced: make(chan struct{}), followers: map[string]Follower{}}
 	selected := func(field string) informers.SharedInformerOption {
 		return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			if nodeName != "" {
@@ -106,9 +105,9 @@ func (f *Feeds) route(o any, gone bool) {
 	switch {
 	case !ok:
 	case gone:
-		h.gone(p)
+		h.Gone(p)
 	default:
-		h.changed(p)
+		h.Changed(p)
 	}
 }
 
@@ -131,18 +130,18 @@ func (f *Feeds) Run(ctx context.Context) error {
 // Synced is closed once all that existed at the start is known.
 func (f *Feeds) Synced() <-chan struct{} { return f.synced }
 
-// follow calls the functions for a node's pods, those that are already there first.
-// The functions must not block.
-func (f *Feeds) follow(node string, h follower) {
+// Follow calls the functions for a node's pods, those that are already there first.
+func (f *Feeds) Follow(node string, h Follower) {
 	f.mu.Lock()
 	f.followers[node] = h
 	f.mu.Unlock()
 	for _, p := range f.Pods(node) {
-		h.changed(p)
+		h.Changed(p)
 	}
 }
 
-func (f *Feeds) unfollow(node string) {
+// Unfollow ends that.
+func (f *Feeds) Unfollow(node string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.followers, node)
@@ -180,9 +179,6 @@ func (f *Feeds) Node(name string) (*corev1.Node, error) {
 func (f *Feeds) Services(namespace string) ([]*corev1.Service, error) {
 	return f.services.Services(namespace).List(labels.Everything())
 }
-
-// slowResync is the net under events: so often all is listed afresh.
-const slowResync = 5 * time.Minute
 
 func strip(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest reads the manifest of one pod as an API server would take it: the same
+// Package podfile reads the manifest of one pod as an API server would take it: the same
 // decoder, defaults and validation, without a server.
-package manifest
+package podfile
 
 import (
 	"bytes"

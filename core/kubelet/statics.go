@@ -146,6 +146,7 @@ func (k *Kubelet) runStatic(ctx context.Context) {
 				k.run(ctx, p)
 			}
 		}
+		k.mirrors.Refresh()
 	}
 }
 

@@ -30,7 +30,7 @@ func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 	if err != nil {
 		return fit.Verdict{}, fmt.Errorf("admit pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	v := k.room.Reserve(p, node)
+	v := k.room.Reserve(p, k.withDevices(node))
 	for _, a := range k.cfg.Admitters {
 		if v.Refused {
 			break
@@ -44,10 +44,15 @@ func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 			span.SetAttributes(trace.PluginKey.String(a.Name()))
 		}
 	}
+	if !v.Refused {
+		if v, err = k.giveDevices(ctx, p); err != nil {
+			return fit.Verdict{}, err
+		}
+	}
 	decision := "allow"
 	if v.Refused {
 		decision = "deny"
-		k.room.Release(p.UID)
+		k.vacate(p.UID)
 	}
 	span.SetAttributes(trace.PointKey.String("node.admit"), trace.DecisionKey.String(decision), trace.MessageKey.String(v.Message))
 	return v, nil

@@ -107,7 +107,7 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if pod.HostNetwork(p) {
 		ips = cl.HostIPs
 	}
-	services, err := k.servicesFor(p)
+	services, err := k.feeds.ServicesFor(p.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -153,32 +153,15 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 		return nil, err
 	}
 	memory := node.Status.Capacity[corev1.ResourceMemory]
-	return spec.Container(spec.ContainerRequest{
+	made, err := spec.Container(spec.ContainerRequest{
 		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config, Handler: handler,
 		Env: env, Mounts: append(mounts, files...), Devices: devices, Place: w.at(), NodeMemory: memory.Value(),
 		Target: w.target(p, c.Name), SeccompRoot: k.cfg.SeccompRoot,
 	})
-}
-
-// servicesFor are the Services that a pod's environment tells of.
-func (k *parts) servicesFor(p *corev1.Pod) ([]*corev1.Service, error) {
-	out, err := k.feeds.Services(p.Namespace)
 	if err != nil {
-		return nil, fmt.Errorf("list services of namespace %s: %w", p.Namespace, err)
+		return nil, err
 	}
-	if p.Namespace == corev1.NamespaceDefault {
-		return out, nil
-	}
-	defaults, err := k.feeds.Services(corev1.NamespaceDefault)
-	if err != nil {
-		return nil, fmt.Errorf("list services of namespace default: %w", err)
-	}
-	for _, s := range defaults {
-		if s.Name == "kubernetes" {
-			out = append(out, s)
-		}
-	}
-	return out, nil
+	return made, k.cfg.Devices.Equip(ctx, p.UID, c.Name, made)
 }
 
 // target is the ID of the container that an ephemeral one looks into.

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
@@ -63,6 +64,8 @@ type Config struct {
 	Objects Objects
 	// Static are the pods that the node runs from files; nil: none.
 	Static StaticPods
+	// Devices of the node's device plugins; nil: none.
+	Devices Devices
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
 	Feeds *feeds.Feeds
 	// Leases shared with other kubelets; nil: the kubelet has its own and runs it.
@@ -106,6 +109,9 @@ func (c *Config) check() error {
 		return errors.New("kubelet: Engine is missing")
 	case c.Host == nil, c.Volumes == nil, c.Handler == nil, c.Objects == nil:
 		return errors.New("kubelet: Host, Volumes, Handler or Objects is missing")
+	}
+	if c.Devices == nil {
+		c.Devices = deviceplugin.None{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -173,7 +179,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.probeEvent, k.log)
 	nc := cfg.Node
 	nc.Name, nc.Client, nc.Logger = cfg.NodeName, cfg.Client, k.log
-	nc.Host, nc.Engine = cfg.Host, cfg.Engine
+	nc.Host, nc.Engine, nc.Resources = cfg.Host, cfg.Engine, k.cfg.Devices.Resources
 	if k.node, err = node.NewRegistrar(nc); err != nil {
 		return nil, err
 	}

@@ -75,8 +75,8 @@ func (k *Kubelet) forget(w *worker) {
 	k.writer.Forget(w.uid)
 	k.mu.Lock()
 	delete(k.workers, w.uid)
-	k.room.Release(w.uid)
 	k.mu.Unlock()
+	k.vacate(w.uid)
 	if w.static {
 		k.staticSync()
 	}
@@ -97,6 +97,7 @@ func (k *Kubelet) reap(ctx context.Context) {
 	}
 	k.mu.Unlock()
 	known := func(uid types.UID) bool { return ofFiles[uid] || unread || k.worker(uid) != nil }
+	k.cfg.Devices.Retain(known)
 	for uid, snap := range found {
 		if !known(uid) {
 			k.log.InfoContext(ctx, "removing a pod that neither the API nor a file knows", "uid", uid)

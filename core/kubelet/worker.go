@@ -231,7 +231,7 @@ func (w *worker) report(ctx context.Context) {
 		span.End(oteltrace.WithTimestamp(time.Now()))
 	}
 	if v.Stage >= pod.Ended {
-		w.room.Release(w.uid)
+		w.vacate(w.uid)
 	}
 }
 

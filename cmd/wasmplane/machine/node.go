@@ -33,6 +33,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
 	"github.com/wasmplane/wasmplane/core/kubelet/csi"
+	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
@@ -198,9 +199,21 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	refresh := make(chan struct{}, 1)
+	devices, err := deviceplugin.New(deviceplugin.Config{
+		RootDir: kubeletRoot(n.component.Options), Logger: n.component.Options.Logger, Changed: func() {
+			select {
+			case refresh <- struct{}{}:
+			default:
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
 	plugins, err := pluginwatch.New(pluginwatch.Config{
 		RootDir: kubeletRoot(n.component.Options), Logger: n.component.Options.Logger,
-		Handlers: map[string]pluginwatch.Handler{registration.CSIPlugin: drivers},
+		Handlers: map[string]pluginwatch.Handler{registration.CSIPlugin: drivers, registration.DevicePlugin: devices},
 	})
 	if err != nil {
 		return err
@@ -246,7 +259,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes,
-		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods,
+		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Devices: devices,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
 		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
@@ -258,7 +271,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	defer door.Add(metered{k, volumes})()
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, plugins.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies}
+	follow := func(ctx context.Context) error { return refreshed(ctx, refresh, k.Refresh) }
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, plugins.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies, follow}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
 	}
@@ -283,6 +297,18 @@ func staticPods(o process.Options) (kubelet.StaticPods, error) {
 		return nil, fmt.Errorf("node.staticPodPath: %w", err)
 	}
 	return folder, nil
+}
+
+// refreshed calls refresh for each sign until ctx ends.
+func refreshed(ctx context.Context, signs <-chan struct{}, refresh func()) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signs:
+			refresh()
+		}
+	}
 }
 
 // metered is the kubelet as its server sees it, with how full the pods' volumes are.

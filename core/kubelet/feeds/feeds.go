@@ -175,9 +175,23 @@ func (f *Feeds) Node(name string) (*corev1.Node, error) {
 	return n, nil
 }
 
-// Services of a namespace.
-func (f *Feeds) Services(namespace string) ([]*corev1.Service, error) {
-	return f.services.Services(namespace).List(labels.Everything())
+// ServicesFor are the Services that the environment of a namespace's pods tells of.
+func (f *Feeds) ServicesFor(namespace string) ([]*corev1.Service, error) {
+	out, err := f.services.Services(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list services of namespace %s: %w", namespace, err)
+	}
+	if namespace == corev1.NamespaceDefault {
+		return out, nil
+	}
+	api, err := f.services.Services(corev1.NamespaceDefault).Get("kubernetes")
+	if apierrors.IsNotFound(err) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the API's service: %w", err)
+	}
+	return append(out, api), nil
 }
 
 func strip(o any) (any, error) {

@@ -68,6 +68,8 @@ type Config struct {
 		engine.Images
 		engine.Observer
 	}
+	// Resources of device plugins, beside those of the machine; nil: none.
+	Resources func() (capacity, allocatable corev1.ResourceList)
 	// Labels and Taints at registration.
 	Labels map[string]string
 	Taints []corev1.Taint
@@ -356,6 +358,10 @@ func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.Node
 	runtimeErr := r.runtime
 	r.mu.Unlock()
 	st := &corev1.NodeStatus{Capacity: facts.Capacity, Allocatable: facts.Allocatable, Addresses: facts.Addresses, NodeInfo: facts.Info}
+	if r.cfg.Resources != nil {
+		capacity, allocatable := r.cfg.Resources()
+		st.Capacity, st.Allocatable = with(st.Capacity, capacity), with(st.Allocatable, allocatable)
+	}
 	st.DaemonEndpoints.KubeletEndpoint.Port = r.cfg.Port
 	if name, version, err := r.cfg.Engine.Version(ctx); err == nil {
 		st.NodeInfo.ContainerRuntimeVersion = name + "://" + version
@@ -369,6 +375,15 @@ func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.Node
 	}
 	r.conditions(st, have, facts, runtimeErr)
 	return st, nil
+}
+
+func with(own, more corev1.ResourceList) corev1.ResourceList {
+	if len(more) == 0 {
+		return own
+	}
+	out := maps.Clone(own)
+	maps.Copy(out, more)
+	return out
 }
 
 // handlers that a RuntimeClass may name here, in the order of their names; as they were when the runtime doesn't answer.

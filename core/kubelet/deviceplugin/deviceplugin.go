@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deviceplugin is a node's side of upstream's device plugins (v1beta1): a plugin
+// registers by the kubelet's socket, or by a socket of its own in the folder of plugins,
+// and says which devices of an extended resource there are and which are healthy; pods
+// that ask for some get them when they are admitted.
+//
+// Which container has which devices, and what its plugin said about them, is written down
+// before the pod starts: a kubelet that starts anew gives the same devices, asks for
+// nothing twice, and gives none of them to another.
+//
+// A plugin that hangs, crashes or lies keeps up its own resource alone: calls have
+// deadlines, answers have bounds, and no call is made while another resource is held.
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// Directory below the kubelet's: plugins find the kubelet's socket there, and have theirs.
+const Directory = "device-plugins"
+
+const (
+	// within bounds a call of a plugin.
+	within = 30 * time.Second
+	// forgetAfter is how long a resource stays known whose plugin is gone.
+	forgetAfter = 5 * time.Minute
+	// mostResources and mostDevices bound what is kept in mind.
+	mostResources = 256
+	mostDevices   = 4096
+	longestID     = 253
+)
+
+// Config of a Manager.
+type Config struct {
+	// RootDir is the kubelet's: absolute.
+	RootDir string
+	// Changed is called when there are other devices.
+	Changed func()
+	Logger  *slog.Logger
+	// Timeout of a call of a plugin (30 s if zero), and how long a resource whose plugin is
+	// gone stays known (5 minutes if zero).
+	Timeout, Forget time.Duration
+}
+
+// Manager of a node's devices.
+type Manager struct {
+	cfg Config
+
+	mu        sync.Mutex
+	resources map[string]*plugin
+	given     table
+	stopped   bool
+	watches   run.Tasks
+}
+
+// plugin of one resource, as it registered last.
+type plugin struct {
+	resource, endpoint, socket string
+	options                    *api.DevicePluginOptions
+	// devices by ID: whether each is healthy.
+	devices map[string]bool
+	// gone is when its connection broke; zero while it lives.
+	gone time.Time
+	// turn is held while devices of the resource are chosen.
+	turn chan struct{}
+	// stop ends the watch; nil when there is none.
+	stop context.CancelFunc
+}
+
+// New makes a Manager, with what an earlier one has written down; Run runs it.
+func New(cfg Config) (*Manager, error) {
+	if !filepath.IsAbs(cfg.RootDir) {
+		return nil, fmt.Errorf("deviceplugin: the kubelet's directory %q is no absolute path", cfg.RootDir)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = within
+	}
+	if cfg.Forget <= 0 {
+		cfg.Forget = forgetAfter
+	}
+	m := &Manager{cfg: cfg, resources: map[string]*plugin{}}
+	known, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	for name, ids := range known {
+		// As of a plugin that is gone: it has the time to come back.
+		p := m.newPlugin(name)
+		for _, id := range ids {
+			p.devices[id] = false
+		}
+		m.resources[name] = p
+	}
+	return m, nil
+}
+
+func (m *Manager) newPlugin(name string) *plugin {
+	return &plugin{resource: name, devices: map[string]bool{}, gone: time.Now(), turn: make(chan struct{}, 1)}
+}
+
+func (m *Manager) dir() string { return filepath.Join(m.cfg.RootDir, Directory) }
+
+// Resources are how many devices there are, and how many of them are healthy, by resource.
+func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
+	for name, p := range m.resources {
+		healthy := 0
+		for _, ok := range p.devices {
+			if ok {
+				healthy++
+			}
+		}
+		capacity[corev1.ResourceName(name)] = *resource.NewQuantity(int64(len(p.devices)), resource.DecimalSI)
+		allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
+	}
+	return capacity, allocatable
+}
+
+// Refusal says why a pod gets no devices.
+type Refusal struct{ Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
+
+// Allocate gives a pod's containers the devices that they ask for; those that they have
+// stay. An error that is a Refusal ends the pod.
+func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
+	// Init containers end before the others begin: what they had is used again.
+	reusable := map[string][]string{}
+	each := func(c *corev1.Container, ends bool) error {
+		for name, q := range c.Resources.Limits {
+			res := string(name)
+			if q.IsZero() || !m.known(res) {
+				continue
+			}
+			ids, err := m.allocate(ctx, key{p.UID, c.Name, res}, int(q.Value()), reusable[res])
+			if err != nil {
+				return err
+			}
+			if ends {
+				reusable[res] = union(reusable[res], ids)
+			} else {
+				reusable[res] = without(reusable[res], ids)
+			}
+		}
+		return nil
+	}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if err := each(c, c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways); err != nil {
+			return err
+		}
+	}
+	for i := range p.Spec.Containers {
+		if err := each(&p.Spec.Containers[i], false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Manager) known(res string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.resources[res] != nil
+}
+
+// allocate gives one container devices of one resource.
+func (m *Manager) allocate(ctx context.Context, k key, n int, reusable []string) ([]string, error) {
+	m.mu.Lock()
+	have, p := m.given.get(k), m.resources[k.Resource]
+	m.mu.Unlock()
+	switch {
+	case have != nil:
+		return have.IDs, nil
+	case p == nil:
+		return nil, refuse("the resource %s has no plugin any more", k.Resource)
+	}
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	ids, err := m.choose(ctx, p, k, n, reusable)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := call(ctx, m, p, "Allocate", func(ctx context.Context, c api.DevicePluginClient) (*api.AllocateResponse, error) {
+		return c.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.GetContainerResponses()) != 1 {
+		return nil, refuse("Allocate failed due to the plugin of %s, which answered for %d containers and was asked for one", k.Resource,
+			len(answer.GetContainerResponses()))
+	}
+	given, err := grantOf(ids, answer.GetContainerResponses()[0])
+	if err != nil {
+		return nil, refuse("Allocate failed due to the plugin of %s: %v", k.Resource, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.given.put(k, given)
+	if err := m.save(); err != nil {
+		m.given.drop(k)
+		return nil, err
+	}
+	return ids, nil
+}
+
+// choose picks devices that are healthy and free, those that the plugin prefers if it says
+// so. Its turn is held.
+func (m *Manager) choose(ctx context.Context, p *plugin, k key, n int, reusable []string) ([]string, error) {
+	m.mu.Lock()
+	taken := m.given.taken(k.Resource)
+	var free []string
+	for id, healthy := range p.devices {
+		if healthy && (!taken[id] || slices.Contains(reusable, id)) {
+			free = append(free, id)
+		}
+	}
+	prefers := p.options.GetGetPreferredAllocationAvailable()
+	m.mu.Unlock()
+	slices.Sort(free)
+	if n > len(free) {
+		return nil, refuse("Allocate failed due to requested number of devices unavailable for %s. Requested: %d, Available: %d, which is unexpected",
+			k.Resource, n, len(free))
+	}
+	var must []string
+	for _, id := range free {
+		if slices.Contains(reusable, id) && len(must) < n {
+			must = append(must, id)
+		}
+	}
+	if !prefers || len(must) == n || n == len(free) {
+		return pick(free, must, nil, n), nil
+	}
+	answer, err := call(ctx, m, p, "GetPreferredAllocation", func(ctx context.Context, c api.DevicePluginClient) (*api.PreferredAllocationResponse, error) {
+		return c.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs: free, MustIncludeDeviceIDs: must, AllocationSize: int32(n), //nolint:gosec // a number of devices
+		}}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	var preferred []string
+	if len(answer.GetContainerResponses()) == 1 {
+		preferred = answer.GetContainerResponses()[0].GetDeviceIDs()
+	}
+	return pick(free, must, preferred, n), nil
+}
+
+// pick takes n of the free devices: those that it must, then the preferred ones, then the first.
+func pick(free, must, preferred []string, n int) []string {
+	out := slices.Clone(must)
+	for _, id := range slices.Concat(preferred, free) {
+		if len(out) < n && slices.Contains(free, id) && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func union(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return slices.Contains(b, id) })
+}
+
+// Release gives a pod's devices to others, once it has ended; idempotent.
+func (m *Manager) Release(uid types.UID) {
+	m.Retain(func(pod types.UID) bool { return pod != uid })
+}
+
+// Retain gives the devices of pods that do not hold any more to others.
+func (m *Manager) Retain(holds func(types.UID) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.given.retain(holds) {
+		return
+	}
+	if err := m.save(); err != nil { // the next one writes it, too
+		m.cfg.Logger.Warn("which devices are free cannot be written down", "error", err)
+	}
+}
+
+// examine checks what a plugin says of itself.
+func examine(res, endpoint string, versions []string) error {
+	switch {
+	case !slices.Contains(versions, api.Version):
+		return fmt.Errorf("the plugin of %q speaks %v, and this node %s", res, versions, api.Version)
+	case !extended(res):
+		return fmt.Errorf("%q is no name of an extended resource: expected one like example.com/device", res)
+	case !filepath.IsAbs(endpoint):
+		return fmt.Errorf("the plugin of %s has the endpoint %q, which is no absolute path", res, endpoint)
+	}
+	return nil
+}
+
+// extended tells the names of extended resources: qualified, and not of Kubernetes' own domain.
+func extended(res string) bool {
+	domain, _, ok := strings.Cut(res, "/")
+	return ok && !strings.Contains(domain, "kubernetes.io") && !strings.HasPrefix(res, corev1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+res)) == 0
+}
+
+// Register implements pluginwatch.Handler.
+func (m *Manager) Register(ctx context.Context, p pluginwatch.Plugin) error {
+	if err := examine(p.Name, p.Endpoint, p.Versions); err != nil {
+		return err
+	}
+	return m.take(ctx, p.Name, p.Endpoint, p.Socket, nil)
+}
+
+// Withdraw implements pluginwatch.Handler.
+func (m *Manager) Withdraw(_ context.Context, p pluginwatch.Plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if have := m.resources[p.Name]; have != nil && have.socket == p.Socket && have.stop != nil {
+		have.stop()
+	}
+}
+
+var errMany = errors.New("this node takes no more device plugins")

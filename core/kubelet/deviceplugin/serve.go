@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
+	"github.com/wasmplane/wasmplane/core/run"
+)
+
+// door is the kubelet's socket, at which plugins register. One that sees it made anew registers again.
+type door struct {
+	api.UnimplementedRegistrationServer
+	manager *Manager
+}
+
+// Run takes plugins until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	if err := os.MkdirAll(m.dir(), 0o750); err != nil {
+		return fmt.Errorf("make the folder of device plugins: %w", err)
+	}
+	path := filepath.Join(m.dir(), "kubelet.sock")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove a former socket for device plugins: %w", err)
+	}
+	at, done, err := linuxhost.ShortSocket(path)
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", at)
+	done()
+	if err != nil {
+		return fmt.Errorf("listen for device plugins: %w", err)
+	}
+	const most = 64 << 10 // of a request: a name, an endpoint
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(most))
+	api.RegisterRegistrationServer(s, &door{manager: m})
+	serving := run.Go("device plugins", func() error { return s.Serve(l) })
+	tick := time.NewTicker(max(m.cfg.Forget/10, time.Millisecond))
+	defer tick.Stop()
+	defer m.stopAll()
+	for {
+		select {
+		case err := <-serving:
+			return fmt.Errorf("serve device plugins: %w", err)
+		case <-tick.C:
+			m.forget()
+		case <-ctx.Done():
+			s.Stop()
+			<-serving
+			return nil
+		}
+	}
+}
+
+// Register implements the kubelet's part of the API.
+func (d *door) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty, error) {
+	endpoint := filepath.Join(d.manager.dir(), filepath.Base(r.GetEndpoint()))
+	err := examine(r.GetResourceName(), endpoint, []string{r.GetVersion()})
+	if err == nil && (r.GetEndpoint() != filepath.Base(endpoint) || r.GetEndpoint() == "..") {
+		err = fmt.Errorf("the plugin of %s has the endpoint %q: expected the name of a socket in this folder", r.GetResourceName(), r.GetEndpoint())
+	}
+	if err == nil {
+		err = d.manager.take(ctx, r.GetResourceName(), endpoint, "", r.GetOptions())
+	}
+	if err != nil {
+		d.manager.cfg.Logger.WarnContext(ctx, "a device plugin cannot register", "resource", r.GetResourceName(), "error", err)
+		return nil, err
+	}
+	return &api.Empty{}, nil
+}
+
+// take has a plugin followed, in the place of the one that had its resource.
+func (m *Manager) take(ctx context.Context, res, endpoint, socket string, options *api.DevicePluginOptions) error {
+	m.mu.Lock()
+	former := m.resources[res]
+	if m.stopped || former == nil && len(m.resources) >= mostResources {
+		m.mu.Unlock()
+		return errMany
+	}
+	p := m.newPlugin(res)
+	if former != nil {
+		p.devices, p.turn = former.devices, former.turn
+	}
+	p.endpoint, p.socket, p.options = endpoint, socket, options
+	// The watch outlives the call that begins it.
+	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	m.resources[res] = p
+	m.mu.Unlock()
+	if former != nil && former.stop != nil {
+		former.stop()
+	}
+	m.cfg.Logger.InfoContext(ctx, "device plugin registered", "resource", res, "endpoint", endpoint)
+	m.watches.Go("device plugin", func() {
+		defer stop()
+		err := m.watch(watch, p)
+		m.broken(p, err)
+	})
+	return nil
+}
+
+// stopAll ends all watches, and waits for them.
+func (m *Manager) stopAll() {
+	m.mu.Lock()
+	m.stopped = true
+	for _, p := range m.resources {
+		if p.stop != nil {
+			p.stop()
+		}
+	}
+	m.mu.Unlock()
+	m.watches.Wait()
+}
+
+// watch takes what a plugin says of its devices until that ends.
+func (m *Manager) watch(ctx context.Context, p *plugin) error {
+	const most = 4 << 20 // of a list of devices
+	conn, err := pluginwatch.Connect(p.endpoint, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := api.NewDevicePluginClient(conn)
+	asked, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	options, err := client.GetDevicePluginOptions(asked, &api.Empty{}, grpc.WaitForReady(true))
+	cancel()
+	if err != nil {
+		return fmt.Errorf("ask for its options: %w", err)
+	}
+	m.mu.Lock()
+	p.options = options
+	m.mu.Unlock()
+	stream, err := client.ListAndWatch(ctx, &api.Empty{})
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
+	for {
+		list, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("list devices: %w", err)
+		}
+		if err := m.listed(p, list.GetDevices()); err != nil {
+			return err
+		}
+	}
+}
+
+// listed takes a plugin's new list.
+func (m *Manager) listed(p *plugin, list []*api.Device) error {
+	if len(list) > mostDevices {
+		return fmt.Errorf("it lists %d devices, and a node takes %d of a resource", len(list), mostDevices)
+	}
+	devices := map[string]bool{}
+	for _, d := range list {
+		if id := d.GetID(); id == "" || len(id) > longestID {
+			return fmt.Errorf("it lists a device with the ID %q: expected 1 to %d bytes", id, longestID)
+		}
+		devices[d.GetID()] = d.GetHealth() == api.Healthy
+	}
+	m.mu.Lock()
+	current := m.resources[p.resource] == p
+	if current {
+		p.devices, p.gone = devices, time.Time{}
+		if err := m.save(); err != nil {
+			m.cfg.Logger.Warn("which devices there are cannot be written down", "resource", p.resource, "error", err)
+		}
+	}
+	m.mu.Unlock()
+	if current {
+		m.cfg.Changed()
+	}
+	return nil
+}
+
+// broken has no device of a plugin healthy that is gone.
+func (m *Manager) broken(p *plugin, err error) {
+	m.mu.Lock()
+	current := m.resources[p.resource] == p
+	if current {
+		p.gone, p.stop = time.Now(), nil
+		for id := range p.devices {
+			p.devices[id] = false
+		}
+	}
+	m.mu.Unlock()
+	if current {
+		m.cfg.Logger.Warn("device plugin gone; its devices are given to nobody until it registers again", "resource", p.resource, "error", err)
+		m.cfg.Changed()
+	}
+}
+
+// forget drops resources whose plugins have not come back.
+func (m *Manager) forget() {
+	m.mu.Lock()
+	changed := false
+	for name, p := range m.resources {
+		if !p.gone.IsZero() && p.stop == nil && time.Since(p.gone) > m.cfg.Forget {
+			delete(m.resources, name)
+			changed = true
+		}
+	}
+	if changed {
+		if err := m.save(); err != nil {
+			m.cfg.Logger.Warn("which devices there are cannot be written down", "error", err)
+		}
+	}
+	m.mu.Unlock()
+	if changed {
+		m.cfg.Changed()
+	}
+}
+
+// call makes one call of a plugin, within its deadline. What fails is a Refusal.
+func call[A any](ctx context.Context, m *Manager, p *plugin, what string, do func(context.Context, api.DevicePluginClient) (A, error)) (answer A, err error) {
+	conn, err := pluginwatch.Connect(p.endpoint)
+	if err != nil {
+		return answer, err
+	}
+	defer conn.Close()
+	bounded, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	answer, err = do(bounded, api.NewDevicePluginClient(conn))
+	if err != nil && ctx.Err() == nil {
+		return answer, refuse("%s failed due to the plugin of %s: %v, which is unexpected", what, p.resource, err)
+	}
+	return answer, err
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
+	"github.com/wasmplane/wasmplane/core/kubelet/fit"
+)
+
+// Devices are those that device plugins have on this node.
+type Devices interface {
+	// Resources are how many there are, and how many can be used, by resource.
+	Resources() (capacity, allocatable corev1.ResourceList)
+	// Allocate gives a pod's containers what they ask for; idempotent. A Refusal ends the pod.
+	Allocate(ctx context.Context, p *corev1.Pod) error
+	// Equip adds to a container's configuration what comes with its devices.
+	Equip(ctx context.Context, uid types.UID, container string, cfg *cri.ContainerConfig) error
+	// Release takes a pod's devices back; idempotent.
+	Release(uid types.UID)
+	// Retain takes back those of all pods that hold nothing any more.
+	Retain(holds func(types.UID) bool)
+}
+
+// withDevices is the node with as many devices as there are now: the API may be behind.
+func (k *parts) withDevices(node *corev1.Node) *corev1.Node {
+	_, allocatable := k.cfg.Devices.Resources()
+	if len(allocatable) == 0 {
+		return node
+	}
+	next := *node
+	next.Status.Allocatable = maps.Clone(node.Status.Allocatable)
+	maps.Copy(next.Status.Allocatable, allocatable)
+	return &next
+}
+
+// giveDevices is the last step of an admission.
+func (k *parts) giveDevices(ctx context.Context, p *corev1.Pod) (fit.Verdict, error) {
+	err := k.cfg.Devices.Allocate(ctx, p)
+	if r, ok := errors.AsType[*deviceplugin.Refusal](err); ok {
+		return fit.Verdict{Refused: true, Reason: "UnexpectedAdmissionError", Message: r.Message}, nil
+	}
+	if err != nil {
+		return fit.Verdict{}, fmt.Errorf("give devices to pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return fit.Verdict{}, nil
+}
+
+// vacate gives a pod's place to others.
+func (k *parts) vacate(uid types.UID) {
+	k.room.Release(uid)
+	k.cfg.Devices.Release(uid)
+}

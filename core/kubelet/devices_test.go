@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet"
+	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
+)
+
+const gadget = corev1.ResourceName("example.com/gadget")
+
+// drawer has one gadget.
+type drawer struct {
+	mu       sync.Mutex
+	holder   types.UID
+	equipped []string
+}
+
+func (*drawer) Resources() (capacity, allocatable corev1.ResourceList) {
+	return corev1.ResourceList{gadget: resource.MustParse("2")}, corev1.ResourceList{gadget: resource.MustParse("1")}
+}
+
+func (d *drawer) Allocate(_ context.Context, p *corev1.Pod) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.Name == "unlucky" {
+		return &deviceplugin.Refusal{Message: "Allocate failed due to no power, which is unexpected"}
+	}
+	d.holder = p.UID
+	return nil
+}
+
+func (d *drawer) Equip(_ context.Context, uid types.UID, container string, _ *cri.ContainerConfig) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.equipped = append(d.equipped, string(uid)+" "+container)
+	return nil
+}
+
+func (d *drawer) Release(uid types.UID) {
+	d.Retain(func(holder types.UID) bool { return holder != uid })
+}
+
+func (d *drawer) Retain(holds func(types.UID) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.holder != "" && !holds(d.holder) {
+		d.holder = ""
+	}
+}
+
+func (d *drawer) has() types.UID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.holder
+}
+
+func wants(n string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		list := corev1.ResourceList{gadget: resource.MustParse(n)}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: list, Requests: list}
+	}
+}
+
+// TestDevicesOfPods: the node has them, pods get them when they are admitted, and give
+// them back when they have ended; who gets none is told why.
+func TestDevicesOfPods(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	d := &drawer{}
+	w.node("n1", w.engine(), func(c *kubelet.Config) { c.Devices = d })
+	w.eventually("the node has gadgets", func() bool {
+		n, err := w.client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		capacity, allocatable := n.Status.Capacity[gadget], n.Status.Allocatable[gadget]
+		return capacity.Value() == 2 && allocatable.Value() == 1
+	})
+	w.create("n1", "lucky", wants("1"))
+	w.until("lucky", "running", running)
+	d.mu.Lock()
+	if d.holder != "uid-lucky" || !slices.Equal(d.equipped, []string{"uid-lucky web"}) {
+		t.Errorf("%q has the gadget, equipped are %q", d.holder, d.equipped)
+	}
+	d.mu.Unlock()
+	p := w.create("n1", "late", wants("1"))
+	p = w.until(p.Name, "refused", phase(corev1.PodFailed))
+	if p.Status.Reason != "OutOfexample.com/gadget" {
+		t.Errorf("the pod is %s", describe(p))
+	}
+	w.remove("lucky")
+	w.gone("lucky")
+	w.eventually("the gadget is free", func() bool { return d.has() == "" })
+	w.create("n1", "unlucky", wants("1"))
+	p = w.until("unlucky", "refused", phase(corev1.PodFailed))
+	if p.Status.Reason != "UnexpectedAdmissionError" || p.Status.Message != "Pod was rejected: Allocate failed due to no power, which is unexpected" {
+		t.Errorf("the pod is %s", describe(p))
+	}
+	// Its place is free again.
+	w.create("n1", "next", wants("1"))
+	w.until("next", "running", running)
+}

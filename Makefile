@@ -27,7 +27,7 @@ LDFLAGS := -s -w \
 AS_ROOT := test/as-root.sh
 GO_TEST_TIMEOUT ?= 20m
 # Modules of their own: what they need is no dependency of ours.
-NESTED := test/conformance plugins/foreign/testdata/rego
+NESTED := test/conformance test/story/testdata/objectstore plugins/foreign/testdata/rego
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 -include core/kubelet/containerd/build.mk

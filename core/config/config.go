@@ -71,6 +71,7 @@ type Configuration struct {
 	LoadBalancer LoadBalancer `yaml:"loadBalancer"`
 	DNS          DNS          `yaml:"dns"`
 	Trace        Trace        `yaml:"trace"`
+	Backup       Backup       `yaml:"backup"`
 	Join         Join         `yaml:"join"`
 	// Plugins are the entries of Wasm plugins, in the order in which they are
 	// asked; sdk/spec and configs/plugins.yaml describe an entry.
@@ -669,6 +670,7 @@ func Default() *Configuration {
 		LoadBalancer: LoadBalancer{Enabled: true, Announce: true},
 		DNS:          DNS{Enabled: true},
 		Trace:        Trace{MaxSpans: 200_000, MaxBytes: 64 << 20},
+		Backup:       Backup{Keep: 7},
 	}
 }
 
@@ -770,6 +772,9 @@ func (c *Configuration) complete() error {
 		return err
 	}
 	if err := c.checkPools(); err != nil {
+		return err
+	}
+	if err := c.checkBackup(); err != nil {
 		return err
 	}
 	if c.Store.PeerPort < 1 || c.Store.PeerPort > 65535 {

@@ -69,6 +69,7 @@ var dialers = map[string]string{
 	"cmd/wasmplane/localsocket/forward.go":     "is a command's: to the server that the data directory names, where it has no socket",
 	"cmd/wasmplane/localsocket/localsocket.go": "to the socket of this machine's cluster",
 	"cmd/wasmplane/members/servers.go":         "to the other servers of this machine's own cluster, whose certificates are checked",
+	"cmd/wasmplane/backup/place/bucket.go":     "where the configuration of the machine's operator says: the bucket of backups",
 	"cmd/wasmplane/machine/answers.go":         "to the server of its own node, on this machine; nothing is sent",
 	"cmd/wasmplane/supervisor/notify.go":       "to the socket of the service manager that started this process",
 	"cmd/wasmplane/wire/answers.go":            "to the socket of its own API, on this machine; nothing is sent",

@@ -17,6 +17,7 @@
 //	start NAME 'READY' PROGRAM... start a process, wait for a line that matches READY;
 //	                              named groups of READY become variables
 //	release [-broken] VERSION FILE  this tree built as that version; -broken: one that does not work
+//	objects BUCKET KEY SECRET CA  start an object store; OBJECTS is where it is
 //	crash NAME                    kill -9, and wait for the end
 //	interrupt NAME                Ctrl-C, and wait for the end
 //	kubectl ARGS, wasmplane ARGS  the binary's own

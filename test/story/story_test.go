@@ -75,6 +75,7 @@ func TestStories(t *testing.T) {
 			"up":              on((*stage).up),
 			"start":           on((*stage).start),
 			"release":         on((*stage).release),
+			"objects":         on((*stage).objects),
 			"machines":        on((*stage).machines),
 			"crash":           on((*stage).crash),
 			"interrupt":       on((*stage).interrupt),

@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup/partial"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/progress"
+	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
@@ -50,6 +52,7 @@ beside it, in FILE.keys.tar.gz. Encryption keys are nowhere in either.`,
 			return a.runBackup(c, o, args[0], force, keys)
 		},
 	}
+	c.AddCommand(a.backupList(), a.backupFetch())
 	a.addStored(c, &s)
 	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "ask the cluster of this kubeconfig `FILE` (default: that of the data directory)")
 	c.Flags().BoolVar(&force, "force", false, "overwrite FILE")
@@ -92,6 +95,8 @@ func (a *app) restore() *cobra.Command {
 	var s settings
 	var keys string
 	var force, survive bool
+	var part partial.Options
+	var kubeconfig string
 	var bump uint64
 	var member etcd.Member
 	var memberDir string
@@ -114,12 +119,18 @@ Where several servers keep the store together and more than half of them are los
 good, --from-this-member makes a cluster of this one server out of what it has; then
 others join anew. Writes that only the lost ones had are gone.
 
+With --namespace or --object only these objects come back, into the cluster that runs
+(--kubeconfig), through its API and as new objects: those of controllers are made anew by
+them, volumes' content is in no backup. What is there stays, unless --overwrite is given.
+
 An external etcd is restored member by member, from the same FILE: with --member,
 --initial-cluster and --member-dir, on each member's machine, this makes the data
 directory that the member is then started with.`,
 		Example: `  wasmplane stop
   wasmplane restore /backups/monday.db --force
   wasmplane up
+  wasmplane restore /backups/monday.db --namespace shop --dry-run
+  wasmplane restore /backups/monday.db --namespace shop --object configmap/prices --overwrite
   wasmplane restore /backups/monday.db --member m1 --member-dir /var/lib/etcd \
     --initial-cluster m1=https://10.0.0.1:2380,m2=https://10.0.0.2:2380,m3=https://10.0.0.3:2380`,
 		Args: cobra.MaximumNArgs(1),
@@ -136,6 +147,13 @@ directory that the member is then started with.`,
 			o, running, err := a.stored(c, &s)
 			if err != nil {
 				return err
+			}
+			if part.Namespace != "" || len(part.Objects) > 0 {
+				part.File, part.Config = args[0], o.Config
+				return a.runRestorePart(c, part, o, kubeconfig)
+			}
+			if part.DryRun || part.Overwrite || kubeconfig != "" {
+				return errors.New("--dry-run, --overwrite and --kubeconfig are for --namespace and --object")
 			}
 			if running {
 				pid, _ := o.Dir.Owner() //nolint:errcheck // only for the message
@@ -155,6 +173,11 @@ directory that the member is then started with.`,
 	c.Flags().StringVar(&member.InitialCluster, "initial-cluster", "", "all members of that etcd, as `NAME=PEER_URL,...`")
 	c.Flags().StringVar(&member.Token, "initial-cluster-token", "etcd-cluster", "`TOKEN` that all its members are started with")
 	c.Flags().StringVar(&memberDir, "member-dir", "", "`DIR` to make for the member")
+	c.Flags().StringVar(&part.Namespace, "namespace", "", "bring back the objects of this `NAMESPACE` only, into the cluster that runs")
+	c.Flags().StringArrayVar(&part.Objects, "object", nil, "bring back this `KIND/NAME` only (of --namespace, if it has one); may be given again")
+	c.Flags().BoolVar(&part.DryRun, "dry-run", false, "with --namespace or --object: have the cluster say what would come of it, and change nothing")
+	c.Flags().BoolVar(&part.Overwrite, "overwrite", false, "with --namespace or --object: replace what is there")
+	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "with --namespace or --object: the cluster of this kubeconfig `FILE` (default: that of the data directory)")
 	c.Flags().Uint64Var(&bump, "bump", defaultBump, "how far resource versions move on, in `REVISIONS`")
 	return c
 }
@@ -184,6 +207,25 @@ func (a *app) runRestore(o backup.Options, file, keys string, bump uint64, force
 	}
 	fmt.Fprintf(a.Out, "Start it with: wasmplane up --data-dir %s\n", o.Dir)
 	return nil
+}
+
+// runRestorePart brings objects back into a cluster that runs.
+func (a *app) runRestorePart(c *cobra.Command, part partial.Options, o backup.Options, kubeconfig string) (err error) {
+	if kubeconfig == "" {
+		kubeconfig = o.Dir.Kubeconfig()
+	}
+	if part.Target, err = client.FromKubeconfig(kubeconfig, "restore"); err != nil {
+		return fmt.Errorf("%w; the objects go into a cluster that runs: name one by --kubeconfig or --data-dir", err)
+	}
+	// The networks are those that the cluster was begun with, by flags or by its name.
+	if state, err := o.Dir.ReadState(); err == nil {
+		cfg := *part.Config
+		cfg.Cluster.Name, cfg.Cluster.PodCIDR, cfg.Cluster.ServiceCIDR = state.Cluster, state.PodCIDR, state.ServiceCIDR
+		part.Config = &cfg
+	}
+	adopt(o.Logger)
+	part.Report = func(text string) { fmt.Fprintln(a.Out, text) }
+	return partial.Restore(c.Context(), part)
 }
 
 // runSurvive goes on with this server alone.

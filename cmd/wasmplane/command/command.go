@@ -119,7 +119,7 @@ func finish(c *cobra.Command) {
 			return nil
 		}
 	}
-	if c.HasSubCommands() {
+	if c.HasSubCommands() && !c.Runnable() {
 		isGroup(c)
 	}
 	for _, below := range c.Commands() {

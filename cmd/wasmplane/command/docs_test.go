@@ -100,7 +100,7 @@ func unknownIn(words []string, call string) string {
 	if err != nil {
 		return err.Error()
 	}
-	if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && rest[0] != "..." {
+	if c.HasSubCommands() && !strings.Contains(c.Use, " ") && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && rest[0] != "..." {
 		return "no such command"
 	}
 	for _, m := range flagName.FindAllStringSubmatch(call, -1) {

@@ -36,7 +36,7 @@ const mark = "# Written by `wasmplane install`, removed by `wasmplane uninstall`
 //go:embed systemd.service
 var systemdText string
 
-//go:embed openrc.sh
+//go:embed openrc.text
 var openRCText string
 
 func (s Service) systemd() ([]byte, error) { return s.fill(systemdText, systemdWord, systemdLine) }

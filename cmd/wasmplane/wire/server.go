@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/hardened"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
@@ -30,6 +31,7 @@ type server struct {
 	offers  *resources
 	front   *front
 	boot    *bootstrap.Bootstrap
+	backups *backup.Scheduled // nil = none are taken
 }
 
 // newServer builds the API server. Nothing runs yet but the store. points are those
@@ -82,7 +84,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 		return nil, err
 	}
 	s.local.use(s.front.LocalHandler())
-	return s, nil
+	return s, s.openBackups()
 }
 
 // newBootstrap writes what a new cluster begins with.
@@ -117,7 +119,7 @@ func (s *server) units() []run.Unit {
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugin reload", Run: s.plugins.Run},
 		{Name: process.Parts.APIServer.Name, Run: s.serve, Ready: s.front.Ready()},
-		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.offers.remotes.Run, s.offers.definitions.Run, s.offers.usage.Run,
+		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.takeBackups, s.offers.remotes.Run, s.offers.definitions.Run, s.offers.usage.Run,
 			s.offers.repairServices(s.base, begun)), Ready: begun},
 		{Name: "plugin objects", Run: s.plugins.follow(s.base, begun), Ready: s.plugins.objects.Ready()},
 		{Name: "policy scan", Run: s.scanPolicies},

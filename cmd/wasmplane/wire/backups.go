@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/leader"
+)
+
+// backupLease is held by the server that takes the scheduled backups.
+const backupLease = "wasmplane-backup"
+
+// openBackups makes what takes scheduled backups; nil where the configuration asks for none.
+func (s *server) openBackups() (err error) {
+	scratch := filepath.Join(s.o.Dir.Backups(), "tmp")
+	s.backups, err = backup.NewScheduled(s.o.Config, s.storage.disk, scratch, s.metrics, s.o.Logger, s.reportBackup)
+	return err
+}
+
+// takeBackups takes scheduled backups while this server is the one that does.
+func (s *server) takeBackups(ctx context.Context) error {
+	if !run.Await(ctx, s.boot.Ready()) {
+		return nil
+	}
+	if s.backups == nil {
+		return untilEnd(ctx)
+	}
+	holder, err := process.Identity(s.o)
+	if err != nil {
+		return err
+	}
+	return leader.Election{
+		Client: s.internal.Kube, Namespace: metav1.NamespaceSystem, Name: backupLease, Identity: holder, Logger: s.o.Logger,
+	}.Stand(ctx, s.backups.Run)
+}
+
+// reportBackup has a failure be seen among the cluster's events.
+func (s *server) reportBackup(ctx context.Context, text string) {
+	const longest = 1000 // of an event's message
+	if len(text) > longest {
+		text = text[:longest]
+	}
+	now := metav1.NewTime(time.Now())
+	_, err := s.internal.Kube.CoreV1().Events(metav1.NamespaceSystem).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: backupLease + "."},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: metav1.NamespaceSystem, Name: backupLease,
+		},
+		Type: corev1.EventTypeWarning, Reason: "BackupFailed", Message: text, Source: corev1.EventSource{Component: "wasmplane"},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}, metav1.CreateOptions{})
+	if err != nil && ctx.Err() == nil {
+		s.o.Logger.WarnContext(ctx, "the event about a failed backup was not written", "error", err)
+	}
+}

@@ -68,6 +68,7 @@ var dialers = map[string]string{
 	"core/store/etcd/member.go":                "to the other members of the store, which show certificates of their authority",
 	"cmd/wasmplane/localsocket/forward.go":     "is a command's: to the server that the data directory names, where it has no socket",
 	"cmd/wasmplane/localsocket/localsocket.go": "to the socket of this machine's cluster",
+	"cmd/wasmplane/members/members.go":         "the API of the user's own cluster: does it answer where it says that it is",
 	"cmd/wasmplane/members/servers.go":         "to the other servers of this machine's own cluster, whose certificates are checked",
 	"cmd/wasmplane/backup/place/bucket.go":     "where the configuration of the machine's operator says: the bucket of backups",
 	"cmd/wasmplane/machine/answers.go":         "to the server of its own node, on this machine; nothing is sent",

@@ -8,7 +8,9 @@ package members
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -115,7 +117,7 @@ func (s Shell) tokenCreate() *cobra.Command {
 			fmt.Fprintln(s.Out, token)
 			return nil
 		}
-		at, loopback, err := serverOf(c.Context(), kube)
+		at, unheard, err := serverOf(c.Context(), kube)
 		if err != nil {
 			return err
 		}
@@ -123,16 +125,17 @@ func (s Shell) tokenCreate() *cobra.Command {
 		if server {
 			fmt.Fprintln(s.Out, "\nWhoever has it is given every key of the cluster, once: hand it to nobody else, and revoke it if it is not used.")
 		}
-		if loopback {
-			fmt.Fprintln(s.Out, "\nThis cluster's API listens on this machine alone: start it with --listen :6443 before others join.")
+		if unheard {
+			fmt.Fprintf(s.Out, "\nNothing answers at %s: if the API listens on this machine alone, start it with --listen :6443 before others join.\n", at)
 		}
 		return nil
 	}
 	return c
 }
 
-// serverOf is an address by which other machines reach the API, and whether it is none.
-func serverOf(ctx context.Context, kube kubernetes.Interface) (server string, loopback bool, err error) {
+// serverOf is an address by which other machines reach the API, and whether nothing answers there:
+// the API announces the machine's address also when it listens on loopback only.
+func serverOf(ctx context.Context, kube kubernetes.Interface) (server string, unheard bool, err error) {
 	slice, err := kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		return "", false, fmt.Errorf("ask where the API is: %w", err)
@@ -140,8 +143,13 @@ func serverOf(ctx context.Context, kube kubernetes.Interface) (server string, lo
 	if len(slice.Endpoints) == 0 || len(slice.Endpoints[0].Addresses) == 0 || len(slice.Ports) == 0 || slice.Ports[0].Port == nil {
 		return "SERVER", false, nil
 	}
-	host := slice.Endpoints[0].Addresses[0]
-	return fmt.Sprintf("%s:%d", host, *slice.Ports[0].Port), strings.HasPrefix(host, "127."), nil
+	server = net.JoinHostPort(slice.Endpoints[0].Addresses[0], strconv.Itoa(int(*slice.Ports[0].Port)))
+	dialer := net.Dialer{Timeout: 2 * time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", server)
+	if err != nil {
+		return server, true, nil //nolint:nilerr // that is the answer
+	}
+	return server, false, conn.Close()
 }
 
 func (s Shell) tokenList() *cobra.Command {

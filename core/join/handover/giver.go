@@ -285,7 +285,7 @@ func (g *Giver) place(ctx context.Context, r Request) (p plan, err error) {
 		case m.Self && m.Peer == "":
 			return p, refuse(http.StatusConflict, "the servers' stores do not listen for others yet: make the token by `wasmplane token create --server`, which has them do so")
 		case mine && m.Alive:
-			return p, refuse(http.StatusConflict, "there is a server %s in the cluster already, and it lives: choose another name by --node-name, or another machine", m.Name)
+			return p, refuse(http.StatusConflict, "there is a server %s in the cluster already, and it runs: choose another name by --node-name, or another machine", m.Name)
 		case mine:
 			p.gone = append(p.gone, m)
 		}

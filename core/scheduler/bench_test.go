@@ -119,3 +119,42 @@ func used(b *testing.B) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkGang is a gang of 1,000 pods that come to 5,000 nodes: it is placed, or one pod too
+// many for the cluster is in it, or it is placed within one of ten zones.
+func BenchmarkGang(b *testing.B) {
+	for _, kind := range []string{"placed", "refused", "in one zone"} {
+		b.Run(kind, func(b *testing.B) {
+			var began time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				w := newWorld(b, 1)
+				for i := range 5000 {
+					w.v.SetNode(benchNode(i))
+				}
+				if kind == "in one zone" {
+					w.group("g", 1000, 0, within(corev1.LabelTopologyZone))
+				} else {
+					w.group("g", 1000, 0)
+				}
+				cpu := "4"
+				if kind == "refused" {
+					cpu = "160" // no node has it
+				}
+				w.members("g", 1000, cpu, 0)
+				b.StartTimer()
+				before := used(b)
+				if _, worked, _ := w.v.Step(b.Context()); !worked {
+					b.Fatal("nothing was tried")
+				}
+				began += used(b) - before
+				b.StopTimer()
+				if n, _ := w.on("g"); (n == 1000) == (kind == "refused") {
+					b.Fatalf("%d pods have nodes: %s", n, w.told["group g"])
+				}
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(began)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}

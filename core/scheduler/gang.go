@@ -27,6 +27,7 @@ type team struct {
 	placed  map[string][]*corev1.Pod
 	items   []*queue.Item
 	infos   []*framework.PodInfo
+	like    []string          // their templates
 	traced  []context.Context //nolint:containedctx // the traces of the tries
 	seen    []*observation.Observation
 	choices []*Decision // the latest
@@ -37,7 +38,7 @@ type team struct {
 }
 
 // gangCycle is cycle for a pod of a gang, and all others of it that wait.
-func (s *Scheduler) gangCycle(ctx context.Context, prof *profile, first *queue.Item, g *gang.Group, decided func(*Decision)) []*taken {
+func (s *Scheduler) gangCycle(ctx context.Context, prof *profile, first *queue.Item, g *gang.Group, decided func(*corev1.Pod, *Decision)) []*taken {
 	t := &team{s: s, prof: prof, group: g, placed: map[string][]*corev1.Pod{}, items: []*queue.Item{first}}
 	if why := t.gather(ctx); why != "" {
 		t.wait(ctx, why)
@@ -125,6 +126,7 @@ func (t *team) problem(ctx context.Context) (gang.Problem, string) {
 	for _, it := range t.items {
 		traced, o := observation.Of(ctx, it, t.prof.name, s.cfg.Tracer, s.metrics, s.now)
 		t.infos, t.traced, t.seen = append(t.infos, it.Info), append(t.traced, traced), append(t.seen, o)
+		t.like = append(t.like, t.prof.template(it.Info))
 		members[it.Info.Pod.UID] = true
 	}
 	t.choices, p.Members = make([]*Decision, len(t.items)), t.infos

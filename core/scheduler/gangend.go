@@ -5,6 +5,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
@@ -19,7 +20,7 @@ import (
 )
 
 // Template implements gang.Cycle.
-func (t *team) Template(i int) string { return t.prof.template(t.infos[i]) }
+func (t *team) Template(i int) string { return t.like[i] }
 
 // Decide implements gang.Cycle.
 func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, where gang.Where) gang.Answer {
@@ -71,7 +72,7 @@ func (t *team) wait(ctx context.Context, why string) {
 }
 
 // take the room for those that were placed, and have them bound together.
-func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func(*Decision)) []*taken {
+func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func(*corev1.Pod, *Decision)) []*taken {
 	s, placed := t.s, 0
 	for _, node := range plan.Nodes {
 		if node != "" {
@@ -88,12 +89,12 @@ func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func
 			if d == nil || d.Node != "" {
 				d = t.choices[plan.Failed] // it was refused with that one
 			}
-			decided(d)
+			decided(it.Info.Pod, d)
 			s.refuse(ctx, t.prof, it, d, t.template())
 			t.seen[i].Finish(d)
 			continue
 		}
-		decided(d)
+		decided(it.Info.Pod, d)
 		one := &taken{ctx: t.traced[i], profile: t.prof, item: it, decision: d, seen: t.seen[i], gang: barrier}
 		out = append(out, one)
 		if err := s.cache.Assume(it.Info, d.Node); err != nil {
@@ -107,7 +108,7 @@ func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func
 
 // refuse puts all pods back, and says why once for all of them. Where others can make room, they
 // are removed first.
-func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, decided func(*Decision)) {
+func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, decided func(*corev1.Pod, *Decision)) {
 	s, failed := t.s, t.choices[max(plan.Failed, 0)]
 	if failed == nil {
 		failed = &Decision{Total: len(t.snap.Nodes), Whole: framework.NewStatus(framework.Unschedulable, "no node has the label "+p.Topology)}
@@ -127,7 +128,7 @@ func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, dec
 		s.cfg.Logger.ErrorContext(ctx, "a gang could not be scheduled because of an error", "kind", "PodGroup",
 			"namespace", t.group.Namespace, "name", t.group.Name, "error", message)
 	}
-	by := failed.RefusedBy()
+	by, mixed := failed.RefusedBy(), t.mixed()
 	for i, it := range t.items {
 		// The decision is the gang's: that its pod fits alone is no comfort to a pod.
 		d := failed.Kept("")
@@ -135,7 +136,7 @@ func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, dec
 		if err != nil {
 			d.Whole = err
 		}
-		decided(d)
+		decided(it.Info.Pod, d)
 		pod := it.Info.Pod
 		if err != nil {
 			s.queue.Errored(pod.UID)
@@ -144,7 +145,7 @@ func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, dec
 				Interest: t.prof.interest(by) | framework.GroupChanged, Template: t.template(),
 				Why: &standing{
 					profile: t.prof, pod: t.infos[max(plan.Failed, 0)], decision: d, by: by, asks: context.WithoutCancel(ctx),
-					gang: t.group.Key, any: plan.Domains != 0 || t.mixed(),
+					gang: t.group.Key, any: plan.Domains != 0 || mixed,
 				},
 			})
 		}
@@ -156,13 +157,7 @@ func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, dec
 
 // mixed says whether the pods are not all alike.
 func (t *team) mixed() bool {
-	first := t.Template(0)
-	for i := range t.infos {
-		if first == "" || t.Template(i) != first {
-			return true
-		}
-	}
-	return false
+	return t.like[0] == "" || slices.ContainsFunc(t.like, func(other string) bool { return other != t.like[0] })
 }
 
 // makeRoom removes pods of lower priority where all that the gang needs fit without them, and

@@ -229,7 +229,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		if it == nil {
 			break
 		}
-		for _, t := range s.cycle(ctx, it, func(*Decision) {}) {
+		for _, t := range s.cycle(ctx, it, func(*corev1.Pod, *Decision) {}) {
 			s.bindings.Go(func() {
 				t.seen.Bound = s.bind(t.ctx, t)
 				t.seen.Finish(t.decision)
@@ -256,7 +256,7 @@ type taken struct {
 
 // cycle tells the story of one try up to the binding: decide, take the room. What it returns
 // is to be bound. decided is told of the decision before it takes effect.
-func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Decision)) []*taken {
+func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*corev1.Pod, *Decision)) []*taken {
 	pod := it.Info.Pod
 	prof := s.profile(pod.Spec.SchedulerName)
 	if prof == nil || s.cache.Holds(pod.UID) {
@@ -274,7 +274,7 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 	template := s.template(prof, it.Info)
 	if r, stands := s.queue.Standing(template); stands {
 		d := *r.Why.(*standing).decision
-		decided(&d)
+		decided(pod, &d)
 		s.speak(ctx, prof, it, &d, template)
 		o.Finish(&d)
 		return nil
@@ -284,7 +284,7 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*Dec
 		promises: promises{s.nominated.Of(pod.UID), s.nominated.Ahead(pod)},
 		start:    s.start, workers: s.cfg.Workers, seed: s.seed(), now: s.now,
 	}, o)
-	decided(d)
+	decided(pod, d)
 	s.metrics.Decided(prof.name, &d.Effort)
 	s.metrics.Algorithm(s.now().Sub(o.Began))
 	if d.Total > 0 {

@@ -94,6 +94,7 @@ type Try struct {
 	// Decision of the cycle; nil where there was none: the pod may not be tried, or a pod
 	// that waited for permission got it or not.
 	Decision *Decision
+	Others   []Try // of the same gang
 }
 
 // Step does what is due first: a pod that waits for permission is asked for again, or the
@@ -114,7 +115,13 @@ func (v *Virtual) Step(ctx context.Context) (t Try, worked bool, next time.Time)
 		return Try{}, false, next
 	}
 	t = Try{Pod: it.Info.Pod, Attempts: it.Attempts}
-	for _, taken := range v.s.cycle(ctx, it, func(d *Decision) { t.Decision = d }) {
+	for _, taken := range v.s.cycle(ctx, it, func(p *corev1.Pod, d *Decision) {
+		if p == t.Pod {
+			t.Decision = d
+		} else {
+			t.Others = append(t.Others, Try{Pod: p, Decision: d})
+		}
+	}) {
 		h := &held{taken: taken, way: permission.Way{Permits: taken.profile.permits}, until: v.s.now().Add(longestWait)}
 		h.refused = v.s.waiting.Add(taken.item.Info.Pod.UID)
 		v.held = append(v.held, h)

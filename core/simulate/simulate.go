@@ -37,6 +37,8 @@ type Cluster struct {
 	Objects []runtime.Object
 	// Running pods, each on the node that its spec names; they stay to the end.
 	Running []*corev1.Pod
+	// Groups of pods that are placed together.
+	Groups []*schedulingv1beta1.PodGroup
 }
 
 // Arrival is a pod that comes.
@@ -110,6 +112,9 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	r.meter = newMeter(&cfg, r.scheduler.Snapshot)
 	for _, n := range cfg.Cluster.Nodes {
 		r.scheduler.SetNode(n)
+	}
+	for _, g := range cfg.Cluster.Groups {
+		r.scheduler.SetGroup(g)
 	}
 	for _, p := range cfg.Cluster.Running {
 		r.place(p)
@@ -212,6 +217,9 @@ func (r *run) place(p *corev1.Pod) {
 
 // tried counts a try.
 func (r *run) tried(t scheduler.Try) {
+	for _, o := range t.Others {
+		r.tried(o)
+	}
 	l := r.pods[t.Pod.UID]
 	if l == nil || t.Decision == nil {
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -166,6 +167,25 @@ func TestAPreemptedPodComesBack(t *testing.T) {
 		if r.Preemptions != 1 || r.Pods.Preempted != 1 || r.Pods.Finished != finished || r.Waiting.Longest < 30 {
 			t.Errorf("comeback %d: %+v, %d preemptions, waiting %+v", comeback, r.Pods, r.Preemptions, r.Waiting)
 		}
+	}
+}
+
+// A gang comes at four times; it is placed when the node is empty, as one.
+func TestAGangIsPlacedAsOne(t *testing.T) {
+	name, of := "g", int32(3)
+	member := func(a *simulate.Arrival) { a.Pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name} }
+	cfg := simulate.Config{Cluster: nodes(1, "4"), Length: time.Hour, Try: time.Millisecond, Seed: 1, Policy: defaults()}
+	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "g"}}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: of}
+	cfg.Cluster.Groups = []*schedulingv1beta1.PodGroup{g}
+	cfg.Arrivals = []simulate.Arrival{
+		comes(0, "first", "2", 30*time.Minute),
+		comes(time.Minute, "a", "1", 0, member), comes(2*time.Minute, "b", "1", 0, member), comes(3*time.Minute, "c", "1", 0, member),
+		comes(40*time.Minute, "last", "1", 0),
+	}
+	r := run(t, cfg)
+	if r.Pods.Placed != 5 || r.Waiting.Longest < 29*60 || r.Waiting.Longest > 29*60+10 {
+		t.Errorf("%d placed, waiting %+v; want 5, and 29 minutes of the gang's first", r.Pods.Placed, r.Waiting)
 	}
 }
 

@@ -46,6 +46,9 @@ func (e *explainer) pending(p *corev1.Pod) *Answer {
 		}
 		return a
 	}
+	if a := e.gang(p, scheduled); a != nil {
+		return a
+	}
 	if e.Partial {
 		a := stuck("no node takes it, says the scheduler: %s", strings.TrimSuffix(scheduled.Message, "."))
 		if scheduled.Message == "" {

@@ -26,6 +26,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -60,6 +61,7 @@ type Cluster struct {
 	Quotas       []*corev1.ResourceQuota
 	Budgets      []*policyv1.PodDisruptionBudget
 	Policies     []*networkingv1.NetworkPolicy
+	Groups       []*schedulingv1beta1.PodGroup
 	Events       []*corev1.Event // of the object's namespace
 	// Held are the objects of a namespace that goes away which somebody holds by a finalizer.
 	Held []Held
@@ -119,6 +121,7 @@ var kinds = map[string]func(*explainer, string) *Answer{
 	"service": (*explainer).service, "persistentvolumeclaim": (*explainer).claim, "namespace": (*explainer).namespace,
 	"node":          (*explainer).node,
 	"networkpolicy": (*explainer).networkPolicy,
+	"podgroup":      (*explainer).podGroup,
 }
 
 var shortNames = map[string]string{

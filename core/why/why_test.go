@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -153,6 +154,21 @@ func uses(claim string) func(*corev1.Pod) {
 	}
 }
 
+// member of the gang g.
+func member(p *corev1.Pod) {
+	name := "g"
+	p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name}
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "gang needs 3 pods, 2 fit: 0/2 nodes are available.",
+	})
+}
+
+func gangOf(c *why.Cluster, least int32) {
+	g := &schedulingv1beta1.PodGroup{ObjectMeta: meta("g")}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}
+	c.Groups = append(c.Groups, g)
+}
+
 // situations are stuck objects, with what the answer has to contain.
 var situations = map[string]struct {
 	ask      string
@@ -172,6 +188,22 @@ var situations = map[string]struct {
 	"a pod that others leave no room": {"pod/p", func(c *why.Cluster) {
 		c.Pods = append(c.Pods, pod("p", cpu("3")), pod("x", on("a"), cpu("2")), pod("y", on("b"), cpu("1500m")), pod("z", on("b"), cpu("1500m")))
 	}, "Insufficient cpu", []string{"cpu\":\"1500m", "kubectl delete pod x -n shop", "wasmplane token create"}},
+	"a pod of a group that there is not": {"pod/p", func(c *why.Cluster) {
+		c.Pods = append(c.Pods, pod("p", member))
+	}, "the pod group g that it names does not exist", []string{"kubectl get podgroups -n shop"}},
+	"a gang that is not complete": {"podgroup/g", func(c *why.Cluster) {
+		gangOf(c, 3)
+		c.Pods = append(c.Pods, pod("p", member), pod("q", member, on("a")))
+	}, "its gang g needs 3 pods, and 2 exist", []string{`"minCount":2`}},
+	"a gang that does not fit": {"podgroup/g", func(c *why.Cluster) {
+		gangOf(c, 3)
+		c.Pods = append(c.Pods, pod("p", member, cpu("3")), pod("q", member, cpu("3")), pod("r", member, cpu("3")))
+	}, "its gang g does not fit: gang needs 3 pods, 2 fit", []string{`"minCount":2`, "wasmplane token create"}},
+	"a gang of which nothing fits": {"pod/p", func(c *why.Cluster) {
+		gangOf(c, 2)
+		c.Pods = append(c.Pods, pod("p", member, cpu("6")), pod("q", member, cpu("6")))
+	}, "its gang g does not fit", []string{`"cpu":"3"`}},
+	"a group without pods": {"podgroup/g", func(c *why.Cluster) { gangOf(c, 2) }, "it has no pods", nil},
 	"a pod that tolerates no taint": {"pod/p", func(c *why.Cluster) {
 		c.Nodes = []*corev1.Node{node("a", tainted), node("b", tainted)}
 		c.Pods = append(c.Pods, pod("p"))

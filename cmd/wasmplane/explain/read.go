@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,9 +99,22 @@ func (r *reader) cluster(kind, namespace, name string) (*why.Cluster, error) {
 	c.Controllers = list(r, "replication controllers", core.ReplicationControllers(namespace).List, c.Controllers)
 	c.Budgets = list(r, "disruption budgets", kube.PolicyV1().PodDisruptionBudgets(namespace).List, c.Budgets)
 	c.Policies = list(r, "network policies", kube.NetworkingV1().NetworkPolicies(namespace).List, c.Policies)
+	c.Groups = r.groups(kind, namespace)
 	c.Events = list(r, "events", core.Events(namespace).List, c.Events)
 	c.Unread = r.unread
 	return c, r.err
+}
+
+// groups are the pod groups of a namespace; a server without their feature has none.
+func (r *reader) groups(kind, namespace string) []*schedulingv1beta1.PodGroup {
+	from := r.set.Kube.SchedulingV1beta1().PodGroups(namespace).List
+	if _, err := from(r.ctx, metav1.ListOptions{Limit: 1}); apierrors.IsNotFound(err) {
+		if kind == "podgroup" {
+			r.unread = append(r.unread, "pod groups: the server has none without the feature gate GenericWorkload")
+		}
+		return nil
+	}
+	return list(r, "pod groups", from, []*schedulingv1beta1.PodGroup(nil))
 }
 
 // mostHeld bounds how many objects of one kind are looked at in a namespace that goes away.

@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -98,6 +99,13 @@ func (m *maker) make(d *document) error {
 		return m.daemonSet(d, o)
 	case *batchv1.Job:
 		return m.job(d, o)
+	case *schedulingv1beta1.PodGroup:
+		spec := corev1.PodSpec{Priority: o.Spec.Priority, PriorityClassName: o.Spec.PriorityClassName}
+		if err := m.priority(d, "spec.", &spec); err != nil {
+			return err
+		}
+		o.Spec.Priority = spec.Priority
+		m.in.Cluster.Groups = append(m.in.Cluster.Groups, o)
 	case *corev1.Service, *policyv1.PodDisruptionBudget, *corev1.Namespace:
 		m.hold(o)
 	}

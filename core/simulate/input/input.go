@@ -62,6 +62,10 @@ type Request struct {
 
 // Read reads and checks everything.
 func Read(ctx context.Context, q Request) (*Input, error) {
+	// What the manifests may have is for whoever writes them to say: gangs are placed as gangs.
+	if err := api.EnableFeatures(map[string]bool{"GenericWorkload": true, "TopologyAwareWorkloadScheduling": true}); err != nil {
+		return nil, err
+	}
 	contract, err := api.New()
 	if err != nil {
 		return nil, err
@@ -168,6 +172,7 @@ func (r *reader) documents(file string, data []byte, cluster bool) error {
 var taken = map[string]bool{
 	"Node": true, "Pod": true, "Deployment": true, "ReplicaSet": true, "StatefulSet": true, "Job": true, "DaemonSet": true,
 	"Service": true, "ReplicationController": true, "PodDisruptionBudget": true, "Namespace": true, "PriorityClass": true,
+	"PodGroup": true,
 }
 
 func (r *reader) add(d *document) error {

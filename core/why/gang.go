@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/gang"
+)
+
+// podGroup: pods that are placed together.
+func (e *explainer) podGroup(name string) *Answer {
+	g, ok := find(e.Groups, e.in, name)
+	if !ok {
+		return nil
+	}
+	waiting, placed := e.membersOf(g)
+	switch {
+	case len(waiting) > 0:
+		return e.explainPod(waiting[0])
+	case len(placed) == 0:
+		return stuck("it has no pods: none names it in spec.schedulingGroup.podGroupName")
+	}
+	return well("all of its %d pods have nodes", len(placed))
+}
+
+// membersOf a group: those without a node, and those with one.
+func (e *explainer) membersOf(g *schedulingv1beta1.PodGroup) (waiting, placed []*corev1.Pod) {
+	for _, p := range e.Pods {
+		key, member := gang.KeyOf(p)
+		switch {
+		case !member || key.Namespace != g.Namespace || key.Name != g.Name:
+		case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		case p.Spec.NodeName != "":
+			placed = append(placed, p)
+		case p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) == 0:
+			waiting = append(waiting, p)
+		}
+	}
+	return waiting, placed
+}
+
+// gang: a pod that waits with others; nil where it waits for itself alone.
+func (e *explainer) gang(p *corev1.Pod, scheduled corev1.PodCondition) *Answer {
+	key, member := gang.KeyOf(p)
+	if !member {
+		return nil
+	}
+	g, ok := find(e.Groups, key.Namespace, key.Name)
+	if !ok {
+		return stuck("the pod group %s that it names does not exist", key.Name).
+			or("see which ones there are", "kubectl get podgroups -n %s", key.Namespace)
+	}
+	policy := g.Spec.SchedulingPolicy.Gang
+	if policy == nil {
+		return nil
+	}
+	need := int(policy.MinCount)
+	waiting, placed := e.membersOf(g)
+	fewer := func(a *Answer, n int, tried bool) *Answer {
+		a.or("let the gang begin with fewer pods",
+			`kubectl patch podgroup %s -n %s --type=merge -p '{"spec":{"schedulingPolicy":{"gang":{"minCount":%d}}}}'`, g.Name, g.Namespace, n)
+		a.Changes[len(a.Changes)-1].Tried = tried
+		return a
+	}
+	if have := len(waiting) + len(placed); have < need {
+		return fewer(stuck("its gang %s needs %d pods, and %d exist", g.Name, need, have), have, false)
+	}
+	a := stuck("its gang %s does not fit: %s", g.Name, strings.TrimSuffix(scheduled.Message, "."))
+	if scheduled.Message == "" {
+		a = stuck("its gang %s has not been scheduled yet, and nothing says why", g.Name)
+	}
+	if e.Partial || g.Spec.SchedulingConstraints != nil {
+		a.Unknown = append(a.Unknown, "what would let the gang in: that takes all nodes and pods, and a gang without a topology")
+		return a
+	}
+	t, err := newTrial(e)
+	if err != nil {
+		a.Unknown = append(a.Unknown, "what would let the gang in: "+err.Error())
+		return a
+	}
+	plan := t.gang(waiting, max(1, need-len(placed)))
+	switch {
+	case plan.Placed:
+		return stuck("its gang %s has not been scheduled yet; %d nodes would take it", g.Name, len(plan.Nodes))
+	case len(placed)+plan.Fit > 0:
+		fewer(a, len(placed)+plan.Fit, true)
+	}
+	if plan.Failed >= 0 && plan.Fit == 0 {
+		alone := t.explain(waiting[plan.Failed], scheduled)
+		a.Refused, a.Changes = alone.Refused, append(a.Changes, alone.Changes...)
+	}
+	return a.or("join one more machine", "wasmplane token create")
+}
+
+// members is a gang.Cycle that binds nothing.
+type members struct {
+	*trial
+	infos []*framework.PodInfo
+}
+
+func (t *trial) gang(pods []*corev1.Pod, need int) gang.Plan {
+	m := &members{trial: t}
+	for _, p := range pods {
+		m.infos = append(m.infos, framework.NewPodInfo(p))
+	}
+	return gang.Decide(t.ctx, gang.Problem{Members: m.infos, Need: need, Snapshot: t.snap}, m)
+}
+
+// Template implements gang.Cycle.
+func (m *members) Template(int) string { return "" }
+
+// Decide implements gang.Cycle.
+func (m *members) Decide(ctx context.Context, i int, snap *framework.Snapshot, _ gang.Where) gang.Answer {
+	d := m.native.Decide(ctx, m.infos[i], snap, 1)
+	return gang.Answer{Node: d.Node, Err: d.Fatal()}
+}
+
+// Reserve implements gang.Cycle.
+func (m *members) Reserve(context.Context, int, string) *framework.Status { return nil }
+
+// Unreserve implements gang.Cycle.
+func (m *members) Unreserve(context.Context, int, string) {}

@@ -4,9 +4,11 @@ package scheduler
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+	"github.com/wasmplane/wasmplane/core/scheduler/report"
 )
 
 // Knows says whether the scheduler has seen the node.
@@ -28,6 +30,15 @@ func (s *Scheduler) PodsOnNodes() []string {
 		}
 	}
 	return out
+}
+
+// NewWith is New with other effects than the API's.
+func NewWith(cfg Config, e report.Effects) (*Scheduler, error) {
+	s, err := assemble(cfg, environment{e, report.New(), time.Now, rand.Uint64})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.listen()
 }
 
 // Decider decides as a scheduler with these plugins does, one cycle after another.

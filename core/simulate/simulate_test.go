@@ -173,7 +173,9 @@ func TestAPreemptedPodComesBack(t *testing.T) {
 // A gang comes at four times; it is placed when the node is empty, as one.
 func TestAGangIsPlacedAsOne(t *testing.T) {
 	name, of := "g", int32(3)
-	member := func(a *simulate.Arrival) { a.Pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name} }
+	member := func(a *simulate.Arrival) {
+		a.Pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name}
+	}
 	cfg := simulate.Config{Cluster: nodes(1, "4"), Length: time.Hour, Try: time.Millisecond, Seed: 1, Policy: defaults()}
 	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "g"}}
 	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: of}

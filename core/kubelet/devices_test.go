@@ -105,7 +105,8 @@ func TestDevicesOfPods(t *testing.T) {
 	w.eventually("the gadget is free", func() bool { return d.has() == "" })
 	w.create("n1", "unlucky", wants("1"))
 	p = w.until("unlucky", "refused", phase(corev1.PodFailed))
-	if p.Status.Reason != "UnexpectedAdmissionError" || p.Status.Message != "Pod was rejected: Allocate failed due to no power, which is unexpected" {
+	if p.Status.Reason != "UnexpectedAdmissionError" ||
+		p.Status.Message != "Pod was rejected: Allocate failed due to no power, which is unexpected" {
 		t.Errorf("the pod is %s", describe(p))
 	}
 	// Its place is free again.

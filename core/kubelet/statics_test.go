@@ -174,7 +174,9 @@ func TestStaticPodsNeedNoAPI(t *testing.T) {
 	})
 	e := w.engine()
 	first := newFiles()
-	first.sets <- []*corev1.Pod{ofFile("a-n1", "a-1", "example.org/a:1"), ofFile("b-n1", "b-1", "example.org/b:1"), ofFile("c-n1", "c-1", "example.org/c:1")}
+	first.sets <- []*corev1.Pod{
+		ofFile("a-n1", "a-1", "example.org/a:1"), ofFile("b-n1", "b-1", "example.org/b:1"), ofFile("c-n1", "c-1", "example.org/c:1"),
+	}
 	_, stop := w.begin("n1", e, first.use)
 	runs := func(want ...string) {
 		t.Helper()

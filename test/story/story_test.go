@@ -23,6 +23,7 @@ var built struct {
 func TestMain(m *testing.M) {
 	testscript.Main(prepared{m}, map[string]func(){
 		"driver":    serveDriver,
+		"gadgets":   serveGadgets,
 		"etcd":      serveEtcd,
 		"registry":  serveRegistry,
 		"writers":   writeMany,

@@ -213,7 +213,7 @@ func (m *Manager) allocate(ctx context.Context, k key, n int, reusable []string)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := call(ctx, m, p, "Allocate", func(ctx context.Context, c api.DevicePluginClient) (*api.AllocateResponse, error) {
+	answer, err := call(ctx, m, p, "Allocate", func(ctx context.Context, c client) (*api.AllocateResponse, error) {
 		return c.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
 	})
 	if err != nil {
@@ -252,8 +252,8 @@ func (m *Manager) choose(ctx context.Context, p *plugin, k key, n int, reusable 
 	m.mu.Unlock()
 	slices.Sort(free)
 	if n > len(free) {
-		return nil, refuse("Allocate failed due to requested number of devices unavailable for %s. Requested: %d, Available: %d, which is unexpected",
-			k.Resource, n, len(free))
+		return nil, refuse("Allocate failed due to requested number of devices unavailable for %s. "+
+			"Requested: %d, Available: %d, which is unexpected", k.Resource, n, len(free))
 	}
 	var must []string
 	for _, id := range free {
@@ -264,10 +264,11 @@ func (m *Manager) choose(ctx context.Context, p *plugin, k key, n int, reusable 
 	if !prefers || len(must) == n || n == len(free) {
 		return pick(free, must, nil, n), nil
 	}
-	answer, err := call(ctx, m, p, "GetPreferredAllocation", func(ctx context.Context, c api.DevicePluginClient) (*api.PreferredAllocationResponse, error) {
-		return c.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
-			AvailableDeviceIDs: free, MustIncludeDeviceIDs: must, AllocationSize: int32(n), //nolint:gosec // a number of devices
-		}}})
+	asked := &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
+		AvailableDeviceIDs: free, MustIncludeDeviceIDs: must, AllocationSize: int32(n), //nolint:gosec // a number of devices
+	}}}
+	answer, err := call(ctx, m, p, "GetPreferredAllocation", func(ctx context.Context, c client) (*api.PreferredAllocationResponse, error) {
+		return c.GetPreferredAllocation(ctx, asked)
 	})
 	if err != nil {
 		return nil, err

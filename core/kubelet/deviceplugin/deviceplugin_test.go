@@ -232,7 +232,9 @@ func limits(n int64, name string) corev1.ResourceList {
 }
 
 func aPod(uid types.UID, containers ...corev1.Container) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: string(uid), UID: uid}, Spec: corev1.PodSpec{Containers: containers}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: string(uid), UID: uid}, Spec: corev1.PodSpec{Containers: containers},
+	}
 }
 
 func (w *world) refused(p *corev1.Pod, words string) {
@@ -390,7 +392,9 @@ func TestAPluginThatFailsKeepsUpItsOwnPods(t *testing.T) {
 	answers(func([]string) (*api.AllocateResponse, error) { return &api.AllocateResponse{}, nil })
 	w.refused(user, "answered for 0 containers")
 	answers(func([]string) (*api.AllocateResponse, error) {
-		return &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{{Mounts: []*api.Mount{{HostPath: "../x", ContainerPath: "/x"}}}}}, nil
+		return &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{
+			{Mounts: []*api.Mount{{HostPath: "../x", ContainerPath: "/x"}}},
+		}}, nil
 	})
 	w.refused(user, "expected absolute paths")
 	began, release := make(chan struct{}), make(chan struct{})

@@ -47,7 +47,9 @@ func grantOf(ids []string, r *api.ContainerAllocateResponse) (*grant, error) {
 		if !filepath.IsAbs(x.GetContainerPath()) || !filepath.IsAbs(x.GetHostPath()) {
 			return nil, fmt.Errorf("a device from %q to %q: expected absolute paths", x.GetHostPath(), x.GetContainerPath())
 		}
-		g.Devices = append(g.Devices, &cri.Device{ContainerPath: x.GetContainerPath(), HostPath: x.GetHostPath(), Permissions: x.GetPermissions()})
+		g.Devices = append(g.Devices, &cri.Device{
+			ContainerPath: x.GetContainerPath(), HostPath: x.GetHostPath(), Permissions: x.GetPermissions(),
+		})
 	}
 	for _, x := range r.GetCdiDevices() {
 		g.CDI = append(g.CDI, x.GetName())
@@ -114,7 +116,7 @@ func (m *Manager) Equip(ctx context.Context, uid types.UID, container string, cf
 	m.mu.Unlock()
 	for _, e := range mine {
 		if p := plugins[e.Key.Resource]; p != nil {
-			_, err := call(ctx, m, p, "PreStartContainer", func(ctx context.Context, c api.DevicePluginClient) (*api.PreStartContainerResponse, error) {
+			_, err := call(ctx, m, p, "PreStartContainer", func(ctx context.Context, c client) (*api.PreStartContainerResponse, error) {
 				return c.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: e.Grant.IDs})
 			})
 			if err != nil {

@@ -70,7 +70,8 @@ func (d *door) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty
 	endpoint := filepath.Join(d.manager.dir(), filepath.Base(r.GetEndpoint()))
 	err := examine(r.GetResourceName(), endpoint, []string{r.GetVersion()})
 	if err == nil && (r.GetEndpoint() != filepath.Base(endpoint) || r.GetEndpoint() == "..") {
-		err = fmt.Errorf("the plugin of %s has the endpoint %q: expected the name of a socket in this folder", r.GetResourceName(), r.GetEndpoint())
+		err = fmt.Errorf("the plugin of %s has the endpoint %q: expected the name of a socket in this folder", r.GetResourceName(),
+			r.GetEndpoint())
 	}
 	if err == nil {
 		err = d.manager.take(ctx, r.GetResourceName(), endpoint, "", r.GetOptions())
@@ -133,9 +134,9 @@ func (m *Manager) watch(ctx context.Context, p *plugin) error {
 		return err
 	}
 	defer conn.Close()
-	client := api.NewDevicePluginClient(conn)
+	c := api.NewDevicePluginClient(conn)
 	asked, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
-	options, err := client.GetDevicePluginOptions(asked, &api.Empty{}, grpc.WaitForReady(true))
+	options, err := c.GetDevicePluginOptions(asked, &api.Empty{}, grpc.WaitForReady(true))
 	cancel()
 	if err != nil {
 		return fmt.Errorf("ask for its options: %w", err)
@@ -143,7 +144,7 @@ func (m *Manager) watch(ctx context.Context, p *plugin) error {
 	m.mu.Lock()
 	p.options = options
 	m.mu.Unlock()
-	stream, err := client.ListAndWatch(ctx, &api.Empty{})
+	stream, err := c.ListAndWatch(ctx, &api.Empty{})
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
@@ -223,8 +224,13 @@ func (m *Manager) forget() {
 	}
 }
 
+// client of a plugin.
+type client = api.DevicePluginClient
+
 // call makes one call of a plugin, within its deadline. What fails is a Refusal.
-func call[A any](ctx context.Context, m *Manager, p *plugin, what string, do func(context.Context, api.DevicePluginClient) (A, error)) (answer A, err error) {
+func call[A any](ctx context.Context, m *Manager, p *plugin, what string,
+	do func(context.Context, client) (A, error),
+) (answer A, err error) {
 	conn, err := pluginwatch.Connect(p.endpoint)
 	if err != nil {
 		return answer, err

@@ -42,7 +42,9 @@ func (p *plugin) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	return p.info, nil
 }
 
-func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (
+	*registration.RegistrationStatusResponse, error,
+) {
 	p.told <- s
 	return &registration.RegistrationStatusResponse{}, nil
 }

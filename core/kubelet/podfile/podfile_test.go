@@ -32,7 +32,8 @@ func TestAPodHasTheDefaultsOfTheAPI(t *testing.T) {
 		c.ImagePullPolicy != corev1.PullIfNotPresent || *p.Spec.TerminationGracePeriodSeconds != 30 {
 		t.Errorf("the pod is %+v", p.Spec)
 	}
-	if _, err := podfile.Pod(t.Context(), "web.json", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b"}]}}`)); err != nil {
+	words := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b"}]}}`
+	if _, err := podfile.Pod(t.Context(), "web.json", []byte(words)); err != nil {
 		t.Error(err)
 	}
 }

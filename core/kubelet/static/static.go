@@ -293,7 +293,9 @@ func (f *Folder) pod(ctx context.Context, path string, data []byte) (*corev1.Pod
 	p.Annotations[HashAnnotation], p.Annotations[SourceAnnotation] = string(p.UID), FileSource
 	p.Annotations[SeenAnnotation] = time.Now().Format(time.RFC3339Nano)
 	// No problem of the node's ends it.
-	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{
+		Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+	})
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	return p, nil
 }

@@ -133,7 +133,8 @@ func TestAFolderIsFollowed(t *testing.T) {
 		a.Annotations[static.SourceAnnotation] != "file" || a.Annotations[static.SeenAnnotation] == "" || a.Status.Phase != corev1.PodPending {
 		t.Fatalf("the pod is %+v", a)
 	}
-	if tol := a.Spec.Tolerations; len(tol) != 1 || tol[0].Operator != corev1.TolerationOpExists || tol[0].Effect != corev1.TaintEffectNoExecute {
+	tol := a.Spec.Tolerations
+	if len(tol) != 1 || tol[0].Operator != corev1.TolerationOpExists || tol[0].Effect != corev1.TaintEffectNoExecute {
 		t.Errorf("it tolerates %v", tol)
 	}
 	// Another file: the first pod is the same, as it is with a comment.
@@ -188,19 +189,21 @@ func TestWhatIsNoManifestIsRefused(t *testing.T) {
 // TestNothingOfTheAPIIsReferredTo: it may be away.
 func TestNothingOfTheAPIIsReferredTo(t *testing.T) {
 	for what, lines := range map[string]string{
-		"serviceaccounts":                    "serviceAccountName: x",
-		"secrets":                            "imagePullSecrets: [{name: x}]",
-		"resourceclaims":                     "resourceClaims: [{name: x}]",
-		"configmaps":                         "initContainers: [{name: i, image: x, envFrom: [{configMapRef: {name: x}}]}]",
-		"secrets ":                           "initContainers: [{name: i, image: x, env: [{name: A, valueFrom: {secretKeyRef: {name: x, key: y}}}]}]",
-		"configmaps (via configmap volumes)": "volumes: [{name: v, configMap: {name: x}}]",
-		"secrets (via secret volumes)":       "volumes: [{name: v, secret: {secretName: x}}]",
-		"csidrivers (via CSI volumes)":       "volumes: [{name: v, csi: {driver: x}}]",
-		"persistentvolumeclaims":             "volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]",
+		"serviceaccounts": "serviceAccountName: x",
+		"secrets":         "imagePullSecrets: [{name: x}]",
+		"resourceclaims":  "resourceClaims: [{name: x}]",
+		"configmaps":      "initContainers: [{name: i, image: x, envFrom: [{configMapRef: {name: x}}]}]",
+		"secrets ": "initContainers: [{name: i, image: x, " +
+			"env: [{name: A, valueFrom: {secretKeyRef: {name: x, key: y}}}]}]",
+		"configmaps (via configmap volumes)":             "volumes: [{name: v, configMap: {name: x}}]",
+		"secrets (via secret volumes)":                   "volumes: [{name: v, secret: {secretName: x}}]",
+		"csidrivers (via CSI volumes)":                   "volumes: [{name: v, csi: {driver: x}}]",
+		"persistentvolumeclaims":                         "volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]",
 		"persistentvolumeclaims (via ephemeral volumes)": "volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {}}}}]",
 		"serviceaccounts (via projected volumes)":        "volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: x}}]}}]",
-		"configmaps (via projected volumes)":             "volumes: [{name: v, projected: {sources: [{downwardAPI: {}}, {configMap: {name: x}}]}}]",
-		"volumes of this kind":                           "volumes: [{name: v}]",
+		"configmaps (via projected volumes)": "volumes: [{name: v, " +
+			"projected: {sources: [{downwardAPI: {}}, {configMap: {name: x}}]}}]",
+		"volumes of this kind": "volumes: [{name: v}]",
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := open(t, t.TempDir())
@@ -211,7 +214,8 @@ func TestNothingOfTheAPIIsReferredTo(t *testing.T) {
 	}
 	w := open(t, t.TempDir())
 	w.next()
-	w.write("a.yaml", manifest("a", "one")+"  volumes: [{name: e, emptyDir: {}}, {name: h, hostPath: {path: /}}, {name: p, projected: {sources: [{downwardAPI: {}}]}}]\n")
+	w.write("a.yaml", manifest("a", "one")+"  volumes: [{name: e, emptyDir: {}}, "+
+		"{name: h, hostPath: {path: /}}, {name: p, projected: {sources: [{downwardAPI: {}}]}}]\n")
 	if got := w.next(); len(got) != 1 {
 		t.Errorf("the pods are %v", got)
 	}

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(prepared{m}, map[string]func(){
 		"driver":    serveDriver,
 		"gadgets":   serveGadgets,
+		"devices":   serveDevices,
 		"etcd":      serveEtcd,
 		"registry":  serveRegistry,
 		"writers":   writeMany,

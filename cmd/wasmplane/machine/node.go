@@ -34,6 +34,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
 	"github.com/wasmplane/wasmplane/core/kubelet/csi"
 	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
+	"github.com/wasmplane/wasmplane/core/kubelet/dra"
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/images"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
@@ -211,9 +212,13 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	claimed, err := dra.New(dra.Config{NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Logger: n.component.Options.Logger})
+	if err != nil {
+		return err
+	}
 	plugins, err := pluginwatch.New(pluginwatch.Config{
 		RootDir: kubeletRoot(n.component.Options), Logger: n.component.Options.Logger,
-		Handlers: map[string]pluginwatch.Handler{registration.CSIPlugin: drivers, registration.DevicePlugin: devices},
+		Handlers: map[string]pluginwatch.Handler{registration.CSIPlugin: drivers, registration.DevicePlugin: devices, registration.DRAPlugin: claimed},
 	})
 	if err != nil {
 		return err
@@ -258,7 +263,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	k, err := kubelet.New(kubelet.Config{
-		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes,
+		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: volumes, Claims: claimed,
 		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Devices: devices,
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
@@ -272,7 +277,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	defer door.Add(metered{k, volumes})()
 	follow := func(ctx context.Context) error { return refreshed(ctx, refresh, k.Refresh) }
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, plugins.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies, follow}
+	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, claimed.Run, plugins.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies, follow}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
 	}

@@ -210,7 +210,8 @@ temp = {{q .Temp}}
   # Without CAP_SYS_RESOURCE runc dies on a lower score ("can't get final child's PID").
   restrict_oom_score_adj = {{.RestrictOOMScore}}
   netns_mounts_under_state_dir = true
-  cdi_spec_dirs = []
+  # Where drivers of devices say what a device is; nothing of ours is in there.
+  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
   enable_criu = false
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [{{range $i, $d := .CNIBinDirs}}{{if $i}}, {{end}}{{q $d}}{{end}}]

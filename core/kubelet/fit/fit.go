@@ -123,6 +123,9 @@ func (r *Room) fits(p *corev1.Pod, node *corev1.Node) Verdict {
 		}
 		pods++
 		for name, q := range resourcehelper.PodRequests(other, opts) {
+			if byClaim(other, name) {
+				continue
+			}
 			sum := used[name]
 			sum.Add(q)
 			used[name] = sum
@@ -132,7 +135,7 @@ func (r *Room) fits(p *corev1.Pod, node *corev1.Node) Verdict {
 		return refuse("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", pods, limit.Value())
 	}
 	for name, q := range want {
-		if q.IsZero() {
+		if q.IsZero() || byClaim(p, name) {
 			continue
 		}
 		have, taken := node.Status.Allocatable[name], used[name]
@@ -149,6 +152,15 @@ func (r *Room) fits(p *corev1.Pod, node *corev1.Node) Verdict {
 			taken.Value(), have.Value())
 	}
 	return Verdict{}
+}
+
+// byClaim says whether a pod has an extended resource by a claim: the node's driver gives it,
+// and the node does not count it.
+func byClaim(p *corev1.Pod, name corev1.ResourceName) bool {
+	s := p.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		return m.ResourceName == string(name)
+	})
 }
 
 // portReserved answers a host port of the pod that is the node's own. It would be

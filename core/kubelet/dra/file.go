@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// file has the claims that pods use.
+const file = "resource_claims.json"
+
+// format of the file.
+const format = 1
+
+// saved is the file's content.
+type saved struct {
+	Format int
+	Claims []*prepared
+}
+
+func (n *Node) load() error {
+	path := filepath.Join(n.cfg.RootDir, file)
+	data, err := os.ReadFile(path) //nolint:gosec // the kubelet's own directory
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read which claims are prepared: %w", err)
+	}
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("%s: which claims are prepared cannot be read: %w; once no pod of this node uses a claim, delete the file", path, err)
+	}
+	if s.Format != format {
+		return fmt.Errorf("%s: expected format %d, found %d: another version has written it", path, format, s.Format)
+	}
+	for _, c := range s.Claims {
+		n.claims[name{c.Namespace, c.Name}] = c
+	}
+	return nil
+}
+
+// save writes the file. The latest state wins, whoever asked for it.
+func (n *Node) save() error {
+	n.saving.Lock()
+	defer n.saving.Unlock()
+	n.mu.Lock()
+	s := saved{Format: format, Claims: slices.SortedFunc(maps.Values(n.claims), func(a, b *prepared) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})}
+	data, err := json.Marshal(s)
+	n.mu.Unlock()
+	if err == nil {
+		err = os.MkdirAll(n.cfg.RootDir, 0o750)
+	}
+	if err == nil {
+		err = replace(filepath.Join(n.cfg.RootDir, file), data)
+	}
+	if err != nil {
+		return fmt.Errorf("write down which claims are prepared: %w", err)
+	}
+	return nil
+}
+
+// replace a file's content as a whole, so that it outlasts a crash of the machine.
+func replace(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -119,26 +120,24 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
 		w.mu.Lock()
 		w.place = place
 		w.mu.Unlock()
-		err = w.supply(ctx, p)
+		err = retryForbidden(ctx, func() error { return w.cfg.Volumes.Mount(ctx, p) })
+		if err != nil && ctx.Err() == nil {
+			w.event(p, "", corev1.EventTypeWarning, reasonOf(err, "FailedMount"), err.Error())
+		}
 	}
 	end(span, err)
 	return pod.Done{Err: err}
 }
 
-// supply makes ready what the containers of a pod need beside themselves: volumes and devices.
-func (w *worker) supply(ctx context.Context, p *corev1.Pod) error {
-	reason := "FailedMount"
-	err := retryForbidden(ctx, func() error { return w.cfg.Volumes.Mount(ctx, p) })
-	if err == nil {
-		reason = "FailedPrepareDynamicResources"
-		if err = retryForbidden(ctx, func() error { return w.cfg.Claims.Prepare(ctx, p) }); err != nil {
-			err = fmt.Errorf("Failed to prepare dynamic resources: %w", err) //nolint:staticcheck // upstream's words
-		}
+// reasonOf an event is what the error itself names, or what is usual.
+func reasonOf(err error, usual string) string {
+	if r, ok := errors.AsType[interface {
+		error
+		EventReason() string
+	}](err); ok {
+		return r.EventReason()
 	}
-	if err != nil && ctx.Err() == nil {
-		w.event(p, "", corev1.EventTypeWarning, reason, err.Error())
-	}
-	return err
+	return usual
 }
 
 func (w *worker) at() spec.Place {
@@ -148,12 +147,8 @@ func (w *worker) at() spec.Place {
 }
 
 func (w *worker) teardown(ctx context.Context) error {
-	if err := w.cfg.Claims.Unprepare(ctx, w.uid); err != nil {
-		w.event(w.identity(), "", corev1.EventTypeWarning, "FailedUnprepareDynamicResources", err.Error())
-		return fmt.Errorf("give devices back: %w", err)
-	}
 	if err := w.cfg.Volumes.Unmount(ctx, w.uid); err != nil {
-		w.event(w.identity(), "", corev1.EventTypeWarning, "FailedUnmount", err.Error())
+		w.event(w.identity(), "", corev1.EventTypeWarning, reasonOf(err, "FailedUnmount"), err.Error())
 		return fmt.Errorf("take volumes down: %w", err)
 	}
 	w.cfg.Objects.Unfollow(w.uid)

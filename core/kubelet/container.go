@@ -130,10 +130,6 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	if err != nil {
 		return nil, err
 	}
-	claimed, err := k.cfg.Claims.Devices(p, c)
-	if err != nil {
-		return nil, err
-	}
 	if err := w.imageVolumes(ctx, p, c, mounts); err != nil {
 		return nil, err
 	}
@@ -159,7 +155,7 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, c *corev1.C
 	memory := node.Status.Capacity[corev1.ResourceMemory]
 	made, err := spec.Container(spec.ContainerRequest{
 		Pod: p, Container: c, Kind: kind, RestartCount: a.RestartCount, Image: image, ImageRef: a.Image, ImageConfig: config, Handler: handler,
-		Env: env, Mounts: append(mounts, files...), Devices: devices, Claimed: claimed, Place: w.at(), NodeMemory: memory.Value(),
+		Env: env, Mounts: append(mounts, files...), Devices: devices, Place: w.at(), NodeMemory: memory.Value(),
 		Target: w.target(p, c.Name), SeccompRoot: k.cfg.SeccompRoot,
 	})
 	if err != nil {

@@ -48,25 +48,6 @@ type Volumes interface {
 	Unmount(ctx context.Context, uid types.UID) error
 }
 
-// Claims are the devices that pods have by resource claims.
-type Claims interface {
-	// Prepare has a pod's devices be ready for its containers; idempotent.
-	Prepare(ctx context.Context, p *corev1.Pod) error
-	// Devices are those that a container gets, in the words of the Container Device Interface.
-	Devices(p *corev1.Pod, c *corev1.Container) ([]*cri.CDIDevice, error)
-	// Unprepare takes back what Prepare did, once no container runs, also of a pod of which only the UID is known; idempotent.
-	Unprepare(ctx context.Context, uid types.UID) error
-}
-
-// noClaims is where pods have no devices.
-type noClaims struct{}
-
-func (noClaims) Prepare(context.Context, *corev1.Pod) error { return nil }
-
-func (noClaims) Devices(*corev1.Pod, *corev1.Container) ([]*cri.CDIDevice, error) { return nil, nil }
-
-func (noClaims) Unprepare(context.Context, types.UID) error { return nil }
-
 // Objects answers the ConfigMaps and Secrets that pods of this node refer to.
 type Objects interface {
 	// Follow keeps what the pod refers to at hand until Unfollow.

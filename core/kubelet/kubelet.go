@@ -58,8 +58,6 @@ type Config struct {
 	Host    Host
 	Volumes Volumes
 	Handler probe.Handler
-	// Claims are the node's devices; nil: claims need nothing done, as on simulated nodes.
-	Claims Claims
 	// Admitters are asked in order, after the node's own checks.
 	Admitters []Admitter
 	// Objects that the pods refer to; run elsewhere. Required.
@@ -120,9 +118,6 @@ func (c *Config) check() error {
 	}
 	if c.Tracer == nil {
 		c.Tracer = trace.Discard()
-	}
-	if c.Claims == nil {
-		c.Claims = noClaims{}
 	}
 	if c.ClusterDomain == "" {
 		c.ClusterDomain = "cluster.local"

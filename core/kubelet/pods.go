@@ -151,10 +151,7 @@ func (k *Kubelet) remove(ctx context.Context, uid types.UID, snap pod.Snapshot) 
 
 // sweep removes what a pod left on the machine.
 func (k *Kubelet) sweep(ctx context.Context, uid types.UID) {
-	err := k.cfg.Claims.Unprepare(ctx, uid)
-	if err == nil {
-		err = k.cfg.Volumes.Unmount(ctx, uid)
-	}
+	err := k.cfg.Volumes.Unmount(ctx, uid)
 	if err == nil {
 		err = k.cfg.Host.Release(ctx, uid)
 	}

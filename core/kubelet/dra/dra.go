@@ -53,6 +53,7 @@ type Node struct {
 
 	mu     sync.Mutex
 	claims map[name]*prepared
+	pods   map[types.UID]*corev1.Pod // that have been prepared since this process began
 	saving sync.Mutex
 }
 
@@ -85,7 +86,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Node{cfg: cfg, claims: map[name]*prepared{}}
+	n := &Node{cfg: cfg, claims: map[name]*prepared{}, pods: map[types.UID]*corev1.Pod{}}
 	n.drivers = drivers{cfg: cfg, by: map[string][]*driver{}, away: map[string]time.Time{}}
 	return n, n.load()
 }
@@ -111,12 +112,36 @@ func namesOf(p *corev1.Pod) (map[string]bool, error) {
 	return out, nil
 }
 
+// failure to prepare or to take back, as the pod's events tell of it.
+type failure struct {
+	reason string
+	err    error
+}
+
+// EventReason is upstream's reason.
+func (f *failure) EventReason() string { return f.reason }
+func (f *failure) Error() string       { return f.err.Error() }
+func (f *failure) Unwrap() error       { return f.err }
+
 // Prepare has the drivers of a pod's claims prepare them; idempotent.
 func (n *Node) Prepare(ctx context.Context, p *corev1.Pod) error {
 	names, err := namesOf(p)
-	if err != nil || len(names) == 0 {
-		return err
+	if err == nil && len(names) == 0 {
+		return nil
 	}
+	if err == nil {
+		n.mu.Lock()
+		n.pods[p.UID] = p
+		n.mu.Unlock()
+		err = n.prepare(ctx, p, names)
+	}
+	if err != nil {
+		return &failure{"FailedPrepareDynamicResources", fmt.Errorf("Failed to prepare dynamic resources: %w", err)} //nolint:staticcheck // upstream's words
+	}
+	return nil
+}
+
+func (n *Node) prepare(ctx context.Context, p *corev1.Pod, names map[string]bool) error {
 	batches := map[string][]*prepared{}
 	for _, claim := range slices.Sorted(maps.Keys(names)) {
 		if n.has(name{p.Namespace, claim}, p.UID) {
@@ -257,6 +282,16 @@ func asked(claims []*prepared) (out []*drav1.Claim) {
 // Unprepare has drivers take back what only this pod has used; idempotent, also for a pod of
 // which only the UID is known.
 func (n *Node) Unprepare(ctx context.Context, pod types.UID) error {
+	if err := n.takeBack(ctx, pod); err != nil {
+		return &failure{"FailedUnprepareDynamicResources", err}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.pods, pod)
+	return nil
+}
+
+func (n *Node) takeBack(ctx context.Context, pod types.UID) error {
 	last, changed := n.leave(pod)
 	if changed {
 		if err := n.save(); err != nil {
@@ -319,14 +354,33 @@ func (n *Node) unprepare(ctx context.Context, c *prepared) error {
 	return nil
 }
 
-// Devices are the CDI devices that a container gets.
-func (n *Node) Devices(p *corev1.Pod, c *corev1.Container) ([]*cri.CDIDevice, error) {
+// Equip adds to a container's configuration the devices that it has by claims.
+func (n *Node) Equip(pod types.UID, container string, cfg *cri.ContainerConfig) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.pods[pod]
+	if p == nil {
+		return nil // it has no claims
+	}
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if c.Name != container {
+			continue
+		}
+		more, err := n.devices(p, &c)
+		if err != nil {
+			return err
+		}
+		cfg.CDIDevices = append(cfg.CDIDevices, more...)
+	}
+	return nil
+}
+
+// devices are the CDI devices of a container. The lock is held.
+func (n *Node) devices(p *corev1.Pod, c *corev1.Container) ([]*cri.CDIDevice, error) {
 	requests, err := requestsOf(p, c)
 	if err != nil {
 		return nil, err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	var out []*cri.CDIDevice
 	seen := map[string]bool{}
 	for _, claim := range slices.Sorted(maps.Keys(requests)) {

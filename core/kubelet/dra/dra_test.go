@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/dra"
@@ -152,12 +153,12 @@ func (w *world) prepared(p *corev1.Pod) {
 
 func (w *world) devices(p *corev1.Pod, container int) string {
 	w.Helper()
-	got, err := w.node.Devices(p, &p.Spec.Containers[container])
-	if err != nil {
+	var cfg cri.ContainerConfig
+	if err := w.node.Equip(p.UID, p.Spec.Containers[container].Name, &cfg); err != nil {
 		return err.Error()
 	}
 	var names []string
-	for _, d := range got {
+	for _, d := range cfg.GetCDIDevices() {
 		names = append(names, d.GetName())
 	}
 	return strings.Join(names, " ")
@@ -206,6 +207,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 	w.prepared(p)
 	w.stop()
 	w.begin()
+	w.prepared(p) // as the kubelet does with each pod that it finds
 	if got := w.devices(p, 0); got != "gpu.example.com/device=0" {
 		t.Errorf("after a restart the container has %q", got)
 	}

@@ -145,8 +145,6 @@ type ContainerRequest struct {
 	Env     []*cri.KeyValue
 	Mounts  []*cri.Mount
 	Devices []*cri.Device
-	// Claimed are the devices by resource claims.
-	Claimed []*cri.CDIDevice
 	Place   Place
 	// Target is the ID of the container whose processes an ephemeral container sees.
 	Target string
@@ -168,7 +166,6 @@ func Container(r ContainerRequest) (*cri.ContainerConfig, error) {
 		Envs:        r.Env,
 		Mounts:      r.Mounts,
 		Devices:     r.Devices,
-		CDIDevices:  r.Claimed,
 		Stdin:       c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 	}
 	cfg.Labels[pod.ContainerNameLabel] = c.Name

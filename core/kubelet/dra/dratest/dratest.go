@@ -18,7 +18,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -173,22 +172,9 @@ func (*Driver) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.Dev
 	return nil
 }
 
-// Serve is a driver as a command, until ctx ends: KUBELET NODE KUBECONFIG DEVICE...
-func Serve(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) < 4 {
-		return fmt.Errorf("expected the kubelet's directory, a node, a kubeconfig and devices, found %q", args)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", args[2])
-	if err != nil {
-		return fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("connect to the cluster: %w", err)
-	}
-	d, err := Start(ctx, Config{
-		Name: "gpu.example.com", Kubelet: args[0], Node: args[1], CDI: "/var/run/cdi", Devices: args[3:], Client: client,
-	})
+// Serve runs a driver until ctx ends, and says on out that it runs.
+func Serve(ctx context.Context, cfg Config, out io.Writer) error {
+	d, err := Start(ctx, cfg)
 	if err != nil {
 		return err
 	}

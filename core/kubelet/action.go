@@ -131,11 +131,9 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) pod.Done {
 
 // reasonOf an event is what the error itself names, or what is usual.
 func reasonOf(err error, usual string) string {
-	if r, ok := errors.AsType[interface {
-		error
-		EventReason() string
-	}](err); ok {
-		return r.EventReason()
+	var own interface{ EventReason() string }
+	if errors.As(err, &own) {
+		return own.EventReason()
 	}
 	return usual
 }

@@ -194,7 +194,10 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 
 // policyGroups hold the policies of other projects.
 func policyGroups() []string {
-	return []string{"templates.gatekeeper.sh", "constraints.gatekeeper.sh", "policies.kubewarden.io", "policies.kyverno.io"}
+	return []string{
+		"templates.gatekeeper.sh", "constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh",
+		"policies.kubewarden.io", "policies.kyverno.io",
+	}
 }
 
 func ownClusterBindings() []rbacv1.ClusterRoleBinding {

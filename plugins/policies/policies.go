@@ -47,7 +47,16 @@ func Translate(objects []*unstructured.Unstructured, m tree.Mapper) (plugins []P
 	var errs []error
 	templates := map[string]*gatekeeper.Template{} // by the kind of their constraints
 	known := map[string]bool{}                     // kinds of templates, read or not
+	var settings gatekeeper.Settings
 	for _, o := range objects {
+		if isSettings(o) {
+			more, err := gatekeeper.ReadSettings(o.Object)
+			if err != nil {
+				errs = append(errs, &Error{o, err})
+				continue
+			}
+			settings.Add(more)
+		}
 		if groupOf(o) != gatekeeper.TemplateGroup || o.GetKind() != gatekeeper.TemplateKind {
 			continue
 		}
@@ -62,9 +71,9 @@ func Translate(objects []*unstructured.Unstructured, m tree.Mapper) (plugins []P
 	}
 	for _, o := range objects {
 		switch group, kind := groupOf(o), o.GetKind(); {
-		case group == gatekeeper.TemplateGroup && kind == gatekeeper.TemplateKind:
+		case group == gatekeeper.TemplateGroup && kind == gatekeeper.TemplateKind, isSettings(o):
 		case group == gatekeeper.ConstraintGroup && templates[kind] != nil:
-			p, err := Constraint(templates[kind], o, m)
+			p, err := Constraint(templates[kind], o, m, settings)
 			if err != nil {
 				errs = append(errs, &Error{o, err})
 				continue
@@ -90,8 +99,18 @@ func Translate(objects []*unstructured.Unstructured, m tree.Mapper) (plugins []P
 
 func groupOf(o *unstructured.Unstructured) string { return o.GroupVersionKind().Group }
 
-// Constraint is the plugin of a constraint of a template.
-func Constraint(t *gatekeeper.Template, o *unstructured.Unstructured, m tree.Mapper) (*Plugin, error) {
+// isSettings says that an object is about all constraints.
+func isSettings(o *unstructured.Unstructured) bool {
+	group, kind := groupOf(o), o.GetKind()
+	return group == gatekeeper.ConfigGroup && kind == gatekeeper.ConfigKind || group == gatekeeper.SyncSetGroup && kind == gatekeeper.SyncSetKind
+}
+
+// Constraint is the plugin of a constraint of a template. A template that says at which kinds it looks looks
+// at no others.
+func Constraint(t *gatekeeper.Template, o *unstructured.Unstructured, m tree.Mapper, settings gatekeeper.Settings) (*Plugin, error) {
+	if len(t.Sync) > 0 {
+		settings.Sync = nil
+	}
 	if err := t.Validate(o.Object); err != nil {
 		return nil, err
 	}
@@ -99,7 +118,7 @@ func Constraint(t *gatekeeper.Template, o *unstructured.Unstructured, m tree.Map
 	if err != nil {
 		return nil, err
 	}
-	entry, err := t.Entry(c, m, nil)
+	entry, err := t.Entry(c, m, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -185,7 +185,7 @@ func (t *test) run(ctx context.Context, s *Suite, engine string, report func(Res
 	if err != nil {
 		return broken(fmt.Errorf("%s: %w", t.Constraint, err))
 	}
-	fields, err := template.Entry(c, policies.Offline{}, sync)
+	fields, err := template.Entry(c, policies.Offline{}, gatekeeper.Settings{Sync: sync})
 	if err != nil {
 		return broken(err)
 	}

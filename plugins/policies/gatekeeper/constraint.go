@@ -68,9 +68,9 @@ func ReadConstraint(policy map[string]any) (*Constraint, error) {
 }
 
 // Entry is the spec of the plugin that a constraint asks for, as an entry's tree without its
-// name. sync are kinds of which data.inventory holds objects besides those that the template
-// itself requires.
-func (t *Template) Entry(c *Constraint, m tree.Mapper, sync []SyncKind) (map[string]any, error) {
+// name. settings say of which kinds data.inventory holds objects besides those that the template
+// itself requires, and where no constraint holds.
+func (t *Template) Entry(c *Constraint, m tree.Mapper, settings Settings) (map[string]any, error) {
 	if c.Kind != t.Kind {
 		return nil, fmt.Errorf("expected a %s, found a %s", t.Kind, c.Kind)
 	}
@@ -83,12 +83,13 @@ func (t *Template) Entry(c *Constraint, m tree.Mapper, sync []SyncKind) (map[str
 		source["libs"] = texts
 	}
 	entry := map[string]any{
-		"abi": string(manifest.Gatekeeper), "rego": source, "points": []any{"admission.validate"}, "mode": string(c.mode), "match": c.match,
+		"abi": string(manifest.Gatekeeper), "rego": source, "points": []any{"admission.validate"}, "mode": string(c.mode),
+		"match": excluding(c.match, settings.Excluded),
 	}
 	if len(c.parameters) > 0 {
 		entry["settings"] = c.parameters
 	}
-	read, err := t.reads(m, sync)
+	read, err := t.reads(m, settings.Sync)
 	if err != nil {
 		return nil, err
 	}

@@ -134,7 +134,7 @@ func TestTheInventoryIsWhatTheTemplateRequires(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", k.name, err)
 		}
-		entry, err := tmpl.Entry(c, served, nil)
+		entry, err := tmpl.Entry(c, served, gatekeeper.Settings{})
 		if k.problem != "" {
 			if err == nil || !strings.Contains(err.Error(), k.problem) {
 				t.Errorf("%s: %v, want %s", k.name, err, k.problem)
@@ -242,7 +242,7 @@ func matcher(t *testing.T, match string) func(*admission.Request) (bool, error) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := tmpl.Entry(c, mapper{}, nil)
+	tree, err := tmpl.Entry(c, mapper{}, gatekeeper.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

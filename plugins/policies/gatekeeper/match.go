@@ -111,12 +111,8 @@ func (m *match) conditions() ([]any, error) {
 	add := func(name, expression string) {
 		out = append(out, map[string]any{"name": name, "expression": expression})
 	}
-	for _, list := range [][]string{m.Namespaces, m.ExcludedNamespaces, {m.Name}} {
-		for _, p := range list {
-			if strings.Contains(strings.Trim(p, "*"), "*") {
-				return nil, fmt.Errorf("spec.match: %q: a star stands at the beginning or at the end", p)
-			}
-		}
+	if err := globs(slices.Concat(m.Namespaces, m.ExcludedNamespaces, []string{m.Name})); err != nil {
+		return nil, fmt.Errorf("spec.match: %w", err)
 	}
 	if len(m.Namespaces) > 0 {
 		add("namespaces", namespace+` == "" || `+anyGlob(namespace, m.Namespaces))

@@ -34,7 +34,7 @@ const (
 // projects are whose kinds the API groups hold.
 var projects = map[string]string{
 	gatekeeper.TemplateGroup: Gatekeeper, gatekeeper.ConstraintGroup: Gatekeeper, admissionpolicy.Group: Kubewarden,
-	kyverno.Group: Kyverno,
+	gatekeeper.ConfigGroup: Gatekeeper, gatekeeper.SyncSetGroup: Gatekeeper, kyverno.Group: Kyverno,
 }
 
 // Check implements apiobject.Policies.
@@ -59,6 +59,9 @@ func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manife
 	switch group {
 	case gatekeeper.ConstraintGroup:
 		_, err := gatekeeper.ReadConstraint(o.Object)
+		return nil, nil, err
+	case gatekeeper.ConfigGroup, gatekeeper.SyncSetGroup:
+		_, err := gatekeeper.ReadSettings(o.Object)
 		return nil, nil, err
 	case gatekeeper.TemplateGroup:
 		t, err := gatekeeper.ReadTemplate(o.Object)

@@ -97,6 +97,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.follow(ctx, apiobject.Resource())
 	if slices.Contains(c.cfg.Enabled, Gatekeeper) {
 		c.follow(ctx, Templates())
+		for _, r := range Settings() {
+			c.follow(ctx, r)
+		}
 	}
 	if slices.Contains(c.cfg.Enabled, Kubewarden) {
 		c.follow(ctx, apiobject.TenantResource())

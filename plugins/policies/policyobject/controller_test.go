@@ -5,6 +5,7 @@ package policyobject_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +86,9 @@ func within(t *testing.T, story func(*world)) {
 		}
 		for _, kind := range append(kyverno.Kinds(), kyverno.ExceptionKind) {
 			kinds[policyobject.KyvernoResource(kind)] = kind + "List"
+		}
+		for _, r := range policyobject.Settings() {
+			kinds[r] = "SettingsList"
 		}
 		for r, kind := range inCEL {
 			kinds[r] = kind + "List"
@@ -258,6 +262,28 @@ func TestAPluginFollowsItsPolicy(t *testing.T) {
 		w.remove(constraints, "", "one")
 		if w.plugin() != nil {
 			t.Error("the plugin stays without its policy")
+		}
+	})
+}
+
+// TestWhatIsSaidOfAllConstraints: kinds that they see, and namespaces in which none holds.
+func TestWhatIsSaidOfAllConstraints(t *testing.T) {
+	within(t, func(w *world) {
+		w.put(policyobject.Templates(), strings.Replace(template, "{ true }", "{ data.inventory.cluster }", 1))
+		w.put(constraints, constraint)
+		if m := message(w.get(constraints, "", "one")); !strings.Contains(m, "nothing says at which") {
+			t.Fatalf("the constraint says %q", m)
+		}
+		w.put(policyobject.Settings()[1], "apiVersion: syncset.gatekeeper.sh/v1alpha1\nkind: SyncSet\n"+
+			"metadata: {name: s}\nspec: {gvks: [{group: \"\", version: v1, kind: Namespace}]}")
+		if m := message(w.get(constraints, "", "one")); strings.Contains(m, "nothing says at which") {
+			t.Errorf("with a SyncSet the constraint says %q", m)
+		}
+		w.put(policyobject.Settings()[0], "apiVersion: config.gatekeeper.sh/v1alpha1\nkind: Config\n"+
+			"metadata: {name: config, namespace: gatekeeper-system}\nspec: {match: [{processes: [\"*\"], excludedNamespaces: [kube-*]}]}")
+		list, _, _ := unstructured.NestedSlice(w.plugin().Object, "spec", "match", "conditions")
+		if len(list) != 1 || !strings.Contains(fmt.Sprint(list[0]), "kube-") {
+			t.Errorf("with a Config the plugin is asked where %v", list)
 		}
 	})
 }

@@ -20,6 +20,14 @@ func Templates() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: gatekeeper.TemplateGroup, Version: "v1", Resource: "constrainttemplates"}
 }
 
+// Settings are the resources of what says something about all constraints.
+func Settings() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{
+		{Group: gatekeeper.ConfigGroup, Version: gatekeeper.SettingsVersion, Resource: plural(gatekeeper.ConfigKind)},
+		{Group: gatekeeper.SyncSetGroup, Version: gatekeeper.SettingsVersion, Resource: plural(gatekeeper.SyncSetKind)},
+	}
+}
+
 // KubewardenResource is the resource of a kind of Kubewarden.
 func KubewardenResource(kind string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: admissionpolicy.Group, Version: "v1", Resource: plural(kind)}
@@ -51,7 +59,11 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 		old := *d.Spec.Versions[0].DeepCopy()
 		old.Name, old.Storage = "v1beta1", false
 		d.Spec.Versions = append(d.Spec.Versions, old)
-		out = append(out, d)
+		out = append(out, d,
+			definition(Settings()[0], gatekeeper.ConfigKind, apiextensionsv1.NamespaceScoped,
+				"Config says of which kinds constraints may see objects, and in which namespaces none holds."),
+			definition(Settings()[1], gatekeeper.SyncSetKind, apiextensionsv1.ClusterScoped,
+				"SyncSet says of which kinds constraints may see objects."))
 	}
 	if slices.Contains(enabled, Kubewarden) {
 		for _, kind := range admissionpolicy.Kinds() {

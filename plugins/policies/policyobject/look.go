@@ -59,7 +59,8 @@ func constraintsOf(kind string) schema.GroupVersionResource {
 // templates installs the kinds of all templates, and finds their constraints.
 func (c *Controller) templates(ctx context.Context, f *found) {
 	list, ok := c.objects(Templates())
-	if !ok {
+	settings, known := c.settings(ctx)
+	if !ok || !known {
 		f.whole = f.whole && c.follows[Templates()] == nil
 		return
 	}
@@ -73,7 +74,7 @@ func (c *Controller) templates(ctx context.Context, f *found) {
 		c.report(ctx, o, "read the template", k.err)
 		c.report(ctx, o, "write the status", c.writeStatus(ctx, Templates(), o, templateStatus(o, k)))
 		if k.template != nil && k.installed {
-			c.constraints(ctx, k, f)
+			c.constraints(ctx, k, settings, f)
 		} else {
 			f.whole = false // it may have constraints, which nobody knows
 		}
@@ -116,14 +117,34 @@ func (c *Controller) template(ctx context.Context, o *unstructured.Unstructured)
 	return k
 }
 
+// settings are what is said about all constraints; ok says that all of it is known.
+func (c *Controller) settings(ctx context.Context) (out gatekeeper.Settings, ok bool) {
+	ok = true
+	for _, r := range Settings() {
+		list, all := c.objects(r)
+		ok = ok && all
+		for _, o := range list {
+			if o.GetDeletionTimestamp() != nil {
+				continue
+			}
+			more, err := gatekeeper.ReadSettings(o.Object)
+			if err == nil {
+				out.Add(more)
+			}
+			c.report(ctx, o, "read what it says of all constraints", err)
+		}
+	}
+	return out, ok
+}
+
 // constraints finds those of a template.
-func (c *Controller) constraints(ctx context.Context, k *known, f *found) {
+func (c *Controller) constraints(ctx context.Context, k *known, settings gatekeeper.Settings, f *found) {
 	r := constraintsOf(k.template.Kind)
 	c.follow(ctx, r)
 	list, ok := c.objects(r)
 	f.whole = f.whole && ok
 	for _, o := range list {
-		p, err := policies.Constraint(k.template, o, c)
+		p, err := policies.Constraint(k.template, o, c, settings)
 		c.add(ctx, f, o, p, err)
 		c.report(ctx, o, "write the status", c.writeStatus(ctx, r, o, constraintStatus(o, c.pluginOf(p), err)))
 	}

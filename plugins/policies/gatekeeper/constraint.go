@@ -105,7 +105,7 @@ func (t *Template) reads(m tree.Mapper, sync []SyncKind) ([]any, error) {
 		return nil, nil
 	}
 	if len(t.Sync) == 0 && len(sync) == 0 {
-		return nil, fmt.Errorf("the template %s looks at other objects (data.inventory), and nothing says at which: annotate it with %s", t.Name, syncAnnotation)
+		return nil, fmt.Errorf("the template %s looks at other objects (data.inventory), and nothing says at which: annotate it with %s, or write a %s", t.Name, syncAnnotation, SyncSetKind)
 	}
 	resources := map[string][]string{} // by group
 	add := func(k SyncKind) (added bool) {

@@ -72,6 +72,7 @@ func (t *team) gather(ctx context.Context) string {
 	case g.Object == nil:
 		return fmt.Sprintf("waiting for pod group %s, which does not exist", g.Key)
 	case g.Count < g.Need():
+		t.items = append(t.items, s.queue.Take(gang.Waiting(g.Pods))...)
 		return fmt.Sprintf("gang needs %d pods, %d exist", g.Need(), g.Count)
 	}
 	var waiting []types.UID

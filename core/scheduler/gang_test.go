@@ -97,7 +97,10 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	w.says(t, "g-0", "waiting for pod group default/g, which does not exist")
 	w.group("g", 8, 0)
 	w.run(t, time.Second)
-	w.says(t, "g-0", "gang needs 8 pods, 6 exist")
+	w.says(t, "group g", "False gang needs 8 pods, 6 exist")
+	for i := range 6 {
+		w.says(t, fmt.Sprint("g-", i), "waiting for all of the 8 pods that its gang needs")
+	}
 	for i := 6; i < 8; i++ {
 		p := pod(fmt.Sprintf("g-%d", i), "1")
 		p.Spec.SchedulingGroup, p.Spec.Priority = w.pods["g-0"].Spec.SchedulingGroup, w.pods["g-0"].Spec.Priority

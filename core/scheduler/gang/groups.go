@@ -4,6 +4,7 @@ package gang
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -29,11 +30,12 @@ type Groups struct {
 	mu     sync.Mutex
 	groups map[Key]*schedulingv1beta1.PodGroup
 	pods   map[Key]map[types.UID]*corev1.Pod
+	fresh  map[Key]bool // groups of which the pods that wait do not know yet
 }
 
 // NewGroups makes an empty one.
 func NewGroups() *Groups {
-	return &Groups{groups: map[Key]*schedulingv1beta1.PodGroup{}, pods: map[Key]map[types.UID]*corev1.Pod{}}
+	return &Groups{groups: map[Key]*schedulingv1beta1.PodGroup{}, pods: map[Key]map[types.UID]*corev1.Pod{}, fresh: map[Key]bool{}}
 }
 
 // SetGroup adds a group or changes it; it says whether pods that wait for it may be helped.
@@ -43,14 +45,18 @@ func (g *Groups) SetGroup(now *schedulingv1beta1.PodGroup) bool {
 	key := Key{Namespace: now.Namespace, Name: now.Name}
 	old := g.groups[key]
 	g.groups[key] = now
-	return old == nil || old.Generation != now.Generation
+	changed := old == nil || old.Generation != now.Generation
+	g.fresh[key] = g.fresh[key] || changed
+	return changed
 }
 
 // RemoveGroup forgets a group. Its pods stay known.
 func (g *Groups) RemoveGroup(gone *schedulingv1beta1.PodGroup) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.groups, Key{Namespace: gone.Namespace, Name: gone.Name})
+	key := Key{Namespace: gone.Namespace, Name: gone.Name}
+	delete(g.groups, key)
+	delete(g.fresh, key)
 }
 
 // SetPod is told of a pod that may have or get a node.
@@ -85,7 +91,8 @@ type Group struct {
 	Key
 	Object *schedulingv1beta1.PodGroup // nil = there is none, although pods name it
 	Pods   []*corev1.Pod               // the oldest first
-	// Count of the pods. Where there are fewer than the group needs, Pods are left out.
+	// Count of the pods. Where there are fewer than the group needs, Pods are left out, but for the
+	// first time after the group has changed: what they wait for is said once, not at each that comes.
 	Count int
 }
 
@@ -104,7 +111,8 @@ func (g *Groups) Of(p *corev1.Pod) *Group {
 	if group.Object.Spec.SchedulingPolicy.Gang == nil && group.Topology() == "" {
 		return nil // each of them for itself
 	}
-	if group.Count >= group.Need() {
+	if group.Count >= group.Need() || g.fresh[key] {
+		delete(g.fresh, key)
 		group.Pods = g.list(key)
 	}
 	return group
@@ -169,4 +177,23 @@ func (g *Group) Topology() string {
 		return c.Topology[0].Key
 	}
 	return ""
+}
+
+// Waiting are the pods that have no node.
+func Waiting(pods []*corev1.Pod) (uids []types.UID) {
+	for _, p := range pods {
+		if p.Spec.NodeName == "" {
+			uids = append(uids, p.UID)
+		}
+	}
+	return uids
+}
+
+// Each is why a single pod waits, where the group waits for that. How many pods there are is the
+// group's to say: it changes with each that comes.
+func (g *Group) Each(why string) string {
+	if g.Object != nil && g.Count < g.Need() {
+		return fmt.Sprintf("waiting for all of the %d pods that its gang needs", g.Need())
+	}
+	return why
 }

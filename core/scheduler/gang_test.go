@@ -16,7 +16,7 @@ import (
 )
 
 func (w *world) group(name string, least, priority int32, change ...func(*schedulingv1beta1.PodGroup)) {
-	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Generation: 1}}
+	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
 	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}
 	g.Spec.Priority = &priority
 	for _, c := range change {
@@ -148,6 +148,10 @@ func TestAGangLargerThanTheCluster(t *testing.T) {
 	w.expect(t, "big", 0)
 	w.expect(t, "small", 40)
 	w.says(t, "group big", "gang needs 100 pods, 40 fit: ")
+	w.node("more", "4", "x")
+	w.group("big", 4, 100) // its minCount is lowered
+	w.run(t, time.Minute)
+	w.expect(t, "big", 4)
 }
 
 func TestAGangStaysWithinOneZone(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -45,7 +46,7 @@ func (g *Groups) SetGroup(now *schedulingv1beta1.PodGroup) bool {
 	key := Key{Namespace: now.Namespace, Name: now.Name}
 	old := g.groups[key]
 	g.groups[key] = now
-	changed := old == nil || old.Generation != now.Generation
+	changed := old == nil || !equality.Semantic.DeepEqual(old.Spec, now.Spec) // a PodGroup has no generation
 	g.fresh[key] = g.fresh[key] || changed
 	return changed
 }

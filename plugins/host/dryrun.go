@@ -17,3 +17,17 @@ func DryRun(ctx context.Context) bool {
 	dry, _ := ctx.Value(dryRunKey{}).(bool)
 	return dry
 }
+
+type asideKey struct{}
+
+// WithAside marks calls for which nobody waits: their failures say nothing of how requests
+// fare, and do not open a plugin's breaker.
+func WithAside(ctx context.Context) context.Context {
+	return context.WithValue(ctx, asideKey{}, true)
+}
+
+// Aside says whether nobody waits for a call.
+func Aside(ctx context.Context) bool {
+	aside, _ := ctx.Value(asideKey{}).(bool)
+	return aside
+}

@@ -362,11 +362,17 @@ func TestIsolationPutsMemoryAndGlobalsBack(t *testing.T) {
 
 func TestABreakerOpensAfterManyFaults(t *testing.T) {
 	m := load(t, newHost(t, false), assemble(t, guest(`(func $run (param i32 i32) (result i64) unreachable)`)), host.Options{Name: "bad"})
+	for range 20 { // they do not count
+		_, _, err := m.Call(host.WithAside(t.Context()), 1, nil)
+		wantFault(t, err, host.Trap, "unreachable")
+	}
 	for range 8 {
 		_, _, err := m.Call(t.Context(), 1, nil)
 		wantFault(t, err, host.Trap, "unreachable")
 	}
 	_, _, err := m.Call(t.Context(), 1, nil)
+	wantFault(t, err, host.BreakerOpen, "failed 8 times in a row")
+	_, _, err = m.Call(host.WithAside(t.Context()), 1, nil)
 	wantFault(t, err, host.BreakerOpen, "failed 8 times in a row")
 	if open, times := m.Breaker(); !open || times != 1 {
 		t.Errorf("open %v, %d times", open, times)

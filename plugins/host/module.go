@@ -67,30 +67,49 @@ func (m *Module) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 }
 
 // With lends an instance to f. An error of f that is no GuestError throws the
-// instance away and counts against the breaker.
+// instance away and counts against the breaker, unless nobody waits for the call (WithAside).
 func (m *Module) With(ctx context.Context, f func(in *Instance) error) error {
-	return m.Guard(func() error {
-		in, err := m.acquire(ctx)
-		if err == nil {
-			err = f(in)
-			m.Release(in, err)
-		}
+	if err := m.allowed(); err != nil {
 		return err
-	})
+	}
+	in, err := m.acquire(ctx)
+	if err == nil {
+		err = f(in)
+		m.Release(in, err)
+	}
+	if failed := counts(err); (failed || m.breaker.Failing()) && Aside(ctx) {
+		m.breaker.Forget()
+	} else {
+		m.breaker.Done(failed)
+	}
+	return err
 }
 
 // Guard runs f unless the breaker is open, and counts its faults. It is for
 // holders of leased instances; With does it by itself.
 func (m *Module) Guard(f func() error) error {
-	if ok, wait := m.breaker.Allow(); !ok {
-		return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s",
-			breaker.Threshold, wait.Round(10*time.Millisecond))}
+	if err := m.allowed(); err != nil {
+		return err
 	}
 	err := f()
-	var fault *Fault
-	failed := errors.As(err, &fault) && fault.Kind != Canceled && fault.Kind != Busy
-	m.breaker.Done(failed)
+	m.breaker.Done(counts(err))
 	return err
+}
+
+// allowed says why the breaker lets no call through.
+func (m *Module) allowed() error {
+	ok, wait := m.breaker.Allow()
+	if ok {
+		return nil
+	}
+	return &Fault{Plugin: m.name, Kind: BreakerOpen, Detail: fmt.Sprintf("it failed %d times in a row and is left alone for %s",
+		breaker.Threshold, wait.Round(10*time.Millisecond))}
+}
+
+// counts says whether an error counts against the breaker.
+func counts(err error) bool {
+	var fault *Fault
+	return errors.As(err, &fault) && fault.Kind != Canceled && fault.Kind != Busy
 }
 
 // Lease takes an instance out of the pool for good: its holder keeps state in it

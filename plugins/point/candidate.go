@@ -106,7 +106,7 @@ func (p *Plugin) compare(ctx context.Context, pt abi.Point, kind string, doc any
 		return
 	}
 	h := c.Version.hooks[pt]
-	if h == nil || !c.begin() {
+	if h == nil || host.Aside(ctx) || !c.begin() {
 		return
 	}
 	w := writers.Get().(*abi.Writer)

@@ -51,6 +51,16 @@ func (b *Breaker) Allow() (ok bool, wait time.Duration) {
 	return true, 0
 }
 
+// Failing says whether the last call failed.
+func (b *Breaker) Failing() bool { return b.failed.Load() }
+
+// Forget ends a call whose outcome says nothing.
+func (b *Breaker) Forget() {
+	b.mu.Lock()
+	b.probing = false
+	b.mu.Unlock()
+}
+
 // Done reports how a call ended.
 func (b *Breaker) Done(failed bool) {
 	if !failed && !b.failed.Load() {

@@ -49,3 +49,28 @@ func TestABreakerOpensLetsOneThroughAndCloses(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatSaysNothingChangesNothing: neither a failure nor a success, but the next call may try.
+func TestWhatSaysNothingChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b breaker.Breaker
+		for range breaker.Threshold - 1 {
+			b.Done(true)
+		}
+		b.Forget()
+		if ok, _ := b.Allow(); !ok || !b.Failing() {
+			t.Errorf("seven failures and one that does not count: allowed %t, failing %t", ok, b.Failing())
+		}
+		b.Done(true)
+		time.Sleep(time.Second)
+		for range 2 {
+			if ok, _ := b.Allow(); !ok {
+				t.Error("after a try that says nothing nobody may try again")
+			}
+			b.Forget()
+		}
+		if !b.Failing() {
+			t.Error("a try that says nothing closed it")
+		}
+	})
+}

@@ -41,7 +41,7 @@ func (a *adapter) Judge(ctx context.Context, r *admission.Request) (asked bool, 
 	if a.Version() == nil {
 		return false, nil, nil
 	}
-	c, answer, err := a.answer(host.WithDryRun(ctx), r)
+	c, answer, err := a.answer(aside(ctx), r)
 	if err != nil || c == nil {
 		return err != nil, nil, err
 	}
@@ -60,12 +60,15 @@ func (g *group) Judge(ctx context.Context, r *admission.Request) (asked bool, ag
 	if asked, err = matcherOf(v).matches(ctx, abi.AdmissionValidate, r, g.cluster); err != nil || !asked {
 		return err != nil, nil, err
 	}
-	answer, err := g.judge(host.WithDryRun(ctx), r, v.Entry.Group)
+	answer, err := g.judge(aside(ctx), r, v.Entry.Group)
 	if err != nil {
 		return true, nil, err
 	}
 	return true, objections(answer), nil
 }
+
+// aside is for what nobody waits for: nothing is changed, and failures say nothing of how requests fare.
+func aside(ctx context.Context) context.Context { return host.WithAside(host.WithDryRun(ctx)) }
 
 // objections are those of an answer, each by itself: a policy may have found several.
 func objections(a *abi.AdmissionAnswer) (out []string) {

@@ -114,7 +114,7 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 // of its own, by which those who keep a table of the nodes see that it is another.
 func snapshotWith(snap *framework.Snapshot, pods map[string][]*framework.PodInfo) *framework.Snapshot {
 	c := *snap
-	c.Nodes, c.Generation, c.Memo = slices.Clone(snap.Nodes), -1<<32, nil
+	c.Nodes, c.Generation, c.Memo = slices.Clone(snap.Nodes), framework.Simulated(), nil
 	for name, more := range pods {
 		at, ok := snap.Index[name]
 		if !ok {
@@ -125,7 +125,7 @@ func snapshotWith(snap *framework.Snapshot, pods map[string][]*framework.PodInfo
 			n = n.WithPod(p)
 		}
 		changed := *n
-		changed.Generation = -1 << 32
+		changed.Generation = c.Generation
 		c.Nodes[at] = &changed
 	}
 	return &c

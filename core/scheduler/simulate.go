@@ -17,7 +17,6 @@ type simulator struct {
 	state   *framework.State
 	pod     *framework.PodInfo
 	snap    *framework.Snapshot
-	made    int64 // simulated nodes so far
 }
 
 // Fits implements framework.Simulator.
@@ -48,12 +47,11 @@ func (m *simulator) ask(ctx context.Context, state *framework.State, node *frame
 		return nil
 	}
 	// Whoever keeps a table of the nodes goes by generations: a simulated node has
-	// one that no real node ever has.
-	m.made++
+	// one that no other ever has.
 	changed := *node
-	changed.Generation = -m.made
+	changed.Generation = framework.Simulated()
 	snap := *m.snap
-	snap.Nodes, snap.Generation, snap.Memo = slices.Clone(m.snap.Nodes), -m.made, nil
+	snap.Nodes, snap.Generation, snap.Memo = slices.Clone(m.snap.Nodes), changed.Generation, nil
 	snap.Nodes[at] = &changed
 	for _, j := range m.profile.judges {
 		verdicts, st := j.plugin.Judge(ctx, m.pod, &snap)

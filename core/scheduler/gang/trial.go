@@ -4,16 +4,9 @@ package gang
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
-
-// trials counts the simulated states of nodes. No real node has such a generation, and no two
-// states have the same: who keeps a table of the nodes goes by generations.
-var trials atomic.Int64
-
-func nextGeneration() int64 { return -1<<40 - trials.Add(1) }
 
 // trial is a snapshot that changes while a gang is placed on it. Nobody else has it; what
 // plugins keep (its memo) goes by the nodes themselves, which are replaced and never changed.
@@ -39,7 +32,7 @@ func (t *trial) change(node string, with func(*framework.NodeInfo) *framework.No
 		return
 	}
 	if changed := with(t.snap.Nodes[at]); changed != t.snap.Nodes[at] {
-		changed.Generation = nextGeneration()
+		changed.Generation = framework.Simulated()
 		t.snap.Nodes[at], t.snap.Generation = changed, changed.Generation
 	}
 }

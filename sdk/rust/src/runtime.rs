@@ -158,9 +158,16 @@ pub fn log(message: &str) {
 
 #[cfg(target_arch = "wasm32")]
 mod wasi {
+    /// Bytes to be written, in WASI's layout.
+    #[repr(C)]
+    pub struct Ciovec {
+        pub start: *const u8,
+        pub length: usize,
+    }
+
     #[link(wasm_import_module = "wasi_snapshot_preview1")]
     extern "C" {
-        pub fn fd_write(fd: i32, vectors: *const (*const u8, usize), count: usize, written: *mut usize) -> i32;
+        pub fn fd_write(fd: i32, vectors: *const Ciovec, count: usize, written: *mut usize) -> i32;
     }
 }
 
@@ -168,8 +175,9 @@ mod wasi {
 #[cfg(target_arch = "wasm32")]
 pub fn print(text: &str) {
     let mut written = 0;
+    let bytes = wasi::Ciovec { start: text.as_ptr(), length: text.len() };
     // The host checks every pointer against this module's memory.
-    let _ = unsafe { wasi::fd_write(2, &(text.as_ptr(), text.len()), 1, &mut written) };
+    let _ = unsafe { wasi::fd_write(2, &bytes, 1, &mut written) };
 }
 
 /// Writes to standard error; outside of a plugin there is none.

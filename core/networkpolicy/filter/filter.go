@@ -346,11 +346,11 @@ func (f *Filter) leave(uid types.UID) {
 // setPod brings a pod into the plan, with the addresses that are its own. The kubelet and
 // the watch each tell of pods of this node: the one who knows more counts.
 func (f *Filter) setPod(p *corev1.Pod) {
+	if last := f.here[p.UID]; last != nil && (p.Spec.NodeName == "" || newer(last.ResourceVersion, p.ResourceVersion)) {
+		p = last // the watch may be so late that the pod has no node there yet
+	}
 	here := p.Spec.NodeName == f.cfg.Node
 	if here {
-		if last := f.here[p.UID]; last != nil && newer(last.ResourceVersion, p.ResourceVersion) {
-			p = last
-		}
 		f.here[p.UID] = p
 	}
 	for uid, other := range f.here {

@@ -129,6 +129,32 @@ func TestGuardKnowsWhatTheWatchHasNotBrought(t *testing.T) {
 	}
 }
 
+// The watch may be so late that it brings a pod which runs already as one that has no node yet.
+func TestALateWatchOpensNoPod(t *testing.T) {
+	l := newLab(t)
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, deny("all", nil, networkingv1.PolicyTypeEgress))
+	f, _ := l.start(t, client, nil)
+	guard := func(n int) {
+		t.Helper()
+		if err := f.Guard(t.Context(), somePod(n, "here"), []string{v4(n)}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guard(1)
+	for _, node := range []string{"", "here"} {
+		p := somePod(1, node)
+		p.ResourceVersion = "5"
+		f.mu.Lock()
+		f.pod(p, false)
+		f.changes++
+		f.mu.Unlock()
+		guard(2) // what came before is in force, too
+		if !l.cut(networkpolicy.Egress, v4(1)) {
+			t.Errorf("the watch says that the pod's node is %q, and it is open", node)
+		}
+	}
+}
+
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -72,6 +72,7 @@ func shell(t *testing.T, script string, env ...string) (output, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { harness.ReturnName(cluster) })
 	data := filepath.Join(dir, "data")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

@@ -262,5 +262,9 @@ func (c *Cluster) Remove() error {
 		sweep(c.Name, c.Dir)
 	}
 	problems = append(problems, os.RemoveAll(c.Dir))
-	return errors.Join(problems...)
+	err := errors.Join(problems...)
+	if err == nil {
+		ReturnName(c.Name)
+	}
+	return err
 }

@@ -15,17 +15,41 @@ import (
 // names that were given out by this process.
 var names struct {
 	sync.Mutex
-	networks map[string]bool
+	networks map[string]string // of clusters: the cluster that has it, "" = it is gone
 	next     int
 }
 
 // ClusterName is one whose networks no other cluster of this host has: a
-// cluster's name decides on its networks.
+// cluster's name decides on its networks. There are some sixty; those that nobody has had yet come
+// first. ReturnName ends its use.
 func ClusterName() (string, error) {
 	names.Lock()
 	defer names.Unlock()
+	name, err := clusterName(false)
+	if name == "" && err == nil {
+		name, err = clusterName(true)
+	}
+	if name == "" && err == nil {
+		err = errors.New("every network that a cluster's name can give is in use on this host")
+	}
+	return name, err
+}
+
+// ReturnName says that the cluster of that name is gone from the host.
+func ReturnName(name string) {
+	names.Lock()
+	defer names.Unlock()
+	for network, user := range names.networks {
+		if user == name {
+			names.networks[network] = ""
+		}
+	}
+}
+
+// clusterName looks for a name; again = also for networks that others have had.
+func clusterName(again bool) (string, error) {
 	if names.networks == nil {
-		names.networks = map[string]bool{}
+		names.networks = map[string]string{}
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -42,18 +66,19 @@ func ClusterName() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		taken := names.networks[c.Cluster.PodCIDR]
+		user, used := names.networks[c.Cluster.PodCIDR]
+		taken := user != "" || used && !again
 		for _, a := range addrs {
 			if n, ok := a.(*net.IPNet); ok && pods.Contains(n.IP) {
 				taken = true
 			}
 		}
 		if !taken {
-			names.networks[c.Cluster.PodCIDR] = true
+			names.networks[c.Cluster.PodCIDR] = c.Cluster.Name
 			return c.Cluster.Name, nil
 		}
 	}
-	return "", errors.New("every network that a cluster's name can give is in use on this host")
+	return "", nil
 }
 
 // FreeAddress is one on this machine where nobody listens now.

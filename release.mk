@@ -21,7 +21,8 @@ release: ## Make the files of a release from the last commit: build/release/file
 
 .PHONY: release-check
 release-check: ## Make the release twice, in two folders, and fail where a byte differs.
-	WORK=build/release/one test/release/build.sh '$(VERSION)' build/release/a
+	export COMMIT=$$(git rev-parse HEAD); \
+	WORK=build/release/one test/release/build.sh '$(VERSION)' build/release/a && \
 	WORK=build/release/the-other/folder test/release/build.sh '$(VERSION)' build/release/b
 	diff -r build/release/a build/release/b
 	@echo "both are the same: $$(sha256sum < build/release/a/SHA256SUMS | cut -c1-16)"

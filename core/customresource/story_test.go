@@ -4,6 +4,7 @@ package customresource_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,20 +31,25 @@ func TestADefinitionIsServedFromItsEstablishmentToItsEnd(t *testing.T) {
 	must(t, err)
 	for _, legacy := range []bool{false, true} {
 		disc.UseLegacyDiscovery = legacy
-		_, lists, err := disc.ServerGroupsAndResources()
-		must(t, err)
-		var found []string
-		for _, l := range lists {
-			for _, r := range l.APIResources {
-				if l.GroupVersion == "stable.example.com/v1" {
-					found = append(found, r.Name+" "+r.Kind+" "+strings.Join(r.ShortNames, ",")+" "+strings.Join(r.Categories, ","))
+		want := []string{"crontabs CronTab ct all,mine", "crontabs/scale Scale  ", "crontabs/status CronTab  "}
+		// What is served is listed a moment later.
+		until(t, fmt.Sprintf("discovery lists the resource, legacy=%v", legacy), func() bool {
+			_, lists, err := disc.ServerGroupsAndResources()
+			must(t, err)
+			var found []string
+			for _, l := range lists {
+				for _, r := range l.APIResources {
+					if l.GroupVersion == "stable.example.com/v1" {
+						found = append(found, r.Name+" "+r.Kind+" "+strings.Join(r.ShortNames, ",")+" "+strings.Join(r.Categories, ","))
+					}
 				}
 			}
-		}
-		slices.Sort(found)
-		if want := []string{"crontabs CronTab ct all,mine", "crontabs/scale Scale  ", "crontabs/status CronTab  "}; !slices.Equal(found, want) {
-			t.Errorf("legacy=%v: discovery tells of %q", legacy, found)
-		}
+			slices.Sort(found)
+			if len(found) > 0 && !slices.Equal(found, want) {
+				t.Errorf("legacy=%v: discovery lists %q", legacy, found)
+			}
+			return len(found) > 0
+		})
 	}
 
 	w, err := tabs.Watch(t.Context(), metav1.ListOptions{})

@@ -145,7 +145,7 @@ func (c *Contract) merger(r *Resource, version string, strict bool) (*strategic.
 	if err != nil {
 		return nil, err
 	}
-	t := reflect.TypeOf(cd.Empty()).Elem()
+	t := cd.Type()
 	return &strategic.Merger{Kind: cd.Kind(), Type: t, Structure: c.models.structure.Of(t), Strict: strict}, nil
 }
 

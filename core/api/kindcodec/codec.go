@@ -73,6 +73,9 @@ func (c *Codec) serializer(mediaType string, strict bool) (runtime.Serializer, e
 // Kind implements object.Codec.
 func (c *Codec) Kind() schema.GroupVersionKind { return c.gvk }
 
+// Type is that of the kind's objects: a struct.
+func (c *Codec) Type() reflect.Type { return c.goType }
+
 // Empty makes an object that has nothing, not even its kind.
 func (c *Codec) Empty() runtime.Object { return reflect.New(c.goType).Interface().(runtime.Object) }
 

@@ -5,12 +5,14 @@ package fairqueue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/host/fairqueue"
 )
 
@@ -124,44 +126,53 @@ func TestOneTenantMayNotFillTheQueue(t *testing.T) {
 func TestWorkThatIsInterruptedHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := fairqueue.New(fairqueue.Config{Operators: 1, Tenants: 1, PerTenant: 1, Waiting: 8, Patience: 3 * time.Hour, Paused: 2})
-		took := map[string]time.Duration{}
-		work := func(tenant string, needs time.Duration) {
+		work := func(tenant string, needs time.Duration) (took time.Duration, err error) {
 			began := time.Now()
 			place, err := q.Take(t.Context(), tenant)
 			if err != nil {
-				t.Error(err)
-				return
+				return 0, err
 			}
+			defer place.Leave()
 			for ; needs > 0; needs -= time.Second {
 				time.Sleep(min(time.Second, needs))
 				if needs <= time.Second || !place.Wanted() {
 					continue
 				}
 				if err := place.Pass(t.Context()); err != nil {
-					t.Error(err)
+					return 0, err
 				}
 			}
-			place.Leave()
-			took[tenant] = time.Since(began)
+			return time.Since(began), nil
 		}
-		go work("long", time.Hour)
-		synctest.Wait()
-		go work("long", time.Second) // of the same tenant: has to wait for it
-		synctest.Wait()
+		long := func(needs, least time.Duration) <-chan error {
+			done := run.Go("work of the tenant long", func() error {
+				took, err := work("long", needs)
+				if err == nil && took < least {
+					err = fmt.Errorf("took %s, expected at least %s", took, least)
+				}
+				return err
+			})
+			synctest.Wait()
+			return done
+		}
+		first := long(time.Hour, time.Hour)
+		second := long(time.Second, time.Hour) // of the same tenant: has to wait for it
 		began := time.Now()
 		for range 20 {
-			work("quick", 100*time.Millisecond)
+			if _, err := work("quick", 100*time.Millisecond); err != nil {
+				t.Error(err)
+			}
 		}
 		if waited := time.Since(began); waited > 20*(time.Second+100*time.Millisecond) {
 			t.Errorf("twenty quick ones took %s beside a long one", waited)
 		}
-		work("other", 10*time.Second)
-		if took["other"] > 21*time.Second {
-			t.Errorf("another that takes 10 s took %s", took["other"])
+		if took, err := work("other", 10*time.Second); err != nil || took > 21*time.Second {
+			t.Errorf("another that takes 10 s took %s, %v", took, err)
 		}
-		time.Sleep(2 * time.Hour)
-		if len(took) != 3 || took["long"] < time.Hour {
-			t.Errorf("took %v", took)
+		for _, done := range []<-chan error{first, second} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
@@ -170,7 +181,6 @@ func TestWorkThatIsInterruptedHoldsNobodyUp(t *testing.T) {
 func TestOnlySoManyRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := fairqueue.New(fairqueue.Config{Operators: 1, Tenants: 1, PerTenant: 1, Waiting: 8, Patience: time.Minute, Paused: 1})
-		passed := make(chan error)
 		begin := func(tenant string) *fairqueue.Place {
 			place, err := q.Take(t.Context(), tenant)
 			if err != nil {
@@ -184,10 +194,13 @@ func TestOnlySoManyRest(t *testing.T) {
 		}
 		places := make(chan *fairqueue.Place)
 		for _, tenant := range []string{"b", "c"} {
-			go func() { places <- begin(tenant) }()
+			run.Go("place of "+tenant, func() error {
+				places <- begin(tenant)
+				return nil
+			})
 			synctest.Wait()
 		}
-		go func() { passed <- first.Pass(t.Context()) }()
+		passed := run.Go("rest", func() error { return first.Pass(t.Context()) })
 		second := <-places
 		synctest.Wait()
 		if second.Wanted() {
@@ -217,14 +230,16 @@ func TestWorkThatRestsMayEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		var second *fairqueue.Place
-		go func() {
-			if second, err = q.Take(t.Context(), "b"); err != nil {
-				t.Error(err)
-			}
-		}()
+		taken := run.Go("place of b", func() (err error) {
+			second, err = q.Take(t.Context(), "b")
+			return err
+		})
 		synctest.Wait()
 		if err := first.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "within 1m0s") {
 			t.Errorf("beside one that never ends: %v", err)
+		}
+		if err := <-taken; err != nil {
+			t.Fatal(err)
 		}
 		first.Leave()
 		second.Leave()

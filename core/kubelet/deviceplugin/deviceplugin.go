@@ -58,6 +58,8 @@ type Config struct {
 	// Timeout of a call of a plugin (30 s if zero), and how long a resource whose plugin is
 	// gone stays known (5 minutes if zero).
 	Timeout, Forget time.Duration
+	// WithTimeout bounds the calls (context.WithTimeout if nil).
+	WithTimeout func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 }
 
 // Manager of a node's devices.
@@ -98,6 +100,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = within
+	}
+	if cfg.WithTimeout == nil {
+		cfg.WithTimeout = context.WithTimeout
 	}
 	if cfg.Forget <= 0 {
 		cfg.Forget = forgetAfter

@@ -28,6 +28,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch/calltest"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -373,7 +374,8 @@ func TestARestartKnowsWhoHasWhat(t *testing.T) {
 func TestAPluginThatFailsKeepsUpItsOwnPods(t *testing.T) {
 	w := newWorld(t)
 	w.stop()
-	w.start(func(c *deviceplugin.Config) { c.Timeout = 2 * time.Second })
+	var calls calltest.Clock
+	w.start(func(c *deviceplugin.Config) { c.WithTimeout = calls.WithTimeout })
 	bad, good := newFake(), newFake()
 	w.serve(bad, "bad.sock", "example.com/bad")
 	w.serve(good, "good.sock", res)
@@ -403,9 +405,12 @@ func TestAPluginThatFailsKeepsUpItsOwnPods(t *testing.T) {
 		<-release
 		return nil, errors.New("too late")
 	})
+	expire := calls.HangOn()
 	failed := run.Go("pod", func() error { return w.m.Allocate(t.Context(), user) })
 	<-began
+	calls.GoOn()
 	w.given(aPod("two", container("main", 1, res)))
+	expire()
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "DeadlineExceeded") {
 		t.Errorf("the pod got %v", err)
 	}

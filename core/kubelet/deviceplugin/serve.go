@@ -4,17 +4,13 @@ package deviceplugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
 	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -27,40 +23,21 @@ type door struct {
 
 // Run takes plugins until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
-	if err := os.MkdirAll(m.dir(), 0o750); err != nil {
-		return fmt.Errorf("make the folder of device plugins: %w", err)
-	}
-	path := filepath.Join(m.dir(), "kubelet.sock")
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove a former socket for device plugins: %w", err)
-	}
-	at, done, err := linuxhost.ShortSocket(path)
-	if err != nil {
-		return err
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "unix", at)
-	done()
-	if err != nil {
-		return fmt.Errorf("listen for device plugins: %w", err)
-	}
 	const most = 64 << 10 // of a request: a name, an endpoint
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(most))
-	api.RegisterRegistrationServer(s, &door{manager: m})
-	serving := run.Go("device plugins", func() error { return s.Serve(l) })
+	serving := run.Go("device plugins", func() error {
+		return pluginwatch.Serve(ctx, filepath.Join(m.dir(), "kubelet.sock"), func(s *grpc.Server) {
+			api.RegisterRegistrationServer(s, &door{manager: m})
+		}, grpc.MaxRecvMsgSize(most))
+	})
 	tick := time.NewTicker(max(m.cfg.Forget/10, time.Millisecond))
 	defer tick.Stop()
 	defer m.stopAll()
 	for {
 		select {
 		case err := <-serving:
-			return fmt.Errorf("serve device plugins: %w", err)
+			return err
 		case <-tick.C:
 			m.forget()
-		case <-ctx.Done():
-			s.Stop()
-			<-serving
-			return nil
 		}
 	}
 }
@@ -135,7 +112,7 @@ func (m *Manager) watch(ctx context.Context, p *plugin) error {
 	}
 	defer conn.Close()
 	c := api.NewDevicePluginClient(conn)
-	asked, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	asked, cancel := m.cfg.WithTimeout(ctx, m.cfg.Timeout)
 	options, err := c.GetDevicePluginOptions(asked, &api.Empty{}, grpc.WaitForReady(true))
 	cancel()
 	if err != nil {
@@ -236,7 +213,7 @@ func call[A any](ctx context.Context, m *Manager, p *plugin, what string,
 		return answer, err
 	}
 	defer conn.Close()
-	bounded, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	bounded, cancel := m.cfg.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	answer, err = do(bounded, api.NewDevicePluginClient(conn))
 	if err != nil && ctx.Err() == nil {

@@ -42,6 +42,8 @@ type Config struct {
 	Logger  *slog.Logger
 	// Timeout of one call of a driver (45 s if zero, as upstream).
 	Timeout time.Duration
+	// WithTimeout bounds the calls (context.WithTimeout if nil).
+	WithTimeout func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 	// Absence is how long a driver may be away until its slices are deleted (30 s if zero, as upstream).
 	Absence time.Duration
 }
@@ -83,6 +85,9 @@ func New(cfg Config) (*Node, error) {
 		return nil, errors.New("dra: a node's name, a client and an absolute directory are needed")
 	}
 	cfg.Timeout, cfg.Absence = cmp.Or(cfg.Timeout, 45*time.Second), cmp.Or(cfg.Absence, 30*time.Second)
+	if cfg.WithTimeout == nil {
+		cfg.WithTimeout = context.WithTimeout
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -249,7 +254,7 @@ func (n *Node) prepareWith(ctx context.Context, name string, claims []*prepared)
 	if err != nil {
 		return err
 	}
-	answer, err := d.prepare(ctx, n.cfg.Timeout, &drav1.NodePrepareResourcesRequest{Claims: asked(claims)})
+	answer, err := d.prepare(ctx, bound{n.cfg.Timeout, n.cfg.WithTimeout}, &drav1.NodePrepareResourcesRequest{Claims: asked(claims)})
 	if err != nil {
 		return fmt.Errorf("NodePrepareResources: %w", err)
 	}
@@ -339,7 +344,7 @@ func (n *Node) unprepare(ctx context.Context, c *prepared) error {
 		if err != nil {
 			return fmt.Errorf("take ResourceClaim %s back: %w", c.Name, err)
 		}
-		answer, err := d.unprepare(ctx, n.cfg.Timeout, &drav1.NodeUnprepareResourcesRequest{Claims: asked([]*prepared{c})})
+		answer, err := d.unprepare(ctx, bound{n.cfg.Timeout, n.cfg.WithTimeout}, &drav1.NodeUnprepareResourcesRequest{Claims: asked([]*prepared{c})})
 		if err != nil {
 			return fmt.Errorf("NodeUnprepareResources: %w", err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/dra"
 	"github.com/wasmplane/wasmplane/core/kubelet/dra/dratest"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch/calltest"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -40,6 +41,7 @@ type world struct {
 	client *fake.Clientset
 	node   *dra.Node
 	stop   func()
+	calls  calltest.Clock
 	wiped  chan string // whose slices were deleted; "" = all
 }
 
@@ -68,7 +70,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 // begin runs the node, as after a restart.
 func (w *world) begin() {
 	w.Helper()
-	node, err := dra.New(dra.Config{NodeName: "n1", RootDir: w.root, Client: w.client, Timeout: 2 * time.Second, Absence: 50 * time.Millisecond})
+	node, err := dra.New(dra.Config{NodeName: "n1", RootDir: w.root, Client: w.client, WithTimeout: w.calls.WithTimeout, Absence: 50 * time.Millisecond})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -256,15 +258,18 @@ func TestADriverThatFailsKeepsUpItsOwnPods(t *testing.T) {
 		}
 	})
 	w.prepared(pod("three", "works", ""))
+	expire := w.calls.HangOn()
 	stuck := run.Go("hanging claim", func() error { return w.node.Prepare(t.Context(), pod("one", "hangs", "")) })
 	<-hung
+	w.calls.GoOn()
 	if err := w.node.Prepare(t.Context(), pod("two", "fails", "")); err == nil || !strings.Contains(err.Error(), "ResourceClaim fails: the device is on fire") {
 		t.Errorf("the claim that fails: %v", err)
 	}
 	if err := w.node.Unprepare(t.Context(), "three"); err != nil {
 		t.Errorf("meanwhile another pod's: %v", err)
 	}
-	if err := <-stuck; err == nil || !strings.Contains(err.Error(), "NodePrepareResources: driver gpu.example.com") {
+	expire()
+	if err := <-stuck; err == nil || !strings.Contains(err.Error(), "NodePrepareResources: driver gpu.example.com has not answered within 45s") {
 		t.Errorf("the claim that hangs: %v", err)
 	}
 	if got := w.devices(pod("two", "fails", ""), 0); !strings.Contains(got, "is not prepared") {

@@ -101,26 +101,32 @@ func (d *drivers) remove(name, socket string) {
 	}
 }
 
-func (d *driver) prepare(ctx context.Context, within time.Duration, r *drav1.NodePrepareResourcesRequest) (*drav1.NodePrepareResourcesResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// bound of a call.
+type bound struct {
+	time time.Duration
+	with func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+}
+
+func (d *driver) prepare(ctx context.Context, b bound, r *drav1.NodePrepareResourcesRequest) (*drav1.NodePrepareResourcesResponse, error) {
+	ctx, cancel := b.with(ctx, b.time)
 	defer cancel()
 	if d.service == drav1beta1.DRAPluginService {
 		answer, err := drav1beta1.V1Beta1ClientWrapper{DRAPluginClient: drav1beta1.NewDRAPluginClient(d.conn)}.NodePrepareResources(ctx, r)
-		return answer, d.explain(err, within)
+		return answer, d.explain(err, b.time)
 	}
 	answer, err := drav1.NewDRAPluginClient(d.conn).NodePrepareResources(ctx, r)
-	return answer, d.explain(err, within)
+	return answer, d.explain(err, b.time)
 }
 
-func (d *driver) unprepare(ctx context.Context, within time.Duration, r *drav1.NodeUnprepareResourcesRequest) (*drav1.NodeUnprepareResourcesResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+func (d *driver) unprepare(ctx context.Context, b bound, r *drav1.NodeUnprepareResourcesRequest) (*drav1.NodeUnprepareResourcesResponse, error) {
+	ctx, cancel := b.with(ctx, b.time)
 	defer cancel()
 	if d.service == drav1beta1.DRAPluginService {
 		answer, err := drav1beta1.V1Beta1ClientWrapper{DRAPluginClient: drav1beta1.NewDRAPluginClient(d.conn)}.NodeUnprepareResources(ctx, r)
-		return answer, d.explain(err, within)
+		return answer, d.explain(err, b.time)
 	}
 	answer, err := drav1.NewDRAPluginClient(d.conn).NodeUnprepareResources(ctx, r)
-	return answer, d.explain(err, within)
+	return answer, d.explain(err, b.time)
 }
 
 // explain whose failure it was, and what to look at.

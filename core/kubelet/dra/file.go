@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 )
 
 // file has the claims that pods use.
@@ -62,27 +64,10 @@ func (n *Node) save() error {
 		err = os.MkdirAll(n.cfg.RootDir, 0o750)
 	}
 	if err == nil {
-		err = replace(filepath.Join(n.cfg.RootDir, file), data)
+		err = atomicfile.Write(filepath.Join(n.cfg.RootDir, file), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write down which claims are prepared: %w", err)
-	}
-	return nil
-}
-
-// replace a file's content as a whole, so that it outlasts a crash of the machine.
-func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

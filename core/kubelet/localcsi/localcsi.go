@@ -21,10 +21,7 @@ package localcsi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -32,7 +29,7 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
+	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -91,7 +88,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	parts := []func(context.Context) error{d.jobs.run}
 	if d.cfg.Socket != "" {
 		parts = append(parts, func(ctx context.Context) error {
-			return serve(ctx, d.cfg.Socket, func(s *grpc.Server) {
+			return pluginwatch.Serve(ctx, d.cfg.Socket, func(s *grpc.Server) {
 				spec.RegisterIdentityServer(s, d)
 				spec.RegisterControllerServer(s, d)
 				spec.RegisterNodeServer(s, d)
@@ -100,48 +97,12 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	if d.cfg.Registry != "" {
 		parts = append(parts, func(ctx context.Context) error {
-			return serve(ctx, filepath.Join(d.cfg.Registry, d.cfg.Name+"-reg.sock"), func(s *grpc.Server) {
+			return pluginwatch.Serve(ctx, filepath.Join(d.cfg.Registry, d.cfg.Name+"-reg.sock"), func(s *grpc.Server) {
 				registration.RegisterRegistrationServer(s, registrar{driver: d})
 			})
 		})
 	}
 	return run.Parallel(parts...)(ctx)
-}
-
-// serve answers at a socket that only root can reach.
-func serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
-	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
-		return fmt.Errorf("make the directory of the socket of local volumes: %w", err)
-	}
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) { // of one that was killed
-		return fmt.Errorf("remove an old socket of local volumes: %w", err)
-	}
-	at, done, err := linuxhost.ShortSocket(socket)
-	if err != nil {
-		return fmt.Errorf("serve local volumes: %w", err)
-	}
-	defer done() // closing the listener removes the socket by this name
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "unix", at)
-	if err != nil {
-		return fmt.Errorf("serve local volumes: %w", err)
-	}
-	if err := os.Chmod(socket, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("close the socket of local volumes to others: %w", err), l.Close())
-	}
-	s := grpc.NewServer()
-	register(s)
-	served := run.Go("localcsi: "+filepath.Base(socket), func() error { return s.Serve(l) })
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve local volumes at %s: %w", socket, err)
-	case <-ctx.Done():
-	}
-	s.Stop()
-	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve local volumes at %s: %w", socket, err)
-	}
-	return nil
 }
 
 // registrar is what the kubelet asks when the driver's second socket appears.

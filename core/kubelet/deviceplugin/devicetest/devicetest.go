@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -41,25 +39,12 @@ func Serve(ctx context.Context, args []string, out io.Writer) error {
 	}
 	dir := filepath.Join(args[0], "device-plugins")
 	p := &plugin{file: args[1], out: out}
-	path := filepath.Join(dir, "gadgets.sock")
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("gadgets: %w", err)
-	}
-	at, done, err := linuxhost.ShortSocket(path)
-	if err != nil {
-		return err
-	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "unix", at)
-	done()
-	if err != nil {
-		return fmt.Errorf("gadgets: %w", err)
-	}
-	s := grpc.NewServer()
-	api.RegisterDevicePluginServer(s, p)
-	serving := run.Go("gadgets", func() error { return s.Serve(l) })
-	defer func() { s.Stop(); <-serving }()
-	return p.register(ctx, filepath.Join(dir, "kubelet.sock"))
+	return run.Parallel(
+		func(ctx context.Context) error {
+			return pluginwatch.Serve(ctx, filepath.Join(dir, "gadgets.sock"), func(s *grpc.Server) { api.RegisterDevicePluginServer(s, p) })
+		},
+		func(ctx context.Context) error { return p.register(ctx, filepath.Join(dir, "kubelet.sock")) },
+	)(ctx)
 }
 
 // often is how often the plugin looks at files.

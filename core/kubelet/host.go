@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/leftover"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
 )
@@ -17,6 +18,7 @@ import (
 // what the node says of itself.
 type Host interface {
 	node.Host
+	leftover.Machine
 	// Claim makes a pod's directories and cgroup; idempotent.
 	Claim(ctx context.Context, p *corev1.Pod) (spec.Place, error)
 	// Files makes what a container mounts beside its volumes: its hosts file and
@@ -26,12 +28,6 @@ type Host interface {
 	Started(p *corev1.Pod, container, id, logPath string)
 	// LastWords is the termination message of a container that exited.
 	LastWords(ctx context.Context, p *corev1.Pod, st *cri.ContainerStatus) string
-	// Release removes a pod's cgroup, once nothing runs in it; idempotent.
-	Release(ctx context.Context, uid types.UID) error
-	// Erase removes a pod's directories and logs; idempotent.
-	Erase(ctx context.Context, uid types.UID) error
-	// Claimed are the pods that still occupy something.
-	Claimed(ctx context.Context) ([]types.UID, error)
 }
 
 // Volumes are the pods' volumes.

@@ -35,6 +35,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
 	"github.com/wasmplane/wasmplane/core/kubelet/lease"
+	"github.com/wasmplane/wasmplane/core/kubelet/leftover"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
 	"github.com/wasmplane/wasmplane/core/kubelet/mirror"
 	"github.com/wasmplane/wasmplane/core/kubelet/node"
@@ -42,6 +43,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/pull"
 	"github.com/wasmplane/wasmplane/core/kubelet/status"
+	"github.com/wasmplane/wasmplane/core/kubelet/upkeep"
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
@@ -125,9 +127,6 @@ func (c *Config) check() error {
 	if c.Resync <= 0 {
 		c.Resync = slowResync
 	}
-	if c.Upkeep <= 0 {
-		c.Upkeep = upkeepEvery
-	}
 	return nil
 }
 
@@ -138,6 +137,7 @@ const slowResync = 5 * time.Minute
 type Kubelet struct {
 	*parts
 	leases *lease.Keeper
+	left   *leftover.Finder
 	ready  chan struct{}
 	// joined is closed once the node is registered and its feeds have all that there was.
 	joined chan struct{}
@@ -161,6 +161,9 @@ func New(cfg Config) (*Kubelet, error) {
 		parts:  &parts{cfg: cfg, log: cfg.Logger.With("node", cfg.NodeName), feeds: cfg.Feeds, room: fit.NewRoom(cfg.ReservedTCPPorts)},
 		leases: cfg.Leases, ready: make(chan struct{}), joined: make(chan struct{}), workers: map[types.UID]*worker{},
 		static: newStatics(),
+	}
+	k.left = &leftover.Finder{
+		Engine: cfg.Engine, Machine: cfg.Host, Unmount: cfg.Volumes.Unmount, Container: k.container, Pod: k.known, Tasks: &k.tasks, Logger: k.log,
 	}
 	var err error
 	if k.feeds == nil {
@@ -220,7 +223,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	start("status writer", k.writer.Run)
 	start("probes", k.probes.Run)
-	start("upkeep", k.upkeep)
+	start("upkeep", upkeep.New(upkeep.Config{
+		Pods: population{k}, Engine: k.cfg.Engine, Host: k.cfg.Host, Volumes: k.cfg.Volumes, Every: k.cfg.Upkeep, Rotation: k.cfg.LogRotation,
+		ImagesHigh: k.cfg.ImagesHigh, ImagesLow: k.cfg.ImagesLow, Logger: k.log,
+	}).Run)
 	start("mirrors of static pods", k.keepMirrors)
 	start("runtime events", k.follow)
 	start("registration", func(ctx context.Context) error { return k.join(ctx, start) })

@@ -3,52 +3,51 @@
 package kubelet
 
 import (
-	"context"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
 )
 
-// limits is an optional power of Volumes: the pods whose volumes grew too large.
-type limits interface {
-	Exceeded(ctx context.Context) map[types.UID]string
-}
+// population is the node's pods, as its upkeep sees them.
+type population struct{ *Kubelet }
 
-// relieve evicts pods that took more local storage than they may, and, while the
-// node is short of something, one pod at a time.
-func (k *Kubelet) relieve(ctx context.Context) {
-	if l, ok := k.cfg.Volumes.(limits); ok {
-		for uid, msg := range l.Exceeded(ctx) {
-			k.evict(uid, msg)
-		}
-	}
-	facts, err := k.cfg.Host.Facts(ctx)
-	if err != nil || len(facts.Short) == 0 || k.evicting() {
-		return
-	}
-	usage, err := k.usage(ctx)
-	if err != nil {
-		k.log.WarnContext(ctx, "the node is short of something, and what pods use of it cannot be seen", "error", err)
-		return
-	}
-	for _, s := range facts.Short {
-		if c := evict.Choose(evict.Shortage(s), usage); c != nil {
-			k.evict(c.Pod.UID, c.Message)
-			return
-		}
-	}
-}
-
-// evicting tells whether a pod that was evicted has not yet ended: what it gives
-// back is to be seen before another goes.
-func (k *Kubelet) evicting() bool {
+// all workers there are.
+func (k *Kubelet) all() []*worker {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	out := make([]*worker, 0, len(k.workers))
 	for _, w := range k.workers {
+		out = append(out, w)
+	}
+	return out
+}
+
+// Running implements upkeep.Pods.
+func (k population) Running() (out []*corev1.Pod) {
+	for _, w := range k.all() {
+		if p, ended := w.occupant(); !ended && p.DeletionTimestamp == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Logs implements upkeep.Pods.
+func (k population) Logs() map[string]string {
+	out := map[string]string{}
+	for _, w := range k.all() {
+		maps.Copy(out, w.logFiles())
+	}
+	return out
+}
+
+// Evicting implements upkeep.Pods.
+func (k population) Evicting() bool {
+	for _, w := range k.all() {
 		if w.evicting() {
 			return true
 		}
@@ -56,7 +55,8 @@ func (k *Kubelet) evicting() bool {
 	return false
 }
 
-func (k *Kubelet) evict(uid types.UID, message string) {
+// Evict implements upkeep.Pods.
+func (k population) Evict(uid types.UID, message string) {
 	w := k.worker(uid)
 	if w == nil {
 		return
@@ -68,32 +68,4 @@ func (k *Kubelet) evict(uid types.UID, message string) {
 	k.event(p, "", corev1.EventTypeWarning, evict.Reason, message)
 	grace := int64(1)
 	w.send(pod.Evicted{Reason: evict.Reason, Message: message, Grace: &grace})
-}
-
-// usage of memory by the pods that run. Where it is the disk that is short, who
-// uses most memory goes just as well as any: usage of the disk is not measured.
-func (k *Kubelet) usage(ctx context.Context) ([]evict.Usage, error) {
-	list, err := k.cfg.Engine.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	byUID := map[types.UID]*cri.PodSandboxStats{}
-	for _, s := range list {
-		byUID[types.UID(s.GetAttributes().GetMetadata().GetUid())] = s
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var out []evict.Usage
-	for uid, w := range k.workers {
-		p, ended := w.occupant()
-		if ended || p.DeletionTimestamp != nil {
-			continue
-		}
-		u := evict.Usage{Pod: p, Containers: map[string]int64{}}
-		for _, c := range byUID[uid].GetLinux().GetContainers() {
-			u.Containers[c.GetAttributes().GetMetadata().GetName()] = int64(c.GetMemory().GetWorkingSetBytes().GetValue()) //nolint:gosec // bytes of memory
-		}
-		out = append(out, u)
-	}
-	return out, nil
 }

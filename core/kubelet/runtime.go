@@ -4,17 +4,14 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/feeds"
 	"github.com/wasmplane/wasmplane/core/kubelet/fromcri"
 	"github.com/wasmplane/wasmplane/core/kubelet/pod"
-	"github.com/wasmplane/wasmplane/core/kubelet/static"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -124,7 +121,7 @@ func (k *Kubelet) followAPI(ctx context.Context) error {
 // holds of pods that are not known is kept for them.
 func (k *Kubelet) relist(ctx context.Context) error {
 	since := time.Now()
-	found, err := k.snapshots(ctx)
+	found, err := k.left.Snapshots(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,66 +129,11 @@ func (k *Kubelet) relist(ctx context.Context) error {
 	if !k.following {
 		k.adopted = found
 	}
-	workers := make([]*worker, 0, len(k.workers))
-	for _, w := range k.workers {
-		workers = append(workers, w)
-	}
 	k.mu.Unlock()
-	for _, w := range workers {
+	for _, w := range k.all() {
 		w.send(pod.Observed{Snapshot: found[w.uid], Complete: true, Since: since})
 	}
 	return nil
-}
-
-// snapshots of all pods in the runtime.
-func (k *Kubelet) snapshots(ctx context.Context) (map[types.UID]pod.Snapshot, error) {
-	sandboxes, err := k.cfg.Engine.ListSandboxes(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", err)
-	}
-	containers, err := k.cfg.Engine.ListContainers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
-	}
-	out := map[types.UID]pod.Snapshot{}
-	for _, sb := range sandboxes {
-		uid := fromcri.UID(sb.Labels)
-		if uid == "" {
-			continue // not a pod's
-		}
-		st, err := k.cfg.Engine.SandboxStatus(ctx, sb.Id)
-		if err != nil {
-			continue // gone meanwhile
-		}
-		s := out[uid]
-		s.Sandboxes = append(s.Sandboxes, fromcri.Sandbox(st))
-		s.Static = st.Annotations[static.SourceAnnotation] == static.FileSource
-		out[uid] = s
-	}
-	for _, c := range containers {
-		uid := fromcri.UID(c.Labels)
-		if uid == "" {
-			continue
-		}
-		st, err := k.cfg.Engine.ContainerStatus(ctx, c.Id)
-		if err != nil {
-			continue
-		}
-		s := out[uid]
-		s.Containers = append(s.Containers, k.container(ctx, k.podOf(uid, c.Labels), st, c.PodSandboxId))
-		out[uid] = s
-	}
-	return out, nil
-}
-
-// podOf is the pod as it is known, or what a container's labels say of it.
-func (k *Kubelet) podOf(uid types.UID, labels map[string]string) *corev1.Pod {
-	if w := k.worker(uid); w != nil {
-		return w.identity()
-	}
-	p := &corev1.Pod{}
-	p.UID, p.Name, p.Namespace = uid, labels[pod.NameLabel], labels[pod.NamespaceLabel]
-	return p
 }
 
 // awaitRuntime waits until the runtime says who it is.

@@ -18,12 +18,7 @@ import (
 
 // Pods with the statuses that the kubelet last made.
 func (k *Kubelet) Pods() []*corev1.Pod {
-	k.mu.Lock()
-	workers := make([]*worker, 0, len(k.workers))
-	for _, w := range k.workers {
-		workers = append(workers, w)
-	}
-	k.mu.Unlock()
+	workers := k.all()
 	out := make([]*corev1.Pod, 0, len(workers))
 	for _, w := range workers {
 		out = append(out, k.current(w))
@@ -65,6 +60,10 @@ func (k *Kubelet) Pod(namespace, name string, uid types.UID) *corev1.Pod {
 	}
 	return k.current(found)
 }
+
+// Refresh looks at the node's state now instead of at the next interval. Callers use it
+// when they know that the state has just changed.
+func (k *Kubelet) Refresh() { k.node.Refresh() }
 
 // Runtime that runs the pods.
 func (k *Kubelet) Runtime() engine.Engine { return k.cfg.Engine }

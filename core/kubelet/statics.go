@@ -95,7 +95,7 @@ func (k *Kubelet) removeFormer(ctx context.Context, pods []*corev1.Pod) {
 	}
 	for uid, snap := range over {
 		k.log.InfoContext(ctx, "removing a static pod whose file was changed or removed", "uid", uid)
-		k.remove(ctx, uid, snap)
+		k.left.Remove(ctx, uid, snap)
 	}
 }
 

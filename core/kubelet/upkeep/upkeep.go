@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package upkeep does a node's housekeeping, now and then: it keeps the logs of containers
+// within bounds, removes images that nothing uses when the disk fills up, and has pods
+// evicted that took more local storage than they may, or while the node is short of
+// something.
+package upkeep
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/engine"
+	"github.com/wasmplane/wasmplane/core/kubelet/logs"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
+	"github.com/wasmplane/wasmplane/core/kubelet/pull"
+)
+
+// How often the housekeeping is done, and images are looked at.
+const (
+	every        = 10 * time.Second
+	collectEvery = 5 * time.Minute
+)
+
+// Pods of the node.
+type Pods interface {
+	// Running are those that have not ended and are not being deleted.
+	Running() []*corev1.Pod
+	// Logs are the files of the containers that run, by the containers' IDs.
+	Logs() map[string]string
+	// Evicting tells whether a pod that was evicted has not yet ended.
+	Evicting() bool
+	// Evict ends a pod; of one that is being deleted, or was evicted, nothing more.
+	Evict(uid types.UID, message string)
+}
+
+// Config of a Keeper. All but Every, Rotation and the percentages are required.
+type Config struct {
+	Pods   Pods
+	Engine engine.Engine
+	Host   node.Host
+	// Volumes of the pods; those that can say so tell which pods' grew too large.
+	Volumes any
+	// Every is how often all is looked at (10 s if zero).
+	Every time.Duration
+	// Rotation bounds what containers' logs take.
+	Rotation logs.Rotation
+	// ImagesHigh and ImagesLow are how full the disk may be, in percent, before images
+	// that nothing uses go, and how full it is then to be (85 and 80 if zero).
+	ImagesHigh, ImagesLow uint64
+	Logger                *slog.Logger
+}
+
+// Keeper of one node.
+type Keeper struct {
+	cfg    Config
+	images *pull.Collector // nil: the host does not know its disk
+}
+
+// New makes a Keeper; Run runs it.
+func New(cfg Config) *Keeper {
+	if cfg.Every <= 0 {
+		cfg.Every = every
+	}
+	k := &Keeper{cfg: cfg}
+	if d, ok := cfg.Host.(disk); ok {
+		k.images = &pull.Collector{Images: cfg.Engine, Disk: d.Disk, High: cfg.ImagesHigh, Low: cfg.ImagesLow, InUse: k.imagesInUse}
+	}
+	return k
+}
+
+// disk is an optional power of a Host: how full the disk is on which images are.
+type disk interface {
+	Disk(ctx context.Context) (used, total uint64, err error)
+}
+
+// Run does the housekeeping until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	t := time.NewTicker(k.cfg.Every)
+	defer t.Stop()
+	var collected time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-t.C:
+			k.rotateLogs(ctx, now)
+			k.relieve(ctx)
+			if k.images != nil && now.Sub(collected) >= collectEvery {
+				collected = now
+				k.collect(ctx, now)
+			}
+		}
+	}
+}
+
+func (k *Keeper) collect(ctx context.Context, now time.Time) {
+	removed, err := k.images.Collect(ctx, now)
+	if len(removed) > 0 {
+		k.cfg.Logger.InfoContext(ctx, "images that nothing uses were removed: the disk was filling up", "images", len(removed))
+	}
+	if err != nil && ctx.Err() == nil {
+		k.cfg.Logger.WarnContext(ctx, "images cannot be removed as they should", "error", err)
+	}
+}
+
+func (k *Keeper) imagesInUse(ctx context.Context) (map[string]bool, error) {
+	list, err := k.cfg.Engine.ListContainers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, c := range list {
+		used[c.ImageId], used[c.ImageRef], used[c.GetImage().GetImage()] = true, true, true
+	}
+	return used, nil
+}
+
+// rotateLogs looks at the logs of the containers that run.
+func (k *Keeper) rotateLogs(ctx context.Context, now time.Time) {
+	for id, path := range k.cfg.Pods.Logs() {
+		if ctx.Err() != nil {
+			return
+		}
+		err := k.cfg.Rotation.Rotate(ctx, path, now, func(ctx context.Context) error { return k.cfg.Engine.ReopenLog(ctx, id) })
+		if err != nil && ctx.Err() == nil {
+			k.cfg.Logger.WarnContext(ctx, "a container's log cannot be rotated", "path", path, "container", id, "error", err)
+		}
+	}
+}

@@ -28,7 +28,7 @@ func matching(all []suite.Test, focus, except string) ([]suite.Test, error) {
 		}
 	}
 	if len(some) == 0 {
-		return nil, fmt.Errorf("--focus: no conformance test's name matches %q; --list lists them", focus)
+		return nil, fmt.Errorf("--focus: no name of a test in this suite matches %q; --list lists them", focus)
 	}
 	return some, nil
 }

@@ -31,6 +31,10 @@ func programs() []program {
 		{name: "e2e.test", pkg: "k8s.io/kubernetes/test/e2e", test: true},
 		{name: "agnhost", pkg: "k8s.io/kubernetes/test/images/agnhost"},
 		{name: "nnp", pkg: "k8s.io/kubernetes/test/images/nonewprivs"},
+		{name: "resource-consumer", pkg: "k8s.io/kubernetes/test/images/resource-consumer"},
+		{name: "consume-cpu", pkg: "k8s.io/kubernetes/test/images/resource-consumer/consume-cpu"},
+		{name: "sample-device-plugin", pkg: "k8s.io/kubernetes/test/images/sample-device-plugin"},
+		{name: "regression-issue-74839", pkg: "k8s.io/kubernetes/test/images/regression-issue-74839"},
 		{name: "sample-apiserver", pkg: "k8s.io/sample-apiserver"},
 		{name: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
 		{name: "pause", pkg: "./programs/pause"},
@@ -130,7 +134,8 @@ func (b builder) specs(ctx context.Context) ([]image.Spec, error) {
 	slices.Sort(names) // the suite lists them in another order each time
 	return image.Specs(image.Programs{
 		Agnhost: b.path("agnhost"), NoNewPrivs: b.path("nnp"), SampleAPIServer: b.path("sample-apiserver"), Etcd: b.path("etcd"),
-		Pause:   b.path("pause"),
+		Pause: b.path("pause"), ResourceConsumer: b.path("resource-consumer"), ConsumeCPU: b.path("consume-cpu"),
+		DevicePlugin: b.path("sample-device-plugin"), Conntrack: b.path("regression-issue-74839"),
 		Busybox: b.path("busybox"), Applets: strings.Fields(applets), Kubernetes: strings.TrimSpace(module),
 	}, names)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,7 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 	for _, args := range [][]string{
 		{"--parallel", "0"},
 		{"focus"},
+		{"--suite", "some"},
 		{"--wasmplane", "/nowhere/wasmplane", "--cache", t.TempDir(), "--patience", "x"},
 	} {
 		if err := run(t.Context(), args, &bytes.Buffer{}); err == nil {
@@ -57,5 +59,32 @@ func TestSettingsTakeThePlaceOfDefaults(t *testing.T) {
 	want := []string{"# CONFIG_TC is not set", "# Settings", "CONFIG_LS=y", "CONFIG_STATIC=y", "CONFIG_STATIC_LIBGCC=y"}
 	if !slices.Equal(lines, want) {
 		t.Errorf("got %q, want %q", lines, want)
+	}
+}
+
+func TestSetsTakeTestsByTheirNames(t *testing.T) {
+	for _, test := range []struct{ name, in string }{
+		{"[sig-node] Pods should run [Conformance]", "all conformance kind"},
+		{"[sig-node] Pods should run", "all kind"},
+		{"[sig-apps] StatefulSet should scale [Conformance] [Slow]", "all conformance"},
+		{"[sig-network] Netpol [Feature:NetworkPolicy] should deny", "all"},
+		{"[sig-storage] [Driver: local] disruptive [Provider:gce,aws,local,azure] [Disruptive]", "all"},
+		{"[sig-storage] [Driver: vsphere] [Provider:vsphere] volumes should store data", "kind"},
+		{"[sig-apps] ReplicaSet should serve a private image [Provider:gce]", "kind"},
+		{"[sig-windows] Services should serve [Feature:Windows]", ""},
+	} {
+		var in []string
+		for _, name := range slices.Sorted(maps.Keys(sets())) {
+			s, err := setOf(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.takes(test.name) {
+				in = append(in, name)
+			}
+		}
+		if got := strings.Join(in, " "); got != test.in {
+			t.Errorf("%s: in %q, expected %q", test.name, got, test.in)
+		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,13 +24,11 @@ type job struct {
 	build string
 	// version is what the program calls itself.
 	version string
+	set     set
 	tests   []suite.Test
 	book    *result.Book
 	suite   suite.Suite
 }
-
-// conformance is in the name of every test that counts.
-const conformance = `\[Conformance\]`
 
 func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
 	b := builder{cache: o.cache, out: out}
@@ -54,19 +52,24 @@ func prepare(ctx context.Context, o options, out io.Writer) (*job, error) {
 	if j.book, err = result.Open(filepath.Join(o.cache, "results.jsonl"), build); err != nil {
 		return nil, err
 	}
-	all, err := j.suite.List(ctx, conformance)
+	if j.set, err = setOf(o.suite); err != nil {
+		return nil, err
+	}
+	all, err := j.suite.List(ctx, ".")
 	if err != nil {
 		return nil, err
 	}
+	all = slices.DeleteFunc(all, func(t suite.Test) bool { return !j.set.takes(t.Name) })
 	j.tests, err = matching(all, o.focus, o.except)
 	return j, err
 }
 
-// pending are the tests that have to run: not those that have passed.
+// pending are the tests that have to run: not those that have passed, or would be
+// skipped again.
 func (j *job) pending() []suite.Test {
 	var list []suite.Test
 	for _, t := range j.tests {
-		if r, ok := j.book.Of(t.Name); !ok || !r.Passed || j.o.again {
+		if r, ok := j.book.Of(t.Name); !ok || r.Failed() || j.o.again {
 			list = append(list, t)
 		}
 	}
@@ -133,7 +136,7 @@ func (j *job) runAll(ctx context.Context, pending []suite.Test) error {
 			together = append(together, t)
 		}
 	}
-	fmt.Fprintf(j.out, "%d tests to run, %d of them alone; %d have passed before\n", len(pending), len(alone), len(j.tests)-len(pending))
+	fmt.Fprintf(j.out, "%d tests to run, %d of them alone; %d have run before\n", len(pending), len(alone), len(j.tests)-len(pending))
 	if err := j.runBatches(ctx, batches(together, j.o.batch), j.o.parallel); err != nil {
 		return err
 	}
@@ -186,8 +189,10 @@ func (j *job) runBatch(ctx context.Context, called string, tests []suite.Test) e
 			return err
 		}
 		word := "ok    "
-		if !r.Passed {
+		if r.Failed() {
 			word = "FAILED"
+		} else if r.Skipped() {
+			word = "skip  "
 		}
 		fmt.Fprintf(j.out, "%s %6.1fs %s\n", word, r.Took.Seconds(), r.Test)
 		if !r.Passed {
@@ -196,69 +201,3 @@ func (j *job) runBatch(ctx context.Context, called string, tests []suite.Test) e
 	}
 	return nil
 }
-
-// report prints and writes what is known of the tests. Not everything passed is an error.
-func (j *job) report() error {
-	sigs := map[string]string{}
-	for _, t := range j.tests {
-		sigs[t.Name] = t.SIG
-	}
-	lines := j.book.Summary(sigs)
-	fmt.Fprint(j.out, result.Text(lines))
-	how := intro + "All figures are of one build: " + j.version + ".\n\n"
-	if j.o.anyBuild {
-		how = intro + "The figures are of several builds: a test that had passed with one was not run again with the next.\n\n"
-	}
-	again := j.book.Again(sigs)
-	if err := os.WriteFile(j.o.out, []byte(how+result.Markdown(lines)+secondTry(again)), 0o644); err != nil {
-		return err
-	}
-	fmt.Fprintln(j.out, "report:", j.o.out)
-	if t := result.Total(lines); t.Failed+t.NotRun > 0 {
-		return fmt.Errorf("%d tests failed, %d did not run", t.Failed, t.NotRun)
-	}
-	return nil
-}
-
-// secondTry names the tests that passed only when they ran again.
-func secondTry(names []string) string {
-	if len(names) == 0 {
-		return "\nNo test had to be run again to pass.\n"
-	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "\n## Passed only when run again: %d\n\n", len(names))
-	for _, n := range names {
-		fmt.Fprintf(&out, "- %s\n", n)
-	}
-	return out.String()
-}
-
-// intro begins the report as a document.
-const intro = `# Conformance
-
-The upstream conformance suite of Kubernetes ` + kubernetesVersion + `, run against wasmplane with real nodes. This file is the report.
-
-` + "```" + `
-make conformance                                   # all of it; what has passed with this build is not run again
-make conformance FOCUS='sig-cli|sig-auth'          # a part, by regular expression on the tests' names
-make conformance EXCEPT='\[Slow\]' LIMIT=30m        # without some, for a while; the next run carries on
-` + "```" + `
-
-The first time builds the suite (half an hour on two cores) and makes its images. Everything lies in the user's cache directory
-(~/.cache/wasmplane/conformance), with each run's log and JUnit report in runs/. It needs root, as a real node does, and Debian's
-apt and a C compiler for the images: programs that the suite brings (agnhost, sample-apiserver and so on) are built from the
-published modules, busybox from its authors' source (which Debian's archive has) with their default configuration, and the rest
-(dig, curl, nginx) comes from Debian's packages, under the names that the suite asks for. Images are made again when what they are
-made of changes. The disk under the cache should be less than 80 % full, since the node removes unused images when it fills up.
-
-The cluster has two nodes: this machine, and this machine once more in a network namespace of its own, with its own kubelet,
-containerd, pod network and service proxy. Tests that must run alone ([Serial], [Disruptive]) do. A skip counts as a failure.
-
-One test cannot pass with images that are made like this:
-
-- "ImageVolume should succeed with pod and pull policy of Always" reads two files in a volume that is an image: one that the image
-  itself brings, which is there, and /etc/os-release of what it is built on, in which it looks for "Alpine Linux". Original images
-  are built on Alpine Linux; ours are built on Debian's packages, and their /etc/os-release, which the test reads through the
-  volume, says so. To write another system's name there would only show that the test can be deceived.
-
-`

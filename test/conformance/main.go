@@ -18,11 +18,11 @@ import (
 
 // options are the command's flags.
 type options struct {
-	focus, except, cache, out, wasmplane, dataDir string
-	parallel, batch                               int
-	again, anyBuild, keep, listOnly               bool
-	reportOnly                                    bool
-	patience, limit                               time.Duration
+	suite, focus, except, cache, out, wasmplane, dataDir string
+	parallel, batch                                      int
+	again, anyBuild, keep, listOnly                      bool
+	reportOnly                                           bool
+	patience, limit                                      time.Duration
 }
 
 func main() {
@@ -42,15 +42,16 @@ func parseOptions(args []string) (options, error) {
 		return o, err
 	}
 	cache = filepath.Join(cache, "wasmplane", "conformance")
-	f.StringVar(&o.focus, "focus", "", "regular expression on the names of conformance tests; empty = all of them")
+	f.StringVar(&o.suite, "suite", conformance, "which tests: conformance, kind (what upstream runs against any cluster), all (what needs no cloud and no Windows)")
+	f.StringVar(&o.focus, "focus", "", "regular expression on the names of the tests; empty = all of them")
 	f.StringVar(&o.except, "except", "", "regular expression on the names of tests to leave out of this run")
 	f.StringVar(&o.cache, "cache", cache, "folder for the suite, its images and the results")
-	f.StringVar(&o.out, "report", "", "file for the report as markdown; empty = CACHE/report.md")
+	f.StringVar(&o.out, "report", "", "file for the report as markdown; empty = CACHE/report.md, or report-SUITE.md")
 	f.StringVar(&o.wasmplane, "wasmplane", "../../bin/wasmplane", "the program to test")
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of the cluster; empty = CACHE/cluster")
 	f.IntVar(&o.parallel, "parallel", 4, "how many tests run at once; those that must run alone, do")
 	f.IntVar(&o.batch, "batch", 5, "how many tests one process of the suite runs")
-	f.BoolVar(&o.again, "again", false, "run also what has passed with this build")
+	f.BoolVar(&o.again, "again", false, "run also what has passed or was skipped with this build")
 	f.BoolVar(&o.anyBuild, "any-build", false, "what has passed with another build need not run again")
 	f.BoolVar(&o.keep, "keep", false, "leave the cluster running, and use one that was left")
 	f.BoolVar(&o.listOnly, "list", false, "only list the tests")
@@ -66,8 +67,14 @@ func parseOptions(args []string) (options, error) {
 	if o.parallel < 1 || o.batch < 1 {
 		return o, errors.New("--parallel and --batch: expected at least 1")
 	}
+	if _, err := setOf(o.suite); err != nil {
+		return o, err
+	}
 	if o.out == "" {
 		o.out = filepath.Join(o.cache, "report.md")
+		if o.suite != conformance {
+			o.out = filepath.Join(o.cache, "report-"+o.suite+".md")
+		}
 	}
 	if o.dataDir == "" {
 		o.dataDir = filepath.Join(o.cache, "cluster")

@@ -121,7 +121,7 @@ func TestAnArchiveHasEveryName(t *testing.T) {
 func TestEveryImageThatIsMadeIsAskedFor(t *testing.T) {
 	all := []string{
 		"agnhost:2.66.1", "agnhost:2.55", "nonroot:1", "busybox:1", "ipc-utils:1", "glibc-dns-testing:1", "nonewprivs:1",
-		"nginx:1", "sample-apiserver:1", "nautilus:1", "kitten:1",
+		"nginx:1", "sample-apiserver:1", "nautilus:1", "kitten:1", "resource-consumer:1", "sample-device-plugin:1", "regression-issue-74839:1",
 	}
 	for i := range all {
 		all[i] = e2e + all[i]

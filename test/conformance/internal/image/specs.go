@@ -14,6 +14,8 @@ import (
 // Programs are the files that the images are made of.
 type Programs struct {
 	Agnhost, NoNewPrivs, SampleAPIServer, Etcd, Pause, Busybox string
+	// What only tests beside the conformance suite run.
+	ResourceConsumer, ConsumeCPU, DevicePlugin, Conntrack string
 	// Kubernetes is the folder of the module k8s.io/kubernetes, which has small
 	// files of the images.
 	Kubernetes string
@@ -31,8 +33,9 @@ var tools = []string{
 	"socat",
 }
 
-// Specs are the images that conformance tests run, for those of the wanted
-// names that the suite gives; others than these no conformance test runs.
+// Specs are the images that tests run, for those of the wanted names that the
+// suite gives. No conformance test runs another; other tests run drivers and
+// servers of storage, which are not made here.
 func Specs(p Programs, wanted []string) ([]Spec, error) {
 	named := func(image string) []string {
 		var names []string
@@ -66,6 +69,24 @@ func Specs(p Programs, wanted []string) ([]Spec, error) {
 		{
 			Names: named(e2e + "sample-apiserver"), Base: small, Rest: rest,
 			Top: []File{{Path: "/sample-apiserver", Mode: 0o755, From: p.SampleAPIServer}}, Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}},
+		},
+		{
+			Names: named(e2e + "resource-consumer"), Packages: []string{"base-files", "stress"}, Base: small, Rest: rest,
+			Top: []File{
+				{Path: "/consumer", Mode: 0o755, From: p.ResourceConsumer},
+				{Path: "/consume-cpu", Mode: 0o755, From: p.ConsumeCPU},
+			},
+			Config: v1.Config{Entrypoint: []string{"/consumer"}, ExposedPorts: map[string]struct{}{"8080/tcp": {}}},
+		},
+		{
+			Names: named(e2e + "sample-device-plugin"), Base: small, Rest: rest,
+			Top:    []File{{Path: "/sampledeviceplugin", Mode: 0o755, From: p.DevicePlugin}},
+			Config: v1.Config{Entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"}},
+		},
+		{
+			Names: named(e2e + "regression-issue-74839"), Base: small, Rest: rest,
+			Top:    []File{{Path: "/regression-issue-74839", Mode: 0o755, From: p.Conntrack}},
+			Config: v1.Config{Entrypoint: []string{"/regression-issue-74839"}},
 		},
 		{
 			Names: named("registry.k8s.io/etcd"), Top: []File{

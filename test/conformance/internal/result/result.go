@@ -7,9 +7,11 @@ package result
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,13 +32,22 @@ type Result struct {
 	At      time.Time     `json:"at"`
 }
 
+// Skipped says whether the test found here what it is not written for. A
+// conformance test is written for every cluster: if it is skipped, it has failed.
+func (r Result) Skipped() bool {
+	return r.State == "skipped" && !strings.Contains(r.Test, "[Conformance]")
+}
+
+// Failed says whether the test ran and did not pass.
+func (r Result) Failed() bool { return !r.Passed && !r.Skipped() }
+
 // Book is a file of results, one a line, the last of a test counts.
 type Book struct {
 	file string
 
 	mu  sync.Mutex
 	all map[string]Result
-	// failures counts how often each test did not pass.
+	// failures counts how often each test failed.
 	failures map[string]int
 }
 
@@ -84,7 +95,7 @@ func (b *Book) Add(r Result) error {
 
 func (b *Book) note(r Result) {
 	b.all[r.Test] = r
-	if !r.Passed {
+	if r.Failed() {
 		b.failures[r.Test]++
 	}
 }
@@ -113,10 +124,12 @@ func (b *Book) Again(tests map[string]string) []string {
 
 // Line is one SIG's count.
 type Line struct {
-	SIG                    string
-	Passed, Failed, NotRun int
-	Took                   time.Duration
-	Failures               []Result
+	SIG                             string
+	Passed, Failed, Skipped, NotRun int
+	Took                            time.Duration
+	Failures                        []Result
+	// Skips counts the skipped tests by their reason.
+	Skips map[string]int
 }
 
 // Summary of tests: which are named by their SIG.
@@ -125,7 +138,7 @@ func (b *Book) Summary(sigs map[string]string) []Line {
 	for test, sig := range sigs {
 		l := by[sig]
 		if l == nil {
-			l = &Line{SIG: sig}
+			l = &Line{SIG: sig, Skips: map[string]int{}}
 			by[sig] = l
 		}
 		r, ok := b.Of(test)
@@ -135,6 +148,9 @@ func (b *Book) Summary(sigs map[string]string) []Line {
 			continue
 		case r.Passed:
 			l.Passed++
+		case r.Skipped():
+			l.Skipped++
+			l.Skips[Why(r.Message, 1)]++
 		default:
 			l.Failed++
 			l.Failures = append(l.Failures, r)
@@ -154,7 +170,8 @@ func (b *Book) Summary(sigs map[string]string) []Line {
 func Total(lines []Line) Line {
 	t := Line{SIG: "all"}
 	for _, l := range lines {
-		t.Passed, t.Failed, t.NotRun, t.Took = t.Passed+l.Passed, t.Failed+l.Failed, t.NotRun+l.NotRun, t.Took+l.Took
+		t.Passed, t.Failed, t.Skipped, t.NotRun = t.Passed+l.Passed, t.Failed+l.Failed, t.Skipped+l.Skipped, t.NotRun+l.NotRun
+		t.Took += l.Took
 	}
 	return t
 }
@@ -162,9 +179,9 @@ func Total(lines []Line) Line {
 // Text is the report for a terminal.
 func Text(lines []Line) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%-24s %7s %7s %8s %10s\n", "SIG", "passed", "failed", "not run", "time")
+	fmt.Fprintf(&out, "%-24s %7s %7s %8s %8s %10s\n", "SIG", "passed", "failed", "skipped", "not run", "time")
 	for _, l := range append(slices.Clone(lines), Total(lines)) {
-		fmt.Fprintf(&out, "%-24s %7d %7d %8d %10s\n", l.SIG, l.Passed, l.Failed, l.NotRun, l.Took.Round(time.Second))
+		fmt.Fprintf(&out, "%-24s %7d %7d %8d %8d %10s\n", l.SIG, l.Passed, l.Failed, l.Skipped, l.NotRun, l.Took.Round(time.Second))
 	}
 	for _, l := range lines {
 		for _, r := range l.Failures {
@@ -177,9 +194,9 @@ func Text(lines []Line) string {
 // Markdown is the report for a document.
 func Markdown(lines []Line) string {
 	var out strings.Builder
-	out.WriteString("| SIG | passed | failed | not run | time |\n|---|---|---|---|---|\n")
+	out.WriteString("| SIG | passed | failed | skipped | not run | time |\n|---|---|---|---|---|---|\n")
 	for _, l := range append(slices.Clone(lines), Total(lines)) {
-		fmt.Fprintf(&out, "| %s | %d | %d | %d | %s |\n", l.SIG, l.Passed, l.Failed, l.NotRun, l.Took.Round(time.Second))
+		fmt.Fprintf(&out, "| %s | %d | %d | %d | %d | %s |\n", l.SIG, l.Passed, l.Failed, l.Skipped, l.NotRun, l.Took.Round(time.Second))
 	}
 	for _, l := range lines {
 		if len(l.Failures) == 0 {
@@ -190,7 +207,26 @@ func Markdown(lines []Line) string {
 			fmt.Fprintf(&out, "\n- %s (%s, %s)\n\n  ```\n%s\n  ```\n", r.Test, r.State, r.Took.Round(time.Second), indent(Why(r.Message, 4)))
 		}
 	}
+	skips(&out, lines)
 	return out.String()
+}
+
+// skips lists why tests were skipped, the most frequent reason first.
+func skips(out *strings.Builder, lines []Line) {
+	reasons := map[string]int{}
+	for _, l := range lines {
+		for why, n := range l.Skips {
+			reasons[why] += n
+		}
+	}
+	if len(reasons) == 0 {
+		return
+	}
+	out.WriteString("\n## Skipped, for the reason that the tests give\n\n| tests | reason |\n|---|---|\n")
+	byCount := func(a, b string) int { return cmp.Or(reasons[b]-reasons[a], strings.Compare(a, b)) }
+	for _, why := range slices.SortedFunc(maps.Keys(reasons), byCount) {
+		fmt.Fprintf(out, "| %d | %s |\n", reasons[why], strings.ReplaceAll(why, "|", `\|`))
+	}
 }
 
 // Why are the first lines of a message that say something.

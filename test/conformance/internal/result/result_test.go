@@ -19,7 +19,8 @@ func TestARunIsCarriedOn(t *testing.T) {
 	for _, r := range []Result{
 		{Test: "a", SIG: "sig-x", State: "failed", Message: "first", Build: "new"},
 		{Test: "a", SIG: "sig-x", Passed: true, State: "passed", Took: time.Second, Build: "new"},
-		{Test: "b", SIG: "sig-x", State: "skipped", Message: "needs two nodes", Build: "new"},
+		{Test: "b [Conformance]", SIG: "sig-x", State: "skipped", Message: "needs two nodes", Build: "new"},
+		{Test: "e", SIG: "sig-x", State: "skipped", Message: "only for a|b", Build: "new"},
 		{Test: "c", SIG: "sig-y", Passed: true, State: "passed", Build: "old"},
 	} {
 		if err := b.Add(r); err != nil {
@@ -47,17 +48,20 @@ func TestARunIsCarriedOn(t *testing.T) {
 	if _, ok := b.Of("c"); ok {
 		t.Error("c passed with another build, which does not count")
 	}
-	if again := b.Again(map[string]string{"a": "sig-x", "b": "sig-x", "c": "sig-y"}); len(again) != 1 || again[0] != "a" {
+	if again := b.Again(map[string]string{"a": "sig-x", "b [Conformance]": "sig-x", "c": "sig-y", "e": "sig-x"}); len(again) != 1 || again[0] != "a" {
 		t.Errorf("passed after a failure: %v, expected a", again)
 	}
-	lines := b.Summary(map[string]string{"a": "sig-x", "b": "sig-x", "c": "sig-y"})
-	if len(lines) != 2 || lines[0].Passed != 1 || lines[0].Failed != 1 || lines[1].NotRun != 1 {
+	lines := b.Summary(map[string]string{"a": "sig-x", "b [Conformance]": "sig-x", "c": "sig-y", "e": "sig-x"})
+	if len(lines) != 2 || lines[0].Passed != 1 || lines[0].Failed != 1 || lines[0].Skipped != 1 || lines[1].NotRun != 1 {
 		t.Errorf("summary: %+v", lines)
 	}
 	for _, report := range []string{Text(lines), Markdown(lines)} {
 		if !strings.Contains(report, "needs two nodes") || !strings.Contains(report, "sig-y") {
 			t.Errorf("report:\n%s", report)
 		}
+	}
+	if md := Markdown(lines); !strings.Contains(md, `| 1 | only for a\|b |`) || strings.Contains(Text(lines), "FAILED e") {
+		t.Errorf("what is skipped is to be listed with its reason, and has not failed:\n%s", md)
 	}
 	if b, err = Open(file, ""); err != nil {
 		t.Fatal(err)

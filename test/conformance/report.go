@@ -3,11 +3,23 @@
 package main
 
 import (
+	_ "embed" // parts of the report are files
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/wasmplane/wasmplane/test/conformance/internal/result"
+)
+
+var (
+	// howToRun is how the report came about.
+	//
+	//go:embed howtorun.md
+	howToRun string
+	// cannotPass is what no build passes with these images.
+	//
+	//go:embed cannotpass.md
+	cannotPass string
 )
 
 // report prints and writes what is known of the tests. Not everything passed is an error.
@@ -36,9 +48,9 @@ func (j *job) report() error {
 // intro begins the report as a document.
 func (j *job) intro() string {
 	text := "# Conformance\n\nThe upstream end-to-end tests of Kubernetes " + kubernetesVersion +
-		", run against wasmplane with real nodes: " + j.set.title + ". This file is the report.\n\n" + howToRun
+		", run against wasmplane with real nodes: " + j.set.title + ". This file is the report.\n\n" + howToRun + "\n"
 	if j.o.suite == conformance {
-		text += cannotPass
+		text += cannotPass + "\n"
 	}
 	return text
 }
@@ -55,35 +67,3 @@ func secondTry(names []string) string {
 	}
 	return out.String()
 }
-
-// howToRun is how the report came about.
-const howToRun = "```" + `
-make conformance                                   # the conformance suite; what has passed with this build is not run again
-make conformance FOCUS='sig-cli|sig-auth'          # a part, by regular expression on the tests' names
-make conformance EXCEPT='\[Slow\]' LIMIT=30m        # without some, for a while; the next run carries on
-make conformance SUITE=kind                        # what upstream runs against any cluster (1,606 tests)
-make conformance SUITE=all                         # what needs no cloud, no Windows and no special hardware (2,578 tests)
-` + "```" + `
-
-The first run builds the suite (half an hour on two cores) and its images. It needs root, as a real node does, and Debian's apt and a C
-compiler for the images.
-
-- **Files** are in the user's cache directory (` + "`" + `~/.cache/wasmplane/conformance` + "`" + `); each run's log and JUnit report are in ` + "`" + `runs/` + "`" + `. The disk
-  should be less than 80 % full, since the node removes unused images when it fills up.
-- **Images** are built from the published modules (agnhost, sample-apiserver and so on), from the authors' source with its default
-  configuration (busybox), or from Debian's packages (dig, curl, nginx), under the names that the suite uses. An image is built again when
-  its sources change.
-- **The cluster** has two nodes: this machine, and this machine again in its own network namespace, with its own kubelet, containerd, pod
-  network and service proxy.
-- Tests that must run alone ([Serial], [Disruptive]) run alone. A conformance test that is skipped has failed.
-
-`
-
-// cannotPass says what no build passes with these images.
-const cannotPass = `One test cannot pass with these images:
-
-- "ImageVolume should succeed with pod and pull policy of Always" reads two files in a volume that is an image. The first is part of the
-  image, and is found. The second is ` + "`" + `/etc/os-release` + "`" + `, in which the test expects "Alpine Linux", because the original image is built on it.
-  Ours is built on Debian's packages, and the file says so. A false name there would only show that the test can be deceived.
-
-`

@@ -48,10 +48,11 @@ func TestARunIsCarriedOn(t *testing.T) {
 	if _, ok := b.Of("c"); ok {
 		t.Error("c passed with another build, which does not count")
 	}
-	if again := b.Again(map[string]string{"a": "sig-x", "b [Conformance]": "sig-x", "c": "sig-y", "e": "sig-x"}); len(again) != 1 || again[0] != "a" {
+	sigs := map[string]string{"a": "sig-x", "b [Conformance]": "sig-x", "c": "sig-y", "e": "sig-x"}
+	if again := b.Again(sigs); len(again) != 1 || again[0] != "a" {
 		t.Errorf("passed after a failure: %v, expected a", again)
 	}
-	lines := b.Summary(map[string]string{"a": "sig-x", "b [Conformance]": "sig-x", "c": "sig-y", "e": "sig-x"})
+	lines := b.Summary(sigs)
 	if len(lines) != 2 || lines[0].Passed != 1 || lines[0].Failed != 1 || lines[0].Skipped != 1 || lines[1].NotRun != 1 {
 		t.Errorf("summary: %+v", lines)
 	}

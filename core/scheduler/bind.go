@@ -12,25 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/permission"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 )
-
-func (c *profile) reserve(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
-	end := c.metrics.Point(c.name, "Reserve")
-	for i, r := range c.reserves {
-		if st := r.Reserve(ctx, d.State, p, d.Node); !st.IsSuccess() {
-			end(st)
-			for ; i >= 0; i-- {
-				c.reserves[i].Unreserve(ctx, d.State, p, d.Node)
-			}
-			return by(st, r)
-		}
-	}
-	end(nil)
-	return nil
-}
 
 // bind carries a decision out and says whether the pod has its node. Waiting for
 // permission ends when the scheduler stops; a binding that has begun is finished.
@@ -56,9 +42,7 @@ func (s *Scheduler) take(ctx context.Context, t *taken, permitted *framework.Sta
 		st = s.bindNow(ctx, prof, it, d)
 	}
 	if !st.IsSuccess() {
-		for i := len(prof.reserves) - 1; i >= 0; i-- {
-			prof.reserves[i].Unreserve(context.WithoutCancel(ctx), d.State, it.Info, d.Node)
-		}
+		prof.Unreserve(context.WithoutCancel(ctx), d, it.Info, d.Node)
 		s.undo(ctx, prof, it, d, st)
 		return false
 	}
@@ -68,7 +52,7 @@ func (s *Scheduler) take(ctx context.Context, t *taken, permitted *framework.Sta
 	return true
 }
 
-func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, d *Decision) *framework.Status {
+func (s *Scheduler) bindNow(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision) *framework.Status {
 	select {
 	case s.binding <- struct{}{}:
 		defer func() { <-s.binding }()
@@ -81,8 +65,8 @@ func (s *Scheduler) bindNow(ctx context.Context, prof *profile, it *queue.Item, 
 	if st := s.write(bindCtx, prof, d, it.Info); !st.IsSuccess() {
 		return st
 	}
-	end := prof.metrics.Point(prof.name, "PostBind")
-	for _, post := range prof.postBinds {
+	end := prof.Metrics.Point(prof.Name, "PostBind")
+	for _, post := range prof.PostBinds {
 		post.PostBind(bindCtx, d.State, it.Info, d.Node)
 	}
 	end(nil)
@@ -99,16 +83,16 @@ const (
 // permit asks the Permit plugins. One that says Wait is asked again when its time
 // is over. A waiting pod that is deleted, or whose room somebody of higher priority
 // needs, waits no longer.
-func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (st *framework.Status) {
-	end := prof.metrics.Point(prof.name, "Permit")
+func (s *Scheduler) permit(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision) (st *framework.Status) {
+	end := prof.Metrics.Point(prof.Name, "Permit")
 	defer func() { end(st) }()
-	if len(prof.permits) == 0 {
+	if len(prof.Permits) == 0 {
 		return nil
 	}
 	refused := s.waiting.Add(it.Info.Pod.UID)
 	defer s.waiting.Remove(it.Info.Pod.UID)
 	began := time.Now()
-	way := permission.Way{Permits: prof.permits}
+	way := permission.Way{Permits: prof.Permits}
 	st, waited := way.Wait(ctx, d.State, it.Info, d.Node, refused, longestWait)
 	if waited {
 		s.metrics.PermitWait(st, time.Since(began))
@@ -118,12 +102,12 @@ func (s *Scheduler) permit(ctx context.Context, prof *profile, it *queue.Item, d
 
 // prepare asks the PreBind plugins. They take no place among the bindings in flight,
 // for some wait long for others.
-func (s *Scheduler) prepare(ctx context.Context, prof *profile, it *queue.Item, d *Decision) (st *framework.Status) {
-	end := prof.metrics.Point(prof.name, "PreBind")
+func (s *Scheduler) prepare(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision) (st *framework.Status) {
+	end := prof.Metrics.Point(prof.Name, "PreBind")
 	defer func() { end(st) }()
-	for _, pre := range prof.preBinds {
+	for _, pre := range prof.PreBinds {
 		if st := s.prepareWith(ctx, pre, it, d); !st.IsSuccess() {
-			return by(st, pre)
+			return framework.By(st, pre)
 		}
 	}
 	return nil
@@ -156,18 +140,18 @@ func (s *Scheduler) prepareWith(ctx context.Context, pre framework.PreBind, it *
 }
 
 // write binds as the first Bind plugin that doesn't Skip says.
-func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *framework.PodInfo) (st *framework.Status) {
-	end := prof.metrics.Point(prof.name, "Bind")
+func (s *Scheduler) write(ctx context.Context, prof *decision.Compiled, d *Decision, p *framework.PodInfo) (st *framework.Status) {
+	end := prof.Metrics.Point(prof.Name, "Bind")
 	defer func() { end(st) }()
 	var how framework.Binding
-	for _, b := range prof.binds {
+	for _, b := range prof.Binds {
 		answer, st := b.Bind(ctx, d.State, p, d.Node)
 		if st.IsSuccess() {
 			how = answer
 			break
 		}
 		if st.Code != framework.Skip {
-			return by(st, b)
+			return framework.By(st, b)
 		}
 	}
 	if how.Done {
@@ -181,7 +165,7 @@ func (s *Scheduler) write(ctx context.Context, prof *profile, d *Decision, p *fr
 }
 
 // undo gives the node back after a reservation or binding that failed.
-func (s *Scheduler) undo(ctx context.Context, prof *profile, it *queue.Item, d *Decision, st *framework.Status) {
+func (s *Scheduler) undo(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision, st *framework.Status) {
 	s.cache.Forget(it.Info.Pod.UID)
 	// The room that the pod would have taken may be what others wait for.
 	s.happened(framework.PodRemoved|framework.Unreserved, d.Node)

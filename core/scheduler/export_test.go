@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/report"
 )
@@ -43,16 +44,16 @@ func NewWith(cfg Config, e report.Effects) (*Scheduler, error) {
 
 // Decider decides as a scheduler with these plugins does, one cycle after another.
 func Decider(plugins []Weighted) (func(context.Context, *framework.PodInfo, *framework.Snapshot) *Decision, error) {
-	prof, err := compile(Profile{Name: "decider", Plugins: plugins})
+	prof, err := decision.Compile(Profile{Name: "decider", Plugins: plugins}, nil)
 	if err != nil {
 		return nil, err
 	}
-	in := circumstances{workers: 1, now: func() time.Time { return time.Unix(0, 0) }}
+	in := decision.Circumstances{Workers: 1, Now: func() time.Time { return time.Unix(0, 0) }}
 	return func(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot) *Decision {
-		in.seed++
-		d := prof.decide(ctx, p, snap, in, blind{})
+		in.Seed++
+		d := prof.Decide(ctx, p, snap, in, decision.Blind{})
 		if d.Total > 0 {
-			in.start = (in.start + d.Evaluated) % d.Total
+			in.Start = (in.Start + d.Evaluated) % d.Total
 		}
 		return d
 	}, nil
@@ -68,9 +69,9 @@ func (v *Virtual) StepToRepeat(ctx context.Context) (t Try, again func(workers i
 		return t, nil, worked, next
 	}
 	return t, func(workers int) *Decision {
-		return v.s.profile(t.Pod.Spec.SchedulerName).decide(ctx, framework.NewPodInfo(t.Pod), &snap, circumstances{
-			promises: promises{before.Of(t.Pod.UID), before.Ahead(t.Pod)},
-			start:    t.Decision.Start, seed: t.Decision.Seed, workers: workers, now: func() time.Time { return now },
-		}, blind{})
+		return v.s.profile(t.Pod.Spec.SchedulerName).Decide(ctx, framework.NewPodInfo(t.Pod), &snap, decision.Circumstances{
+			Promised: before.Of(t.Pod.UID), Ahead: before.Ahead(t.Pod),
+			Start: t.Decision.Start, Seed: t.Decision.Seed, Workers: workers, Now: func() time.Time { return now },
+		}, decision.Blind{})
 	}, worked, next
 }

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
 	"github.com/wasmplane/wasmplane/core/scheduler/observation"
@@ -21,7 +23,7 @@ import (
 // each. It is the gang.Cycle.
 type team struct {
 	s     *Scheduler
-	prof  *profile
+	prof  *decision.Compiled
 	group *gang.Group
 	// placed are the pods that have nodes, by the node.
 	placed  map[string][]*corev1.Pod
@@ -38,7 +40,7 @@ type team struct {
 }
 
 // gangCycle is cycle for a pod of a gang, and all others of it that wait.
-func (s *Scheduler) gangCycle(ctx context.Context, prof *profile, first *queue.Item, g *gang.Group, decided func(*corev1.Pod, *Decision)) []*taken {
+func (s *Scheduler) gangCycle(ctx context.Context, prof *decision.Compiled, first *queue.Item, g *gang.Group, decided func(*corev1.Pod, *Decision)) []*taken {
 	t := &team{s: s, prof: prof, group: g, placed: map[string][]*corev1.Pod{}, items: []*queue.Item{first}}
 	if why := t.gather(ctx); why != "" {
 		t.wait(ctx, why)
@@ -83,10 +85,10 @@ func (t *team) gather(ctx context.Context) string {
 		default:
 			waiting = append(waiting, p.UID)
 		}
-		if p.Spec.SchedulerName != t.items[0].Info.Pod.Spec.SchedulerName || priorityOf(p) != gang.GroupPriority(g.Object) {
+		if p.Spec.SchedulerName != t.items[0].Info.Pod.Spec.SchedulerName || corev1helpers.PodPriority(p) != gang.GroupPriority(g.Object) {
 			t.items = append(t.items, s.queue.Take(waiting)...)
 			return fmt.Sprintf("all pods of pod group %s need one schedulerName, and its priority (%d); pod %s has %s and %d",
-				g.Name, gang.GroupPriority(g.Object), p.Name, p.Spec.SchedulerName, priorityOf(p))
+				g.Name, gang.GroupPriority(g.Object), p.Name, p.Spec.SchedulerName, corev1helpers.PodPriority(p))
 		}
 	}
 	all := append(t.items, s.queue.Take(waiting)...)
@@ -97,7 +99,7 @@ func (t *team) gather(ctx context.Context) string {
 	slices.SortStableFunc(all, func(a, b *queue.Item) int { return order[a.Info.Pod.UID] - order[b.Info.Pod.UID] })
 	t.items = nil
 	for _, it := range all {
-		if st := t.prof.preEnqueue(ctx, it.Info); st != nil {
+		if st := t.prof.PreEnqueue(ctx, it.Info); st != nil {
 			s.gate(ctx, t.prof, it, st)
 			continue
 		}
@@ -125,9 +127,9 @@ func (t *team) problem(ctx context.Context) (gang.Problem, string) {
 	}
 	members := map[types.UID]bool{}
 	for _, it := range t.items {
-		traced, o := observation.Of(ctx, it, t.prof.name, s.cfg.Tracer, s.metrics, s.now)
+		traced, o := observation.Of(ctx, it, t.prof.Name, s.cfg.Tracer, s.metrics, s.now)
 		t.infos, t.traced, t.seen = append(t.infos, it.Info), append(t.traced, traced), append(t.seen, o)
-		t.like = append(t.like, t.prof.template(it.Info))
+		t.like = append(t.like, t.prof.Template(it.Info))
 		members[it.Info.Pod.UID] = true
 	}
 	t.choices, p.Members = make([]*Decision, len(t.items)), t.infos

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
@@ -29,11 +30,11 @@ func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, wher
 		promised = s.nominated.Of(t.infos[i].Pod.UID)
 	}
 	t.seed++
-	d := t.prof.decide(ctx, t.infos[i], snap, circumstances{
-		promises: promises{promised, t.ahead}, gang: true, only: where.Only,
-		start: t.start, workers: s.cfg.Workers, seed: t.seed, now: s.now,
+	d := t.prof.Decide(ctx, t.infos[i], snap, decision.Circumstances{
+		Promised: promised, Ahead: t.ahead, Gang: true, Only: where.Only,
+		Start: t.start, Workers: s.cfg.Workers, Seed: t.seed, Now: s.now,
 	}, t.seen[i])
-	s.metrics.Decided(t.prof.name, &d.Effort)
+	s.metrics.Decided(t.prof.Name, &d.Effort)
 	if d.Total > 0 {
 		t.start = (t.start + d.Evaluated) % d.Total
 	}
@@ -43,7 +44,7 @@ func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, wher
 
 // Reserve implements gang.Cycle.
 func (t *team) Reserve(ctx context.Context, i int, _ string) *framework.Status {
-	st := t.prof.reserve(ctx, t.choices[i], t.infos[i])
+	st := t.prof.Reserve(ctx, t.choices[i], t.infos[i])
 	if !st.IsSuccess() {
 		t.choices[i].Node, t.choices[i].Whole = "", st
 	}
@@ -52,9 +53,7 @@ func (t *team) Reserve(ctx context.Context, i int, _ string) *framework.Status {
 
 // Unreserve implements gang.Cycle.
 func (t *team) Unreserve(ctx context.Context, i int, node string) {
-	for at := len(t.prof.reserves) - 1; at >= 0; at-- {
-		t.prof.reserves[at].Unreserve(ctx, t.choices[i].State, t.infos[i], node)
-	}
+	t.prof.Unreserve(ctx, t.choices[i], t.infos[i], node)
 }
 
 // template that the queue knows the gang's pods by.
@@ -142,7 +141,7 @@ func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, dec
 			s.queue.Errored(pod.UID)
 		} else {
 			s.queue.Failed(pod.UID, queue.Refusal{
-				Interest: t.prof.interest(by) | framework.GroupChanged, Template: t.template(),
+				Interest: t.prof.Interest(by) | framework.GroupChanged, Template: t.template(),
 				Why: &standing{
 					profile: t.prof, pod: t.infos[max(plan.Failed, 0)], decision: d, by: by, asks: context.WithoutCancel(ctx),
 					gang: t.group.Key, any: plan.Domains != 0 || mixed,
@@ -164,7 +163,7 @@ func (t *team) mixed() bool {
 // keeps their room for it. It returns the nodes that members are promised, or why there are none.
 func (t *team) makeRoom(ctx context.Context, p *gang.Problem) (map[int]string, string, *framework.Status) {
 	s, first := t.s, t.infos[0].Pod
-	rules := t.prof.groupPostFilter()
+	rules := t.prof.GroupPostFilter()
 	policy := t.group.Object.Spec.PreemptionPolicy
 	switch {
 	case rules == nil:
@@ -208,15 +207,6 @@ func (t *team) makeRoom(ctx context.Context, p *gang.Problem) (map[int]string, s
 		}
 	}
 	return promised, fmt.Sprintf("preemption: %d pods were removed for it.", removed), nil
-}
-
-func (c *profile) groupPostFilter() framework.GroupPostFilter {
-	for _, p := range c.post {
-		if g, ok := p.(framework.GroupPostFilter); ok {
-			return g
-		}
-	}
-	return nil
 }
 
 // together waits until as many pods of the gang as it needs may be bound.

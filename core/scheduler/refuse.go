@@ -11,14 +11,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/queue"
 	"github.com/wasmplane/wasmplane/core/scheduler/report"
 )
 
 // gate leaves a pod out of the cycles, and says why on it.
-func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st *framework.Status) {
+func (s *Scheduler) gate(ctx context.Context, prof *decision.Compiled, it *queue.Item, st *framework.Status) {
 	pod := it.Info.Pod
 	if st.Code == framework.Error {
 		s.cfg.Logger.ErrorContext(ctx, "a plugin could not say whether a pod may be scheduled", "kind", "Pod", "namespace", pod.Namespace,
@@ -26,19 +28,19 @@ func (s *Scheduler) gate(ctx context.Context, prof *profile, it *queue.Item, st 
 		s.queue.Errored(pod.UID)
 	} else {
 		why := &standing{profile: prof, pod: it.Info, by: []string{st.Plugin}, asks: context.WithoutCancel(ctx)}
-		s.queue.Gated(pod.UID, queue.Refusal{Interest: prof.interest(why.by), Why: why})
+		s.queue.Gated(pod.UID, queue.Refusal{Interest: prof.Interest(why.by), Why: why})
 	}
 	s.report(ctx, prof, pod, corev1.PodReasonSchedulingGated, st.Joined(), "", false)
 }
 
 // refuse puts the pod back and says why, on the pod itself. A nomination is carried
 // out first: the pod is tried again when its victims are gone.
-func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d *Decision, template string) {
+func (s *Scheduler) refuse(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision, template string) {
 	pod := it.Info.Pod
 	if ctx.Err() != nil {
 		return
 	}
-	d.Whole = cmp.Or(framework.Free(ctx, prof.post, d.State, it.Info), d.Whole)
+	d.Whole = cmp.Or(prof.Free(ctx, d, it.Info), d.Whole)
 	node, err := s.nominate(ctx, prof, it.Info, d)
 	if err != nil {
 		d.Whole = framework.AsStatus(fmt.Errorf("make room on node %s: %w", d.Nomination.Node, err))
@@ -57,7 +59,7 @@ func (s *Scheduler) refuse(ctx context.Context, prof *profile, it *queue.Item, d
 
 // speak puts a pod back whose template was refused in the person of another pod. It is told
 // so like that one, but not again and again.
-func (s *Scheduler) speak(ctx context.Context, prof *profile, it *queue.Item, d *Decision, template string) {
+func (s *Scheduler) speak(ctx context.Context, prof *decision.Compiled, it *queue.Item, d *Decision, template string) {
 	pod, message := it.Info.Pod, d.Message()
 	s.queue.Spoken(pod.UID, template)
 	if c := report.Scheduled(pod); c != nil && c.Reason == corev1.PodReasonUnschedulable && c.Message == message {
@@ -68,7 +70,7 @@ func (s *Scheduler) speak(ctx context.Context, prof *profile, it *queue.Item, d 
 
 // nominate keeps the room on the nominated node for the pod and has the victims
 // removed. It returns the node.
-func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.PodInfo, d *Decision) (string, error) {
+func (s *Scheduler) nominate(ctx context.Context, prof *decision.Compiled, p *framework.PodInfo, d *Decision) (string, error) {
 	n := d.Nomination
 	if n == nil {
 		return "", nil
@@ -94,7 +96,7 @@ func (s *Scheduler) nominate(ctx context.Context, prof *profile, p *framework.Po
 // makeRoom carries out a nomination: the victims are told why and are deleted,
 // and pods of lower priority that were promised the node lose that promise, since
 // the room that they waited for is somebody else's now.
-func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, n *framework.Nomination) error {
+func (s *Scheduler) makeRoom(ctx context.Context, prof *decision.Compiled, p *corev1.Pod, n *framework.Nomination) error {
 	for _, v := range n.Victims {
 		for _, victim := range append(s.gangs.WithIt(v.Pod), v.Pod) {
 			if err := s.preempt(ctx, prof, p, victim, n.Node); err != nil {
@@ -108,7 +110,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, prof *profile, p *corev1.Pod, 
 
 // supersede takes the promise of a node off pods of lower priority.
 func (s *Scheduler) supersede(ctx context.Context, p *corev1.Pod, node string) {
-	for _, other := range s.nominated.Behind(node, priorityOf(p)) {
+	for _, other := range s.nominated.Behind(node, corev1helpers.PodPriority(p)) {
 		s.unpromise(other.UID)
 		if err := s.effects.PatchStatus(ctx, other, map[string]any{"nominatedNodeName": nil}); err != nil && !apierrors.IsNotFound(err) {
 			s.cfg.Logger.WarnContext(ctx, "the node that a pod was promised could not be taken off it", "kind", "Pod", "namespace", other.Namespace,
@@ -117,7 +119,7 @@ func (s *Scheduler) supersede(ctx context.Context, p *corev1.Pod, node string) {
 	}
 }
 
-func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev1.Pod, node string) error {
+func (s *Scheduler) preempt(ctx context.Context, prof *decision.Compiled, p, victim *corev1.Pod, node string) error {
 	if s.waiting.Refuse(victim.UID, fmt.Sprintf("preempted by pod %s", p.UID)) {
 		return nil // it was not bound yet: nothing runs that would have to be deleted
 	}
@@ -127,7 +129,7 @@ func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev
 	now := metav1.Now()
 	err := s.effects.PatchStatus(ctx, victim, map[string]any{"conditions": []corev1.PodCondition{{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: victim.Generation, LastTransitionTime: now,
-		Reason: corev1.PodReasonPreemptionByScheduler, Message: prof.name + ": preempting to accommodate a higher priority pod",
+		Reason: corev1.PodReasonPreemptionByScheduler, Message: prof.Name + ": preempting to accommodate a higher priority pod",
 	}}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write its DisruptionTarget condition: %w", err)
@@ -141,7 +143,7 @@ func (s *Scheduler) preempt(ctx context.Context, prof *profile, p, victim *corev
 }
 
 // report has it written to a pod why it waits, unless that stands there already.
-func (s *Scheduler) report(ctx context.Context, prof *profile, p *corev1.Pod, reason, message, nominated string, event bool) {
+func (s *Scheduler) report(ctx context.Context, prof *decision.Compiled, p *corev1.Pod, reason, message, nominated string, event bool) {
 	s.reports.Submit(ctx, p.UID, func(ctx context.Context, again bool) {
 		if event {
 			s.event(prof, p, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
@@ -157,11 +159,11 @@ func (s *Scheduler) report(ctx context.Context, prof *profile, p *corev1.Pod, re
 	})
 }
 
-func (s *Scheduler) event(prof *profile, p runtime.Object, kind, reason, action, note string) {
+func (s *Scheduler) event(prof *decision.Compiled, p runtime.Object, kind, reason, action, note string) {
 	if s.cfg.Events != nil {
 		if len(note) > 1024 { // the API's bound
 			note = note[:1021] + "..."
 		}
-		s.cfg.Events(prof.name).Eventf(p, nil, kind, reason, action, "%s", note)
+		s.cfg.Events(prof.Name).Eventf(p, nil, kind, reason, action, "%s", note)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
 	"github.com/wasmplane/wasmplane/core/scheduler/report"
@@ -47,8 +48,7 @@ func TestRefusedPodsDoNotHoldUpOneThatFits(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	inf.Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	done := run.Go("scheduler", func() error { return s.Run(ctx) })
 	<-s.Ready()
 	c := &cluster{t: t, client: client, s: s}
 	c.node("n", "4")

@@ -3,7 +3,7 @@
 // Package scheduler gives each pod its node: it takes the next waiting pod,
 // decides on a snapshot of the cluster which node is best, and binds.
 //
-// The decision is pure (decide.go) and asks the plugins of the pod's profile,
+// The decision is pure (package decision) and asks the plugins of the pod's profile,
 // native and Wasm alike. This file is the edge: informers in, bindings, events
 // and conditions out. The scheduler talks only to the API; it works against any
 // Kubernetes API server.
@@ -42,8 +42,12 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-// Decision is the outcome of one cycle for one pod.
-type Decision = decision.Decision
+// What a profile is and what a decision is stands in package decision.
+type (
+	Decision = decision.Decision
+	Profile  = decision.Profile
+	Weighted = decision.Weighted
+)
 
 // Config of a scheduler.
 type Config struct {
@@ -81,7 +85,7 @@ type environment struct {
 // Scheduler is the component.
 type Scheduler struct {
 	cfg      Config
-	profiles atomic.Pointer[map[string]*profile]
+	profiles atomic.Pointer[map[string]*decision.Compiled]
 	cache    *nodecache.Cache
 	queue    *queue.Queue
 	ready    chan struct{}
@@ -145,16 +149,15 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 // SetProfiles replaces the profiles, between two cycles. On an error the ones in
 // force stay in force.
 func (s *Scheduler) SetProfiles(profiles []Profile) error {
-	compiled := map[string]*profile{}
+	compiled := map[string]*decision.Compiled{}
 	for _, p := range profiles {
 		if _, twice := compiled[p.Name]; twice {
 			return fmt.Errorf("two scheduler profiles are called %q", p.Name)
 		}
-		c, err := compile(p)
+		c, err := decision.Compile(p, s.metrics)
 		if err != nil {
 			return err
 		}
-		c.metrics = s.metrics
 		compiled[p.Name] = c
 	}
 	before := s.profiles.Swap(&compiled)
@@ -182,9 +185,9 @@ func (s *Scheduler) gated() (n int) {
 }
 
 // sorts says whether a plugin orders the queue.
-func sorts(profiles map[string]*profile) bool {
+func sorts(profiles map[string]*decision.Compiled) bool {
 	for _, p := range profiles {
-		if p.sorter != nil {
+		if p.Sorter != nil {
 			return true
 		}
 	}
@@ -194,19 +197,19 @@ func sorts(profiles map[string]*profile) bool {
 // rank is the place of a pod in the queue. A plugin that fails gives none.
 func (s *Scheduler) rank(ctx context.Context, p *framework.PodInfo, added time.Time) int64 {
 	prof := s.profile(p.Pod.Spec.SchedulerName)
-	if prof == nil || prof.sorter == nil {
+	if prof == nil || prof.Sorter == nil {
 		return 0
 	}
-	rank, st := prof.sorter.Rank(ctx, p, added)
+	rank, st := prof.Sorter.Rank(ctx, p, added)
 	if !st.IsSuccess() {
-		s.cfg.Logger.WarnContext(ctx, "a plugin could not order a pod; it waits by its priority alone", "plugin", prof.sorter.Name(),
+		s.cfg.Logger.WarnContext(ctx, "a plugin could not order a pod; it waits by its priority alone", "plugin", prof.Sorter.Name(),
 			"kind", "Pod", "namespace", p.Pod.Namespace, "name", p.Pod.Name, "error", st.Joined())
 		return 0
 	}
 	return rank
 }
 
-func (s *Scheduler) profile(name string) *profile { return (*s.profiles.Load())[name] }
+func (s *Scheduler) profile(name string) *decision.Compiled { return (*s.profiles.Load())[name] }
 
 // Ready is closed once the scheduler has seen the cluster and begins to work.
 func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
@@ -234,7 +237,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 				t.seen.Bound = s.bind(t.ctx, t)
 				t.seen.Finish(t.decision)
 			})
-			if len(t.profile.permits) == 0 && t.gang == nil {
+			if len(t.profile.Permits) == 0 && t.gang == nil {
 				s.throttle(ctx)
 			}
 		}
@@ -246,7 +249,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // taken is a pod with the room that it has taken, to be bound.
 type taken struct {
 	ctx      context.Context //nolint:containedctx // the trace of the try
-	profile  *profile
+	profile  *decision.Compiled
 	item     *queue.Item
 	decision *Decision
 	seen     *observation.Observation
@@ -266,11 +269,11 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 	if g := s.gangs.Of(pod); g != nil {
 		return s.gangCycle(ctx, prof, it, g, decided)
 	}
-	if st := prof.preEnqueue(ctx, it.Info); st != nil {
+	if st := prof.PreEnqueue(ctx, it.Info); st != nil {
 		s.gate(ctx, prof, it, st)
 		return nil
 	}
-	traced, o := observation.Of(ctx, it, prof.name, s.cfg.Tracer, s.metrics, s.now)
+	traced, o := observation.Of(ctx, it, prof.Name, s.cfg.Tracer, s.metrics, s.now)
 	template := s.template(prof, it.Info)
 	if r, stands := s.queue.Standing(template); stands {
 		d := *r.Why.(*standing).decision
@@ -280,12 +283,12 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 		return nil
 	}
 	snap := s.cache.Snapshot()
-	d := prof.decide(traced, it.Info, snap, circumstances{
-		promises: promises{s.nominated.Of(pod.UID), s.nominated.Ahead(pod)},
-		start:    s.start, workers: s.cfg.Workers, seed: s.seed(), now: s.now,
+	d := prof.Decide(traced, it.Info, snap, decision.Circumstances{
+		Promised: s.nominated.Of(pod.UID), Ahead: s.nominated.Ahead(pod),
+		Start: s.start, Workers: s.cfg.Workers, Seed: s.seed(), Now: s.now,
 	}, o)
 	decided(pod, d)
-	s.metrics.Decided(prof.name, &d.Effort)
+	s.metrics.Decided(prof.Name, &d.Effort)
 	s.metrics.Algorithm(s.now().Sub(o.Began))
 	if d.Total > 0 {
 		s.start = (s.start + d.Evaluated) % d.Total
@@ -302,7 +305,7 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 		o.Finish(d)
 		return nil
 	}
-	if st := prof.reserve(traced, d, it.Info); !st.IsSuccess() {
+	if st := prof.Reserve(traced, d, it.Info); !st.IsSuccess() {
 		s.undo(ctx, prof, it, d, st)
 		o.Finish(d)
 		return nil
@@ -320,16 +323,6 @@ func (s *Scheduler) throttle(ctx context.Context) {
 		<-s.binding
 	case <-ctx.Done():
 	}
-}
-
-// preEnqueue is the first refusal of those who say whether a pod may be tried; nil = it may.
-func (c *profile) preEnqueue(ctx context.Context, p *framework.PodInfo) *framework.Status {
-	for _, pre := range c.preEnqueues {
-		if st := pre.PreEnqueue(ctx, p); !st.IsSuccess() {
-			return by(st, pre)
-		}
-	}
-	return nil
 }
 
 func key(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }

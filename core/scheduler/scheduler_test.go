@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
@@ -67,9 +68,8 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
 	inf.Start(ctx.Done())
-	go func() { done <- s.Run(ctx) }()
+	done := run.Go("scheduler", func() error { return s.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -6,16 +6,17 @@ import (
 	"context"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
 
 // Trial decides as a scheduler with this profile would, about clusters that need not be
 // real. It binds nothing, removes nobody, and counts nothing.
-type Trial struct{ profile *profile }
+type Trial struct{ profile *decision.Compiled }
 
 // NewTrial makes a trial of a profile.
 func NewTrial(p Profile) (*Trial, error) {
-	c, err := compile(p)
+	c, err := decision.Compile(p, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -24,12 +25,5 @@ func NewTrial(p Profile) (*Trial, error) {
 
 // Decide finds the node for a pod. The same seed gives the same decision.
 func (t *Trial) Decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, seed uint64) *Decision {
-	return t.profile.decide(ctx, p, snap, circumstances{workers: 1, seed: seed, now: func() time.Time { return time.Time{} }}, blind{})
-}
-
-// blind is an observer to whom nothing matters.
-type blind struct{}
-
-func (blind) Begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
-	return ctx, func(*Decision) {}
+	return t.profile.Decide(ctx, p, snap, decision.Circumstances{Workers: 1, Seed: seed, Now: func() time.Time { return time.Time{} }}, decision.Blind{})
 }

@@ -122,7 +122,7 @@ func (v *Virtual) Step(ctx context.Context) (t Try, worked bool, next time.Time)
 			t.Others = append(t.Others, Try{Pod: p, Decision: d})
 		}
 	}) {
-		h := &held{taken: taken, way: permission.Way{Permits: taken.profile.permits}, until: v.s.now().Add(longestWait)}
+		h := &held{taken: taken, way: permission.Way{Permits: taken.profile.Permits}, until: v.s.now().Add(longestWait)}
 		h.refused = v.s.waiting.Add(taken.item.Info.Pod.UID)
 		v.held = append(v.held, h)
 		v.ask(ctx, h)

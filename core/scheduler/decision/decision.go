@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decision is the outcome of one cycle of the scheduler for one pod, and its words.
+// Package decision finds the node for one pod as a profile says: it asks the profile's plugins,
+// native and Wasm alike, about a snapshot of the cluster. It is pure: it knows no queue
+// and no API, and the same arguments give the same decision. A Decision also has the words for
+// what was decided.
 package decision
 
 import (

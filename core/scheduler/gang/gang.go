@@ -15,8 +15,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
 
@@ -188,12 +186,4 @@ func undo(ctx context.Context, plan *Plan, c Cycle, t *trial, p *Problem) {
 			plan.Nodes[i] = ""
 		}
 	}
-}
-
-// Priority of a pod.
-func Priority(p *corev1.Pod) int32 {
-	if p.Spec.Priority != nil {
-		return *p.Spec.Priority
-	}
-	return 0
 }

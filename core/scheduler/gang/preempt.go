@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
@@ -93,7 +94,7 @@ func Units(snap *framework.Snapshot, groups *Groups, priority int32,
 	var units []Unit
 	for _, n := range snap.Nodes {
 		for _, p := range n.Pods {
-			if Priority(p.Pod) >= priority {
+			if corev1helpers.PodPriority(p.Pod) >= priority {
 				continue
 			}
 			v := Victim{p, n.Node.Name}
@@ -135,7 +136,7 @@ func Units(snap *framework.Snapshot, groups *Groups, priority int32,
 // importance orders the most important unit first: by priority, whole groups before pods, then by
 // how long they run.
 func importance(a, b Unit) int {
-	return cmp.Or(cmp.Compare(Priority(b[0].Pod.Pod), Priority(a[0].Pod.Pod)), cmp.Compare(min(len(b), 2), min(len(a), 2)),
+	return cmp.Or(cmp.Compare(corev1helpers.PodPriority(b[0].Pod.Pod), corev1helpers.PodPriority(a[0].Pod.Pod)), cmp.Compare(min(len(b), 2), min(len(a), 2)),
 		a.started().Compare(b.started()))
 }
 
@@ -164,7 +165,7 @@ func Awaited(snap *framework.Snapshot, members []*framework.PodInfo, promised fu
 		}
 		out[i] = node
 		for _, o := range n.Pods {
-			going = going || Priority(o.Pod) < Priority(m.Pod) && preempted(o.Pod)
+			going = going || corev1helpers.PodPriority(o.Pod) < corev1helpers.PodPriority(m.Pod) && preempted(o.Pod)
 		}
 	}
 	if !going {

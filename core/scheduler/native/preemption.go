@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	policylisters "k8s.io/client-go/listers/policy/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
@@ -117,7 +118,7 @@ func ineligible(p *corev1.Pod, snap *framework.Snapshot, failed map[string]*fram
 		return "" // the promise is worth nothing any more
 	}
 	for _, other := range n.Pods {
-		if other.Pod.DeletionTimestamp != nil && priority(other.Pod) < priority(p) && preempted(other.Pod) {
+		if other.Pod.DeletionTimestamp != nil && corev1helpers.PodPriority(other.Pod) < corev1helpers.PodPriority(p) && preempted(other.Pod) {
 			return "not eligible due to a terminating pod on the nominated node."
 		}
 	}
@@ -128,13 +129,6 @@ func preempted(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
 	})
-}
-
-func priority(p *corev1.Pod) int32 {
-	if p.Spec.Priority != nil {
-		return *p.Spec.Priority
-	}
-	return 0
 }
 
 // candidate is a node with the pods that would have to leave it.
@@ -152,7 +146,7 @@ func (pl Preemption) victims(ctx context.Context, p *framework.PodInfo, n *frame
 ) (*candidate, string) {
 	var lower []*framework.PodInfo
 	for _, other := range n.Pods {
-		if priority(other.Pod) < priority(p.Pod) {
+		if corev1helpers.PodPriority(other.Pod) < corev1helpers.PodPriority(p.Pod) {
 			lower = append(lower, other)
 		}
 	}
@@ -191,7 +185,7 @@ func (pl Preemption) victims(ctx context.Context, p *framework.PodInfo, n *frame
 
 // importance orders the most important pod first: by priority, then by how long it runs.
 func importance(a, b *framework.PodInfo) int {
-	if c := cmp.Compare(priority(b.Pod), priority(a.Pod)); c != 0 {
+	if c := cmp.Compare(corev1helpers.PodPriority(b.Pod), corev1helpers.PodPriority(a.Pod)); c != 0 {
 		return c
 	}
 	return started(a.Pod).Compare(started(b.Pod).Time)
@@ -269,7 +263,7 @@ func (c *candidate) compare(o *candidate) int {
 	if d := cmp.Compare(c.violations, o.violations); d != 0 {
 		return d
 	}
-	if d := cmp.Compare(priority(c.victims[0].Pod), priority(o.victims[0].Pod)); d != 0 {
+	if d := cmp.Compare(corev1helpers.PodPriority(c.victims[0].Pod), corev1helpers.PodPriority(o.victims[0].Pod)); d != 0 {
 		return d
 	}
 	if d := cmp.Compare(c.sum(), o.sum()); d != 0 {
@@ -285,7 +279,7 @@ func (c *candidate) compare(o *candidate) int {
 // sum of the victims' priorities, moved so that negative ones count too.
 func (c *candidate) sum() (total int64) {
 	for _, v := range c.victims {
-		total += int64(priority(v.Pod)) + 1<<31
+		total += int64(corev1helpers.PodPriority(v.Pod)) + 1<<31
 	}
 	return total
 }
@@ -294,7 +288,7 @@ func (c *candidate) sum() (total int64) {
 func (c *candidate) earliest() metav1.Time {
 	first := started(c.victims[0].Pod)
 	for _, v := range c.victims {
-		if t := started(v.Pod); priority(v.Pod) == priority(c.victims[0].Pod) && t.Before(&first) {
+		if t := started(v.Pod); corev1helpers.PodPriority(v.Pod) == corev1helpers.PodPriority(c.victims[0].Pod) && t.Before(&first) {
 			first = t
 		}
 	}

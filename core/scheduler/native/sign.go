@@ -5,6 +5,7 @@ package native
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
@@ -140,7 +141,7 @@ func (PodAffinity) Sign(p *framework.PodInfo, s *framework.Signature) bool {
 
 // Sign implements framework.Signed. A pod that was promised a node is in a case of its own.
 func (Preemption) Sign(p *framework.PodInfo, s *framework.Signature) bool {
-	s.Number(int64(priority(p.Pod)))
+	s.Number(int64(corev1helpers.PodPriority(p.Pod)))
 	if policy := p.Pod.Spec.PreemptionPolicy; policy != nil {
 		s.Text(string(*policy))
 	} else {

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
@@ -66,7 +67,7 @@ func (n *Nominations) Ahead(p *corev1.Pod) map[string][]*framework.PodInfo {
 	defer n.mu.Unlock()
 	var out map[string][]*framework.PodInfo
 	for uid, other := range n.pods {
-		if uid == p.UID || priorityOf(other.info.Pod) < priorityOf(p) {
+		if uid == p.UID || corev1helpers.PodPriority(other.info.Pod) < corev1helpers.PodPriority(p) {
 			continue
 		}
 		if out == nil {
@@ -87,7 +88,7 @@ func (n *Nominations) Behind(node string, priority int32) []*corev1.Pod {
 	defer n.mu.Unlock()
 	var out []*corev1.Pod
 	for _, other := range n.pods {
-		if other.node == node && priorityOf(other.info.Pod) < priority {
+		if other.node == node && corev1helpers.PodPriority(other.info.Pod) < priority {
 			out = append(out, other.info.Pod)
 		}
 	}
@@ -100,11 +101,4 @@ func (n *Nominations) Clone() *Nominations {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return &Nominations{pods: maps.Clone(n.pods)}
-}
-
-func priorityOf(p *corev1.Pod) int32 {
-	if p.Spec.Priority != nil {
-		return *p.Spec.Priority
-	}
-	return 0
 }

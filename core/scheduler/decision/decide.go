@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package decision
 
 import (
 	"context"
@@ -13,37 +13,40 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/sweep"
 )
 
-// observer is told how long the parts of a decision took; it may be nil.
-type observer interface {
+// Observer is told how long the parts of a decision took.
+type Observer interface {
 	Begin(ctx context.Context, part string) (context.Context, func(*Decision))
 }
 
-// promises are what nominations mean for one cycle.
-type promises struct {
-	node  string                          // that the pod itself was promised; "" = none
-	ahead map[string][]*framework.PodInfo // by node, pods whose room it may not take
-}
-
-// circumstances are what a decision depends on besides the pod, the snapshot and what
+// Circumstances are what a decision depends on besides the pod, the snapshot and what
 // the plugins answer.
-type circumstances struct {
-	promises
-	gang    bool             // room is made for all of a gang together
-	only    map[string]bool  // the search is narrowed to these nodes; nil = all
-	start   int              // where the search begins: one cycle goes on where the last one stopped
-	workers int              // how many goroutines judge nodes at the most; the decision does not depend on it
-	seed    uint64           // decides among equals
-	now     func() time.Time // by which the points' durations are measured
+type Circumstances struct {
+	Promised string                          // the node that the pod itself was promised; "" = none
+	Ahead    map[string][]*framework.PodInfo // by node, pods whose room it may not take
+	Gang     bool                            // room is made for all of a gang together
+	Only     map[string]bool                 // the search is narrowed to these nodes; nil = all
+	Start    int                             // where the search begins: one cycle goes on where the last one stopped
+	Workers  int                             // how many goroutines judge nodes at the most; the decision does not depend on it
+	Seed     uint64                          // decides among equals
+	Now      func() time.Time                // by which the points' durations are measured
 }
 
-// decide finds the node for a pod on a snapshot. It changes nothing outside, and the
+// Blind is an Observer to whom nothing matters.
+type Blind struct{}
+
+// Begin implements Observer.
+func (Blind) Begin(ctx context.Context, _ string) (context.Context, func(*Decision)) {
+	return ctx, func(*Decision) {}
+}
+
+// Decide finds the node for a pod on a snapshot. It changes nothing outside, and the
 // same arguments give the same decision: one that was recorded can be replayed.
-func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in circumstances, o observer) *Decision {
+func (c *Compiled) Decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in Circumstances, o Observer) *Decision {
 	d := &Decision{
-		State: framework.NewStateAt(in.now), Seed: in.seed, Start: in.start, Total: len(snap.Nodes),
+		State: framework.NewStateAt(in.Now), Seed: in.Seed, Start: in.Start, Total: len(snap.Nodes),
 		Statuses: map[string]*framework.Status{},
 	}
-	d.Effort.Now = in.now
+	d.Effort.Now = in.Now
 	filterCtx, end := o.Begin(ctx, "filter")
 	s := c.filter(filterCtx, p, snap, in, d)
 	end(d)
@@ -51,7 +54,7 @@ func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framew
 		return d
 	}
 	if len(d.Feasible) == 0 {
-		if !in.gang {
+		if !in.Gang {
 			c.postFilter(ctx, p, snap, s, d)
 		}
 		return d
@@ -63,7 +66,7 @@ func (c *profile) decide(ctx context.Context, p *framework.PodInfo, snap *framew
 	scoreCtx, end := o.Begin(ctx, "score")
 	totals := c.score(scoreCtx, p, s, d)
 	if d.Whole == nil {
-		d.Node = d.Feasible[sweep.Best(totals, in.seed)].Node.Name
+		d.Node = d.Feasible[sweep.Best(totals, in.Seed)].Node.Name
 	}
 	end(d)
 	return d
@@ -76,12 +79,12 @@ type judged struct {
 	verdicts []framework.Verdict
 }
 
-func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in circumstances, d *Decision) *search {
+func (c *Compiled) filter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, in Circumstances, d *Decision) *search {
 	if len(snap.Nodes) == 0 {
 		d.Whole = framework.NewStatus(framework.Unschedulable, "no nodes available to schedule pods")
 		return nil
 	}
-	s := &search{profile: c, only: in.only, ahead: in.ahead, start: in.start, workers: in.workers, share: c.share(p, snap)}
+	s := &search{profile: c, only: in.Only, ahead: in.Ahead, start: in.Start, workers: in.Workers, share: c.share(p, snap)}
 	end := d.Effort.Begin("PreFilter")
 	s.names, s.filters = c.preFilter(ctx, p, snap, d)
 	end(d.Whole)
@@ -89,15 +92,15 @@ func (c *profile) filter(ctx context.Context, p *framework.PodInfo, snap *framew
 		return nil
 	}
 	var st *framework.Status
-	if s.judges, st = c.judge(ctx, p, snap); st == nil && len(in.ahead) > 0 && len(s.judges) > 0 {
-		s.judgesAhead, st = c.judge(ctx, p, snapshotWith(snap, in.ahead))
+	if s.judges, st = c.judge(ctx, p, snap); st == nil && len(in.Ahead) > 0 && len(s.judges) > 0 {
+		s.judgesAhead, st = c.judge(ctx, p, snapshotWith(snap, in.Ahead))
 	}
 	if st != nil {
 		d.Whole = st
 		return nil
 	}
 	// The node that was promised is looked at alone first: the room there was made for this pod.
-	if at, ok := snap.Index[in.node]; ok {
+	if at, ok := snap.Index[in.Promised]; ok {
 		if s.judge(ctx, d.State, p, snap.Nodes[at], at).IsSuccess() {
 			d.Evaluated, d.Feasible, s.places = 1, []*framework.NodeInfo{snap.Nodes[at]}, []int{at}
 			return s
@@ -132,7 +135,7 @@ func snapshotWith(snap *framework.Snapshot, pods map[string][]*framework.PodInfo
 }
 
 // judge has every Judge answer for all nodes.
-func (c *profile) judge(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot) ([]judged, *framework.Status) {
+func (c *Compiled) judge(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot) ([]judged, *framework.Status) {
 	var all []judged
 	for _, j := range c.judges {
 		verdicts, st := j.plugin.Judge(ctx, p, snap)
@@ -154,7 +157,7 @@ func by(st *framework.Status, p framework.Plugin) *framework.Status { return fra
 
 // preFilter returns the names that the search is narrowed to (nil = all) and the
 // filters that are left in.
-func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot,
+func (c *Compiled) preFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot,
 	d *Decision,
 ) (map[string]bool, []placed[framework.Filter]) {
 	var names map[string]bool
@@ -193,7 +196,7 @@ func (c *profile) preFilter(ctx context.Context, p *framework.PodInfo, snap *fra
 
 // search is the look for feasible nodes in one cycle.
 type search struct {
-	profile     *profile
+	profile     *Compiled
 	names, only map[string]bool
 	filters     []placed[framework.Filter]
 	share       *share // nil = nothing is kept
@@ -211,7 +214,7 @@ type placed[P framework.Plugin] struct {
 	at int
 }
 
-func (c *profile) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
+func (c *Compiled) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
 	n := len(snap.Nodes)
 	statuses := make([]*framework.Status, n)
 	wanted := sweep.Enough(n, c.percent)
@@ -320,7 +323,7 @@ func verdict(all []judged, at int) *framework.Status {
 
 // postFilter asks who may still make room. What they say against it is kept for
 // the message.
-func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
+func (c *Compiled) postFilter(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
 	if len(c.post) == 0 {
 		return
 	}
@@ -345,7 +348,7 @@ func (c *profile) postFilter(ctx context.Context, p *framework.PodInfo, snap *fr
 }
 
 // score fills d.Scores and returns the totals in the order of d.Feasible.
-func (c *profile) score(ctx context.Context, p *framework.PodInfo, s *search, d *Decision) []int64 {
+func (c *Compiled) score(ctx context.Context, p *framework.PodInfo, s *search, d *Decision) []int64 {
 	totals := make([]int64, len(d.Feasible))
 	d.Scores = map[string][]int64{}
 	take := func(name string, weight int64, scores []int64) {
@@ -386,7 +389,7 @@ func (c *profile) score(ctx context.Context, p *framework.PodInfo, s *search, d 
 	return totals
 }
 
-func (c *profile) preScore(ctx context.Context, p *framework.PodInfo, d *Decision) (map[string]bool, *framework.Status) {
+func (c *Compiled) preScore(ctx context.Context, p *framework.PodInfo, d *Decision) (map[string]bool, *framework.Status) {
 	skipped := map[string]bool{}
 	for _, pre := range c.preScores {
 		st := pre.PreScore(ctx, d.State, p, d.Feasible)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package decision
 
 import (
 	"context"
@@ -46,17 +46,17 @@ func rowsOf(n int) *framework.Snapshot {
 	return snap
 }
 
-// What decided once decides again: with the same circumstances, and with any number of
+// What decided once decides again: with the same Circumstances, and with any number of
 // goroutines, everything that a Decision says is the same.
 func TestADecisionCanBeReplayed(t *testing.T) {
-	prof, err := compile(Profile{Name: "replay", Plugins: []Weighted{{Plugin: rows{}}}})
+	prof, err := Compile(Profile{Name: "replay", Plugins: []Weighted{{Plugin: rows{}}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	snap, pod := rowsOf(400), framework.NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
 	clock := func() time.Time { return time.Unix(0, 0) }
 	decide := func(workers int, seed uint64) *Decision {
-		d := prof.decide(t.Context(), pod, snap, circumstances{start: 390, workers: workers, seed: seed, now: clock}, blind{})
+		d := prof.Decide(t.Context(), pod, snap, Circumstances{Start: 390, Workers: workers, Seed: seed, Now: clock}, Blind{})
 		d.Effort.Now, d.State = nil, nil // two functions are never equal
 		return d
 	}

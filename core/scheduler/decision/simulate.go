@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package decision
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // simulator is framework.Simulator over one cycle.
 type simulator struct {
-	profile *profile
+	profile *Compiled
 	search  *search
 	state   *framework.State
 	pod     *framework.PodInfo
@@ -69,7 +69,7 @@ func (m *simulator) ask(ctx context.Context, state *framework.State, node *frame
 }
 
 // withPods puts further pods onto a node, for a simulation.
-func (c *profile) withPods(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo,
+func (c *Compiled) withPods(ctx context.Context, state *framework.State, p *framework.PodInfo, n *framework.NodeInfo,
 	pods []*framework.PodInfo,
 ) (*framework.State, *framework.NodeInfo, *framework.Status) {
 	for _, other := range pods {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package decision
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -28,12 +29,12 @@ type Profile struct {
 	PercentageOfNodes int
 }
 
-// profile is a Profile sorted by points, once.
-type profile struct {
-	name        string
+// Compiled is a Profile sorted by points, once.
+type Compiled struct {
+	Name        string
 	percent     int
 	preEnqueues []framework.PreEnqueue
-	sorter      framework.QueueSort // nil = by priority and age alone
+	Sorter      framework.QueueSort // nil = by priority and age alone
 	preFilters  []framework.PreFilter
 	extensions  []framework.PreFilterExtensions
 	filters     []member[framework.Filter]
@@ -42,12 +43,12 @@ type profile struct {
 	preScores   []framework.PreScore
 	scores      []member[framework.Score]
 	reserves    []framework.Reserve
-	permits     []framework.Permit
-	preBinds    []framework.PreBind
-	binds       []framework.Bind
-	postBinds   []framework.PostBind
+	Permits     []framework.Permit
+	PreBinds    []framework.PreBind
+	Binds       []framework.Bind
+	PostBinds   []framework.PostBind
 	hints       map[string]framework.ClusterEvent
-	metrics     *measure.Metrics // nil = none
+	Metrics     *measure.Metrics // nil = none
 
 	// locals among the filters and scores; refusers are the plugins that refuse pods in a
 	// decision, nil where one of them doesn't say what it reads of a pod.
@@ -68,8 +69,9 @@ type weighted[P framework.Plugin] struct {
 	weight int64
 }
 
-func compile(p Profile) (*profile, error) {
-	c := &profile{name: p.Name, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{}, attentive: map[string]framework.Attentive{}}
+// Compile sorts a profile, whose plugins count their calls in metrics; nil = nowhere.
+func Compile(p Profile, m *measure.Metrics) (*Compiled, error) {
+	c := &Compiled{Name: p.Name, Metrics: m, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{}, attentive: map[string]framework.Attentive{}}
 	for _, w := range p.Plugins {
 		name := w.Name()
 		if _, twice := c.hints[name]; twice {
@@ -86,10 +88,10 @@ func compile(p Profile) (*profile, error) {
 			c.attentive[name] = a
 		}
 		if q, ok := w.Plugin.(framework.QueueSort); ok && w.takes(framework.AtQueueSort) {
-			if c.sorter != nil {
-				return nil, fmt.Errorf("scheduler profile %s: plugins %s and %s both order the queue; disable one of them in the profile", p.Name, c.sorter.Name(), name)
+			if c.Sorter != nil {
+				return nil, fmt.Errorf("scheduler profile %s: plugins %s and %s both order the queue; disable one of them in the profile", p.Name, c.Sorter.Name(), name)
 			}
-			c.sorter = q
+			c.Sorter = q
 		}
 		c.sort(w, max(w.Weight, 1))
 	}
@@ -98,7 +100,7 @@ func compile(p Profile) (*profile, error) {
 }
 
 // sign finds out what pods may share.
-func (c *profile) sign(p Profile) {
+func (c *Compiled) sign(p Profile) {
 	all := true
 	c.isLocal = map[string]bool{}
 	for _, w := range p.Plugins {
@@ -140,17 +142,17 @@ func (w Weighted) takes(at framework.Point) bool {
 	return framework.Takes(w.Plugin, at) && !slices.Contains(w.Skip, at)
 }
 
-func (c *profile) sort(p Weighted, weight int64) {
+func (c *Compiled) sort(p Weighted, weight int64) {
 	collect(&c.preEnqueues, p, framework.AtPreEnqueue)
 	collect(&c.preFilters, p, framework.AtPreFilter)
 	collect(&c.extensions, p, framework.AtPreFilter)
 	collect(&c.post, p, framework.AtPostFilter)
 	collect(&c.preScores, p, framework.AtPreScore)
 	collect(&c.reserves, p, framework.AtReserve)
-	collect(&c.permits, p, framework.AtPermit)
-	collect(&c.preBinds, p, framework.AtPreBind)
-	collect(&c.binds, p, framework.AtBind)
-	collect(&c.postBinds, p, framework.AtPostBind)
+	collect(&c.Permits, p, framework.AtPermit)
+	collect(&c.PreBinds, p, framework.AtPreBind)
+	collect(&c.Binds, p, framework.AtBind)
+	collect(&c.PostBinds, p, framework.AtPostBind)
 	// A Judge takes the place of its own Filter and Score.
 	if j, ok := p.Plugin.(framework.Judge); ok && p.takes(framework.AtJudge) {
 		c.judges = append(c.judges, weighted[framework.Judge]{j, weight})
@@ -170,8 +172,8 @@ func collect[P framework.Plugin](list *[]P, p Weighted, at framework.Point) {
 	}
 }
 
-// interest is the union of what may help a pod that these plugins refused.
-func (c *profile) interest(refusedBy []string) framework.ClusterEvent {
+// Interest is the union of what may help a pod that these plugins refused.
+func (c *Compiled) Interest(refusedBy []string) framework.ClusterEvent {
 	if len(refusedBy) == 0 {
 		return framework.AnyEvent
 	}
@@ -186,4 +188,52 @@ func (c *profile) interest(refusedBy []string) framework.ClusterEvent {
 func (p Profile) Without(names []string) Profile {
 	p.Plugins = slices.DeleteFunc(slices.Clone(p.Plugins), func(w Weighted) bool { return slices.Contains(names, w.Name()) })
 	return p
+}
+
+// PreEnqueue is the first refusal of those who say whether a pod may be tried; nil = it may.
+func (c *Compiled) PreEnqueue(ctx context.Context, p *framework.PodInfo) *framework.Status {
+	for _, pre := range c.preEnqueues {
+		if st := pre.PreEnqueue(ctx, p); !st.IsSuccess() {
+			return by(st, pre)
+		}
+	}
+	return nil
+}
+
+// Reserve asks the Reserve plugins. Where one refuses, nothing stays reserved.
+func (c *Compiled) Reserve(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
+	end := c.Metrics.Point(c.Name, "Reserve")
+	for i, r := range c.reserves {
+		if st := r.Reserve(ctx, d.State, p, d.Node); !st.IsSuccess() {
+			end(st)
+			for ; i >= 0; i-- {
+				c.reserves[i].Unreserve(ctx, d.State, p, d.Node)
+			}
+			return by(st, r)
+		}
+	}
+	end(nil)
+	return nil
+}
+
+// Unreserve takes back what the Reserve plugins have done, in the opposite order.
+func (c *Compiled) Unreserve(ctx context.Context, d *Decision, p *framework.PodInfo, node string) {
+	for i := len(c.reserves) - 1; i >= 0; i-- {
+		c.reserves[i].Unreserve(ctx, d.State, p, node)
+	}
+}
+
+// GroupPostFilter is who makes room for gangs; nil = nobody does.
+func (c *Compiled) GroupPostFilter() framework.GroupPostFilter {
+	for _, p := range c.post {
+		if g, ok := p.(framework.GroupPostFilter); ok {
+			return g
+		}
+	}
+	return nil
+}
+
+// Free has a pod that nothing helps give up what it holds.
+func (c *Compiled) Free(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {
+	return framework.Free(ctx, c.post, d.State, p)
 }

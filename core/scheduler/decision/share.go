@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package decision
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type shares struct {
 
 // shareKey is who said it of which pods.
 type shareKey struct {
-	profile   *profile
+	profile   *Compiled
 	signature string
 }
 
@@ -54,7 +54,7 @@ const (
 
 // share finds what is kept for a pod; nil where nothing is. Of a signature that is seen for the first
 // time nothing is kept yet: most crowds have a template, and single pods don't pay for it.
-func (c *profile) share(p *framework.PodInfo, snap *framework.Snapshot) *share {
+func (c *Compiled) share(p *framework.PodInfo, snap *framework.Snapshot) *share {
 	if snap.Memo == nil || len(c.locals) == 0 {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (s *search) filterShared(ctx context.Context, state *framework.State, p *fr
 }
 
 // scoresOf is what is kept of a Score plugin; nil where nothing is.
-func (s *search) scoresOf(c *profile, plugin int) []scored {
+func (s *search) scoresOf(c *Compiled, plugin int) []scored {
 	if s.share == nil || !c.scores[plugin].local {
 		return nil
 	}

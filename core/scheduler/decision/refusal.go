@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decision
+
+import (
+	"context"
+	"slices"
+
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/wasmplane/wasmplane/core/scheduler/framework"
+)
+
+// Template is what the plugins that refuse pods read of one; "" = it is the pod's alone.
+func (c *Compiled) Template(p *framework.PodInfo) string {
+	if len(c.refusers) == 0 {
+		return ""
+	}
+	var sig framework.Signature
+	sig.Text(c.Name)
+	sig.Number(int64(corev1helpers.PodPriority(p.Pod))) // room that was promised to some is not everybody's
+	for _, plugin := range c.refusers {
+		sig.Text(plugin.Name())
+		if !plugin.Sign(p, &sig) {
+			return ""
+		}
+	}
+	return sig.String()
+}
+
+// HelpedByObject says whether a change of an object may let a pod in that these plugins refused.
+func (c *Compiled) HelpedByObject(p *framework.PodInfo, refusedBy []string, e framework.ClusterEvent, old, now k8sruntime.Object) bool {
+	return slices.ContainsFunc(refusedBy, func(name string) bool {
+		a, ok := c.attentive[name]
+		return c.hints[name]&e != 0 && (!ok || a.Helped(p, old, now))
+	})
+}
+
+// Helped says whether an event on a node may let a pod in that these plugins refused. Where all
+// of them look at nothing but single nodes, it has to fit on that node as far as they can see: the others
+// have not changed. Pods that it could have removed are no hindrance.
+func (c *Compiled) Helped(ctx context.Context, p *framework.PodInfo, refusedBy []string, e framework.ClusterEvent, n *framework.NodeInfo) bool {
+	for _, name := range refusedBy {
+		if !c.isLocal[name] && c.hints[name]&e != 0 {
+			return true
+		}
+	}
+	for _, other := range n.Pods {
+		if corev1helpers.PodPriority(other.Pod) < corev1helpers.PodPriority(p.Pod) {
+			n = n.WithoutPod(other)
+		}
+	}
+	state := framework.NewState()
+	for _, f := range c.filters {
+		if f.local && !f.plugin.Filter(ctx, state, p, n).IsSuccess() {
+			return false
+		}
+	}
+	return true
+}

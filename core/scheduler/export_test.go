@@ -35,7 +35,7 @@ func (s *Scheduler) PodsOnNodes() []string {
 
 // NewWith is New with other effects than the API's.
 func NewWith(cfg Config, e report.Effects) (*Scheduler, error) {
-	s, err := assemble(cfg, environment{e, report.New(), time.Now, rand.Uint64})
+	s, err := assemble(cfg, environment{e, report.New(), time.Now, rand.Uint64, boundGang})
 	if err != nil {
 		return nil, err
 	}
@@ -74,4 +74,9 @@ func (v *Virtual) StepToRepeat(ctx context.Context) (t Try, again func(workers i
 			Start: t.Decision.Start, Seed: t.Decision.Seed, Workers: workers, Now: func() time.Time { return now },
 		}, decision.Blind{})
 	}, worked, next
+}
+
+// BoundGang bounds how long a gang is looked at.
+func (v *Virtual) BoundGang(bound func(context.Context, error) (context.Context, context.CancelFunc)) {
+	v.s.gang = bound
 }

@@ -55,16 +55,29 @@ func (s *Scheduler) gangCycle(ctx context.Context, prof *decision.Compiled, firs
 		t.wait(ctx, why)
 		return nil
 	}
-	plan := gang.Decide(ctx, problem, t)
+	began := s.now()
+	defer func() { s.debts.add(g.Namespace, len(t.items), s.now().Sub(began), s.now()) }()
+	bounded, cancel := t.bounded(ctx)
+	defer cancel()
+	plan := gang.Decide(bounded, problem, t)
 	s.start = t.start
 	if ctx.Err() != nil {
 		return nil
 	}
 	if !plan.Placed {
-		t.refuse(ctx, &problem, &plan, decided)
+		t.refuse(ctx, bounded, &problem, &plan, decided)
 		return nil
 	}
 	return t.take(ctx, problem.Need, &plan, decided)
+}
+
+// bounded is a context that ends when the gang has been looked at for as long as one may be: its members
+// are tried in all domains, and with all pods of lower priority away.
+func (t *team) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t.s.gang == nil {
+		return ctx, func() {}
+	}
+	return t.s.gang(ctx, fmt.Errorf("pod group %s takes longer than %s to place: fewer pods, pods that are alike, or no constraint of topology take less", t.group.Key, longestGang))
 }
 
 // gather the pods that are tried together. It says why they are not tried yet.

@@ -25,6 +25,9 @@ func (t *team) Template(i int) string { return t.like[i] }
 
 // Decide implements gang.Cycle.
 func (t *team) Decide(ctx context.Context, i int, snap *framework.Snapshot, where gang.Where) gang.Answer {
+	if ctx.Err() != nil {
+		return gang.Answer{Err: framework.AsStatus(context.Cause(ctx))}
+	}
 	s, promised := t.s, where.First
 	if promised == "" {
 		promised = s.nominated.Of(t.infos[i].Pod.UID)
@@ -107,7 +110,8 @@ func (t *team) take(ctx context.Context, need int, plan *gang.Plan, decided func
 
 // refuse puts all pods back, and says why once for all of them. Where others can make room, they
 // are removed first.
-func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, decided func(*corev1.Pod, *Decision)) {
+// What is still to be found out is within bounded.
+func (t *team) refuse(ctx, bounded context.Context, p *gang.Problem, plan *gang.Plan, decided func(*corev1.Pod, *Decision)) {
 	s, failed := t.s, t.choices[max(plan.Failed, 0)]
 	if failed == nil {
 		failed = &Decision{Total: len(t.snap.Nodes), Whole: framework.NewStatus(framework.Unschedulable, "no node has the label "+p.Topology)}
@@ -117,7 +121,7 @@ func (t *team) refuse(ctx context.Context, p *gang.Problem, plan *gang.Plan, dec
 	var promised map[int]string
 	if err == nil {
 		var why string
-		if promised, why, err = t.makeRoom(ctx, p); why != "" {
+		if promised, why, err = t.makeRoom(ctx, bounded, p); why != "" {
 			message += " " + why
 		}
 	}
@@ -161,7 +165,7 @@ func (t *team) mixed() bool {
 
 // makeRoom removes pods of lower priority where all that the gang needs fit without them, and
 // keeps their room for it. It returns the nodes that members are promised, or why there are none.
-func (t *team) makeRoom(ctx context.Context, p *gang.Problem) (map[int]string, string, *framework.Status) {
+func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem) (map[int]string, string, *framework.Status) {
 	s, first := t.s, t.infos[0].Pod
 	rules := t.prof.GroupPostFilter()
 	policy := t.group.Object.Spec.PreemptionPolicy
@@ -180,9 +184,12 @@ func (t *team) makeRoom(ctx context.Context, p *gang.Problem) (map[int]string, s
 		return nil, "preemption: no pod has a lower priority.", framework.AsStatus(err)
 	}
 	refused := append([]*Decision(nil), t.choices...)
-	plan, victims := gang.Preempt(ctx, *p, t, units)
+	plan, victims := gang.Preempt(bounded, *p, t, units)
 	t.choices = refused
-	if plan.Err != nil || ctx.Err() != nil {
+	if plan.Err == nil && bounded.Err() != nil { // who may stay was not found out
+		plan.Err = framework.AsStatus(context.Cause(bounded))
+	}
+	if plan.Err != nil {
 		return nil, "", plan.Err
 	}
 	if !plan.Placed {

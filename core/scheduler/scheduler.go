@@ -80,6 +80,8 @@ type environment struct {
 	reports *report.Reports
 	now     func() time.Time
 	seed    func() uint64 // of the next decision
+	// gang bounds how long one gang is looked at; nil = for as long as it takes.
+	gang func(context.Context, error) (context.Context, context.CancelFunc)
 }
 
 // Scheduler is the component.
@@ -99,11 +101,12 @@ type Scheduler struct {
 	nominated nominated.Nominations
 	waiting   permission.Waiters
 	gangs     *gang.Groups // nil = there are no pod groups
+	debts     debts        // the cycle's alone
 }
 
 // New checks the configuration and registers with the informers.
 func New(cfg Config) (*Scheduler, error) {
-	s, err := assemble(cfg, environment{report.API{Client: cfg.Client}, report.New(), time.Now, rand.Uint64})
+	s, err := assemble(cfg, environment{report.API{Client: cfg.Client}, report.New(), time.Now, rand.Uint64, boundGang})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +128,7 @@ func assemble(cfg Config, e environment) (*Scheduler, error) {
 		cfg.Tracer = trace.Discard()
 	}
 	s := &Scheduler{
-		cfg: cfg, cache: nodecache.New(), environment: e,
+		cfg: cfg, cache: nodecache.New(), environment: e, debts: debts{},
 		ready: make(chan struct{}), binding: make(chan struct{}, cfg.Bindings),
 	}
 	if cfg.PodGroups {
@@ -266,6 +269,9 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 		s.queue.Done(pod.UID)
 		return nil
 	}
+	if s.indebted(ctx, prof, it) {
+		return nil
+	}
 	if g := s.gangs.Of(pod); g != nil {
 		return s.gangCycle(ctx, prof, it, g, decided)
 	}
@@ -283,10 +289,14 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 		return nil
 	}
 	snap := s.cache.Snapshot()
+	began := s.now()
 	d := prof.Decide(traced, it.Info, snap, decision.Circumstances{
 		Promised: s.nominated.Of(pod.UID), Ahead: s.nominated.Ahead(pod),
 		Start: s.start, Workers: s.cfg.Workers, Seed: s.seed(), Now: s.now,
 	}, o)
+	if costly(pod) {
+		s.debts.add(pod.Namespace, 1, s.now().Sub(began), s.now())
+	}
 	decided(pod, d)
 	s.metrics.Decided(prof.Name, &d.Effort)
 	s.metrics.Algorithm(s.now().Sub(o.Began))

@@ -31,8 +31,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 )
 
-// Upstream's bounds: how long one node may be looked at, and how long a pod waits for its
-// devices to be attached.
+// Bounds: how long devices are looked for in one try, on all nodes together (upstream has as much for each
+// node, while all other pods wait), and upstream's for how long a pod waits for its devices to be attached.
 const (
 	longestFilter  = 10 * time.Second
 	defaultTimeout = 10 * time.Minute
@@ -49,12 +49,13 @@ type Plugin struct {
 	ledger  *Ledger
 	client  kubernetes.Interface
 	timeout time.Duration
+	longest time.Duration // of the look for devices in one try
 }
 
 // New makes the plugin. Without a client, for a simulation, what was decided stays decided.
 // timeout is how long a pod waits for its devices to be attached; 0 is upstream's 10 minutes.
 func New(client kubernetes.Interface, ledger *Ledger, timeout time.Duration) *Plugin {
-	return &Plugin{ledger, client, cmp.Or(timeout, defaultTimeout)}
+	return &Plugin{ledger, client, cmp.Or(timeout, defaultTimeout), longestFilter}
 }
 
 // Name implements framework.Plugin.
@@ -127,6 +128,7 @@ type cycle struct {
 	claims    []*wanted
 	resources []corev1.ResourceName // extended ones that classes may give
 	allocator structured.Allocator  // nil = all claims have their devices
+	until     time.Time             // when the look for devices ends
 	group     string
 
 	mu          sync.Mutex
@@ -181,6 +183,7 @@ func (d *Plugin) PreFilter(ctx context.Context, s *framework.State, p *framework
 	if err != nil {
 		return nil, framework.AsStatus(err)
 	}
+	c.until = time.Now().Add(d.longest)
 	c.allocator, err = structured.NewAllocator(ctx, features, d.ledger.allocated(s.Now()), d.ledger, offered, d.ledger.selectors)
 	return nil, framework.AsStatus(err)
 }

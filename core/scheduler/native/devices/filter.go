@@ -117,12 +117,12 @@ func (d *Plugin) find(ctx context.Context, c *cycle, p *framework.PodInfo, n *fr
 	if len(open) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, longestFilter)
+	ctx, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
 	results, err := c.allocator.Allocate(ctx, n.Node, claims)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, framework.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices", n.Node.Name))
+		return nil, framework.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices: one pod's are looked for during %s, on all nodes together", n.Node.Name, d.longest))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unresolvable("%s", err)
 	case err != nil:

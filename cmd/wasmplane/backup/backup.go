@@ -24,6 +24,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/join"
+	"github.com/wasmplane/wasmplane/core/run/atomicfile"
 	"github.com/wasmplane/wasmplane/core/store/etcd"
 )
 
@@ -72,7 +73,8 @@ func Save(ctx context.Context, o Options, file string, force bool, progress func
 	if _, err := os.Lstat(file); err == nil && !force {
 		return etcd.SnapshotInfo{}, fmt.Errorf("%s exists; choose another name, or overwrite it with --force", file)
 	}
-	part, err := os.OpenFile(file+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	// A new file of nobody else's: a backup has every Secret, and the folder may be one that others write to.
+	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*.part")
 	if err != nil {
 		return etcd.SnapshotInfo{}, fmt.Errorf("write the backup: %w", err)
 	}
@@ -255,19 +257,21 @@ func putAside(dir string) (string, error) {
 
 // SaveKeys writes the cluster's certificates and keys to a tar.gz that only its
 // owner can read.
-func SaveKeys(dir datadir.Dir, file string, force bool) (err error) {
-	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-	if force {
-		flags = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+func SaveKeys(dir datadir.Dir, file string, force bool) error {
+	pack := func(w io.Writer) error {
+		z := gzip.NewWriter(w)
+		t := tar.NewWriter(z)
+		err := addKeys(t, dir.PKI())
+		return errors.Join(err, t.Close(), z.Close())
 	}
-	f, err := os.OpenFile(file, flags, 0o600)
+	if force { // what is there may be a link, or be readable by others
+		return atomicfile.WriteFrom(file, 0o600, pack)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("save the keys: %w", err)
 	}
-	z := gzip.NewWriter(f)
-	t := tar.NewWriter(z)
-	err = addKeys(t, dir.PKI())
-	return errors.Join(err, t.Close(), z.Close(), f.Sync(), f.Close())
+	return errors.Join(pack(f), f.Sync(), f.Close())
 }
 
 func addKeys(t *tar.Writer, dir string) error {

@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,50 @@ func TestKeysComeBackAsTheyWere(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(aside, "ca.key")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBackupsAreReadableByTheirOwnerAlone: also where somebody else was there first, with a file or a link under a name
+// that is written to.
+func TestBackupsAreReadableByTheirOwnerAlone(t *testing.T) {
+	o := Options{Config: config.Default(), Dir: dirOf(t)}
+	if _, err := pki.Open(pki.Config{Dir: o.Dir.PKI()}); err != nil {
+		t.Fatal(err)
+	}
+	server, err := etcd.Start(t.Context(), etcd.ServerConfig{Dir: o.Dir.Etcd(), NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Store().Put(t.Context(), "/registry/x", []byte("v"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for name, save := range map[string]func(file string) error{
+		"store.db": func(file string) error {
+			_, err := Save(t.Context(), o, file, true, nil)
+			return err
+		},
+		"keys.tar.gz": func(file string) error { return SaveKeys(o.Dir, file, true) },
+	} {
+		file, others := filepath.Join(folder, name), filepath.Join(folder, "others-"+name)
+		if err := os.WriteFile(others, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Chmod(others, 0o666), os.Symlink(others, file), os.Link(others, file+".part")); err != nil {
+			t.Fatal(err)
+		}
+		if err := save(file); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Lstat(file); err != nil || info.Mode() != 0o600 || info.Size() == 0 {
+			t.Errorf("%s is %v", name, info)
+		}
+		if got, err := os.ReadFile(others); err != nil || len(got) > 0 {
+			t.Errorf("%s: another's file got %d bytes of it", name, len(got))
+		}
 	}
 }
 

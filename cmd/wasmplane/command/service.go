@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -134,6 +135,9 @@ func (a *app) runInstall(ctx context.Context, host *supervisor.Host, service sup
 	if os.Geteuid() != 0 {
 		return errors.New("a service is installed by root: run this with sudo; --print shows what it would be")
 	}
+	if err := checkOwned(service); err != nil {
+		return err
+	}
 	_, err := host.Installed(service.Name)
 	if pid, e := dir.Owner(); e == nil && pid != 0 && start && errors.Is(err, supervisor.ErrNotInstalled) {
 		return fmt.Errorf("process %d runs in %s, and the service would find the directory taken: end it first with `wasmplane stop --data-dir %s`; pods go on", pid, dir, dir)
@@ -151,6 +155,20 @@ func (a *app) runInstall(ctx context.Context, host *supervisor.Host, service sup
 		fmt.Fprintf(a.Out, "The service %s is installed (%s); it starts at the next boot.\n", service.Name, host.File(service.Name))
 	}
 	fmt.Fprintf(a.Out, "It runs: %s\n", strings.Join(service.Command, " "))
+	return nil
+}
+
+// checkOwned fails where others can change what a service runs, reads or keeps.
+func checkOwned(service supervisor.Service) error {
+	used := []string{service.Command[0], service.Dir}
+	if at := slices.Index(service.Command, "--config"); at >= 0 {
+		used = append(used, service.Command[at+1])
+	}
+	for _, path := range used {
+		if err := supervisor.CheckOwned(path); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ package upgrade
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -33,14 +34,45 @@ type Source struct {
 	// Key is the file of the public key of who makes releases; with it, FILE.sig has to be
 	// its signature. "" = the digest alone counts.
 	Key string
+
+	// copy of File that nobody else writes to; "" = File is read itself.
+	copy string
 }
+
+// keep copies File into a folder of ours: between being verified and being run, who may write to the
+// place from which it comes must not put another one there.
+func (s *Source) keep(folder string) (remove func(), err error) {
+	from, err := os.Open(s.File)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = from.Close() }()
+	to, err := os.CreateTemp(folder, ".upgrade-*")
+	if err != nil {
+		return nil, fmt.Errorf("copy %s: %w", s.File, err)
+	}
+	remove = func() { _ = os.Remove(to.Name()) }
+	n, err := io.Copy(to, io.LimitReader(from, most))
+	if err == nil && n == most {
+		err = fmt.Errorf("it is larger than %d bytes", int64(most))
+	}
+	if err = errors.Join(err, to.Close()); err != nil {
+		remove()
+		return nil, fmt.Errorf("copy %s: %w", s.File, err)
+	}
+	s.copy = to.Name()
+	return remove, nil
+}
+
+// content is the file that is read.
+func (s Source) content() string { return cmp.Or(s.copy, s.File) }
 
 // most bounds what a binary may have, in bytes.
 const most = 2 << 30
 
 // verify fails where the file is not what the operator means.
 func (s Source) verify() error {
-	got, err := digest(s.File)
+	got, err := digest(s.content())
 	if err != nil {
 		return err
 	}
@@ -77,7 +109,7 @@ func (s Source) verifySignature() error {
 	if err != nil {
 		return fmt.Errorf("--key: read the signature of the file: %w", err)
 	}
-	content, err := os.ReadFile(s.File)
+	content, err := os.ReadFile(s.content())
 	if err != nil {
 		return err
 	}
@@ -117,7 +149,7 @@ func digest(file string) (string, error) {
 
 // unpack writes the source's binary to a file, executable and on the disk.
 func (s Source) unpack(to string) (err error) {
-	f, err := os.Open(s.File)
+	f, err := os.Open(s.content())
 	if err != nil {
 		return err
 	}

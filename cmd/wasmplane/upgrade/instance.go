@@ -51,6 +51,9 @@ func find(ctx context.Context, dir datadir.Dir) (*instance, error) {
 	if node, err := dir.NodeOwner(); err != nil || node != 0 && node != pid {
 		return nil, errors.Join(err, fmt.Errorf("process %d runs the kubelet of %s by itself: components that are started one by one are upgraded one by one", node, dir))
 	}
+	if err := runsAs(pid, os.Geteuid()); err != nil {
+		return nil, err
+	}
 	i := &instance{dir: dir, pid: pid}
 	of := func(name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 	if i.binary, err = os.Readlink(of("exe")); err != nil {
@@ -75,6 +78,19 @@ func find(ctx context.Context, dir datadir.Dir) (*instance, error) {
 	})
 	i.host, i.service = supervisor.Of(ctx, pid)
 	return i, nil
+}
+
+// runsAs fails where a process is another user's: its binary, its folder and its environment are what that one says,
+// and would be run by us.
+func runsAs(pid, user int) error {
+	info, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid)))
+	if err != nil {
+		return fmt.Errorf("see whose process %d is: %w", pid, err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != user {
+		return fmt.Errorf("process %d is of the user %d, and this command of the user %d: upgrade it as the user whose it is", pid, st.Uid, user)
+	}
+	return nil
 }
 
 // words are the strings of a file of /proc, which end in zeros.

@@ -78,6 +78,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	remove, err := o.keep(string(o.Dir))
+	if err != nil {
+		return err
+	}
+	defer remove()
 	if err := o.verify(); err != nil {
 		return err
 	}

@@ -92,6 +92,42 @@ func TestOnlyWhatSomebodyVouchesForIsTaken(t *testing.T) {
 	}
 }
 
+// TestWhatWasVerifiedIsUnpacked: also where the file is another one by then, or a link to it.
+func TestWhatWasVerifiedIsUnpacked(t *testing.T) {
+	dir, ours := t.TempDir(), t.TempDir()
+	content := []byte("\x7fELF of the release")
+	s := Source{File: write(t, dir, "wasmplane", content), SHA256: fmt.Sprintf("%x", sha256.Sum256(content))}
+	remove, err := s.keep(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.verify(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(write(t, dir, "other", []byte("\x7fELF of somebody else")), s.File); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(ours, "out")
+	if err := s.unpack(to); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%q was unpacked, %v", got, err)
+	}
+	remove()
+	if left, err := os.ReadDir(ours); err != nil || len(left) != 1 {
+		t.Errorf("what was kept stays: %v, %v", left, err)
+	}
+}
+
+// TestAProcessOfAnotherUserIsNotRunAnew by us.
+func TestAProcessOfAnotherUserIsNotRunAnew(t *testing.T) {
+	if err := runsAs(os.Getpid(), os.Geteuid()); err != nil {
+		t.Error(err)
+	}
+	fails(t, "another's", runsAs(os.Getpid(), os.Geteuid()+1), "upgrade it as the user whose it is")
+}
+
 func archive(t *testing.T, names ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer

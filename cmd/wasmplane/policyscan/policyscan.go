@@ -104,6 +104,7 @@ func (w *World) plugin(ctx context.Context, s pointadmission.Standing, o *unstru
 	info := scan.Info{Key: "plugin/" + s.Name(), Source: "wasmplane", Policy: s.Name(), Warns: v.Entry.Mode == manifest.Warn}
 	version := v.Digest
 	if o != nil {
+		info.Space = o.GetNamespace()
 		version += " " + string(o.GetUID()) + "/" + strconv.FormatInt(o.GetGeneration(), 10)
 	} else {
 		version += fmt.Sprint(v.Entry)
@@ -172,6 +173,9 @@ func inCELInfo(s policy.Standing) (info scan.Info, wanted bool) {
 	kind, name, _ := strings.Cut(notes[policyobject.PolicyAnnotation], " ")
 	kind, _, _ = strings.Cut(kind, ".")
 	info.Source, info.Policy = "Kyverno"+kind, name
+	if namespace, _, ok := strings.Cut(name, "/"); ok {
+		info.Space = namespace
+	}
 	return info, notes[policyobject.BackgroundAnnotation] != "false"
 }
 

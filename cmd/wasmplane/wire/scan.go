@@ -14,8 +14,12 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/policies/scan"
 )
 
-// mostReports is how many objects have a policy report at most.
-const mostReports = 10_000
+// mostReports is how many objects have a policy report at most, and shareOfReports how many of these may be about
+// objects of one namespace.
+const (
+	mostReports    = 10_000
+	shareOfReports = mostReports / 4
+)
 
 // scanPolicies asks policies about what is stored, where somebody wants to know.
 func (s *server) scanPolicies(ctx context.Context) error {
@@ -40,7 +44,7 @@ func (s *server) scanPolicies(ctx context.Context) error {
 				View: s.view, Namespaces: s.informers.Core().V1().Namespaces().Lister(), Policies: s.admit.policies, Plugins: s.plugins.Admission,
 				Format: format,
 			},
-			Sink: scan.Objects{Client: s.internal.Dynamic, Format: format, Resource: s.view.ResourceOf}, Reports: most,
+			Sink: scan.Objects{Client: s.internal.Dynamic, Format: format, Resource: s.view.ResourceOf}, Reports: most, Share: shareOfReports,
 			File: s.o.Dir.PolicyScan(), Logger: s.o.Logger,
 		}).Run(ctx)
 	})

@@ -119,14 +119,18 @@ func (m *memory) setWithout(policies []Policy, left []string) uint64 {
 	return sum
 }
 
-// reports is how many objects have reports.
-func (m *memory) reports() (n int) {
+// reports is how many objects have reports, and how many in each namespace.
+func (m *memory) reports() (n int, of map[string]int) {
+	of = map[string]int{}
 	used := map[uint64]bool{}
 	for _, objects := range m.Objects {
 		for _, o := range objects {
 			used[o.Set] = true
 			if o.Written != 0 {
 				n++
+				if o.About != nil {
+					of[o.About.Namespace]++
+				}
 			}
 		}
 	}
@@ -135,7 +139,7 @@ func (m *memory) reports() (n int) {
 			delete(m.Sets, sum)
 		}
 	}
-	return n
+	return n, of
 }
 
 // load reads what is remembered. What cannot be read is found out again.

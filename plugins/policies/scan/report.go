@@ -47,27 +47,43 @@ func (s *Scanner) report(ctx context.Context, o *object) {
 		return
 	case want == nil:
 		if o.About == nil || s.said(ctx, o, s.cfg.Sink.Remove(ctx, id(o.About))) {
+			s.count(o, -1)
 			o.Written, o.About = 0, nil
-			s.reports--
 			s.changed = true
 		}
 		return
 	case want.sum == o.Written && s.known[want.ID()]:
 		return
 	case o.Written == 0 && s.reports >= s.cfg.Reports:
-		if !s.full {
-			s.full = true
-			s.cfg.Logger.WarnContext(ctx, "there are as many policy reports as there may be; further objects have none", "reports", s.cfg.Reports)
-		}
+		s.tooMany(ctx, "", s.cfg.Reports)
+		return
+	case o.Written == 0 && s.cfg.Share > 0 && o.About.Namespace != "" && s.of[o.About.Namespace] >= s.cfg.Share:
+		s.tooMany(ctx, o.About.Namespace, s.cfg.Share)
 		return
 	}
 	if s.said(ctx, o, s.cfg.Sink.Write(ctx, want)) {
 		if o.Written == 0 {
-			s.reports++
+			s.count(o, 1)
 		}
 		o.Written, s.changed = want.sum, true
 		s.known[want.ID()] = true
 	}
+}
+
+// count counts the report about an object.
+func (s *Scanner) count(o *object, n int) {
+	s.reports += n
+	if o.About != nil {
+		s.of[o.About.Namespace] += n
+	}
+}
+
+func (s *Scanner) tooMany(ctx context.Context, namespace string, most int) {
+	if s.full[namespace] {
+		return
+	}
+	s.full[namespace] = true
+	s.cfg.Logger.WarnContext(ctx, "there are as many policy reports as there may be; further objects have none", "namespace", namespace, "reports", most)
 }
 
 // said logs what could not be written; the next pass tries again.

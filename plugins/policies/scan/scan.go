@@ -61,10 +61,15 @@ type Info struct {
 	Category, Severity string
 	// Warns: what it has against an object is a warning.
 	Warns bool
+	// Space is the namespace to which the policy belongs, whose policies share their time; "" = it has its own.
+	Space string
 	// About is the object that the policy is, where it shows totals itself, and Action what it does.
 	About  *Reference
 	Action string
 }
+
+// budget is the name by which a policy's time is counted. Keys have a slash.
+func (i *Info) budget() string { return cmp.Or(i.Space, i.Key) }
 
 // Objection is something that a policy has against an object.
 type Objection struct {
@@ -116,6 +121,10 @@ const (
 	mostViolations = 20      // that a policy shows itself
 	failuresInARow = 3       // of a policy, after which a pass leaves it alone
 
+	// longest is how long a policy, or those of a namespace together, may work in one pass. What is left the
+	// next pass asks: no policy keeps the others' results back.
+	longest = 10 * time.Second
+
 	// askAgain is when a policy that failed is asked about the object again.
 	askAgain = 10 * time.Minute
 )
@@ -126,6 +135,8 @@ type Config struct {
 	Sink  Sink
 	// Reports is how many objects have reports at most; 0 = none have.
 	Reports int
+	// Share is how many of them may be about the objects of one namespace; 0 = all.
+	Share int
 	// File keeps what is remembered; "" = nothing is kept.
 	File string
 	// Every is how often a pass begins; 0 = 15 s.
@@ -142,14 +153,16 @@ type Scanner struct {
 	changed bool // since the file was written
 	saved   time.Time
 	shown   map[string]uint64 // sums of totals, by policy
-	full    bool              // that there are too many reports was logged
+	full    map[string]bool   // that there are too many reports was logged, by namespace; "" = in all
 	turn    time.Time         // when the turn of work began
 
 	// Of the pass that goes on.
-	failures map[string]int // in a row, by policy
+	failures map[string]int           // in a row, by policy
+	worked   map[string]time.Duration // by policy, or by the namespace of policies
 	known    map[string]bool
 	reports  int
-	judged   int // objects
+	of       map[string]int // reports, by namespace
+	judged   int            // objects
 }
 
 // New makes a scanner. Run runs it.
@@ -158,7 +171,7 @@ func New(cfg Config) *Scanner {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Scanner{cfg: cfg, shown: map[string]uint64{}}
+	s := &Scanner{cfg: cfg, shown: map[string]uint64{}, full: map[string]bool{}}
 	s.load()
 	return s
 }
@@ -192,7 +205,8 @@ func (s *Scanner) Pass(ctx context.Context) (judged int, err error) {
 		}
 	}
 	slices.SortFunc(policies, func(a, b Policy) int { return cmp.Compare(a.Info().Key, b.Info().Key) })
-	s.failures, s.reports, s.judged, s.turn = map[string]int{}, s.memory.reports(), 0, time.Now()
+	s.failures, s.worked, s.judged, s.turn = map[string]int{}, map[string]time.Duration{}, 0, time.Now()
+	s.reports, s.of = s.memory.reports()
 	there := map[string]bool{}
 	var failed []error
 	for _, r := range resources {
@@ -288,7 +302,7 @@ func (s *Scanner) judge(ctx context.Context, r Resource, item *Item, o *object, 
 			fresh.keep(i, o, at, info.Key)
 			continue
 		}
-		if s.failures[info.Key] >= failuresInARow {
+		if s.failures[info.Key] >= failuresInARow || s.worked[info.budget()] >= longest {
 			left = append(left, info.Key) // the next pass asks it
 			continue
 		}
@@ -316,7 +330,8 @@ func (s *Scanner) judge(ctx context.Context, r Resource, item *Item, o *object, 
 func (s *Scanner) ask(ctx context.Context, r Resource, p Policy, item *Item,
 	requests map[admission.Operation]*admission.Request,
 ) (asked bool, against []Objection, err error) {
-	op, key := p.About(r), p.Info().Key
+	info := p.Info()
+	op, key := p.About(r), info.Key
 	request := requests[op]
 	if request == nil {
 		if request, err = s.cfg.World.Request(ctx, r, item, op); err != nil {
@@ -324,7 +339,9 @@ func (s *Scanner) ask(ctx context.Context, r Resource, p Policy, item *Item,
 		}
 		requests[op] = request
 	}
+	began := time.Now()
 	asked, against, err = p.Judge(ctx, request)
+	s.worked[info.budget()] += time.Since(began)
 	if ctx.Err() != nil {
 		return false, nil, ctx.Err()
 	}

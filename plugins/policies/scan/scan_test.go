@@ -29,12 +29,14 @@ var pods = scan.Resource{GroupVersionResource: schema.GroupVersionResource{Versi
 type policy struct {
 	name, version, against string
 	fails                  bool
+	takes                  time.Duration // of virtual time
+	space                  string
 	asked                  int
 }
 
 func (p *policy) Info() scan.Info {
 	return scan.Info{
-		Key: p.name, Source: "test", Policy: p.name, Severity: "high",
+		Key: p.name, Source: "test", Policy: p.name, Severity: "high", Space: p.space,
 		About: &scan.Reference{APIVersion: "example.com/v1", Kind: "Policy", Name: p.name},
 	}
 }
@@ -43,6 +45,9 @@ func (p *policy) About(scan.Resource) admission.Operation { return admission.Cre
 
 func (p *policy) Judge(_ context.Context, r *admission.Request) (bool, []scan.Objection, error) {
 	p.asked++
+	if p.takes > 0 {
+		time.Sleep(p.takes)
+	}
 	switch {
 	case p.fails:
 		return true, nil, errors.New("out of fuel")
@@ -261,6 +266,47 @@ func TestAPolicyThatFailsIsLeftAloneForAWhile(t *testing.T) {
 		w.expect(t, "later", map[string]string{"x0": "none"})
 		pass(t, s, "in the end", a, 0, b, 0)
 	})
+}
+
+// Policies of a namespace work as long as one policy may, however many they are, and no other's results are late.
+func TestAPolicyThatTakesLongGoesOnInTheNextPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &policy{name: "policy/a", version: "1", takes: 4 * time.Second, against: "x", space: "team"}
+		b := &policy{name: "policy/b", version: "1", takes: 4 * time.Second, space: "team"}
+		c := &policy{name: "policy/c", version: "1", takes: time.Second, against: "x"}
+		w := newWorld(a, b, c)
+		for i := range 6 {
+			w.pods[fmt.Sprint("x", i)] = 1
+		}
+		s := w.scanner("", 100)
+		pass(t, s, "the first", a, 2, b, 1, c, 6)
+		w.expect(t, "the first", map[string]string{"x0": "1 pass, 2 fail, 0 error: 2", "x5": "0 pass, 1 fail, 0 error: 1"})
+		pass(t, s, "the second", a, 1, b, 2, c, 0)
+		pass(t, s, "the third", a, 2, b, 1, c, 0)
+		pass(t, s, "the fourth", a, 1, b, 2, c, 0)
+		pass(t, s, "the fifth", a, 0, b, 0, c, 0)
+		w.expect(t, "in the end", map[string]string{"x5": "1 pass, 2 fail, 0 error: 2"})
+	})
+}
+
+// One namespace leaves room for the reports about others.
+func TestANamespaceHasAShareOfTheReports(t *testing.T) {
+	a := &policy{name: "a", version: "1", against: "x"}
+	w := newWorld(a)
+	for i := range 5 {
+		w.pods[fmt.Sprint("x", i)] = 1
+	}
+	s := scan.New(scan.Config{World: w, Sink: w, Reports: 100, Share: 3})
+	pass(t, s, "a full share", a, 5)
+	if len(w.reports) != 3 || w.totals["a"] != "5 5" {
+		t.Errorf("%d reports, totals %v", len(w.reports), w.totals)
+	}
+	a.against, a.version = "x4", "2" // those that have reports lose them
+	pass(t, s, "room again", a, 5)
+	pass(t, s, "room again", a, 0)
+	if len(w.reports) != 1 || w.summary("x4") == "none" {
+		t.Errorf("%d reports, of the last one %s", len(w.reports), w.summary("x4"))
+	}
 }
 
 func TestReportsAreBounded(t *testing.T) {

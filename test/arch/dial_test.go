@@ -71,9 +71,8 @@ var dialers = map[string]string{
 	"cmd/wasmplane/members/members.go":         "the API of the user's own cluster: does it answer where it says that it is",
 	"cmd/wasmplane/members/servers.go":         "to the other servers of this machine's own cluster, whose certificates are checked",
 	"cmd/wasmplane/backup/place/bucket.go":     "where the configuration of the machine's operator says: the bucket of backups",
-	"cmd/wasmplane/machine/answers.go":         "to the server of its own node, on this machine; nothing is sent",
 	"cmd/wasmplane/supervisor/notify.go":       "to the socket of the service manager that started this process",
-	"cmd/wasmplane/wire/answers.go":            "to the socket of its own API, on this machine; nothing is sent",
+	"cmd/wasmplane/process/alive.go":           "to servers of its own on this machine; nothing is sent",
 	"cmd/wasmplane/machine/address.go":         "asks the kernel for a route; nothing is sent",
 	"cmd/wasmplane/process/tracing.go":         "to the API server, of which the kubeconfig says where it is",
 

@@ -65,7 +65,7 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	}
 	policies, err := policy.New(policy.Config{
 		Client: b.internal.Kube, Informers: b.informers, Authorizer: chain, Resources: b.view, Objects: b.view, Types: b.view.Types,
-		Static: files, Conditions: conditions, Log: b.o.Logger,
+		Static: files, Conditions: conditions, Log: b.Options.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	hooks, err := webhook.New(webhook.Config{
 		Client: b.internal.Kube, Informers: b.informers, Authorizer: chain, Resources: b.view, Static: files,
 		MutatingCredentials: settings.MutatingCredentials, ValidatingCredentials: settings.ValidatingCredentials,
-		Conditions: conditions, Log: b.o.Logger, Dial: process.OperatorsDial(b.o),
+		Conditions: conditions, Log: b.Options.Logger, Dial: process.OperatorsDial(b.Options),
 	})
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	list = append(list, b.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
 	quotas, err := quotaadmission.New(quotaadmission.Config{
 		Client: b.internal.Kube, Informers: b.informers,
-		Limited: limitedResources(settings), Log: b.o.Logger,
+		Limited: limitedResources(settings), Log: b.Options.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	b.logOrder(admit)
 	plugins.OnChange(func() {
 		if err := admit.Replace(order()...); err != nil {
-			b.o.Logger.ErrorContext(ctx, "the admission plugins stay as they were", "error", err)
+			b.Options.Logger.ErrorContext(ctx, "the admission plugins stay as they were", "error", err)
 			return
 		}
 		b.logOrder(admit)
@@ -114,14 +114,14 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 // builtinAdmission are the built-in plugins as the configuration wants them, and
 // what the file says of those that stand elsewhere in the chain.
 func (b base) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *pluginconfig.Settings, error) {
-	c, settings := b.o.Config.APIServer, &pluginconfig.Settings{}
+	c, settings := b.Options.Config.APIServer, &pluginconfig.Settings{}
 	if c.AdmissionConfigFile != "" {
 		var err error
-		if settings, err = pluginconfig.Load(b.o.Config.Path(c.AdmissionConfigFile)); err != nil {
+		if settings, err = pluginconfig.Load(b.Options.Config.Path(c.AdmissionConfigFile)); err != nil {
 			return nil, nil, fmt.Errorf("apiserver.admissionConfigFile: %w", err)
 		}
 	}
-	if b.o.Config.Profile == config.Hardened {
+	if b.Options.Config.Profile == config.Hardened {
 		if err := settings.Harden(); err != nil {
 			return nil, nil, err
 		}
@@ -129,7 +129,7 @@ func (b base) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *pluginc
 	list, err := builtin.Default(builtin.Deps{
 		Client: b.internal.Kube, Informers: b.informers, Authorizer: chain, Settings: settings,
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(b.internal.Kube.Discovery())),
-		On:     c.EnableAdmissionPlugins, Off: c.DisableAdmissionPlugins, Dial: process.OperatorsDial(b.o),
+		On:     c.EnableAdmissionPlugins, Off: c.DisableAdmissionPlugins, Dial: process.OperatorsDial(b.Options),
 		Others: []string{policy.MutatingName, webhook.MutatingName, policy.ValidatingName, webhook.ValidatingName, quotaadmission.Name},
 	})
 	if err != nil {
@@ -141,7 +141,7 @@ func (b base) builtinAdmission(chain *authz.Chain) ([]admission.Plugin, *pluginc
 // enabled leaves out what the configuration disables.
 func (b base) enabled(list ...admission.Plugin) []admission.Plugin {
 	return slices.DeleteFunc(list, func(p admission.Plugin) bool {
-		return slices.Contains(b.o.Config.APIServer.DisableAdmissionPlugins, p.Name())
+		return slices.Contains(b.Options.Config.APIServer.DisableAdmissionPlugins, p.Name())
 	})
 }
 
@@ -158,7 +158,7 @@ func limitedResources(s *pluginconfig.Settings) (out []quota.Limited) {
 // logOrder logs the running order, at the start and whenever it changes.
 func (b base) logOrder(c *admission.Chain) {
 	mutators, validators := c.Order()
-	b.o.Logger.Info("admission asks in this order", "mutating", mutators, "validating", validators)
+	b.Options.Logger.Info("admission asks in this order", "mutating", mutators, "validating", validators)
 }
 
 // staticFiles are what files bring to admission.
@@ -169,12 +169,12 @@ type staticFiles interface {
 
 // staticAdmission opens the folder of manifests that the configuration names, and follows it.
 func (b base) staticAdmission(ctx context.Context) (files staticFiles, follow func(context.Context) error, err error) {
-	if b.o.Config.APIServer.StaticAdmissionDir == "" {
+	if b.Options.Config.APIServer.StaticAdmissionDir == "" {
 		return staticfiles.None{}, untilEnd, nil
 	}
 	f, err := staticfiles.Open(ctx, staticfiles.Config{
-		Dir: b.o.Config.Path(b.o.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{b.contract}.decode, Note: b.o.Inform,
-		Log: b.o.Logger,
+		Dir: b.Options.Config.Path(b.Options.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{b.contract}.decode, Note: b.Options.Inform,
+		Log: b.Options.Logger,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)

@@ -38,7 +38,7 @@ func (a *authentication) Review(ctx context.Context, r *authenticationv1.TokenRe
 }
 
 func newAuthentication(b base) (*authentication, error) {
-	c := b.o.Config.APIServer
+	c := b.Options.Config.APIServer
 	issuers := append([]string{c.ServiceAccountIssuer}, c.ServiceAccountOldIssuers...)
 	audiences := c.APIAudiences
 	if len(audiences) == 0 {
@@ -50,7 +50,7 @@ func newAuthentication(b base) (*authentication, error) {
 	}
 	cfg := authn.Config{
 		ServiceAccounts: satoken.NewAuthenticator(issuers, keys, audiences, authn.NewObjects(b.internal.Kube, b.informers)),
-		TokenFile:       b.o.Config.Path(c.TokenFile), Audiences: audiences,
+		TokenFile:       b.Options.Config.Path(c.TokenFile), Audiences: audiences,
 	}
 	if c.BootstrapTokens {
 		cfg.Tokens = []authenticator.Token{authn.NewBootstrapTokens(b.internal.Kube, audiences, nil)}
@@ -76,7 +76,7 @@ func newAuthentication(b base) (*authentication, error) {
 // giveTokens makes what gives out tokens of service accounts, and says to others how to
 // check them.
 func (a *authentication) giveTokens(b base, signer crypto.Signer, keys satoken.Keys, audiences []string) (err error) {
-	c := b.o.Config.APIServer
+	c := b.Options.Config.APIServer
 	if a.minter, err = satoken.NewSigner(c.ServiceAccountIssuer, signer); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *authentication) giveTokens(b base, signer crypto.Signer, keys satoken.K
 	}); err != nil {
 		return err
 	}
-	meta, err := satoken.NewMetadata(c.ServiceAccountIssuer, "", net.JoinHostPort(b.advertise.String(), strconv.Itoa(b.port)), keys)
+	meta, err := satoken.NewMetadata(c.ServiceAccountIssuer, "", net.JoinHostPort(b.Advertise.String(), strconv.Itoa(b.Port)), keys)
 	if err != nil {
 		return err
 	}
@@ -97,29 +97,29 @@ func (a *authentication) giveTokens(b base, signer crypto.Signer, keys satoken.K
 // identityFiles are the sources of identity that files describe and that may
 // change while the server runs.
 func (b base) identityFiles(cfg *authn.Config, issuers []string) (err error) {
-	c := b.o.Config.APIServer
+	c := b.Options.Config.APIServer
 	if c.AuthenticationConfigFile != "" {
-		file := b.o.Config.Path(c.AuthenticationConfigFile)
+		file := b.Options.Config.Path(c.AuthenticationConfigFile)
 		b.follows.add("the authentication configuration", func(ctx context.Context) error { return cfg.Structured.Reload(ctx) }, file)
 		if cfg.Structured, err = authn.NewStructured(authn.StructuredConfig{
 			File: file, OwnIssuers: issuers, Audiences: cfg.Audiences,
-			Dial: process.OperatorsDial(b.o), Log: b.o.Logger,
+			Dial: process.OperatorsDial(b.Options), Log: b.Options.Logger,
 		}); err != nil {
 			return fmt.Errorf("apiserver.authenticationConfigFile: %w", err)
 		}
 	}
 	if w := c.TokenWebhook; w.ConfigFile != "" {
-		file := b.o.Config.Path(w.ConfigFile)
+		file := b.Options.Config.Path(w.ConfigFile)
 		b.follows.add("the kubeconfig of the token webhook", func(ctx context.Context) error { return cfg.Webhook.Reload(ctx) }, file)
 		if cfg.Webhook, err = authn.NewWebhook(authn.WebhookConfig{
 			File: file, Version: w.Version, CacheTTL: time.Duration(w.CacheTTL), Timeout: time.Duration(w.Timeout), Audiences: cfg.Audiences,
-			Dial: process.OperatorsDial(b.o),
+			Dial: process.OperatorsDial(b.Options),
 		}); err != nil {
 			return fmt.Errorf("apiserver.tokenWebhook.configFile: %w", err)
 		}
 	}
 	if c.BasicAuthFile != "" {
-		file := b.o.Config.Path(c.BasicAuthFile)
+		file := b.Options.Config.Path(c.BasicAuthFile)
 		b.follows.add("the file of passwords", func(ctx context.Context) error { return cfg.Basic.Reload(ctx) }, file)
 		if cfg.Basic, err = authn.NewBasic(file, nil); err != nil {
 			return fmt.Errorf("apiserver.basicAuthFile: %w", err)
@@ -130,14 +130,14 @@ func (b base) identityFiles(cfg *authn.Config, issuers []string) (err error) {
 
 // signingKeys are the key that signs service account tokens, and all whose tokens
 // are accepted.
-func (s site) signingKeys() (crypto.Signer, satoken.Keys, error) {
-	signer, err := s.o.TokenKey(s.authority)
+func (b base) signingKeys() (crypto.Signer, satoken.Keys, error) {
+	signer, err := b.Options.TokenKey(b.Authority)
 	if err != nil {
 		return nil, nil, err
 	}
 	var files []string
-	for _, f := range s.o.Config.APIServer.ServiceAccountKeyFiles {
-		files = append(files, s.o.Config.Path(f))
+	for _, f := range b.Options.Config.APIServer.ServiceAccountKeyFiles {
+		files = append(files, b.Options.Config.Path(f))
 	}
 	others, err := satoken.ReadKeys(files)
 	if err != nil {
@@ -149,11 +149,11 @@ func (s site) signingKeys() (crypto.Signer, satoken.Keys, error) {
 
 // certificateAuthorities vouch for clients and for authenticating proxies: the
 // cluster's own, which are renewed while the server runs, and those of files.
-func (s site) certificateAuthorities(cfg *authn.Config) error {
-	c := s.o.Config.APIServer
+func (b base) certificateAuthorities(cfg *authn.Config) error {
+	c := b.Options.Config.APIServer
 	var clients []*x509.Certificate
 	for _, f := range c.ClientCAFiles {
-		found, err := pki.ReadCertificates(s.o.Config.Path(f))
+		found, err := pki.ReadCertificates(b.Options.Config.Path(f))
 		if err != nil {
 			return fmt.Errorf("apiserver.clientCAFiles: %w", err)
 		}
@@ -162,13 +162,13 @@ func (s site) certificateAuthorities(cfg *authn.Config) error {
 	h := c.RequestHeader
 	proxies, err := []*x509.Certificate(nil), error(nil)
 	if h.ClientCAFile != "" {
-		if proxies, err = pki.ReadCertificates(s.o.Config.Path(h.ClientCAFile)); err != nil {
+		if proxies, err = pki.ReadCertificates(b.Options.Config.Path(h.ClientCAFile)); err != nil {
 			return fmt.Errorf("apiserver.requestHeader.clientCAFile: %w", err)
 		}
 	}
-	cfg.ClientCAs = pool(s.authority.ClusterCA, clients)
+	cfg.ClientCAs = pool(b.Authority.ClusterCA, clients)
 	cfg.FrontProxy = &authn.FrontProxy{
-		CAs: pool(s.authority.FrontProxyCA, proxies), Names: append([]string{pki.FrontProxyClient().User}, h.AllowedNames...),
+		CAs: pool(b.Authority.FrontProxyCA, proxies), Names: append([]string{pki.FrontProxyClient().User}, h.AllowedNames...),
 		UserHeaders: h.UsernameHeaders, UIDHeaders: h.UIDHeaders, GroupHeaders: h.GroupHeaders, ExtraPrefixes: h.ExtraHeaderPrefixes,
 	}
 	return nil

@@ -36,12 +36,12 @@ func newAuthorization(b base, plugins *process.Plugins) (*authorization, error) 
 		native: authz.Native{Node: authz.Named("Node", nodeauth.New(b.informers)), RBAC: authz.Named("RBAC", roles)},
 	}
 	order := authz.DefaultEntries()
-	if f := b.o.Config.APIServer.AuthorizationConfigFile; f != "" {
-		file := b.o.Config.Path(f)
+	if f := b.Options.Config.APIServer.AuthorizationConfigFile; f != "" {
+		file := b.Options.Config.Path(f)
 		b.follows.add("the authorization configuration", func(context.Context) error { return a.reorder(b, file) },
 			append([]string{file}, authz.WebhookFiles(file)...)...)
 		var err error
-		if order, err = authz.LoadFile(file, *process.OperatorsDial(b.o)); err != nil {
+		if order, err = authz.LoadFile(file, *process.OperatorsDial(b.Options)); err != nil {
 			return nil, fmt.Errorf("apiserver.authorizationConfigFile: %w", err)
 		}
 	}
@@ -52,7 +52,7 @@ func newAuthorization(b base, plugins *process.Plugins) (*authorization, error) 
 	}
 	plugins.OnChange(func() {
 		if err := a.Replace(a.authorizers(*a.order.Load())...); err != nil {
-			b.o.Logger.Error("the authorizers stay as they were", "error", err)
+			b.Options.Logger.Error("the authorizers stay as they were", "error", err)
 		}
 	})
 	return a, nil
@@ -60,7 +60,7 @@ func newAuthorization(b base, plugins *process.Plugins) (*authorization, error) 
 
 // reorder takes on a file that has changed.
 func (a *authorization) reorder(b base, file string) error {
-	order, err := authz.LoadFile(file, *process.OperatorsDial(b.o))
+	order, err := authz.LoadFile(file, *process.OperatorsDial(b.Options))
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ const backupLease = "wasmplane-backup"
 
 // openBackups makes what takes scheduled backups; nil where the configuration asks for none.
 func (s *server) openBackups() (err error) {
-	scratch := filepath.Join(s.o.Dir.Backups(), "tmp")
-	s.backups, err = backup.NewScheduled(s.o.Config, s.storage.disk, scratch, s.metrics, s.o.Logger, s.reportBackup)
+	scratch := filepath.Join(s.Options.Dir.Backups(), "tmp")
+	s.backups, err = backup.NewScheduled(s.Options.Config, s.storage.disk, scratch, s.metrics, s.Options.Logger, s.reportBackup)
 	return err
 }
 
@@ -34,12 +34,12 @@ func (s *server) takeBackups(ctx context.Context) error {
 	if s.backups == nil {
 		return untilEnd(ctx)
 	}
-	holder, err := process.Identity(s.o)
+	holder, err := process.Identity(s.Options)
 	if err != nil {
 		return err
 	}
 	return leader.Election{
-		Client: s.internal.Kube, Namespace: metav1.NamespaceSystem, Name: backupLease, Identity: holder, Logger: s.o.Logger,
+		Client: s.internal.Kube, Namespace: metav1.NamespaceSystem, Name: backupLease, Identity: holder, Logger: s.Options.Logger,
 	}.Stand(ctx, s.backups.Run)
 }
 
@@ -59,6 +59,6 @@ func (s *server) reportBackup(ctx context.Context, text string) {
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil && ctx.Err() == nil {
-		s.o.Logger.WarnContext(ctx, "the event about a failed backup was not written", "error", err)
+		s.Options.Logger.WarnContext(ctx, "the event about a failed backup was not written", "error", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/client/trim"
@@ -26,7 +27,7 @@ import (
 
 // base is what all parts of a server are built upon.
 type base struct {
-	site
+	site.Site
 	contract  *api.Contract
 	view      *view.View // of registries, which are made later
 	local     *lateHandler
@@ -43,23 +44,23 @@ type base struct {
 // that could also run by itself has it.
 var serverUser = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
-func newBase(at site) (base, error) {
+func newBase(at site.Site) (base, error) {
 	b := base{
-		site: at, local: &lateHandler{}, metrics: prometheus.NewRegistry(),
-		group:   &run.Group{Logger: at.o.Logger, Progress: at.o.Progress, StopTimeout: stopTimeout},
-		follows: &follows{log: at.o.Logger, note: at.o.Note},
+		Site: at, local: &lateHandler{}, metrics: prometheus.NewRegistry(),
+		group:   &run.Group{Logger: at.Options.Logger, Progress: at.Options.Progress, StopTimeout: stopTimeout},
+		follows: &follows{log: at.Options.Logger, note: at.Options.Note},
 	}
 	var err error
-	if b.spans, err = process.NewTracing(at.o); err != nil {
+	if b.spans, err = process.NewTracing(at.Options); err != nil {
 		return base{}, err
 	}
-	if err := api.EnableFeatures(at.o.Config.FeatureGates); err != nil {
+	if err := api.EnableFeatures(at.Options.Config.FeatureGates); err != nil {
 		return base{}, err
 	}
 	if b.contract, err = api.New(); err != nil {
 		return base{}, err
 	}
-	keepEvents(b.contract, time.Duration(at.o.Config.APIServer.EventTTL))
+	keepEvents(b.contract, time.Duration(at.Options.Config.APIServer.EventTTL))
 	b.view = view.New(b.contract)
 	if b.internal, err = client.New(client.InMemory(b.local, serverUser, process.Parts.APIServer.Name)); err != nil {
 		return base{}, err

@@ -34,14 +34,14 @@ func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensi
 	events := backend.NewEvents(b.internal.Kube)
 	host := hostfn.Backend{
 		Objects: backend.Cached{View: b.view}, Access: e.access, Events: events,
-		State: backend.ConfigMapState{Kube: b.internal.Kube}, Images: hostfn.NewImages(nil), Logger: b.o.Logger,
+		State: backend.ConfigMapState{Kube: b.internal.Kube}, Images: hostfn.NewImages(nil), Logger: b.Options.Logger,
 	}
-	if e.Plugins, err = process.NewPlugins(ctx, b.o, process.Environment{
+	if e.Plugins, err = process.NewPlugins(ctx, b.Options, process.Environment{
 		Kube: b.internal.Kube, Host: host, Events: events, Namespaces: b.namespaceLabels, Metrics: b.metrics, Points: points,
 	}); err != nil {
 		return nil, err
 	}
-	self, err := process.Identity(b.o)
+	self, err := process.Identity(b.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func loadExtensions(ctx context.Context, b base, points []abi.Point) (_ *extensi
 func (e *extensions) expect(ctx context.Context, b base) {
 	for _, c := range []*apiobject.Controller{e.objects, e.tenants} {
 		if err := c.Expect(ctx); err != nil && ctx.Err() == nil {
-			b.o.Inform("plugins: " + err.Error())
+			b.Options.Inform("plugins: " + err.Error())
 		}
 	}
 	e.Refresh()
@@ -75,8 +75,8 @@ func (e *extensions) follow(b base, begun <-chan struct{}) func(context.Context)
 		if err != nil {
 			return fmt.Errorf("client of the definition of plugins: %w", err)
 		}
-		definitions := append(policyobject.Definitions(b.o.Config.PolicyKinds), apiobject.Definition(), apiobject.TenantDefinition())
-		definitions = append(definitions, scan.Definitions(scan.Format(b.o.Config.PolicyReports))...)
+		definitions := append(policyobject.Definitions(b.Options.Config.PolicyKinds), apiobject.Definition(), apiobject.TenantDefinition())
+		definitions = append(definitions, scan.Definitions(scan.Format(b.Options.Config.PolicyReports))...)
 		err = bootstrap.Definitions(ctx, own.CustomResourceDefinitions(), definitions...)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was stopped: what it did not get done is no failure

@@ -40,15 +40,15 @@ type front struct {
 func newFront(ctx context.Context, b base, st *storage, who *authentication, may *authorization, r *resources,
 	tracer oteltrace.Tracer,
 ) (_ *front, err error) {
-	serving, err := b.authority.APIServer()
+	serving, err := b.Authority.APIServer()
 	if err != nil {
 		return nil, err
 	}
-	kubelets, err := b.authority.Client(pki.KubeletClient())
+	kubelets, err := b.Authority.Client(pki.KubeletClient())
 	if err != nil {
 		return nil, err
 	}
-	listener, err := b.listen(ctx, b.o.Config.Node.Mode.Real)
+	listener, err := b.Listen(ctx, b.Options.Config.Node.Mode.Real)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +56,12 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 	if f.audit, err = b.openAudit(); err != nil {
 		return nil, err
 	}
-	c, spans, giver := b.o.Config.APIServer, b.spans.Handler(), b.giver(st)
+	c, spans, giver := b.Options.Config.APIServer, b.spans.Handler(), b.giver(st)
 	f.Server, err = apiserver.New(apiserver.Config{
 		Audit: f.recorder(), Aggregator: r.remotes,
 		Contract: b.contract, Registries: r.registries, Authenticator: who.Authenticator, Authorizer: may.Chain,
 		Tokens: who.issuer, Reviewer: who,
-		Listener: listener, TLS: pki.WithAuthority(pki.ServerTLS(serving), b.authority.ClusterCA), Kubelet: b.kubeletClient(kubelets),
+		Listener: listener, TLS: pki.WithAuthority(pki.ServerTLS(serving), b.Authority.ClusterCA), Kubelet: b.kubeletClient(kubelets),
 		OpenIDConfiguration: who.openID[satoken.ConfigPath], JWKS: who.openID[satoken.KeysPath],
 		Mounts: []apiserver.Mount{
 			{Prefix: unitgraph.Path, Handler: unitgraph.Handler(b.group.Status)},
@@ -70,13 +70,13 @@ func newFront(ctx context.Context, b base, st *storage, who *authentication, may
 			{Prefix: handover.MembersPath, Handler: giver},
 			{Prefix: handover.OpenPath, Handler: giver},
 			{Prefix: handover.JoinPath, Handler: giver},
-			{Prefix: backup.Path, Handler: backup.Handler(st.disk, b.o.Logger), Long: true},
+			{Prefix: backup.Path, Handler: backup.Handler(st.disk, b.Options.Logger), Long: true},
 		},
 		CatchUp:  r.custom.CatchUp,
 		Fairness: f.fairness,
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight,
 		Checks:  st.readiness(),
-		Metrics: b.metrics, Gatherer: prometheus.Gatherers{b.metrics, legacyregistry.DefaultGatherer}, Logger: b.o.Logger, Tracer: tracer,
+		Metrics: b.metrics, Gatherer: prometheus.Gatherers{b.metrics, legacyregistry.DefaultGatherer}, Logger: b.Options.Logger, Tracer: tracer,
 	})
 	return f, err
 }
@@ -90,30 +90,30 @@ func (f *front) recorder() apiserver.Audit {
 }
 
 // kubeletClient is the apiserver towards kubelets.
-func (s site) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
+func (b base) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
 	roots := x509.NewCertPool()
-	roots.AddCert(s.authority.ClusterCA())
+	roots.AddCert(b.Authority.ClusterCA())
 	return &tunnel.KubeletClient{TLS: &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: pair.GetClientCertificate,
-	}, Dial: process.OperatorsDial(s.o).Context()}
+	}, Dial: process.OperatorsDial(b.Options).Context()}
 }
 
 // openAudit opens the audit log, where the configuration asks for one.
 func (b base) openAudit() (log *audit.Log, err error) {
-	c := b.o.Config.APIServer
+	c := b.Options.Config.APIServer
 	if c.AuditLogFile == "" && c.Audit.WebhookConfigFile == "" {
 		return nil, nil
 	}
-	policy := b.o.Config.Path(c.AuditPolicyFile)
+	policy := b.Options.Config.Path(c.AuditPolicyFile)
 	if policy != "" {
 		b.follows.add("the audit policy", func(ctx context.Context) error { return log.Reload(ctx) }, policy)
 	}
 	a := c.Audit
 	return audit.Open(audit.Config{
-		PolicyFile: policy, File: b.o.Config.Path(c.AuditLogFile), Dial: process.OperatorsDial(b.o), Log: b.o.Logger,
+		PolicyFile: policy, File: b.Options.Config.Path(c.AuditLogFile), Dial: process.OperatorsDial(b.Options), Log: b.Options.Logger,
 		FileTarget: audit.Target{Mode: audit.Mode(a.LogMode), MaxEventBytes: a.LogMaxEventBytes},
 		MaxBytes:   a.LogMaxBytes, MaxFiles: a.LogMaxFiles, MaxAge: time.Duration(a.LogMaxAge),
-		WebhookFile: b.o.Config.Path(a.WebhookConfigFile), InitialBackoff: time.Duration(a.WebhookInitialBackoff),
+		WebhookFile: b.Options.Config.Path(a.WebhookConfigFile), InitialBackoff: time.Duration(a.WebhookInitialBackoff),
 		WebhookTarget: audit.Target{
 			Mode: audit.Mode(a.WebhookMode), BufferEvents: a.WebhookBufferEvents, BatchEvents: a.WebhookBatchEvents,
 			BatchWait: time.Duration(a.WebhookBatchWait), MaxEventBytes: a.WebhookMaxEventBytes,
@@ -124,7 +124,7 @@ func (b base) openAudit() (log *audit.Log, err error) {
 // openFairness makes the controller of priority and fairness, which the server's
 // own informers feed; nil where the configuration turns it off.
 func (b base) openFairness() flowcontrol.Interface {
-	c := b.o.Config.APIServer
+	c := b.Options.Config.APIServer
 	if !c.Fairness {
 		return nil
 	}

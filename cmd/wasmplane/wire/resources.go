@@ -52,13 +52,13 @@ func newResources(ctx context.Context, b base, st *storage, plugins *process.Plu
 	}
 	if r.registries, err = registry.New(registry.Config{
 		Contract: b.contract, Store: st.store, Cache: st.cache, Admission: admit.Chain, Authorizer: may.Chain,
-		Services: allocation.Ranges{CIDRs: []string{b.services.String()}}, Roles: rbac.Guard{RBAC: may.roles, Chain: may.Chain},
+		Services: allocation.Ranges{CIDRs: []string{b.Services.String()}}, Roles: rbac.Guard{RBAC: may.roles, Chain: may.Chain},
 		Computed: map[schema.GroupResource]reader.Computed{
 			{Group: api.MetricsGroup, Resource: "nodes"}: r.usage.Nodes,
 			{Group: api.MetricsGroup, Resource: "pods"}:  r.usage.Pods,
 		},
 		Space: st.room, Administrators: []string{pki.BreakGlassGroup, pki.AdminsGroup},
-		Logger: b.o.Logger, Tracer: tracer,
+		Logger: b.Options.Logger, Tracer: tracer,
 	}); err != nil {
 		return nil, err
 	}
@@ -76,19 +76,19 @@ func newResources(ctx context.Context, b base, st *storage, plugins *process.Plu
 	if err != nil {
 		return nil, fmt.Errorf("client of the definitions of custom resources: %w", err)
 	}
-	r.definitions, err = lifecycle.New(lifecycle.Config{Client: own.CustomResourceDefinitions(), Server: r.custom, Logger: b.o.Logger})
+	r.definitions, err = lifecycle.New(lifecycle.Config{Client: own.CustomResourceDefinitions(), Server: r.custom, Logger: b.Options.Logger})
 	return r, err
 }
 
 // resourceMetrics asks the nodes what they use.
 func (b base) resourceMetrics() (*resourcemetrics.Source, error) {
-	pair, err := b.authority.Client(pki.KubeletClient())
+	pair, err := b.Authority.Client(pki.KubeletClient())
 	if err != nil {
 		return nil, err
 	}
 	return resourcemetrics.New(resourcemetrics.Config{
 		Cluster: b.view, Kubelets: tunnel.NewResourceMetrics(b.kubeletClient(pair)),
-		Logger: b.o.Logger,
+		Logger: b.Options.Logger,
 	})
 }
 
@@ -113,7 +113,7 @@ func (b base) connect(chain *authz.Chain) {
 
 // aggregation is for group versions that other servers serve.
 func (b base) aggregation() (*aggregator.Aggregator, error) {
-	proxy, err := b.authority.Client(pki.FrontProxyClient())
+	proxy, err := b.Authority.Client(pki.FrontProxyClient())
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,8 @@ func (b base) aggregation() (*aggregator.Aggregator, error) {
 	return aggregator.New(aggregator.Config{
 		API: client.InMemory(b.local, serverUser, process.Parts.APIServer.Name), Informers: b.informers, BuiltIn: builtIn,
 		Certificate: func() (*tls.Certificate, error) { return proxy.Certificate(), nil },
-		Dial:        process.OperatorsDial(b.o).Context(),
-		Metrics:     b.metrics, Logger: b.o.Logger,
+		Dial:        process.OperatorsDial(b.Options).Context(),
+		Metrics:     b.metrics, Logger: b.Options.Logger,
 	})
 }
 
@@ -143,8 +143,8 @@ func (b base) customResources(ctx context.Context, registries *registry.Set, plu
 	}
 	converters := pointcustom.NewSet(plugins.CustomResources)
 	custom, err := customresource.New(customresource.Config{
-		Registries: registries, Contract: b.contract, Services: services, Dial: process.OperatorsDial(b.o), Extension: converters,
-		Logger: b.o.Logger,
+		Registries: registries, Contract: b.contract, Services: services, Dial: process.OperatorsDial(b.Options), Extension: converters,
+		Logger: b.Options.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (b base) customResources(ctx context.Context, registries *registry.Set, plu
 			return
 		}
 		if err := custom.Renew(ctx, func(converter string) bool { return changed[converter] }); err != nil {
-			b.o.Logger.ErrorContext(ctx, "custom resources may be shown as an older version of their plugin converted them", "error", err)
+			b.Options.Logger.ErrorContext(ctx, "custom resources may be shown as an older version of their plugin converted them", "error", err)
 		}
 	})
 	return custom, nil

@@ -23,20 +23,20 @@ const (
 
 // scanPolicies asks policies about what is stored, where somebody wants to know.
 func (s *server) scanPolicies(ctx context.Context) error {
-	format, most := scan.Format(s.o.Config.PolicyReports), mostReports
+	format, most := scan.Format(s.Options.Config.PolicyReports), mostReports
 	if format == "" {
 		most = 0
 	}
-	if most == 0 && !slices.Contains(s.o.Config.PolicyKinds, policyobject.Gatekeeper) || !run.Await(ctx, s.plugins.objects.Ready()) {
+	if most == 0 && !slices.Contains(s.Options.Config.PolicyKinds, policyobject.Gatekeeper) || !run.Await(ctx, s.plugins.objects.Ready()) {
 		<-ctx.Done()
 		return nil
 	}
-	holder, err := process.Identity(s.o)
+	holder, err := process.Identity(s.Options)
 	if err != nil {
 		return err
 	}
 	election := leader.Election{
-		Client: s.internal.Kube, Namespace: "kube-system", Name: "wasmplane-policy-scan", Identity: holder, Logger: s.o.Logger,
+		Client: s.internal.Kube, Namespace: "kube-system", Name: "wasmplane-policy-scan", Identity: holder, Logger: s.Options.Logger,
 	}
 	return election.Stand(ctx, func(ctx context.Context) error {
 		return scan.New(scan.Config{
@@ -45,7 +45,7 @@ func (s *server) scanPolicies(ctx context.Context) error {
 				Format: format,
 			},
 			Sink: scan.Objects{Client: s.internal.Dynamic, Format: format, Resource: s.view.ResourceOf}, Reports: most, Share: shareOfReports,
-			File: s.o.Dir.PolicyScan(), Logger: s.o.Logger,
+			File: s.Options.Dir.PolicyScan(), Logger: s.Options.Logger,
 		}).Run(ctx)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/hardened"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/bootstrap"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/pki"
@@ -40,7 +41,7 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 	if o.Config, err = hardened.Apply(o.Config, o.Dir); err != nil {
 		return nil, err
 	}
-	at, err := openSite(ctx, o)
+	at, err := site.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -90,19 +91,19 @@ func newServer(ctx context.Context, o Options, points []abi.Point) (_ *server, e
 // newBootstrap writes what a new cluster begins with.
 func newBootstrap(b base) (*bootstrap.Bootstrap, error) {
 	return bootstrap.New(bootstrap.Config{
-		Client: b.internal.Kube, ServiceCIDRs: []netip.Prefix{b.services}, Endpoint: netip.AddrPortFrom(b.advertise, uint16(b.port)),
-		ClientCA: b.authority.CAPEM(), FrontProxyCA: b.authority.FrontProxyCAPEM(),
-		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: b.o.Logger,
+		Client: b.internal.Kube, ServiceCIDRs: []netip.Prefix{b.Services}, Endpoint: netip.AddrPortFrom(b.Advertise, uint16(b.Port)),
+		ClientCA: b.Authority.CAPEM(), FrontProxyCA: b.Authority.FrontProxyCAPEM(),
+		FrontProxyNames: []string{pki.FrontProxyClient().User}, Log: b.Options.Logger,
 		Cluster: bootstrap.Cluster{
-			Name: b.cluster().Name, Domain: b.o.Config.Cluster.Domain, PodCIDR: b.o.Config.Cluster.PodCIDR,
-			Authority: pki.Pin(b.authority.ClusterCA()), Alone: len(b.o.Config.Store.Endpoints) == 0 && b.around.Address == "" && !b.around.Joined(),
+			Name: b.Cluster().Name, Domain: b.Options.Config.Cluster.Domain, PodCIDR: b.Options.Config.Cluster.PodCIDR,
+			Authority: pki.Pin(b.Authority.ClusterCA()), Alone: len(b.Options.Config.Store.Endpoints) == 0 && b.Around.Address == "" && !b.Around.Joined(),
 		},
 	})
 }
 
 // components gives out the parts of the cluster that run in this process.
 func (s *server) components() process.Local {
-	return process.Local{Options: s.o, Handler: s.local, Tracing: s.spans, Plugins: s.plugins.Plugins, Metrics: s.metrics}
+	return process.Local{Options: s.Options, Handler: s.local, Tracing: s.spans, Plugins: s.plugins.Plugins, Metrics: s.metrics}
 }
 
 // units are the server's parts in their order.
@@ -111,7 +112,7 @@ func (s *server) units() []run.Unit {
 	store := func(ctx context.Context) error {
 		return errors.Join(s.storage.wait(ctx), s.front.closeAudit(), s.storage.closeAll())
 	}
-	upkeep := append(s.storage.upkeep(), s.authority.Run, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run,
+	upkeep := append(s.storage.upkeep(), s.Authority.Run, s.followServers, s.spans.Run, s.releaseMemory, memory.Pace, s.follows.run,
 		s.who.run, s.admit.run, s.offers.custom.Run)
 	return []run.Unit{
 		{Name: "store", Run: store},
@@ -129,9 +130,9 @@ func (s *server) units() []run.Unit {
 // releaseMemory spares the first write to each group the 11 ms that its schemas take,
 // and hands back what the start needed.
 func (s *server) releaseMemory(ctx context.Context) error {
-	return memory.Startup{Ready: s.boot.Ready(), Logger: s.o.Logger, Warm: func(ctx context.Context) {
+	return memory.Startup{Ready: s.boot.Ready(), Logger: s.Options.Logger, Warm: func(ctx context.Context) {
 		if err := s.contract.Warm(ctx); err != nil && ctx.Err() == nil {
-			s.o.Logger.WarnContext(ctx, "schemas were not made ahead; the first write to a group will make them", "error", err)
+			s.Options.Logger.WarnContext(ctx, "schemas were not made ahead; the first write to a group will make them", "error", err)
 		}
 	}}.Run(ctx)
 }
@@ -160,9 +161,9 @@ func (s *server) dnsService(ctx context.Context) error {
 	if !run.Await(ctx, s.boot.Ready()) {
 		return nil
 	}
-	if s.o.Config.DNS.Enabled {
-		if err := announce.Service(ctx, s.internal.Kube, machine.DNSAddress(s.o.Config)); err != nil && ctx.Err() == nil {
-			s.o.Logger.ErrorContext(ctx, "the Service of the cluster's DNS could not be made", "error", err)
+	if s.Options.Config.DNS.Enabled {
+		if err := announce.Service(ctx, s.internal.Kube, machine.DNSAddress(s.Options.Config)); err != nil && ctx.Err() == nil {
+			s.Options.Logger.ErrorContext(ctx, "the Service of the cluster's DNS could not be made", "error", err)
 		}
 	}
 	<-ctx.Done()

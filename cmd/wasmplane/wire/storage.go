@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/site"
 	"github.com/wasmplane/wasmplane/core/api/storagekey"
 	"github.com/wasmplane/wasmplane/core/apiserver/health"
 	"github.com/wasmplane/wasmplane/core/config"
@@ -37,7 +38,7 @@ type storage struct {
 }
 
 func openStorage(ctx context.Context, b base) (_ *storage, err error) {
-	s, gauge, err := openEtcd(ctx, b.site)
+	s, gauge, err := openEtcd(ctx, b.Site)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 	if err := s.encrypt(ctx, b); err != nil {
 		return nil, err
 	}
-	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: b.o.Logger, Metrics: b.metrics}); err != nil {
+	if s.cache, err = watchcache.New(watchcache.Config{Store: s.store, Logger: b.Options.Logger, Metrics: b.metrics}); err != nil {
 		return nil, err
 	}
 	if err := s.shareRoom(b, gauge); err != nil {
@@ -68,7 +69,7 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 		return nil, err
 	}
 	compactor, err := store.NewCompactor(store.CompactorConfig{
-		Store: s.store, Interval: time.Duration(b.o.Config.Store.CompactionInterval), Logger: b.o.Logger,
+		Store: s.store, Interval: time.Duration(b.Options.Config.Store.CompactionInterval), Logger: b.Options.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -79,8 +80,8 @@ func openStorage(ctx context.Context, b base) (_ *storage, err error) {
 
 // openEtcd opens the store itself: that of other processes, or one in this process, which
 // has a gauge of its room.
-func openEtcd(ctx context.Context, at site) (*storage, space.Gauge, error) {
-	o := at.o
+func openEtcd(ctx context.Context, at site.Site) (*storage, space.Gauge, error) {
+	o := at.Options
 	c := o.Config.Store
 	if len(c.Endpoints) > 0 {
 		st, err := etcd.Dial(ctx, etcd.Config{
@@ -92,7 +93,7 @@ func openEtcd(ctx context.Context, at site) (*storage, space.Gauge, error) {
 		}
 		return &storage{disk: st, store: st, closeAll: st.Close}, nil, nil
 	}
-	peers, err := at.peers()
+	peers, err := at.Peers()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,10 +106,10 @@ func openEtcd(ctx context.Context, at site) (*storage, space.Gauge, error) {
 
 // encrypt puts encryption at rest before the store, where the configuration asks for it.
 func (s *storage) encrypt(ctx context.Context, b base) error {
-	if b.o.Config.Store.EncryptionConfigFile == "" {
+	if b.Options.Config.Store.EncryptionConfigFile == "" {
 		return nil
 	}
-	file := b.o.Config.Path(b.o.Config.Store.EncryptionConfigFile)
+	file := b.Options.Config.Path(b.Options.Config.Store.EncryptionConfigFile)
 	b.follows.add("the encryption configuration", func(ctx context.Context) error {
 		if err := s.sealed.Reload(ctx); err != nil {
 			return err
@@ -117,7 +118,7 @@ func (s *storage) encrypt(ctx context.Context, b base) error {
 		return nil
 	}, file)
 	sealed, err := encryption.New(ctx, encryption.Config{
-		Store: s.store, File: file, Resource: storagekey.Resources(b.contract), Log: b.o.Logger,
+		Store: s.store, File: file, Resource: storagekey.Resources(b.contract), Log: b.Options.Logger,
 		Changed: func() { s.cache.Reread() },
 	})
 	if err != nil {
@@ -133,7 +134,7 @@ func (s *storage) encrypt(ctx context.Context, b base) error {
 
 // shareRoom shares out the room in the store. gauge is nil where it is not ours to watch.
 func (s *storage) shareRoom(b base, gauge space.Gauge) (err error) {
-	c := b.o.Config.Store
+	c := b.Options.Config.Store
 	s.room, err = space.New(space.Config{
 		Store: s.store, Gauge: gauge, Quota: c.QuotaBytes, NamespaceQuota: namespaceShare(c),
 		Namespace: func(name string) int64 {
@@ -142,7 +143,7 @@ func (s *storage) shareRoom(b base, gauge space.Gauge) (err error) {
 			}
 			return s.cache.NamespaceBytes(name)
 		},
-		Metrics: b.metrics, Logger: b.o.Logger,
+		Metrics: b.metrics, Logger: b.Options.Logger,
 	})
 	return err
 }

@@ -31,7 +31,7 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 	}
 	// Known before anything is put on this host, so that `down` can take it away
 	// again, however the start ends.
-	if err := s.writeState("starting"); err != nil {
+	if err := s.WriteState("starting"); err != nil {
 		return errors.Join(err, s.storage.closeAll())
 	}
 	g := s.group
@@ -40,11 +40,11 @@ func Up(ctx context.Context, o Options, ready func(Info)) error {
 		return errors.Join(err, s.storage.closeAll())
 	}
 	return g.Run(ctx, func() {
-		if err := s.publish(nodes); err != nil {
+		if err := s.Publish(nodes); err != nil {
 			o.Logger.ErrorContext(ctx, "the cluster runs, but its kubeconfig could not be written", "error", err)
 			o.Inform("error: " + err.Error())
 		}
-		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url(), Nodes: nodes, Healthy: s.answers})
+		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.URL(), Nodes: nodes, Healthy: s.Answers})
 	})
 }
 
@@ -67,13 +67,13 @@ func (s *server) assemble(ctx context.Context, g *run.Group, mode config.NodeMod
 	}
 	switch {
 	case mode.Real:
-		g.Add(run.Unit{Name: "node " + s.o.Config.Node.Name, Run: here.Run, Ready: here.Ready()})
+		g.Add(run.Unit{Name: "node " + s.Options.Config.Node.Name, Run: here.Run, Ready: here.Ready()})
 		if err := addNetworking(ctx, g, parts); err != nil {
 			return "", err
 		}
-		return "node " + s.o.Config.Node.Name, nil
+		return "node " + s.Options.Config.Node.Name, nil
 	case mode.Simulated > 0:
-		sim, err := machine.Simulate(ctx, parts, s.authority, mode.Simulated)
+		sim, err := machine.Simulate(ctx, parts, s.Authority, mode.Simulated)
 		if err != nil {
 			return "", err
 		}
@@ -90,11 +90,11 @@ func (s *server) addRuntime(ctx context.Context, g *run.Group, parts process.Loc
 	if err != nil {
 		return nil, err
 	}
-	n, err := machine.NewNode(c, machine.SignedBy(s.authority))
+	n, err := machine.NewNode(c, machine.SignedBy(s.Authority))
 	if err != nil {
 		return nil, err
 	}
-	if s.o.Config.Node.CRIEndpoint == "" {
+	if s.Options.Config.Node.CRIEndpoint == "" {
 		g.Add(run.Unit{Name: "containerd", Run: n.RunRuntime})
 	}
 	return n, nil
@@ -106,7 +106,7 @@ func (s *server) addControl(ctx context.Context, g *run.Group, parts process.Loc
 	if err != nil {
 		return err
 	}
-	keys := control.Keys{RootCA: s.authority.CAPEM(), Minter: satoken.SecretTokens{Signer: s.who.minter}, Authority: s.authority.CASigner}
+	keys := control.Keys{RootCA: s.Authority.CAPEM(), Minter: satoken.SecretTokens{Signer: s.who.minter}, Authority: s.Authority.CASigner}
 	g.Add(run.Unit{Name: process.Parts.Controllers.Name, Run: func(ctx context.Context) error { return control.Loops(ctx, loops, keys) }})
 	scheduler, err := parts.Component(ctx, process.Parts.Scheduler)
 	if err != nil {
@@ -145,9 +145,9 @@ func APIServer(ctx context.Context, o Options, ready func(Info)) error {
 		g.Add(u)
 	}
 	return g.Run(ctx, func() {
-		if err := errors.Join(s.publish("none"), s.publishComponents()); err != nil {
+		if err := errors.Join(s.Publish("none"), s.PublishComponents()); err != nil {
 			o.Logger.ErrorContext(ctx, "kubeconfigs could not be written", "error", err)
 		}
-		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.url()})
+		ready(Info{Cluster: o.Config.Cluster.Name, Server: s.URL()})
 	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package site
 
 import (
 	"log/slog"
@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/config"
 )
 
@@ -32,8 +33,8 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 	c.APIServer.Listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	// 127.0.0.2 stands in for the node's address; as such it would be loopback.
 	dir := datadir.Dir(t.TempDir())
-	s := site{o: Options{Config: c, Dir: dir, Logger: slog.New(slog.DiscardHandler)}, advertise: netip.MustParseAddr("127.0.0.1"), port: port}
-	single, err := s.listen(t.Context(), true)
+	s := Site{Options: process.Options{Config: c, Dir: dir, Logger: slog.New(slog.DiscardHandler)}, Advertise: netip.MustParseAddr("127.0.0.1"), Port: port}
+	single, err := s.Listen(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 		}
 		_, _ = dialled.Close(), accepted.Close()
 	}
-	if _, err := s.listen(t.Context(), true); err == nil {
+	if _, err := s.Listen(t.Context(), true); err == nil {
 		t.Error("a port in use was not noticed")
 	}
 	_ = single.Close()
@@ -57,12 +58,12 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 func TestPortZeroIsAnyFreeOne(t *testing.T) {
 	c := config.Default()
 	c.APIServer.Listen = "127.0.0.1:0"
-	s, err := findSite(t.Context(), Options{Config: c})
+	s, err := findSite(t.Context(), process.Options{Config: c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.port == 0 || s.o.Config.APIServer.Listen != net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) ||
+	if s.Port == 0 || s.Options.Config.APIServer.Listen != net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) ||
 		c.APIServer.Listen != "127.0.0.1:0" {
-		t.Errorf("port %d, listening at %s; the caller's own configuration says %s", s.port, s.o.Config.APIServer.Listen, c.APIServer.Listen)
+		t.Errorf("port %d, listening at %s; the caller's own configuration says %s", s.Port, s.Options.Config.APIServer.Listen, c.APIServer.Listen)
 	}
 }

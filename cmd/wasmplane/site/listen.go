@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wire
+package site
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 	"github.com/wasmplane/wasmplane/core/secureserving"
 )
 
-// listen listens where the configuration says, and, where that is loopback and
+// Listen listens where the configuration says, and, where that is loopback and
 // pods of this machine need the API, at the address by which they reach it; and at
 // a socket of the data directory, for the day when the port cannot be reached.
-func (s site) listen(ctx context.Context, forPods bool) (net.Listener, error) {
-	host, _, err := net.SplitHostPort(s.o.Config.APIServer.Listen)
+func (s Site) Listen(ctx context.Context, forPods bool) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(s.Options.Config.APIServer.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("apiserver.listen: %w", err)
 	}
-	addrs := []string{s.o.Config.APIServer.Listen}
-	if local, err := netip.ParseAddr(host); forPods && (host == "localhost" || err == nil && local.IsLoopback()) && !s.advertise.IsLoopback() {
-		addrs = append(addrs, net.JoinHostPort(s.advertise.String(), strconv.Itoa(s.port)))
+	addrs := []string{s.Options.Config.APIServer.Listen}
+	if local, err := netip.ParseAddr(host); forPods && (host == "localhost" || err == nil && local.IsLoopback()) && !s.Advertise.IsLoopback() {
+		addrs = append(addrs, net.JoinHostPort(s.Advertise.String(), strconv.Itoa(s.Port)))
 	}
 	var all []net.Listener
 	closeAll := func() {
@@ -40,7 +40,7 @@ func (s site) listen(ctx context.Context, forPods bool) (net.Listener, error) {
 		}
 		all = append(all, l)
 	}
-	local, err := localsocket.Listen(ctx, s.o.Dir.Socket(), s.o.Logger)
+	local, err := localsocket.Listen(ctx, s.Options.Dir.Socket(), s.Options.Logger)
 	if err != nil {
 		closeAll()
 		return nil, err

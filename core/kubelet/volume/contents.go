@@ -4,12 +4,9 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/spec"
+	"github.com/wasmplane/wasmplane/core/kubelet/volume/payload"
 )
 
 // contents makes the files of volumes that speak of API objects.
@@ -38,10 +36,10 @@ func modeOf(m *int32) os.FileMode {
 }
 
 // project picks items out of data, or takes all of it.
-func project(out Payload, data map[string][]byte, items []corev1.KeyToPath, mode *int32, optional bool, what string) error {
+func project(out payload.Files, data map[string][]byte, items []corev1.KeyToPath, mode *int32, optional bool, what string) error {
 	if len(items) == 0 {
 		for k, v := range data {
-			out[k] = File{Data: v, Mode: modeOf(mode)}
+			out[k] = payload.File{Data: v, Mode: modeOf(mode)}
 		}
 		return nil
 	}
@@ -53,7 +51,7 @@ func project(out Payload, data map[string][]byte, items []corev1.KeyToPath, mode
 			}
 			return fmt.Errorf("references non-existent %s key: %s", what, it.Key)
 		}
-		f := File{Data: v, Mode: modeOf(mode)}
+		f := payload.File{Data: v, Mode: modeOf(mode)}
 		if it.Mode != nil {
 			f.Mode = modeOf(it.Mode)
 		}
@@ -64,7 +62,7 @@ func project(out Payload, data map[string][]byte, items []corev1.KeyToPath, mode
 
 func isOptional(b *bool) bool { return b != nil && *b }
 
-func (c *contents) configMap(ctx context.Context, out Payload, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32,
+func (c *contents) configMap(ctx context.Context, out payload.Files, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32,
 	optional bool,
 ) error {
 	cm, err := c.objects.ConfigMap(ctx, p.Namespace, name)
@@ -87,7 +85,7 @@ func (c *contents) configMap(ctx context.Context, out Payload, p *corev1.Pod, na
 	return project(out, data, items, mode, optional, "config")
 }
 
-func (c *contents) secret(ctx context.Context, out Payload, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32,
+func (c *contents) secret(ctx context.Context, out payload.Files, p *corev1.Pod, name string, items []corev1.KeyToPath, mode *int32,
 	optional bool,
 ) error {
 	s, err := c.objects.Secret(ctx, p.Namespace, name)
@@ -103,7 +101,7 @@ func (c *contents) secret(ctx context.Context, out Payload, p *corev1.Pod, name 
 	return project(out, s.Data, items, mode, optional, "secret")
 }
 
-func (c *contents) downward(out Payload, p *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32) error {
+func (c *contents) downward(out payload.Files, p *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32) error {
 	for i := range items {
 		it := &items[i]
 		var v string
@@ -117,7 +115,7 @@ func (c *contents) downward(out Payload, p *corev1.Pod, items []corev1.DownwardA
 		if err != nil {
 			return fmt.Errorf("downward API file %s: %w", it.Path, err)
 		}
-		f := File{Data: []byte(v), Mode: modeOf(mode)}
+		f := payload.File{Data: []byte(v), Mode: modeOf(mode)}
 		if it.Mode != nil {
 			f.Mode = modeOf(it.Mode)
 		}
@@ -127,7 +125,7 @@ func (c *contents) downward(out Payload, p *corev1.Pod, items []corev1.DownwardA
 }
 
 // write brings the directory to the payload.
-func write(r Request, out Payload, memory bool) (Mounted, error) {
+func write(r Request, out payload.Files, memory bool) (Mounted, error) {
 	if memory {
 		if err := mountTmpfs(r.Dir, 0); err != nil {
 			return Mounted{}, err
@@ -135,7 +133,7 @@ func write(r Request, out Payload, memory bool) (Mounted, error) {
 	} else if err := makeDir(r.Dir, 0o755); err != nil {
 		return Mounted{}, err
 	}
-	if err := Write(r.Dir, out, func(dir string) error { return own(dir, r.Pod, true) }); err != nil {
+	if err := payload.Write(r.Dir, out, func(dir string) error { return own(dir, r.Pod, true) }); err != nil {
 		return Mounted{}, err
 	}
 	return Mounted{Path: r.Dir, ReadOnly: true}, nil
@@ -148,7 +146,7 @@ func (*configMap) Supports(v *corev1.Volume) bool { return v.ConfigMap != nil }
 func (*configMap) Live()                          {}
 
 func (k *configMap) Mount(ctx context.Context, r Request) (Mounted, error) {
-	s, out := r.Volume.ConfigMap, Payload{}
+	s, out := r.Volume.ConfigMap, payload.Files{}
 	if err := k.configMap(ctx, out, r.Pod, s.Name, s.Items, s.DefaultMode, isOptional(s.Optional)); err != nil {
 		return Mounted{}, err
 	}
@@ -166,7 +164,7 @@ func (*secret) Supports(v *corev1.Volume) bool { return v.Secret != nil }
 func (*secret) Live()                          {}
 
 func (k *secret) Mount(ctx context.Context, r Request) (Mounted, error) {
-	s, out := r.Volume.Secret, Payload{}
+	s, out := r.Volume.Secret, payload.Files{}
 	if err := k.secret(ctx, out, r.Pod, s.SecretName, s.Items, s.DefaultMode, isOptional(s.Optional)); err != nil {
 		return Mounted{}, err
 	}
@@ -182,7 +180,7 @@ func (*downward) Supports(v *corev1.Volume) bool { return v.DownwardAPI != nil }
 func (*downward) Live()                          {}
 
 func (k *downward) Mount(_ context.Context, r Request) (Mounted, error) {
-	s, out := r.Volume.DownwardAPI, Payload{}
+	s, out := r.Volume.DownwardAPI, payload.Files{}
 	if err := k.downward(out, r.Pod, s.Items, s.DefaultMode); err != nil {
 		return Mounted{}, err
 	}
@@ -200,7 +198,7 @@ func (*projected) Supports(v *corev1.Volume) bool { return v.Projected != nil }
 func (*projected) Live()                          {}
 
 func (k *projected) Mount(ctx context.Context, r Request) (Mounted, error) {
-	s, out := r.Volume.Projected, Payload{}
+	s, out := r.Volume.Projected, payload.Files{}
 	for i := range s.Sources {
 		if err := k.source(ctx, out, r, i, s.DefaultMode); err != nil {
 			return Mounted{}, err
@@ -209,7 +207,7 @@ func (k *projected) Mount(ctx context.Context, r Request) (Mounted, error) {
 	return write(r, out, true)
 }
 
-func (k *projected) source(ctx context.Context, out Payload, r Request, index int, mode *int32) error {
+func (k *projected) source(ctx context.Context, out payload.Files, r Request, index int, mode *int32) error {
 	src := &r.Volume.Projected.Sources[index]
 	switch {
 	case src.ConfigMap != nil:
@@ -232,7 +230,7 @@ func (k *projected) source(ctx context.Context, out Payload, r Request, index in
 	return nil
 }
 
-func (k *projected) token(ctx context.Context, out Payload, r Request, src *corev1.ServiceAccountTokenProjection, mode *int32) error {
+func (k *projected) token(ctx context.Context, out payload.Files, r Request, src *corev1.ServiceAccountTokenProjection, mode *int32) error {
 	tok, err := k.tokens.get(ctx, r.Pod, src)
 	if err != nil {
 		return err
@@ -241,7 +239,7 @@ func (k *projected) token(ctx context.Context, out Payload, r Request, src *core
 	return nil
 }
 
-func (k *projected) certificate(ctx context.Context, out Payload, r Request, index int, mode *int32) error {
+func (k *projected) certificate(ctx context.Context, out payload.Files, r Request, index int, mode *int32) error {
 	src := r.Volume.Projected.Sources[index].PodCertificate
 	key, chain, err := k.certs.get(ctx, r.Pod, r.Volume.Name, index, src)
 	if err != nil {
@@ -259,8 +257,8 @@ func (k *projected) certificate(ctx context.Context, out Payload, r Request, ind
 
 // private is a file for the pod's user alone, where all of its containers have
 // one or a group for files.
-func private(p *corev1.Pod, data []byte, mode *int32) File {
-	f := File{Data: data, Mode: modeOf(mode)}
+func private(p *corev1.Pod, data []byte, mode *int32) payload.File {
+	f := payload.File{Data: data, Mode: modeOf(mode)}
 	user := commonUser(p)
 	if sc := p.Spec.SecurityContext; user != nil || sc != nil && sc.FSGroup != nil {
 		f.Mode, f.User = 0o600, user
@@ -314,29 +312,4 @@ func (k *projected) Unmount(_ context.Context, uid types.UID, _, dir string) err
 	k.tokens.Forget(uid)
 	k.certs.forget(uid)
 	return removeTree(dir)
-}
-
-// checkPath refuses names that would lead out of a volume, or into its works.
-func checkPath(p string) error {
-	const longest = 255
-	switch {
-	case p == "":
-		return errors.New("invalid path: must not be empty")
-	case filepath.IsAbs(p):
-		return fmt.Errorf("invalid path: must be relative path: %s", p)
-	case len(p) > 4096:
-		return errors.New("invalid path: must be less than or equal to 4096 characters")
-	}
-	for i, part := range strings.Split(p, "/") {
-		if part == ".." {
-			return fmt.Errorf("invalid path: must not contain '..': %s", p)
-		}
-		if len(part) > longest {
-			return fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", longest)
-		}
-		if i == 0 && strings.HasPrefix(part, "..") {
-			return fmt.Errorf("invalid path: must not start with '..': %s", p)
-		}
-	}
-	return nil
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package volume
+// Package payload writes the files of a volume whose content comes from the API
+// (ConfigMaps, Secrets, tokens), all at once: a reader sees one version of them. It
+// refuses paths that lead out of the volume.
+package payload
 
 import (
 	"bytes"
@@ -14,7 +17,7 @@ import (
 	"time"
 )
 
-// File of a volume.
+// File is one file of a volume.
 type File struct {
 	Data []byte
 	Mode os.FileMode
@@ -22,20 +25,20 @@ type File struct {
 	User *int64
 }
 
-// Payload is all files of a volume, by their paths in it.
-type Payload map[string]File
+// Files are all files of a volume, by their paths in it.
+type Files map[string]File
 
 const (
 	dataLink = "..data"
 	dataTemp = "..data_tmp"
 )
 
-// Write brings the volume at dir to the payload, all at once: readers see the old
+// Write brings the volume at dir to these files, all at once: readers see the old
 // files or the new ones, never some of both. The files are in a directory of
 // their own, to which the link ..data points; what is seen at the top of the
 // volume are links through that one, and so a rename of ..data swaps all of it.
 // prepare is called with the new files before anybody sees them.
-func Write(dir string, want Payload, prepare func(dir string) error) error {
+func Write(dir string, want Files, prepare func(dir string) error) error {
 	for p := range want {
 		if err := checkPath(p); err != nil {
 			return err
@@ -71,7 +74,7 @@ func Write(dir string, want Payload, prepare func(dir string) error) error {
 	return nil
 }
 
-func fill(dir string, want Payload, prepare func(string) error) error {
+func fill(dir string, want Files, prepare func(string) error) error {
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // what is in it has modes of its own
 		return fmt.Errorf("open up directory of new files: %w", err)
 	}
@@ -113,7 +116,7 @@ func swap(dir, fresh string) error {
 }
 
 // links makes what is seen at the top of the volume, and removes what is no longer there.
-func links(dir string, want Payload) error {
+func links(dir string, want Files) error {
 	tops := map[string]bool{}
 	for p := range want {
 		top, _, _ := strings.Cut(filepath.Clean(p), "/")
@@ -146,7 +149,7 @@ func links(dir string, want Payload) error {
 }
 
 // same tells whether a directory holds just these files.
-func same(dir string, want Payload) bool {
+func same(dir string, want Files) bool {
 	var have []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -179,4 +182,29 @@ func same(dir string, want Payload) bool {
 		}
 	}
 	return true
+}
+
+// checkPath refuses names that would lead out of a volume, or into its works.
+func checkPath(p string) error {
+	const longest = 255
+	switch {
+	case p == "":
+		return errors.New("invalid path: must not be empty")
+	case filepath.IsAbs(p):
+		return fmt.Errorf("invalid path: must be relative path: %s", p)
+	case len(p) > 4096:
+		return errors.New("invalid path: must be less than or equal to 4096 characters")
+	}
+	for i, part := range strings.Split(p, "/") {
+		if part == ".." {
+			return fmt.Errorf("invalid path: must not contain '..': %s", p)
+		}
+		if len(part) > longest {
+			return fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", longest)
+		}
+		if i == 0 && strings.HasPrefix(part, "..") {
+			return fmt.Errorf("invalid path: must not start with '..': %s", p)
+		}
+	}
+	return nil
 }

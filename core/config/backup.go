@@ -63,7 +63,8 @@ func (c *Configuration) checkBackup() error {
 		return nil
 	}
 	u, err := url.Parse(b.S3.Endpoint)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil {
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" ||
+		u.User != nil {
 		return field("backup.s3.endpoint", "expected https://HOST or https://HOST:PORT, found %q", b.S3.Endpoint)
 	}
 	if b.S3.Bucket == "" {

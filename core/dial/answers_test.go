@@ -89,7 +89,7 @@ func TestAWebhooksRedirectIsNotFollowed(t *testing.T) {
 	}))
 	defer server.Close()
 	client := &http.Client{Transport: Webhook(1000)(Operator(nil).Guard(&http.Transport{DisableKeepAlives: true}))}
-	resp, err := client.Post(server.URL, "", strings.NewReader("secret")) //nolint:noctx // it is refused
+	resp, err := client.Post(server.URL, "", strings.NewReader("secret")) // it is refused
 	if err == nil {
 		_ = resp.Body.Close()
 	}

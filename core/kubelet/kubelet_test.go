@@ -180,7 +180,8 @@ func describe(p *corev1.Pod) string {
 	if p == nil {
 		return "not there"
 	}
-	return fmt.Sprintf("%s %s %q %+v %+v %v", p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses, p.Status.Conditions, p.Annotations)
+	return fmt.Sprintf("%s %s %q %+v %+v %v", p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses,
+		p.Status.Conditions, p.Annotations)
 }
 
 func running(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && ready(p) }

@@ -40,7 +40,9 @@ type team struct {
 }
 
 // gangCycle is cycle for a pod of a gang, and all others of it that wait.
-func (s *Scheduler) gangCycle(ctx context.Context, prof *decision.Compiled, first *queue.Item, g *gang.Group, decided func(*corev1.Pod, *Decision)) []*taken {
+func (s *Scheduler) gangCycle(ctx context.Context, prof *decision.Compiled, first *queue.Item, g *gang.Group,
+	decided func(*corev1.Pod, *Decision),
+) []*taken {
 	t := &team{s: s, prof: prof, group: g, placed: map[string][]*corev1.Pod{}, items: []*queue.Item{first}}
 	if why := t.gather(ctx); why != "" {
 		t.wait(ctx, why)

@@ -41,7 +41,10 @@ func TestRefusedPodsDoNotHoldUpOneThatFits(t *testing.T) {
 	effects := silent{report.API{Client: client}, make(chan string, 1)}
 	s, err := scheduler.NewWith(scheduler.Config{
 		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler),
-		Profiles: []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: native.Default(native.Config{Client: client, Informers: inf})}},
+		Profiles: []scheduler.Profile{{
+			Name:    corev1.DefaultSchedulerName,
+			Plugins: native.Default(native.Config{Client: client, Informers: inf}),
+		}},
 	}, effects)
 	if err != nil {
 		t.Fatal(err)

@@ -179,7 +179,7 @@ func (v *Virtual) ask(ctx context.Context, h *held) {
 	uid := h.item.Info.Pod.UID
 	v.s.waiting.Remove(uid)
 	v.held = slices.DeleteFunc(v.held, func(o *held) bool { return o == h })
-	h.seen.Bound = v.s.take(h.ctx, h.taken, st)
+	h.seen.Bound = v.s.take(h.ctx, h.taken, st) //nolint:contextcheck // that of the cycle which took the pod
 	h.seen.Finish(h.decision)
 }
 

@@ -92,7 +92,7 @@ func (h *Host) Rego(ctx context.Context, p rego.Policy, o Options) ([]byte, erro
 // whileOpen is a context that ends with the host, too.
 func (h *Host) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(h.life, func() { cancel(errClosed) }) //nolint:contextcheck // the host's end cancels the caller's work
+	stop := context.AfterFunc(h.life, func() { cancel(errClosed) }) // the host's end cancels the caller's work
 	return ctx, func() {
 		stop()
 		cancel(nil)

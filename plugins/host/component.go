@@ -56,7 +56,7 @@ func (h *Host) compileComponent(ctx context.Context, wasm []byte, o Options) (*M
 		return nil, err
 	}
 	if err := h.compileParts(ctx, c, program, modules, o); err != nil {
-		return nil, errors.Join(err, c.close(h)) //nolint:contextcheck // also when the caller has given up
+		return nil, errors.Join(err, c.close(h)) // also when the caller has given up
 	}
 	m := newModule(h, nil, o)
 	m.component = c

@@ -102,7 +102,8 @@ func groupOf(o *unstructured.Unstructured) string { return o.GroupVersionKind().
 // isSettings says that an object is about all constraints.
 func isSettings(o *unstructured.Unstructured) bool {
 	group, kind := groupOf(o), o.GetKind()
-	return group == gatekeeper.ConfigGroup && kind == gatekeeper.ConfigKind || group == gatekeeper.SyncSetGroup && kind == gatekeeper.SyncSetKind
+	return group == gatekeeper.ConfigGroup && kind == gatekeeper.ConfigKind ||
+		group == gatekeeper.SyncSetGroup && kind == gatekeeper.SyncSetKind
 }
 
 // Constraint is the plugin of a constraint of a template. A template that says at which kinds it looks looks

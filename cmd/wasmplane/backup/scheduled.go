@@ -124,7 +124,7 @@ func (s *Scheduled) Run(ctx context.Context) error {
 		}
 		if err := s.Once(ctx, time.Now()); err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // it was stopped: what it did not get done is no failure
 			}
 			s.complain(ctx, err)
 			if !retry.Wait(ctx) {
@@ -183,7 +183,8 @@ func (s *Scheduled) Once(ctx context.Context, now time.Time) (err error) {
 	}
 	s.last.Set(float64(now.Unix()))
 	s.bytes.Set(float64(taken.Bytes))
-	s.log.InfoContext(ctx, "a scheduled backup was taken", "name", name, "place", s.to.String(), "revision", taken.Revision, "bytes", taken.Bytes)
+	s.log.InfoContext(ctx, "a scheduled backup was taken", "name", name, "place", s.to.String(), "revision", taken.Revision, "bytes",
+		taken.Bytes)
 	return s.forget(ctx)
 }
 

@@ -33,7 +33,7 @@ func (a *app) backupList() *cobra.Command {
 			}
 			w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 			fmt.Fprintln(w, "TAKEN\tSIZE\tNAME\tPLACE")
-			print := func(found []place.Item, in place.Place) {
+			list := func(found []place.Item, in place.Place) {
 				for _, i := range found {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", i.Modified.UTC().Format(time.RFC3339), size(i.Bytes), i.Name, in)
 				}
@@ -51,14 +51,14 @@ func (a *app) backupList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				print(found, in)
+				list(found, in)
 			}
 			own := place.Folder(o.Dir.Backups())
 			found, err := own.List(c.Context(), "before-")
 			if err != nil {
 				return err
 			}
-			print(found, own)
+			list(found, own)
 			return w.Flush()
 		},
 	}

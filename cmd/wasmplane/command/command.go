@@ -81,7 +81,8 @@ WASMPLANE_DATA_DIR.`,
 	of := a.members()
 	for group, commands := range map[string][]*cobra.Command{
 		"cluster": {
-			a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), of.Certs(), a.status(), a.stop(), a.down(), a.install(), a.uninstall(), a.upgrade(), a.backup(),
+			a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), of.Certs(), a.status(), a.stop(), a.down(), a.install(), a.uninstall(),
+			a.upgrade(), a.backup(),
 			a.restore(), a.check(),
 		},
 		"use": {

@@ -212,13 +212,19 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
-	claimed, err := dra.New(dra.Config{NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), Client: set.Kube, Logger: n.component.Options.Logger})
+	claimed, err := dra.New(dra.Config{
+		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), Client: set.Kube,
+		Logger: n.component.Options.Logger,
+	})
 	if err != nil {
 		return err
 	}
 	plugins, err := pluginwatch.New(pluginwatch.Config{
 		RootDir: kubeletRoot(n.component.Options), Logger: n.component.Options.Logger,
-		Handlers: map[string]pluginwatch.Handler{registration.CSIPlugin: drivers, registration.DevicePlugin: devices, registration.DRAPlugin: claimed},
+		Handlers: map[string]pluginwatch.Handler{
+			registration.CSIPlugin: drivers, registration.DevicePlugin: devices,
+			registration.DRAPlugin: claimed,
+		},
 	})
 	if err != nil {
 		return err
@@ -264,7 +270,8 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: dra.Supplied{Manager: volumes, Claims: claimed},
-		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Devices: dra.Equipped{Devices: devices, Claims: claimed},
+		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods,
+		Devices:          dra.Equipped{Devices: devices, Claims: claimed},
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
 		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
@@ -277,7 +284,10 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	defer door.Add(metered{k, volumes})()
 	follow := func(ctx context.Context) error { return refreshed(ctx, refresh, k.Refresh) }
-	parts := []func(context.Context) error{k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, claimed.Run, plugins.Run, disk.Run, keeper.Run, door.Run, n.signal(k), policies, follow}
+	parts := []func(context.Context) error{
+		k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, claimed.Run, plugins.Run, disk.Run,
+		keeper.Run, door.Run, n.signal(k), policies, follow,
+	}
 	if n.serving.Renew != nil {
 		parts = append(parts, n.serving.Renew)
 	}

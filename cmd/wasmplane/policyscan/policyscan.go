@@ -247,7 +247,8 @@ func (p celPolicy) Judge(ctx context.Context, r *admission.Request) (asked bool,
 // unscanned are API groups of policies, their reports, and what comes and goes by itself.
 var unscanned = []string{
 	"admissionregistration.k8s.io", "coordination.k8s.io", "events.k8s.io", manifest.APIGroup, "templates.gatekeeper.sh",
-	"constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh", admissionpolicy.Group, "policies.kyverno.io", string(scan.PolicyReports), string(scan.OpenReports),
+	"constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh", admissionpolicy.Group, "policies.kyverno.io",
+	string(scan.PolicyReports), string(scan.OpenReports),
 }
 
 // Resources implements scan.World.

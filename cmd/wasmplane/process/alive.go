@@ -12,7 +12,7 @@ import (
 
 // Alive asks a server of this machine for a sign of life: url, through dial, or the
 // usual way where that is nil. It returns the status of whatever the server answers.
-func Alive(ctx context.Context, url string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (status int, err error) {
+func Alive(ctx context.Context, url string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, fmt.Errorf("ask for a sign of life: %w", err)

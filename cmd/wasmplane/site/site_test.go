@@ -33,7 +33,10 @@ func TestTheAPIIsReachedAtLoopbackAndAtTheNodesAddress(t *testing.T) {
 	c.APIServer.Listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	// 127.0.0.2 stands in for the node's address; as such it would be loopback.
 	dir := datadir.Dir(t.TempDir())
-	s := Site{Options: process.Options{Config: c, Dir: dir, Logger: slog.New(slog.DiscardHandler)}, Advertise: netip.MustParseAddr("127.0.0.1"), Port: port}
+	s := Site{
+		Options:   process.Options{Config: c, Dir: dir, Logger: slog.New(slog.DiscardHandler)},
+		Advertise: netip.MustParseAddr("127.0.0.1"), Port: port,
+	}
 	single, err := s.Listen(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +67,7 @@ func TestPortZeroIsAnyFreeOne(t *testing.T) {
 	}
 	if s.Port == 0 || s.Options.Config.APIServer.Listen != net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) ||
 		c.APIServer.Listen != "127.0.0.1:0" {
-		t.Errorf("port %d, listening at %s; the caller's own configuration says %s", s.Port, s.Options.Config.APIServer.Listen, c.APIServer.Listen)
+		t.Errorf("port %d, listening at %s; the caller's own configuration says %s", s.Port, s.Options.Config.APIServer.Listen,
+			c.APIServer.Listen)
 	}
 }

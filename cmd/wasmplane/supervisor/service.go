@@ -24,7 +24,10 @@ type Service struct {
 
 // Packaged is the service of the packages and archives of a release.
 func Packaged() Service {
-	return Service{Name: "wasmplane", Command: []string{"/usr/bin/wasmplane", "up", "--config", "/etc/wasmplane/config.yaml", "--data-dir", "/var/lib/wasmplane"}}
+	return Service{Name: "wasmplane", Command: []string{
+		"/usr/bin/wasmplane", "up", "--config", "/etc/wasmplane/config.yaml", "--data-dir",
+		"/var/lib/wasmplane",
+	}}
 }
 
 // PackagedUnit is the text of that service for systemd.

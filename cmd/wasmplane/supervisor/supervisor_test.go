@@ -50,7 +50,10 @@ func TestTextsOfServices(t *testing.T) {
 			golden(t, name+"."+string(kind), text)
 		}
 	}
-	if _, err := (&Host{Kind: Systemd}).Text(Service{Name: "x", Command: []string{"/bin/w", "up", "--config", "a\nExecStartPre=/bin/evil"}}); err == nil {
+	if _, err := (&Host{Kind: Systemd}).Text(Service{
+		Name:    "x",
+		Command: []string{"/bin/w", "up", "--config", "a\nExecStartPre=/bin/evil"},
+	}); err == nil {
 		t.Error("a line break in a flag became a line of the unit")
 	}
 }
@@ -177,7 +180,10 @@ func TestNobodyElsesServiceIsTouched(t *testing.T) {
 }
 
 func TestNamesOfServices(t *testing.T) {
-	for name, ok := range map[string]bool{"wasmplane": true, "a-1": true, "": false, "../x": false, "a b": false, "-x": false, "a.service": false} {
+	for name, ok := range map[string]bool{
+		"wasmplane": true, "a-1": true, "": false, "../x": false, "a b": false, "-x": false,
+		"a.service": false,
+	} {
 		if err := CheckName(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}

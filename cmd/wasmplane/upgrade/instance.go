@@ -74,7 +74,10 @@ func find(ctx context.Context, dir datadir.Dir) (*instance, error) {
 	// These were for that one process.
 	i.env = slices.DeleteFunc(i.env, func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
-		return slices.Contains([]string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_PID", "LISTEN_FDS"}, name)
+		return slices.Contains([]string{
+			"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_PID",
+			"LISTEN_FDS",
+		}, name)
 	})
 	i.host, i.service = supervisor.Of(ctx, pid)
 	return i, nil
@@ -141,7 +144,7 @@ func (i *instance) start() (<-chan error, error) {
 		return nil, fmt.Errorf("start the cluster anew: %w", err)
 	}
 	defer func() { _ = out.Close() }()
-	cmd := exec.Command(i.binary, i.args...) // it outlives this command
+	cmd := exec.Command(i.binary, i.args...) //nolint:noctx // it outlives this command
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.folder, i.env, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -173,8 +173,9 @@ func (b base) staticAdmission(ctx context.Context) (files staticFiles, follow fu
 		return staticfiles.None{}, untilEnd, nil
 	}
 	f, err := staticfiles.Open(ctx, staticfiles.Config{
-		Dir: b.Options.Config.Path(b.Options.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{b.contract}.decode, Note: b.Options.Inform,
-		Log: b.Options.Logger,
+		Dir: b.Options.Config.Path(b.Options.Config.APIServer.StaticAdmissionDir), Decode: staticDecoder{b.contract}.decode,
+		Note: b.Options.Inform,
+		Log:  b.Options.Logger,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("apiserver.staticAdmissionDir: %w", err)

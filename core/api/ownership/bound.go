@@ -127,6 +127,7 @@ func spend(v reflect.Value, left *int64) bool {
 				return false
 			}
 		}
+	default: // numbers, texts and the like cost nothing
 	}
 	return true
 }

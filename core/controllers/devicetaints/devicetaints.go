@@ -71,7 +71,8 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 	}
 	c.loop = controllers.NewLoop(env, "device-taint-eviction-controller", workers, c.reconcile)
 	c.loop.Watch(pods.Informer(), controllers.EachObject(func(o metav1.Object) {
-		if p, ok := o.(*corev1.Pod); ok && (len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil) && p.Spec.NodeName != "" {
+		if p, ok := o.(*corev1.Pod); ok && (len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil) &&
+			p.Spec.NodeName != "" {
 			c.loop.Add(key{false, cache.MetaObjectToName(p)})
 		}
 	}))
@@ -144,7 +145,9 @@ func (c *Controller) onRule(old, current metav1.Object) {
 }
 
 // selected calls f for each allocated device that a rule selects.
-func (c *Controller) selected(rule *resourcev1.DeviceTaintRule, f func(*resourcev1.ResourceClaim, *resourcev1.DeviceRequestAllocationResult)) {
+func (c *Controller) selected(rule *resourcev1.DeviceTaintRule,
+	f func(*resourcev1.ResourceClaim, *resourcev1.DeviceRequestAllocationResult),
+) {
 	all, _ := c.claims.List(labels.Everything()) // an informer's lister has no errors
 	for _, claim := range all {
 		if claim.Status.Allocation == nil {
@@ -220,10 +223,13 @@ func (c *Controller) plan(p *corev1.Pod, rules []*resourcev1.DeviceTaintRule) *e
 func (c *Controller) evict(ctx context.Context, p *corev1.Pod, why *eviction) error {
 	controllers.About(ctx, "Pod", p)
 	c.events.Event(p, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": map[string]any{"conditions": []corev1.PodCondition{{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: p.Generation, LastTransitionTime: metav1.Now(),
-		Reason: "DeletionByDeviceTaintManager", Message: "Device Taint manager: deleting due to NoExecute taint",
-	}}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID},
+		"status": map[string]any{"conditions": []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: p.Generation, LastTransitionTime: metav1.Now(),
+			Reason: "DeletionByDeviceTaintManager", Message: "Device Taint manager: deleting due to NoExecute taint",
+		}}},
+	})
 	if err != nil {
 		return fmt.Errorf("encode a pod's condition: %w", err)
 	}
@@ -271,11 +277,15 @@ func (c *Controller) rule(ctx context.Context, k key) error {
 	}
 	controllers.About(ctx, "DeviceTaintRule", rule)
 	is.LastTransitionTime = metav1.Now()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": rule.UID}, "status": map[string]any{"conditions": []metav1.Condition{is}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": rule.UID},
+		"status":   map[string]any{"conditions": []metav1.Condition{is}},
+	})
 	if err != nil {
 		return fmt.Errorf("encode a rule's status: %w", err)
 	}
-	_, err = c.client.ResourceV1().DeviceTaintRules().Patch(ctx, rule.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = c.client.ResourceV1().DeviceTaintRules().Patch(ctx, rule.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+		"status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write the status of a device taint rule: %w", err)
 	}

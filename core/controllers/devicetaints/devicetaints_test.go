@@ -28,9 +28,10 @@ func pod(name, claim string) *corev1.Pod {
 
 func claim(name, user, device string, tolerations ...resourcev1.DeviceToleration) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Driver: driver, Pool: "a", Device: device, Tolerations: tolerations},
-	}}}
+	given := resourcev1.DeviceRequestAllocationResult{Driver: driver, Pool: "a", Device: device, Tolerations: tolerations}
+	c.Status.Allocation = &resourcev1.AllocationResult{
+		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{given}},
+	}
 	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: user, UID: types.UID("pod-" + user)}}
 	return c
 }
@@ -95,7 +96,10 @@ func TestPodsAreEvicted(t *testing.T) {
 	forever := resourcev1.DeviceToleration{Operator: resourcev1.DeviceTolerationOpExists}
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: driver, NodeName: new("a"), Pool: resourcev1.ResourcePool{Name: "a", Generation: 1, ResourceSliceCount: 1},
-		Devices: []resourcev1.Device{{Name: "0"}, {Name: "1"}, {Name: "2", Taints: []resourcev1.DeviceTaint{broken(resourcev1.DeviceTaintEffectNoExecute, 0)}}},
+		Devices: []resourcev1.Device{{Name: "0"}, {Name: "1"}, {
+			Name:   "2",
+			Taints: []resourcev1.DeviceTaint{broken(resourcev1.DeviceTaintEffectNoExecute, 0)},
+		}},
 	}}
 	c := controllertest.New(slice, pod("tolerates", "c0"), claim("c0", "tolerates", "0", forever), pod("goes", "c1"), claim("c1", "goes", "1"),
 		pod("tainted", "c2"), claim("c2", "tainted", "2"), rule("idle", resourcev1.DeviceTaintEffectNone))
@@ -107,7 +111,7 @@ func TestPodsAreEvicted(t *testing.T) {
 	gone := func(name string) func() error {
 		return func() error {
 			if _, err := c.Client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("pod %s: %v", name, err)
+				return fmt.Errorf("pod %s: %s", name, fmt.Sprint(err))
 			}
 			return nil
 		}
@@ -117,7 +121,7 @@ func TestPodsAreEvicted(t *testing.T) {
 			r, err := c.Client.ResourceV1().DeviceTaintRules().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil || len(r.Status.Conditions) != 1 || r.Status.Conditions[0].Reason != reason ||
 				!strings.HasPrefix(r.Status.Conditions[0].Message, message) {
-				return fmt.Errorf("rule %s: %+v (%v)", name, r.Status, err)
+				return fmt.Errorf("rule %s: %+v (%s)", name, r.Status, fmt.Sprint(err))
 			}
 			return nil
 		}
@@ -127,7 +131,8 @@ func TestPodsAreEvicted(t *testing.T) {
 	if _, err := c.Client.CoreV1().Pods("default").Get(t.Context(), "goes", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Client.ResourceV1().DeviceTaintRules().Create(t.Context(), rule("now", resourcev1.DeviceTaintEffectNoExecute), metav1.CreateOptions{}); err != nil {
+	if _, err := c.Client.ResourceV1().DeviceTaintRules().Create(t.Context(), rule("now", resourcev1.DeviceTaintEffectNoExecute),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, gone("goes"))

@@ -58,7 +58,8 @@ func planPod(p *corev1.Pod, claims func(string) *resourcev1.ResourceClaim, find 
 	var out *eviction
 	look := func(name string, owned bool) {
 		c := claims(name)
-		if c == nil || c.Status.Allocation == nil || owned && resourceclaim.IsForPod(p, c, false) != nil || !resourceclaim.IsReservedForPod(p, c, false) {
+		if c == nil || c.Status.Allocation == nil || owned && resourceclaim.IsForPod(p, c, false) != nil ||
+			!resourceclaim.IsReservedForPod(p, c, false) {
 			return
 		}
 		for i := range c.Status.Allocation.Devices.Results {
@@ -138,7 +139,8 @@ func condition(rule *resourcev1.DeviceTaintRule, n count) metav1.Condition {
 		c.Reason, c.Message = "OtherEffect", "Eviction only happens for the NoExecute effect."
 	case n.pods > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, "PodsPendingEviction"
-		c.Message = fmt.Sprintf("%s to be evicted in %s.", several(n.pods, "pod needs", "pods need"), several(n.namespaces, "namespace", "different namespaces"))
+		c.Message = fmt.Sprintf("%s to be evicted in %s.", several(n.pods, "pod needs", "pods need"),
+			several(n.namespaces, "namespace", "different namespaces"))
 	case n.evicted > 0:
 		c.Reason = "Completed"
 	default:

@@ -296,7 +296,10 @@ func (c *Controller) report(ctx context.Context, p *corev1.Pod, names map[string
 
 func (c *Controller) reserve(ctx context.Context, p *corev1.Pod, claim *resourcev1.ResourceClaim) error {
 	next := claim.DeepCopy()
-	next.Status.ReservedFor = append(next.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+	next.Status.ReservedFor = append(next.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+		Resource: "pods", Name: p.Name,
+		UID: p.UID,
+	})
 	if _, err := c.client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("reserve claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
@@ -368,7 +371,7 @@ func (c *Controller) carryOut(ctx context.Context, claim *resourcev1.ResourceCla
 	}
 	if at := slices.Index(next.Finalizers, resourcev1.Finalizer); at >= 0 && plan.unprotect {
 		next.Finalizers = slices.Delete(next.Finalizers, at, at+1)
-		if next, err = all.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		if _, err = all.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("take the finalizer off the claim: %w", err)
 		}
 	}

@@ -128,7 +128,10 @@ func TestAClaimThatNobodyUsesLetsGo(t *testing.T) {
 		p.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("shared")}
 	}
 	generated, shared := used("generated", "ended"), used("shared", "running", "gone")
-	generated.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "ended", UID: "pod-ended", Controller: new(true)}}
+	generated.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "v1", Kind: "Pod", Name: "ended", UID: "pod-ended",
+		Controller: new(true),
+	}}
 	c := controllertest.New(pod("ended", ended), pod("running", running), generated, shared, used("left", "gone"))
 	start(t, c)
 	get := func(name string) (*resourcev1.ResourceClaim, error) {
@@ -136,18 +139,18 @@ func TestAClaimThatNobodyUsesLetsGo(t *testing.T) {
 	}
 	controllertest.Eventually(t, func() error {
 		if _, err := get("generated"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the claim of the pod that ended: %v", err)
+			return fmt.Errorf("the claim of the pod that ended: %s", fmt.Sprint(err))
 		}
 		return nil
 	})
 	controllertest.Eventually(t, func() error {
 		s, err := get("shared")
 		if err != nil || len(s.Status.ReservedFor) != 1 || s.Status.ReservedFor[0].Name != "running" || s.Status.Allocation == nil {
-			return fmt.Errorf("the shared claim: %+v (%v)", s.Status, err)
+			return fmt.Errorf("the shared claim: %+v (%s)", s.Status, fmt.Sprint(err))
 		}
 		l, err := get("left")
 		if err != nil || l.Status.Allocation != nil || len(l.Status.ReservedFor) != 0 || len(l.Finalizers) != 0 {
-			return fmt.Errorf("the claim of a pod that is gone: %+v %q (%v)", l.Status, l.Finalizers, err)
+			return fmt.Errorf("the claim of a pod that is gone: %+v %q (%s)", l.Status, l.Finalizers, fmt.Sprint(err))
 		}
 		return nil
 	})
@@ -160,22 +163,26 @@ func used(name string, pods ...string) *resourcev1.ResourceClaim {
 	}}
 	c.Status.Allocation = &resourcev1.AllocationResult{}
 	for _, p := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p, UID: types.UID("pod-" + p)})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods", Name: p,
+			UID: types.UID("pod-" + p),
+		})
 	}
 	return c
 }
 
 // TestAPodWithANodeReservesItsClaim: the scheduler has not seen it.
 func TestAPodWithANodeReservesItsClaim(t *testing.T) {
-	c := controllertest.New(used("mine", "other"), pod("other", func(p *corev1.Pod) { p.Spec.NodeName = "a" }), pod("placed", func(p *corev1.Pod) {
-		p.Spec.NodeName = "a"
-		p.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("mine")}
-	}))
+	c := controllertest.New(used("mine", "other"), pod("other", func(p *corev1.Pod) { p.Spec.NodeName = "a" }),
+		pod("placed", func(p *corev1.Pod) {
+			p.Spec.NodeName = "a"
+			p.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: new("mine")}
+		}))
 	start(t, c)
 	controllertest.Eventually(t, func() error {
 		claim, err := c.Client.ResourceV1().ResourceClaims("default").Get(t.Context(), "mine", metav1.GetOptions{})
 		if err != nil || len(claim.Status.ReservedFor) != 2 {
-			return fmt.Errorf("reserved for %v (%v)", claim.Status.ReservedFor, err)
+			return fmt.Errorf("reserved for %v (%s)", claim.Status.ReservedFor, fmt.Sprint(err))
 		}
 		return nil
 	})
@@ -210,7 +217,8 @@ func TestDevicesStayWithThoseThatUseThem(t *testing.T) {
 		}
 		gone := func(u resourcev1.ResourceClaimConsumerReference) bool { return !alive[u.UID] }
 		plan := planClaim(c, gone, owner)
-		if used := slices.ContainsFunc(c.Status.ReservedFor, func(u resourcev1.ResourceClaimConsumerReference) bool { return alive[u.UID] }); used {
+		if used := slices.ContainsFunc(c.Status.ReservedFor,
+			func(u resourcev1.ResourceClaimConsumerReference) bool { return alive[u.UID] }); used {
 			if plan.deallocate || plan.unprotect || plan.delete {
 				r.Fatalf("a claim that is used: %+v", plan)
 			}

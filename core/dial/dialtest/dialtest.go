@@ -26,8 +26,8 @@ type Server struct {
 }
 
 // New starts a server. It ends with the test.
-func New(t testing.TB) *Server {
-	t.Helper()
+func New(tb testing.TB) *Server {
+	tb.Helper()
 	s := &Server{Let: make(chan struct{}, 100)}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -45,7 +45,7 @@ func New(t testing.TB) *Server {
 			http.Error(w, "{}", http.StatusTeapot)
 		}
 	}))
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return s
 }
 
@@ -64,14 +64,14 @@ func (s *Server) CA() []byte {
 }
 
 // Kubeconfig is a file that leads to a place with the server's certificate.
-func (s *Server) Kubeconfig(t testing.TB, url string) string {
-	t.Helper()
-	dir := t.TempDir()
+func (s *Server) Kubeconfig(tb testing.TB, url string) string {
+	tb.Helper()
+	dir := tb.TempDir()
 	ca, file := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {token: secret}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n", url, ca)
 	for name, data := range map[string][]byte{ca: s.CA(), file: []byte(text)} {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return file

@@ -146,7 +146,7 @@ func (c *Child) Run(ctx context.Context) error {
 				break
 			}
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // told to end while it waited
+				return nil // it was stopped while it waited
 			}
 			c.cfg.Log.ErrorContext(ctx, "containerd cannot be started; trying again", "error", err, "retryIn", wait)
 		}

@@ -68,7 +68,7 @@ func (f *fake) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListA
 	}
 }
 
-func (f *fake) GetPreferredAllocation(_ context.Context, r *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (f *fake) GetPreferredAllocation(_ context.Context, _ *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
 	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: f.prefer}}}, nil
 }
 

@@ -70,11 +70,17 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 // begin runs the node, as after a restart.
 func (w *world) begin() {
 	w.Helper()
-	node, err := dra.New(dra.Config{NodeName: "n1", RootDir: w.root, Client: w.client, WithTimeout: w.calls.WithTimeout, Absence: 50 * time.Millisecond})
+	node, err := dra.New(dra.Config{
+		NodeName: "n1", RootDir: w.root, Client: w.client, WithTimeout: w.calls.WithTimeout,
+		Absence: 50 * time.Millisecond,
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
-	watcher, err := pluginwatch.New(pluginwatch.Config{RootDir: w.root, Handlers: map[string]pluginwatch.Handler{registration.DRAPlugin: node}})
+	watcher, err := pluginwatch.New(pluginwatch.Config{
+		RootDir:  w.root,
+		Handlers: map[string]pluginwatch.Handler{registration.DRAPlugin: node},
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -133,7 +139,10 @@ func claim(name string, devices []string, pods ...string) *resourcev1.ResourceCl
 		})
 	}
 	for _, p := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p, UID: types.UID(p)})
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods", Name: p,
+			UID: types.UID(p),
+		})
 	}
 	return c
 }
@@ -228,7 +237,8 @@ func TestPodsMayUseWhatIsTheirs(t *testing.T) {
 	free.Status.Allocation = nil
 	w := newWorld(t, claim("theirs", []string{"0"}, "other"), free, claim("c", []string{"0"}, "one"))
 	for name, want := range map[string]string{
-		"theirs": "is not allowed to use ResourceClaim theirs", "free": "not allocated", "none": "not found", "c": "DRA driver gpu.example.com is not registered",
+		"theirs": "is not allowed to use ResourceClaim theirs", "free": "not allocated", "none": "not found",
+		"c": "DRA driver gpu.example.com is not registered",
 	} {
 		if err := w.node.Prepare(t.Context(), pod("one", name, "")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("claim %s: %v, want %q", name, err, want)
@@ -262,14 +272,16 @@ func TestADriverThatFailsKeepsUpItsOwnPods(t *testing.T) {
 	stuck := run.Go("hanging claim", func() error { return w.node.Prepare(t.Context(), pod("one", "hangs", "")) })
 	<-hung
 	w.calls.GoOn()
-	if err := w.node.Prepare(t.Context(), pod("two", "fails", "")); err == nil || !strings.Contains(err.Error(), "ResourceClaim fails: the device is on fire") {
+	if err := w.node.Prepare(t.Context(), pod("two", "fails", "")); err == nil ||
+		!strings.Contains(err.Error(), "ResourceClaim fails: the device is on fire") {
 		t.Errorf("the claim that fails: %v", err)
 	}
 	if err := w.node.Unprepare(t.Context(), "three"); err != nil {
 		t.Errorf("meanwhile another pod's: %v", err)
 	}
 	expire()
-	if err := <-stuck; err == nil || !strings.Contains(err.Error(), "NodePrepareResources: driver gpu.example.com has not answered within 45s") {
+	if err := <-stuck; err == nil || !strings.Contains(err.Error(),
+		"NodePrepareResources: driver gpu.example.com has not answered within 45s") {
 		t.Errorf("the claim that hangs: %v", err)
 	}
 	if got := w.devices(pod("two", "fails", ""), 0); !strings.Contains(got, "is not prepared") {

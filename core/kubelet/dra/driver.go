@@ -65,7 +65,8 @@ func (n *Node) Register(_ context.Context, p pluginwatch.Plugin) error {
 	}
 	at := slices.IndexFunc(p.Versions, func(v string) bool { return v == drav1.DRAPluginService || v == drav1beta1.DRAPluginService })
 	if at < 0 {
-		return fmt.Errorf("driver %s supports %q, and this node %q", p.Name, p.Versions, []string{drav1.DRAPluginService, drav1beta1.DRAPluginService})
+		return fmt.Errorf("driver %s supports %q, and this node %q", p.Name, p.Versions,
+			[]string{drav1.DRAPluginService, drav1beta1.DRAPluginService})
 	}
 	conn, err := pluginwatch.Connect(p.Endpoint)
 	if err != nil {
@@ -118,7 +119,9 @@ func (d *driver) prepare(ctx context.Context, b bound, r *drav1.NodePrepareResou
 	return answer, d.explain(err, b.time)
 }
 
-func (d *driver) unprepare(ctx context.Context, b bound, r *drav1.NodeUnprepareResourcesRequest) (*drav1.NodeUnprepareResourcesResponse, error) {
+func (d *driver) unprepare(ctx context.Context, b bound,
+	r *drav1.NodeUnprepareResourcesRequest,
+) (*drav1.NodeUnprepareResourcesResponse, error) {
 	ctx, cancel := b.with(ctx, b.time)
 	defer cancel()
 	if d.service == drav1beta1.DRAPluginService {
@@ -179,6 +182,7 @@ func (d *drivers) absent() (out []string) {
 				here[name] = true
 			case connectivity.Idle:
 				one.conn.Connect()
+			default: // it is away, or on its way back
 			}
 		}
 	}
@@ -206,7 +210,8 @@ func (d *drivers) wipe(ctx context.Context, name string) {
 	}
 	retry := run.Backoff{First: time.Second, Longest: 5 * time.Minute}
 	for {
-		err := d.cfg.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: selector.String()})
+		err := d.cfg.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{FieldSelector: selector.String()})
 		if err == nil || apierrors.IsNotFound(err) {
 			return
 		}

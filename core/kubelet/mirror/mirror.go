@@ -89,7 +89,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		err := k.sync(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it was stopped: what it did not get done is no failure
 		case err != nil:
 			wait := retry.Next()
 			k.cfg.Logger.WarnContext(ctx, "static pods cannot be shown in the API; trying again", "error", err, "retryIn", wait)

@@ -63,10 +63,10 @@ type Backend string
 const (
 	// Auto is Routes to nodes on a link of this machine, and VXLAN to the others.
 	Auto Backend = "auto"
-	// Routes need a link that all nodes share; VXLAN needs nothing of the network but
-	// UDP at Port.
+	// Routes need a link that all nodes share.
 	Routes Backend = "routes"
-	VXLAN  Backend = "vxlan"
+	// VXLAN needs nothing of the network but UDP at Port.
+	VXLAN Backend = "vxlan"
 )
 
 // Keep keeps the routes until ctx ends. They stay behind it: pods talk on without us.

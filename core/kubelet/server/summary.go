@@ -96,9 +96,10 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 		out.Pods = append(out.Pods, p)
 	}
 	if v, ok := n.(VolumeMeter); ok {
+		ctx := r.Context()
 		var wg sync.WaitGroup // of slow drivers, the slowest counts
 		for i := range out.Pods {
-			wg.Go(func() { measureVolumes(r.Context(), v, &out.Pods[i]) })
+			wg.Go(func() { measureVolumes(ctx, v, &out.Pods[i]) })
 		}
 		wg.Wait()
 	}

@@ -46,7 +46,7 @@ func openARP(on *net.Interface) (*arp, error) {
 	return &arp{on: on, file: file, raw: func(packet []byte, to *unix.SockaddrLinklayer) (err error) {
 		if controlErr := conn.Write(func(fd uintptr) bool {
 			err = unix.Sendto(int(fd), packet, 0, to)
-			return err != unix.EAGAIN //nolint:errorlint // it is the system call's own
+			return err != unix.EAGAIN // it is the system call's own
 		}); controlErr != nil {
 			return controlErr
 		}

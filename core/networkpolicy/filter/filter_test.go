@@ -360,7 +360,8 @@ func TestTableOfAnother(t *testing.T) {
 		return l.cut(networkpolicy.Ingress, v4(1))
 	})
 	l.node("nft", "delete", "table", "bridge", "wp-lab-policy")
-	netlab.Eventually(t, "the table of links is there again", func() bool { return strings.Contains(l.nft("list", "tables"), "bridge wp-lab-policy") })
+	netlab.Eventually(t, "the table of links is there again",
+		func() bool { return strings.Contains(l.nft("list", "tables"), "bridge wp-lab-policy") })
 }
 
 // Problems of policies and pods are told once, by an event that names them.

@@ -71,7 +71,10 @@ type weighted[P framework.Plugin] struct {
 
 // Compile sorts a profile, whose plugins count their calls in metrics; nil = nowhere.
 func Compile(p Profile, m *measure.Metrics) (*Compiled, error) {
-	c := &Compiled{Name: p.Name, Metrics: m, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{}, attentive: map[string]framework.Attentive{}}
+	c := &Compiled{
+		Name: p.Name, Metrics: m, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{},
+		attentive: map[string]framework.Attentive{},
+	}
 	for _, w := range p.Plugins {
 		name := w.Name()
 		if _, twice := c.hints[name]; twice {

@@ -72,7 +72,8 @@ func Restore(ctx context.Context, o Options) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	ready := make(chan struct{})
 	ended := run.Go("backup", func() error {
-		return wire.APIServer(ctx, wire.Options{Config: readerOf(o.Config), Dir: dir, Logger: slog.New(slog.DiscardHandler)}, func(wire.Info) { close(ready) })
+		return wire.APIServer(ctx, wire.Options{Config: readerOf(o.Config), Dir: dir, Logger: slog.New(slog.DiscardHandler)},
+			func(wire.Info) { close(ready) })
 	})
 	defer func() {
 		stop()
@@ -139,7 +140,8 @@ func (o Options) copy(ctx context.Context, source *rest.Config) error {
 		o.Report(done + " " + f.String())
 	}
 	o.Report(fmt.Sprintf("%d of the backup's objects: %d created, %d replaced, %d kept as they are, %d failed%s",
-		len(found), counts["created"], counts["replaced"], counts["kept"], failed, map[bool]string{true: " (dry run: nothing was changed)"}[o.DryRun]))
+		len(found), counts["created"], counts["replaced"], counts["kept"], failed,
+		map[bool]string{true: " (dry run: nothing was changed)"}[o.DryRun]))
 	if failed > 0 {
 		return ErrNotAll
 	}
@@ -183,7 +185,10 @@ func resources(d discovery.DiscoveryInterface) ([]kind, error) {
 
 // rank has objects come back before those that refer to them.
 func rank(resource string) int {
-	order := []string{"customresourcedefinitions", "serviceaccounts", "secrets", "configmaps", "roles", "rolebindings", "persistentvolumeclaims", "services"}
+	order := []string{
+		"customresourcedefinitions", "serviceaccounts", "secrets", "configmaps", "roles", "rolebindings",
+		"persistentvolumeclaims", "services",
+	}
 	if i := slices.Index(order, resource); i >= 0 {
 		return i
 	}
@@ -251,7 +256,8 @@ func (o Options) collect(ctx context.Context, from dynamic.Interface, kinds []ki
 	}
 	for _, name := range o.Objects {
 		if !wanted[name] && failed == 0 {
-			return nil, failed, fmt.Errorf("there is no %s in the backup%s", name, map[bool]string{true: " in namespace " + o.Namespace}[o.Namespace != ""])
+			return nil, failed, fmt.Errorf("there is no %s in the backup%s", name,
+				map[bool]string{true: " in namespace " + o.Namespace}[o.Namespace != ""])
 		}
 	}
 	if len(all) == 0 && failed == 0 {
@@ -264,7 +270,10 @@ func (k kind) is(name string) bool { return slices.Contains(k.names, strings.ToL
 
 // transient are kinds that say how things were, or that controllers make.
 func transient(k kind) bool {
-	return slices.Contains([]string{"events", "endpoints", "endpointslices", "leases", "controllerrevisions", "podmetrics", "csistoragecapacities"}, k.gvr.Resource)
+	return slices.Contains([]string{
+		"events", "endpoints", "endpointslices", "leases", "controllerrevisions", "podmetrics",
+		"csistoragecapacities",
+	}, k.gvr.Resource)
 }
 
 // madeAnew tells whether somebody makes the object by himself.
@@ -348,13 +357,17 @@ func (o Options) put(ctx context.Context, to dynamic.Interface, f found) (string
 
 // clean takes from an object what was of its former life.
 func clean(o *unstructured.Unstructured) {
-	for _, name := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"} {
+	for _, name := range []string{
+		"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences", "selfLink",
+		"deletionTimestamp", "deletionGracePeriodSeconds",
+	} {
 		unstructured.RemoveNestedField(o.Object, "metadata", name)
 	}
 	unstructured.RemoveNestedField(o.Object, "status")
 	notes := o.GetAnnotations()
 	for name := range notes {
-		if strings.HasPrefix(name, "pv.kubernetes.io/") || strings.HasPrefix(name, "volume.kubernetes.io/") || name == "deployment.kubernetes.io/revision" {
+		if strings.HasPrefix(name, "pv.kubernetes.io/") || strings.HasPrefix(name, "volume.kubernetes.io/") ||
+			name == "deployment.kubernetes.io/revision" {
 			delete(notes, name)
 		}
 	}

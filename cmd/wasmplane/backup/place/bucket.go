@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/wasmplane/wasmplane/core/config"
 )
@@ -64,7 +64,10 @@ func newBucket(c *config.Configuration) (*bucket, error) {
 	return &bucket{
 		at: at.JoinPath(s.Bucket), prefix: s.Prefix, region: region, credentials: c.Path(s.CredentialsFile),
 		http: &http.Client{
-			Transport: &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: 2 * time.Minute, TLSHandshakeTimeout: 30 * time.Second},
+			Transport: &http.Transport{
+				TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: 2 * time.Minute,
+				TLSHandshakeTimeout: 30 * time.Second,
+			},
 			// A signature is for one host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -153,7 +156,8 @@ func (b *bucket) List(ctx context.Context, prefix string) ([]Item, error) {
 }
 
 // do sends a signed request. What the store refuses is an error with its code.
-func (b *bucket) do(ctx context.Context, method, key string, query url.Values, body io.Reader, size int64, sum string) (*http.Response, error) {
+func (b *bucket) do(ctx context.Context, method, key string, query url.Values, body io.Reader, size int64, sum string,
+) (*http.Response, error) {
 	credentials, err := readCredentials(b.credentials)
 	if err != nil {
 		return nil, err

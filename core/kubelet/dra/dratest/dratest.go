@@ -57,9 +57,11 @@ func Start(ctx context.Context, cfg Config) (*Driver, error) {
 	if err := os.MkdirAll(data, 0o750); err != nil {
 		return nil, fmt.Errorf("make the driver's directory: %w", err)
 	}
-	helper, err := kubeletplugin.Start(ctx, d, kubeletplugin.DriverName(cfg.Name), kubeletplugin.NodeName(cfg.Node), kubeletplugin.KubeClient(cfg.Client),
+	helper, err := kubeletplugin.Start(ctx, d, kubeletplugin.DriverName(cfg.Name), kubeletplugin.NodeName(cfg.Node),
+		kubeletplugin.KubeClient(cfg.Client),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(cfg.Kubelet, "plugins_registry")), kubeletplugin.PluginDataDirectoryPath(data),
-		kubeletplugin.NodeV1(!cfg.V1beta1), kubeletplugin.NodeV1beta1(cfg.V1beta1), kubeletplugin.Serialize(false), kubeletplugin.HealthService(false))
+		kubeletplugin.NodeV1(!cfg.V1beta1), kubeletplugin.NodeV1beta1(cfg.V1beta1), kubeletplugin.Serialize(false),
+		kubeletplugin.HealthService(false))
 	if err != nil {
 		return nil, fmt.Errorf("start the driver: %w", err)
 	}
@@ -68,7 +70,8 @@ func Start(ctx context.Context, cfg Config) (*Driver, error) {
 	for _, name := range cfg.Devices {
 		offer.Devices = append(offer.Devices, resourcev1.Device{Name: name})
 	}
-	err = helper.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{cfg.Node: {Slices: []resourceslice.Slice{offer}}}})
+	err = helper.PublishResources(ctx,
+		resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{cfg.Node: {Slices: []resourceslice.Slice{offer}}}})
 	if err != nil {
 		helper.Stop()
 		return nil, fmt.Errorf("publish the driver's devices: %w", err)
@@ -120,7 +123,9 @@ func (d *Driver) describe() error {
 }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourcev1.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (d *Driver) PrepareResourceClaims(ctx context.Context,
+	claims []*resourcev1.ResourceClaim,
+) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	out := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, c := range claims {
 		if d.Prepare != nil {

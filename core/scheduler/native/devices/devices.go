@@ -63,7 +63,8 @@ func (*Plugin) Name() string { return "DynamicResources" }
 
 // Hints implements framework.Hints.
 func (*Plugin) Hints() framework.ClusterEvent {
-	return framework.DevicesChanged | framework.DeviceClassChanged | framework.Unreserved | framework.NodeAdded | framework.NodeLabelsChanged | framework.NodeAllocatableGrew
+	return framework.DevicesChanged | framework.DeviceClassChanged | framework.Unreserved |
+		framework.NodeAdded | framework.NodeLabelsChanged | framework.NodeAllocatableGrew
 }
 
 // Helped implements framework.Attentive: of claims, those of the pod help it, and those of
@@ -165,7 +166,10 @@ func cycleOf(s *framework.State) *cycle {
 func (d *Plugin) PreFilter(ctx context.Context, s *framework.State, p *framework.PodInfo,
 	_ *framework.Snapshot,
 ) (map[string]bool, *framework.Status) {
-	c := &cycle{nodes: map[string]*found{}, unavailable: map[*wanted]bool{}, group: groupOf(p.Pod), resources: d.ledger.extended(p.Requests.Scalar)}
+	c := &cycle{
+		nodes: map[string]*found{}, unavailable: map[*wanted]bool{}, group: groupOf(p.Pod),
+		resources: d.ledger.extended(p.Requests.Scalar),
+	}
 	if len(p.Pod.Spec.ResourceClaims) == 0 && len(c.resources) == 0 {
 		return nil, framework.NewStatus(framework.Skip)
 	}

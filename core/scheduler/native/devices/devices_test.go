@@ -135,7 +135,10 @@ func given(c *resourcev1.ResourceClaim, node string, names ...string) *resourcev
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 	}}}}
 	for _, name := range names {
-		a.Devices.Results = append(a.Devices.Results, resourcev1.DeviceRequestAllocationResult{Request: "r", Driver: driver, Pool: node, Device: name})
+		a.Devices.Results = append(a.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+			Request: "r", Driver: driver, Pool: node,
+			Device: name,
+		})
 	}
 	c.Status.Allocation = a
 	return c
@@ -206,7 +209,10 @@ func TestWhichNodesAreLeft(t *testing.T) {
 		return resourcev1.DeviceRequest{Name: "r", FirstAvailable: alternatives}
 	}
 	alternative := func(name string, count int64) resourcev1.DeviceSubRequest {
-		return resourcev1.DeviceSubRequest{Name: name, DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count}
+		return resourcev1.DeviceSubRequest{
+			Name: name, DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount,
+			Count: count,
+		}
 	}
 	counters := func(name string, memory string) resourcev1.Device {
 		return device(name, func(d *resourcev1.Device) {
@@ -228,15 +234,18 @@ func TestWhichNodesAreLeft(t *testing.T) {
 		d.AllowMultipleAllocations = new(true)
 		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"bandwidth": {Value: resource.MustParse("10")}}
 	})
+	bandwidthOf := func(amount string) map[resourcev1.QualifiedName]resource.Quantity {
+		return map[resourcev1.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse(amount)}
+	}
 	bandwidth := func(amount string) func(*resourcev1.ExactDeviceRequest) {
 		return func(r *resourcev1.ExactDeviceRequest) {
-			r.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse(amount)}}
+			r.Capacity = &resourcev1.CapacityRequirements{Requests: bandwidthOf(amount)}
 		}
 	}
 	shares := func(c *resourcev1.ResourceClaim, amount string) *resourcev1.ResourceClaim {
 		given(c, "a", "nic")
 		c.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("0b8b2d36-5c4f-4d3e-8a5e-0f7a3f2e9d11"))
-		c.Status.Allocation.Devices.Results[0].ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse(amount)}
+		c.Status.Allocation.Devices.Results[0].ConsumedCapacity = bandwidthOf(amount)
 		return c
 	}
 	incomplete := slice("a", device("0"))
@@ -260,11 +269,17 @@ func TestWhichNodesAreLeft(t *testing.T) {
 			[]runtime.Object{class("gpu"), incomplete, claim("c", exactly("r", "gpu", all))}, podWith("p", "c"), "", "cannot allocate all claims",
 		},
 		"an expression": {
-			[]runtime.Object{class("gpu"), slice("a", device("0", has("size", "small"))), slice("b", device("0", has("size", "big"))), claim("c", exactly("r", "gpu", big))},
+			[]runtime.Object{
+				class("gpu"), slice("a", device("0", has("size", "small"))), slice("b", device("0", has("size", "big"))),
+				claim("c", exactly("r", "gpu", big)),
+			},
 			podWith("p", "c"), "b", "cannot allocate all claims",
 		},
 		"together": {
-			[]runtime.Object{class("gpu"), slice("a", device("0", has("numa", "0")), device("1", has("numa", "1"))), slice("b", device("0", has("numa", "0")), device("1", has("numa", "0"))), together(claim("c", exactly("r", "gpu", count(2))))},
+			[]runtime.Object{
+				class("gpu"), slice("a", device("0", has("numa", "0")), device("1", has("numa", "1"))),
+				slice("b", device("0", has("numa", "0")), device("1", has("numa", "0"))), together(claim("c", exactly("r", "gpu", count(2)))),
+			},
 			podWith("p", "c"), "b", "cannot allocate all claims",
 		},
 		"alternatives": {
@@ -275,7 +290,10 @@ func TestWhichNodesAreLeft(t *testing.T) {
 			[]runtime.Object{claim("c", first(alternative("two", 2)))}, podWith("p", "c"), "", "request r/two: device class gpu does not exist",
 		},
 		"all devices": {
-			[]runtime.Object{class("gpu"), slice("a", device("0"), device("1")), slice("b", device("0"), device("1")), claim("c", exactly("r", "gpu", all)), given(claim("d"), "a", "0")},
+			[]runtime.Object{
+				class("gpu"), slice("a", device("0"), device("1")), slice("b", device("0"), device("1")),
+				claim("c", exactly("r", "gpu", all)), given(claim("d"), "a", "0"),
+			},
 			podWith("p", "c"), "b", "cannot allocate all claims",
 		},
 		"who looks after a device takes none": {
@@ -285,26 +303,33 @@ func TestWhichNodesAreLeft(t *testing.T) {
 		"a tainted device":  {[]runtime.Object{class("gpu"), slice("a", device("0", tainted)), claim("c", exactly("r", "gpu"))}, podWith("p", "c"), "", "cannot allocate all claims"},
 		"a tolerated taint": {[]runtime.Object{class("gpu"), slice("a", device("0", tainted)), claim("c", exactly("r", "gpu", tolerates))}, podWith("p", "c"), "a", "cannot allocate all claims"},
 		"tainted by a rule": {
-			[]runtime.Object{class("gpu"), slice("a", device("0")), slice("b", device("0")), claim("c", exactly("r", "gpu")), &resourcev1.DeviceTaintRule{
-				ObjectMeta: metav1.ObjectMeta{Name: "rule"},
-				Spec: resourcev1.DeviceTaintRuleSpec{
-					DeviceSelector: &resourcev1.DeviceTaintSelector{Driver: new(driver), Pool: new("a")},
-					Taint:          resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoExecute},
+			[]runtime.Object{
+				class("gpu"), slice("a", device("0")), slice("b", device("0")), claim("c", exactly("r", "gpu")),
+				&resourcev1.DeviceTaintRule{
+					ObjectMeta: metav1.ObjectMeta{Name: "rule"},
+					Spec: resourcev1.DeviceTaintRuleSpec{
+						DeviceSelector: &resourcev1.DeviceTaintSelector{Driver: new(driver), Pool: new("a")},
+						Taint:          resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoExecute},
+					},
 				},
-			}},
+			},
 			podWith("p", "c"), "b", "cannot allocate all claims",
 		},
 		"a half of a card": {
-			append(partitions("a"), class("gpu"), claim("c", exactly("r", "gpu")), given(claim("d"), "a", "half-0")), podWith("p", "c"), "a", "cannot allocate all claims",
+			append(partitions("a"), class("gpu"), claim("c", exactly("r", "gpu")), given(claim("d"), "a", "half-0")), podWith("p", "c"), "a",
+			"cannot allocate all claims",
 		},
 		"a card whose whole is taken": {
-			append(partitions("a"), class("gpu"), claim("c", exactly("r", "gpu")), given(claim("d"), "a", "whole")), podWith("p", "c"), "", "cannot allocate all claims",
+			append(partitions("a"), class("gpu"), claim("c", exactly("r", "gpu")), given(claim("d"), "a", "whole")), podWith("p", "c"), "",
+			"cannot allocate all claims",
 		},
 		"a share": {
-			[]runtime.Object{class("gpu"), slice("a", divisible), claim("c", exactly("r", "gpu", bandwidth("6"))), shares(claim("d"), "4")}, podWith("p", "c"), "a", "cannot allocate all claims",
+			[]runtime.Object{class("gpu"), slice("a", divisible), claim("c", exactly("r", "gpu", bandwidth("6"))), shares(claim("d"), "4")},
+			podWith("p", "c"), "a", "cannot allocate all claims",
 		},
 		"a share that is not left": {
-			[]runtime.Object{class("gpu"), slice("a", divisible), claim("c", exactly("r", "gpu", bandwidth("6"))), shares(claim("d"), "5")}, podWith("p", "c"), "", "cannot allocate all claims",
+			[]runtime.Object{class("gpu"), slice("a", divisible), claim("c", exactly("r", "gpu", bandwidth("6"))), shares(claim("d"), "5")},
+			podWith("p", "c"), "", "cannot allocate all claims",
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -338,7 +363,10 @@ func TestTheFirstAlternativeIsPreferred(t *testing.T) {
 		}
 	}
 	w := newWorld(t, class("gpu"), slice("a", device("0", has("size", "small"))), slice("b", device("0", has("size", "big"))),
-		claim("c", resourcev1.DeviceRequest{Name: "r", FirstAvailable: []resourcev1.DeviceSubRequest{sub("best", "big"), sub("second", "small")}}))
+		claim("c", resourcev1.DeviceRequest{Name: "r", FirstAvailable: []resourcev1.DeviceSubRequest{
+			sub("best", "big"),
+			sub("second", "small"),
+		}}))
 	p, nodes := podWith("p", "c"), []*framework.NodeInfo{node("a"), node("b")}
 	s, left, why := w.fits(p, nodes...)
 	if len(left) != 2 {
@@ -372,7 +400,8 @@ func TestTwoPodsNeverGetOneDevice(t *testing.T) {
 	if _, left, why := w.fits(second, a); len(left) != 0 || why != "cannot allocate all claims" {
 		t.Errorf("the second pod has %q (%s)", left, why)
 	}
-	if _, left, why := w.fits(podWith("third", "c"), a); len(left) != 0 || why != "resource claim default/c is in the process of being allocated" {
+	if _, left, why := w.fits(podWith("third", "c"), a); len(left) != 0 ||
+		why != "resource claim default/c is in the process of being allocated" {
 		t.Errorf("a pod that shares the claim has %q (%s)", left, why)
 	}
 	w.plugin.Unreserve(t.Context(), s, first, "a")

@@ -172,7 +172,8 @@ func overdue(c *resourcev1.ResourceClaim, timeout time.Duration, now time.Time) 
 }
 
 // PostFilter implements framework.PostFilter: it nominates no node, and Free takes devices away.
-func (d *Plugin) PostFilter(_ context.Context, s *framework.State, p *framework.PodInfo, _ *framework.Snapshot, _ map[string]*framework.Status,
+func (d *Plugin) PostFilter(_ context.Context, s *framework.State, p *framework.PodInfo, _ *framework.Snapshot,
+	_ map[string]*framework.Status,
 	_ framework.Simulator,
 ) (*framework.Nomination, *framework.Status) {
 	w := hindrance(s, p)
@@ -254,7 +255,9 @@ func preference(c *resourcev1.ResourceClaim, a *resourcev1.AllocationResult) (sc
 }
 
 // Normalize implements framework.Normalize.
-func (d *Plugin) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {
+func (d *Plugin) Normalize(_ context.Context, _ *framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo,
+	scores []int64,
+) *framework.Status {
 	most := slices.Max(scores)
 	for i := range scores {
 		if most > 0 {

@@ -147,7 +147,8 @@ func (r *running) create(p *corev1.Pod) {
 
 func (r *running) eventually(what string, ok func() bool) {
 	r.Helper()
-	err := wait.PollUntilContextTimeout(r.Context(), 2*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return ok(), nil })
+	err := wait.PollUntilContextTimeout(r.Context(), 2*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
 		r.Fatalf("did not come about: %s", what)
 	}
@@ -204,7 +205,8 @@ func TestAPodGetsItsDeviceAndAnotherWaitsForIt(t *testing.T) {
 	}
 	r.create(podWith("second", "d").Pod)
 	r.waits("second", `could not find ResourceClaim "default/d"`)
-	if _, err := r.client.ResourceV1().ResourceClaims("default").Create(t.Context(), claim("d", exactly("r", "gpu")), metav1.CreateOptions{}); err != nil {
+	if _, err := r.client.ResourceV1().ResourceClaims("default").Create(t.Context(), claim("d", exactly("r", "gpu")),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r.waits("second", "0/2 nodes are available: 2 cannot allocate all claims")

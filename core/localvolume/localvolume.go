@@ -50,9 +50,9 @@ const (
 	sizeAttribute   = "size"   // in bytes
 	sourceAttribute = "source" // what a copy is to be made of
 
-	// SourceVolume, with an ID after it, is a volume that a copy is made of.
+	// SourceVolume is, with an ID after it, a volume that a copy is made of.
 	SourceVolume = "volumes/"
-	// SourceSnapshot, with an ID after it, is a snapshot that a copy is made of.
+	// SourceSnapshot is, with an ID after it, a snapshot that a copy is made of.
 	SourceSnapshot = "snapshots/"
 )
 

@@ -66,6 +66,11 @@ type built struct {
 	workers int
 }
 
+// of builds a controller that needs nothing but its environment.
+func of[R runner](build func(controllers.Env, int) (R, error)) func(*builder, built) (runner, error) {
+	return func(_ *builder, e built) (runner, error) { return build(e.Env, e.workers) }
+}
+
 // list is every built-in controller. Service accounts and tokens come first, for
 // without them no pod is admitted.
 func list() []entry {
@@ -76,9 +81,7 @@ func list() []entry {
 			}
 			return serviceaccount.NewTokens(e.Env, e.workers, b.Minter, b.RootCA)
 		}},
-		{name: "serviceaccount-controller", account: "service-account-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
-			return serviceaccount.New(e.Env, e.workers)
-		}},
+		{name: "serviceaccount-controller", account: "service-account-controller", workers: 1, build: of(serviceaccount.New)},
 		{
 			name: "root-ca-certificate-publisher-controller", account: "root-ca-cert-publisher", workers: 1,
 			build: func(b *builder, e built) (runner, error) {
@@ -88,12 +91,7 @@ func list() []entry {
 				return rootca.New(e.Env, e.workers, b.RootCA)
 			},
 		},
-		{
-			name: "clusterrole-aggregation-controller", account: "clusterrole-aggregation-controller", workers: 5,
-			build: func(_ *builder, e built) (runner, error) {
-				return aggregation.New(e.Env, e.workers)
-			},
-		},
+		{name: "clusterrole-aggregation-controller", account: "clusterrole-aggregation-controller", workers: 5, build: of(aggregation.New)},
 		{
 			name: "certificatesigningrequest-approving-controller", account: "certificate-controller", workers: 2,
 			build: func(b *builder, e built) (runner, error) {
@@ -139,15 +137,11 @@ func list() []entry {
 			}
 			return nodeipam.New(e.Env, b.NodeIPAM)
 		}},
-		{name: "ttl-controller", account: "ttl-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return nodettl.New(e.Env, e.workers)
-		}},
+		{name: "ttl-controller", account: "ttl-controller", workers: 5, build: of(nodettl.New)},
 		{name: "node-lifecycle-controller", account: "node-controller", workers: 8, build: func(b *builder, e built) (runner, error) {
 			return nodelifecycle.New(e.Env, e.workers, b.NodeLifecycle)
 		}},
-		{name: "taint-eviction-controller", account: "node-controller", workers: 8, build: func(_ *builder, e built) (runner, error) {
-			return nodelifecycle.NewEvictor(e.Env, e.workers)
-		}},
+		{name: "taint-eviction-controller", account: "node-controller", workers: 8, build: of(nodelifecycle.NewEvictor)},
 		{
 			name: "pod-garbage-collector-controller", account: "pod-garbage-collector", workers: 4,
 			build: func(b *builder, e built) (runner, error) {
@@ -165,42 +159,21 @@ func list() []entry {
 		},
 		{
 			name: "validatingadmissionpolicy-status-controller", account: "validatingadmissionpolicy-status-controller", workers: 1,
-			build: func(_ *builder, e built) (runner, error) {
-				return policystatus.New(e.Env, e.workers)
-			},
+			build: of(policystatus.New),
 		},
 		{name: "resourcequota-controller", account: "resourcequota-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
 			return resourcequota.New(e.Env, e.workers, e.clients.Metadata)
 		}},
-		{
-			name: "replicationcontroller-controller", account: "replication-controller", workers: 5,
-			build: func(_ *builder, e built) (runner, error) {
-				return replicaset.NewReplication(e.Env, e.workers)
-			},
-		},
-		{name: "replicaset-controller", account: "replicaset-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return replicaset.New(e.Env, e.workers)
-		}},
-		{name: "deployment-controller", account: "deployment-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return deployment.New(e.Env, e.workers)
-		}},
-		{name: "daemonset-controller", account: "daemon-set-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
-			return daemonset.New(e.Env, e.workers)
-		}},
-		{name: "statefulset-controller", account: "statefulset-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return statefulset.New(e.Env, e.workers)
-		}},
-		{name: "endpoints-controller", account: "endpoint-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return endpoints.New(e.Env, e.workers)
-		}},
-		{name: "endpointslice-controller", account: "endpointslice-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return endpointslice.New(e.Env, e.workers)
-		}},
+		{name: "replicationcontroller-controller", account: "replication-controller", workers: 5, build: of(replicaset.NewReplication)},
+		{name: "replicaset-controller", account: "replicaset-controller", workers: 5, build: of(replicaset.New)},
+		{name: "deployment-controller", account: "deployment-controller", workers: 5, build: of(deployment.New)},
+		{name: "daemonset-controller", account: "daemon-set-controller", workers: 2, build: of(daemonset.New)},
+		{name: "statefulset-controller", account: "statefulset-controller", workers: 5, build: of(statefulset.New)},
+		{name: "endpoints-controller", account: "endpoint-controller", workers: 5, build: of(endpoints.New)},
+		{name: "endpointslice-controller", account: "endpointslice-controller", workers: 5, build: of(endpointslice.New)},
 		{
 			name: "endpointslice-mirroring-controller", account: "endpointslicemirroring-controller", workers: 5,
-			build: func(_ *builder, e built) (runner, error) {
-				return endpointslice.NewMirror(e.Env, e.workers)
-			},
+			build: of(endpointslice.NewMirror),
 		},
 		{name: "dns-endpoints-controller", account: "endpointslice-controller", workers: 1, build: func(_ *builder, e built) (runner, error) {
 			return dnsendpoints.New(e.Env)
@@ -208,60 +181,21 @@ func list() []entry {
 		{name: "service-lb-controller", account: "service-controller", workers: 1, build: func(b *builder, e built) (runner, error) {
 			return servicelb.New(e.Env, b.LoadBalancer)
 		}},
-		{name: "job-controller", account: "job-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return job.New(e.Env, e.workers)
-		}},
-		{name: "cronjob-controller", account: "cronjob-controller", workers: 5, build: func(_ *builder, e built) (runner, error) {
-			return cronjob.New(e.Env, e.workers)
-		}},
+		{name: "job-controller", account: "job-controller", workers: 5, build: of(job.New)},
+		{name: "cronjob-controller", account: "cronjob-controller", workers: 5, build: of(cronjob.New)},
 		{
 			name: "horizontal-pod-autoscaler-controller", account: "horizontal-pod-autoscaler", workers: 5,
 			build: func(_ *builder, e built) (runner, error) {
 				return podautoscaler.New(e.Env, e.workers, e.clients.Dynamic)
 			},
 		},
-		{
-			name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2,
-			build: func(_ *builder, e built) (runner, error) {
-				return ttlafterfinished.New(e.Env, e.workers)
-			},
-		},
-		{
-			name: "persistentvolume-binder-controller", account: "persistent-volume-binder", workers: 2,
-			build: func(_ *builder, e built) (runner, error) {
-				return volumebinding.New(e.Env, e.workers)
-			},
-		},
-		{
-			name: "persistentvolume-attach-detach-controller", account: "attachdetach-controller", workers: 5,
-			build: func(_ *builder, e built) (runner, error) {
-				return attachdetach.New(e.Env, e.workers)
-			},
-		},
-		{
-			name: "persistentvolume-expander-controller", account: "expand-controller", workers: 1,
-			build: func(_ *builder, e built) (runner, error) {
-				return volumeexpand.New(e.Env, e.workers)
-			},
-		},
-		{
-			name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5,
-			build: func(_ *builder, e built) (runner, error) {
-				return ephemeralvolume.New(e.Env, e.workers)
-			},
-		},
-		{
-			name: "resourceclaim-controller", account: "resource-claim-controller", workers: 10,
-			build: func(_ *builder, e built) (runner, error) {
-				return resourceclaim.New(e.Env, e.workers)
-			},
-		},
-		{
-			name: "device-taint-eviction-controller", account: "device-taint-eviction-controller", workers: 8,
-			build: func(_ *builder, e built) (runner, error) {
-				return devicetaints.New(e.Env, e.workers)
-			},
-		},
+		{name: "ttl-after-finished-controller", account: "ttl-after-finished-controller", workers: 2, build: of(ttlafterfinished.New)},
+		{name: "persistentvolume-binder-controller", account: "persistent-volume-binder", workers: 2, build: of(volumebinding.New)},
+		{name: "persistentvolume-attach-detach-controller", account: "attachdetach-controller", workers: 5, build: of(attachdetach.New)},
+		{name: "persistentvolume-expander-controller", account: "expand-controller", workers: 1, build: of(volumeexpand.New)},
+		{name: "ephemeral-volume-controller", account: "ephemeral-volume-controller", workers: 5, build: of(ephemeralvolume.New)},
+		{name: "resourceclaim-controller", account: "resource-claim-controller", workers: 10, build: of(resourceclaim.New)},
+		{name: "device-taint-eviction-controller", account: "device-taint-eviction-controller", workers: 8, build: of(devicetaints.New)},
 		{name: "local-volume-controller", account: "local-volume-controller", workers: 2, build: func(_ *builder, e built) (runner, error) {
 			return localprovision.New(e.Env, e.workers, e.clients.Dynamic)
 		}},
@@ -270,21 +204,12 @@ func list() []entry {
 		}},
 		{
 			name: "persistentvolumeclaim-protection-controller", account: "pvc-protection-controller", workers: 2,
-			build: func(_ *builder, e built) (runner, error) {
-				return volumeprotection.NewClaims(e.Env, e.workers)
-			},
+			build: of(volumeprotection.NewClaims),
 		},
-		{
-			name: "persistentvolume-protection-controller", account: "pv-protection-controller", workers: 1,
-			build: func(_ *builder, e built) (runner, error) {
-				return volumeprotection.NewVolumes(e.Env, e.workers)
-			},
-		},
+		{name: "persistentvolume-protection-controller", account: "pv-protection-controller", workers: 1, build: of(volumeprotection.NewVolumes)},
 		{
 			name: "volumeattributesclass-protection-controller", account: "volumeattributesclass-protection-controller", workers: 1,
-			build: func(_ *builder, e built) (runner, error) {
-				return volumeprotection.NewClasses(e.Env, e.workers)
-			},
+			build: of(volumeprotection.NewClasses),
 		},
 		{
 			name: "podgroup-protection-controller", account: "podgroup-protection-controller", workers: 2,

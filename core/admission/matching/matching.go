@@ -3,7 +3,8 @@
 // Package matching decides which requests a webhook or a policy is for: rules,
 // scope, equivalent resources, namespace and object selectors, match conditions.
 // It also hands out the object in the version that was matched, converted once
-// for all who want that version.
+// for all who want that version, and remembers which of them are to be asked again
+// since the object changed behind them.
 //
 // What matches, and with which words an expression that fails is reported, is as
 // upstream has it, so that a configuration written for Kubernetes selects the

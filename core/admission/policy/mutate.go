@@ -113,35 +113,15 @@ func (m mutating) policies(ctx context.Context, r *admission.Request) ([]*mutati
 	return append(static[:len(static):len(static)], m.mutating.current()...), nil
 }
 
-// rounds is what the plugin remembers of a request: which invocations were made
-// and want to be made again, and which of them the object changed since.
-type rounds struct {
-	begun     bool
-	output    int
-	reinvoked map[string]bool
-	due       map[string]bool
-}
-
 type roundsKey struct{}
 
-func roundsOf(r *admission.Request) *rounds {
-	return r.Memo(roundsKey{}, func() any { return &rounds{reinvoked: map[string]bool{}, due: map[string]bool{}} }).(*rounds)
-}
-
-func (s *rounds) changed() {
-	for id := range s.reinvoked {
-		s.due[id] = true
-	}
-	s.reinvoked = map[string]bool{}
-}
-
 // Again implements admission.Again.
-func (m mutating) Again(r *admission.Request) bool { return len(roundsOf(r).due) > 0 }
+func (m mutating) Again(r *admission.Request) bool { return matching.RoundsOf(r, roundsKey{}).Again() }
 
 // turn is one round of the plugin on one request.
 type turn struct {
 	verdict // for the namespace and the authorizer
-	state   *rounds
+	state   *matching.Rounds
 	again   bool
 	errs    []denial
 }
@@ -155,16 +135,12 @@ func (m mutating) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	state := roundsOf(r)
+	state := matching.RoundsOf(r, roundsKey{})
 	t := &turn{
 		verdict: verdict{Policies: m.Policies, r: r, authz: admissionauthorizer.NewCachingAuthorizer(m.cfg.Authorizer)}, state: state,
-		again: state.begun,
+		again: state.Begin(r.Object.Changes()),
 	}
-	if state.begun && r.Object.Changes() != state.output {
-		state.changed()
-	}
-	state.begun = true
-	defer func() { state.output = r.Object.Changes() }()
+	defer func() { state.End(r.Object.Changes()) }()
 	for _, p := range policies {
 		if err := t.ask(ctx, p); err != nil {
 			return err
@@ -230,7 +206,7 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if t.again && !t.state.due[key] {
+	if t.again && !t.state.Due(key) {
 		return nil
 	}
 	ns, err := t.namespace(ctx)
@@ -292,12 +268,12 @@ func (t *turn) invoke(ctx context.Context, p *mutatingPolicy, b *binding, target
 	default:
 		span.allow("allow")
 	}
-	delete(t.state.due, key)
+	t.state.Done(key)
 	if changed {
-		t.state.changed()
+		t.state.Changed()
 	}
 	if p.reinvoke && !t.again {
-		t.state.reinvoked[key] = true
+		t.state.Wants(key)
 	}
 	return nil
 }

@@ -36,30 +36,10 @@ func (mutating) Name() string { return MutatingName }
 
 func (m mutating) Handles(r *admission.Request) bool { return m.handles(r, true) }
 
-// rounds is what the plugin remembers of a request.
-type rounds struct {
-	begun     bool
-	output    int             // the object's changes after the last webhook
-	reinvoked map[string]bool // webhooks that were asked and want to be asked again
-	due       map[string]bool // webhooks that another plugin has changed the object behind: they are asked again
-}
-
 type roundsKey struct{}
 
-func roundsOf(r *admission.Request) *rounds {
-	return r.Memo(roundsKey{}, func() any { return &rounds{reinvoked: map[string]bool{}, due: map[string]bool{}} }).(*rounds)
-}
-
-// changed: whoever was asked before and wants to know, is due.
-func (s *rounds) changed() {
-	for id := range s.reinvoked {
-		s.due[id] = true
-	}
-	s.reinvoked = map[string]bool{}
-}
-
 // Again implements admission.Again: a webhook wants to see what a later one did.
-func (m mutating) Again(r *admission.Request) bool { return len(roundsOf(r).due) > 0 }
+func (m mutating) Again(r *admission.Request) bool { return matching.RoundsOf(r, roundsKey{}).Again() }
 
 // Mutate implements admission.Mutator.
 func (m mutating) Mutate(ctx context.Context, r *admission.Request) error {
@@ -67,18 +47,14 @@ func (m mutating) Mutate(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return err
 	}
-	state := roundsOf(r)
+	state := matching.RoundsOf(r, roundsKey{})
 	round := 0
-	if state.begun {
+	if state.Begin(changes(r)) {
 		round = 1
-		if changes(r) != state.output {
-			state.changed()
-		}
 	}
-	state.begun = true
-	defer func() { state.output = changes(r) }()
+	defer func() { state.End(changes(r)) }()
 	for i, h := range hooks {
-		if round == 1 && !state.due[h.id] {
+		if round == 1 && !state.Due(h.id) {
 			continue
 		}
 		k, err := m.choose(ctx, h, r)
@@ -103,7 +79,7 @@ func changes(r *admission.Request) int {
 }
 
 // turn asks one webhook and does what it says.
-func (m mutating) turn(ctx context.Context, k *invocation, r *admission.Request, state *rounds, round, index int) error {
+func (m mutating) turn(ctx context.Context, k *invocation, r *admission.Request, state *matching.Rounds, round, index int) error {
 	h := k.hook
 	began := time.Now()
 	ctx, span := m.span(ctx, trace.AdmissionMutate, h)
@@ -117,12 +93,12 @@ func (m mutating) turn(ctx context.Context, k *invocation, r *admission.Request,
 			note{Configuration: h.configuration, Webhook: h.name, Patch: patch, PatchType: admissionv1.PatchTypeJSONPatch}.text())
 	}
 	if changed {
-		state.changed()
+		state.Changed()
 	}
 	if h.reinvoke && round == 0 {
-		state.reinvoked[h.id] = true
+		state.Wants(h.id)
 	}
-	delete(state.due, h.id)
+	state.Done(h.id)
 	return m.outcome(ctx, h, r, "admit", "failed-open.mutation.webhook.admission.k8s.io/"+at, err)
 }
 

@@ -84,27 +84,13 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func (c *Controller) podChanged(old, current metav1.Object) {
-	// The library takes absent objects as nil interfaces of any type.
-	var before, after any
-	if old != nil {
-		before = old
-	}
-	if current != nil {
-		after = current
-	}
-	projection := endpointsliceutil.GetPodUpdateProjectionKey(before, after)
-	if projection == nil {
-		return // nothing that an endpoint shows
-	}
-	services, err := endpointsliceutil.GetServicesToUpdate(c.services, projection)
+	services, err := controllers.ServicesOfPod(c.services, old, current)
 	if err != nil {
 		c.loop.Log().Warn("the services of a pod could not be found", "error", err)
 		return
 	}
-	for key := range services {
-		if namespace, name, err := cache.SplitMetaNamespaceKey(key); err == nil {
-			c.loop.Add(controllers.Key{Namespace: namespace, Name: name})
-		}
+	for _, key := range services {
+		c.loop.Add(key)
 	}
 }
 

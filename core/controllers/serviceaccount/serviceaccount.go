@@ -51,15 +51,9 @@ func New(env controllers.Env, workers int) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func (c *Controller) reconcile(ctx context.Context, namespace string) error {
-	ns, err := c.namespaces.Get(namespace)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	ns, err := controllers.ActiveNamespace(c.namespaces, namespace)
+	if err != nil || ns == nil {
 		return err
-	}
-	if ns.Status.Phase == corev1.NamespaceTerminating || ns.DeletionTimestamp != nil {
-		return nil
 	}
 	if _, err := c.accounts.ServiceAccounts(namespace).Get(defaultName); err == nil {
 		return nil

@@ -155,33 +155,35 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
+// reader reads one kind of object of a namespace; its lists are an L.
+type reader[L runtime.Object] interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}
+
+// selected lists and watches what a field selector chooses.
+func selected[L runtime.Object](r reader[L], only string) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = only
+			return r.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = only
+			return r.Watch(ctx, o)
+		},
+	}
+}
+
 func (s *Store) watch(ctx context.Context, h *held) {
 	only := fields.OneTermEqualSelector("metadata.name", h.key.Name).String()
-	lw := &cache.ListWatch{}
+	var lw *cache.ListWatch
 	var kind runtime.Object
 	switch h.key.Kind {
 	case ConfigMap:
-		c := s.client.CoreV1().ConfigMaps(h.key.Namespace)
-		kind = &corev1.ConfigMap{}
-		lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = only
-			return c.List(ctx, o)
-		}
-		lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = only
-			return c.Watch(ctx, o)
-		}
+		kind, lw = &corev1.ConfigMap{}, selected(s.client.CoreV1().ConfigMaps(h.key.Namespace), only)
 	case Secret:
-		c := s.client.CoreV1().Secrets(h.key.Namespace)
-		kind = &corev1.Secret{}
-		lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = only
-			return c.List(ctx, o)
-		}
-		lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = only
-			return c.Watch(ctx, o)
-		}
+		kind, lw = &corev1.Secret{}, selected(s.client.CoreV1().Secrets(h.key.Namespace), only)
 	}
 	if !s.readable(ctx, h.key) {
 		return

@@ -271,11 +271,7 @@ func (a *app) addStored(c *cobra.Command, s *settings) {
 
 // stored is the cluster whose state a command is about, and whether it runs.
 func (a *app) stored(c *cobra.Command, s *settings) (backup.Options, bool, error) {
-	cfg, err := a.load(c.Flags(), s)
-	if err != nil {
-		return backup.Options{}, false, err
-	}
-	dir, err := s.Dir()
+	cfg, dir, err := a.loadWithDir(c.Flags(), s)
 	if err != nil {
 		return backup.Options{}, false, err
 	}

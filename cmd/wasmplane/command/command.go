@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/explain"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/plugin"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
@@ -218,6 +219,16 @@ func (a *app) load(f *pflag.FlagSet, s *settings) (*config.Configuration, error)
 		cfg.Node.Name = host
 	}
 	return cfg, blame(cfg.Complete(), f)
+}
+
+// loadWithDir is load, for commands that work in the data directory besides.
+func (a *app) loadWithDir(f *pflag.FlagSet, s *settings) (*config.Configuration, datadir.Dir, error) {
+	cfg, err := a.load(f, s)
+	if err != nil {
+		return nil, "", err
+	}
+	dir, err := s.Dir()
+	return cfg, dir, err
 }
 
 // blame names the flag that a wrong value came by; all others are in the file.

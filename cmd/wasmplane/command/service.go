@@ -56,11 +56,7 @@ starts it anew. wasmplane uninstall takes it away.`,
   wasmplane install --print --supervisor openrc`,
 		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := a.load(c.Flags(), &s)
-			if err != nil {
-				return err
-			}
-			dir, err := s.Dir()
+			cfg, dir, err := a.loadWithDir(c.Flags(), &s)
 			if err != nil {
 				return err
 			}

@@ -117,11 +117,7 @@ func (a *app) check() *cobra.Command {
 		Short: "Tell what this host lacks for a real node, or a cluster by the CIS benchmark, and what to do",
 		Args:  shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := a.load(c.Flags(), &s)
-			if err != nil {
-				return err
-			}
-			dir, err := s.Dir()
+			cfg, dir, err := a.loadWithDir(c.Flags(), &s)
 			if err != nil {
 				return err
 			}

@@ -202,7 +202,11 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 		c.recorder.Event(job, corev1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
 		return nil
 	}
-	settled := c.expected.Satisfied(key) // before the pods are read
+	// Both are read before the pods: what the pods' events take away from them, the
+	// pods show. The other way round a pod would be read with its finalizer, and be
+	// counted again after an event has said that the finalizer is gone.
+	settled := c.expected.Satisfied(key)
+	released, backoff := c.memory(job)
 	pods, err := c.claim(ctx, job)
 	if err != nil {
 		return err
@@ -210,16 +214,17 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if finished(job) {
 		return c.release(ctx, job, controllers.Filter(pods, hasFinalizer))
 	}
-	return c.advance(ctx, key, job, pods, settled)
+	return c.advance(ctx, key, situation{
+		job: job, pods: pods, settled: settled, manage: true, released: released, removed: map[types.UID]bool{}, backoff: backoff, now: time.Now(),
+	})
 }
 
 // advance plans and acts; and once finalizers were removed, accounts for that at
 // once instead of waiting for the watch to tell.
-func (c *Controller) advance(ctx context.Context, key controllers.Key, job *batchv1.Job, pods []*corev1.Pod, settled bool) error {
-	in := situation{job: job, pods: pods, settled: settled, manage: true, removed: map[types.UID]bool{}, now: time.Now()}
+func (c *Controller) advance(ctx context.Context, key controllers.Key, in situation) error {
+	job := in.job
 	var failure error
 	for {
-		in.released, in.backoff = c.memory(job)
 		p := decide(in)
 		if in.manage {
 			made, err := c.actOnPods(ctx, key, job, p)
@@ -240,6 +245,7 @@ func (c *Controller) advance(ctx context.Context, key controllers.Key, job *batc
 		}
 		for _, pod := range p.remove {
 			in.removed[pod.UID] = true
+			in.released[pod.UID] = in.released[pod.UID] || p.forget
 		}
 		if len(p.release) == 0 {
 			return failure
@@ -247,14 +253,21 @@ func (c *Controller) advance(ctx context.Context, key controllers.Key, job *batc
 		if err := c.release(ctx, job, p.release); err != nil {
 			return errors.Join(failure, err)
 		}
-		in.job, in.manage = updated, false
+		for _, pod := range p.release {
+			in.released[pod.UID] = true
+		}
+		in.job, in.manage, in.backoff = updated, false, p.backoff
 	}
 }
 
+// memory is what the caches may not show yet: the released pods, as a copy, and the
+// backoff.
 func (c *Controller) memory(job *batchv1.Job) (map[types.UID]bool, backoff) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.released[job.UID]), c.backoffs[job.UID]
+	released := map[types.UID]bool{}
+	maps.Copy(released, c.released[job.UID])
+	return released, c.backoffs[job.UID]
 }
 
 func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {

@@ -11,7 +11,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -111,6 +113,48 @@ func TestFailureBeyondLimit(t *testing.T) {
 	cond := find(job.Status.Conditions, batchv1.JobFailed)
 	if cond.Reason != "BackoffLimitExceeded" || cond.Message != "Job has reached the specified backoff limit" || job.Status.Failed != 1 {
 		t.Errorf("%+v, status %+v", cond, job.Status)
+	}
+}
+
+// TestAPodThatLosesItsFinalizerMeanwhileIsCountedOnce: a pod was counted and
+// released. The cache still has its finalizer when a reconcile reads the pods, and
+// the event that shows it gone comes before the plan is made.
+func TestAPodThatLosesItsFinalizerMeanwhileIsCountedOnce(t *testing.T) {
+	job := countTo(2, 2, 6)
+	job.Status = batchv1.JobStatus{Failed: 1, UncountedTerminatedPods: &batchv1.UncountedTerminatedPods{}}
+	pod := func(name string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "default", UID: types.UID(name), Labels: job.Spec.Template.Labels,
+			Finalizers: []string{batchv1.JobTrackingFinalizer},
+		}}
+	}
+	counted, orphan := pod("counted"), pod("orphan")
+	counted.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, jobKind)}
+	counted.Status.Phase = corev1.PodFailed
+	c := controllertest.New(job, counted, orphan)
+	jc, err := New(c.Env(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t) // the informers alone
+	c.Informers.WaitForCacheSync(t.Context().Done())
+	jc.markReleased(job.UID, counted.UID)
+	// The orphan makes the controller read the Job anew while it claims its pods.
+	c.Client.PrependReactor("get", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+		bare := counted.DeepCopy()
+		bare.Finalizers = nil
+		jc.podChanged(counted, bare)
+		return false, nil, nil
+	})
+	if err := jc.reconcile(t.Context(), controllers.Key{Namespace: "default", Name: "count"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Client.BatchV1().Jobs("default").Get(t.Context(), "count", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Status.Failed != 1 || len(got.Status.UncountedTerminatedPods.Failed) != 0 {
+		t.Errorf("one pod has failed, the status is %+v", got.Status)
 	}
 }
 

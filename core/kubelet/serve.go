@@ -108,6 +108,20 @@ func (k *Kubelet) Usage(ctx context.Context) (cpu, memory uint64, ok bool) {
 	return cpu, memory, err == nil
 }
 
+// logKeeper is an optional power of Host: a machine that keeps logs.
+type logKeeper interface {
+	// MachineLogs is the folder of its logs.
+	MachineLogs() string
+}
+
+// MachineLogs is the folder of the logs of the node's machine, empty where it has none.
+func (k *Kubelet) MachineLogs() string {
+	if h, ok := k.cfg.Host.(logKeeper); ok {
+		return h.MachineLogs()
+	}
+	return ""
+}
+
 // Config as far as it may be told.
 func (k *Kubelet) Config() any {
 	config := map[string]any{

@@ -14,6 +14,11 @@ import (
 // ticks in a second of /proc/stat, on every architecture that there is.
 const ticks = 100
 
+// MachineLogs is where Linux keeps logs, upstream's only place too. It is not the
+// parent of the folder that pods' logs are configured to be in: that may be the
+// node's data directory.
+func (h *Host) MachineLogs() string { return "/var/log" }
+
 // Usage is what the whole machine has used of its processors since it started (in
 // nanoseconds) and its working set, which is what could not be given back at once.
 func (h *Host) Usage(context.Context) (cpu, memory uint64, err error) {

@@ -157,6 +157,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	route("POST /run/{namespace}/{pod}/{container}", "proxy", s.run)
 	route("POST /run/{namespace}/{pod}/{uid}/{container}", "proxy", s.run)
+	route("GET /logs/{path...}", "log", s.machineLogs)
 	route("GET /pods", "pods", s.pods)
 	route("GET /pods/{$}", "pods", s.pods)
 	route("GET /runningpods/{$}", "pods", s.runningPods)

@@ -75,6 +75,7 @@ type node struct {
 	name string
 	rt   *runtime
 	pods []*corev1.Pod
+	logs string
 }
 
 func (n *node) NodeName() string       { return n.name }
@@ -157,7 +158,11 @@ type world struct {
 	url  string
 	http *http.Client
 	rt   *runtime
+	n1   *node
 }
+
+// logs gives n1 a folder of its machine's logs.
+func (w *world) logs(dir string) { w.n1.logs = dir }
 
 func start(t *testing.T) *world {
 	t.Helper()
@@ -192,7 +197,8 @@ func start(t *testing.T) *world {
 		t: t, url: "https://" + l.Addr().String(), http: &http.Client{Transport: tr},
 		rt: &runtime{log: "2026-01-02T03:04:05Z stdout F hello\n"},
 	}
-	s.Add(&node{name: "n1", rt: w.rt, pods: []*corev1.Pod{aPod("p")}})
+	w.n1 = &node{name: "n1", rt: w.rt, pods: []*corev1.Pod{aPod("p")}}
+	s.Add(w.n1)
 	q := aPod("q")
 	q.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "own"}}
 	s.Add(&node{name: "n2", rt: w.rt, pods: []*corev1.Pod{q}})

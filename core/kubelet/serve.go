@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 )
@@ -92,14 +93,14 @@ func (k *Kubelet) Exited(uid types.UID, container string) <-chan struct{} {
 
 // machine is an optional power of Host: what all of the machine uses.
 type machine interface {
-	Usage(ctx context.Context) (cpu, memory uint64, err error)
+	Usage(ctx context.Context) (cpu uint64, memory *cri.MemoryUsage, err error)
 }
 
 // Usage of the node's machine; ok is false where only what its pods use is known.
-func (k *Kubelet) Usage(ctx context.Context) (cpu, memory uint64, ok bool) {
+func (k *Kubelet) Usage(ctx context.Context) (cpu uint64, memory *cri.MemoryUsage, ok bool) {
 	m, ok := k.cfg.Host.(machine)
 	if !ok {
-		return 0, 0, false
+		return 0, nil, false
 	}
 	cpu, memory, err := m.Usage(ctx)
 	if err != nil {

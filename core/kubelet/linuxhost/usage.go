@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // ticks in a second of /proc/stat, on every architecture that there is.
@@ -20,20 +22,26 @@ const ticks = 100
 func (h *Host) MachineLogs() string { return "/var/log" }
 
 // Usage is what the whole machine has used of its processors since it started (in
-// nanoseconds) and its working set, which is what could not be given back at once.
-func (h *Host) Usage(context.Context) (cpu, memory uint64, err error) {
+// nanoseconds) and of its memory. The working set is what could not be given back at
+// once, and what is resident belongs to no file.
+func (h *Host) Usage(context.Context) (cpu uint64, memory *cri.MemoryUsage, err error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, 0, fmt.Errorf("look at the processors: %w", err)
+		return 0, nil, fmt.Errorf("look at the processors: %w", err)
 	}
 	if cpu, err = busy(string(stat)); err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
 	mem, err := meminfo()
 	if err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
-	return cpu, uint64(max(mem["MemTotal"]-mem["MemFree"]-mem["Inactive(file)"], 0)), nil //nolint:gosec // not negative
+	bytes := func(n int64) *cri.UInt64Value { return &cri.UInt64Value{Value: uint64(max(n, 0))} } //nolint:gosec // not negative
+	used := mem["MemTotal"] - mem["MemFree"]
+	working := used - mem["Inactive(file)"]
+	return cpu, &cri.MemoryUsage{
+		UsageBytes: bytes(used), WorkingSetBytes: bytes(working), AvailableBytes: bytes(mem["MemTotal"] - working), RssBytes: bytes(mem["AnonPages"]),
+	}, nil
 }
 
 // busy reads user, nice, system, irq and softirq of the first line:

@@ -75,7 +75,7 @@ func nodeSample(ctx context.Context, n Node, list []*cri.PodSandboxStats) sample
 	u := nodeUsage(ctx, n, list)
 	return sample{
 		fmt.Sprintf("node_cpu_usage_seconds_total %g %d\n", float64(u.cpu)/1e9, u.at.UnixMilli()),
-		fmt.Sprintf("node_memory_working_set_bytes %d %d\n", u.memory, u.at.UnixMilli()),
+		fmt.Sprintf("node_memory_working_set_bytes %d %d\n", u.memory.GetWorkingSetBytes().GetValue(), u.at.UnixMilli()),
 	}
 }
 

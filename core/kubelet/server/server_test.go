@@ -65,8 +65,10 @@ func (r *runtime) Stats(context.Context) ([]*cri.PodSandboxStats, error) {
 	return []*cri.PodSandboxStats{{
 		Attributes: &cri.PodSandboxAttributes{Metadata: &cri.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
 		Linux: &cri.LinuxPodSandboxStats{
-			Cpu:    &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}},
-			Memory: &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{Value: 42}},
+			Cpu: &cri.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: &cri.UInt64Value{Value: 5e9}},
+			Memory: &cri.MemoryUsage{
+				UsageBytes: &cri.UInt64Value{Value: 43}, WorkingSetBytes: &cri.UInt64Value{Value: 42}, RssBytes: &cri.UInt64Value{Value: 41},
+			},
 		},
 	}}, nil
 }
@@ -103,7 +105,11 @@ func (n *node) VolumeUsage(context.Context, types.UID) []volume.Measured {
 }
 
 // Usage is known of n2's machine.
-func (n *node) Usage(context.Context) (cpu, memory uint64, ok bool) { return 7e9, 77, n.name == "n2" }
+func (n *node) Usage(context.Context) (cpu uint64, memory *cri.MemoryUsage, ok bool) {
+	return 7e9, &cri.MemoryUsage{
+		UsageBytes: &cri.UInt64Value{Value: 99}, WorkingSetBytes: &cri.UInt64Value{Value: 77}, RssBytes: &cri.UInt64Value{Value: 55},
+	}, n.name == "n2"
+}
 
 func (n *node) Config() any { return map[string]string{"a": "b"} }
 func (n *node) Exited(types.UID, string) <-chan struct{} {
@@ -315,6 +321,15 @@ func TestAnswers(t *testing.T) {
 	} {
 		if _, body := w.do("admin", "GET", path); !strings.Contains(body, want) {
 			t.Errorf("%s of a machine: %q is not in %s", path, want, body)
+		}
+	}
+	// Clients of the summary read these of every node without a look whether they are there.
+	for node, want := range map[string]string{
+		"n1": `"usageBytes":43,"workingSetBytes":42,"rssBytes":41`, "n2": `"usageBytes":99,"workingSetBytes":77,"rssBytes":55`,
+	} {
+		_, body := w.do("admin", "GET", "/stats/summary?node="+node)
+		if of, _, _ := strings.Cut(body, `"pods":`); !strings.Contains(of, want) {
+			t.Errorf("%s: %q is not in %s", node, want, of)
 		}
 	}
 	if _, body := w.do("admin", "GET", "/stats/summary"); !strings.Contains(body, `"workingSetBytes":42`) {

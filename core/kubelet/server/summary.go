@@ -18,17 +18,18 @@ import (
 )
 
 // Machine is an optional power of a Node: what the whole machine has used of its
-// processors since it started, in nanoseconds, and its working set. Of a node
-// without it, its pods are all that is known.
+// processors since it started, in nanoseconds, and of its memory. Of a node without
+// it, its pods are all that is known.
 type Machine interface {
-	Usage(ctx context.Context) (cpu, memory uint64, ok bool)
+	Usage(ctx context.Context) (cpu uint64, memory *cri.MemoryUsage, ok bool)
 }
 
 // usage of a node up to a moment.
 type usage struct {
-	cpu, memory uint64
-	nano        uint64 // cores, now; 0 where it is not known
-	at          time.Time
+	cpu    uint64
+	memory *cri.MemoryUsage
+	nano   uint64 // cores, now; 0 where it is not known
+	at     time.Time
 }
 
 func nodeUsage(ctx context.Context, n Node, list []*cri.PodSandboxStats) usage {
@@ -39,16 +40,22 @@ func nodeUsage(ctx context.Context, n Node, list []*cri.PodSandboxStats) usage {
 	}
 	var u usage
 	var at int64
+	var used, working, rss uint64
 	for _, p := range list {
 		l := p.GetLinux()
 		u.cpu += l.GetCpu().GetUsageCoreNanoSeconds().GetValue()
 		u.nano += l.GetCpu().GetUsageNanoCores().GetValue()
-		u.memory += l.GetMemory().GetWorkingSetBytes().GetValue()
+		used += l.GetMemory().GetUsageBytes().GetValue()
+		working += l.GetMemory().GetWorkingSetBytes().GetValue()
+		rss += l.GetMemory().GetRssBytes().GetValue()
 		at = max(at, l.GetCpu().GetTimestamp(), l.GetMemory().GetTimestamp())
 	}
 	u.at = time.Unix(0, at)
 	if at == 0 { // no pod has been measured: now is when nothing is used
 		u.at = time.Now()
+	}
+	u.memory = &cri.MemoryUsage{
+		UsageBytes: &cri.UInt64Value{Value: used}, WorkingSetBytes: &cri.UInt64Value{Value: working}, RssBytes: &cri.UInt64Value{Value: rss},
 	}
 	return u
 }
@@ -85,7 +92,8 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	nano, at := s.rate(n.NodeName(), u), metav1.NewTime(u.at)
 	out := stats.Summary{Node: stats.NodeStats{NodeName: n.NodeName()}, Pods: []stats.PodStats{}}
 	out.Node.CPU = &stats.CPUStats{Time: at, UsageCoreNanoSeconds: &u.cpu, UsageNanoCores: &nano}
-	out.Node.Memory = &stats.MemoryStats{Time: at, WorkingSetBytes: &u.memory}
+	out.Node.Memory = memoryStats(u.memory)
+	out.Node.Memory.Time = at
 	known := map[types.UID]*corev1.Pod{}
 	for _, p := range n.Pods() {
 		known[p.UID] = p

@@ -7,6 +7,7 @@ package docs
 import (
 	"encoding/json"
 	"fmt"
+	"go/format"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -141,6 +142,9 @@ func TestTheWalkThroughWorks(t *testing.T) {
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for path, content := range files {
+		if formatted, err := format.Source([]byte(content)); err != nil || string(formatted) != content {
+			t.Errorf("%s as CONTRIBUTING.md makes it is not as gofmt writes it (%v)", path, err)
+		}
 		at := filepath.Join(dir, strings.ReplaceAll(path, "/", "_"))
 		if err := os.WriteFile(at, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -24,7 +24,9 @@ type laborious struct {
 
 func (*laborious) Name() string { return "Laborious" }
 
-func (l *laborious) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (l *laborious) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo,
+	_ *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	if !strings.HasPrefix(p.Pod.Name, "dear") {
 		return nil, nil
 	}
@@ -94,7 +96,9 @@ type late struct {
 
 func (*late) Name() string { return "Late" }
 
-func (l *late) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo, _ *framework.Snapshot) (map[string]bool, *framework.Status) {
+func (l *late) PreFilter(_ context.Context, _ *framework.State, p *framework.PodInfo,
+	_ *framework.Snapshot,
+) (map[string]bool, *framework.Status) {
 	if !strings.HasPrefix(p.Pod.Name, "dear") {
 		return nil, nil
 	}

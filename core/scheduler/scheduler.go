@@ -42,10 +42,12 @@ import (
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
-// What a profile is and what a decision is stands in package decision.
 type (
+	// Decision is the outcome of one cycle for one pod.
 	Decision = decision.Decision
-	Profile  = decision.Profile
+	// Profile is one scheduling policy: the plugins for pods that name it.
+	Profile = decision.Profile
+	// Weighted is a plugin with the weight of its score; 0 means 1.
 	Weighted = decision.Weighted
 )
 

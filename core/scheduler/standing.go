@@ -37,7 +37,9 @@ func (s *Scheduler) template(prof *decision.Compiled, p *framework.PodInfo) stri
 }
 
 // refusal is why a pod was refused, for the queue.
-func (s *Scheduler) refusal(ctx context.Context, prof *decision.Compiled, p *framework.PodInfo, d *Decision, template string) queue.Refusal {
+func (s *Scheduler) refusal(ctx context.Context, prof *decision.Compiled, p *framework.PodInfo, d *Decision,
+	template string,
+) queue.Refusal {
 	if d.Nomination != nil {
 		template = "" // the others have not been promised anything
 	}

@@ -25,5 +25,6 @@ func NewTrial(p Profile) (*Trial, error) {
 
 // Decide finds the node for a pod. The same seed gives the same decision.
 func (t *Trial) Decide(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, seed uint64) *Decision {
-	return t.profile.Decide(ctx, p, snap, decision.Circumstances{Workers: 1, Seed: seed, Now: func() time.Time { return time.Time{} }}, decision.Blind{})
+	return t.profile.Decide(ctx, p, snap, decision.Circumstances{Workers: 1, Seed: seed, Now: func() time.Time { return time.Time{} }},
+		decision.Blind{})
 }

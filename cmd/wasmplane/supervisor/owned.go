@@ -18,7 +18,7 @@ func CheckOwned(path string) error {
 	if err != nil {
 		return err
 	}
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) && path != "/" {
 		return CheckOwned(filepath.Dir(path))
 	}
@@ -26,7 +26,7 @@ func CheckOwned(path string) error {
 		return err
 	}
 	// Links are as safe as the folders that they are in.
-	for _, begin := range []string{path, real} {
+	for _, begin := range []string{path, resolved} {
 		for at := begin; ; at = filepath.Dir(at) {
 			if err := owned(at); err != nil {
 				return err

@@ -344,7 +344,8 @@ func (n *Node) unprepare(ctx context.Context, c *prepared) error {
 		if err != nil {
 			return fmt.Errorf("take ResourceClaim %s back: %w", c.Name, err)
 		}
-		answer, err := d.unprepare(ctx, bound{n.cfg.Timeout, n.cfg.WithTimeout}, &drav1.NodeUnprepareResourcesRequest{Claims: asked([]*prepared{c})})
+		answer, err := d.unprepare(ctx, bound{n.cfg.Timeout, n.cfg.WithTimeout},
+			&drav1.NodeUnprepareResourcesRequest{Claims: asked([]*prepared{c})})
 		if err != nil {
 			return fmt.Errorf("NodeUnprepareResources: %w", err)
 		}

@@ -140,7 +140,8 @@ func (f *Finder) Remove(ctx context.Context, uid types.UID, snap pod.Snapshot) {
 			err = f.Engine.RemoveSandbox(ctx, sb.ID)
 		}
 		if err != nil {
-			f.Logger.WarnContext(ctx, "an orphaned sandbox cannot be removed; the next resync tries again", "uid", uid, "sandbox", sb.ID, "error", err)
+			f.Logger.WarnContext(ctx, "an orphaned sandbox cannot be removed; the next resync tries again", "uid", uid, "sandbox", sb.ID,
+				"error", err)
 			return
 		}
 	}

@@ -40,7 +40,9 @@ func (c *Compiled) HelpedByObject(p *framework.PodInfo, refusedBy []string, e fr
 // Helped says whether an event on a node may let a pod in that these plugins refused. Where all
 // of them look at nothing but single nodes, it has to fit on that node as far as they can see: the others
 // have not changed. Pods that it could have removed are no hindrance.
-func (c *Compiled) Helped(ctx context.Context, p *framework.PodInfo, refusedBy []string, e framework.ClusterEvent, n *framework.NodeInfo) bool {
+func (c *Compiled) Helped(ctx context.Context, p *framework.PodInfo, refusedBy []string, e framework.ClusterEvent,
+	n *framework.NodeInfo,
+) bool {
 	for _, name := range refusedBy {
 		if !c.isLocal[name] && c.hints[name]&e != 0 {
 			return true

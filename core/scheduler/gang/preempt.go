@@ -136,7 +136,8 @@ func Units(snap *framework.Snapshot, groups *Groups, priority int32,
 // importance orders the most important unit first: by priority, whole groups before pods, then by
 // how long they run.
 func importance(a, b Unit) int {
-	return cmp.Or(cmp.Compare(corev1helpers.PodPriority(b[0].Pod.Pod), corev1helpers.PodPriority(a[0].Pod.Pod)), cmp.Compare(min(len(b), 2), min(len(a), 2)),
+	return cmp.Or(cmp.Compare(corev1helpers.PodPriority(b[0].Pod.Pod), corev1helpers.PodPriority(a[0].Pod.Pod)),
+		cmp.Compare(min(len(b), 2), min(len(a), 2)),
 		a.started().Compare(b.started()))
 }
 

@@ -83,7 +83,8 @@ func (s *Scanner) tooMany(ctx context.Context, namespace string, most int) {
 		return
 	}
 	s.full[namespace] = true
-	s.cfg.Logger.WarnContext(ctx, "there are as many policy reports as there may be; further objects have none", "namespace", namespace, "reports", most)
+	s.cfg.Logger.WarnContext(ctx, "there are as many policy reports as there may be; further objects have none", "namespace", namespace,
+		"reports", most)
 }
 
 // said logs what could not be written; the next pass tries again.

@@ -128,7 +128,7 @@ func TestAProcessOfAnotherUserIsNotRunAnew(t *testing.T) {
 	fails(t, "another's", runsAs(os.Getpid(), os.Geteuid()+1), "upgrade it as the user whose it is")
 }
 
-func archive(t *testing.T, names ...string) []byte {
+func archive(t testing.TB, names ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

@@ -195,10 +195,24 @@ func (m *Manager) load() (resources map[string][]string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the allocations of devices: %w", err)
 	}
-	var r record
-	if err := json.Unmarshal(data, &r); err != nil {
+	r, err := decode(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w: it is damaged; stop the pods that use devices, and remove it", m.file(), err)
 	}
-	m.given = slices.DeleteFunc(r.Given, func(e entry) bool { return e.Grant == nil })
+	m.given = r.Given
 	return r.Resources, nil
+}
+
+// decode reads what was written down. What is no device, mount or grant in it is left out.
+func decode(data []byte) (record, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return record{}, err
+	}
+	r.Given = slices.DeleteFunc(r.Given, func(e entry) bool { return e.Grant == nil })
+	for _, e := range r.Given {
+		e.Grant.Mounts = slices.DeleteFunc(e.Grant.Mounts, func(m *cri.Mount) bool { return m == nil })
+		e.Grant.Devices = slices.DeleteFunc(e.Grant.Devices, func(d *cri.Device) bool { return d == nil })
+	}
+	return r, nil
 }

@@ -37,17 +37,24 @@ func (n *Node) load() error {
 	if err != nil {
 		return fmt.Errorf("read which claims are prepared: %w", err)
 	}
-	var s saved
-	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("%s: which claims are prepared cannot be read: %w; once no pod of this node uses a claim, delete the file", path, err)
-	}
-	if s.Format != format {
-		return fmt.Errorf("%s: expected format %d, found %d: another version has written it", path, format, s.Format)
-	}
-	for _, c := range s.Claims {
+	claims, err := decode(path, data)
+	for _, c := range claims {
 		n.claims[name{c.Namespace, c.Name}] = c
 	}
-	return nil
+	return err
+}
+
+// decode reads the file's content.
+func decode(path string, data []byte) ([]*prepared, error) {
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%s: which claims are prepared cannot be read: %w; once no pod of this node uses a claim, delete the file", path, err)
+	}
+	if s.Format != format {
+		return nil, fmt.Errorf("%s: expected format %d, found %d: another version has written it", path, format, s.Format)
+	}
+	// Of a damaged file what can be taken back is.
+	return slices.DeleteFunc(s.Claims, func(c *prepared) bool { return c == nil }), nil
 }
 
 // save writes the file. The latest state wins, whoever asked for it.

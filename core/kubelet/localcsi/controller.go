@@ -227,7 +227,7 @@ func promised(string, int64) (func(), error) { return func() {}, nil }
 // ensure makes what is not there: once, however often it is asked for.
 func (d *Driver) ensure(ctx context.Context, shelf string, want *record, reserve reserver) error {
 	id := idOf(want.Name)
-	return d.jobs.make(ctx, path.Join(shelf, id), func(ctx context.Context) error {
+	return d.jobs.make(ctx, path.Join(shelf, id), want.Source != "", func(ctx context.Context) error {
 		if have, err := d.disk.get(shelf, id); err != nil || have != nil {
 			return internal(err)
 		}

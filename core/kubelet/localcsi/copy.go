@@ -20,8 +20,10 @@ import (
 const (
 	// deepest directory of a volume that is copied.
 	deepest = 512
-	// mostLinks are files with several names that a copy remembers.
-	mostLinks = 1 << 20
+	// mostLinks is what a copy remembers of files with several names, in bytes: their names, which a pod can make
+	// very long, and linkCost for each.
+	mostLinks = 128 << 20
+	linkCost  = 64
 	piece     = 1 << 20
 )
 
@@ -158,6 +160,7 @@ func copyData(ctx context.Context, to, from *os.File, size int64) error {
 type tree struct {
 	from, to *os.Root
 	links    map[uint64]string // files with several names: where the first is
+	room     int               // bytes that links may still have
 }
 
 func copyTree(ctx context.Context, from, to string) error {
@@ -171,7 +174,7 @@ func copyTree(ctx context.Context, from, to string) error {
 		return fmt.Errorf("open a copy: %w", err)
 	}
 	defer out.Close()
-	t := &tree{from: in, to: out, links: map[uint64]string{}}
+	t := &tree{from: in, to: out, links: map[uint64]string{}, room: mostLinks}
 	return t.dir(ctx, ".", 0)
 }
 
@@ -249,8 +252,8 @@ func (t *tree) entry(ctx context.Context, name string, depth int) error {
 		return wrap(name, err)
 	}
 	if st.Nlink > 1 {
-		if len(t.links) == mostLinks {
-			return fmt.Errorf("more than %d files have several names", mostLinks)
+		if t.room -= linkCost + len(name); t.room < 0 {
+			return fmt.Errorf("%s: the names of files with several names have more than %d bytes together", name, mostLinks)
 		}
 		t.links[st.Ino] = name
 	}

@@ -22,13 +22,14 @@ type jobs struct {
 
 type job struct {
 	do     func() error
+	copies bool
 	ctx    context.Context //nolint:containedctx // its own: it outlives the calls that wait for it
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // once done
 }
 
-// atOnce bounds the copies that are made at a time.
+// atOnce bounds the copies that are made at a time. What is no copy is quickly made, and waits for none.
 const atOnce = 4
 
 // run works until ctx ends, which ends every job.
@@ -45,10 +46,12 @@ func (j *jobs) run(ctx context.Context) error {
 				defer one.cancel()
 				defer context.AfterFunc(ctx, one.cancel)()
 				defer close(one.done)
-				select {
-				case slots <- struct{}{}:
-					defer func() { <-slots }()
-				case <-one.ctx.Done():
+				if one.copies {
+					select {
+					case slots <- struct{}{}:
+						defer func() { <-slots }()
+					case <-one.ctx.Done():
+					}
 				}
 				one.err = one.do()
 			})
@@ -56,13 +59,13 @@ func (j *jobs) run(ctx context.Context) error {
 	}
 }
 
-// make has something made, or waits for who is making it already. Who gives up leaves it
-// at work.
-func (j *jobs) make(ctx context.Context, key string, do func(context.Context) error) error {
+// make has something made, a copy or a new one, or waits for who is making it already. Who gives up leaves
+// it at work.
+func (j *jobs) make(ctx context.Context, key string, copies bool, do func(context.Context) error) error {
 	j.mu.Lock()
 	one := j.running[key]
 	if one == nil {
-		one = &job{done: make(chan struct{})}
+		one = &job{copies: copies, done: make(chan struct{})}
 		one.ctx, one.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		one.do = func() error {
 			defer j.forget(key)

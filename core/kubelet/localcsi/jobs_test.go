@@ -4,7 +4,11 @@ package localcsi
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -38,18 +42,18 @@ func TestWhoGivesUpLeavesItAtWork(t *testing.T) {
 	}
 	impatient, give := context.WithCancel(t.Context())
 	began := make(chan struct{})
-	answer := run.Go("a", func() error { return j.make(impatient, "a", slow(began)) })
+	answer := run.Go("a", func() error { return j.make(impatient, "a", true, slow(began)) })
 	<-began
 	first := running("a")
 	give()
 	if err := <-answer; status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("who gave up was told %v", err)
 	}
-	if err := j.make(impatient, "a", nil); status.Code(err) != codes.DeadlineExceeded || running("a") != first {
+	if err := j.make(impatient, "a", true, nil); status.Code(err) != codes.DeadlineExceeded || running("a") != first {
 		t.Errorf("asked for again: %v", err)
 	}
 	began = make(chan struct{})
-	answer = run.Go("b", func() error { return j.make(t.Context(), "b", slow(began)) })
+	answer = run.Go("b", func() error { return j.make(t.Context(), "b", true, slow(began)) })
 	<-began
 	if err := j.end(t.Context(), "b"); err != nil {
 		t.Error(err)
@@ -63,13 +67,74 @@ func TestWhoGivesUpLeavesItAtWork(t *testing.T) {
 		t.Errorf("what was at work: %v", first.err)
 	}
 	again := make(chan struct{})
-	if err := j.make(t.Context(), "a", slow(again)); err != nil {
+	if err := j.make(t.Context(), "a", true, slow(again)); err != nil {
 		t.Error(err)
 	}
 	<-again
 	cancel()
 	if err := <-over; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCopiesKeepNoNewVolumeUp: however many are made, and however long they take.
+func TestCopiesKeepNoNewVolumeUp(t *testing.T) {
+	j := &jobs{queue: make(chan *job)}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := run.Go("jobs", func() error { return j.run(ctx) })
+	began := make(chan struct{}, atOnce+1)
+	endless := func(ctx context.Context) error {
+		began <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	var copies []<-chan error
+	for i := range atOnce + 1 {
+		copies = append(copies, run.Go("copy", func() error { return j.make(ctx, fmt.Sprint("copy", i), true, endless) }))
+	}
+	for range atOnce {
+		<-began
+	}
+	if err := j.make(t.Context(), "new", false, func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if len(began) > 0 {
+		t.Errorf("more than %d copies are made at a time", atOnce)
+	}
+	cancel()
+	for _, c := range append(copies, over) {
+		<-c
+	}
+}
+
+// TestNamesOfLinksAreBounded: a copy remembers where files with several names are, and no more of that than there is room
+// for.
+func TestNamesOfLinksAreBounded(t *testing.T) {
+	from := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		file := filepath.Join(from, name)
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Link(file, file+"-again")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := func(room int) error {
+		in, err := os.OpenRoot(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		out, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		return (&tree{from: in, to: out, links: map[uint64]string{}, room: room}).dir(t.Context(), ".", 0)
+	}
+	if err := copied(3 * (linkCost + len("a-again"))); err != nil {
+		t.Error(err)
+	}
+	if err := copied(3 * linkCost); err == nil || !strings.Contains(err.Error(), "files with several names") {
+		t.Errorf("beyond the bound: %v", err)
 	}
 }
 

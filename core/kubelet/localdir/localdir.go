@@ -79,6 +79,9 @@ const (
 	// nearlyFull is the part of the disk below which claims are warned; the kubelet evicts at a tenth.
 	nearlyFull = 0.15
 	look       = time.Minute
+	// patience is how long a worker waits for a volume that is being made. A copy goes on without
+	// it: a few large ones would keep up all workers.
+	patience = time.Second
 )
 
 // New makes the directory.
@@ -127,7 +130,6 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer inf.Shutdown()
 	defer cancel()
 	inf.Start(ctx.Done())
-	// A large copy keeps up one of the workers alone.
 	return run.Parallel(k.announce, k.work, k.work, k.work, k.work, k.watchDisk)(ctx)
 }
 
@@ -223,7 +225,13 @@ func (k *Keeper) provide(ctx context.Context, pv *corev1.PersistentVolume) error
 	}
 	want, err := localvolume.WantedOf(pv)
 	if err == nil {
-		err = k.cfg.Driver.Provide(ctx, want)
+		waits, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		err = k.cfg.Driver.Provide(waits, want)
+		if err != nil && waits.Err() != nil && ctx.Err() == nil {
+			k.queue.AddAfter(pv.Name, patience)
+			return nil
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		k.events.Event(about(pv), corev1.EventTypeWarning, "ProvisioningFailed", err.Error())

@@ -51,11 +51,22 @@ type driver struct {
 	mu    sync.Mutex
 	has   map[string]localvolume.Wanted
 	never string // cannot be made
+	large string // volumes whose IDs begin so are copied without an end
+	begun int    // of those; others are made once there are as many as workers
 }
 
-func (d *driver) Provide(_ context.Context, want *localvolume.Wanted) error {
+func (d *driver) Provide(ctx context.Context, want *localvolume.Wanted) error {
 	d.mu.Lock()
+	if d.large != "" && strings.HasPrefix(want.ID, d.large) {
+		d.begun++
+		d.mu.Unlock()
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	defer d.mu.Unlock()
+	if d.large != "" && d.begun < 4 {
+		return errors.New("not yet")
+	}
 	if want.ID == d.never {
 		return errors.New("no room for it")
 	}
@@ -212,6 +223,27 @@ func (w *world) finalizers(name string, want int) func() error {
 func (w *world) has(name string) bool {
 	_, err := os.Lstat(filepath.Join(w.root, "pvc-"+name, "file"))
 	return err == nil
+}
+
+// TestLargeCopiesKeepNoOtherVolumeUp: however many of them are made.
+func TestLargeCopiesKeepNoOtherVolumeUp(t *testing.T) {
+	d := &driver{large: "pvc-large"}
+	w := start(t, func(c *localdir.Config) { c.Driver = d }, func(string) []runtime.Object {
+		objects := []runtime.Object{byDriver(t, "new", "", nil)}
+		for i := range 8 {
+			objects = append(objects, byDriver(t, fmt.Sprint("large", i), "snapshots/s", nil))
+		}
+		return objects
+	})
+	w.eventually(func() error {
+		if there, err := d.Has("pvc-new"); err != nil || !there {
+			return fmt.Errorf("the new volume waits (%v)", err)
+		}
+		return nil
+	})
+	if err := w.event("ProvisioningFailed", "deadline"); err == nil {
+		t.Error("it is said of a copy that goes on that it failed")
+	}
 }
 
 // TestDirectoriesOfDeletedVolumesAreRemoved: and of no others.

@@ -460,6 +460,11 @@ type Node struct {
 	// StaticPodPath is a folder of manifests, one pod a file, which the real node runs
 	// whether or not there is an API server. Empty: none.
 	StaticPodPath string `yaml:"staticPodPath"`
+	// ImageCredentialProviderConfig is a file of upstream's CredentialProviderConfig, or a
+	// folder of such files: programs in ImageCredentialProviderBinDir that have credentials
+	// for images. Empty: none.
+	ImageCredentialProviderConfig string `yaml:"imageCredentialProviderConfig"`
+	ImageCredentialProviderBinDir string `yaml:"imageCredentialProviderBinDir"`
 	// NetworkPolicies: the real node enforces them by nftables. False: the network that
 	// cniConfigDir names does, or nobody.
 	NetworkPolicies bool `yaml:"networkPolicies"`
@@ -821,6 +826,9 @@ func (c *Configuration) complete() error {
 	}
 	if t := time.Duration(c.Scheduler.VolumeBindingTimeout); t < time.Second {
 		return field("scheduler.volumeBindingTimeout", "expected at least 1s, found %s", t)
+	}
+	if n := c.Node; (n.ImageCredentialProviderConfig == "") != (n.ImageCredentialProviderBinDir == "") {
+		return field("node.imageCredentialProviderConfig", "expected imageCredentialProviderBinDir with it, or neither")
 	}
 	if n := c.Node.PodNetwork; !slices.Contains([]string{"auto", "routes", "vxlan"}, n.Backend) {
 		return field("node.podNetwork.backend", "expected auto, routes or vxlan, found %q", n.Backend)

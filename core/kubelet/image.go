@@ -51,13 +51,13 @@ func (w *worker) ensure(ctx context.Context, p *corev1.Pod, containerName, image
 	}
 	return w.puller.Ensure(ctx, pull.Request{
 		Image: image, Policy: policy, Annotations: p.Annotations, Sandbox: sandbox, Handler: handler,
-		Credentials: func(ctx context.Context) *pull.Keyring { return w.keyring(ctx, p) },
+		Credentials: func(ctx context.Context) *pull.Keyring { return w.keyring(ctx, p, image) },
 		Tell:        func(kind, reason, msg string) { w.event(p, containerName, kind, reason, msg) },
 	})
 }
 
-// keyring holds the credentials that a pod names.
-func (k *parts) keyring(ctx context.Context, p *corev1.Pod) *pull.Keyring {
+// keyring holds the credentials that a pod names, and after them those of the node's providers.
+func (k *parts) keyring(ctx context.Context, p *corev1.Pod, image string) *pull.Keyring {
 	ring := &pull.Keyring{}
 	var missing []string
 	for _, ref := range p.Spec.ImagePullSecrets {
@@ -77,6 +77,14 @@ func (k *parts) keyring(ctx context.Context, p *corev1.Pod) *pull.Keyring {
 	if len(missing) > 0 {
 		k.event(p, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
+	}
+	if k.cfg.Credentials != nil {
+		var err error
+		if ring.Next, err = k.cfg.Credentials.For(ctx, p, image); err != nil && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "an image's credentials cannot be provided", "kind", "Pod", "namespace", p.Namespace, "name", p.Name, "error", err)
+			k.event(p, "", corev1.EventTypeWarning, "FailedToRetrieveImageCredentials",
+				fmt.Sprintf("Unable to retrieve credentials for image %q; attempting to pull it may not succeed: %v", image, err))
+		}
 	}
 	return ring
 }

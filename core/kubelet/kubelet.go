@@ -68,6 +68,8 @@ type Config struct {
 	Static StaticPods
 	// Devices of the node's device plugins; nil: none.
 	Devices Devices
+	// Credentials of images that the pods' secrets do not have; nil: none.
+	Credentials Credentials
 	// Feeds shared with other kubelets; nil: the kubelet has its own and runs them.
 	Feeds *feeds.Feeds
 	// Leases shared with other kubelets; nil: the kubelet has its own and runs it.

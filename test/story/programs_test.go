@@ -40,7 +40,7 @@ func serveEtcd() {
 }
 
 // serveRegistry is an image registry on loopback that holds one image under the
-// name toolbox:1, and one with many files more under toolbox:bloated: registry ARCHIVE [USER PASSWORD].
+// names toolbox:1, team/toolbox:1 and broken:1, and one with many files more under toolbox:bloated: registry ARCHIVE [USER PASSWORD].
 func serveRegistry() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -74,6 +74,15 @@ func serveRegistry() {
 	}
 	if err := remote.Write(ref.Context().Tag("bloated"), bloated(img)); err != nil {
 		log.Fatal(err)
+	}
+	for _, other := range []string{"/team/toolbox:1", "/broken:1"} {
+		same, err := name.ParseReference(l.Addr().String()+other, name.Insecure)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := remote.Write(same, img); err != nil {
+			log.Fatal(err)
+		}
 	}
 	open = false
 	fmt.Println("registry at", l.Addr())

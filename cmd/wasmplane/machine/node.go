@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/kubelet"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd/bounds"
+	"github.com/wasmplane/wasmplane/core/kubelet/credential"
 	"github.com/wasmplane/wasmplane/core/kubelet/cri"
 	"github.com/wasmplane/wasmplane/core/kubelet/csi"
 	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
@@ -268,9 +269,13 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	asked, err := credentials(n.component.Options, set.Kube)
+	if err != nil {
+		return err
+	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: dra.Supplied{Manager: volumes, Claims: claimed},
-		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods,
+		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Credentials: asked,
 		Devices:          dra.Equipped{Devices: devices, Claims: claimed},
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
@@ -312,6 +317,23 @@ func staticPods(o process.Options) (kubelet.StaticPods, error) {
 		return nil, fmt.Errorf("node.staticPodPath: %w", err)
 	}
 	return folder, nil
+}
+
+// credentials are those of the node's providers; nil where it has none.
+func credentials(o process.Options, kube kubernetes.Interface) (kubelet.Credentials, error) {
+	file, dir := o.Config.Path(o.Config.Node.ImageCredentialProviderConfig), o.Config.Path(o.Config.Node.ImageCredentialProviderBinDir)
+	if file == "" {
+		return nil, nil
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("node.imageCredentialProviderBinDir: %w", err)
+	}
+	providers, err := credential.Read(file, dir)
+	if err != nil {
+		return nil, fmt.Errorf("node.imageCredentialProviderConfig: %w", err)
+	}
+	return credential.New(credential.Config{Providers: providers, BinDir: dir, Client: kube, Logger: o.Logger}), nil
 }
 
 // refreshed calls refresh for each sign until ctx ends.

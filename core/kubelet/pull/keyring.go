@@ -17,7 +17,18 @@ import (
 )
 
 // Keyring holds credentials by the registries, and paths in them, that they are for.
-type Keyring struct{ keys []key }
+type Keyring struct {
+	keys []key
+	// Next has those that are tried after these; nil: none.
+	Next *Keyring
+}
+
+// Add credentials for what a pattern matches: HOST[:PORT][/PATH].
+func (k *Keyring) Add(pattern, username, password string) {
+	host, p := splitRegistry(pattern)
+	k.keys = append(k.keys, key{host: host, path: p, auth: &cri.AuthConfig{Username: username, Password: password}})
+	k.sort()
+}
 
 type key struct {
 	host, path string
@@ -65,7 +76,12 @@ func (k *Keyring) add(entries map[string]dockerEntry) error {
 		host, p := splitRegistry(registry)
 		k.keys = append(k.keys, key{host: host, path: p, auth: auth})
 	}
-	// The most specific first; among equals an order that does not change.
+	k.sort()
+	return nil
+}
+
+// sort the most specific first; among equals an order that does not change.
+func (k *Keyring) sort() {
 	sort.SliceStable(k.keys, func(i, j int) bool {
 		a, b := k.keys[i], k.keys[j]
 		if len(a.path) != len(b.path) {
@@ -73,7 +89,6 @@ func (k *Keyring) add(entries map[string]dockerEntry) error {
 		}
 		return a.host+a.path > b.host+b.path
 	})
-	return nil
 }
 
 func (e dockerEntry) config() (*cri.AuthConfig, error) {
@@ -123,6 +138,9 @@ func (k *Keyring) Lookup(image string) []*cri.AuthConfig {
 		if hostMatches(c.host, host) && pathMatches(c.path, repo) {
 			out = append(out, c.auth)
 		}
+	}
+	if k.Next != nil {
+		out = append(out, k.Next.Lookup(image)...)
 	}
 	return out
 }

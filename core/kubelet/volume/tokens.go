@@ -5,6 +5,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -85,6 +86,7 @@ func (t *Tokens) Get(ctx context.Context, p *corev1.Pod,
 	h := heldToken{token: got.Status.Token, expires: got.Status.ExpirationTimestamp.Time}
 	h.refresh = refreshTime(now, h.expires)
 	t.mu.Lock()
+	maps.DeleteFunc(t.held, func(_ tokenKey, other heldToken) bool { return !now.Before(other.expires) })
 	t.held[key] = h
 	t.mu.Unlock()
 	return h.token, h.expires, nil

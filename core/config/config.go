@@ -465,9 +465,60 @@ type Node struct {
 	// for images. Empty: none.
 	ImageCredentialProviderConfig string `yaml:"imageCredentialProviderConfig"`
 	ImageCredentialProviderBinDir string `yaml:"imageCredentialProviderBinDir"`
+	// CPUManagerPolicy: none, or static: containers of guaranteed pods that ask for whole CPUs
+	// have these alone. CPUManagerPolicyOptions are full-pcpus-only, distribute-cpus-across-numa,
+	// prefer-align-cpus-by-uncorecache and strict-cpu-reservation.
+	CPUManagerPolicy        string          `yaml:"cpuManagerPolicy"`
+	CPUManagerPolicyOptions map[string]bool `yaml:"cpuManagerPolicyOptions"`
+	// ReservedSystemCPUs of the machine (0-1,4) are given to no container alone, and are not
+	// allocatable. static needs some.
+	ReservedSystemCPUs string `yaml:"reservedSystemCPUs"`
+	// MemoryManagerPolicy: None, or Static: guaranteed pods have their memory of the fewest NUMA nodes.
+	MemoryManagerPolicy string `yaml:"memoryManagerPolicy"`
+	// ReservedMemory of NUMA nodes is given to nobody, and is not allocatable.
+	ReservedMemory []ReservedMemory `yaml:"reservedMemory"`
+	// TopologyManagerPolicy says whether CPUs, memory and devices have to be of the same NUMA
+	// nodes: none, best-effort, restricted, single-numa-node. TopologyManagerScope: those of a
+	// container, or of a whole pod.
+	TopologyManagerPolicy string `yaml:"topologyManagerPolicy"`
+	TopologyManagerScope  string `yaml:"topologyManagerScope"`
 	// NetworkPolicies: the real node enforces them by nftables. False: the network that
 	// cniConfigDir names does, or nobody.
 	NetworkPolicies bool `yaml:"networkPolicies"`
+}
+
+// ReservedMemory of one NUMA node.
+type ReservedMemory struct {
+	NUMANode int `yaml:"numaNode"`
+	// Limits are amounts by kind: memory, hugepages-2Mi.
+	Limits map[string]string `yaml:"limits"`
+}
+
+// checkManagers refuses what is no policy of a node's resource managers.
+func (n *Node) checkManagers() error {
+	for _, c := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"cpuManagerPolicy", n.CPUManagerPolicy, []string{"none", "static"}},
+		{"memoryManagerPolicy", n.MemoryManagerPolicy, []string{"None", "Static"}},
+		{"topologyManagerPolicy", n.TopologyManagerPolicy, []string{"none", "best-effort", "restricted", "single-numa-node"}},
+		{"topologyManagerScope", n.TopologyManagerScope, []string{"container", "pod"}},
+	} {
+		if !slices.Contains(c.known, c.value) {
+			return field("node."+c.name, "expected one of %s, found %q", strings.Join(c.known, ", "), c.value)
+		}
+	}
+	known := []string{"full-pcpus-only", "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache", "strict-cpu-reservation"}
+	for _, name := range slices.Sorted(maps.Keys(n.CPUManagerPolicyOptions)) {
+		if !slices.Contains(known, name) {
+			return field("node.cpuManagerPolicyOptions", "expected some of %s, found %q", strings.Join(known, ", "), name)
+		}
+	}
+	if n.CPUManagerPolicy == "static" && n.ReservedSystemCPUs == "" {
+		return field("node.reservedSystemCPUs", "expected some of this machine's CPUs, such as 0-1: cpuManagerPolicy static needs them for the system")
+	}
+	return nil
 }
 
 // PodNetwork is the way between pods of different nodes. It should be the same on all.
@@ -659,6 +710,11 @@ func Default() *Configuration {
 			MaxPods:      110,
 			EvictionHard: threshold.Defaults(),
 
+			CPUManagerPolicy:      "none",
+			MemoryManagerPolicy:   "None",
+			TopologyManagerPolicy: "none",
+			TopologyManagerScope:  "container",
+
 			Images:                      ImageBounds{LayerBytes: 16 << 30, ImageBytes: 32 << 30, LayerFiles: 1_000_000, ImageFiles: 2_000_000},
 			ImageGCHighThresholdPercent: 85,
 			ImageGCLowThresholdPercent:  80,
@@ -829,6 +885,9 @@ func (c *Configuration) complete() error {
 	}
 	if n := c.Node; (n.ImageCredentialProviderConfig == "") != (n.ImageCredentialProviderBinDir == "") {
 		return field("node.imageCredentialProviderConfig", "expected imageCredentialProviderBinDir with it, or neither")
+	}
+	if err := c.Node.checkManagers(); err != nil {
+		return err
 	}
 	if n := c.Node.PodNetwork; !slices.Contains([]string{"auto", "routes", "vxlan"}, n.Backend) {
 		return field("node.podNetwork.backend", "expected auto, routes or vxlan, found %q", n.Backend)

@@ -46,7 +46,7 @@ func (k *parts) withDevices(node *corev1.Node) *corev1.Node {
 func (k *parts) giveDevices(ctx context.Context, p *corev1.Pod) (fit.Verdict, error) {
 	err := k.cfg.Devices.Allocate(ctx, p)
 	if r, ok := errors.AsType[*deviceplugin.Refusal](err); ok {
-		return fit.Verdict{Refused: true, Reason: "UnexpectedAdmissionError", Message: r.Message}, nil
+		return fit.Verdict{Refused: true, Reason: r.Reason, Message: r.Message}, nil
 	}
 	if err != nil {
 		return fit.Verdict{}, fmt.Errorf("give devices to pod %s/%s: %w", p.Namespace, p.Name, err)

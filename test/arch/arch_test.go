@@ -92,6 +92,7 @@ var mayImport = map[string]string{
 	"core/simulate/input":           "core/api core/config core/object core/simulate",
 	"core/kubelet/...":              "core/attachment core/dial core/kubelet/... core/trace core/localvolume",
 	"core/kubelet/podfile":          "core/api core/config core/object",
+	"core/kubelet/allot":            "",
 	"core/kubelet/credential":       "core/config core/kubelet/pull core/kubelet/volume",
 	"core/kubelet/fit":              "core/kubelet/evict core/kubelet/pod core/kubelet/status",
 	"core/proxy/...":                "",

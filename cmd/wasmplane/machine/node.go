@@ -182,9 +182,13 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		return err
 	}
 	c := n.component.Options.Config
+	system, err := reservedBy(c)
+	if err != nil {
+		return err
+	}
 	g, err := linuxhost.New(linuxhost.Config{
 		NodeName: c.Node.Name, RootDir: kubeletRoot(n.component.Options), LogRoot: c.Node.LogDir, LinkRoot: c.Node.LogLinkDir,
-		CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
+		Reserved: system.list, CgroupRoot: names.PodsCgroup(), NodeIPs: []string{n.address.String()}, MaxPods: c.Node.MaxPods, Evict: c.Node.EvictionHard,
 		Version: version.Get().GitVersion, Logger: n.component.Options.Logger,
 	})
 	if err != nil {
@@ -273,10 +277,14 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	if err != nil {
 		return err
 	}
+	pins, err := n.pinning(devices, eng, system)
+	if err != nil {
+		return err
+	}
 	k, err := kubelet.New(kubelet.Config{
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: dra.Supplied{Manager: volumes, Claims: claimed},
 		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Credentials: asked,
-		Devices:          dra.Equipped{Devices: devices, Claims: claimed},
+		Devices:          dra.Equipped{Devices: pins, Claims: claimed},
 		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
 		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
@@ -290,7 +298,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	defer door.Add(metered{k, volumes})()
 	follow := func(ctx context.Context) error { return refreshed(ctx, refresh, k.Refresh) }
 	parts := []func(context.Context) error{
-		k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, claimed.Run, plugins.Run, disk.Run,
+		k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, pins.Run, claimed.Run, plugins.Run, disk.Run,
 		keeper.Run, door.Run, n.signal(k), policies, follow,
 	}
 	if n.serving.Renew != nil {

@@ -235,8 +235,10 @@ func TestProgramsThatFail(t *testing.T) {
 	} {
 		w := newWorld(t)
 		good := w.provider("good", answer(api.ImagePluginCacheKeyType, "", `"example.com":{"username":"a","password":"b"}`), "example.com")
-		m := credential.New(credential.Config{BinDir: w.dir, Providers: []configv1.CredentialProvider{w.provider("p", mode, "example.com"), good}})
-		if got := users(t, m, &corev1.Pod{}, "example.com/a"); !strings.HasPrefix(got, "a:b ") || !strings.Contains(got, want) || strings.Contains(got, "12345") {
+		bad := w.provider("p", mode, "example.com")
+		m := credential.New(credential.Config{BinDir: w.dir, Providers: []configv1.CredentialProvider{bad, good}})
+		got := users(t, m, &corev1.Pod{}, "example.com/a")
+		if !strings.HasPrefix(got, "a:b ") || !strings.Contains(got, want) || strings.Contains(got, "12345") {
 			t.Errorf("%s: %q", mode, got)
 		}
 	}
@@ -259,7 +261,8 @@ func TestServiceAccountsAskForThemselves(t *testing.T) {
 	account := func(name string, notes map[string]string) *corev1.ServiceAccount {
 		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: notes}}
 	}
-	client := fake.NewClientset(account("a", map[string]string{"team": "x", "other": "y"}), account("b", map[string]string{"team": "z"}), account("none", nil))
+	client := fake.NewClientset(account("a", map[string]string{"team": "x", "other": "y"}),
+		account("b", map[string]string{"team": "z"}), account("none", nil))
 	tokens := 0
 	client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		r := a.(clienttesting.CreateActionImpl).Object.(*authenticationv1.TokenRequest)
@@ -301,7 +304,8 @@ func TestServiceAccountsAskForThemselves(t *testing.T) {
 		if len(got) != want {
 			t.Fatalf("%s: the program ran %d times, want %d", kind, len(got), want)
 		}
-		if r := got[0]; !strings.HasPrefix(r.ServiceAccountToken, "token-pod-0-") || len(r.ServiceAccountAnnotations) != 1 || r.ServiceAccountAnnotations["team"] != "x" {
+		r := got[0]
+		if !strings.HasPrefix(r.ServiceAccountToken, "token-pod-0-") || len(r.ServiceAccountAnnotations) != 1 || r.ServiceAccountAnnotations["team"] != "x" {
 			t.Errorf("%s: it was asked %+v", kind, r)
 		}
 	}

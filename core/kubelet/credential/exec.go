@@ -46,7 +46,8 @@ func (m *Manager) exec(ctx context.Context, p *provider, r *api.CredentialProvid
 	c.WaitDelay = linger
 	err = c.Run()
 	if err != nil && ctx.Err() == nil {
-		m.cfg.Logger.WarnContext(ctx, "a credential provider failed", "provider", p.Name, "image", r.Image, "error", err, "stderr", words.got.String())
+		m.cfg.Logger.WarnContext(ctx, "a credential provider failed", "provider", p.Name, "image", r.Image, "error", err,
+			"stderr", words.got.String())
 	}
 	switch {
 	case errors.Is(bounded.Err(), context.DeadlineExceeded) && ctx.Err() == nil:

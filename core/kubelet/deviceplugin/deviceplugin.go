@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,8 +29,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	resourcehelper "k8s.io/component-helpers/resource"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/allot"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -77,14 +80,20 @@ type Manager struct {
 type plugin struct {
 	resource, endpoint, socket string
 	options                    *api.DevicePluginOptions
-	// devices by ID: whether each is healthy.
-	devices map[string]bool
+	// devices by ID.
+	devices map[string]device
 	// gone is when its connection broke; zero while it lives.
 	gone time.Time
 	// turn is held while devices of the resource are chosen.
 	turn chan struct{}
 	// stop ends the watch; nil when there is none.
 	stop context.CancelFunc
+}
+
+// device is healthy, and says on which NUMA nodes it is; 0: it does not.
+type device struct {
+	healthy bool
+	nodes   allot.Nodes
 }
 
 // New makes a Manager, with what an earlier one has written down; Run runs it.
@@ -116,7 +125,7 @@ func New(cfg Config) (*Manager, error) {
 		// As of a plugin that is gone: it has the time to come back.
 		p := m.newPlugin(name)
 		for _, id := range ids {
-			p.devices[id] = false
+			p.devices[id] = device{}
 		}
 		m.resources[name] = p
 	}
@@ -124,7 +133,7 @@ func New(cfg Config) (*Manager, error) {
 }
 
 func (m *Manager) newPlugin(name string) *plugin {
-	return &plugin{resource: name, devices: map[string]bool{}, gone: time.Now(), turn: make(chan struct{}, 1)}
+	return &plugin{resource: name, devices: map[string]device{}, gone: time.Now(), turn: make(chan struct{}, 1)}
 }
 
 func (m *Manager) dir() string { return filepath.Join(m.cfg.RootDir, Directory) }
@@ -136,8 +145,8 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
 	for name, p := range m.resources {
 		healthy := 0
-		for _, ok := range p.devices {
-			if ok {
+		for _, d := range p.devices {
+			if d.healthy {
 				healthy++
 			}
 		}
@@ -147,25 +156,46 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Refusal says why a pod gets no devices.
-type Refusal struct{ Message string }
+// Refusal says why a pod gets no devices, or no CPUs and memory with them.
+type Refusal struct{ Reason, Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
-func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
+// Refuse a pod, for one of upstream's reasons.
+func Refuse(reason, format string, args ...any) error {
+	return &Refusal{reason, fmt.Sprintf(format, args...)}
+}
+
+func refuse(format string, args ...any) error {
+	return Refuse("UnexpectedAdmissionError", format, args...)
+}
+
+// Near decides on which NUMA nodes the devices of a container should be (0: any), from where
+// they can be had, and where those of the whole pod can.
+type Near func(c *corev1.Container, hints, ofPod []allot.Hints) (allot.Nodes, error)
 
 // Allocate gives a pod's containers the devices that they ask for; those that they have
 // stay. An error that is a Refusal ends the pod.
 func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
+	return m.AllocateNear(ctx, p, func(*corev1.Container, []allot.Hints, []allot.Hints) (allot.Nodes, error) { return 0, nil })
+}
+
+// AllocateNear is Allocate, and asks near before each container.
+func (m *Manager) AllocateNear(ctx context.Context, p *corev1.Pod, near Near) error {
 	// Init containers end before the others begin: what they had is used again.
 	reusable := map[string][]string{}
+	whole := m.hints(p.UID, "", resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{}), nil)
 	each := func(c *corev1.Container, ends bool) error {
+		nodes, err := near(c, m.hints(p.UID, c.Name, c.Resources.Limits, reusable), whole)
+		if err != nil {
+			return err
+		}
 		for name, q := range c.Resources.Limits {
 			res := string(name)
 			if q.IsZero() || !m.known(res) {
 				continue
 			}
-			ids, err := m.allocate(ctx, key{p.UID, c.Name, res}, int(q.Value()), reusable[res])
+			ids, err := m.allocate(ctx, key{p.UID, c.Name, res}, int(q.Value()), reusable[res], nodes)
 			if err != nil {
 				return err
 			}
@@ -191,6 +221,46 @@ func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
+// hints are where the devices can be had that are asked for; of a container that has its devices
+// already, where these are.
+func (m *Manager) hints(pod types.UID, container string, asked corev1.ResourceList, reusable map[string][]string) (out []allot.Hints) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all allot.Nodes
+	for _, p := range m.resources {
+		for _, d := range p.devices {
+			all |= d.nodes
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		res, q := string(name), asked[name]
+		p := m.resources[res]
+		if p == nil || q.IsZero() {
+			continue
+		}
+		if have := m.given.get(key{pod, container, res}); have != nil {
+			var nodes allot.Nodes
+			for _, id := range have.IDs {
+				nodes |= p.devices[id].nodes
+			}
+			if nodes != 0 {
+				out = append(out, allot.Hints{{Nodes: nodes, Preferred: true}})
+			}
+			continue
+		}
+		taken := m.given.taken(res)
+		var devices, free []allot.Nodes
+		for id, d := range p.devices {
+			devices = append(devices, d.nodes)
+			if d.healthy && (!taken[id] || slices.Contains(reusable[res], id)) {
+				free = append(free, d.nodes)
+			}
+		}
+		out = append(out, allot.DeviceHints(all, int(q.Value()), devices, free))
+	}
+	return out
+}
+
 func (m *Manager) known(res string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,7 +268,7 @@ func (m *Manager) known(res string) bool {
 }
 
 // allocate gives one container devices of one resource.
-func (m *Manager) allocate(ctx context.Context, k key, n int, reusable []string) ([]string, error) {
+func (m *Manager) allocate(ctx context.Context, k key, n int, reusable []string, near allot.Nodes) ([]string, error) {
 	m.mu.Lock()
 	have, p := m.given.get(k), m.resources[k.Resource]
 	m.mu.Unlock()
@@ -214,7 +284,7 @@ func (m *Manager) allocate(ctx context.Context, k key, n int, reusable []string)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	ids, err := m.choose(ctx, p, k, n, reusable)
+	ids, err := m.choose(ctx, p, k, n, reusable, near)
 	if err != nil {
 		return nil, err
 	}
@@ -244,13 +314,16 @@ func (m *Manager) allocate(ctx context.Context, k key, n int, reusable []string)
 
 // choose picks devices that are healthy and free, those that the plugin prefers if it says
 // so. Its turn is held.
-func (m *Manager) choose(ctx context.Context, p *plugin, k key, n int, reusable []string) ([]string, error) {
+func (m *Manager) choose(ctx context.Context, p *plugin, k key, n int, reusable []string, near allot.Nodes) ([]string, error) {
 	m.mu.Lock()
 	taken := m.given.taken(k.Resource)
-	var free []string
-	for id, healthy := range p.devices {
-		if healthy && (!taken[id] || slices.Contains(reusable, id)) {
+	var free, nearby []string
+	for id, d := range p.devices {
+		if d.healthy && (!taken[id] || slices.Contains(reusable, id)) {
 			free = append(free, id)
+			if d.nodes&near != 0 {
+				nearby = append(nearby, id)
+			}
 		}
 	}
 	prefers := p.options.GetGetPreferredAllocationAvailable()
@@ -259,6 +332,14 @@ func (m *Manager) choose(ctx context.Context, p *plugin, k key, n int, reusable 
 	if n > len(free) {
 		return nil, refuse("Allocate failed due to requested number of devices unavailable for %s. "+
 			"Requested: %d, Available: %d, which is unexpected", k.Resource, n, len(free))
+	}
+	slices.Sort(nearby)
+	switch {
+	case len(nearby) >= n:
+		free = nearby // the others are too far
+	case len(nearby) > 0:
+		// All that are close, and whichever others.
+		free = slices.Concat(nearby, without(free, nearby))
 	}
 	var must []string
 	for _, id := range free {

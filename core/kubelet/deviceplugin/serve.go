@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/allot"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -141,12 +142,18 @@ func (m *Manager) listed(p *plugin, list []*api.Device) error {
 	if len(list) > mostDevices {
 		return fmt.Errorf("it lists %d devices, and a node takes %d of a resource", len(list), mostDevices)
 	}
-	devices := map[string]bool{}
+	devices := map[string]device{}
 	for _, d := range list {
 		if id := d.GetID(); id == "" || len(id) > longestID {
 			return fmt.Errorf("it lists a device with the ID %q: expected 1 to %d bytes", id, longestID)
 		}
-		devices[d.GetID()] = d.GetHealth() == api.Healthy
+		var nodes allot.Nodes
+		for _, n := range d.GetTopology().GetNodes() {
+			if id := n.GetID(); id >= 0 && id < allot.MostNodes {
+				nodes |= allot.NodesOf(int(id))
+			}
+		}
+		devices[d.GetID()] = device{d.GetHealth() == api.Healthy, nodes}
 	}
 	m.mu.Lock()
 	current := m.resources[p.resource] == p
@@ -170,7 +177,7 @@ func (m *Manager) broken(p *plugin, err error) {
 	if current {
 		p.gone, p.stop = time.Now(), nil
 		for id := range p.devices {
-			p.devices[id] = false
+			p.devices[id] = device{nodes: p.devices[id].nodes}
 		}
 	}
 	m.mu.Unlock()

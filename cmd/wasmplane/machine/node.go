@@ -45,6 +45,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/objects"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/kubelet/podfile"
+	"github.com/wasmplane/wasmplane/core/kubelet/podresources"
 	"github.com/wasmplane/wasmplane/core/kubelet/probe"
 	"github.com/wasmplane/wasmplane/core/kubelet/realnode"
 	"github.com/wasmplane/wasmplane/core/kubelet/route"
@@ -297,8 +298,12 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 	}
 	defer door.Add(metered{k, volumes})()
 	follow := func(ctx context.Context) error { return refreshed(ctx, refresh, k.Refresh) }
+	listed := func(ctx context.Context) error {
+		lister := &podresources.Server{Pods: k, Devices: devices, Pins: pins, Claims: claimed}
+		return lister.Run(ctx, kubeletRoot(n.component.Options))
+	}
 	parts := []func(context.Context) error{
-		k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, pins.Run, claimed.Run, plugins.Run, disk.Run,
+		k.Run, held.Run, volumes.Run, drivers.Run, devices.Run, pins.Run, claimed.Run, plugins.Run, listed, disk.Run,
 		keeper.Run, door.Run, n.signal(k), policies, follow,
 	}
 	if n.serving.Renew != nil {

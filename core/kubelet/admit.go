@@ -4,11 +4,14 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/evict"
 	"github.com/wasmplane/wasmplane/core/kubelet/fit"
+	"github.com/wasmplane/wasmplane/core/kubelet/status"
 	"github.com/wasmplane/wasmplane/core/trace"
 )
 
@@ -31,6 +34,11 @@ func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 		return fit.Verdict{}, fmt.Errorf("admit pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	v := k.room.Reserve(p, k.withDevices(node))
+	if len(v.Lacking) > 0 && evict.Critical(p) {
+		if v, err = k.preempt(p, k.withDevices(node)); err != nil {
+			return fit.Verdict{}, err
+		}
+	}
 	for _, a := range k.cfg.Admitters {
 		if v.Refused {
 			break
@@ -56,4 +64,29 @@ func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 	}
 	span.SetAttributes(trace.PointKey.String("node.admit"), trace.DecisionKey.String(decision), trace.MessageKey.String(v.Message))
 	return v, nil
+}
+
+// errPreempting has a critical pod ask again once those have ended that go for it.
+var errPreempting = errors.New("pods that go for it have not ended yet")
+
+// preempt ends pods so that a critical one has its place. Where the end of all would not do, none goes.
+func (k *Kubelet) preempt(critical *corev1.Pod, node *corev1.Node) (fit.Verdict, error) {
+	pods := population{k}
+	if pods.Evicting() {
+		return fit.Verdict{}, errPreempting
+	}
+	// Those that were to end have, perhaps only now.
+	v := k.room.Reserve(critical, node)
+	if len(v.Lacking) == 0 {
+		return v, nil
+	}
+	chosen, err := evict.Preempt(critical, k.room.Pods(), v.Lacking, status.QOS)
+	if err != nil {
+		k.log.Warn("no pods can go for a critical one", "kind", "Pod", "namespace", critical.Namespace, "name", critical.Name, "error", err)
+		return v, nil
+	}
+	for _, p := range chosen {
+		pods.end(p.UID, evict.Preempting, evict.PreemptingMessage, nil)
+	}
+	return fit.Verdict{}, errPreempting
 }

@@ -57,6 +57,12 @@ func (k population) Evicting() bool {
 
 // Evict implements upkeep.Pods.
 func (k population) Evict(uid types.UID, message string) {
+	grace := int64(1)
+	k.end(uid, evict.Reason, message, &grace)
+}
+
+// end a pod that another needs the place of, or the node; grace is its own if nil.
+func (k population) end(uid types.UID, reason, message string, grace *int64) {
 	w := k.worker(uid)
 	if w == nil {
 		return
@@ -65,7 +71,6 @@ func (k population) Evict(uid types.UID, message string) {
 	if !first || p.DeletionTimestamp != nil {
 		return
 	}
-	k.event(p, "", corev1.EventTypeWarning, evict.Reason, message)
-	grace := int64(1)
-	w.send(pod.Evicted{Reason: evict.Reason, Message: message, Grace: &grace})
+	k.event(p, "", corev1.EventTypeWarning, reason, message)
+	w.send(pod.Evicted{Reason: reason, Message: message, Grace: grace})
 }

@@ -195,6 +195,9 @@ func (w *worker) recordNote(n pod.Note) {
 // report makes the pod's status and hands it on, with the containers to be probed.
 func (w *worker) report(ctx context.Context) {
 	v := w.machine.View()
+	if v.Stage >= pod.Ended {
+		w.vacate(w.uid) // who sees that it has ended finds its place free
+	}
 	w.mu.Lock()
 	w.ips, w.sandbox = nil, ""
 	if v.Sandbox != nil {
@@ -229,9 +232,6 @@ func (w *worker) report(ctx context.Context) {
 		w.ran = true
 		_, span := w.span(ctx, "running", v.Pod, attribute.Int64("wasmplane.since_seen_us", time.Since(w.began).Microseconds()))
 		span.End(oteltrace.WithTimestamp(time.Now()))
-	}
-	if v.Stage >= pod.Ended {
-		w.vacate(w.uid)
 	}
 }
 

@@ -8,11 +8,13 @@ package fit
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -29,6 +31,8 @@ type Verdict struct {
 	Refused bool
 	// Reason and Message of a refusal, for the pod's status.
 	Reason, Message string
+	// Lacking is all of which there is not enough, where that is why.
+	Lacking evict.Lack
 }
 
 // Room of one node, and the pods that have their place in it.
@@ -112,6 +116,13 @@ func (r *Room) Release(uid types.UID) {
 	delete(r.admitted, uid)
 }
 
+// Pods that have a place.
+func (r *Room) Pods() []*corev1.Pod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.admitted))
+}
+
 // fits compares what is asked for with what is left. Lock held.
 func (r *Room) fits(p *corev1.Pod, node *corev1.Node) Verdict {
 	opts := resourcehelper.PodResourcesOptions{}
@@ -131,27 +142,34 @@ func (r *Room) fits(p *corev1.Pod, node *corev1.Node) Verdict {
 			used[name] = sum
 		}
 	}
-	if limit := node.Status.Allocatable[corev1.ResourcePods]; pods+1 > limit.Value() {
-		return refuse("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", pods, limit.Value())
+	var v Verdict
+	lack := func(name corev1.ResourceName, missing int64, why Verdict) {
+		if !v.Refused {
+			v = why
+			v.Lacking = evict.Lack{}
+		}
+		v.Lacking[name] = missing
 	}
-	for name, q := range want {
+	if limit := node.Status.Allocatable[corev1.ResourcePods]; pods+1 > limit.Value() {
+		lack(corev1.ResourcePods, pods+1-limit.Value(), refuse("OutOfpods",
+			"Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", pods, limit.Value()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		q := want[name]
 		if q.IsZero() || byClaim(p, name) {
 			continue
 		}
 		have, taken := node.Status.Allocatable[name], used[name]
-		sum := taken.DeepCopy()
-		sum.Add(q)
-		if sum.Cmp(have) <= 0 {
-			continue
-		}
+		value := func(q resource.Quantity) int64 { return q.Value() }
 		if name == corev1.ResourceCPU {
-			return refuse("OutOfcpu", "Node didn't have enough resource: cpu, requested: %d, used: %d, capacity: %d", q.MilliValue(),
-				taken.MilliValue(), have.MilliValue())
+			value = func(q resource.Quantity) int64 { return q.MilliValue() }
 		}
-		return refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, q.Value(),
-			taken.Value(), have.Value())
+		if missing := value(q) + value(taken) - value(have); missing > 0 {
+			lack(name, missing, refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name,
+				value(q), value(taken), value(have)))
+		}
 	}
-	return Verdict{}
+	return v
 }
 
 // byClaim says whether a pod has an extended resource by a claim: the node's driver gives it,

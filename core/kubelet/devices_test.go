@@ -35,7 +35,7 @@ func (d *drawer) Allocate(_ context.Context, p *corev1.Pod) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.Name == "unlucky" {
-		return &deviceplugin.Refusal{Message: "Allocate failed due to no power, which is unexpected"}
+		return deviceplugin.Refuse("UnexpectedAdmissionError", "Allocate failed due to no power, which is unexpected")
 	}
 	d.holder = p.UID
 	return nil

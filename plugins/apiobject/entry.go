@@ -162,6 +162,13 @@ func (r Rules) check(e *manifest.Entry) error {
 	if err := noFiles("spec", &e.Fetch, e.Signatures); err != nil {
 		return err
 	}
+	if e.Bundle != nil {
+		for i, k := range e.Bundle.Keys {
+			if !strings.HasPrefix(strings.TrimSpace(k.Key), "-----BEGIN") {
+				return fmt.Errorf("spec.bundle.keys[%d].key: only entries of the configuration file may name files; write the key itself, in PEM", i)
+			}
+		}
+	}
 	for i, g := range e.Grants.HTTP {
 		if g.CAFile != "" {
 			return fmt.Errorf("spec.grants.http[%d].caFile: only entries of the configuration file may name files", i)

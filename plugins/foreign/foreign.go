@@ -31,6 +31,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/hostfn"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/point"
+	"github.com/wasmplane/wasmplane/plugins/rego/bundle"
 )
 
 // Config is what modules are loaded with.
@@ -38,6 +39,10 @@ type Config struct {
 	Host      *host.Host
 	Functions *hostfn.Functions
 	Logger    *slog.Logger
+	// Digest of what the module came in.
+	Digest string
+	// Bundle that the module came in; nil = none.
+	Bundle *bundle.Bundle
 	// Progress is told what the module waits for; nil = nobody is.
 	Progress func(what string)
 }
@@ -185,7 +190,7 @@ func (l *load) version(m *abi.Manifest, mod *host.Module, g point.Guest, err err
 	if err != nil {
 		return nil, errors.Join(err, mod.Close())
 	}
-	return point.NewForeign(*l.entry, host.Digest(l.wasm), m, mod, g), nil
+	return point.NewForeign(*l.entry, l.Digest, m, mod, g), nil
 }
 
 // Needs is what a module says that it will ask of its host, whether it can be loaded or not.
@@ -260,12 +265,23 @@ func (l *load) wasi(ctx context.Context) (*point.Version, error) {
 }
 
 func (l *load) rego(ctx context.Context) (*point.Version, error) {
-	m, err := l.metadata.Manifest(l.entry)
+	var also []abi.Point
+	if l.abi == manifest.OPA {
+		also = append(also, abi.Authorization)
+	}
+	m, err := l.metadata.Manifest(l.entry, also...)
 	if err != nil {
 		return nil, err
 	}
+	data, entrypoint := l.settings, l.entry.Entrypoint
+	if b := l.Bundle; b != nil {
+		if data, err = b.Document(l.settings); err != nil {
+			return nil, err
+		}
+		entrypoint = cmp.Or(entrypoint, b.Entrypoint)
+	}
 	cfg := opa.Config{
-		Settings: l.settings, Gatekeeper: l.abi == manifest.Gatekeeper, Entrypoint: l.entry.Entrypoint,
+		Settings: data, Gatekeeper: l.abi == manifest.Gatekeeper, Entrypoint: entrypoint,
 		Points: pointsOf(m), Grants: l.entry.Grants,
 	}
 	if cfg.Gatekeeper && len(l.entry.Grants.Read) > 0 {

@@ -77,7 +77,7 @@ func TestAPolicyOfOpenPolicyAgent(t *testing.T) {
 		"undefined":           {more: "abi: opa\nsettings: {latest: true, label: blue}\npoints: [admission.mutate]", code: 500, message: "undefined"},
 		"entrypoint":          {more: "abi: opa\nentrypoint: policy/main", code: 418, message: "nginx:latest"},
 		"entrypoint, dotted":  {more: "abi: opa\nentrypoint: data.policy.main", code: 418, message: "nginx:latest"},
-		"entrypoint, another": {more: "abi: opa\nentrypoint: policy/allow", code: 500, message: "no AdmissionReview"},
+		"entrypoint, another": {more: "abi: opa\nentrypoint: policy/allow", code: 403, message: "denied the request"},
 		"floods of built-ins": {more: "abi: opa\nsettings: {flood: true}\nlimits: {startFuel: 50000000, fuel: 50000000}", image: "nginx:1", code: 500, message: "(fuel)"},
 	} {
 		t.Run(name, func(t *testing.T) {

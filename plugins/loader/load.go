@@ -31,6 +31,8 @@ type load struct {
 	waits   atomic.Pointer[string]
 
 	plugin, candidate bool // which of the two has to be loaded
+
+	fetched fetched // what its source held, if that is followed; of its own goroutine
 }
 
 // newLoad says what an entry needs that is in force as s, or not at all (nil).
@@ -44,7 +46,7 @@ func (l *Loader) newLoad(from Origin, place int, e manifest.Entry, s *slot, file
 		j.plugin, j.candidate = true, c != nil
 		return j
 	}
-	j.plugin = s.err != nil || s.since.IsZero() || j.content != s.content || !same(s.entry.WithoutCandidate(), e.WithoutCandidate())
+	j.plugin = s.stale.Load() || s.err != nil || s.since.IsZero() || j.content != s.content || !same(s.entry.WithoutCandidate(), e.WithoutCandidate())
 	was := s.entry.CandidateEntry()
 	switch {
 	case c == nil || was == nil:
@@ -75,6 +77,7 @@ type result struct {
 	err     error
 	unused  bool // it takes no part at this process's points
 	group   *pointadmission.Verdicts
+	fetched fetched
 
 	candidate    *point.Version
 	candidateErr error
@@ -116,6 +119,7 @@ func (l *Loader) prepare(ctx context.Context, j *load) *result {
 		if r.version, r.err = l.version(ctx, j, e); r.err != nil {
 			return r
 		}
+		r.fetched = j.fetched
 		if l.elsewhere(pointsOf(r.version)) {
 			l.retire(r.version)
 			r.version, r.unused = nil, true
@@ -216,6 +220,7 @@ func (l *Loader) commitVersion(s, fresh *slot, r *result, c *commit) error {
 		return l.failed(s, fresh, r.err)
 	}
 	fresh.since = time.Now()
+	fresh.fetched = r.fetched
 	old := s.plugin.Swap(r.version)
 	if r.group != nil {
 		fresh.verdicts = r.group

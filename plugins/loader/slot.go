@@ -34,10 +34,15 @@ type slot struct {
 
 	verdicts *pointadmission.Verdicts // of a group
 
+	fetched   fetched // of a source that is followed
 	candidate candidate
+	stale     atomic.Bool            // the source holds something else than was fetched
 	moved     atomic.Pointer[string] // digest at which the tag points now, instead of what is pinned
 	looked    atomic.Int64           // when that was looked for, in Unix seconds
 }
+
+// fetched is what a source held that is followed.
+type fetched struct{ digest, tag string }
 
 // candidate is what became of an entry's candidate.
 type candidate struct {
@@ -64,6 +69,7 @@ func (s *slot) with(e manifest.Entry) *slot {
 	out := &slot{
 		entry: e, origin: s.origin, place: s.place, plugin: s.plugin, content: s.content, err: s.err, unused: s.unused, adapters: s.adapters,
 		since: s.since, replaced: s.replaced, candidate: s.candidate, verdicts: s.verdicts,
+		fetched: s.fetched,
 	}
 	out.looked.Store(s.looked.Load())
 	out.moved.Store(s.moved.Load())

@@ -36,8 +36,21 @@ func bounded(from Origin, e manifest.Entry) manifest.Entry {
 	return e
 }
 
-// fetchModule fetches an entry's module: a local file at once, any other in its turn.
+// fetchModule fetches an entry's module, and compiles a policy's text.
 func (l *Loader) fetchModule(ctx context.Context, j *load, e manifest.Entry) (*source.Module, error) {
+	m, err := l.fetchSource(ctx, j, e)
+	if err != nil || m.Bundle == nil {
+		return m, err
+	}
+	j.fetched = fetched{m.Digest, m.Tag}
+	if m.Wasm = m.Bundle.Wasm; m.Wasm == nil {
+		m.Wasm, err = l.host.Rego(ctx, m.Bundle.Policy, host.Options{Tenant: e.Namespace, Progress: j.progress})
+	}
+	return m, err
+}
+
+// fetchSource fetches what an entry's source holds: a local file at once, any other in its turn.
+func (l *Loader) fetchSource(ctx context.Context, j *load, e manifest.Entry) (*source.Module, error) {
 	e = bounded(j.origin, e)
 	if e.Kind() == manifest.KindRego {
 		wasm, err := l.host.Rego(ctx, e.Policy(), host.Options{Tenant: e.Namespace, Progress: j.progress})
@@ -66,17 +79,17 @@ func (l *Loader) Rego(ctx context.Context, p rego.Policy) ([]byte, error) {
 
 // version reads, checks, compiles and starts a module, without touching what is in force.
 func (l *Loader) version(ctx context.Context, j *load, e manifest.Entry) (*point.Version, error) {
-	fetched, err := l.fetchModule(ctx, j, e)
+	got, err := l.fetchModule(ctx, j, e)
 	if err != nil {
 		return nil, err
 	}
-	wasm, digest := fetched.Wasm, fetched.Digest
+	wasm, digest := got.Wasm, got.Digest
 	speaks, err := foreign.Recognise(wasm, &e)
 	if err != nil {
 		return nil, err
 	}
 	if speaks != manifest.Wasmplane {
-		v, err := l.foreignVersion(ctx, j, speaks, wasm, e)
+		v, err := l.foreignVersion(ctx, j, speaks, got, e)
 		if err == nil {
 			err = l.permitted(ctx, v)
 		}
@@ -163,9 +176,9 @@ func knowing(m *abi.Manifest, err error) error {
 }
 
 // foreignVersion loads a module that was written for another project.
-func (l *Loader) foreignVersion(ctx context.Context, j *load, speaks manifest.ABI, wasm []byte, e manifest.Entry) (*point.Version, error) {
-	v, err := foreign.Load(ctx, foreign.Config{Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger, Progress: j.progress}, speaks,
-		wasm, e)
+func (l *Loader) foreignVersion(ctx context.Context, j *load, speaks manifest.ABI, m *source.Module, e manifest.Entry) (*point.Version, error) {
+	cfg := foreign.Config{Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger, Progress: j.progress, Digest: m.Digest, Bundle: m.Bundle}
+	v, err := foreign.Load(ctx, cfg, speaks, m.Wasm, e)
 	if err != nil {
 		return nil, err
 	}

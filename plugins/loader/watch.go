@@ -220,10 +220,11 @@ func (l *Loader) disabled() map[string]bool {
 	return off
 }
 
-// lookForMoved asks registries where the tags of pinned modules point, each for itself.
+// lookForMoved asks registries where the tags of pinned modules point, and servers whether bundles that
+// are followed have changed, each for itself.
 func (l *Loader) lookForMoved(ctx context.Context) {
 	for _, s := range l.list() {
-		if s.unused || s.entry.Kind() != "oci" || time.Since(time.Unix(s.looked.Load(), 0)) < time.Duration(s.entry.Fetch.Check) {
+		if s.unused || s.entry.Kind() != "oci" && !s.entry.Follows() || time.Since(time.Unix(s.looked.Load(), 0)) < time.Duration(s.entry.Fetch.Check) {
 			continue
 		}
 		s.looked.Store(time.Now().Unix())
@@ -240,6 +241,10 @@ func (l *Loader) lookForOne(ctx context.Context, s *slot) {
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, time.Duration(e.Fetch.Timeout))
 	defer cancel()
+	if e.Follows() {
+		l.lookForNewer(ctx, limited, s, &e)
+		return
+	}
 	now, err := l.fetch.Moved(limited, &e)
 	if err != nil {
 		l.cfg.Logger.DebugContext(ctx, "could not look where a plugin's tag points", "plugin", e.Name, "error", err)
@@ -248,5 +253,20 @@ func (l *Loader) lookForOne(ctx context.Context, s *slot) {
 	if was := s.moved.Swap(&now); now != "" && (was == nil || *was != now) {
 		l.cfg.Logger.WarnContext(ctx, "the tag of a plugin's source has moved; what is pinned stays in force", "plugin", e.Name,
 			"source", e.Source, "digest", now)
+	}
+}
+
+// lookForNewer has a bundle loaded again that has changed. limited bounds the question.
+func (l *Loader) lookForNewer(ctx, limited context.Context, s *slot, e *manifest.Entry) {
+	if s.plugin.Current().Pending() || s.err != nil {
+		return // it is loaded, or tried again, anyway
+	}
+	changed, err := l.fetch.Changed(limited, e, s.fetched.digest, s.fetched.tag)
+	switch {
+	case err != nil:
+		l.cfg.Logger.WarnContext(ctx, "could not look whether a plugin's bundle has changed; what was loaded stays in force", "plugin", e.Name, "error", err)
+	case changed:
+		s.stale.Store(true)
+		l.reload(ctx, func(s *slot) bool { return s.stale.Load() })
 	}
 }

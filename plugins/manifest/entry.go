@@ -47,6 +47,9 @@ type Entry struct {
 	// Rego is a policy's text, instead of a source: it is compiled when it is loaded. The entry
 	// says abi: gatekeeper or abi: opa.
 	Rego *Rego `yaml:"rego"`
+	// Bundle says that the source is a bundle of Open Policy Agent (.tar.gz), and how it is
+	// verified. The entry's abi is opa then.
+	Bundle *Bundle `yaml:"bundle"`
 	// ABI is what the module speaks, where the module does not tell: wasmplane,
 	// kubewarden-wapc, kubewarden-wasi, opa, gatekeeper or kube-scheduler-wasm.
 	ABI ABI `yaml:"abi"`

@@ -30,7 +30,7 @@ type Fetch struct {
 	// MaxSize of the module; default 32Mi.
 	MaxSize Bytes `yaml:"maxSize"`
 	// Check is how often it is looked whether a tag has moved away from what is
-	// pinned; default 10m.
+	// pinned, or a signed bundle that is not pinned has changed; default 10m.
 	Check Duration `yaml:"check"`
 }
 
@@ -59,9 +59,15 @@ func (e *Entry) Kind() string {
 	return ""
 }
 
-// Pinned says whether it is fixed what the source has to hold.
+// Pinned says whether it is fixed what the source has to hold, or who has to have signed it.
 func (e *Entry) Pinned() bool {
-	return e.Digest != "" || e.Rego != nil || e.Kind() == "oci" && strings.Contains(e.Source, "@sha256:")
+	return e.Bundle.signed() || e.Digest != "" || e.Rego != nil || e.Kind() == "oci" && strings.Contains(e.Source, "@sha256:")
+}
+
+// Follows says that the source may come to hold something else, which is then loaded: a
+// bundle that is held by its signature alone.
+func (e *Entry) Follows() bool {
+	return e.Bundle.signed() && e.Digest == "" && (e.Kind() == "https" || e.Kind() == "oci" && !strings.Contains(e.Source, "@sha256:"))
 }
 
 const secondsADay = 24 * time.Hour
@@ -76,6 +82,9 @@ func (e *Entry) checkSource(n *yaml.Node, path string) error {
 		if u, err := url.Parse(e.Source); err != nil || u.Host == "" || u.User != nil {
 			return fault(n, path, "source", fmt.Sprintf("expected https:// and a host without credentials, found %q", e.Source))
 		}
+	}
+	if err := e.checkBundle(n, path); err != nil {
+		return err
 	}
 	if e.Kind() != "file" && !e.Pinned() {
 		return fault(n, path, "digest", "a module that is not a local file has to be pinned: digest: sha256:..., as `wasmplane plugin inspect` prints it, or @sha256:... behind the tag of an oci:// source")

@@ -68,6 +68,8 @@ func (e *Entry) checkGroup(n *yaml.Node, path string) error {
 	switch {
 	case e.Source != "":
 		return fault(n, path, "source", "a group has no source of its own; its members have")
+	case e.Bundle != nil:
+		return fault(n, path, "bundle", "a group has no source of its own; its members are no bundles")
 	case e.Candidate != nil:
 		return fault(n, path, "candidate", "a group has no candidate")
 	case strings.TrimSpace(g.Expression) == "":

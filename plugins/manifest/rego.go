@@ -52,6 +52,7 @@ func (e *Entry) checkRego(n *yaml.Node, path string) error {
 	}{
 		{"source", "the entry has a policy's text already (rego): take one of the two out", e.Source == ""},
 		{"digest", "a policy's text (rego) is not fetched, so there is nothing to pin", e.Digest == ""},
+		{"bundle", "a policy's text (rego) is no bundle: take one of the two out", e.Bundle == nil},
 		{"signatures", "a policy's text (rego) has no signature", len(e.Signatures) == 0},
 		{
 			"abi", fmt.Sprintf("a policy in Rego says for whom it was written: expected %s or %s, found %q", Gatekeeper, OPA, e.ABI),

@@ -42,9 +42,12 @@ type Policy struct {
 	// Files: the first one has the rule that is asked, the others are what it imports.
 	Files   []File  `json:"files"`
 	Version Version `json:"version"` // empty: V1
-	// Entrypoint is the path of the rule that is asked, package/rule; empty: the rule
-	// "violation" of the first file.
-	Entrypoint string `json:"entrypoint,omitempty"`
+	// Entrypoint is the path of the rule or package that is asked, package/rule; empty: the first
+	// of Among that there is, or where there are none the rule "violation" of the first file.
+	Entrypoint string   `json:"entrypoint,omitempty"`
+	Among      []string `json:"among,omitempty"`
+	// Roots are the paths within which all packages have to be; none = anywhere.
+	Roots []string `json:"roots,omitempty"`
 }
 
 // MostText bounds the text of all files of a policy, in bytes.
@@ -72,11 +75,11 @@ func Compile(ctx context.Context, p Policy) (wasm []byte, err error) {
 			err = fmt.Errorf("the compiler for Rego crashed on this policy: %v", r)
 		}
 	}()
-	b, main, err := p.read()
+	b, err := p.read()
 	if err != nil {
 		return nil, err
 	}
-	entrypoint, err := p.entrypoint(main)
+	entrypoint, err := p.entrypoint(b.Modules)
 	if err != nil {
 		return nil, err
 	}
@@ -92,16 +95,16 @@ func Compile(ctx context.Context, p Policy) (wasm []byte, err error) {
 }
 
 // read parses the files.
-func (p *Policy) read() (*bundle.Bundle, *ast.Module, error) {
+func (p *Policy) read() (*bundle.Bundle, error) {
 	if len(p.Files) == 0 || strings.TrimSpace(p.Files[0].Text) == "" {
-		return nil, nil, errors.New("the policy has no text")
+		return nil, errors.New("the policy has no text")
 	}
 	size := 0
 	for _, f := range p.Files {
 		size += len(f.Text)
 	}
 	if size > MostText {
-		return nil, nil, fmt.Errorf("the policy has %d bytes of text: at most %d are allowed", size, MostText)
+		return nil, fmt.Errorf("the policy has %d bytes of text: at most %d are allowed", size, MostText)
 	}
 	b := &bundle.Bundle{Data: map[string]any{}}
 	b.Manifest.Init()
@@ -113,30 +116,53 @@ func (p *Policy) read() (*bundle.Bundle, *ast.Module, error) {
 			errs = append(errs, shown(err))
 			continue
 		}
+		if at := pathOf(m); len(p.Roots) > 0 && !bundle.RootPathsContain(p.Roots, at) {
+			errs = append(errs, fmt.Errorf("%s: package %s is outside of the bundle's roots, %v", f.Name, strings.ReplaceAll(at, "/", "."), p.Roots))
+			continue
+		}
 		b.Modules = append(b.Modules, bundle.ModuleFile{URL: f.Name, Path: f.Name, Parsed: m, Raw: []byte(f.Text)})
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return b, b.Modules[0].Parsed, nil
+	return b, nil
 }
 
-// entrypoint is the path of the rule that is asked.
-func (p *Policy) entrypoint(main *ast.Module) (string, error) {
+// pathOf is the path of a module's package.
+func pathOf(m *ast.Module) string {
+	return strings.ReplaceAll(strings.TrimPrefix(m.Package.Path.String(), "data."), ".", "/")
+}
+
+// entrypoint is the path of what is asked.
+func (p *Policy) entrypoint(modules []bundle.ModuleFile) (string, error) {
 	if p.Entrypoint != "" {
 		return p.Entrypoint, nil
 	}
-	var rules []string
-	for _, r := range main.Rules {
-		if name := r.Head.Ref().String(); !slices.Contains(rules, name) {
-			rules = append(rules, name)
+	var has []string
+	for i, m := range modules {
+		if i > 0 && len(p.Among) == 0 {
+			break
+		}
+		has = append(has, pathOf(m.Parsed))
+		for _, r := range m.Parsed.Rules {
+			if name := pathOf(m.Parsed) + "/" + r.Head.Ref()[0].Value.String(); !slices.Contains(has, name) {
+				has = append(has, name)
+			}
 		}
 	}
-	path := strings.ReplaceAll(strings.TrimPrefix(main.Package.Path.String(), "data."), ".", "/")
-	if slices.ContainsFunc(main.Rules, func(r *ast.Rule) bool { return r.Head.Ref()[0].Value.Compare(ast.Var(violation)) == 0 }) {
-		return path + "/" + violation, nil
+	among := p.Among
+	if len(among) == 0 {
+		among = []string{has[0] + "/" + violation}
 	}
-	return "", fmt.Errorf("entrypoint: which rule is asked? %s has %s; name one as %s/RULE", p.Files[0].Name, strings.Join(rules, ", "), path)
+	for _, one := range among {
+		if slices.Contains(has, one) {
+			return one, nil
+		}
+	}
+	if len(has) > mostErrors {
+		has = append(has[:mostErrors], "and others")
+	}
+	return "", fmt.Errorf("entrypoint: which rule is asked? None is called %s; there are %s: name one", strings.Join(among, " or "), strings.Join(has, ", "))
 }
 
 func (p *Policy) version() ast.RegoVersion {

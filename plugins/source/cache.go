@@ -31,6 +31,7 @@ type known struct {
 	Manifest   string           `json:"manifest,omitempty"`
 	Signatures []sign.Signature `json:"signatures,omitempty"`
 	File       []byte           `json:"fileSignature,omitempty"`
+	Bundle     string           `json:"bundle,omitempty"` // the digest of what a source that is followed held last
 }
 
 // cacheFull bounds the blobs, in bytes; cacheLeft is what remains then, of the newest.

@@ -37,6 +37,12 @@ var layerMedia = []types.MediaType{
 	"application/vnd.wasm.content.layer.v1+wasm-module",
 }
 
+// bundleMedia are the types of layers that hold a bundle of Open Policy Agent.
+var bundleMedia = []types.MediaType{
+	"application/vnd.oci.image.layer.v1.tar+gzip",
+	"application/vnd.docker.image.rootfs.diff.tar.gzip",
+}
+
 // manifestLimit bounds a manifest, as registries do.
 const manifestLimit = 4 << 20
 
@@ -253,16 +259,20 @@ func (r *registry) layerOf(raw []byte) (*v1.Descriptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fetch %s: the manifest cannot be read: %w", r.entry.Source, err)
 	}
+	wanted := layerMedia
+	if r.entry.Bundle != nil {
+		wanted = bundleMedia
+	}
 	var found []*v1.Descriptor
 	var types []string
 	for i := range m.Layers {
 		types = append(types, string(m.Layers[i].MediaType))
-		if slices.Contains(layerMedia, m.Layers[i].MediaType) {
+		if slices.Contains(wanted, m.Layers[i].MediaType) {
 			found = append(found, &m.Layers[i])
 		}
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("fetch %s: one layer with a module (%s) was expected, found layers of type %v", r.entry.Source, ModuleMedia, types)
+		return nil, fmt.Errorf("fetch %s: one layer of type %s was expected, found layers of type %v", r.entry.Source, wanted[0], types)
 	}
 	return found[0], nil
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/dial"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/rego/bundle"
 	"github.com/wasmplane/wasmplane/plugins/sign"
 )
 
@@ -63,6 +64,10 @@ type Module struct {
 	Cached bool
 	// Verified: the signatures that the entry asks for are there.
 	Verified bool
+	// Bundle is what Wasm holds, where the entry is of a bundle.
+	Bundle *bundle.Bundle
+	// Tag is what the server calls this state of a source that is followed.
+	Tag string
 }
 
 // New makes a fetcher.
@@ -111,7 +116,10 @@ func forTenants(err error) error {
 	var signature *sign.Error
 	var digest *digestError
 	var refused *dial.RefusedError
+	var wrong *bundle.Error
 	switch {
+	case errors.As(err, &wrong):
+		return wrong
 	case errors.As(err, &limit):
 		return limit
 	case errors.As(err, &secret):
@@ -160,10 +168,18 @@ func (f *Fetcher) fetchPinned(ctx context.Context, e *manifest.Entry) (*Module, 
 	if e.Digest != "" && e.Digest != m.Digest {
 		return nil, &digestError{fmt.Sprintf("the module %s has digest %s: the entry pins %s", e.Source, m.Digest, e.Digest)}
 	}
+	if e.Bundle != nil && m.Bundle == nil {
+		if err := f.open(e, m); err != nil {
+			return nil, err
+		}
+	}
 	return m, nil
 }
 
 func (f *Fetcher) fetch(ctx context.Context, e *manifest.Entry) (*Module, error) {
+	if e.Follows() {
+		return f.followed(ctx, e)
+	}
 	switch e.Kind() {
 	case "file":
 		return f.file(e)

@@ -99,8 +99,9 @@ func (m *Metadata) Check() error {
 }
 
 // Manifest is the policy as a plugin: one hook, at the point that the entry names
-// or the metadata imply, with the metadata's rules.
-func (m *Metadata) Manifest(e *manifest.Entry) (*abi.Manifest, error) {
+// or the metadata imply, with the metadata's rules. also are points at which it can take part besides
+// those of admission.
+func (m *Metadata) Manifest(e *manifest.Entry, also ...abi.Point) (*abi.Manifest, error) {
 	at := abi.AdmissionValidate
 	var rules []abi.Rule
 	out := &abi.Manifest{ABI: abi.Version, Name: e.Name, Settings: true, RulesAreDefaults: true}
@@ -124,8 +125,8 @@ func (m *Metadata) Manifest(e *manifest.Entry) (*abi.Manifest, error) {
 		}
 	}
 	for i, p := range points {
-		if p != abi.AdmissionMutate && p != abi.AdmissionValidate {
-			return nil, fmt.Errorf("points: %s: a policy of Kubewarden takes part in admission.validate or admission.mutate", p)
+		if p != abi.AdmissionMutate && p != abi.AdmissionValidate && !slices.Contains(also, p) {
+			return nil, fmt.Errorf("points: %s: such a policy takes part in admission.validate or admission.mutate", p)
 		}
 		if p == abi.AdmissionMutate && m != nil && !m.Mutating {
 			return nil, errors.New("points: the policy's metadata say that it does not mutate; leave points out")

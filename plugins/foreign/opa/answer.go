@@ -44,11 +44,19 @@ func (p *Policy) answer(dumped []byte, at abi.Point) ([]byte, error) {
 	if p.cfg.Gatekeeper {
 		return violations(results)
 	}
-	if len(results) == 0 || results[0].Result == nil {
-		return nil, errors.New("the policy's rule is undefined for this request")
+	if at == abi.Authorization {
+		return p.authorizationAnswer(results)
 	}
-	return reviewAnswer(results[0].Result, at)
+	if len(results) == 0 || results[0].Result == nil {
+		return nil, errUndefined
+	}
+	if text := results[0].Result; len(text) > 0 && text[0] == '{' && isReview(text) {
+		return reviewAnswer(text, at)
+	}
+	return p.documentAnswer(results[0].Result)
 }
+
+var errUndefined = errors.New("the policy's rule is undefined for this request")
 
 // violations refuses where there is one. A rule of violations is a set, which is
 // always defined: one that is not is another rule, or belongs to another ABI.
@@ -62,31 +70,15 @@ func violations(results []result) ([]byte, error) {
 	if err := json.Unmarshal(results[0].Result, &found); err != nil {
 		return nil, fmt.Errorf("the policy's answer is no set of violations (is abi: gatekeeper right?): %w", err)
 	}
-	var texts []string
-	for _, v := range found {
-		switch m := v.Msg.(type) {
-		case string:
-			texts = append(texts, m)
-		case nil:
-			texts = append(texts, "a violation without a message")
-		default:
-			b, err := json.Marshal(m)
-			if err != nil {
-				return nil, err
-			}
-			texts = append(texts, string(b))
-		}
-	}
-	if len(texts) == 0 {
+	if len(found) == 0 {
 		return json.Marshal(admission{Allowed: true})
 	}
-	a := admission{Message: texts[0]}
-	for _, text := range texts[1:min(len(texts), mostViolations)] {
-		a.Causes = append(a.Causes, cause{text})
+	var texts []string
+	for _, v := range found {
+		texts = append(texts, message(v.Msg))
 	}
-	if more := len(texts) - mostViolations; more > 0 {
-		a.Causes = append(a.Causes, cause{fmt.Sprintf("and %d more", more)})
-	}
+	a := admission{}
+	a.Message, a.Causes = listed(texts)
 	return json.Marshal(a)
 }
 

@@ -48,6 +48,7 @@ type Policy struct {
 	module     *host.Module
 	regex      patterns
 	entrypoint uint64
+	rule       string // its name
 }
 
 // New makes the policy of a configuration. Compile its module with ABI, then Load it.
@@ -244,13 +245,18 @@ func (p *Policy) checkBuiltins(names map[uint32]string) error {
 }
 
 func (p *Policy) findEntrypoint(known map[string]uint64) error {
+	for name, id := range known {
+		if id == p.entrypoint {
+			p.rule = ruleOf(name)
+		}
+	}
 	if p.cfg.Entrypoint == "" {
 		return nil
 	}
 	if n, err := strconv.ParseUint(p.cfg.Entrypoint, 10, 31); err == nil {
-		for _, id := range known {
+		for name, id := range known {
 			if id == n {
-				p.entrypoint = n
+				p.entrypoint, p.rule = n, ruleOf(name)
 				return nil
 			}
 		}
@@ -259,7 +265,7 @@ func (p *Policy) findEntrypoint(known map[string]uint64) error {
 	if !ok {
 		return fmt.Errorf("entrypoint: the policy has no %q; it has %s", p.cfg.Entrypoint, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
-	p.entrypoint = id
+	p.entrypoint, p.rule = id, ruleOf(p.cfg.Entrypoint)
 	return nil
 }
 
@@ -272,7 +278,7 @@ func (p *Policy) Call(ctx context.Context, op int32, input []byte) (out []byte, 
 		}
 		var err error
 		u, err = in.Account(ctx, func() error {
-			result, err = p.evaluate(in, p.question(input))
+			result, err = p.evaluate(in, p.question(input, p.cfg.Points[op]))
 			return err
 		})
 		return err
@@ -305,9 +311,12 @@ func (p *Policy) refresh(ctx context.Context, in *host.Instance) error {
 }
 
 // question is the input document.
-func (p *Policy) question(request []byte) []byte {
+func (p *Policy) question(request []byte, at abi.Point) []byte {
+	if at == abi.Authorization {
+		return append(append([]byte(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":`), request...), '}')
+	}
 	if !p.cfg.Gatekeeper {
-		return append(append([]byte(`{"request":`), request...), '}')
+		return append(append([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":`), request...), '}')
 	}
 	out := append(append([]byte(`{"parameters":`), p.cfg.Settings...), `,"review":`...)
 	return append(append(out, reviewed(request)...), '}')

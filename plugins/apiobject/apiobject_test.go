@@ -56,6 +56,8 @@ func TestAnObjectIsAnEntryWithinBounds(t *testing.T) {
 		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\nfetch: {caFile: /etc/ca.pem}", closed, "spec.fetch: only entries of the configuration file may name files"},
 		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\nfetch: {dockerConfig: /root/.docker/config.json}", closed, "only entries of the configuration file"},
 		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\nsignatures: [{keys: [/etc/key.pub]}]", closed, "spec.signatures[0].keys: only entries"},
+		{"p", "source: https://a.example/b.tar.gz\nbundle: {keys: [{id: k, key: " + pem + "}]}", closed, ""},
+		{"p", "source: https://a.example/b.tar.gz\nbundle: {keys: [{id: k, key: /etc/passwd}]}", closed, "spec.bundle.keys[0].key: only entries"},
 		{"p", "source: oci://a.example/b:1\ndigest: " + digest + "\ngrants: {http: [{hosts: [a.example], caFile: /etc/ca.pem}]}", closed, "spec.grants.http[0].caFile: only entries"},
 		{"p", "source: file:a.wasm\nmode: Loud", rules, "spec.mode: expected Enforce"},
 		{"p", "source: file:a.wasm\nunknown: 1", rules, "unknown"},

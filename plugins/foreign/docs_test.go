@@ -3,7 +3,13 @@
 package foreign_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,14 +31,14 @@ func TestTheGuide(t *testing.T) {
 	for name, wasm := range map[string][]byte{
 		"safe-labels.wasm": section(wapcGuest(t), "io.kubewarden.metadata", mutating), "verify-image.wasm": wapcGuest(t),
 		"policy.wasm": mainPolicy(t), "k8srequiredlabels.wasm": rego(t, "required.rego", "k8srequiredlabels/violation"),
-		"guest.wasm": schedGuest(t),
+		"guest.wasm": schedGuest(t), "bundle.tar.gz": signedBundle(t, filepath.Join(dir, "main.pub")),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), wasm, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	blocks := strings.Split(string(text), "```yaml\n")[1:]
-	if len(blocks) != 5 {
+	if len(blocks) != 6 {
 		t.Fatalf("%d blocks", len(blocks))
 	}
 	for _, block := range blocks {
@@ -62,4 +68,37 @@ func TestTheGuide(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// signedBundle is a bundle that Open Policy Agent's tool has signed; the public key is written into a file.
+func signedBundle(t *testing.T, public string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, private := t.TempDir(), filepath.Join(t.TempDir(), "key.pem")
+	for file, content := range map[string][]byte{
+		private:                          pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}),
+		public:                           pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open}),
+		filepath.Join(dir, ".manifest"):  []byte(`{"roots": ["kubernetes"]}`),
+		filepath.Join(dir, "admit.rego"): []byte("package kubernetes.admission\ndeny contains \"no\" if input.request.name == data.team\n"),
+	} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), plugintest.Regotool(t), "bundle", dir, private, "ES256", "rego").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -98,6 +98,14 @@ func TestAWrongEntrySaysWhatIsWrongAndWhere(t *testing.T) {
 		{"a wrong order", "name: a\n    source: file:x\n    authorization: {order: first}", 5, "plugins[0].authorization.order", "expected before or after"},
 		{"a negative weight", "name: a\n    source: file:x\n    scheduling: {weight: -1}", 5, "plugins[0].scheduling.weight", "expected 1 to 100"},
 		{"a wrong service account", "name: a\n    source: file:x\n    reconcile: {serviceAccount: me}", 5, "plugins[0].reconcile.serviceAccount", "expected namespace/name"},
+		{"a bundle for another", "name: a\n    source: file:x\n    abi: gatekeeper\n    bundle: {}", 5, "plugins[0].abi", `a bundle is for Open Policy Agent: expected opa, found "gatekeeper"`},
+		{"a bundle that nothing holds", "name: a\n    source: https://a.example/b.tar.gz\n    bundle: {}", 3, "plugins[0].digest", "has to be pinned"},
+		{"a bundle with two signatures", "name: a\n    source: file:x\n    bundle: {}\n    signatures: [{keys: [k]}]", 6, "plugins[0].signatures", "use bundle.keys"},
+		{"a bundle's key without a name", "name: a\n    source: file:x\n    bundle: {keys: [{key: k}]}", 5, "plugins[0].bundle.keys[0].id", "expected a name that no other key has"},
+		{"a bundle's secret", "name: a\n    source: file:x\n    bundle: {keys: [{id: k, algorithm: HS256, key: k}]}", 5, "plugins[0].bundle.keys[0].algorithm", `found "HS256"`},
+		{"a bundle without the key itself", "name: a\n    source: file:x\n    bundle: {keys: [{id: k}]}", 5, "plugins[0].bundle.keys[0].key", "the key is missing"},
+		{"a scope without a signature", "name: a\n    source: file:x\n    bundle: {scope: write}", 5, "plugins[0].bundle.scope", "keys are missing"},
+		{"a bundle and a text", "name: a\n    abi: opa\n    rego: {text: x}\n    bundle: {}", 6, "plugins[0].bundle", "is no bundle"},
 		{"the same name twice", "name: a\n    source: file:x\n  - name: a\n    source: file:y", 5, "plugins[1].name", "the name of the entry in line 3 too"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

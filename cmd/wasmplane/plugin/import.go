@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -19,6 +20,8 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/tree"
+	"github.com/wasmplane/wasmplane/plugins/rego/bundle"
+	"github.com/wasmplane/wasmplane/plugins/source"
 )
 
 // The forms in which plugins are printed.
@@ -31,13 +34,15 @@ func (a commands) importPolicies() *cobra.Command {
 	form := asEntries
 	c := &cobra.Command{
 		Use:   "import FILE|FOLDER...",
-		Short: "Make plugins of policies that were written for Gatekeeper, Kubewarden or Kyverno",
+		Short: "Make plugins of policies that were written for Gatekeeper, Kubewarden, Kyverno or Open Policy Agent",
 		Long: `Make plugins of policies from the files in which they were written, and print them:
   Gatekeeper   ConstraintTemplate (in Rego) and its constraints
   Kubewarden   ClusterAdmissionPolicy, AdmissionPolicy and the groups of both
   Kyverno      ValidatingPolicy, MutatingPolicy and those of a namespace (in CEL): of these
                are made, with --as objects, ValidatingAdmissionPolicies,
                MutatingAdmissionPolicies and bindings
+  OPA          bundles (FILE.tar.gz); a signature is not verified here: the entry pins the
+               bundle's digest
 
 Files are YAML or JSON, of one or more objects; of a folder all files in it and below
 are read; - is the standard input. Objects of other kinds are left alone and named.
@@ -53,11 +58,16 @@ what kubectl applies to a running cluster.`,
 			if form != asEntries && form != asObjects {
 				return fmt.Errorf("--as: expected %s or %s, found %q", asEntries, asObjects, form)
 			}
+			bundles, args, err := readBundles(args)
+			if err != nil {
+				return err
+			}
 			objects, err := a.readObjects(args)
 			if err != nil {
 				return err
 			}
 			plugins, rest, err := policies.Translate(objects, policies.Offline{})
+			plugins = append(plugins, bundles...)
 			inCEL, rest, kyvernoErr := policiesInCEL(rest, form)
 			for _, o := range rest {
 				fmt.Fprintf(a.Err, "left alone: %s %s\n", o.GetKind(), o.GetName())
@@ -78,6 +88,29 @@ what kubectl applies to a running cluster.`,
 	}
 	c.Flags().StringVar(&form, "as", form, "`FORM` in which plugins are printed: entries or objects")
 	return c
+}
+
+// readBundles makes plugins of the bundles among some files, and returns the other files.
+func readBundles(paths []string) (plugins []policies.Plugin, others []string, err error) {
+	for _, path := range paths {
+		name, ok := strings.CutSuffix(filepath.Base(path), ".tar.gz")
+		if !ok {
+			others = append(others, path)
+			continue
+		}
+		archive, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the bundle: %w", err)
+		}
+		if _, err := bundle.Read(archive, bundle.Options{Pinned: true}); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		policy := &unstructured.Unstructured{Object: map[string]any{"kind": "Bundle", "metadata": map[string]any{"name": path}}}
+		plugins = append(plugins, policies.Plugin{Name: name, Policy: policy, Entry: map[string]any{
+			"source": "file:" + path, "digest": source.Digest(archive), "bundle": map[string]any{},
+		}})
+	}
+	return plugins, others, nil
 }
 
 // readObjects reads the objects of files, of folders and of the standard input.

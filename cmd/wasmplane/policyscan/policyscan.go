@@ -91,7 +91,7 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 	}
 	for _, s := range w.Policies.Standing() {
 		if info, wanted := inCELInfo(s); wanted {
-			out = append(out, celPolicy{s, info, withOthers(s.Version(), s.Parameterized())})
+			out = append(out, ofCEL(s, info))
 		}
 	}
 	return out, nil
@@ -133,7 +133,7 @@ func (w *World) plugin(ctx context.Context, s pointadmission.Standing, o *unstru
 			others = others || len(m.Grants.Read) > 0
 		}
 	}
-	return pluginPolicy{s, info, withOthers(version, others)}
+	return ofPlugin(s, info, withOthers(version, others))
 }
 
 func projectOf(o *unstructured.Unstructured) string {
@@ -179,24 +179,24 @@ func inCELInfo(s policy.Standing) (info scan.Info, wanted bool) {
 	return info, notes[policyobject.BackgroundAnnotation] != "false"
 }
 
-// pluginPolicy is a plugin as a scanner sees it.
-type pluginPolicy struct {
-	pointadmission.Standing
+// judge is a policy as a scanner sees it.
+type judge struct {
 	info    scan.Info
 	version string
+	handles func(scan.Resource, admission.Operation) bool
+	ask     func(context.Context, *admission.Request) (asked bool, against []scan.Objection, err error)
 }
 
 // Info implements scan.Policy.
-func (p pluginPolicy) Info() scan.Info { return p.info }
+func (j *judge) Info() scan.Info { return j.info }
 
 // Version implements scan.Policy.
-func (p pluginPolicy) Version() string { return p.version }
+func (j *judge) Version() string { return j.version }
 
 // About implements scan.Policy.
-func (p pluginPolicy) About(r scan.Resource) admission.Operation {
+func (j *judge) About(r scan.Resource) admission.Operation {
 	for _, op := range []admission.Operation{admission.Create, admission.Update} {
-		r := &admission.Request{Operation: op, Kind: r.GroupVersion().WithKind(r.Kind), Resource: r.GroupVersionResource, User: scanUser}
-		if p.Handles(r) {
+		if j.handles(r, op) {
 			return op
 		}
 	}
@@ -204,44 +204,38 @@ func (p pluginPolicy) About(r scan.Resource) admission.Operation {
 }
 
 // Judge implements scan.Policy.
-func (p pluginPolicy) Judge(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
-	asked, against, err := p.Standing.Judge(ctx, r)
-	for _, text := range against {
-		out = append(out, scan.Objection{Message: text})
-	}
-	return asked, out, err
+func (j *judge) Judge(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
+	return j.ask(ctx, r)
 }
 
-// celPolicy is a ValidatingAdmissionPolicy as a scanner sees it.
-type celPolicy struct {
-	policy.Standing
-	info    scan.Info
-	version string
+func ofPlugin(s pointadmission.Standing, info scan.Info, version string) *judge {
+	return &judge{
+		info: info, version: version,
+		handles: func(r scan.Resource, op admission.Operation) bool {
+			return s.Handles(&admission.Request{Operation: op, Kind: r.GroupVersion().WithKind(r.Kind), Resource: r.GroupVersionResource, User: scanUser})
+		},
+		ask: func(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
+			asked, against, err := s.Judge(ctx, r)
+			for _, text := range against {
+				out = append(out, scan.Objection{Message: text})
+			}
+			return asked, out, err
+		},
+	}
 }
 
-// Info implements scan.Policy.
-func (p celPolicy) Info() scan.Info { return p.info }
-
-// Version implements scan.Policy.
-func (p celPolicy) Version() string { return p.version }
-
-// About implements scan.Policy.
-func (p celPolicy) About(r scan.Resource) admission.Operation {
-	for _, op := range []admission.Operation{admission.Create, admission.Update} {
-		if p.Standing.About(r.GroupResource(), op) {
-			return op
-		}
+func ofCEL(s policy.Standing, info scan.Info) *judge {
+	return &judge{
+		info: info, version: withOthers(s.Version(), s.Parameterized()),
+		handles: func(r scan.Resource, op admission.Operation) bool { return s.About(r.GroupResource(), op) },
+		ask: func(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
+			asked, found, err := s.Judge(ctx, r)
+			for _, f := range found {
+				out = append(out, scan.Objection(f))
+			}
+			return asked, out, err
+		},
 	}
-	return ""
-}
-
-// Judge implements scan.Policy.
-func (p celPolicy) Judge(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
-	asked, found, err := p.Standing.Judge(ctx, r)
-	for _, f := range found {
-		out = append(out, scan.Objection(f))
-	}
-	return asked, out, err
 }
 
 // unscanned are API groups of policies, their reports, and what comes and goes by itself.

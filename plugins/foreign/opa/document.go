@@ -68,11 +68,13 @@ func documents(rule string, result json.RawMessage) (*verdict, error) {
 
 // messages reads a set of messages, or a boolean.
 func messages(text json.RawMessage) (texts []string, yes bool, err error) {
-	if json.Unmarshal(text, &yes) == nil && string(text) != "null" {
-		return nil, yes, nil
-	}
 	var set []any
-	if err := json.Unmarshal(text, &set); err != nil {
+	switch {
+	case string(text) == "null":
+		return nil, false, errors.New("expected a set of messages, true or false, found null")
+	case json.Unmarshal(text, &yes) == nil:
+		return nil, yes, nil
+	case json.Unmarshal(text, &set) != nil:
 		return nil, false, errors.New("expected a set of messages, true or false")
 	}
 	for _, one := range set {

@@ -46,7 +46,7 @@ func (s *Scanner) report(ctx context.Context, o *object) {
 	case want == nil && o.Written == 0:
 		return
 	case want == nil:
-		if o.About == nil || s.said(ctx, o, s.cfg.Sink.Remove(ctx, id(o.About))) {
+		if o.About == nil || s.written(ctx, o, s.cfg.Sink.Remove(ctx, id(o.About))) {
 			s.count(o, -1)
 			o.Written, o.About = 0, nil
 			s.changed = true
@@ -61,7 +61,7 @@ func (s *Scanner) report(ctx context.Context, o *object) {
 		s.tooMany(ctx, o.About.Namespace, s.cfg.Share)
 		return
 	}
-	if s.said(ctx, o, s.cfg.Sink.Write(ctx, want)) {
+	if s.written(ctx, o, s.cfg.Sink.Write(ctx, want)) {
 		if o.Written == 0 {
 			s.count(o, 1)
 		}
@@ -87,8 +87,8 @@ func (s *Scanner) tooMany(ctx context.Context, namespace string, most int) {
 		"reports", most)
 }
 
-// said logs what could not be written; the next pass tries again.
-func (s *Scanner) said(ctx context.Context, o *object, err error) bool {
+// written logs what could not be written; the next pass tries again.
+func (s *Scanner) written(ctx context.Context, o *object, err error) bool {
 	if err != nil && ctx.Err() == nil {
 		s.cfg.Logger.WarnContext(ctx, "a policy report could not be written; it will be", "kind", o.About.Kind,
 			"namespace", o.About.Namespace, "name", o.About.Name, "error", err)

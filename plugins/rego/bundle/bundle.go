@@ -314,7 +314,9 @@ func (b *Bundle) compiled(files map[string][]byte, resolvers []bundle.WasmResolv
 }
 
 // slashed is the path of a rule, however it was written.
-func slashed(rule string) string { return strings.ReplaceAll(strings.TrimPrefix(rule, "data."), ".", "/") }
+func slashed(rule string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(rule, "data."), ".", "/")
+}
 
 // written takes the policy's text.
 func (b *Bundle) written(files map[string][]byte, m *bundle.Manifest, o Options) error {

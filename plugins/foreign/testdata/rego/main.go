@@ -1,6 +1,8 @@
 // Regotool is Open Policy Agent's own compiler and built-in functions, for tests:
 //
 //	regotool compile POLICY.rego ENTRYPOINT...   the module, on standard output
+//	regotool bundle FOLDER KEY ALGORITHM TARGET ENTRYPOINT...
+//	                                             what opa build --bundle FOLDER writes, signed by a key if there is one
 //	regotool call                                lines {"name", "args"} to lines {"result"} or {}
 //
 // It is a module of its own, so that what it needs is no dependency of ours.
@@ -26,6 +28,8 @@ func main() {
 	switch os.Args[1] {
 	case "compile":
 		err = compilePolicy(os.Args[2], os.Args[3:])
+	case "bundle":
+		err = buildBundle(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6:])
 	case "call":
 		err = call()
 	}
@@ -53,6 +57,20 @@ func compilePolicy(path string, entrypoints []string) error {
 		return err
 	}
 	_, err = os.Stdout.Write(c.Bundle().WasmModules[0].Raw)
+	return err
+}
+
+// buildBundle is what opa build does with --bundle, --signing-key, --signing-alg, --target and --entrypoint.
+func buildBundle(folder, key, algorithm, target string, entrypoints []string) error {
+	var out bytes.Buffer
+	c := compile.New().WithTarget(target).WithAsBundle(true).WithPaths(folder).WithEntrypoints(entrypoints...).WithRegoVersion(ast.RegoV1).WithOutput(&out)
+	if key != "" {
+		c = c.WithBundleSigningConfig(bundle.NewSigningConfig(key, algorithm, "")).WithBundleVerificationKeyID("main")
+	}
+	if err := c.Build(context.Background()); err != nil {
+		return err
+	}
+	_, err := os.Stdout.Write(out.Bytes())
 	return err
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/watchcache"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/point"
 	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
@@ -82,10 +83,17 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 		if ok && s.Pending() { // what it said before is not forgotten
 			return nil, fmt.Errorf("plugin %s is still being loaded", s.Name())
 		}
-		if !ok || s.Version() == nil {
+		if !ok {
 			continue
 		}
-		if one := w.plugin(ctx, s, objects[s.Name()]); one != nil {
+		v := s.Version()
+		if v == nil {
+			v = s.Broken()
+		}
+		if v == nil {
+			continue
+		}
+		if one := w.plugin(ctx, s, v, objects[s.Name()]); one != nil {
 			out = append(out, one)
 		}
 	}
@@ -98,9 +106,8 @@ func (w *World) Judges(ctx context.Context) (out []scan.Policy, err error) {
 }
 
 // plugin is a plugin that is asked about what is stored: one that was made of a policy, or whose mode has no effect
-// on requests. nil = it is not.
-func (w *World) plugin(ctx context.Context, s pointadmission.Standing, o *unstructured.Unstructured) scan.Policy {
-	v := s.Version()
+// on requests. nil = it is not. One that could not be loaded has no version: what it has against objects stays.
+func (w *World) plugin(ctx context.Context, s pointadmission.Standing, v *point.Version, o *unstructured.Unstructured) scan.Policy {
 	info := scan.Info{Key: "plugin/" + s.Name(), Source: "wasmplane", Policy: s.Name(), Warns: v.Entry.Mode == manifest.Warn}
 	version := v.Digest
 	if o != nil {
@@ -126,6 +133,9 @@ func (w *World) plugin(ctx context.Context, s pointadmission.Standing, o *unstru
 		if v.Entry.Mode != manifest.Audit && v.Entry.Mode != manifest.Shadow {
 			return nil
 		}
+	}
+	if v.Err != nil {
+		return ofPlugin(s, info, "")
 	}
 	others := len(v.Entry.Grants.Read) > 0
 	if g := v.Entry.Group; g != nil {

@@ -17,6 +17,8 @@ type Standing interface {
 	admission.Plugin
 	// Version is that in force where it can be asked to validate; nil = it cannot.
 	Version() *point.Version
+	// Broken is that of an entry which could not be loaded, and might validate if it could; nil = it is none.
+	Broken() *point.Version
 	// Pending says that it is being loaded for the first time: whether it can be asked is not known yet.
 	Pending() bool
 	// Judge asks the plugin to validate. asked says whether it is about the request at all; against are
@@ -28,6 +30,15 @@ type Standing interface {
 func (a *adapter) Version() *point.Version {
 	v := a.plugin.Current()
 	if v == nil || v.Err != nil || v.Hook(abi.AdmissionValidate) == nil {
+		return nil
+	}
+	return v
+}
+
+// Broken implements Standing.
+func (a *adapter) Broken() *point.Version {
+	v := a.plugin.Current()
+	if v == nil || v.Err == nil || v.Pending() || v.Hook(abi.AdmissionValidate) == nil {
 		return nil
 	}
 	return v

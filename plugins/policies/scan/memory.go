@@ -34,6 +34,15 @@ func (s *set) find(key, version string) (int, bool) {
 	return i, ok && s.Versions[i] == version
 }
 
+// has says whether a policy is in the set, in whichever version.
+func (s *set) has(key string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := slices.BinarySearch(s.Keys, key)
+	return ok
+}
+
 // object is what policies have against one object.
 type object struct {
 	Revision int64

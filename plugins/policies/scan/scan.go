@@ -45,7 +45,8 @@ type Item struct {
 type Policy interface {
 	// Info names it; its Key is unique among the policies.
 	Info() Info
-	// Version changes whenever it may judge otherwise than before.
+	// Version changes whenever it may judge otherwise than before; "" = it cannot be asked now, and what it
+	// has against objects stays as long as they do not change.
 	Version() string
 	// About is the operation by which the policy may be about objects of a resource; "" = it is not.
 	About(Resource) admission.Operation
@@ -298,7 +299,14 @@ func (s *Scanner) judge(ctx context.Context, r Resource, item *Item, o *object, 
 	var left []string
 	for i, p := range about {
 		info := p.Info()
-		if at, ok := before.find(info.Key, p.Version()); ok && (!again || !o.failed(info.Key)) {
+		at, ok := before.find(info.Key, p.Version())
+		if p.Version() == "" {
+			if before.has(info.Key) {
+				fresh.keep(i, o, at, info.Key)
+			}
+			continue
+		}
+		if ok && (!again || !o.failed(info.Key)) {
 			fresh.keep(i, o, at, info.Key)
 			continue
 		}
@@ -423,8 +431,8 @@ func (s *Scanner) totals(ctx context.Context, policies []Policy) {
 	}
 	for _, p := range policies {
 		info := p.Info()
-		if info.About == nil {
-			continue
+		if info.About == nil || p.Version() == "" {
+			continue // what is shown stays, with the time at which it was found
 		}
 		list := by[info.Key]
 		slices.SortFunc(list, func(a, b Violation) int {

@@ -224,6 +224,29 @@ func TestAPassCostsWhatHasChanged(t *testing.T) {
 	}
 }
 
+// TestWhatCannotBeAskedKeepsItsReports: a plugin that could not be loaded after a start took its reports along.
+func TestWhatCannotBeAskedKeepsItsReports(t *testing.T) {
+	a, b := &policy{name: "a", version: "1", against: "x"}, &policy{name: "b", version: "1"}
+	w := newWorld(a, b)
+	w.pods["x1"], w.pods["x2"] = 1, 1
+	s := w.scanner("", 100)
+	pass(t, s, "the first", a, 2, b, 2)
+	shown := w.totals["a"]
+	a.version = ""
+	w.pods["x3"] = 1
+	pass(t, s, "it cannot be asked", a, 0, b, 1)
+	pass(t, s, "it still cannot", a, 0, b, 0)
+	w.pods["x2"] = 2
+	pass(t, s, "an object changes", a, 0, b, 1)
+	w.expect(t, "it cannot be asked", map[string]string{"x1": "1 pass, 1 fail, 0 error: 1", "x2": "none", "x3": "none"})
+	if w.totals["a"] != shown {
+		t.Errorf("it shows %s instead of %s", w.totals["a"], shown)
+	}
+	a.version = "1"
+	pass(t, s, "it can be asked again", a, 3, b, 0)
+	w.expect(t, "it can be asked again", map[string]string{"x1": "1 pass, 1 fail, 0 error: 1", "x3": "1 pass, 1 fail, 0 error: 1"})
+}
+
 func TestWhatIsRememberedSurvivesARestart(t *testing.T) {
 	a := &policy{name: "a", version: "1", against: "x"}
 	w := newWorld(a)

@@ -79,16 +79,18 @@ func Inspect(ctx context.Context, cfg author.Config) (*About, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the module: %w; build it with: wasmplane plugin build", err)
 	}
-	a := &About{Name: cfg.Entry.Name, Digest: host.Digest(wasm), Bytes: len(wasm)}
-	if err := a.shape(wasm); err != nil {
-		return nil, fmt.Errorf("%s is no WebAssembly module or component: %w", path, err)
-	}
-	if a.ABI, err = foreign.Recognise(wasm, &cfg.Entry); err != nil {
-		a.Problem = err.Error()
-		return a, nil //nolint:nilerr // what is wrong with a module is part of what there is to tell
-	}
-	for _, n := range foreign.Needs(wasm, &cfg.Entry) {
-		a.Needs = append(a.Needs, Need{Function: n.What, Grant: n.Grant, Granted: n.Granted})
+	a := &About{Name: cfg.Entry.Name, Digest: host.Digest(wasm), Bytes: len(wasm), ABI: cfg.Entry.ABI}
+	if cfg.Entry.Bundle == nil { // what a bundle holds is compiled when it is loaded
+		if err := a.shape(wasm); err != nil {
+			return nil, fmt.Errorf("%s is no WebAssembly module or component: %w", path, err)
+		}
+		if a.ABI, err = foreign.Recognise(wasm, &cfg.Entry); err != nil {
+			a.Problem = err.Error()
+			return a, nil //nolint:nilerr // what is wrong with a module is part of what there is to tell
+		}
+		for _, n := range foreign.Needs(wasm, &cfg.Entry) {
+			a.Needs = append(a.Needs, Need{Function: n.What, Grant: n.Grant, Granted: n.Granted})
+		}
 	}
 	start := time.Now()
 	p, err := author.Open(ctx, cfg)

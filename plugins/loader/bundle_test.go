@@ -107,8 +107,8 @@ func (p *publisher) entry(source, more string) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return "plugins:\n- name: policy\n  source: '" + source + "'\n  bundle: {keys: [{id: main, algorithm: ES256, key: " + string(key) + "}]}\n" +
-		"  limits: {deadline: 1m, startDeadline: 1m}\n  settings: {team: red}\n" + more
+	return "plugins:\n- name: policy\n  source: '" + source + "'\n  bundle: {keys: [{id: main, algorithm: ES256, key: " +
+		string(key) + "}]}\n" + "  limits: {deadline: 1m, startDeadline: 1m}\n  settings: {team: red}\n" + more
 }
 
 func TestABundleComesFromAFile(t *testing.T) {
@@ -261,7 +261,7 @@ func TestABundleAuthorizes(t *testing.T) {
 	const review = `package k8s.authz
 import data.hours
 
-decision := {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": {"allowed": false, "denied": true, "reason": reason}} if {
+decision := {"kind": "SubjectAccessReview", "status": {"allowed": false, "denied": true, "reason": reason}} if {
 	input.kind == "SubjectAccessReview"
 	input.spec.resourceAttributes.resource == "secrets"
 	not input.spec.user in hours.admins
@@ -287,7 +287,8 @@ decision := {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessRevi
 				t.Errorf("%s, %s: %v %q %v", target, who, got, reason, err)
 			}
 		}
-		got, _, err := before[0].Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "jane"}, Verb: "get", Path: "/metrics"})
+		path := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "jane"}, Verb: "get", Path: "/metrics"}
+		got, _, err := before[0].Authorize(t.Context(), path)
 		if got != authz.NoOpinion || err != nil {
 			t.Errorf("%s: a path: %v %v", target, got, err)
 		}
@@ -320,7 +321,8 @@ func TestWhatIsWrongWithABundleIsSaidWithItsPlace(t *testing.T) {
 		"bundle: {}": "a/p.rego:3: undefined function foo",
 		"abi: opa":   "not a valid WebAssembly module",
 	} {
-		l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t, "plugins: [{name: policy, source: 'file:b.tar.gz', "+more+"}]")})
+		l := newLoader(t, loader.Config{InProcess: true, Dir: dir, Entries: entries(t,
+			"plugins: [{name: policy, source: 'file:b.tar.gz', "+more+"}]")})
 		if err := l.Load(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", more, err)
 		}

@@ -46,7 +46,8 @@ func (l *Loader) newLoad(from Origin, place int, e manifest.Entry, s *slot, file
 		j.plugin, j.candidate = true, c != nil
 		return j
 	}
-	j.plugin = s.stale.Load() || s.err != nil || s.since.IsZero() || j.content != s.content || !same(s.entry.WithoutCandidate(), e.WithoutCandidate())
+	j.plugin = s.stale.Load() || s.err != nil || s.since.IsZero() || j.content != s.content ||
+		!same(s.entry.WithoutCandidate(), e.WithoutCandidate())
 	was := s.entry.CandidateEntry()
 	switch {
 	case c == nil || was == nil:

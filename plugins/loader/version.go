@@ -176,8 +176,12 @@ func knowing(m *abi.Manifest, err error) error {
 }
 
 // foreignVersion loads a module that was written for another project.
-func (l *Loader) foreignVersion(ctx context.Context, j *load, speaks manifest.ABI, m *source.Module, e manifest.Entry) (*point.Version, error) {
-	cfg := foreign.Config{Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger, Progress: j.progress, Digest: m.Digest, Bundle: m.Bundle}
+func (l *Loader) foreignVersion(ctx context.Context, j *load, speaks manifest.ABI, m *source.Module,
+	e manifest.Entry,
+) (*point.Version, error) {
+	cfg := foreign.Config{
+		Host: l.host, Functions: l.cfg.Functions, Logger: l.cfg.Logger, Progress: j.progress, Digest: m.Digest, Bundle: m.Bundle,
+	}
 	v, err := foreign.Load(ctx, cfg, speaks, m.Wasm, e)
 	if err != nil {
 		return nil, err

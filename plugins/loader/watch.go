@@ -224,7 +224,8 @@ func (l *Loader) disabled() map[string]bool {
 // are followed have changed, each for itself.
 func (l *Loader) lookForMoved(ctx context.Context) {
 	for _, s := range l.list() {
-		if s.unused || s.entry.Kind() != "oci" && !s.entry.Follows() || time.Since(time.Unix(s.looked.Load(), 0)) < time.Duration(s.entry.Fetch.Check) {
+		if s.unused || s.entry.Kind() != "oci" && !s.entry.Follows() ||
+			time.Since(time.Unix(s.looked.Load(), 0)) < time.Duration(s.entry.Fetch.Check) {
 			continue
 		}
 		s.looked.Store(time.Now().Unix())

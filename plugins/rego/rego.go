@@ -162,7 +162,8 @@ func (p *Policy) entrypoint(modules []bundle.ModuleFile) (string, error) {
 	if len(has) > mostErrors {
 		has = append(has[:mostErrors], "and others")
 	}
-	return "", fmt.Errorf("entrypoint: which rule is asked? None is called %s; there are %s: name one", strings.Join(among, " or "), strings.Join(has, ", "))
+	return "", fmt.Errorf("entrypoint: which rule is asked? None is called %s; there are %s: name one",
+		strings.Join(among, " or "), strings.Join(has, ", "))
 }
 
 func (p *Policy) version() ast.RegoVersion {

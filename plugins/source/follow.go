@@ -45,8 +45,8 @@ func (f *Fetcher) followed(ctx context.Context, e *manifest.Entry) (*Module, err
 		if !ok {
 			return nil, err
 		}
-		f.cfg.Logger.WarnContext(ctx, "a bundle could not be fetched; the one that was fetched before is used", "plugin", e.Name, "digest", know.Bundle,
-			"error", err)
+		f.cfg.Logger.WarnContext(ctx, "a bundle could not be fetched; the one that was fetched before is used", "plugin", e.Name,
+			"digest", know.Bundle, "error", err)
 		m = &Module{Wasm: kept, Digest: know.Bundle, Cached: true}
 	}
 	if err := f.open(e, m); err != nil {

@@ -222,7 +222,9 @@ func ofPlugin(s pointadmission.Standing, info scan.Info, version string) *judge 
 	return &judge{
 		info: info, version: version,
 		handles: func(r scan.Resource, op admission.Operation) bool {
-			return s.Handles(&admission.Request{Operation: op, Kind: r.GroupVersion().WithKind(r.Kind), Resource: r.GroupVersionResource, User: scanUser})
+			return s.Handles(&admission.Request{
+				Operation: op, Kind: r.GroupVersion().WithKind(r.Kind), Resource: r.GroupVersionResource, User: scanUser,
+			})
 		},
 		ask: func(ctx context.Context, r *admission.Request) (asked bool, out []scan.Objection, err error) {
 			asked, against, err := s.Judge(ctx, r)

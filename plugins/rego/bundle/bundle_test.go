@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -66,7 +67,8 @@ func build(t *testing.T, files map[string]string, private, target string, entryp
 		}
 	}
 	var out bytes.Buffer
-	c := compile.New().WithFS(os.DirFS(dir)).WithPaths(".").WithAsBundle(true).WithTarget(target).WithEntrypoints(entrypoints...).WithOutput(&out)
+	c := compile.New().WithFS(os.DirFS(dir)).WithPaths(".").WithAsBundle(true).WithTarget(target).
+		WithEntrypoints(entrypoints...).WithOutput(&out)
 	if private != "" {
 		c = c.WithBundleSigningConfig(opa.NewSigningConfig(private, "ES256", "")).WithBundleVerificationKeyID("main")
 	}
@@ -120,7 +122,7 @@ func changed(t *testing.T, archive []byte, by map[string]string) []byte {
 	seen := map[string]bool{}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -161,7 +163,9 @@ func TestABundleOfOpenPolicyAgentIsRead(t *testing.T) {
 	if want := `{"lists":{"bad":["x"],"good":["y"]},"team":"red"}`; err != nil || string(document) != want {
 		t.Errorf("its data are %s, %v", document, err)
 	}
-	for settings, want := range map[string]string{`{"lists": {"bad": []}}`: "settings.lists: data.lists belongs to the bundle", `[]`: "expected an object"} {
+	for settings, want := range map[string]string{
+		`{"lists": {"bad": []}}`: "settings.lists: data.lists belongs to the bundle", `[]`: "expected an object",
+	} {
 		if _, err := b.Document([]byte(settings)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("settings %s: %v", settings, err)
 		}

@@ -57,6 +57,7 @@ var dialers = map[string]string{
 	"plugins/hostfn/images.go":                  "by the transport of egress.go",
 	"plugins/sign/registry.go":                  "by the transport of who asks",
 	"plugins/source/https.go":                   "by the policy of who wrote the entry; redirects too",
+	"plugins/source/follow.go":                  "by the transport of https.go, as oci.go and https.go",
 	"plugins/source/oci.go":                     "by the transport of https.go",
 
 	"core/kubelet/probe/handler.go":            "by the policy; gRPC to the pod's own address",

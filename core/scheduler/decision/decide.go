@@ -24,11 +24,20 @@ type Circumstances struct {
 	Promised string                          // the node that the pod itself was promised; "" = none
 	Ahead    map[string][]*framework.PodInfo // by node, pods whose room it may not take
 	Gang     bool                            // room is made for all of a gang together
-	Only     map[string]bool                 // the search is narrowed to these nodes; nil = all
+	Only     []int                           // the search is narrowed to these places in the snapshot, which ascend; nil = all
 	Start    int                             // where the search begins: one cycle goes on where the last one stopped
 	Workers  int                             // how many goroutines judge nodes at the most; the decision does not depend on it
 	Seed     uint64                          // decides among equals
 	Now      func() time.Time                // by which the points' durations are measured
+}
+
+// covers says whether the search looks at a place of the snapshot.
+func (in *Circumstances) covers(at int) bool {
+	if in.Only == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(in.Only, at)
+	return found
 }
 
 // Blind is an Observer to whom nothing matters.
@@ -84,7 +93,7 @@ func (c *Compiled) filter(ctx context.Context, p *framework.PodInfo, snap *frame
 		d.Whole = framework.NewStatus(framework.Unschedulable, "no nodes available to schedule pods")
 		return nil
 	}
-	s := &search{profile: c, only: in.Only, ahead: in.Ahead, start: in.Start, workers: in.Workers, share: c.share(p, snap)}
+	s := &search{profile: c, ahead: in.Ahead, start: in.Start, workers: in.Workers, share: c.share(p, snap)}
 	end := d.Effort.Begin("PreFilter")
 	s.names, s.filters = c.preFilter(ctx, p, snap, d)
 	end(d.Whole)
@@ -100,14 +109,14 @@ func (c *Compiled) filter(ctx context.Context, p *framework.PodInfo, snap *frame
 		return nil
 	}
 	// The node that was promised is looked at alone first: the room there was made for this pod.
-	if at, ok := snap.Index[in.Promised]; ok {
+	if at, ok := snap.Index[in.Promised]; ok && in.covers(at) {
 		if s.judge(ctx, d.State, p, snap.Nodes[at], at).IsSuccess() {
 			d.Evaluated, d.Feasible, s.places = 1, []*framework.NodeInfo{snap.Nodes[at]}, []int{at}
 			return s
 		}
 	}
 	end = d.Effort.Begin("Filter")
-	c.filterNodes(ctx, p, snap, s, d)
+	c.filterNodes(ctx, p, snap, s, in.Only, d)
 	end(d.Whole)
 	askedFilters(d, s.filters)
 	return s
@@ -197,7 +206,7 @@ func (c *Compiled) preFilter(ctx context.Context, p *framework.PodInfo, snap *fr
 // search is the look for feasible nodes in one cycle.
 type search struct {
 	profile     *Compiled
-	names, only map[string]bool
+	names       map[string]bool
 	filters     []placed[framework.Filter]
 	share       *share // nil = nothing is kept
 	judges      []judged
@@ -214,14 +223,19 @@ type placed[P framework.Plugin] struct {
 	at int
 }
 
-func (c *Compiled) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, d *Decision) {
-	n := len(snap.Nodes)
+func (c *Compiled) filterNodes(ctx context.Context, p *framework.PodInfo, snap *framework.Snapshot, s *search, only []int, d *Decision) {
+	n, place := len(snap.Nodes), func(i int) int { return i }
+	if only != nil {
+		n, place = len(only), func(i int) int { return only[i] }
+		d.outside = len(snap.Nodes) - n
+	}
 	statuses := make([]*framework.Status, n)
 	wanted := sweep.Enough(n, c.percent)
 	var feasible atomic.Int64
 	sweep.Each(n, s.workers, func() bool { return feasible.Load() < int64(wanted) && ctx.Err() == nil }, func(i int) {
-		at := (s.start + i) % n
-		if statuses[at] = s.judge(ctx, d.State, p, snap.Nodes[at], at); statuses[at].IsSuccess() {
+		i = (s.start + i) % n
+		at := place(i)
+		if statuses[i] = s.judge(ctx, d.State, p, snap.Nodes[at], at); statuses[i].IsSuccess() {
 			feasible.Add(1)
 		}
 	})
@@ -241,9 +255,11 @@ func (c *Compiled) filterNodes(ctx context.Context, p *framework.PodInfo, snap *
 	}
 	d.Feasible, d.Statuses = make([]*framework.NodeInfo, 0, found), make(map[string]*framework.Status, d.Evaluated-found)
 	s.places = make([]int, 0, found)
-	for at, info := range snap.Nodes {
-		switch st := statuses[at]; {
-		case !counted[at]:
+	for i, st := range statuses {
+		at := place(i)
+		info := snap.Nodes[at]
+		switch {
+		case !counted[i]:
 		case st.IsSuccess():
 			d.Feasible, s.places = append(d.Feasible, info), append(s.places, at)
 		case st.Code == framework.Error:
@@ -292,22 +308,16 @@ func (s *search) filter(ctx context.Context, state *framework.State, p *framewor
 
 // outside refuses the nodes that are not among those that the search is narrowed to.
 func (s *search) outside(n *framework.NodeInfo) *framework.Status {
-	switch {
-	case s.only != nil && !s.only[n.Node.Name]:
-		return outsideDomain
-	case s.names != nil && !s.names[n.Node.Name]:
+	if s.names != nil && !s.names[n.Node.Name] {
 		return outsideAffinity
 	}
 	return nil
 }
 
-var (
-	outsideDomain   = framework.NewStatus(framework.Unresolvable, "node(s) were outside of the topology domain")
-	outsideAffinity = &framework.Status{
-		Code: framework.Unresolvable, Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"},
-		Plugin: "NodeAffinity",
-	}
-)
+var outsideAffinity = &framework.Status{
+	Code: framework.Unresolvable, Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"},
+	Plugin: "NodeAffinity",
+}
 
 // verdict is the first refusal of a row; nil where it fits.
 func verdict(all []judged, at int) *framework.Status {

@@ -51,6 +51,7 @@ type Decision struct {
 	// Effort that it took.
 	Effort measure.Effort
 
+	outside int       // nodes that the search was not to look at: those of other topology domains
 	refused []Refused // counted once
 }
 
@@ -63,8 +64,11 @@ type Refused struct {
 
 // Refusals groups the nodes that were left out.
 func (d *Decision) Refusals() []Refused {
-	if d.refused != nil || len(d.Statuses) == 0 {
+	if d.refused != nil || len(d.Statuses) == 0 && d.outside == 0 {
 		return d.refused
+	}
+	if d.outside > 0 {
+		d.refused = []Refused{{Reasons: []string{"node(s) were outside of the topology domain"}, Nodes: d.outside}}
 	}
 	// Most refusals are one status, said of many nodes.
 	same := map[*framework.Status]int{}

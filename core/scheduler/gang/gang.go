@@ -33,8 +33,8 @@ type Problem struct {
 
 // Where narrows the search for a member's node.
 type Where struct {
-	// Only these nodes; nil = all.
-	Only map[string]bool
+	// Only these places of the snapshot, which ascend; nil = all.
+	Only []int
 	// First is looked at before all others; "" = none.
 	First string
 }

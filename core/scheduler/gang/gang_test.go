@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,7 @@ func (c *toy) Template(i int) string { return fmt.Sprint(c.members[i].Requests.M
 func (c *toy) Decide(_ context.Context, i int, snap *framework.Snapshot, where Where) Answer {
 	for _, at := range c.r.Perm(len(snap.Nodes)) {
 		n := snap.Nodes[at]
-		if where.Only != nil && !where.Only[n.Node.Name] {
+		if where.Only != nil && !slices.Contains(where.Only, at) {
 			continue
 		}
 		if n.Requested.MilliCPU+c.members[i].Requests.MilliCPU <= n.Allocatable.MilliCPU {

@@ -208,7 +208,7 @@ func (s *sparing) spare(ctx context.Context, u Unit) bool {
 func (s *sparing) fits(ctx context.Context, node string) bool {
 	for _, i := range s.on[node] {
 		s.trial.remove(s.Members[i], node)
-		a := s.cycle.Decide(ctx, i, &s.trial.snap, Where{Only: map[string]bool{node: true}, First: node})
+		a := s.cycle.Decide(ctx, i, &s.trial.snap, Where{Only: []int{s.trial.snap.Index[node]}, First: node})
 		s.trial.place(s.Members[i], node)
 		if a.Node != node {
 			return false

@@ -16,7 +16,7 @@ import (
 // domain is the nodes that have one value of the topology label.
 type domain struct {
 	value string
-	nodes map[string]bool
+	nodes []int // by their places in the snapshot
 	free  framework.Resources
 }
 
@@ -52,17 +52,17 @@ func decideInOneDomain(ctx context.Context, p *Problem, c Cycle, t *trial) Plan 
 
 func domains(p *Problem) []*domain {
 	byValue := map[string]*domain{}
-	for _, n := range p.Snapshot.Nodes {
+	for at, n := range p.Snapshot.Nodes {
 		value, ok := n.Node.Labels[p.Topology]
 		if !ok || p.Domain != nil && *p.Domain != value {
 			continue
 		}
 		d := byValue[value]
 		if d == nil {
-			d = &domain{value: value, nodes: map[string]bool{}}
+			d = &domain{value: value}
 			byValue[value] = d
 		}
-		d.nodes[n.Node.Name] = true
+		d.nodes = append(d.nodes, at)
 		d.free = d.free.Plus(n.Allocatable, 1).Plus(n.Requested, -1)
 	}
 	return slices.SortedFunc(maps.Values(byValue), func(a, b *domain) int {

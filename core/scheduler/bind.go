@@ -29,7 +29,7 @@ func (s *Scheduler) bind(ctx context.Context, t *taken) bool {
 // take the node, if the pod is permitted to; the pod goes back where anything fails.
 func (s *Scheduler) take(ctx context.Context, t *taken, permitted *framework.Status) bool {
 	prof, it, d, st := t.profile, t.item, t.decision, permitted
-	if st.IsSuccess() {
+	if st.IsSuccess() && !t.voted {
 		st = s.prepare(ctx, prof, it, d)
 	}
 	if t.gang != nil {

@@ -259,7 +259,7 @@ type taken struct {
 	decision *Decision
 	seen     *observation.Observation
 	gang     *gang.Barrier // nil = it is bound by itself
-	voted    bool          // the barrier knows of it
+	voted    bool          // it is prepared, and the barrier knows of it
 }
 
 // cycle tells the story of one try up to the binding: decide, take the room. What it returns

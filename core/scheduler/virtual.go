@@ -49,7 +49,7 @@ type held struct {
 	again   time.Time
 	until   time.Time
 	refused <-chan string
-	// permitted is what the Permit plugins said of a member of a gang that waits for the others.
+	// permitted is what Permit and PreBind plugins said of a member of a gang that waits for the others.
 	permitted *framework.Status
 }
 
@@ -165,6 +165,9 @@ func (v *Virtual) ask(ctx context.Context, h *held) {
 			return
 		}
 		if h.gang != nil {
+			if st.IsSuccess() {
+				st = v.s.prepare(h.ctx, h.profile, h.item, h.decision)
+			}
 			h.permitted, h.voted = st, true
 			if h.gang.Vote(st.IsSuccess()); st.IsSuccess() && !h.gang.Decided() {
 				return

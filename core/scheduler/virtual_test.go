@@ -31,6 +31,8 @@ type world struct {
 	pods  map[string]*corev1.Pod
 	bound []string          // "pod on node", in order
 	told  map[string]string // the last message of a pod's condition
+	// fails is why the API refuses to bind a pod; nil = it does not.
+	fails func(pod string) error
 }
 
 func newWorld(tb testing.TB, seed uint64, extra ...scheduler.Weighted) *world {
@@ -61,6 +63,11 @@ func (w *world) change(name string, f func(*corev1.Pod)) {
 
 // Bind implements scheduler.Effects.
 func (w *world) Bind(_ context.Context, b *corev1.Binding) error {
+	if w.fails != nil {
+		if err := w.fails(b.Name); err != nil {
+			return err
+		}
+	}
 	w.bound = append(w.bound, b.Name+" on "+b.Target.Name)
 	w.change(b.Name, func(p *corev1.Pod) { p.Spec.NodeName = b.Target.Name })
 	return nil

@@ -87,7 +87,7 @@ WASMPLANE_DATA_DIR.`,
 			a.restore(), a.check(),
 		},
 		"use": {
-			a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell), a.image(),
+			a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell), simulation.RecordCommand(a.Shell), a.image(),
 			a.version(),
 		},
 		"component": a.components(),

@@ -29,6 +29,9 @@ type options struct {
 	length, try  time.Duration
 	plot, output string
 	lines        bool
+
+	live, nodesOnly    bool
+	backup, encryption string
 }
 
 // Command is `wasmplane simulate`.
@@ -39,29 +42,35 @@ func Command(s *shell.Shell) *cobra.Command {
 		Long: `Try scheduler configurations on a cluster that is not there, and compare them. The
 scheduler's own code decides, with its native plugins and the Wasm plugins of each
 configuration, in virtual time: a day of ten thousand pods takes seconds. It needs
-no cluster, no root and no network, and the same seed gives the same output.
+no cluster, no root and no network, and the same seed gives the same output. With
+--live or --backup it reads a cluster, and changes nothing there.
 
 The workload is manifests as kubectl takes them (of Pods, Deployments, StatefulSets,
 Jobs, DaemonSets), with annotations that say when their pods come and how long they
 run, or a document of kind Workload. docs/SIMULATE.md has all of it.`,
 		Example: `  wasmplane simulate --nodes 100 -f workload.yaml
   wasmplane simulate --nodes 1000 --shapes shapes.yaml -f workload.yaml --config default.yaml --config packed.yaml --plot plots
-  kubectl get nodes,pods -A -o yaml > now.yaml && wasmplane simulate --nodes-from now.yaml -f deployment.yaml`,
+  wasmplane simulate --live -f deployment.yaml --config default.yaml --config packed.yaml`,
 		Args: shell.NoArgs,
 	}
 	f := c.Flags()
+	access := s.Access(f)
 	f.StringArrayVarP(&o.Files, "filename", "f", nil, "`FILE` or folder of the workload, may be given several times")
 	f.IntVar(&o.Nodes, "nodes", 0, "`NUMBER` of nodes to make")
 	f.StringVar(&o.Shapes, "shapes", "", "`FILE` that says what nodes are made (kind Shapes; default: 16 cpu, 64Gi, three zones)")
 	f.StringArrayVar(&o.NodesFrom, "nodes-from", nil, "`FILE` with the nodes of a cluster and the pods on them, as kubectl get nodes,pods -A -o yaml writes it; may be given several times")
-	f.StringVar(&o.Prices, "prices", "", "`FILE` with prices of an hour by instance type (kind Prices), for --nodes-from")
+	f.BoolVar(&o.live, "live", false, "take the nodes, and the pods on them, of the cluster that --kubeconfig or --data-dir names")
+	f.StringVar(&o.backup, "backup", "", "take the nodes, and the pods on them, of a backup `FILE` (wasmplane backup, etcdctl snapshot save)")
+	f.StringVar(&o.encryption, "backup-encryption", "", "encryption configuration `FILE` of the backup's cluster, where pods are encrypted at rest")
+	f.BoolVar(&o.nodesOnly, "nodes-only", false, "with --live or --backup: without the pods")
+	f.StringVar(&o.Prices, "prices", "", "`FILE` with prices of an hour by instance type (kind Prices), for nodes of a cluster")
 	f.StringArrayVar(&o.configs, "config", nil, "configuration `FILE` whose scheduler and plugins are tried, may be given several times (default: the defaults)")
 	f.Uint64Var(&o.Seed, "seed", 1, "`NUMBER` of which follows all that is left to chance")
 	f.DurationVar(&o.length, "length", 0, "`TIME` that is simulated (default: until the last pod that comes has run, and an hour for those that run to the end)")
 	f.DurationVar(&o.try, "try", time.Millisecond, "`TIME` that one try of the scheduler takes")
 	f.StringVar(&o.plot, "plot", "", "`DIR` for plots over time, as SVG")
 	f.BoolVar(&o.lines, "lines", false, "draw the plots in the terminal, too")
-	c.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context(), s, &o) }
+	c.RunE = func(c *cobra.Command, _ []string) error { return run(c.Context(), s, access, &o) }
 	shell.OutputFlag(c, &o.output, "json", "yaml")
 	return c
 }
@@ -74,6 +83,12 @@ func (o *options) check() error {
 		return fmt.Errorf("--nodes: expected 1 to %d, found %d", mostNodes, o.Nodes)
 	case o.Shapes != "" && o.Nodes == 0:
 		return errors.New("--shapes says what nodes are made, --nodes how many: give both")
+	case o.live && o.backup != "":
+		return errors.New("--live and --backup are two clusters: give one of them")
+	case o.nodesOnly && !o.live && o.backup == "":
+		return errors.New("--nodes-only belongs to --live or --backup")
+	case o.encryption != "" && o.backup == "":
+		return errors.New("--backup-encryption belongs to --backup")
 	case o.length < 0 || o.try < 0:
 		return errors.New("--length and --try: expected 0 or more")
 	}
@@ -83,8 +98,11 @@ func (o *options) check() error {
 // mostNodes of a simulation.
 const mostNodes = 100_000
 
-func run(ctx context.Context, s *shell.Shell, o *options) error {
+func run(ctx context.Context, s *shell.Shell, access *shell.Access, o *options) error {
 	if err := o.check(); err != nil {
+		return err
+	}
+	if err := o.cluster(ctx, s, access); err != nil {
 		return err
 	}
 	in, err := input.Read(ctx, o.Request)

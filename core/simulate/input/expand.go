@@ -21,17 +21,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wasmplane/wasmplane/core/simulate"
+	"github.com/wasmplane/wasmplane/core/simulate/arrivals"
 )
 
 // Annotations of an object, or of its pods' template, that say when its pods come.
 const (
-	arrivesKey = "simulate.wasmplane.dev/arrives" // since the beginning
-	everyKey   = "simulate.wasmplane.dev/every"   // between one pod and the next
-	lastsKey   = "simulate.wasmplane.dev/lasts"   // once it has its node
+	arrivesKey = arrivals.ArrivesKey
+	everyKey   = "simulate.wasmplane.dev/every" // between one pod and the next
+	lastsKey   = arrivals.LastsKey
 )
 
 // most pods of one simulation: more would not end in a reasonable time, or fit into memory.
-const mostPods = 1_000_000
+const mostPods = arrivals.MostPods
 
 // maker makes pods of objects.
 type maker struct {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/wasmplane/wasmplane/core/api"
 	"github.com/wasmplane/wasmplane/core/config"
@@ -52,6 +53,10 @@ type Request struct {
 	Shapes string
 	// NodesFrom are files with nodes, and with the pods that run on them.
 	NodesFrom []string
+	// Cluster has the objects of a cluster that were read otherwise, each as a server gives it out, and From says
+	// where: "the cluster", a name of a backup.
+	Cluster []runtime.Object
+	From    string
 	// Prices is a file with prices of instance types.
 	Prices string
 	// Files of the workload; folders are read whole.
@@ -73,6 +78,11 @@ func Read(ctx context.Context, q Request) (*Input, error) {
 	r := &reader{contract: contract, classes: map[string]int32{}, names: map[string]*document{}, ignored: map[string]int{}}
 	for name, value := range map[string]int32{"system-cluster-critical": 2000000000, "system-node-critical": 2000001000} {
 		r.classes[name] = value
+	}
+	for _, o := range q.Cluster {
+		if err := r.given(o, q.From); err != nil {
+			return nil, err
+		}
 	}
 	for _, list := range [][]string{q.NodesFrom, q.Files} {
 		for _, f := range list {
@@ -216,6 +226,22 @@ func (r *reader) add(d *document) error {
 		return err
 	}
 	return r.keep(d, head.Kind)
+}
+
+// given takes an object that a server has given out.
+func (r *reader) given(o runtime.Object, from string) error {
+	kinds, _, err := scheme.Scheme.ObjectKinds(o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	d := &document{file: from, node: &yaml.Node{}, cluster: true, object: o, version: kinds[0].Version}
+	row, ok := r.contract.ByKind(kinds[0].GroupKind())
+	m, named := o.(metav1.Object)
+	if !ok || !named || !taken[kinds[0].Kind] {
+		return fmt.Errorf("%s: a simulation has no use for %s", from, kinds[0])
+	}
+	d.row, d.meta = row, m
+	return r.keep(d, kinds[0].Kind)
 }
 
 // decode makes the object, with defaults.

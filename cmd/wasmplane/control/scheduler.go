@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/native/claims"
 	"github.com/wasmplane/wasmplane/core/scheduler/native/devices"
 )
 
@@ -38,7 +39,7 @@ func Scheduler(ctx context.Context, c *process.Component, ready func()) error {
 			return err
 		}
 		defer stop()
-		with := native.Config{Client: set.Kube, Informers: inf, Devices: devices.NewLedger(inf)}
+		with := native.Config{Client: set.Kube, Informers: inf, Devices: devices.NewLedger(inf), Volumes: &claims.Assumed{}}
 		policy, err := current(c, with)
 		if err != nil {
 			return err

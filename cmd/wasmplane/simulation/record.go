@@ -96,9 +96,8 @@ func (o *recording) record(ctx context.Context, s *shell.Shell, kubeconfig strin
 		names = arrivals.NewNames()
 	}
 	r := arrivals.New(file, names, time.Now)
-	s.PrintLine("recording to " + o.to + " ...")
 	inf := informers.NewSharedInformerFactoryWithOptions(set.Kube, 0, informers.WithNamespace(o.namespace)).Core().V1().Pods().Informer()
-	if err := r.Run(ctx, inf); err != nil {
+	if err := r.Run(ctx, inf, func() { s.PrintLine("recording to " + o.to) }); err != nil {
 		return err
 	}
 	sum, err := r.Finish()

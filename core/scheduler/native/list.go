@@ -25,6 +25,9 @@ type Config struct {
 	// VolumeTimeout is how long a pod that has its node waits for its volumes; 0 =
 	// 10 minutes.
 	VolumeTimeout time.Duration
+	// Volumes is which volumes pods have chosen, for all profiles of a scheduler and for as long as it
+	// runs; nil = what one profile chooses.
+	Volumes *claims.Assumed
 	// Devices is what is known of who has which device, for all profiles of a scheduler and for
 	// as long as it runs; nil = what one profile learns.
 	Devices *devices.Ledger
@@ -52,7 +55,7 @@ func Default(cfg Config) []scheduler.Weighted {
 		{Plugin: cfg.Affinity, Weight: 2},
 		{Plugin: Ports{}},
 		{Plugin: cfg.Fit, Weight: 1},
-		{Plugin: claims.NewBinding(cfg.Client, inf, cfg.VolumeTimeout)},
+		{Plugin: claims.NewBinding(cfg.Client, inf, cfg.VolumeTimeout, cfg.Volumes)},
 		{Plugin: claims.NewRestrictions(inf)},
 		{Plugin: claims.NewLimits(inf)},
 		{Plugin: Spread{Defaults: &SpreadDefaults{

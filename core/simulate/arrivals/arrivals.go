@@ -179,18 +179,23 @@ func (r *Recorder) Finish() (Summary, error) {
 	return r.sum, r.err
 }
 
-// Run records what an informer of pods sees until ctx ends or nothing more is recorded.
-func (r *Recorder) Run(ctx context.Context, inf cache.SharedIndexInformer) error {
+// Run records what an informer of pods sees until ctx ends or nothing more is recorded. It calls began
+// once it sees all pods.
+func (r *Recorder) Run(ctx context.Context, inf cache.SharedIndexInformer, began func()) error {
 	if err := inf.SetTransform(Shorten); err != nil {
 		return err
 	}
-	if _, err := inf.AddEventHandler(r.Handler()); err != nil {
+	told, err := inf.AddEventHandler(r.Handler())
+	if err != nil {
 		return err
 	}
 	return run.Together(ctx, func(ctx context.Context) error {
 		inf.RunWithContext(ctx)
 		return nil
 	}, func(ctx context.Context) error {
+		if cache.WaitForCacheSync(ctx.Done(), told.HasSynced) {
+			began()
+		}
 		run.Await(ctx, r.full)
 		return nil
 	})

@@ -13,11 +13,13 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// assumed are claims and volumes as they will be once what the scheduler decided is
+// Assumed are claims and volumes as they will be once what the scheduler decided is
 // written. An assumption stands for the object in the cache as long as the cache has
 // the version on which it was made: anything newer is the truth. It is safe for
-// concurrent use; the zero value is empty.
-type assumed struct {
+// concurrent use; the zero value is empty. All profiles of a scheduler have the same one, for as
+// long as it runs: they choose among the same volumes, and a pod that waits for its volumes
+// outlives a change of the profiles.
+type Assumed struct {
 	mu      sync.Mutex
 	volumes map[types.UID]assumption[*corev1.PersistentVolume]
 	claims  map[types.UID]assumption[*corev1.PersistentVolumeClaim]
@@ -30,7 +32,7 @@ type assumption[T any] struct {
 }
 
 // volume is pv as it will be.
-func (a *assumed) volume(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+func (a *Assumed) volume(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if is, ok := a.volumes[pv.UID]; ok && is.of == pv.ResourceVersion {
@@ -40,7 +42,7 @@ func (a *assumed) volume(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 }
 
 // claim is c as it will be.
-func (a *assumed) claim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+func (a *Assumed) claim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if is, ok := a.claims[c.UID]; ok && is.of == c.ResourceVersion {
@@ -51,7 +53,7 @@ func (a *assumed) claim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolum
 
 // assume replaces the parts of a choice by what they become with it: volumes that
 // name their claims, claims that name the node.
-func (a *assumed) assume(pod types.UID, c *choice, node string) error {
+func (a *Assumed) assume(pod types.UID, c *choice, node string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.volumes == nil {
@@ -76,7 +78,7 @@ func (a *assumed) assume(pod types.UID, c *choice, node string) error {
 }
 
 // forget drops what was assumed for a pod.
-func (a *assumed) forget(pod types.UID) {
+func (a *Assumed) forget(pod types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.volumes, func(_ types.UID, is assumption[*corev1.PersistentVolume]) bool { return is.pod == pod })

@@ -55,14 +55,17 @@ type Binding struct {
 	classes storagelisters.StorageClassLister
 	drivers storagelisters.CSIDriverLister
 	room    storagelisters.CSIStorageCapacityLister
-	assumed assumed
+	assumed *Assumed
 }
 
-// NewBinding makes the plugin; timeout 0 is DefaultTimeout.
-func NewBinding(client kubernetes.Interface, inf informers.SharedInformerFactory, timeout time.Duration) *Binding {
+// NewBinding makes the plugin; timeout 0 is DefaultTimeout, and without shared assumptions it has its own.
+func NewBinding(client kubernetes.Interface, inf informers.SharedInformerFactory, timeout time.Duration, shared *Assumed) *Binding {
+	if shared == nil {
+		shared = &Assumed{}
+	}
 	core, storage := inf.Core().V1(), inf.Storage().V1()
 	return &Binding{
-		client: client, timeout: cmp.Or(timeout, DefaultTimeout),
+		assumed: shared, client: client, timeout: cmp.Or(timeout, DefaultTimeout),
 		claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(), nodes: core.Nodes().Lister(),
 		classes: storage.StorageClasses().Lister(), drivers: storage.CSIDrivers().Lister(), room: storage.CSIStorageCapacities().Lister(),
 	}

@@ -86,7 +86,7 @@ func (c *cluster) start() {
 
 func (c *cluster) binding() *claims.Binding {
 	c.Helper()
-	b := claims.NewBinding(c.client, c.inf, 0)
+	b := claims.NewBinding(c.client, c.inf, 0, nil)
 	c.start()
 	return b
 }
@@ -309,6 +309,38 @@ func TestTwoPodsNeverChooseOneVolume(t *testing.T) {
 	}
 }
 
+// Profiles choose among the same volumes: what a pod of one was given no pod of another gets, also where
+// the configuration was changed in between.
+func TestProfilesShareWhatIsChosen(t *testing.T) {
+	c := newCluster(t, node("a"), class("static", "kubernetes.io/no-provisioner", waits), volumeOn("only", "a", "static", "2Gi"),
+		claim("one", "static", "1Gi"), claim("two", "static", "1Gi"))
+	shared := &claims.Assumed{}
+	before, after := claims.NewBinding(c.client, c.inf, 0, shared), claims.NewBinding(c.client, c.inf, 0, shared)
+	c.start()
+	try := func(b *claims.Binding, p *framework.PodInfo) (*framework.State, *framework.Status) {
+		s := framework.NewState()
+		if _, st := b.PreFilter(t.Context(), s, p, nil); st != nil {
+			return s, st
+		}
+		if st := b.Filter(t.Context(), s, p, c.nodes["a"]); st != nil {
+			return s, st
+		}
+		return s, b.Reserve(t.Context(), s, p, "a")
+	}
+	first, second := podWith("first", "one"), podWith("second", "two")
+	s, st := try(before, first)
+	if st != nil {
+		t.Fatal(st)
+	}
+	if _, st := try(after, second); reason(st) == "" {
+		t.Error("a pod of the other profile was given the same volume")
+	}
+	before.Unreserve(t.Context(), s, first, "a")
+	if _, st := try(after, second); st != nil {
+		t.Errorf("the volume was given back, and the second pod does not get it: %s", reason(st))
+	}
+}
+
 // prepare brings a pod to where PreBind is called.
 func prepare(t *testing.T, b *claims.Binding, p *framework.PodInfo, node string) *framework.State {
 	t.Helper()
@@ -420,7 +452,7 @@ func TestPreBindEndsWhenItCannotSucceed(t *testing.T) {
 // TestPreBindIsBounded: nobody provisions.
 func TestPreBindIsBounded(t *testing.T) {
 	c := newCluster(t, node("a"), class("made", "example.com/disk", waits), claim("one", "made", "1Gi"))
-	b := claims.NewBinding(c.client, c.inf, 100*time.Millisecond)
+	b := claims.NewBinding(c.client, c.inf, 100*time.Millisecond, nil)
 	c.start()
 	p := podWith("web", "one")
 	if st := b.PreBind(t.Context(), prepare(t, b, p, "a"), p, "a"); !strings.Contains(reason(st), "not bound in time") {

@@ -15,34 +15,25 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
-	"github.com/wasmplane/wasmplane/cmd/wasmplane/backup/partial"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/shell"
 	"github.com/wasmplane/wasmplane/core/client"
-	"github.com/wasmplane/wasmplane/core/config"
 )
 
-// cluster reads the cluster that runs, or that of a backup.
+// cluster reads the cluster that runs.
 func (o *options) cluster(ctx context.Context, s *shell.Shell, access *shell.Access) error {
-	switch {
-	case o.live:
-		path, err := access.Kubeconfig()
-		if err != nil {
-			return err
-		}
-		cfg, err := client.FromKubeconfig(path, "simulate")
-		if err != nil {
-			return err
-		}
-		o.From = "the cluster"
-		return o.list(ctx, s, cfg)
-	case o.backup != "":
-		cfg := config.Default()
-		cfg.FeatureGates = map[string]bool{"GenericWorkload": true, "TopologyAwareWorkloadScheduling": true}
-		cfg.Store.EncryptionConfigFile = o.encryption
-		o.From = o.backup
-		return partial.Open(ctx, o.backup, cfg, func(ctx context.Context, source *rest.Config) error { return o.list(ctx, s, source) })
+	if !o.live {
+		return nil
 	}
-	return nil
+	path, err := access.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	cfg, err := client.FromKubeconfig(path, "simulate")
+	if err != nil {
+		return err
+	}
+	o.From = "the cluster"
+	return o.list(ctx, s, cfg)
 }
 
 // list what the scheduler looks at. Nodes and pods have to be readable; of the rest it is said what is not.

@@ -54,7 +54,7 @@ type Request struct {
 	// NodesFrom are files with nodes, and with the pods that run on them.
 	NodesFrom []string
 	// Cluster has the objects of a cluster that were read otherwise, each as a server gives it out, and From says
-	// where: "the cluster", a name of a backup.
+	// where: "the cluster".
 	Cluster []runtime.Object
 	From    string
 	// Prices is a file with prices of instance types.

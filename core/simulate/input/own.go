@@ -97,7 +97,7 @@ func (m *maker) nodes(q Request) error {
 	}
 	if q.Nodes == 0 {
 		if len(m.in.Cluster.Nodes) == 0 {
-			return errors.New("there are no nodes: give --nodes NUMBER, --live, --backup FILE, or files with nodes to --nodes-from (kubectl get nodes,pods -A -o yaml)")
+			return errors.New("there are no nodes: give --nodes NUMBER, --live, or files with nodes to --nodes-from (kubectl get nodes,pods -A -o yaml)")
 		}
 		return nil
 	}

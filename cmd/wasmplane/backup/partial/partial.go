@@ -56,14 +56,8 @@ type Options struct {
 var ErrNotAll = errors.New("not everything came back")
 
 // Restore brings objects back.
-func Restore(ctx context.Context, o Options) error {
-	return Open(ctx, o.File, o.Config, func(ctx context.Context, source *rest.Config) error { return o.copy(ctx, source) })
-}
-
-// Open serves a backup on this machine for as long as use reads it. The configuration is the cluster's: its
-// encryption at rest is needed to read what is encrypted.
-func Open(ctx context.Context, file string, cfg *config.Configuration, use func(context.Context, *rest.Config) error) (err error) {
-	if _, err := etcd.CheckSnapshot(file); err != nil {
+func Restore(ctx context.Context, o Options) (err error) {
+	if _, err := etcd.CheckSnapshot(o.File); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp("", "wasmplane-restore-")
@@ -72,13 +66,13 @@ func Open(ctx context.Context, file string, cfg *config.Configuration, use func(
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	dir := datadir.Dir(tmp)
-	if err := etcd.Restore(etcd.RestoreConfig{File: file, Dir: dir.Etcd(), Bump: 1, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if err := etcd.Restore(etcd.RestoreConfig{File: o.File, Dir: dir.Etcd(), Bump: 1, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	ready := make(chan struct{})
 	ended := run.Go("backup", func() error {
-		return wire.APIServer(ctx, wire.Options{Config: readerOf(cfg), Dir: dir, Logger: slog.New(slog.DiscardHandler)},
+		return wire.APIServer(ctx, wire.Options{Config: readerOf(o.Config), Dir: dir, Logger: slog.New(slog.DiscardHandler)},
 			func(wire.Info) { close(ready) })
 	})
 	defer func() {
@@ -94,7 +88,7 @@ func Open(ctx context.Context, file string, cfg *config.Configuration, use func(
 	if err != nil {
 		return err
 	}
-	return use(ctx, source)
+	return o.copy(ctx, source)
 }
 
 // readerOf is the configuration of the server that reads the backup. It listens on this
@@ -103,7 +97,7 @@ func readerOf(c *config.Configuration) *config.Configuration {
 	r := config.Default()
 	r.Cluster, r.APIServer.Listen, r.Node.Mode = c.Cluster, "127.0.0.1:0", config.NodeMode{}
 	r.Store.EncryptionConfigFile = c.Path(c.Store.EncryptionConfigFile)
-	r.DNS.Enabled, r.FeatureGates = false, c.FeatureGates
+	r.DNS.Enabled = false
 	return r
 }
 

@@ -516,7 +516,8 @@ func (n *Node) checkManagers() error {
 		}
 	}
 	if n.CPUManagerPolicy == "static" && n.ReservedSystemCPUs == "" {
-		return field("node.reservedSystemCPUs", "expected some of this machine's CPUs, such as 0-1: cpuManagerPolicy static needs them for the system")
+		return field("node.reservedSystemCPUs",
+			"expected some of this machine's CPUs, such as 0-1: cpuManagerPolicy static needs them for the system")
 	}
 	return nil
 }

@@ -130,7 +130,8 @@ func (m *Manager) ask(ctx context.Context, one *provider, p *corev1.Pod, image r
 		return nil, err
 	}
 	token := func() (err error) {
-		request.ServiceAccountToken, _, err = m.tokens.Get(ctx, p, &corev1.ServiceAccountTokenProjection{Audience: one.TokenAttributes.ServiceAccountTokenAudience})
+		audience := one.TokenAttributes.ServiceAccountTokenAudience
+		request.ServiceAccountToken, _, err = m.tokens.Get(ctx, p, &corev1.ServiceAccountTokenProjection{Audience: audience})
 		return err
 	}
 	perToken := one.TokenAttributes != nil && one.TokenAttributes.CacheType == configv1.TokenServiceAccountTokenCacheType
@@ -161,7 +162,9 @@ func (m *Manager) ask(ctx context.Context, one *provider, p *corev1.Pod, image r
 
 // account adds to the request what the program wants of the pod's service account, and answers
 // what tells its answers apart from those for another. skip: the pod has none, and the program wants one.
-func (m *Manager) account(ctx context.Context, one *provider, p *corev1.Pod, r *api.CredentialProviderRequest) (key string, skip bool, err error) {
+func (m *Manager) account(ctx context.Context, one *provider, p *corev1.Pod,
+	r *api.CredentialProviderRequest,
+) (key string, skip bool, err error) {
 	t := one.TokenAttributes
 	if t == nil {
 		return "", false, nil

@@ -57,14 +57,15 @@ func (m *Manager) load() error {
 		return fmt.Errorf("%s: expected format %d, found %d: another version has written it; %s", m.file(), format, s.Format, then)
 	}
 	if len(s.Given) > 0 && (s.CPUs != m.cfg.CPUs || s.Memory != m.cfg.Memory || s.Reserved != m.cfg.Reserved.String()) {
-		return fmt.Errorf("%s: pods have CPUs or memory by other policies, or other reserved CPUs (%q), than the configuration has now; %s", m.file(),
-			s.Reserved, then)
+		return fmt.Errorf("%s: pods have CPUs or memory by other policies, or other reserved CPUs (%q), than the configuration has now; %s",
+			m.file(), s.Reserved, then)
 	}
 	taken := cpuset.New()
 	for _, g := range s.Given {
 		set, err := cpuset.Parse(g.CPUs)
 		if err != nil || !set.IsSubsetOf(m.assignable()) {
-			return fmt.Errorf("%s: container %s of pod %s has CPUs %q, which this machine does not have to give; %s", m.file(), g.Container, g.Pod, g.CPUs, then)
+			return fmt.Errorf("%s: container %s of pod %s has CPUs %q, which this machine does not have to give; %s", m.file(),
+				g.Container, g.Pod, g.CPUs, then)
 		}
 		taken = taken.Union(set)
 	}

@@ -101,7 +101,8 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("node.reservedSystemCPUs: expected some of this machine's CPUs %s, found %s", cfg.Machine.All(), cfg.Reserved)
 	}
 	if cfg.CPUs && (cfg.Reserved.IsEmpty() || cfg.Reserved.Equals(cfg.Machine.All())) {
-		return nil, fmt.Errorf("node.reservedSystemCPUs: the CPU manager's policy static needs some, not all, of this machine's CPUs %s for the system, found %q",
+		return nil, fmt.Errorf("node.reservedSystemCPUs: the CPU manager's policy static needs some, not all, of this machine's CPUs %s "+
+			"for the system, found %q",
 			cfg.Machine.All(), cfg.Reserved)
 	}
 	if cfg.Logger == nil {

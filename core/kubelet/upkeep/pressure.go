@@ -57,7 +57,8 @@ func (k *Keeper) usage(ctx context.Context) ([]evict.Usage, error) {
 	for _, p := range k.cfg.Pods.Running() {
 		u := evict.Usage{Pod: p, Containers: map[string]int64{}}
 		for _, c := range byUID[p.UID].GetLinux().GetContainers() {
-			u.Containers[c.GetAttributes().GetMetadata().GetName()] = int64(c.GetMemory().GetWorkingSetBytes().GetValue()) //nolint:gosec // bytes of memory
+			name := c.GetAttributes().GetMetadata().GetName()
+			u.Containers[name] = int64(c.GetMemory().GetWorkingSetBytes().GetValue()) //nolint:gosec // bytes of memory
 		}
 		out = append(out, u)
 	}

@@ -32,6 +32,8 @@ type Outcome struct {
 	State   string // ginkgo's: passed, failed, skipped, timedout, panicked, interrupted
 	Message string // why it did not pass
 	Took    time.Duration
+	// lost: the suite's process ended without a word of this test.
+	lost bool
 }
 
 // Passed: anything else counts as a failure, a skip too.
@@ -101,9 +103,21 @@ func Focus(names []string) string {
 	return "(?:" + strings.Join(quoted, "|") + ")$"
 }
 
-// Run runs tests one after the other. A test of which the suite says nothing,
-// since it ended before, has failed.
+// Run runs tests one after the other. A test of which the suite says nothing, since
+// it ended before, has failed; where there are several, each is tried alone first,
+// as one of them may have ended the process.
 func (s Suite) Run(ctx context.Context, called string, names []string) []Outcome {
+	all := s.batch(ctx, called, names)
+	for i, o := range all {
+		if o.lost && len(names) > 1 && ctx.Err() == nil {
+			all[i] = s.batch(ctx, fmt.Sprintf("%s-%d", called, i), []string{o.Name})[0]
+		}
+	}
+	return all
+}
+
+// batch runs tests by one process of the suite.
+func (s Suite) batch(ctx context.Context, called string, names []string) []Outcome {
 	began := time.Now()
 	r, err := s.run(ctx, called, "--ginkgo.focus="+Focus(names),
 		"--ginkgo.timeout="+(time.Duration(len(names))*s.Patience).String(), "--ginkgo.grace-period=20s", "--ginkgo.no-color")
@@ -127,7 +141,7 @@ func outcomes(r report, err error, names []string, took time.Duration) []Outcome
 	for _, n := range names {
 		o, ok := said[n]
 		if !ok {
-			o = Outcome{Name: n, State: "failed", Message: "the suite did not say how it ended", Took: took / time.Duration(len(names))}
+			o = Outcome{Name: n, State: "failed", Message: "the suite did not say how it ended", Took: took / time.Duration(len(names)), lost: true}
 		}
 		if !o.Passed() && err != nil && (o.Message == "" || !ok) {
 			o.Message = strings.TrimSpace(o.Message + ": " + err.Error())

@@ -4,7 +4,10 @@ package suite
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -45,5 +48,27 @@ func TestOutcomes(t *testing.T) {
 func TestAReportThatIsNone(t *testing.T) {
 	if _, err := parse([]byte("{"), nil); err == nil {
 		t.Error("half a report was taken")
+	}
+}
+
+func TestOneTestThatEndsTheProcessDoesNotFailTheOthers(t *testing.T) {
+	// A suite whose process ends without a report if the bad test is among those to run.
+	const program = `#!/bin/sh
+for a; do
+  case $a in
+  --ginkgo.json-report=*) file=${a#*=} ;;
+  --ginkgo.focus=*) focus=${a#*=} ;;
+  esac
+done
+case $focus in *bad*) exit 2 ;; esac
+echo '[{"SpecReports":[{"ContainerHierarchyTexts":["[sig-a]"],"LeafNodeType":"It","LeafNodeText":"good","State":"passed"}]}]' >"$file"
+`
+	s := Suite{Program: filepath.Join(t.TempDir(), "e2e.test"), Dir: t.TempDir(), Patience: time.Minute}
+	if err := os.WriteFile(s.Program, []byte(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got := s.Run(t.Context(), "worker", []string{"[sig-a] bad", "[sig-a] good"})
+	if len(got) != 2 || got[0].Passed() || !strings.Contains(got[0].Message, "left no report") || !got[1].Passed() {
+		t.Errorf("outcomes: %+v", got)
 	}
 }

@@ -44,7 +44,9 @@ func (c *cluster) start(ctx context.Context, images string) error {
 		return err
 	}
 	config := filepath.Join(filepath.Dir(c.dir), "conformance.yaml")
-	if err := os.WriteFile(config, []byte(configuration("cluster: {name: "+clusterName+"}\nnode:\n", images)), 0o600); err != nil {
+	// Tests expect the kubelet at this port.
+	begin := "cluster: {name: " + clusterName + "}\nnode:\n  kubeletListen: \":10250\"\n"
+	if err := os.WriteFile(config, []byte(configuration(begin, images)), 0o600); err != nil {
 		return err
 	}
 	listen, err := harness.FreeAddress()

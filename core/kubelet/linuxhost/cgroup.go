@@ -3,7 +3,6 @@
 package linuxhost
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,39 +26,26 @@ type hierarchy struct {
 
 // hierarchies lists the cgroup trees that this process sees.
 func hierarchies() ([]hierarchy, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mounttable.Read()
 	if err != nil {
-		return nil, fmt.Errorf("list cgroup mounts: %w", err)
+		return nil, err
 	}
-	defer f.Close()
 	var hs []hierarchy
 	seen := map[string]bool{}
-	for s := bufio.NewScanner(f); s.Scan(); {
-		// 36 35 98:0 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu
-		before, after, ok := strings.Cut(s.Text(), " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !ok || len(left) < 5 || len(right) < 3 {
+	for _, m := range mounts {
+		if seen[m.Point] {
 			continue
 		}
-		mount := unescapeMount(left[4])
-		if seen[mount] {
-			continue
-		}
-		switch right[0] {
+		switch m.Type {
 		case "cgroup":
-			seen[mount] = true
-			hs = append(hs, hierarchy{mount: mount, controllers: strings.Split(right[2], ",")})
+			seen[m.Point] = true
+			hs = append(hs, hierarchy{mount: m.Point, controllers: strings.Split(m.Options, ",")})
 		case "cgroup2":
-			seen[mount] = true
-			hs = append(hs, hierarchy{mount: mount, v2: true})
+			seen[m.Point] = true
+			hs = append(hs, hierarchy{mount: m.Point, v2: true})
 		}
 	}
 	return hs, nil
-}
-
-// unescapeMount undoes the octal escapes of /proc/*/mountinfo.
-func unescapeMount(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 // CgroupV2 tells whether the host has the unified hierarchy alone.

@@ -3,42 +3,29 @@
 package linuxhost
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	"golang.org/x/sys/unix"
 )
 
 // MountsBelow lists the mount points at dir and below it, those made last first.
 func MountsBelow(dir string) ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	all, err := mounttable.Read()
 	if err != nil {
-		return nil, fmt.Errorf("list mounts: %w", err)
+		return nil, err
 	}
-	defer f.Close()
 	dir = filepath.Clean(dir)
 	var mounts []string
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20) // an overlay's options name every layer
-	for s.Scan() {
-		fields := strings.Fields(s.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		point := unescapeMount(fields[4])
-		if point == dir || strings.HasPrefix(point, dir+"/") {
-			mounts = append(mounts, point)
+	for _, m := range slices.Backward(all) {
+		if m.Point == dir || strings.HasPrefix(m.Point, dir+"/") {
+			mounts = append(mounts, m.Point)
 		}
 	}
-	if err := s.Err(); err != nil {
-		return nil, fmt.Errorf("list mounts: %w", err)
-	}
-	slices.Reverse(mounts)
 	return mounts, nil
 }
 

@@ -3,7 +3,6 @@
 package linuxhost
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -28,21 +28,18 @@ func (h *Host) makeCgroup(path string, r *cri.LinuxContainerResources) error {
 
 // v1Mounts are where the controllers of a v1 or hybrid machine are mounted.
 func v1Mounts() (map[string]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mounttable.Read()
 	if err != nil {
-		return nil, fmt.Errorf("list cgroup mounts: %w", err)
+		return nil, err
 	}
-	defer f.Close()
 	out := map[string]string{}
-	for s := bufio.NewScanner(f); s.Scan(); {
-		before, after, ok := strings.Cut(s.Text(), " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !ok || len(left) < 5 || len(right) < 3 || right[0] != "cgroup" {
+	for _, m := range mounts {
+		if m.Type != "cgroup" {
 			continue
 		}
-		for _, c := range strings.Split(right[2], ",") {
+		for _, c := range strings.Split(m.Options, ",") {
 			if _, seen := out[c]; !seen {
-				out[c] = left[4]
+				out[c] = m.Point
 			}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/wasmplane/wasmplane/core/run"
@@ -31,20 +32,29 @@ func main() {
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	// A module that computes takes a processor for itself; another one ends it.
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	var code int
+	var serves atomic.Bool
 	done := run.Go("the module", func() error {
-		code = execute(context.Background(), os.Args)
+		code = execute(ctx, os.Args, func() { serves.Store(true) })
 		return nil
 	})
-	select {
-	case <-done:
-		os.Exit(code)
-	case s := <-end:
-		os.Exit(workload.ExitOn(s.(syscall.Signal)))
+	for {
+		select {
+		case <-done:
+			os.Exit(code)
+		case s := <-end:
+			// A server ends when its requests have ended; the second signal does not wait for them.
+			if ctx.Err() != nil || !serves.Load() {
+				os.Exit(workload.ExitOn(s.(syscall.Signal)))
+			}
+			stop()
+		}
 	}
 }
 
-func execute(ctx context.Context, args []string) int {
+func execute(ctx context.Context, args []string, serving func()) int {
 	if len(args) == 3 && args[1] == "compile" {
 		if err := workload.Compile(ctx, args[2], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "wasm:", err)
@@ -61,6 +71,7 @@ func execute(ctx context.Context, args []string) int {
 		fmt.Fprintln(os.Stderr, "wasm: read the configuration:", err)
 		return workload.ExitCannotRun
 	}
+	c.Serving = serving
 	code, err := workload.Run(ctx, c, args[4:], os.Environ(), workload.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wasm:", err)

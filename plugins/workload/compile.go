@@ -51,8 +51,8 @@ func compile(ctx context.Context, dir string, wasm []byte, out io.Writer) error 
 		return fmt.Errorf("make a directory for native code: %w", err)
 	}
 	r := wazero.NewRuntimeWithConfig(ctx, engine(0).WithCompilationCache(cache))
-	if _, err := r.CompileModule(ctx, wasm); err != nil {
-		return fmt.Errorf("compile the module: %w", err)
+	if _, _, err := compiled(ctx, r, wasm); err != nil {
+		return err
 	}
 	w := tar.NewWriter(out)
 	return errors.Join(w.AddFS(os.DirFS(dir)), w.Close(), r.Close(ctx), cache.Close(ctx))

@@ -27,11 +27,14 @@ import (
 	"syscall"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/experimental/sock"
 	"github.com/tetratelabs/wazero/experimental/sysfs"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/wasmplane/wasmplane/plugins/component/binary"
 )
 
 // Exit codes of the process, besides the module's own.
@@ -58,6 +61,9 @@ type Config struct {
 	Memory int64 `json:"memory,omitempty"`
 	// Cache is a directory with the module's native code, which Compile made; empty = it is compiled here.
 	Cache string `json:"cache,omitempty"`
+	// Serving is called when a component begins to serve HTTP: from then on the end of Run's context
+	// lets the requests end that are on their way. May be nil.
+	Serving func() `json:"-"`
 }
 
 // Port is a TCP port that the container declares.
@@ -130,27 +136,23 @@ func relative(file string) string {
 	return file
 }
 
-// The first eight bytes of a binary.
-const (
-	moduleHeader    = "\x00asm\x01\x00\x00\x00"
-	componentHeader = "\x00asm\x0d\x00\x01\x00"
-)
+// moduleHeader are the first eight bytes of a core module.
+const moduleHeader = "\x00asm\x01\x00\x00\x00"
 
 func check(file string, wasm []byte) error {
 	switch {
-	case bytes.HasPrefix(wasm, []byte(moduleHeader)):
+	case bytes.HasPrefix(wasm, []byte(moduleHeader)), binary.Is(wasm):
 		return nil
-	case bytes.HasPrefix(wasm, []byte(componentHeader)):
-		return fmt.Errorf("%q is a component; modules of WASI preview 1 are run", file)
 	}
-	return fmt.Errorf("%q is no WebAssembly module: it does not begin with \\0asm and version 1", file)
+	return fmt.Errorf("%q is no WebAssembly module: it begins neither with \\0asm and version 1 nor as a component does", file)
 }
 
 const pageSize = 64 << 10
 
 // engine is how modules are compiled: with a bound of the memory in bytes, if there is one.
 func engine(memory int64) wazero.RuntimeConfig {
-	cfg := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
+	cfg := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false).
+		WithCoreFeatures(api.CoreFeaturesV2 | experimental.CoreFeaturesExtendedConst | experimental.CoreFeaturesTailCall)
 	if pages := memory / pageSize; pages > 0 && pages < 1<<16 {
 		cfg = cfg.WithMemoryLimitPages(uint32(pages))
 	}
@@ -170,6 +172,9 @@ func (c Config) run(ctx context.Context, wasm []byte, export string, args, env [
 	ctx = experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(allocate))
 	r := wazero.NewRuntimeWithConfig(ctx, cfg)
 	defer func() { _ = r.Close(ctx) }()
+	if binary.Is(wasm) {
+		return c.component(ctx, r, wasm, export, args, env, stdio)
+	}
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
 		return ExitCannotRun, fmt.Errorf("make the functions of WASI: %w", err)
 	}

@@ -43,7 +43,7 @@ func container(t *testing.T, module []byte) string {
 	return root
 }
 
-func run(t *testing.T, c workload.Config, args ...string) (code int, out string, err error) {
+func execute(t *testing.T, c workload.Config, args ...string) (code int, out string, err error) {
 	t.Helper()
 	var b bytes.Buffer
 	code, err = workload.Run(t.Context(), c, args, nil, workload.Stdio{In: strings.NewReader(""), Out: &b, Err: &b})
@@ -75,7 +75,7 @@ func TestTheProcessEndsAsTheModuleDoes(t *testing.T) {
 		{"a directory", nil, "/", workload.ExitCannotRun, "", "not a regular file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			code, out, err := run(t, workload.Config{Root: container(t, c.module)}, c.command)
+			code, out, err := execute(t, workload.Config{Root: container(t, c.module)}, c.command)
 			if code != c.code || out != c.out {
 				t.Errorf("it ended with %d and printed %q, want %d and %q", code, out, c.code, c.out)
 			}
@@ -84,7 +84,7 @@ func TestTheProcessEndsAsTheModuleDoes(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := run(t, workload.Config{}); err == nil || !strings.Contains(err.Error(), "no command") {
+	if _, _, err := execute(t, workload.Config{}); err == nil || !strings.Contains(err.Error(), "no command") {
 		t.Errorf("without a command: %v", err)
 	}
 }
@@ -94,7 +94,7 @@ func TestTheProcessEndsAsTheModuleDoes(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	grow := program(t, "", `(if (i32.eq (memory.grow (i32.const 100)) (i32.const -1)) (then (call $exit (i32.const 3))))`)
 	for limit, want := range map[int64]int{0: 0, 100 << 16: 3, 101 << 16: 0} {
-		if code, _, err := run(t, workload.Config{Root: container(t, grow), Memory: limit}, "main.wasm"); code != want || err != nil {
+		if code, _, err := execute(t, workload.Config{Root: container(t, grow), Memory: limit}, "main.wasm"); code != want || err != nil {
 			t.Errorf("with %d bytes it ended with %d (%v), want %d", limit, code, err, want)
 		}
 	}
@@ -102,7 +102,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, _, err := run(t, workload.Config{Root: container(t, large), Memory: 100 << 16}, "main.wasm")
+	code, _, err := execute(t, workload.Config{Root: container(t, large), Memory: 100 << 16}, "main.wasm")
 	if code != workload.ExitCannotRun || err == nil {
 		t.Errorf("a module that begins with 200 pages ended with %d (%v)", code, err)
 	}

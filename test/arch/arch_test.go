@@ -129,7 +129,7 @@ var mayImport = map[string]string{
 	"plugins/author/...":              "plugins/... sdk/... core/object core/admission core/scheduler/framework core/client",
 	"plugins/toolchain/...":           "plugins/host plugins/toolchain/... sdk/...",
 	"plugins/reviewserver":            "plugins/... core/object core/admission core/auth/authz",
-	"plugins/workload":                "",
+	"plugins/workload/...":            "plugins/component/... plugins/workload/...",
 	"plugins/foreign/...":             "plugins/... core/scheduler/framework",
 	"plugins/...":                     "plugins/...",
 	"sdk/...":                         "sdk/...",

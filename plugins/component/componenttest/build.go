@@ -6,6 +6,7 @@ package componenttest
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"github.com/wasmplane/wasmplane/plugins/plugintest/wat"
 )
@@ -192,13 +193,18 @@ func (c *Component) Resource(dtor int) int {
 
 // FuncType adds the type of a function with parameters p0, p1, ...; result "" = it has none.
 func (c *Component) FuncType(result Type, params ...Type) int {
-	return c.Type(funcType(result, params))
+	return c.Type(funcType("p0", result, params))
 }
 
-func funcType(result Type, params []Type) []byte {
+// funcType is the type of a function, of whose parameters the first has a name.
+func funcType(first string, result Type, params []Type) []byte {
 	out := Join(byte(0x40), len(params))
 	for i, p := range params {
-		out = append(out, Join("p"+string(rune('0'+i%10))+suffix(i/10), p)...)
+		name := first
+		if i > 0 {
+			name = "p" + string(rune('0'+i%10)) + suffix(i/10)
+		}
+		out = append(out, Join(name, p)...)
 	}
 	if result == "" {
 		return append(out, 1, 0)
@@ -342,9 +348,13 @@ func (t *InstanceType) Export(name string, of Type) int {
 	return next(&t.types)
 }
 
-// Func exports a function.
+// Func exports a function. A method's first parameter is "self", as it has to be.
 func (t *InstanceType) Func(name string, result Type, params ...Type) {
-	i := t.Type(funcType(result, params))
+	first := "p0"
+	if strings.HasPrefix(name, "[method]") {
+		first = "self"
+	}
+	i := t.Type(funcType(first, result, params))
 	t.n++
 	t.b = append(t.b, Join(byte(4), byte(0), name, byte(1), i)...)
 }

@@ -5,7 +5,7 @@
 # Usage: test/deps.sh JOB...
 #   run          a cluster with a real node
 #   examples     the example plugins, but for Go: Rust, C, Zig, AssemblyScript, JavaScript
-#   test         the tests that have programs of others: Python, the waPC project's SDK
+#   test         the tests that have programs of others: Python, the waPC project's SDK, tools for components
 #   fresh        new roots for make fresh
 #   conformance  the images of the conformance suite
 set -euo pipefail
@@ -62,6 +62,24 @@ wapc() {
   fi
 }
 
+# A story makes components of modules with the Bytecode Alliance's tools: three packages without
+# what they need for other jobs.
+component_tools() {
+  local cache=${WASMPLANE_TOOLCHAINS:-${XDG_CACHE_HOME:-$HOME/.cache}/wasmplane/toolchains}
+  local dir=$cache/component-tools-0.15.0 next package
+  if [ ! -d "$dir" ]; then
+    echo "installing jco's component tools 0.15.0 from npm into $cache (3 MB to download; once)"
+    next=$(mktemp -d -p "$(mkdir -p "$cache" && echo "$cache")")
+    (cd "$next" && npm pack --loglevel=error @bytecodealliance/jco@1.35.0 @bytecodealliance/jco-transpile@0.15.0 @bytecodealliance/preview2-shim@0.26.0 >/dev/null)
+    for package in jco-1.35.0 jco-transpile-0.15.0 preview2-shim-0.26.0; do
+      mkdir -p "$next/node_modules/@bytecodealliance/${package%-*}"
+      tar -xzf "$next/bytecodealliance-$package.tgz" -C "$next/node_modules/@bytecodealliance/${package%-*}" --strip-components=1
+      rm "$next/bytecodealliance-$package.tgz"
+    done
+    mv -T "$next" "$dir"
+  fi
+}
+
 if ! command -v go >/dev/null; then
   echo "Go is missing: install Go 1.26 or newer, from your distribution or from the Go project (sudo drops PATH: run make as yourself, it asks sudo where it must)" >&2
   exit 1
@@ -83,8 +101,8 @@ for job in "$@"; do
     test)
       need python3 python3 "runs the Python client's story"
       python3 -c 'import ensurepip' 2>/dev/null || lack "installs the Python client" python3-venv
-      need npm npm "installs a policy's SDK"
-      after+=(wapc)
+      need npm npm "installs a policy's SDK and tools for components"
+      after+=(wapc component_tools)
       ;;
     fresh)
       need debootstrap debootstrap "makes new roots"

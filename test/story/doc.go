@@ -25,6 +25,7 @@
 //	fill FILE                     fill in $VARIABLES
 //	replace OLD NEW FILE          edit a file, as editors save it
 //	assemble FILE.wat FILE.wasm   make a Wasm module of its text
+//	components COMMAND SERVER     make components, by others' tools, of testdata/module and testdata/component
 //	await-trace 'PATTERN' ARGS    wasmplane trace ARGS until it shows PATTERN
 //	follow 'CAUSE' 'COMMAND' ARGS wasmplane why ARGS until its first line matches CAUSE; then do the
 //	                              first thing that it suggests and that matches COMMAND

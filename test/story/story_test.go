@@ -87,6 +87,7 @@ func TestStories(t *testing.T) {
 			"apply":           on((*stage).apply),
 			"replace":         on((*stage).replace),
 			"assemble":        on((*stage).assemble),
+			"components":      on((*stage).components),
 			"await-trace":     on((*stage).awaitTrace),
 			"follow":          on((*stage).follow),
 			"fill":            on((*stage).fill),

@@ -31,23 +31,31 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/wasmplane/wasmplane/plugins/toolchain"
 )
 
 // serveWasm is an image registry on loopback with testdata/module, in each form that a
-// WebAssembly module has as an image: wasm MODULE.
+// WebAssembly module has as an image, and artifacts with components: wasm MODULE COMMAND SERVER.
 //
 //	artifact  a configuration and the module, no file system
 //	image     an image of platform wasi/wasm with the module as its entry point
 //	index     an index whose only image for anybody is that one
 //	compat    an image for Linux with the module as its entry point
 //	broken    an artifact that is no module
+//	command   an artifact that is a component, a command
+//	server    an artifact that is a component, a server of HTTP
 func serveWasm() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	module, err := os.ReadFile(os.Args[1])
-	if err != nil {
-		log.Fatal(err)
+	var binaries [][]byte
+	for _, file := range os.Args[1:] {
+		b, err := os.ReadFile(file)
+		check(err)
+		binaries = append(binaries, b)
 	}
+	module := binaries[0]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
@@ -60,6 +68,8 @@ func serveWasm() {
 	})
 	for tag, push := range map[string]func(name.Reference) error{
 		"artifact": func(r name.Reference) error { return remote.Write(r, artifact(module)) },
+		"command":  func(r name.Reference) error { return remote.Write(r, artifact(binaries[1])) },
+		"server":   func(r name.Reference) error { return remote.Write(r, artifact(binaries[2])) },
 		"broken":   func(r name.Reference) error { return remote.Write(r, artifact([]byte("MZ this is no module"))) },
 		"image":    func(r name.Reference) error { return remote.Write(r, wasi) },
 		"compat":   func(r name.Reference) error { return remote.Write(r, linux) },
@@ -78,14 +88,43 @@ func serveWasm() {
 }
 
 // compileModule compiles testdata/module for WASI.
-func compileModule(root, file string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, "./test/story/testdata/module")
+func compileModule(root, file string) error { return compileWasm(root, file, "module") }
+
+func compileWasm(root, file, name string, flags ...string) error {
+	args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", file}, flags...)
+	cmd := exec.Command("go", append(args, "./test/story/testdata/"+name)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the stories' module: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// componentTools is the folder of the Bytecode Alliance's tools (test/deps.sh installs them).
+const componentTools = "component-tools-0.15.0"
+
+// components makes components of the stories' modules, by tools that are not ours: a command of
+// testdata/module, and testdata/component, a server of HTTP.
+func (s *stage) components(ts *testscript.TestScript, _ bool, args []string) {
+	cache, err := toolchain.Cache()
+	ts.Check(err)
+	tools := filepath.Join(cache, componentTools)
+	if _, err := os.Stat(tools); err != nil {
+		ts.Fatalf("the tools that make components are not installed: run test/deps.sh test (%v)", err)
+	}
+	sources := filepath.Join(built.Root, "test", "story", "testdata", "component")
+	reactor := ts.MkAbs("reactor.wasm")
+	ts.Check(compileWasm(built.Root, reactor, "component", "-buildmode=c-shared"))
+	for _, making := range [][]string{
+		{"command", built.module, ts.MkAbs(args[0])},
+		{"reactor", reactor, ts.MkAbs(args[1]), filepath.Join(sources, "world.wit")},
+	} {
+		out, err := exec.Command("node", append([]string{filepath.Join(sources, "new.mjs"), tools}, making...)...).CombinedOutput()
+		if err != nil {
+			ts.Fatalf("make a component: %v\n%s", err, out)
+		}
+	}
 }
 
 // image has the module as a file and as its entry point.

@@ -83,8 +83,7 @@ WASMPLANE_DATA_DIR.`,
 	for group, commands := range map[string][]*cobra.Command{
 		"cluster": {
 			a.up(), of.Join(), of.Agent(), of.Token(), of.Node(), of.Certs(), a.status(), a.stop(), a.down(), a.install(), a.uninstall(),
-			a.upgrade(), a.backup(),
-			a.restore(), a.check(),
+			a.upgrade(), a.backup(), a.restore(), a.check(), a.support(),
 		},
 		"use": {
 			a.kubectl(), plugin.Command(a.Shell), a.trace(), explain.Command(a.Shell), simulation.Command(a.Shell), simulation.RecordCommand(a.Shell), a.image(),

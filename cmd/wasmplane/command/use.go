@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime"
@@ -104,10 +105,13 @@ func (a *app) version() *cobra.Command {
 		Short: "Print the version of wasmplane and of the Kubernetes API that it serves",
 		Args:  shell.NoArgs,
 		Run: func(*cobra.Command, []string) {
-			fmt.Fprintf(a.Out, "wasmplane %s (Kubernetes %s, %s, %s/%s)\n",
-				Version, version.Get().GitVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintln(a.Out, versions())
 		},
 	}
+}
+
+func versions() string {
+	return fmt.Sprintf("wasmplane %s (Kubernetes %s, %s, %s/%s)", Version, version.Get().GitVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func (a *app) check() *cobra.Command {
@@ -145,14 +149,14 @@ func (a *app) status() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showStatus(c.Context(), dir)
+			return showStatus(c.Context(), a.Out, dir)
 		},
 	}
 	s.Access = a.DataDir(c.Flags())
 	return c
 }
 
-func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
+func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 	state, err := dir.ReadState()
 	if err != nil {
 		return err
@@ -162,27 +166,27 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 		return err
 	}
 	if m, err := join.Read(dir.Member()); err == nil {
-		if err := members.Status(ctx, a.Out, dir, m, pid); !errors.Is(err, members.ErrNotWell) {
+		if err := members.Status(ctx, out, dir, m, pid); !errors.Is(err, members.ErrNotWell) {
 			return err
 		}
 		return &shell.ExitError{Code: 1}
 	}
-	fmt.Fprintf(a.Out, "cluster:       %s (%s)\ndata:          %s\nnodes:         %s\n", state.Cluster, state.Version, dir, state.Nodes)
+	fmt.Fprintf(out, "cluster:       %s (%s)\ndata:          %s\nnodes:         %s\n", state.Cluster, state.Version, dir, state.Nodes)
 	if node, err := dir.NodeOwner(); err == nil && node != 0 && node != pid {
-		fmt.Fprintf(a.Out, "kubelet:       process %d\n", node)
+		fmt.Fprintf(out, "kubelet:       process %d\n", node)
 	}
 	if _, err := os.Stat(dir.Kubeconfig()); errors.Is(err, fs.ErrNotExist) { // a kubelet by itself
-		fmt.Fprintln(a.Out, "control plane: of other machines, at", state.Server)
+		fmt.Fprintln(out, "control plane: of other machines, at", state.Server)
 		return nil
 	}
 	if next, err := members.NextToEnd(dir); err == nil && next != "" {
-		fmt.Fprintln(a.Out, "certificates: ", next)
+		fmt.Fprintln(out, "certificates: ", next)
 	}
 	if pid == 0 {
-		fmt.Fprintln(a.Out, "control plane: not running; start it with: wasmplane up --data-dir", dir)
+		fmt.Fprintln(out, "control plane: not running; start it with: wasmplane up --data-dir", dir)
 		return &shell.ExitError{Code: 1}
 	}
-	fmt.Fprintf(a.Out, "control plane: process %d, up for %s, at %s\n", pid, progress.Short(time.Since(state.Started)), state.Server)
+	fmt.Fprintf(out, "control plane: process %d, up for %s, at %s\n", pid, progress.Short(time.Since(state.Started)), state.Server)
 	cfg, err := client.FromKubeconfig(dir.Kubeconfig(), "status")
 	if err != nil {
 		return err
@@ -197,12 +201,12 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 	if err != nil {
 		return fmt.Errorf("the apiserver is not ready: %w", err)
 	}
-	fmt.Fprintln(a.Out, "apiserver:     ready,", strings.Count(string(ready), "[+]"), "checks ok")
+	fmt.Fprintln(out, "apiserver:     ready,", strings.Count(string(ready), "[+]"), "checks ok")
 	nodes, err := set.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "\nNODE\tREADY\tPODS")
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
@@ -223,7 +227,7 @@ func (a *app) showStatus(ctx context.Context, dir datadir.Dir) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return members.Servers(ctx, a.Out, set.Kube)
+	return members.Servers(ctx, out, set.Kube)
 }
 
 func (a *app) image() *cobra.Command {

@@ -5,6 +5,7 @@ package members
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,26 +34,31 @@ their lives, while wasmplane runs here.`,
 		if err != nil {
 			return err
 		}
-		found, err := certificates(dir)
-		if err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			return fmt.Errorf("%s holds no certificates", dir)
-		}
-		w := tabwriter.NewWriter(s.Out, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(w, "FILE\tFOR\tSIGNED BY\tENDS")
-		for _, c := range found {
-			file, err := filepath.Rel(string(dir), c.File)
-			if err != nil {
-				file = c.File
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", file, c.For, c.SignedBy, ends(c.Ends, time.Now()))
-		}
-		return w.Flush()
+		return ListCerts(s.Out, dir)
 	}
 	c.AddCommand(list, s.certsRenew())
 	return c
+}
+
+// ListCerts prints the certificates of a data directory.
+func ListCerts(out io.Writer, dir datadir.Dir) error {
+	found, err := certificates(dir)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("%s holds no certificates", dir)
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "FILE\tFOR\tSIGNED BY\tENDS")
+	for _, c := range found {
+		file, err := filepath.Rel(string(dir), c.File)
+		if err != nil {
+			file = c.File
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", file, c.For, c.SignedBy, ends(c.Ends, time.Now()))
+	}
+	return w.Flush()
 }
 
 func (s Shell) certsRenew() *cobra.Command {

@@ -22,6 +22,7 @@ const (
 	// SimulatedNodesRole reads what the simulated nodes of one process share.
 	SimulatedNodesRole = "wasmplane:simulated-nodes"
 
+	manifestsRole      = "wasmplane:manifests"
 	approveServingRole = "wasmplane:approve-kubelet-serving"
 
 	pluginLoaderRole = "wasmplane:plugin-loader"
@@ -203,6 +204,8 @@ func policyGroups() []string {
 func ownClusterBindings() []rbacv1.ClusterRoleBinding {
 	return []rbacv1.ClusterRoleBinding{
 		bind("wasmplane:cluster-admins", clusterAdmin, groupSubject(pki.AdminsGroup)),
+		// Whoever writes the folder of manifests is root on a server (core/manifests).
+		bind(manifestsRole, clusterAdmin, userSubject(Manifests().GetName())),
 		bind("wasmplane:apiserver-kubelet-client", kubeletAPIAdmin, userSubject(pki.KubeletClient().User)),
 		bind(CoreDNSRole, CoreDNSRole, accountSubject(metav1.NamespaceSystem, coreDNSAccount)),
 		bind(policyRole, policyRole, accountSubject(metav1.NamespaceSystem, policyAccount)),
@@ -251,6 +254,13 @@ func accountSubject(namespace, name string) rbacv1.Subject {
 // CoreDNS is the identity of the cluster's DNS.
 func CoreDNS() user.Info {
 	return serviceaccount.UserInfo(metav1.NamespaceSystem, coreDNSAccount, "")
+}
+
+// Manifests is the identity that applies a server's folder of manifests. It is a user of
+// its own, and not of system:masters: authorizers and admission judge it, the audit log
+// shows it, and an operator can bind it to less.
+func Manifests() user.Info {
+	return &user.DefaultInfo{Name: manifestsRole, Groups: []string{user.AllAuthenticated}}
 }
 
 // SimulatedNodes is the identity that reads for all simulated nodes of a process;

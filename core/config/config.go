@@ -73,6 +73,10 @@ type Configuration struct {
 	Trace        Trace        `yaml:"trace"`
 	Backup       Backup       `yaml:"backup"`
 	Join         Join         `yaml:"join"`
+	// ManifestsDir is a folder of manifests that a server applies at the start and when they
+	// change; what is taken out of it is deleted (docs/OPERATING.md). Empty: DATA_DIR/manifests.
+	// "none": there is no such folder.
+	ManifestsDir string `yaml:"manifestsDir"`
 	// Plugins are the entries of Wasm plugins, in the order in which they are
 	// asked; sdk/spec and configs/plugins.yaml describe an entry.
 	Plugins []yaml.Node `yaml:"plugins"`

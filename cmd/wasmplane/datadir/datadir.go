@@ -167,6 +167,9 @@ func (d Dir) Upgrade() string { return d.join("upgrade") }
 // Backups holds what upgrades save before they begin.
 func (d Dir) Backups() string { return d.join("backups") }
 
+// Manifests is the folder whose manifests are applied, where the configuration names no other.
+func (d Dir) Manifests() string { return d.join("manifests") }
+
 // Restart is what the process printed that an upgrade has started.
 func (d Dir) Restart() string { return d.join("restart.log") }
 

@@ -45,20 +45,25 @@ func (s *server) takeBackups(ctx context.Context) error {
 
 // reportBackup has a failure be seen among the cluster's events.
 func (s *server) reportBackup(ctx context.Context, text string) {
+	s.warn(ctx, backupLease, "BackupFailed", text)
+}
+
+// warn writes an event about what the holder of a lease does.
+func (b base) warn(ctx context.Context, lease, reason, text string) {
 	const longest = 1000 // of an event's message
 	if len(text) > longest {
 		text = text[:longest]
 	}
 	now := metav1.NewTime(time.Now())
-	_, err := s.internal.Kube.CoreV1().Events(metav1.NamespaceSystem).Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: backupLease + "."},
+	_, err := b.internal.Kube.CoreV1().Events(metav1.NamespaceSystem).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: lease + "."},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: metav1.NamespaceSystem, Name: backupLease,
+			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: metav1.NamespaceSystem, Name: lease,
 		},
-		Type: corev1.EventTypeWarning, Reason: "BackupFailed", Message: text, Source: corev1.EventSource{Component: "wasmplane"},
+		Type: corev1.EventTypeWarning, Reason: reason, Message: text, Source: corev1.EventSource{Component: "wasmplane"},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil && ctx.Err() == nil {
-		s.Options.Logger.WarnContext(ctx, "the event about a failed backup was not written", "error", err)
+		b.Options.Logger.WarnContext(ctx, "an event was not written", "reason", reason, "message", text, "error", err)
 	}
 }

@@ -26,13 +26,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
-	"github.com/wasmplane/wasmplane/core/run"
+	"github.com/wasmplane/wasmplane/core/run/folderwatch"
 )
 
 // Annotations of static pods and their mirrors, in upstream's words.
@@ -50,9 +49,6 @@ const (
 	mostBytes = 1 << 20
 	// every is upstream's fileCheckFrequency, the net under the events of the file system.
 	every = 20 * time.Second
-	// quiet is how long nothing may happen in the folder before it is read: a file is
-	// often written in several steps.
-	quiet = 100 * time.Millisecond
 )
 
 // Config of a Folder.
@@ -108,53 +104,16 @@ func (f *Folder) Dir() string { return f.cfg.Dir }
 // Run calls changed with all pods, at first and when they have changed, and failed with
 // each new error of a file, until ctx ends.
 func (f *Folder) Run(ctx context.Context, changed func([]*corev1.Pod), failed func(error)) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the folder of static pods: %w", err)
-	}
-	defer watcher.Close()
-	tick := time.NewTicker(f.cfg.Every)
-	defer tick.Stop()
 	var last []types.UID
-	for known := false; ; {
-		// Where the folder is not there yet, or was replaced, it is watched from the next reading on.
-		if len(watcher.WatchList()) == 0 {
-			_ = watcher.Add(f.cfg.Dir)
-		}
+	known := false
+	watch := folderwatch.Watch{Dir: f.cfg.Dir, What: "the folder of static pods", Every: f.cfg.Every, Logger: f.cfg.Logger}
+	return watch.Run(ctx, func(ctx context.Context) {
 		pods, ok := f.read(ctx, failed)
 		if now := uids(pods); ok && (!known || !slices.Equal(now, last)) {
 			known, last = true, now
 			changed(pods)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case err := <-watcher.Errors:
-			f.cfg.Logger.WarnContext(ctx, "the folder of static pods cannot be watched; it is read every now and then", "folder", f.cfg.Dir,
-				"error", err)
-		case <-watcher.Events:
-			if !f.calm(ctx, watcher) {
-				return nil
-			}
-		}
-	}
-}
-
-// calm waits until nothing has happened in the folder for a moment, or for long enough.
-func (f *Folder) calm(ctx context.Context, watcher *fsnotify.Watcher) bool {
-	const longest = 20
-	for range longest {
-		if !run.Sleep(ctx, quiet) {
-			return false
-		}
-		select {
-		case <-watcher.Events:
-		default:
-			return true
-		}
-	}
-	return true
+	})
 }
 
 func uids(pods []*corev1.Pod) []types.UID {

@@ -119,6 +119,14 @@ func (s *server) addControl(ctx context.Context, g *run.Group, parts process.Loc
 	return nil
 }
 
+// applyManifests applies the folder of manifests, once there is the role to do so.
+func (s *server) applyManifests(ctx context.Context) error {
+	if !run.Await(ctx, s.boot.Ready()) {
+		return nil
+	}
+	return control.Manifests{Options: s.o, API: s.local, Elect: s.internal.Kube, Warn: s.warn}.Run(ctx)
+}
+
 // addNetworking adds the service proxy and the DNS of this machine.
 func addNetworking(ctx context.Context, g *run.Group, parts process.Local) error {
 	c, err := parts.Component(ctx, process.Parts.Proxy)

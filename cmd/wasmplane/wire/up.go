@@ -124,7 +124,7 @@ func (s *server) applyManifests(ctx context.Context) error {
 	if !run.Await(ctx, s.boot.Ready()) {
 		return nil
 	}
-	return control.Manifests{Options: s.o, API: s.local, Elect: s.internal.Kube, Warn: s.warn}.Run(ctx)
+	return control.Manifests{Options: s.Options, API: s.local, Elect: s.internal.Kube, Warn: s.warn}.Run(ctx)
 }
 
 // addNetworking adds the service proxy and the DNS of this machine.

@@ -311,8 +311,8 @@ func TestAFolderThatOthersMayWriteIsRefused(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // the mistake
 		t.Fatal(err)
 	}
+	s.reported(dir + ": other users may write it (0777)") // from now on it is not read
 	w.write(dir, "b.yaml", configMap("two", "planted"))
-	s.reported(dir + ": other users may write it (0777)")
 	if got := w.value("one") + w.value("two"); got != "second" {
 		t.Errorf("%q", got)
 	}

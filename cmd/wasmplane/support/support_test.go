@@ -164,9 +164,9 @@ func directory(t *testing.T) Options {
 	dir := datadir.Dir(t.TempDir())
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	for file, text := range map[string]string{
-		dir.Log():        "level=INFO msg=\"a plugin prints\" out=\"token: " + planted + "\"\nlevel=INFO msg=ready\nlevel=WARN msg=\"plain words only\"\n",
-		dir.Kubeconfig(): planted,
-		config:           "# " + planted + "\nplugins:\n- name: a\n  settings: {key: " + planted + "}\napiserver: {listen: ':6443'}\n",
+		dir.Log():                                "level=INFO msg=\"a plugin prints\" out=\"token: " + planted + "\"\nlevel=INFO msg=ready\nlevel=WARN msg=\"plain words only\"\n",
+		dir.Kubeconfig():                         planted,
+		config:                                   "# " + planted + "\nplugins:\n- name: a\n  settings: {key: " + planted + "}\napiserver: {listen: ':6443'}\n",
 		filepath.Join(string(dir), "state.json"): `{"cluster":"c"}`,
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -6,6 +6,9 @@ package main
 
 import (
 	"os"
+	"time"
+
+	"k8s.io/client-go/transport"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/command"
 	"github.com/wasmplane/wasmplane/core/kubelet/containerd"
@@ -18,5 +21,8 @@ func main() {
 	if containerd.MaybeRun() {
 		return
 	}
+	// A certificate that another authority has signed is to be in use everywhere before the one
+	// before is dropped (core/join/succession): clients look for it as often as this.
+	transport.CertCallbackRefreshDuration = 10 * time.Second
 	os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

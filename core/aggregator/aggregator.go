@@ -61,8 +61,9 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// BuiltIn are the group versions that the server itself serves.
 	BuiltIn []schema.GroupVersion
-	// Certificate is presented to other servers: the front proxy's.
-	Certificate func() (*tls.Certificate, error)
+	// Certificate is presented to other servers: the front proxy's. It answers another
+	// pointer when it has changed.
+	Certificate func() *tls.Certificate
 	// Dial connects to other servers; nil = by an operator's policy.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 

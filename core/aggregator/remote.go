@@ -25,6 +25,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // Remote is the server of one group version. Nobody changes one: what is learned
@@ -40,7 +42,7 @@ type Remote struct {
 	ca        []byte
 	insecure  bool
 	available bool
-	transport *http.Transport
+	transport *dial.Renewed[*tls.Certificate]
 	broken    error // why there is no transport
 	known     known
 }
@@ -78,11 +80,10 @@ func (r *Remote) equal(o *Remote) bool {
 // newTransport trusts what the APIService says, and presents the front proxy's
 // certificate. The name in the server's certificate is the Service's, whichever
 // of its endpoints is dialed.
-func (a *Aggregator) newTransport(r *Remote) (*http.Transport, error) {
+func (a *Aggregator) newTransport(r *Remote) (*dial.Renewed[*tls.Certificate], error) {
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: r.service.Name + "." + r.service.Namespace + ".svc",
-		InsecureSkipVerify:   r.insecure, //nolint:gosec // the APIService's own word, which administrators alone may write
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cfg.Certificate() },
+		InsecureSkipVerify: r.insecure, //nolint:gosec // the APIService's own word, which administrators alone may write
 	}
 	var err error
 	if len(r.ca) > 0 {
@@ -91,10 +92,14 @@ func (a *Aggregator) newTransport(r *Remote) (*http.Transport, error) {
 			err = fmt.Errorf("spec.caBundle of APIService %s has no certificate in it: expected PEM", nameOf(r.gv))
 		}
 	}
-	return &http.Transport{
-		DialContext: a.cfg.Dial, TLSClientConfig: cfg, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
-		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 1 << 20,
-	}, err
+	return dial.NewRenewed(a.cfg.Certificate, func(ours *tls.Certificate) *http.Transport {
+		own := cfg.Clone()
+		own.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return ours, nil }
+		return &http.Transport{
+			DialContext: a.cfg.Dial, TLSClientConfig: own, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
+			MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 1 << 20,
+		}
+	}), err
 }
 
 func (r *Remote) close() { r.transport.CloseIdleConnections() }

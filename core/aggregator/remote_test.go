@@ -30,6 +30,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/wasmplane/wasmplane/core/dial"
 )
 
 // stage is another server, and ours in front of it.
@@ -80,9 +82,10 @@ func newStage(t *testing.T, backend http.HandlerFunc) *stage {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	certificate := &tls.Certificate{}
 	s.aggregator = &Aggregator{
 		cfg: Config{
-			Certificate: func() (*tls.Certificate, error) { return &tls.Certificate{}, nil },
+			Certificate: func() *tls.Certificate { return certificate },
 			Dial:        (&net.Dialer{}).DialContext, Logger: slog.New(slog.DiscardHandler),
 		},
 		services: corelisters.NewServiceLister(services), slices: noSlices{},
@@ -217,8 +220,11 @@ func TestWhatKeepsARequestFromBeingPassedOn(t *testing.T) {
 	broken.broken = fmt.Errorf("no certificate in it")
 	gone.service.Name = "nobody"
 	pool := x509.NewCertPool()
-	distrusted.transport = good.transport.Clone()
-	distrusted.transport.TLSClientConfig.RootCAs, distrusted.transport.TLSClientConfig.InsecureSkipVerify = pool, false
+	distrusted.transport = dial.NewRenewed(s.aggregator.cfg.Certificate, func(*tls.Certificate) *http.Transport {
+		t := good.transport.Transport().Clone()
+		t.TLSClientConfig.RootCAs, t.TLSClientConfig.InsecureSkipVerify = pool, false
+		return t
+	})
 	for name, c := range map[string]struct {
 		remote Remote
 		status int

@@ -146,7 +146,8 @@ func startNodeWith(t *testing.T, c kubernetes.Interface, answers http.Handler, p
 func connectServer(t *testing.T, o apiservertest.Options) (*apiservertest.Server, *rest.Config, kubernetes.Interface) {
 	t.Helper()
 	o.Server = func(cfg *apiserver.Config) {
-		cfg.Kubelet = &tunnel.KubeletClient{TLS: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the test's own server
+		lax := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the test's own server
+		cfg.Kubelet = &tunnel.KubeletClient{TLS: func() *tls.Config { return lax }}
 	}
 	s := apiservertest.Start(t, o)
 	cfg := s.Config("operator")

@@ -288,13 +288,19 @@ func (b *Bootstrap) serviceNetwork(ctx context.Context) error {
 // authenticationConfig publishes how this apiserver authenticates, for extension
 // apiservers behind it.
 func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
+	return b.PublishAuthorities(ctx, b.cfg.ClientCA, b.cfg.FrontProxyCA)
+}
+
+// PublishAuthorities tells extension apiservers of authorities that have changed since the
+// start, in PEM.
+func (b *Bootstrap) PublishAuthorities(ctx context.Context, clients, frontProxy []byte) error {
 	const name = "extension-apiserver-authentication"
 	data := map[string]string{}
-	if len(b.cfg.ClientCA) > 0 {
-		data["client-ca-file"] = string(b.cfg.ClientCA)
+	if len(clients) > 0 {
+		data["client-ca-file"] = string(clients)
 	}
-	if len(b.cfg.FrontProxyCA) > 0 {
-		data["requestheader-client-ca-file"] = string(b.cfg.FrontProxyCA)
+	if len(frontProxy) > 0 {
+		data["requestheader-client-ca-file"] = string(frontProxy)
 		for key, list := range map[string][]string{
 			"requestheader-allowed-names":        append([]string{}, b.cfg.FrontProxyNames...),
 			"requestheader-username-headers":     {"X-Remote-User"},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/core/apiserver/apiservertest"
+	"github.com/wasmplane/wasmplane/core/pki"
 )
 
 func client(t *testing.T, s *apiservertest.Server) kubernetes.Interface {
@@ -280,6 +281,49 @@ func TestAnotherAuthorityIsRefused(t *testing.T) {
 	start(t, cfg)()
 	if got := published()[ClusterAuthority]; got != "sha256:bb" {
 		t.Errorf("the authority is %q", got)
+	}
+}
+
+// While the authority changes, a server may be a step behind: it starts, and leaves what
+// machines are told to who drives the change.
+func TestAServerStartsWhileTheAuthorityChanges(t *testing.T) {
+	s := apiservertest.Start(t, apiservertest.Options{})
+	c := client(t, s)
+	a, err := pki.Open(pki.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := func() Cluster {
+		return Cluster{Name: "one", Authority: pki.Pin(a.ClusterCA()), Trusted: string(a.CAPEM())}
+	}
+	published := func() map[string]string {
+		t.Helper()
+		m, err := c.CoreV1().ConfigMaps("kube-system").Get(t.Context(), ClusterConfigMap, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Data
+	}
+	cfg := config(c, "192.0.2.1:6443")
+	cfg.Cluster = own()
+	start(t, cfg)()
+	before := published()
+	if before[ClusterAuthorities] != cfg.Cluster.Trusted {
+		t.Errorf("machines are told of %q", before[ClusterAuthorities])
+	}
+	next, to, err := a.Successor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []pki.Step{pki.Trusting, pki.Signing} {
+		if _, err := a.Follow(step, to, &next); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Cluster = own()
+		start(t, cfg)()
+		if got := published(); !maps.Equal(got, before) {
+			t.Errorf("step %s: the server has written %q", step, got)
+		}
 	}
 }
 

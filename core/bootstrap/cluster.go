@@ -4,11 +4,15 @@ package bootstrap
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wasmplane/wasmplane/core/pki"
 )
 
 // ClusterConfigMap of kube-system says what a machine that joins must know of the
@@ -23,6 +27,8 @@ const (
 	ClusterServiceCIDR = "serviceCIDR"
 	// ClusterAuthority is the pin of the authority of serving and client certificates.
 	ClusterAuthority = "authority"
+	// ClusterAuthorities are all that are trusted, in PEM, the one that signs first.
+	ClusterAuthorities = "authorities"
 )
 
 // Cluster is what the ClusterConfigMap holds. Its zero value: there is none.
@@ -32,16 +38,29 @@ type Cluster struct {
 	// with another one than the cluster's is refused: every certificate and token that
 	// it gives out would be wrong for all others.
 	Authority string
+	// Trusted are all authorities that this server trusts, in PEM. While the cluster's changes,
+	// servers may be a step apart: the other one of the two is no reason to refuse.
+	Trusted string
 	// Alone: no other server can be at this store, so a new authority takes the old one's place.
 	Alone bool
 }
 
 func (b *Bootstrap) clusterData() map[string]string {
 	c := b.cfg.Cluster
-	return map[string]string{
+	data := map[string]string{
 		ClusterName: c.Name, ClusterDomain: c.Domain, ClusterPodCIDR: c.PodCIDR,
 		ClusterServiceCIDR: b.cfg.ServiceCIDRs[0].String(), ClusterAuthority: c.Authority,
 	}
+	if c.Trusted != "" {
+		data[ClusterAuthorities] = c.Trusted
+	}
+	return data
+}
+
+// trusts tells whether this server trusts the authority of a pin.
+func (c Cluster) trusts(pin string) bool {
+	certs, err := pki.ParseBundle([]byte(c.Trusted))
+	return err == nil && slices.ContainsFunc(certs, func(t *x509.Certificate) bool { return pki.Pin(t) == pin })
 }
 
 // checkAuthority refuses a server of another authority before it writes anything.
@@ -61,7 +80,7 @@ func (b *Bootstrap) checkAuthority(ctx context.Context) error {
 
 func (b *Bootstrap) sameAuthority(ctx context.Context, has *corev1.ConfigMap) error {
 	theirs, ours := has.Data[ClusterAuthority], b.cfg.Cluster.Authority
-	if theirs == "" || theirs == ours {
+	if theirs == "" || theirs == ours || b.cfg.Cluster.trusts(theirs) {
 		return nil
 	}
 	if b.cfg.Cluster.Alone {
@@ -71,6 +90,23 @@ func (b *Bootstrap) sameAuthority(ctx context.Context, has *corev1.ConfigMap) er
 	return fmt.Errorf("%w: the cluster in this store has the certificate authority %s, this server's pki has %s, and what one gives out the other refuses; "+
 		"stop this server and replace its folder pki by a copy of that of a server of the cluster, or, if that authority is lost for good and no other server runs, "+
 		"delete /registry/configmaps/%s/%s from the store (etcdctl del) and start this server again", errMisconfigured, theirs, ours, metav1.NamespaceSystem, ClusterConfigMap)
+}
+
+// updateCluster leaves the authorities to who changes them, while they change.
+func (b *Bootstrap) updateCluster(ctx context.Context) error {
+	has, err := b.cfg.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, ClusterConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	data := b.clusterData()
+	theirs, err := pki.ParseBundle([]byte(has.Data[ClusterAuthorities]))
+	ours, err2 := pki.ParseBundle([]byte(b.cfg.Cluster.Trusted))
+	known := b.cfg.Cluster.trusts(has.Data[ClusterAuthority])
+	if err == nil && err2 == nil && known && pki.Pins(theirs) != pki.Pins(ours) {
+		delete(data, ClusterAuthority)
+		delete(data, ClusterAuthorities)
+	}
+	return b.configMap(ctx, metav1.NamespaceSystem, ClusterConfigMap, data)
 }
 
 // cluster publishes what the cluster is. Of two servers that begin it at once, the
@@ -84,7 +120,7 @@ func (b *Bootstrap) cluster(ctx context.Context) error {
 		metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if err = b.checkAuthority(ctx); err == nil {
-			err = b.configMap(ctx, metav1.NamespaceSystem, ClusterConfigMap, b.clusterData())
+			err = b.updateCluster(ctx)
 		}
 	}
 	if err != nil {

@@ -100,7 +100,7 @@ func pinned(chain []*x509.Certificate, pin string) (*x509.Certificate, error) {
 	if len(seen) == 0 {
 		return nil, fmt.Errorf("%w: it shows no authority of its own, so it is no server of wasmplane", errWrongAuthority)
 	}
-	return nil, fmt.Errorf("%w: the token is of a cluster with the authority %s, the server's is %s; take the token from a server of the same cluster (`wasmplane token create`), or check the address", errWrongAuthority, pin, strings.Join(seen, ", "))
+	return nil, fmt.Errorf("%w: the token is of a cluster with the authority %s, the server's is %s; take the token from a server of the same cluster (`wasmplane token create`; one from before a change of the authority is of no use any more), or check the address", errWrongAuthority, pin, strings.Join(seen, ", "))
 }
 
 // checkClock compares this machine's clock with the server's: certificates hold between
@@ -134,9 +134,33 @@ func checkClock(ctx context.Context, address string, ca *x509.Certificate, now f
 		return nil // a proxy may have taken it away: certificates will tell
 	}
 	ours := now()
-	if off := ours.Sub(theirs); off.Abs() > skew {
-		return fmt.Errorf("this machine's clock says %s, the server's %s: with %s between them certificates don't hold; set the clock (`timedatectl set-ntp true`) and join again",
-			ours.UTC().Format(time.RFC3339), theirs.UTC().Format(time.RFC3339), off.Abs().Round(time.Second))
+	if ours.Sub(theirs).Abs() > skew {
+		return &clockError{ours, theirs}
+	}
+	return nil
+}
+
+// clockError is a clock that is wrong, or the server's is.
+type clockError struct{ ours, theirs time.Time }
+
+func (e *clockError) Error() string {
+	off, direction := e.ours.Sub(e.theirs), "ahead of"
+	if off < 0 {
+		direction = "behind"
+	}
+	return fmt.Sprintf("this machine's clock is %s %s the server's (it says %s, the server's %s), so that certificates do not hold: set the clock (`timedatectl set-ntp true`), and run the command again",
+		off.Abs().Round(time.Second), direction, e.ours.UTC().Format(time.RFC3339), e.theirs.UTC().Format(time.RFC3339))
+}
+
+// clock compares the clock of a machine that has joined with the server's by which it
+// joined. A server that cannot be asked is no error.
+func clock(ctx context.Context, dir string, m Member, now func() time.Time) error {
+	authorities, err := pki.ReadCertificates(caFile(dir))
+	if err != nil {
+		return fmt.Errorf("read the cluster's authority: %w", err)
+	}
+	if err, wrong := errors.AsType[*clockError](checkClock(ctx, m.Server, authorities[0], now)); wrong {
+		return err
 	}
 	return nil
 }

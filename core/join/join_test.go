@@ -255,7 +255,7 @@ func signer(t *testing.T, a *pki.Authority, from, until time.Duration) *fake.Cli
 			return true, nil, err
 		}
 		if r.Name == "" {
-			r.Name = "generated"
+			r.Name = "generated-" + strings.ToLower(rand.Text())
 		}
 		r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
@@ -283,7 +283,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewal, err := RenewClient(t.Context(), dir, Member{Node: "w"}, signer(t, a, 0, life), slog.New(slog.DiscardHandler))
+	renewal, err := RenewClient(dir, Member{Node: "w"}, signer(t, a, 0, life), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,56 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := Ended(dir, time.Now()); err != nil {
+	if err := Ended(t.Context(), dir, time.Now); err != nil {
 		t.Error(err)
+	}
+}
+
+// A machine that starts with a wrong clock is told so by the server's, and not that it has to join anew.
+func TestAWrongClockAtTheStartIsNamed(t *testing.T) {
+	c := newCluster(t, time.Now)
+	pair, err := c.authority.Client(pki.Node("w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for file, data := range map[string][]byte{ClientFile(dir): pair.PEM(), caFile(dir): c.authority.CAPEM()} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begins, ends := pair.Certificate().Leaf.NotBefore, pair.Certificate().Leaf.NotAfter
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = gone.Close()
+	for name, k := range map[string]struct {
+		now    time.Time
+		server string
+		want   []string
+	}{
+		"right":                      {time.Now(), c.address, nil},
+		"a day behind":               {time.Now().Add(-24 * time.Hour), c.address, []string{"behind the server's", "set the clock"}},
+		"years ahead":                {ends.Add(time.Hour), c.address, []string{"ahead of the server's", "set the clock"}},
+		"behind, nobody to be asked": {begins.Add(-time.Hour), gone.Addr().String(), []string{"holds from", "set the clock"}},
+		"ended, nobody to be asked":  {ends.Add(time.Hour), gone.Addr().String(), []string{"ended on", "node remove w"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := (Member{Node: "w", Server: k.server, Pin: c.pin}).write(dir); err != nil {
+				t.Fatal(err)
+			}
+			// The clock goes on, as clocks do: nothing of a second's size is compared.
+			off := time.Until(k.now)
+			err := Ended(t.Context(), dir, func() time.Time { return time.Now().Add(off) })
+			if (err == nil) != (k.want == nil) {
+				t.Fatalf("got %v, want %q", err, k.want)
+			}
+			for _, words := range k.want {
+				if !strings.Contains(err.Error(), words) {
+					t.Errorf("got %v, want %q", err, words)
+				}
+			}
+		})
 	}
 }

@@ -22,49 +22,97 @@ import (
 )
 
 // ca is a certificate authority: NAME.crt, readable by who may enter the
-// directory, and NAME.key.
+// directory, and NAME.key. While it changes there are NAME.next.crt and
+// NAME.next.key, which are to take its place, then NAME.old.crt, which it took;
+// NAME.cross.crt is the one that signs, signed by the one before.
 type ca struct {
 	commonName string
-	certFile   string
-	keyFile    string
-	key        *ecdsa.PrivateKey
-	cert       atomic.Pointer[x509.Certificate]
+	base       string // the files' path up to NAME
+	state      atomic.Pointer[caState]
 }
 
-func (c *ca) certificate() *x509.Certificate { return c.cert.Load() }
-
-func (c *ca) pem() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certificate().Raw})
+// caState is what the files of an authority hold.
+type caState struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	// next and old are trusted besides; nil = there is none.
+	next, old *x509.Certificate
+	cross     *x509.Certificate
 }
+
+func (c *ca) file(end string) string         { return c.base + end }
+func (c *ca) certFile() string               { return c.base + ".crt" }
+func (c *ca) keyFile() string                { return c.base + ".key" }
+func (c *ca) certificate() *x509.Certificate { return c.state.Load().cert }
+
+// trusted are all certificates to trust, the one that signs first.
+func (c *ca) trusted() []*x509.Certificate {
+	s := c.state.Load()
+	all := []*x509.Certificate{s.cert}
+	for _, other := range []*x509.Certificate{s.next, s.old} {
+		if other != nil {
+			all = append(all, other)
+		}
+	}
+	return all
+}
+
+func (c *ca) pem() []byte { return Bundle(c.trusted()...) }
 
 // openCA reads or makes an authority. The key is written first, so that a crash
 // in between leaves a key that the next start signs a certificate with.
 func (a *Authority) openCA(name, commonName string) (*ca, error) {
-	c := &ca{commonName: commonName, certFile: a.path(name + ".crt"), keyFile: a.path(name + ".key")}
-	cert, certErr := readCert(c.certFile)
-	key, keyErr := readKey(c.keyFile)
+	c := &ca{commonName: commonName, base: a.path(name)}
+	return c, a.readCA(c)
+}
+
+// readCA reads what the files hold now: another process may have changed the authority.
+func (a *Authority) readCA(c *ca) error {
+	if err := c.finishPromotion(); err != nil {
+		return err
+	}
+	cert, certErr := readCert(c.certFile())
+	key, keyErr := readKey(c.keyFile())
 	switch {
 	case certErr != nil && !errors.Is(certErr, fs.ErrNotExist):
-		return nil, certErr
+		return certErr
 	case keyErr != nil && !errors.Is(keyErr, fs.ErrNotExist):
-		return nil, keyErr
+		return keyErr
 	case certErr == nil && keyErr != nil:
-		return nil, fmt.Errorf("%s exists, its key %s does not: restore the key from a backup, or remove the certificate to start with a new authority (all clients must then get new credentials)", c.certFile, c.keyFile)
+		return fmt.Errorf("%s exists, its key %s does not: restore the key from a backup, or remove the certificate to start with a new authority (all clients must then get new credentials)", c.certFile(), c.keyFile())
 	case keyErr != nil:
 		var err error
-		if key, err = newKeyFile(c.keyFile); err != nil {
-			return nil, fmt.Errorf("make an authority's key: %w", err)
+		if key, err = newKeyFile(c.keyFile()); err != nil {
+			return fmt.Errorf("make an authority's key: %w", err)
 		}
 	}
-	c.key = key
 	if certErr != nil {
-		return c, c.selfSign(a.cfg.Now())
+		var err error
+		if cert, err = c.selfSign(nil, key, a.cfg.Now()); err != nil {
+			return err
+		}
 	}
-	if pub, ok := cert.PublicKey.(*ecdsa.PublicKey); !ok || !pub.Equal(key.Public()) {
-		return nil, fmt.Errorf("%s is not the key of %s: restore the pair from a backup", c.keyFile, c.certFile)
+	if !fits(cert, key) {
+		return fmt.Errorf("%s is not the key of %s: restore the pair from a backup", c.keyFile(), c.certFile())
 	}
-	c.cert.Store(cert)
-	return c, a.renewCA(c)
+	s := &caState{cert: cert, key: key}
+	for end, to := range map[string]**x509.Certificate{nextCert: &s.next, oldCert: &s.old, crossCert: &s.cross} {
+		other, err := readCert(c.file(end))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		*to = other // nil where there is none
+	}
+	if s.cross != nil && !fits(s.cross, key) {
+		s.cross = nil // it is of the one that is to follow
+	}
+	c.state.Store(s)
+	return a.renewCA(c)
+}
+
+func fits(cert *x509.Certificate, key *ecdsa.PrivateKey) bool {
+	pub, ok := cert.PublicKey.(*ecdsa.PublicKey)
+	return ok && pub.Equal(key.Public())
 }
 
 // renewCA signs an old authority again with its own key: leaves stay valid, and
@@ -73,59 +121,84 @@ func (a *Authority) renewCA(c *ca) error {
 	if !needsRenewal(c.certificate(), a.cfg.Now()) {
 		return nil
 	}
-	if err := c.selfSign(a.cfg.Now()); err != nil {
+	s := *c.state.Load()
+	var err error
+	if s.cert, err = c.selfSign(s.cert, s.key, a.cfg.Now()); err != nil {
 		return err
 	}
-	a.cfg.Log.Warn("renewed a certificate authority; hand its certificate out to clients again", "file", c.certFile,
+	c.state.Store(&s)
+	a.cfg.Log.Warn("renewed a certificate authority; hand its certificate out to clients again", "file", c.certFile(),
 		"until", c.certificate().NotAfter)
 	return nil
 }
 
-func (c *ca) selfSign(now time.Time) error {
+// selfSign writes the authority's certificate. One that it had before keeps its name.
+func (c *ca) selfSign(before *x509.Certificate, key *ecdsa.PrivateKey, now time.Time) (*x509.Certificate, error) {
+	name := c.commonName
+	if before != nil {
+		name = before.Subject.CommonName
+	}
+	cert, err := signAuthority(name, key.Public(), nil, key, now)
+	if err != nil {
+		return nil, err
+	}
+	return cert, atomicfile.Write(c.certFile(), Bundle(cert), 0o644)
+}
+
+// signAuthority makes an authority's certificate, signed by parent, or by itself where
+// that is nil.
+func signAuthority(name string, pub crypto.PublicKey, parent *x509.Certificate, key crypto.Signer, now time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: c.commonName},
+		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-backdate).UTC(),
 		NotAfter:              now.Add(caLife).UTC(),
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-		DNSNames:              []string{c.commonName},
+		DNSNames:              []string{name},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, c.key.Public(), c.key)
+	if parent == nil {
+		parent = t
+	} else if t.NotAfter.After(parent.NotAfter) {
+		t.NotAfter = parent.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, pub, key)
 	if err != nil {
-		return fmt.Errorf("sign the authority %s: %w", c.commonName, err)
+		return nil, fmt.Errorf("sign the authority %s: %w", name, err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return fmt.Errorf("read back the authority %s: %w", c.commonName, err)
+		return nil, fmt.Errorf("read back the authority %s: %w", name, err)
 	}
-	if err := atomicfile.Write(c.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
-		return err
-	}
-	c.cert.Store(cert)
-	return nil
+	return cert, nil
 }
 
-// sign issues a leaf. It never outlives the authority.
+// sign issues a leaf, in PEM. It never outlives the authority. Where the authority took
+// another one's place, the leaf is followed by what proves it to who knows that one only.
 func (c *ca) sign(r request, pub crypto.PublicKey, now time.Time) ([]byte, error) {
 	t, err := r.template(now)
 	if err != nil {
 		return nil, err
 	}
-	parent := c.certificate()
+	s := c.state.Load()
+	parent := s.cert
 	if t.NotAfter.After(parent.NotAfter) {
 		t.NotAfter = parent.NotAfter
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, parent, pub, c.key)
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, pub, s.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign the certificate of %q: %w", r.user, err)
 	}
-	return der, nil
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if s.cross != nil {
+		text = append(text, Bundle(s.cross)...)
+	}
+	return text, nil
 }
 
 // openServiceAccountKey reads or makes the key that signs tokens. A lost key
@@ -184,23 +257,9 @@ func ReadCertificates(file string) ([]*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		all = append(all, cert)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: expected at least one PEM block CERTIFICATE", file)
+	all, err := ParseBundle(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return all, nil
 }

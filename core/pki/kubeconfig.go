@@ -115,6 +115,27 @@ func RefreshKubeconfig(file string, k Kubeconfig) error {
 	return writeConfig(file, theirs)
 }
 
+// RefreshMerged writes the credentials of the context k.Cluster again, where a user's own
+// kubeconfig still has it. Everything else in the file stays.
+func RefreshMerged(file string, k Kubeconfig) error {
+	theirs, err := clientcmd.LoadFromFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig %s (it was left as it is): %w", file, err)
+	}
+	if theirs.Clusters[k.Cluster] == nil || theirs.AuthInfos[k.User] == nil {
+		return nil
+	}
+	ours, err := k.config()
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	theirs.Clusters[k.Cluster], theirs.AuthInfos[k.User] = ours.Clusters[k.Cluster], ours.AuthInfos[k.User]
+	return writeConfig(file, theirs)
+}
+
 // MergeKubeconfig puts the context k.Cluster into a user's own kubeconfig and
 // makes it the current one. Everything else in the file stays; a file that
 // cannot be read is left alone.

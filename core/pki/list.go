@@ -16,12 +16,22 @@ import (
 type Certificate struct {
 	File, For, SignedBy string
 	Ends                time.Time
+	// Life is how long it lasts from its beginning.
+	Life time.Duration
+	// Leaves: it is of an authority that is being dropped, and is never renewed.
+	Leaves bool
 }
 
 // purposes of files whose names alone don't say it.
 var purposes = map[string]string{
 	"ca.crt":                       "authority of the API, its clients and nodes",
 	"front-proxy-ca.crt":           "authority of authenticating proxies",
+	"ca.next.crt":                  "authority of the API that is to follow",
+	"ca.old.crt":                   "authority of the API that is being dropped",
+	"ca.cross.crt":                 "authority of the API, for who knows the one before",
+	"front-proxy-ca.next.crt":      "authority of authenticating proxies that is to follow",
+	"front-proxy-ca.old.crt":       "authority of authenticating proxies that is being dropped",
+	"front-proxy-ca.cross.crt":     "authority of authenticating proxies, for who knows the one before",
 	"etcd-ca.crt":                  "authority of the servers' stores",
 	"etcd-peer.pem":                "this server's store, towards the others",
 	"apiserver.pem":                "server of the API",
@@ -64,7 +74,8 @@ func describe(file string) (Certificate, error) {
 		return Certificate{}, err
 	}
 	leaf, name := all[0], filepath.Base(file)
-	c := Certificate{File: file, For: purposes[name], SignedBy: leaf.Issuer.CommonName, Ends: leaf.NotAfter}
+	c := Certificate{File: file, For: purposes[name], SignedBy: leaf.Issuer.CommonName, Ends: leaf.NotAfter, Life: leaf.NotAfter.Sub(leaf.NotBefore)}
+	c.Leaves = strings.HasSuffix(name, oldCert) || strings.HasSuffix(name, crossCert)
 	switch {
 	case c.For != "":
 	case strings.HasPrefix(name, "kubelet-serving-"):

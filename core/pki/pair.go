@@ -3,6 +3,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -84,7 +85,9 @@ func (p *Pair) load(now time.Time) error {
 	if err := os.Chmod(p.file, 0o600); err != nil {
 		return err
 	}
-	p.current.Store(c)
+	if before := p.current.Load(); before == nil || !bytes.Equal(before.pem, c.pem) {
+		p.current.Store(c) // who compares pointers sees a change where there is one
+	}
 	return nil
 }
 
@@ -113,7 +116,7 @@ func (p *Pair) issue(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("generate a key: %w", err)
 	}
-	der, err := p.authority.sign(p.request, key.Public(), now)
+	chain, err := p.authority.sign(p.request, key.Public(), now)
 	if err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (p *Pair) issue(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	data := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), secret...)
+	data := append(chain, secret...)
 	c, err := parsePair(data)
 	if err != nil {
 		return err

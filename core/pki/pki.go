@@ -9,9 +9,10 @@
 // file and are replaced by one rename: a reader sees the old pair or the new
 // one, never a mixture, also after a crash.
 //
-// It refuses to replace a certificate authority or the service account key,
+// It does not replace a certificate authority or the service account key by itself,
 // because everything out in the world that trusts them would break; an authority
-// near its end is signed again with its own key, which all leaves survive.
+// near its end is signed again with its own key, which all leaves survive. An authority
+// changes in steps (Follow), of which each is to be taken by all servers before the next.
 package pki
 
 import (
@@ -136,17 +137,49 @@ func (a *Authority) path(name string) string { return filepath.Join(a.cfg.Dir, n
 // CAFile is the path of the cluster's authority, CAPEM its content.
 func (a *Authority) CAFile() string { return a.path("ca.crt") }
 
-// CAPEM is the certificate that clients of this cluster trust.
+// CAPEM are the certificates that clients of this cluster trust, the one that signs first.
 func (a *Authority) CAPEM() []byte { return a.cluster.pem() }
 
-// FrontProxyCAPEM is the certificate that requests of authenticating proxies are checked against.
+// FrontProxyCAPEM are the certificates that requests of authenticating proxies are checked against.
 func (a *Authority) FrontProxyCAPEM() []byte { return a.frontProxy.pem() }
 
-// ClusterCA is the authority of serving and client certificates.
+// ClusterCA is the authority that signs serving and client certificates.
 func (a *Authority) ClusterCA() *x509.Certificate { return a.cluster.certificate() }
 
-// FrontProxyCA is the authority of authenticating proxies.
+// FrontProxyCA is the authority that signs certificates of authenticating proxies.
 func (a *Authority) FrontProxyCA() *x509.Certificate { return a.frontProxy.certificate() }
+
+// TrustedCAs are those whose certificates are accepted, ClusterCA first: while the
+// authority changes there are two.
+func (a *Authority) TrustedCAs() []*x509.Certificate { return a.cluster.trusted() }
+
+// TrustedFrontProxyCAs are TrustedCAs of authenticating proxies.
+func (a *Authority) TrustedFrontProxyCAs() []*x509.Certificate { return a.frontProxy.trusted() }
+
+// Roots is a pool of TrustedCAs.
+func (a *Authority) Roots() *x509.CertPool { return Pool(a.TrustedCAs()...) }
+
+// ClientTLS is for a client of what the authority signs, with p as its certificate. It answers the
+// same pointer until p or TrustedCAs change.
+func (a *Authority) ClientTLS(p *Pair) func() *tls.Config {
+	var mu sync.Mutex
+	var shown *tls.Certificate
+	var trusted []*x509.Certificate
+	var now *tls.Config
+	return func() *tls.Config {
+		mu.Lock()
+		defer mu.Unlock()
+		show, trust := p.Certificate(), a.TrustedCAs()
+		if show != shown || !slices.EqualFunc(trust, trusted, (*x509.Certificate).Equal) {
+			shown, trusted = show, trust
+			now = &tls.Config{
+				MinVersion: tls.VersionTLS12, RootCAs: Pool(trust...),
+				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil },
+			}
+		}
+		return now
+	}
+}
 
 // ServiceAccountKey signs service account tokens.
 func (a *Authority) ServiceAccountKey() *ecdsa.PrivateKey { return a.saKey }
@@ -154,7 +187,8 @@ func (a *Authority) ServiceAccountKey() *ecdsa.PrivateKey { return a.saKey }
 // CASigner gives the cluster's authority to who signs certificate requests
 // (the controller of certificates.k8s.io).
 func (a *Authority) CASigner() (*x509.Certificate, crypto.Signer) {
-	return a.cluster.certificate(), a.cluster.key
+	s := a.cluster.state.Load()
+	return s.cert, s.key
 }
 
 // APIServer is the serving certificate of the apiserver.
@@ -217,7 +251,7 @@ func (a *Authority) EtcdPeer(hosts ...string) (pair *Pair, authorityFile string,
 		}
 	}
 	pair, err = a.keep("etcd-peer", request{user: "etcd-peer", hosts: hosts, usages: append(slices.Clone(serving), calling...)}, a.etcd)
-	return pair, a.etcd.certFile, err
+	return pair, a.etcd.certFile(), err
 }
 
 // pair finds or makes the pair called name and keeps it for renewal.
@@ -266,7 +300,7 @@ func (a *Authority) Renew() error {
 			if authority == nil {
 				continue
 			}
-			if err := a.renewCA(authority); err != nil {
+			if err := a.readCA(authority); err != nil {
 				errs = append(errs, err)
 			}
 		}

@@ -78,6 +78,7 @@ func existing(dir, name string) (*Pair, error) {
 		return nil, fmt.Errorf("%s: %w", p.file, err)
 	}
 	leaf := c.tls.Leaf
+	p.current.Store(c)
 	p.request = request{
 		user: leaf.Subject.CommonName, groups: leaf.Subject.Organization, hosts: leaf.DNSNames, usages: leaf.ExtKeyUsage,
 		atOnce: slices.Contains(leaf.Subject.Organization, nodesGroup),
@@ -86,21 +87,28 @@ func existing(dir, name string) (*Pair, error) {
 		p.request.hosts = append(p.request.hosts, ip.String())
 	}
 	for _, authority := range []string{"ca", "front-proxy-ca", "etcd-ca"} {
-		by := &ca{certFile: filepath.Join(dir, authority+".crt"), keyFile: filepath.Join(dir, authority+".key")}
-		cert, err := readCert(by.certFile)
+		by := &ca{base: filepath.Join(dir, authority)}
+		cert, err := readCert(by.certFile())
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if leaf.CheckSignatureFrom(cert) != nil {
+		s := &caState{cert: cert}
+		if s.old, err = readCert(by.file(oldCert)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		if leaf.CheckSignatureFrom(cert) != nil && (s.old == nil || leaf.CheckSignatureFrom(s.old) != nil) {
 			continue
 		}
-		by.cert.Store(cert)
-		if by.key, err = readKey(by.keyFile); err != nil {
+		if s.key, err = readKey(by.keyFile()); err != nil {
 			return nil, fmt.Errorf("read the key of the authority that signed %s: %w", p.file, err)
 		}
+		if cross, err := readCert(by.file(crossCert)); err == nil && fits(cross, s.key) {
+			s.cross = cross
+		}
+		by.state.Store(s)
 		p.authority = by
 		return p, nil
 	}

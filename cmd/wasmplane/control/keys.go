@@ -19,7 +19,10 @@ import (
 // apiserver, it can sign; elsewhere certificate requests and token secrets wait for
 // another process.
 func KeysOf(c *process.Component) (Keys, error) {
-	keys := Keys{RootCA: c.Config.CAData}
+	keys := Keys{}
+	if ca := c.Config.CAData; len(ca) > 0 {
+		keys.RootCA = func() []byte { return ca }
+	}
 	switch _, err := os.Stat(filepath.Join(c.Options.Dir.PKI(), "ca.key")); {
 	case errors.Is(err, fs.ErrNotExist):
 		c.Options.Logger.Info("this process has no keys of the cluster: it signs neither certificate requests nor token secrets", "directory", c.Options.Dir.PKI())
@@ -35,7 +38,7 @@ func KeysOf(c *process.Component) (Keys, error) {
 	if err != nil {
 		return keys, err
 	}
-	keys.Authority = authority.CASigner
+	keys.Authority, keys.RootCA = authority.CASigner, authority.CAPEM
 	tokens, err := satoken.NewSigner(c.Options.Config.APIServer.ServiceAccountIssuer, signer)
 	if err != nil {
 		return keys, err

@@ -28,7 +28,7 @@ import (
 
 // Keys are what only the owner of the cluster's keys can give to the control loops.
 type Keys struct {
-	RootCA    []byte
+	RootCA    func() []byte         // PEM; nil: it is not published
 	Minter    serviceaccount.Minter // nil: token secrets stay empty
 	Authority signing.Authority     // nil: certificate requests stay unsigned
 }

@@ -423,7 +423,7 @@ func allocatable(ctx context.Context, g *linuxhost.Host) func() corev1.ResourceL
 
 // door is the kubelet's server. Who may enter is asked of the API.
 func (n *Node) door(ctx context.Context, kube kubernetes.Interface) (*kubeletserver.Server, error) {
-	authenticate, authorize, err := kubeletserver.Delegate(kube, n.serving.CA)
+	authenticate, authorize, err := kubeletserver.Delegate(kube, n.serving.Roots)
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ func simulatedDoor(ctx context.Context, local process.Local, authority *pki.Auth
 	if err != nil {
 		return nil, err
 	}
-	authenticate, authorize, err := kubeletserver.Delegate(set.Kube, authority.CAPEM())
+	authenticate, authorize, err := kubeletserver.Delegate(set.Kube, authority.Roots)
 	if err != nil {
 		return nil, err
 	}

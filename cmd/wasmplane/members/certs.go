@@ -36,7 +36,7 @@ their lives, while wasmplane runs here.`,
 		}
 		return ListCerts(s.Out, dir)
 	}
-	c.AddCommand(list, s.certsRenew())
+	c.AddCommand(list, s.certsRenew(), s.certsRotate())
 	return c
 }
 

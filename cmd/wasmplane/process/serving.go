@@ -4,6 +4,7 @@ package process
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/config"
 	kubeletserver "github.com/wasmplane/wasmplane/core/kubelet/server"
+	"github.com/wasmplane/wasmplane/core/pki"
 	"github.com/wasmplane/wasmplane/core/secureserving"
 )
 
@@ -68,6 +70,19 @@ func listenFor(ctx context.Context, log *slog.Logger, p Part, listen string) (ne
 	return l, err
 }
 
+// Roots are the authorities that a client's configuration names, read again when their
+// file changes.
+func Roots(c *rest.Config) (func() *x509.CertPool, error) {
+	if c.CAFile != "" && len(c.CAData) == 0 {
+		return pki.RootsOf(c.CAFile)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(c.CAData) {
+		return nil, errors.New("the kubeconfig names no certificate authority (certificate-authority)")
+	}
+	return func() *x509.CertPool { return roots }, nil
+}
+
 func (c *Component) metricsServer(p Part, s config.Serving, listener net.Listener) (*secureserving.Server, error) {
 	conf := secureserving.Config{
 		Component: p.Name, Listener: listener, Logger: c.Options.Logger,
@@ -91,11 +106,11 @@ func (c *Component) metricsServer(p Part, s config.Serving, listener net.Listene
 	if err != nil {
 		return nil, err
 	}
-	trusted := rest.CopyConfig(c.Config)
-	if err := rest.LoadTLSFiles(trusted); err != nil {
-		return nil, fmt.Errorf("read the cluster's authority: %w", err)
+	roots, err := Roots(c.Config)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster's authority: %w", err)
 	}
-	if conf.Authenticator, conf.Authorizer, err = kubeletserver.Delegate(set.Kube, trusted.CAData); err != nil {
+	if conf.Authenticator, conf.Authorizer, err = kubeletserver.Delegate(set.Kube, roots); err != nil {
 		return nil, err
 	}
 	if conf.TLS, err = secureserving.Certificate(c.Options.Config.Path(s.CertFile), c.Options.Config.Path(s.KeyFile), listener.Addr(),

@@ -3,6 +3,7 @@
 package site
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,15 +16,8 @@ import (
 
 // Publish writes what users and later commands look for.
 func (s Site) Publish(nodes string) error {
-	k, err := s.Authority.Kubeconfig(s.Options.Config.Cluster.Name, s.URL(), pki.Admin())
+	k, err := s.publishAccess()
 	if err != nil {
-		return err
-	}
-	k.Embed = true
-	if err := pki.RefreshKubeconfig(s.Options.Dir.Kubeconfig(), k); err != nil {
-		return err
-	}
-	if err := s.publishBreakGlass(); err != nil {
 		return err
 	}
 	if s.Options.MergeKubeconfig != "" {
@@ -32,6 +26,48 @@ func (s Site) Publish(nodes string) error {
 		}
 	}
 	return s.WriteState(nodes)
+}
+
+// publishAccess writes the kubeconfigs of this machine's operator, and returns the one for every day.
+func (s Site) publishAccess() (pki.Kubeconfig, error) {
+	k, err := s.Authority.Kubeconfig(s.Options.Config.Cluster.Name, s.URL(), pki.Admin())
+	if err != nil {
+		return k, err
+	}
+	k.Embed = true
+	if err := pki.RefreshKubeconfig(s.Options.Dir.Kubeconfig(), k); err != nil {
+		return k, err
+	}
+	return k, s.publishBreakGlass()
+}
+
+// mergedInto is the kubeconfig of a user that has this cluster's context, maybe since an
+// earlier start; "" = none.
+func (s Site) mergedInto() string {
+	if s.Options.MergeKubeconfig != "" {
+		return s.Options.MergeKubeconfig
+	}
+	if before, err := s.Options.Dir.ReadState(); err == nil {
+		return before.MergedInto
+	}
+	return ""
+}
+
+// Republish writes again what names the cluster's authorities, or holds a certificate.
+func (s Site) Republish(ctx context.Context) error {
+	k, err := s.publishAccess()
+	if err != nil {
+		return err
+	}
+	if merged := s.mergedInto(); merged != "" {
+		if err := pki.RefreshMerged(merged, k); err != nil {
+			s.Options.Logger.WarnContext(ctx, "the kubeconfig that has this cluster's context could not be written again", "file", merged, "error", err)
+		}
+	}
+	if _, err := os.Stat(filepath.Dir(s.Options.Dir.ComponentKubeconfig("any"))); err != nil {
+		return nil //nolint:nilerr // there are none to write again
+	}
+	return s.PublishComponents()
 }
 
 // publishBreakGlass writes the way in that no authorizer can close. It is for the
@@ -48,16 +84,10 @@ func (s Site) publishBreakGlass() error {
 // WriteState writes what `down` and other commands need to know of this cluster.
 func (s Site) WriteState(nodes string) error {
 	c := s.Options.Config
-	merged := s.Options.MergeKubeconfig
-	if merged == "" { // it may be merged since an earlier start
-		if before, err := s.Options.Dir.ReadState(); err == nil {
-			merged = before.MergedInto
-		}
-	}
 	return s.Options.Dir.WriteState(datadir.State{
 		Cluster: c.Cluster.Name, PodCIDR: c.Cluster.PodCIDR, ServiceCIDR: c.Cluster.ServiceCIDR,
 		Nodes: nodes, NodeName: c.Node.Name, Server: s.URL(), Started: time.Now(), Version: s.Options.Version,
-		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, CRIEndpoint: c.Node.CRIEndpoint, MergedInto: merged,
+		LogDir: c.Node.LogDir, LogLinkDir: c.Node.LogLinkDir, CRIEndpoint: c.Node.CRIEndpoint, MergedInto: s.mergedInto(),
 	})
 }
 

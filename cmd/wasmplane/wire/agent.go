@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/wasmplane/wasmplane/cmd/wasmplane/certwatch"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/machine"
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
@@ -26,7 +27,7 @@ func Agent(ctx context.Context, o Options, ready func(Info)) error {
 	if err != nil {
 		return err
 	}
-	if err := join.Ended(o.Dir.Member(), time.Now()); err != nil {
+	if err := join.Ended(ctx, o.Dir.Member(), time.Now); err != nil {
 		return err
 	}
 	if o.Config.Node.CRIEndpoint == "" {
@@ -60,11 +61,11 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 	if err != nil {
 		return err
 	}
-	renewal, err := join.RenewClient(ctx, o.Dir.Member(), m, set.Kube, o.Logger)
+	renewal, err := join.RenewClient(o.Dir.Member(), m, set.Kube, o.Logger)
 	if err != nil {
 		return err
 	}
-	n, err := machine.NewNode(c, machine.SignedByCluster(ctx, o.Dir.Member(), c.Config, o.Logger))
+	n, err := machine.NewNode(c, machine.SignedByCluster(o.Dir.Member(), c.Config, o.Logger))
 	if err != nil {
 		return err
 	}
@@ -72,9 +73,14 @@ func work(ctx context.Context, c *process.Component, m join.Member, servers *bal
 	if err != nil {
 		return err
 	}
+	certificates := &certwatch.Watch{Dir: o.Dir, Node: m.Node, Kube: set.Kube, Log: o.Logger}
+	if err := c.Metrics.Register(certificates); err != nil {
+		return err
+	}
 	parts := []func(context.Context) error{
-		n.Run, net.Proxy, net.DNS, renewal.Run,
+		certificates.Run, n.Run, net.Proxy, net.DNS, renewal.Run,
 		func(ctx context.Context) error { return servers.Follow(ctx, set.Kube) },
+		join.FollowAuthority(o.Dir.Member(), m, set.Kube, o.Logger), join.WatchClock(o.Dir.Member(), m, o.Logger),
 		func(ctx context.Context) error { return join.Watch(ctx, m, set.Kube, o.Logger) },
 		whenReady(func() { ready(n) }, n.Ready(), net.ProxyReady(), net.DNSReady()),
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -166,21 +167,14 @@ func (b base) certificateAuthorities(cfg *authn.Config) error {
 			return fmt.Errorf("apiserver.requestHeader.clientCAFile: %w", err)
 		}
 	}
-	cfg.ClientCAs = pool(b.Authority.ClusterCA, clients)
+	cfg.ClientCAs = pool(b.Authority.TrustedCAs, clients)
 	cfg.FrontProxy = &authn.FrontProxy{
-		CAs: pool(b.Authority.FrontProxyCA, proxies), Names: append([]string{pki.FrontProxyClient().User}, h.AllowedNames...),
+		CAs: pool(b.Authority.TrustedFrontProxyCAs, proxies), Names: append([]string{pki.FrontProxyClient().User}, h.AllowedNames...),
 		UserHeaders: h.UsernameHeaders, UIDHeaders: h.UIDHeaders, GroupHeaders: h.GroupHeaders, ExtraPrefixes: h.ExtraHeaderPrefixes,
 	}
 	return nil
 }
 
-func pool(own func() *x509.Certificate, others []*x509.Certificate) func() *x509.CertPool {
-	return func() *x509.CertPool {
-		p := x509.NewCertPool()
-		p.AddCert(own())
-		for _, c := range others {
-			p.AddCert(c)
-		}
-		return p
-	}
+func pool(own func() []*x509.Certificate, others []*x509.Certificate) func() *x509.CertPool {
+	return func() *x509.CertPool { return pki.Pool(slices.Concat(own(), others)...) }
 }

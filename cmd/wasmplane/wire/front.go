@@ -4,8 +4,6 @@ package wire
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -91,11 +89,7 @@ func (f *front) recorder() apiserver.Audit {
 
 // kubeletClient is the apiserver towards kubelets.
 func (b base) kubeletClient(pair *pki.Pair) *tunnel.KubeletClient {
-	roots := x509.NewCertPool()
-	roots.AddCert(b.Authority.ClusterCA())
-	return &tunnel.KubeletClient{TLS: &tls.Config{
-		MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: pair.GetClientCertificate,
-	}, Dial: process.OperatorsDial(b.Options).Context()}
+	return &tunnel.KubeletClient{TLS: b.Authority.ClientTLS(pair), Dial: process.OperatorsDial(b.Options).Context()}
 }
 
 // openAudit opens the audit log, where the configuration asks for one.

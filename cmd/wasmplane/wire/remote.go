@@ -47,7 +47,7 @@ func Kubelet(ctx context.Context, o Options, ready func(Info)) error {
 		if err := machine.WriteState(o, c.Config.Host); err != nil {
 			return err
 		}
-		serving, renew, err := machine.ServingHere(ctx, c)
+		serving, renew, err := machine.ServingHere(c)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ package wire
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
@@ -129,7 +128,7 @@ func (b base) aggregation() (*aggregator.Aggregator, error) {
 	}
 	return aggregator.New(aggregator.Config{
 		API: client.InMemory(b.local, serverUser, process.Parts.APIServer.Name), Informers: b.informers, BuiltIn: builtIn,
-		Certificate: func() (*tls.Certificate, error) { return proxy.Certificate(), nil },
+		Certificate: proxy.Certificate,
 		Dial:        process.OperatorsDial(b.Options).Context(),
 		Metrics:     b.metrics, Logger: b.Options.Logger,
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/join/handover"
+	"github.com/wasmplane/wasmplane/core/join/succession"
 )
 
 // giver takes further servers in.
@@ -26,8 +27,9 @@ func (b base) giver(st *storage) *handover.Giver {
 	c := b.Options.Config
 	g := &handover.Giver{
 		Kube: b.internal.Kube, Store: st.members, Cluster: b.Cluster(), Port: b.Port, Version: version.Get().GitVersion, Log: b.Options.Logger,
-		Address: net.JoinHostPort(b.Advertise.String(), strconv.Itoa(c.Store.PeerPort)),
-		Keys:    b.serverKeys, Dial: process.OperatorsDial(b.Options).Context(),
+		Address:  net.JoinHostPort(b.Advertise.String(), strconv.Itoa(c.Store.PeerPort)),
+		Changing: func(ctx context.Context) (bool, error) { return succession.Underway(ctx, b.internal.Kube) },
+		Keys:     b.serverKeys, Dial: process.OperatorsDial(b.Options).Context(),
 	}
 	g.Opened = func() error {
 		around := b.Around

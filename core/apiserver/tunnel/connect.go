@@ -194,8 +194,9 @@ func (c *connection) stream(verb, asked string, query url.Values, streams *strea
 	if err != nil {
 		return err
 	}
-	through := c.upgrade(location, c.tunnel.backends.kubelet, true)
-	translator := streamproxy.NewStreamTranslatorHandler(location, c.tunnel.backends.kubelet, 0, *streams)
+	kubelet := c.tunnel.backends.kubelet.Transport()
+	through := c.upgrade(location, kubelet, true)
+	translator := streamproxy.NewStreamTranslatorHandler(location, kubelet, 0, *streams)
 	streamproxy.NewTranslatingHandler(through, translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol).ServeHTTP(c.W, c.Req)
 	return nil
 }
@@ -213,7 +214,7 @@ func (c *connection) portForward(o *corev1.PodPortForwardOptions) error {
 	if err != nil {
 		return err
 	}
-	through := c.upgrade(location, c.tunnel.backends.kubelet, true)
+	through := c.upgrade(location, c.tunnel.backends.kubelet.Transport(), true)
 	tunnel := streamproxy.NewTunnelingHandler(through)
 	streamproxy.NewTranslatingHandler(through, tunnel, wsstream.IsWebSocketRequestWithTunnelingProtocol).ServeHTTP(c.W, c.Req)
 	return nil

@@ -21,8 +21,9 @@ import (
 
 // KubeletClient says how to reach the kubelets.
 type KubeletClient struct {
-	// TLS has our client certificate and whom to trust.
-	TLS *tls.Config
+	// TLS has our client certificate and whom to trust at the moment. It answers the same
+	// pointer as long as both are the same: by another one, connections are made anew.
+	TLS func() *tls.Config
 	// AddressTypes of a node that are tried, in order; nil = InternalIP,
 	// ExternalIP, Hostname, InternalDNS, ExternalDNS.
 	AddressTypes []corev1.NodeAddressType
@@ -34,10 +35,10 @@ type KubeletClient struct {
 // backends are the transports for what the server passes requests on to.
 type backends struct {
 	addressTypes []corev1.NodeAddressType
-	kubelet      *http.Transport
+	kubelet      *dial.Renewed[*tls.Config]
 	// unverified skips the check of a kubelet's certificate: a client may ask
 	// for it, for logs only, where it accepts that they may be forged.
-	unverified *http.Transport
+	unverified *dial.Renewed[*tls.Config]
 	// pods: what runs in them has a certificate of nobody we know.
 	pods *http.Transport
 }
@@ -63,17 +64,15 @@ func newBackends(k *KubeletClient) *backends {
 			TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 		}
 	}
-	verified := k.TLS.Clone()
-	if verified == nil {
-		verified = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	lax := verified.Clone()
-	lax.InsecureSkipVerify = true //nolint:gosec // asked for by the client, see above
 	b := &backends{
 		addressTypes: k.AddressTypes,
-		kubelet:      transport(verified),
-		unverified:   transport(lax),
-		pods:         transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}), //nolint:gosec // see the field
+		kubelet:      dial.NewRenewed(k.TLS, transport),
+		unverified: dial.NewRenewed(k.TLS, func(verified *tls.Config) *http.Transport {
+			lax := verified.Clone()
+			lax.InsecureSkipVerify = true //nolint:gosec // asked for by the client, see the field
+			return transport(lax)
+		}),
+		pods: transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}), //nolint:gosec // see the field
 	}
 	if b.addressTypes == nil {
 		b.addressTypes = []corev1.NodeAddressType{

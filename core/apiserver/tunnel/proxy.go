@@ -69,7 +69,7 @@ func (c *connection) proxyNode(path string) error {
 	if err != nil {
 		return err
 	}
-	transport := c.tunnel.backends.kubelet
+	transport := c.tunnel.backends.kubelet.Transport()
 	if port != "" && port != location.Port() {
 		address, err := proxyable(c.Req.Context(), location.Hostname())
 		if err != nil {

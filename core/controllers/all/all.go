@@ -58,8 +58,8 @@ type Config struct {
 	// as the process, not as long as one term of leadership.
 	StartInformers func()
 
-	// RootCA (PEM) is published to all namespaces and token secrets; empty: it isn't.
-	RootCA []byte
+	// RootCA (PEM) is published to all namespaces and token secrets, anew when it changes; nil: it isn't.
+	RootCA func() []byte
 	// Minter signs token secrets; nil: they stay empty.
 	Minter serviceaccount.Minter
 

@@ -72,7 +72,7 @@ func TestTwoTerms(t *testing.T) {
 	set := &client.Set{Kube: kube, Metadata: metadatafake.NewSimpleMetadataClient(scheme), Dynamic: dynamicfake.NewSimpleDynamicClient(scheme)}
 	m, err := New(Config{
 		Clients:  func(string) (*client.Set, error) { return set, nil },
-		RootCA:   []byte("pem"),
+		RootCA:   func() []byte { return []byte("pem") },
 		NodeIPAM: nodeipam.Config{CIDRs: []string{"10.0.0.0/16"}},
 	})
 	if err != nil {

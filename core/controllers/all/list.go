@@ -85,7 +85,7 @@ func list() []entry {
 		{
 			name: "root-ca-certificate-publisher-controller", account: "root-ca-cert-publisher", workers: 1,
 			build: func(b *builder, e built) (runner, error) {
-				if len(b.RootCA) == 0 {
+				if b.RootCA == nil {
 					return nil, nil
 				}
 				return rootca.New(e.Env, e.workers, b.RootCA)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -33,15 +34,15 @@ const (
 // Controller keeps the ConfigMap of every namespace.
 type Controller struct {
 	client     kubernetes.Interface
-	data       map[string]string
+	rootCA     func() []byte
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
 	loop       *controllers.Loop[string]
 }
 
-// New makes the controller; rootCA is PEM.
-func New(env controllers.Env, workers int, rootCA []byte) (*Controller, error) {
-	if len(rootCA) == 0 {
+// New makes the controller; rootCA is PEM, and may be another one each time.
+func New(env controllers.Env, workers int, rootCA func() []byte) (*Controller, error) {
+	if rootCA == nil || len(rootCA()) == 0 {
 		return nil, errors.New("root-ca-cert-publisher: no root CA certificate was given")
 	}
 	informer := coreinformers.NewFilteredConfigMapInformer(env.Reader, metav1.NamespaceAll, 0,
@@ -52,7 +53,7 @@ func New(env controllers.Env, workers int, rootCA []byte) (*Controller, error) {
 	namespaces := env.Informers.Core().V1().Namespaces()
 	c := &Controller{
 		client:     env.Client,
-		data:       map[string]string{"ca.crt": string(rootCA)},
+		rootCA:     rootCA,
 		namespaces: namespaces.Lister(),
 		maps:       corelisters.NewConfigMapLister(informer.GetIndexer()),
 	}
@@ -68,8 +69,19 @@ func New(env controllers.Env, workers int, rootCA []byte) (*Controller, error) {
 			c.loop.Add(current.GetName())
 		}
 	}))
+	c.loop.Beside(controllers.OnChange(rootCA, func() {
+		all, err := c.namespaces.List(labels.Everything())
+		if err != nil {
+			c.loop.Log().Error("the new root CA certificate could not be handed out", "error", err)
+		}
+		for _, ns := range all {
+			c.loop.Add(ns.Name)
+		}
+	}))
 	return c, nil
 }
+
+func (c *Controller) data() map[string]string { return map[string]string{"ca.crt": string(c.rootCA())} }
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
@@ -86,11 +98,11 @@ func (c *Controller) reconcile(ctx context.Context, namespace string) error {
 		return c.create(ctx, namespace)
 	case err != nil:
 		return err
-	case maps.Equal(there.Data, c.data) && there.Annotations[descriptionKey] != "":
+	case maps.Equal(there.Data, c.data()) && there.Annotations[descriptionKey] != "":
 		return nil
 	}
 	changed := there.DeepCopy()
-	changed.Data = c.data
+	changed.Data = c.data()
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
@@ -106,7 +118,7 @@ func (c *Controller) reconcile(ctx context.Context, namespace string) error {
 func (c *Controller) create(ctx context.Context, namespace string) error {
 	created, err := c.client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Annotations: map[string]string{descriptionKey: description}},
-		Data:       c.data,
+		Data:       c.data(),
 	}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):

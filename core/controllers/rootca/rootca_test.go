@@ -15,7 +15,7 @@ import (
 // It is published, and what somebody does to it is undone.
 func TestPublished(t *testing.T) {
 	c := controllertest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	ctl, err := New(c.Env(t), 1, []byte("the CA"))
+	ctl, err := New(c.Env(t), 1, func() []byte { return []byte("the CA") })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestTokens(t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot", Namespace: "a", UID: "robot-uid"}}
 	c := controllertest.New(account, tokenSecret("mine", "robot", ""), tokenSecret("former", "robot", "another-uid"),
 		tokenSecret("nobodys", "gone", ""))
-	ctl, err := NewTokens(c.Env(t), 1, &minter{}, []byte("the CA"))
+	ctl, err := NewTokens(c.Env(t), 1, &minter{}, func() []byte { return []byte("the CA") })
 	if err != nil {
 		t.Fatal(err)
 	}

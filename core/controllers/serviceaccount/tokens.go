@@ -31,7 +31,7 @@ type Minter interface {
 type Tokens struct {
 	client   kubernetes.Interface
 	minter   Minter
-	rootCA   []byte
+	rootCA   func() []byte
 	secrets  cache.Indexer
 	accounts corelisters.ServiceAccountLister
 	loop     *controllers.Loop[controllers.Key]
@@ -39,9 +39,9 @@ type Tokens struct {
 
 const byAccount = "account"
 
-// NewTokens makes the controller of token secrets. rootCA (PEM, may be empty) is
+// NewTokens makes the controller of token secrets. rootCA (PEM, may be nil) is
 // put into them as ca.crt.
-func NewTokens(env controllers.Env, workers int, minter Minter, rootCA []byte) (*Tokens, error) {
+func NewTokens(env controllers.Env, workers int, minter Minter, rootCA func() []byte) (*Tokens, error) {
 	if minter == nil {
 		return nil, errors.New("tokens-controller: nobody to mint tokens was given")
 	}
@@ -59,10 +59,20 @@ func NewTokens(env controllers.Env, workers int, minter Minter, rootCA []byte) (
 			o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
 		})
 	accounts := env.Informers.Core().V1().ServiceAccounts()
+	if rootCA == nil {
+		rootCA = func() []byte { return nil }
+	}
 	c := &Tokens{client: env.Client, minter: minter, rootCA: rootCA, secrets: secrets.GetIndexer(), accounts: accounts.Lister()}
 	c.loop = controllers.NewLoop(env, "tokens-controller", workers, c.reconcile)
 	c.loop.Own(secrets)
 	c.loop.Watch(secrets, controllers.KeyHandler(c.loop))
+	c.loop.Beside(controllers.OnChange(rootCA, func() {
+		for _, key := range c.secrets.ListKeys() {
+			if name, err := cache.ParseObjectName(key); err == nil {
+				c.loop.Add(name)
+			}
+		}
+	}))
 	c.loop.Watch(accounts.Informer(), controllers.EachObject(func(account metav1.Object) {
 		found, err := c.secrets.ByIndex(byAccount, cache.MetaObjectToName(account).String())
 		if err != nil {
@@ -159,8 +169,8 @@ func (c *Tokens) fill(ctx context.Context, account *corev1.ServiceAccount, cache
 		}
 		live.Data[corev1.ServiceAccountTokenKey] = []byte(token)
 	}
-	if len(c.rootCA) > 0 {
-		live.Data[corev1.ServiceAccountRootCAKey] = c.rootCA
+	if ca := c.rootCA(); len(ca) > 0 {
+		live.Data[corev1.ServiceAccountRootCAKey] = ca
 	}
 	live.Data[corev1.ServiceAccountNamespaceKey] = []byte(live.Namespace)
 	live.Annotations[corev1.ServiceAccountNameKey] = account.Name
@@ -175,5 +185,5 @@ func (c *Tokens) fill(ctx context.Context, account *corev1.ServiceAccount, cache
 func (c *Tokens) filled(s *corev1.Secret) bool {
 	return len(s.Data[corev1.ServiceAccountTokenKey]) > 0 &&
 		len(s.Data[corev1.ServiceAccountNamespaceKey]) > 0 &&
-		(len(c.rootCA) == 0 || bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.rootCA))
+		(len(c.rootCA()) == 0 || bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.rootCA()))
 }

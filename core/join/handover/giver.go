@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,9 @@ type Giver struct {
 	// that they do, for the next start.
 	Address string
 	Opened  func() error
+	// Changing tells that the cluster's authority changes just now: a server that came in the
+	// middle of it would have keys of the past.
+	Changing func(context.Context) (bool, error)
 	// Keys reads what is handed over.
 	Keys func() (Keys, error)
 	// Dial connects to the machine that joins.
@@ -251,7 +255,17 @@ func (g *Giver) check(ctx context.Context, r Request) (plan, error) {
 	if err != nil {
 		return p, err
 	}
+	if changing, err := g.changing(ctx); err != nil || changing {
+		return p, cmp.Or(err, refuse(http.StatusConflict, "the cluster's authority changes just now (`wasmplane certs rotate-ca --status` on a server): join when that has ended, with a new token"))
+	}
 	return p, g.checkNode(ctx, r, len(p.gone) > 0)
+}
+
+func (g *Giver) changing(ctx context.Context) (bool, error) {
+	if g.Changing == nil {
+		return false, nil
+	}
+	return g.Changing(ctx)
 }
 
 // sameVersion: servers that share a store are of one minor version, but for the time of an upgrade.

@@ -219,6 +219,9 @@ func TestAMachineThatDoesNotFitIsRefused(t *testing.T) {
 		"cannot reach this machine's store at 192.0.2.9:2380: no route": func(w *world) {
 			w.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
 		},
+		"the cluster's authority changes just now": func(w *world) {
+			w.Changing = func(context.Context) (bool, error) { return true, nil }
+		},
 		"another server is joining": func(w *world) { w.store.full = errors.New("another server is joining") },
 	} {
 		w := newWorld(t)

@@ -4,7 +4,6 @@ package server
 
 import (
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -22,14 +21,13 @@ import (
 
 // Delegate makes an authenticator and an authorizer that ask the API: tokens by
 // TokenReview, rights by SubjectAccessReview. Client certificates are checked
-// against clientCA, a bundle in PEM. Answers are kept for a short while.
-func Delegate(client kubernetes.Interface, clientCA []byte) (authenticator.Request, authorizer.Authorizer, error) {
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(clientCA) {
-		return nil, nil, errors.New("the authority of client certificates is no certificate in PEM")
+// against roots, which may be others for each request. Answers are kept for a short while.
+func Delegate(client kubernetes.Interface, roots func() *x509.CertPool) (authenticator.Request, authorizer.Authorizer, error) {
+	verify := func() (x509.VerifyOptions, bool) {
+		o := x509request.DefaultVerifyOptions()
+		o.Roots = roots()
+		return o, true
 	}
-	verify := x509request.DefaultVerifyOptions()
-	verify.Roots = roots
 	// The API may be away for a moment; who asks waits no longer than a few seconds.
 	retry := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	tokens, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
@@ -39,7 +37,7 @@ func Delegate(client kubernetes.Interface, clientCA []byte) (authenticator.Reque
 	if err != nil {
 		return nil, nil, fmt.Errorf("make an authenticator that asks the API: %w", err)
 	}
-	authn := union.New(x509request.New(verify, x509request.CommonNameUserConversion), tokens)
+	authn := union.New(x509request.NewDynamic(verify, x509request.CommonNameUserConversion), tokens)
 	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: 5 * time.Minute, DenyCacheTTL: 30 * time.Second,
 		WebhookRetryBackoff: &retry,

@@ -9,6 +9,7 @@ package fit
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -164,10 +165,19 @@ func (r *Room) fits(p *corev1.Pod, node *corev1.Node) Verdict {
 		if name == corev1.ResourceCPU {
 			value = func(q resource.Quantity) int64 { return q.MilliValue() }
 		}
-		if missing := value(q) + value(taken) - value(have); missing > 0 {
-			lack(name, missing, refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name,
-				value(q), value(taken), value(have)))
+		// Compared as quantities: an absurd one overflows as a number, and would fit anywhere.
+		over := taken.DeepCopy()
+		over.Add(q)
+		over.Sub(have)
+		if over.Sign() <= 0 {
+			continue
 		}
+		missing := int64(math.MaxInt64) // more than can be counted
+		if over.CmpInt64(math.MaxInt64/1000) <= 0 {
+			missing = value(over)
+		}
+		lack(name, missing, refuse("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name,
+			value(q), value(taken), value(have)))
 	}
 	return v
 }

@@ -138,6 +138,7 @@ func TestPodsShareANodesResources(t *testing.T) {
 	step("what was refused has changed nothing", r.Reserve(pod("b", "1m"), n), "OutOfcpu")
 	r.Release("adopted")
 	step("in a place that is free again", r.Reserve(pod("b", "1"), n), "")
+	step("more than can be counted", r.Reserve(pod("c", "1e17"), n), "OutOfcpu")
 	step("one that asks for nothing", r.Reserve(pod("c", ""), n), "")
 	step("more pods than the node takes", r.Reserve(pod("d", ""), n), "OutOfpods")
 }

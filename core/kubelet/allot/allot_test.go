@@ -125,6 +125,12 @@ func TestMerge(t *testing.T) {
 		{"the same node", []allot.Hints{{{one, true}, {two, true}}, {{two, true}, {both, false}}}, allot.Hint{Nodes: two, Preferred: true}, true, true},
 		{"different nodes", []allot.Hints{{{one, true}, {both, false}}, {{two, true}, {both, false}}}, allot.Hint{Nodes: one}, false, false},
 		{"two that are needed", []allot.Hints{{{both, true}}}, allot.Hint{Nodes: both, Preferred: true}, true, false},
+		{
+			"one of the two that another needs",
+			[]allot.Hints{{{one, true}, {two, true}, {both, false}}, {{both, true}}},
+			allot.Hint{Nodes: both},
+			false, false,
+		},
 		{"none that can", []allot.Hints{{}}, allot.Hint{Nodes: both}, false, false},
 	} {
 		got, admit := allot.Merge(allot.BestEffort, both, c.resources)

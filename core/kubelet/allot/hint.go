@@ -39,7 +39,8 @@ func Merge(policy Policy, all Nodes, resources []Hints) (best Hint, admit bool) 
 		return Hint{all, true}, true
 	}
 	choices := map[merged]bool{{all, true}: true}
-	fewest := 0 // nodes that the largest request needs
+	fewest := 0    // nodes that the largest request needs
+	cared := false // a resource before this one cared
 	for _, hints := range resources {
 		if hints == nil {
 			continue
@@ -56,11 +57,12 @@ func Merge(policy Policy, all Nodes, resources []Hints) (best Hint, admit bool) 
 			need = min(need, h.Nodes.Len())
 			for c := range choices {
 				if nodes := c.Nodes & h.Nodes; nodes != 0 {
-					next[merged{nodes, c.Preferred && h.Preferred}] = true
+					// Preferred by all are the very same nodes alone, not some of what one of them prefers.
+					next[merged{nodes, c.Preferred && h.Preferred && (!cared || c.Nodes == h.Nodes)}] = true
 				}
 			}
 		}
-		choices, fewest = next, max(fewest, need)
+		choices, fewest, cared = next, max(fewest, need), true
 	}
 	best = Hint{all, false}
 	sorted := slices.SortedFunc(maps.Keys(choices), func(a, b merged) int { return compare(a, b, fewest) })
@@ -71,7 +73,7 @@ func Merge(policy Policy, all Nodes, resources []Hints) (best Hint, admit bool) 
 }
 
 // compare hints: preferred ones first, then the narrowest; of those that are not preferred, the
-// ones that are as wide as the largest request needs.
+// widest that are no wider than the largest request needs.
 func compare(a, b Hint, fewest int) int {
 	if a.Preferred != b.Preferred {
 		if a.Preferred {
@@ -81,7 +83,7 @@ func compare(a, b Hint, fewest int) int {
 	}
 	x, y := a.Nodes.Len(), b.Nodes.Len()
 	if !a.Preferred {
-		x, y = abs(x-fewest), abs(y-fewest)
+		x, y = tooNarrow(x, fewest), tooNarrow(y, fewest)
 	}
 	if x != y {
 		return x - y
@@ -89,7 +91,13 @@ func compare(a, b Hint, fewest int) int {
 	return int(int64(a.Nodes) - int64(b.Nodes)) //nolint:gosec // at most eight bits
 }
 
-func abs(n int) int { return max(n, -n) }
+// tooNarrow by so many nodes; what is too wide comes after all that are not.
+func tooNarrow(n, fewest int) int {
+	if n > fewest {
+		return MostNodes + n
+	}
+	return fewest - n
+}
 
 // hints are the sets of nodes from which a request can be had now, preferred where no fewer
 // nodes of the empty machine could do.

@@ -60,14 +60,12 @@ func (m *Manager) load() error {
 		return fmt.Errorf("%s: pods have CPUs or memory by other policies, or other reserved CPUs (%q), than the configuration has now; %s",
 			m.file(), s.Reserved, then)
 	}
-	taken := cpuset.New()
 	for _, g := range s.Given {
 		set, err := cpuset.Parse(g.CPUs)
 		if err != nil || !set.IsSubsetOf(m.assignable()) {
 			return fmt.Errorf("%s: container %s of pod %s has CPUs %q, which this machine does not have to give; %s", m.file(),
 				g.Container, g.Pod, g.CPUs, then)
 		}
-		taken = taken.Union(set)
 	}
 	m.given = s.Given
 	return nil

@@ -117,7 +117,7 @@ func (m *Manager) assignable() cpuset.CPUSet {
 	return m.cfg.Machine.Usable(m.cfg.Machine.All().Difference(m.cfg.Reserved), m.cfg.Options)
 }
 
-// taken CPUs, but for those that a list has. Lock held.
+// taken CPUs are those that some container has alone. Lock held.
 func (m *Manager) taken() cpuset.CPUSet {
 	out := cpuset.New()
 	for i := range m.given {

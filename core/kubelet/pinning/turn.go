@@ -50,7 +50,7 @@ func (t *turn) near(c *corev1.Container, devices, ofPod []allot.Hints) (allot.No
 			t.reusable = t.reusable.Difference(set)
 		}
 	}
-	if g.Memory, err = t.ledger().Take(t.memory(requests(c)), nodes); err != nil {
+	if g.Memory, err = t.ledger().Take(t.memory(c.Resources.Requests), nodes); err != nil {
 		return 0, deviceplugin.Refuse("UnexpectedAdmissionError", "Allocate failed due to %v, which is unexpected", err)
 	}
 	if g.CPUs == "" && len(g.Memory) == 0 {
@@ -73,7 +73,7 @@ func (t *turn) place(c *corev1.Container, have *Given, devices, ofPod []allot.Hi
 		return *t.whole, nil
 	}
 	hints := devices
-	asked, n := t.memory(requests(c)), 0
+	asked, n := t.memory(c.Resources.Requests), 0
 	var err error
 	if t.cfg.PodScope {
 		hints = ofPod
@@ -100,9 +100,6 @@ func (t *turn) place(c *corev1.Container, have *Given, devices, ofPod []allot.Hi
 	}
 	return best.Nodes, nil
 }
-
-// requests of a container, by resource.
-func requests(c *corev1.Container) corev1.ResourceList { return c.Resources.Requests }
 
 // ends says whether a container is over before the next one begins.
 func ends(p *corev1.Pod, c *corev1.Container) bool {

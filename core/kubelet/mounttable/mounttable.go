@@ -82,7 +82,7 @@ func parse(text string) []Mount {
 		if !ok || len(left) < 5 || len(right) < 1 {
 			continue
 		}
-		m := Mount{Device: left[2], Root: unescape(left[3]), Point: unescape(left[4]), Type: right[0]}
+		m := Mount{Device: left[2], Root: escapes.Replace(left[3]), Point: escapes.Replace(left[4]), Type: right[0]}
 		if len(right) > 2 {
 			m.Options = right[2]
 		}
@@ -91,7 +91,5 @@ func parse(text string) []Mount {
 	return out
 }
 
-// unescape undoes the octal escapes of the kernel's.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
+// escapes are the kernel's, which are octal.
+var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

@@ -4,6 +4,7 @@ package allot
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -84,17 +85,9 @@ func (l *Ledger) Take(asked map[string]int64, near Nodes) ([]Block, error) {
 		best = can[at].Nodes
 	}
 	var out []Block
-	for _, kind := range sortedKinds(asked) {
+	for _, kind := range slices.Sorted(maps.Keys(asked)) {
 		out = append(out, Block{kind, best, asked[kind]})
 	}
 	l.Blocks = append(l.Blocks, out...)
 	return out, nil
-}
-
-func sortedKinds(asked map[string]int64) (out []string) {
-	for kind := range asked {
-		out = append(out, kind)
-	}
-	slices.Sort(out)
-	return out
 }

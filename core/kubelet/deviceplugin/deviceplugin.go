@@ -334,16 +334,13 @@ func (m *Manager) choose(ctx context.Context, p *plugin, k key, n int, reusable 
 			"Requested: %d, Available: %d, which is unexpected", k.Resource, n, len(free))
 	}
 	slices.Sort(nearby)
-	switch {
-	case len(nearby) >= n:
-		free = nearby // the others are too far
-	case len(nearby) > 0:
-		// All that are close, and whichever others.
-		free = slices.Concat(nearby, without(free, nearby))
+	wanted := slices.Concat(reusable, nearby) // all that are close, and whichever others
+	if len(nearby) >= n {
+		free, wanted = nearby, reusable // the others are too far
 	}
 	var must []string
-	for _, id := range free {
-		if slices.Contains(reusable, id) && len(must) < n {
+	for _, id := range wanted {
+		if len(must) < n && slices.Contains(free, id) && !slices.Contains(must, id) {
 			must = append(must, id)
 		}
 	}

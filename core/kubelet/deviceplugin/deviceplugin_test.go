@@ -26,6 +26,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/wasmplane/wasmplane/core/kubelet/allot"
 	"github.com/wasmplane/wasmplane/core/kubelet/deviceplugin"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch/calltest"
@@ -328,6 +329,33 @@ func TestPreferences(t *testing.T) {
 	w.have(res, 3, 3)
 	w.given(aPod("one", container("main", 2, res)))
 	if got := f.calls(); !slices.Equal(got, []string{"allocate a,c"}) {
+		t.Errorf("the plugin was asked %q", got)
+	}
+}
+
+// TestDevicesNearby are given before those that the plugin prefers: no others where they are
+// enough, all of them where they are not.
+func TestDevicesNearby(t *testing.T) {
+	w := newWorld(t)
+	f := newFake()
+	f.options.GetPreferredAllocationAvailable = true
+	f.prefer = []string{"a", "b"}
+	w.serve(f, "x.sock", res)
+	list := devices(api.Healthy, "a", "b", "c", "d", "e", "f")
+	for _, d := range list[3:] {
+		d.Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}
+	}
+	f.lists <- list
+	w.have(res, 6, 6)
+	near := func(*corev1.Container, []allot.Hints, []allot.Hints) (allot.Nodes, error) {
+		return allot.NodesOf(1), nil
+	}
+	for _, p := range []*corev1.Pod{aPod("one", container("main", 1, res)), aPod("two", container("main", 3, res))} {
+		if err := w.m.AllocateNear(t.Context(), p, near); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := f.calls(); !slices.Equal(got, []string{"allocate d", "allocate a,e,f"}) {
 		t.Errorf("the plugin was asked %q", got)
 	}
 }

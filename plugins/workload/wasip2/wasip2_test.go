@@ -358,16 +358,10 @@ func TestSockets(t *testing.T) {
 	g := newGuest(t, wasip2.Config{})
 	const wouldBlock, refused, inUse, invalidState = 8, 14, 12, 9
 	network := g.call("wasi:sockets/instance-network", "instance-network")
-	server := g.socket()
-	g.good(tcp, "[method]tcp-socket.start-bind", server, network, address(0))
-	g.good(tcp, "[method]tcp-socket.finish-bind", server)
-	g.good(tcp, "[method]tcp-socket.start-listen", server)
-	g.good(tcp, "[method]tcp-socket.finish-listen", server)
+	server, port := g.listening(network)
 	if got := g.code(tcp, "[method]tcp-socket.accept", server); got != wouldBlock {
 		t.Errorf("without a client: %d", got)
 	}
-	local, _ := g.good(tcp, "[method]tcp-socket.local-address", server).(canon.Variant)
-	port, _ := local.Value.([]any)[0].(uint16)
 	if got := g.code(tcp, "[method]tcp-socket.start-bind", g.socket(), network, address(port)); got != inUse {
 		t.Errorf("on a port that is taken: %d", got)
 	}
@@ -397,6 +391,61 @@ func TestSockets(t *testing.T) {
 	if got := g.code(tcp, "[method]tcp-socket.shutdown", g.socket(), enum(0)); got != invalidState {
 		t.Errorf("a socket that is not connected: %d", got)
 	}
+}
+
+// listening is a socket that listens, and its port.
+func (g *guest) listening(network any) (socket any, port uint16) {
+	g.t.Helper()
+	socket = g.socket()
+	g.good(tcp, "[method]tcp-socket.start-bind", socket, network, address(0))
+	g.good(tcp, "[method]tcp-socket.finish-bind", socket)
+	g.good(tcp, "[method]tcp-socket.start-listen", socket)
+	g.good(tcp, "[method]tcp-socket.finish-listen", socket)
+	local, _ := g.good(tcp, "[method]tcp-socket.local-address", socket).(canon.Variant)
+	port, _ = local.Value.([]any)[0].(uint16)
+	return socket, port
+}
+
+// TestAConnectionOutlivesItsListener: what a component has accepted is its own, however soon the listener goes.
+func TestAConnectionOutlivesItsListener(t *testing.T) {
+	g := newGuest(t, wasip2.Config{})
+	network := g.call("wasi:sockets/instance-network", "instance-network")
+	for range 50 {
+		server, port := g.listening(network)
+		client := g.socket()
+		g.good(tcp, "[method]tcp-socket.start-connect", client, network, address(port))
+		g.await(client)
+		ends, _ := g.good(tcp, "[method]tcp-socket.finish-connect", client).([]any)
+		g.await(server)
+		accepted, _ := g.good(tcp, "[method]tcp-socket.accept", server).([]any)
+		g.drop(server)
+		g.good(streams, "[method]output-stream.blocking-write-and-flush", ends[1], []byte("ping"))
+		g.good(tcp, "[method]tcp-socket.shutdown", client, enum(1))
+		if got := g.all(accepted[1]); got != "ping" {
+			t.Fatalf("received %q", got)
+		}
+		g.drop(accepted[0])
+		g.drop(client)
+	}
+}
+
+// TestASocketConnectsAgain: a connection that failed says nothing of the next one.
+func TestASocketConnectsAgain(t *testing.T) {
+	g := newGuest(t, wasip2.Config{})
+	const refused = 14
+	network := g.call("wasi:sockets/instance-network", "instance-network")
+	gone, closed := g.listening(network)
+	_, open := g.listening(network)
+	g.drop(gone)
+	client := g.socket()
+	g.good(tcp, "[method]tcp-socket.start-connect", client, network, address(closed))
+	g.await(client)
+	if got := g.code(tcp, "[method]tcp-socket.finish-connect", client); got != refused {
+		t.Errorf("where nobody listens: %d", got)
+	}
+	g.good(tcp, "[method]tcp-socket.start-connect", client, network, address(open))
+	g.await(client)
+	g.good(tcp, "[method]tcp-socket.finish-connect", client)
 }
 
 func TestNames(t *testing.T) {

@@ -67,19 +67,20 @@ var Functions = wasiio.Join(
 		"[method]tcp-socket.finish-listen": step(starting, listening),
 		"[method]tcp-socket.accept":        onSocket(accept),
 		"[method]tcp-socket.local-address": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, _ []any) (any, error) {
-			switch {
-			case s.conn != nil:
-				return written(s.conn.LocalAddr())
+			switch conn := s.connection(); {
+			case conn != nil:
+				return written(conn.LocalAddr())
 			case s.listener != nil:
 				return written(s.listener.Addr())
 			}
 			return nil, state(netInvalidState)
 		}),
 		"[method]tcp-socket.remote-address": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, _ []any) (any, error) {
-			if s.conn == nil {
+			conn := s.connection()
+			if conn == nil {
 				return nil, state(netInvalidState)
 			}
-			return written(s.conn.RemoteAddr())
+			return written(conn.RemoteAddr())
 		}),
 		"[method]tcp-socket.is-listening": func(w *wasiio.Table, _ *link.Call, args []any) any {
 			return wasiio.Resource[*socket](w, args, 0).phase == listening
@@ -203,10 +204,17 @@ type socket struct {
 
 	wasiio.Signal // guards what follows
 	conn          net.Conn
-	failed        error
-	done          bool // the connection is there, or has failed
+	failed        error // why there is no connection, or none to accept
+	done          bool  // the connection is there, or has failed
 	inbox         net.Conn
 	gone          bool
+}
+
+// connection is the socket's; nil = none yet.
+func (s *socket) connection() net.Conn {
+	s.Lock()
+	defer s.Unlock()
+	return s.conn
 }
 
 func (s *socket) network() string {
@@ -250,7 +258,7 @@ func (s *socket) connect(to netip.AddrPort) error {
 	if to.Addr().Is6() != s.six || to.Port() == 0 || to.Addr().IsUnspecified() {
 		return state(netInvalid)
 	}
-	d := net.Dialer{Timeout: wasiio.MostDial}
+	d := net.Dialer{Timeout: wasiio.MostDial, KeepAliveConfig: s.keepAlive}
 	if s.listener != nil {
 		d.LocalAddr = s.listener.Addr()
 		if err := s.listener.Close(); err != nil {
@@ -281,8 +289,9 @@ func finishConnect(s *socket, w *wasiio.Table, c *link.Call, _ []any) (any, erro
 	case !s.done:
 		return nil, state(netWouldBlock)
 	case s.failed != nil:
-		s.phase = fresh
-		return nil, s.failed
+		err := s.failed
+		s.phase, s.failed, s.done = fresh, nil, false
+		return nil, err
 	}
 	s.phase = connected
 	in, out := ends(w, c, s.conn)
@@ -308,24 +317,24 @@ func (s *socket) listen() error {
 	return nil
 }
 
-// accepting takes one connection after the other as the component accepts them.
+// accepting takes one connection after the other as the component accepts them, or learns why there is none: too many
+// open files may be fewer later.
 func (s *socket) accepting() error {
 	for {
 		conn, err := s.listener.Accept()
-		if err != nil {
-			s.Change(func() { s.failed = err })
-			return nil
-		}
-		s.Change(func() { s.inbox = conn })
+		s.Change(func() { s.inbox, s.failed = conn, err })
 		for {
 			s.Lock()
-			taken, gone, changed := s.inbox == nil, s.gone, s.Watch()
+			taken, gone, changed := s.inbox == nil && s.failed == nil, s.gone, s.Watch()
 			s.Unlock()
-			if gone {
-				return conn.Close()
-			}
-			if taken {
+			if taken { // also by a component that has dropped the listener since: the connection is its own
 				break
+			}
+			if gone {
+				if conn != nil {
+					return conn.Close()
+				}
+				return nil
 			}
 			<-changed
 		}
@@ -338,7 +347,7 @@ func accept(s *socket, w *wasiio.Table, c *link.Call, _ []any) (any, error) {
 	}
 	var conn net.Conn
 	var err error
-	s.Change(func() { conn, s.inbox, err = s.inbox, nil, s.failed })
+	s.Change(func() { conn, err, s.inbox, s.failed = s.inbox, s.failed, nil, nil })
 	switch {
 	case conn != nil:
 		in, out := ends(w, c, conn)
@@ -363,7 +372,7 @@ func (s *socket) Ready() (bool, <-chan struct{}) {
 }
 
 func (s *socket) applyKeepAlive() error {
-	if c, is := s.conn.(*net.TCPConn); is {
+	if c, is := s.connection().(*net.TCPConn); is {
 		return c.SetKeepAliveConfig(s.keepAlive)
 	}
 	return nil
@@ -371,7 +380,7 @@ func (s *socket) applyKeepAlive() error {
 
 // shutdown ends receiving, sending or both.
 func (s *socket) shutdown(how uint32) error {
-	c, is := s.conn.(*net.TCPConn)
+	c, is := s.connection().(*net.TCPConn)
 	if !is {
 		return state(netInvalidState)
 	}

@@ -4,6 +4,7 @@
 package wasihttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -147,6 +148,13 @@ type response struct {
 	headers *fields
 	body    *body
 	taken   bool
+}
+
+// End is that of a response whose body nobody has asked for, which would come in for ever.
+func (r *response) End() {
+	if r.body != nil && !r.taken {
+		r.body.End()
+	}
 }
 
 // body is that of a message: an incoming one fills the pipe by itself, an outgoing one is filled by the component.
@@ -469,7 +477,7 @@ func (r *response) outgoing() *body {
 func finishIncoming(w *wasiio.Table, c *link.Call, args []any) any {
 	b := wasiio.Owned[*body](w, args, 0)
 	t := &trailers{}
-	if b.incoming != nil {
+	if b.incoming != nil && b.pipe.Finished() { // before that, they are still written
 		if h := b.incoming(); len(h) > 0 {
 			t.fields = received(h)
 		}
@@ -609,8 +617,9 @@ func send(w *wasiio.Table, c *link.Call, args []any) any {
 	}
 	run.Go("a request", func() error {
 		answer, err := transport.RoundTrip(out)
-		if cause := context.Cause(ctx); err != nil && cause != nil {
-			err = cause
+		if err != nil {
+			err = cmp.Or(context.Cause(ctx), err)
+			cancel(err)
 		}
 		l.Change(func() {
 			if l.done, l.err = true, err; err == nil {

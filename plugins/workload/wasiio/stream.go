@@ -3,6 +3,7 @@
 package wasiio
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -167,6 +168,13 @@ func (p *Pipe) Finish(err error) {
 	})
 }
 
+// Finished says that no more comes from who writes.
+func (p *Pipe) Finished() bool {
+	p.Lock()
+	defer p.Unlock()
+	return p.ended != nil
+}
+
 // Abandon is called by who reads.
 func (p *Pipe) Abandon(err error) {
 	p.Change(func() {
@@ -187,7 +195,7 @@ func (p *Pipe) take(b []byte) (n int, changed <-chan struct{}, err error) {
 		p.changed = nil
 	}
 	if n == 0 && len(b) > 0 {
-		err = p.ended
+		err = cmp.Or(p.ended, p.gone) // who reads may close it elsewhere
 	}
 	return n, p.Watch(), err
 }
@@ -264,7 +272,7 @@ func (s *PipeSource) Ready() (bool, <-chan struct{}) {
 	s.begin()
 	s.Lock()
 	defer s.Unlock()
-	return len(s.data) > 0 || s.ended != nil, s.Watch()
+	return len(s.data) > 0 || s.ended != nil || s.gone != nil, s.Watch()
 }
 
 func (s *PipeSource) Pull(ctx context.Context, n int, block bool) ([]byte, error) {

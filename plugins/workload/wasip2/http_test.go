@@ -111,6 +111,22 @@ func TestAComponentSendsRequests(t *testing.T) {
 	}
 }
 
+// TestAResponseIsDropped: a component that wants no more than the status leaves no connection behind.
+func TestAResponseIsDropped(t *testing.T) {
+	gone := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer server.Close()
+	g := newGuest(t, wasip2.Config{})
+	g.drop(g.send(g.request(strings.TrimPrefix(server.URL, "http://"), "/")).Value)
+	<-gone
+}
+
 func TestBadRequestsAreRefused(t *testing.T) {
 	g := newGuest(t, wasip2.Config{})
 	fields := g.call(types, "[constructor]fields")

@@ -145,6 +145,8 @@ func (s *Server) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 		http.Error(out, "the component could not be instantiated", http.StatusInternalServerError)
 		return
 	}
+	// Else the first byte of an answer waits for what is left of the request, and drops it. HTTP/2 does neither.
+	_ = http.NewResponseController(out).EnableFullDuplex()
 	e := &exchange{server: s, instance: i, set: make(chan struct{})}
 	done := run.Go("a request", func() error { return e.call(in) })
 	defer s.refill(in.Context())

@@ -297,6 +297,30 @@ func TestAComponentServes(t *testing.T) {
 	}
 }
 
+// TestAnAnswerDoesNotWaitForTheRequest: a component may answer before the client has sent all of its body.
+func TestAnAnswerDoesNotWaitForTheRequest(t *testing.T) {
+	s, err := wasip2.NewServer(t.Context(), linked(t, server(begin+finish)), wasip2.Config{Err: io.Discard}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(s)
+	defer front.Close()
+	in, out := io.Pipe()
+	defer out.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if b, err := io.ReadAll(answer.Body); err != nil || string(b) != "hell1\n" {
+		t.Errorf("answered %q, %v", b, err)
+	}
+}
+
 func get(t *testing.T, address string) (status int, body string, err error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)

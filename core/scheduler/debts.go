@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,24 +46,17 @@ type debt struct {
 
 func (d debt) left(now time.Time) time.Duration { return max(0, d.owed-now.Sub(d.at)/payback) }
 
-// add what a decision about some pods took.
+// add what a decision about some pods took. Namespaces come and go: those whose debt is paid are forgotten.
 func (d debts) add(namespace string, pods int, took time.Duration, now time.Time) {
 	if took -= time.Duration(pods) * usual; took > 0 {
+		maps.DeleteFunc(d, func(_ string, one debt) bool { return one.left(now) == 0 })
 		d[namespace] = debt{d[namespace].left(now) + took, now}
 	}
 }
 
 // due says whether a namespace's pods wait for its debt to become less.
 func (d debts) due(namespace string, now time.Time) bool {
-	one, known := d[namespace]
-	if !known {
-		return false
-	}
-	left := one.left(now)
-	if left == 0 {
-		delete(d, namespace)
-	}
-	return left > mostOwed
+	return d[namespace].left(now) > mostOwed
 }
 
 // costly says whether who writes a pod decides how long the decision about it takes.

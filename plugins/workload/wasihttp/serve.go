@@ -123,7 +123,11 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return err
 }
 
+// closeSpare waits for those that are made.
 func (s *Server) closeSpare(ctx context.Context) {
+	for range cap(s.places) {
+		s.places <- struct{}{}
+	}
 	select {
 	case i := <-s.spare:
 		i.close(ctx)
@@ -135,12 +139,12 @@ func (s *Server) closeSpare(ctx context.Context) {
 func (s *Server) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	select {
 	case s.places <- struct{}{}:
-		defer func() { <-s.places }()
 	case <-in.Context().Done():
 		return
 	}
 	i, err := s.take(in.Context())
 	if err != nil {
+		<-s.places
 		s.report(err)
 		http.Error(out, "the component could not be instantiated", http.StatusInternalServerError)
 		return
@@ -149,8 +153,7 @@ func (s *Server) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	_ = http.NewResponseController(out).EnableFullDuplex()
 	e := &exchange{server: s, instance: i, set: make(chan struct{})}
 	done := run.Go("a request", func() error { return e.call(in) })
-	defer s.refill(in.Context())
-	defer i.close(in.Context())
+	defer s.leave(in.Context(), i)
 	select {
 	case <-e.set:
 	case <-done:
@@ -172,6 +175,17 @@ func (s *Server) take(ctx context.Context) (*instance, error) {
 	default:
 		return s.make(context.WithoutCancel(ctx))
 	}
+}
+
+// leave ends a request's instance, and its place once there is one for the next request: the end of the answer, which
+// the client has when the handler returns, doesn't wait for that.
+func (s *Server) leave(ctx context.Context, i *instance) {
+	i.close(ctx)
+	run.Go("an instance for the next request", func() error {
+		defer func() { <-s.places }()
+		s.refill(ctx)
+		return nil
+	})
 }
 
 // refill makes an instance for the next request, so that it doesn't wait for that.

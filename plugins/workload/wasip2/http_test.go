@@ -16,6 +16,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/component/canon"
 	ct "github.com/wasmplane/wasmplane/plugins/component/componenttest"
+	"github.com/wasmplane/wasmplane/plugins/workload/wasihttp"
 	"github.com/wasmplane/wasmplane/plugins/workload/wasip2"
 )
 
@@ -267,20 +268,9 @@ func TestAComponentServes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			done := run.Go("server", func() error { return s.Serve(ctx, l) })
-			defer func() {
-				stop()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
-			}()
+			address := served(t, s)
 			for range 3 {
-				status, body, err := get(t, "http://"+l.Addr().String())
+				status, body, err := get(t, address)
 				if body != c.body || (err != nil) != (c.status == 0) || err == nil && status != c.status {
 					t.Errorf("answered %d %q, %v; want %d %q", status, body, err, c.status, c.body)
 				}
@@ -303,11 +293,10 @@ func TestAnAnswerDoesNotWaitForTheRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewServer(s)
-	defer front.Close()
+	address := served(t, s)
 	in, out := io.Pipe()
 	defer out.Close()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, in)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,6 +308,24 @@ func TestAnAnswerDoesNotWaitForTheRequest(t *testing.T) {
 	if b, err := io.ReadAll(answer.Body); err != nil || string(b) != "hell1\n" {
 		t.Errorf("answered %q, %v", b, err)
 	}
+}
+
+// served serves until the test ends, and answers where.
+func served(t *testing.T, s *wasihttp.Server) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := run.Go("server", func() error { return s.Serve(ctx, l) })
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + l.Addr().String()
 }
 
 func get(t *testing.T, address string) (status int, body string, err error) {

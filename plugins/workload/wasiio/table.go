@@ -46,7 +46,7 @@ func Join(all ...map[string]Function) map[string]Function {
 
 // Table has what the handles of one instance stand for; link.Config.Data has the table. The zero value is ready to use.
 type Table struct {
-	// Data is whose who makes the instance.
+	// Data is whose who makes the instance. It ends with the table if it is an Ender.
 	Data any
 
 	resources []any // by handle; nil = free
@@ -92,6 +92,7 @@ func (w *Table) Close() {
 		end(v)
 	}
 	w.resources, w.free = nil, nil
+	end(w.Data)
 }
 
 func end(v any) {

@@ -78,10 +78,15 @@ func (Host) Drop(c *link.Call, _, _ string, rep uint32) {
 type world struct {
 	Config
 	began time.Time
+	stdin *wasiio.PipeSource // of all who ask for it: what one of them doesn't read is there for the next
 }
 
+func (v *world) End() { v.stdin.End() }
+
 // New makes what one instance has, for link.Config.Data. It is closed after the instance.
-func New(c Config) *wasiio.Table { return &wasiio.Table{Data: &world{Config: c, began: time.Now()}} }
+func New(c Config) *wasiio.Table {
+	return &wasiio.Table{Data: &world{Config: c, began: time.Now(), stdin: wasiio.Pump("standard input", c.In)}}
+}
 
 func of(w *wasiio.Table) *world {
 	v, ok := w.Data.(*world)
@@ -107,7 +112,7 @@ var functions = wasiio.Join(
 		},
 	}),
 	wasiio.In("wasi:cli/stdin", map[string]wasiio.Function{"get-stdin": func(w *wasiio.Table, c *link.Call, _ []any) any {
-		return w.Give(c, wasiio.Streams, wasiio.InputStream, wasiio.Pump("standard input", of(w).In))
+		return w.Give(c, wasiio.Streams, wasiio.InputStream, struct{ wasiio.Source }{of(w).stdin}) // it ends with the world
 	}}),
 	wasiio.In("wasi:cli/stdout", map[string]wasiio.Function{"get-stdout": func(w *wasiio.Table, c *link.Call, _ []any) any {
 		return w.Give(c, wasiio.Streams, wasiio.OutputStream, wasiio.Direct{W: of(w).Out})

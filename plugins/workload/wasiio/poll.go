@@ -103,6 +103,11 @@ func (s *Signal) Change(what func()) {
 	s.Lock()
 	defer s.Unlock()
 	what()
+	s.wake()
+}
+
+// wake wakes those who watch. The lock is held.
+func (s *Signal) wake() {
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil

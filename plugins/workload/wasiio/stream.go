@@ -190,9 +190,8 @@ func (p *Pipe) take(b []byte) (n int, changed <-chan struct{}, err error) {
 	defer p.Unlock()
 	n = copy(b, p.data)
 	p.data = p.data[n:]
-	if n > 0 && p.changed != nil {
-		close(p.changed)
-		p.changed = nil
+	if n > 0 {
+		p.wake()
 	}
 	if n == 0 && len(b) > 0 {
 		err = cmp.Or(p.ended, p.gone) // who reads may close it elsewhere
@@ -212,9 +211,8 @@ func (p *Pipe) put(b []byte) (n int, changed <-chan struct{}, err error) {
 	}
 	n = min(Most-len(p.data), len(b))
 	p.data = append(p.data, b[:n]...)
-	if n > 0 && p.changed != nil {
-		close(p.changed)
-		p.changed = nil
+	if n > 0 {
+		p.wake()
 	}
 	return n, p.Watch(), nil
 }

@@ -100,8 +100,9 @@ func (pl planner) plan(s *corev1.Service, slices []*discoveryv1.EndpointSlice) *
 		port := &s.Spec.Ports[i]
 		all := pl.endpoints(slices, port, func(endpoint) bool { return true })
 		local := pl.endpoints(slices, port, func(e endpoint) bool { return e.local })
-		healthy = max(healthy, pl.readyHere(slices, port))
-		pl.port(p, s, port, all, local)
+		ready := pl.readyHere(slices, port)
+		healthy = max(healthy, ready)
+		pl.port(p, s, port, all, local, ready > 0)
 	}
 	if n := s.Spec.HealthCheckNodePort; n != 0 && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		p.health = &healthWant{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, port: n, local: healthy}
@@ -176,14 +177,15 @@ func portOf(s *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16, boo
 	return 0, false
 }
 
-// port plans one port of a Service.
-func (pl planner) port(p *plan, s *corev1.Service, port *corev1.ServicePort, all, local []endpoint) {
+// port plans one port of a Service; near says that an endpoint on this node is ready.
+func (pl planner) port(p *plan, s *corev1.Service, port *corev1.ServicePort, all, local []endpoint, near bool) {
 	id := s.Namespace + "/" + s.Name + ":" + port.Name
 	proto := strings.ToLower(string(port.Protocol))
 	svc, loc, ext, ranged := name("svc", id, proto), name("loc", id, proto), name("ext", id, proto), name("lbr", id, proto)
 	inside := all
 	insideChain := svc
-	if ptr.Deref(s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal {
+	if ptr.Deref(s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal ||
+		near && ptr.Deref(s.Spec.TrafficDistribution, "") == corev1.ServiceTrafficDistributionPreferSameNode {
 		inside, insideChain = local, loc
 	}
 	outsideLocal := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal

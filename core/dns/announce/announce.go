@@ -23,6 +23,7 @@ import (
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -48,6 +49,8 @@ func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr)
 		Spec: corev1.ServiceSpec{
 			ClusterIP: address.String(),
 			Ports:     []corev1.ServicePort{port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP)},
+			// Each node has one: pods go on asking theirs when another node dies.
+			TrafficDistribution: ptr.To(corev1.ServiceTrafficDistributionPreferSameNode),
 		},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -3,13 +3,7 @@
 package foreign_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,35 +64,15 @@ func TestTheGuide(t *testing.T) {
 	}
 }
 
-// signedBundle is a bundle that Open Policy Agent's tool has signed; the public key is written into a file.
+// signedBundle is a bundle whose public key is written into a file.
 func signedBundle(t *testing.T, public string) []byte {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	private, open := plugintest.SigningKey(t)
+	if err := os.WriteFile(public, []byte(open), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, private := t.TempDir(), filepath.Join(t.TempDir(), "key.pem")
-	for file, content := range map[string][]byte{
-		private:                          pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}),
-		public:                           pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open}),
-		filepath.Join(dir, ".manifest"):  []byte(`{"roots": ["kubernetes"]}`),
-		filepath.Join(dir, "admit.rego"): []byte("package kubernetes.admission\ndeny contains \"no\" if input.request.name == data.team\n"),
-	} {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out, err := exec.CommandContext(t.Context(), plugintest.Regotool(t), "bundle", dir, private, "ES256", "rego").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return plugintest.Bundle(t, map[string]string{
+		".manifest":  `{"roots": ["kubernetes"]}`,
+		"admit.rego": "package kubernetes.admission\ndeny contains \"no\" if input.request.name == data.team\n",
+	}, private, "rego")
 }

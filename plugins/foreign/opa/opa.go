@@ -18,9 +18,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/wasmplane/wasmplane/plugins/abi"
+	"github.com/wasmplane/wasmplane/plugins/foreign/regobuiltins"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 )
@@ -46,7 +47,7 @@ type Config struct {
 type Policy struct {
 	cfg        Config
 	module     *host.Module
-	regex      patterns
+	patterns   regobuiltins.Patterns
 	entrypoint uint64
 	rule       string // its name
 }
@@ -63,7 +64,7 @@ type instance struct {
 	data     uint64 // address of the parsed data
 	heap     uint64 // where the input goes
 	source   []byte // what data was parsed from
-	eval     *evaluation
+	eval     *regobuiltins.Evaluation
 }
 
 // ABI is how such modules are run.
@@ -233,12 +234,12 @@ func (p *Policy) Load(ctx context.Context, m *host.Module) error {
 func (p *Policy) checkBuiltins(names map[uint32]string) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Values(names)) {
-		b, ok := builtins()[name]
+		b, ok := regobuiltins.Lookup(name)
 		switch {
 		case !ok:
 			errs = append(errs, fmt.Errorf("the policy uses the built-in function %s, which policies do not have here", name))
-		case b.grant == "clock" && !p.cfg.Grants.Clock, b.grant == "random" && !p.cfg.Grants.Random:
-			errs = append(errs, fmt.Errorf("the policy uses the built-in function %s: grant it with grants.%s: true", name, b.grant))
+		case b.Grant == "clock" && !p.cfg.Grants.Clock, b.Grant == "random" && !p.cfg.Grants.Random:
+			errs = append(errs, fmt.Errorf("the policy uses the built-in function %s: grant it with grants.%s: true", name, b.Grant))
 		}
 	}
 	return errors.Join(errs...)
@@ -395,17 +396,10 @@ func (p *Policy) evaluateSteps(in *host.Instance, s *instance, input []byte) ([]
 	return slices.Clone(out), err
 }
 
-func (p *Policy) evaluation(in *host.Instance) *evaluation {
-	var now time.Time
-	return &evaluation{
-		charge: in.Charge, random: in.Random, print: in.Print, regex: &p.regex, seeds: map[string]any{},
-		limit: int(in.Limits().HostReply),
-		now: func() time.Time { // the same during one evaluation
-			if now.IsZero() {
-				now = in.Now()
-			}
-			return now
-		},
+func (p *Policy) evaluation(in *host.Instance) *regobuiltins.Evaluation {
+	return &regobuiltins.Evaluation{
+		Charge: in.Charge, Now: sync.OnceValue(in.Now), Random: in.Random, Print: in.Print,
+		Limit: int(in.Limits().HostReply), Patterns: &p.patterns,
 	}
 }
 
@@ -416,7 +410,7 @@ func (p *Policy) builtin(in *host.Instance, a []uint32) uint32 {
 		in.Fail(host.Refused, "it calls a built-in function outside of an evaluation")
 	}
 	name := s.builtins[a[0]]
-	b, ok := builtins()[name]
+	b, ok := regobuiltins.Lookup(name)
 	if !ok {
 		in.Fail(host.Refused, "it calls the built-in function %d %q, which it does not declare or does not have", a[0], clip(name))
 	}
@@ -430,7 +424,7 @@ func (p *Policy) builtin(in *host.Instance, a []uint32) uint32 {
 	}
 	var out []byte
 	var err error
-	in.Guard("the built-in function "+name, func() { out, err = b.call(s.eval, args) })
+	in.Guard("the built-in function "+name, func() { out, err = b.Call(s.eval, args) })
 	if err != nil {
 		return 0
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package opa
+package regobuiltins
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ var errPatch = errors.New("the patch cannot be applied")
 
 // jsonPatch applies operations of RFC 6902, whose paths may also be lists of keys.
 // Values are shared, never copied: what a patch can multiply is bounded when the result is written.
-func jsonPatch(c *evaluation, a []any) (any, error) {
+func jsonPatch(c *Evaluation, a []any) (any, error) {
 	ops, ok := a[1].([]any)
 	if !ok {
 		return nil, errType
@@ -29,7 +29,7 @@ func jsonPatch(c *evaluation, a []any) (any, error) {
 			return nil, err
 		}
 	}
-	if size(v, c.limit) > c.limit {
+	if size(v, c.Limit) > c.Limit {
 		return nil, errTooLarge
 	}
 	return v, nil
@@ -63,7 +63,7 @@ func size(v any, limit int) int {
 	return n
 }
 
-func patch(c *evaluation, v any, op object) (any, error) {
+func patch(c *Evaluation, v any, op object) (any, error) {
 	name, _ := op.get("op")
 	path, err := pathOf(op, "path")
 	if err != nil {
@@ -189,7 +189,7 @@ func index(key any, length int) (int, bool) {
 
 // edit makes a value that differs at one place; the rest is shared. change gets
 // what stands there, and answers what shall, or that nothing shall.
-func edit(c *evaluation, v any, path []any, change func(old any, there bool) (any, bool, error)) (any, error) {
+func edit(c *Evaluation, v any, path []any, change func(old any, there bool) (any, bool, error)) (any, error) {
 	if len(path) == 0 {
 		out, keep, err := change(v, true)
 		if err == nil && !keep {
@@ -200,7 +200,7 @@ func edit(c *evaluation, v any, path []any, change func(old any, there bool) (an
 	last := len(path) == 1
 	switch at := v.(type) {
 	case object:
-		c.charge(int64(len(at)))
+		c.Charge(int64(len(at)))
 		old, there := at.get(path[0])
 		out := slices.DeleteFunc(slices.Clone(at), func(m member) bool { return compare(m.key, path[0]) == 0 })
 		if !last && !there {
@@ -212,10 +212,10 @@ func edit(c *evaluation, v any, path []any, change func(old any, there bool) (an
 		}
 		return newObject(append(out, member{path[0], fresh})), nil
 	case []any:
-		c.charge(int64(len(at)))
+		c.Charge(int64(len(at)))
 		return editArray(c, at, path, change)
 	case set:
-		c.charge(int64(len(at)))
+		c.Charge(int64(len(at)))
 		there := slices.ContainsFunc(at, func(item any) bool { return compare(item, path[0]) == 0 })
 		out := slices.DeleteFunc(slices.Clone([]any(at)), func(item any) bool { return compare(item, path[0]) == 0 })
 		fresh, keep, err := below(c, path[0], there, path, change)
@@ -227,7 +227,7 @@ func edit(c *evaluation, v any, path []any, change func(old any, there bool) (an
 	return nil, errPatch
 }
 
-func below(c *evaluation, old any, there bool, path []any, change func(any, bool) (any, bool, error)) (any, bool, error) {
+func below(c *Evaluation, old any, there bool, path []any, change func(any, bool) (any, bool, error)) (any, bool, error) {
 	if len(path) == 1 {
 		return change(old, there)
 	}
@@ -236,7 +236,7 @@ func below(c *evaluation, old any, there bool, path []any, change func(any, bool
 }
 
 // editArray inserts where nothing is replaced: change is told that nothing stood there.
-func editArray(c *evaluation, at []any, path []any, change func(any, bool) (any, bool, error)) (any, error) {
+func editArray(c *Evaluation, at []any, path []any, change func(any, bool) (any, bool, error)) (any, error) {
 	i, ok := index(path[0], len(at))
 	if !ok {
 		return nil, errPatch

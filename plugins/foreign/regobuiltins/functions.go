@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package opa
+// Package regobuiltins has the built-in functions of Rego that a compiled policy imports
+// from its host. They take and return values in the notation in which OPA's modules dump
+// them. A function's error means that its result is undefined, as everywhere in Rego.
+//
+// What reaches out of the policy (http.send, net.lookup_ip_addr, opa.runtime) is not here,
+// whatever is granted.
+package regobuiltins
 
 import (
 	"bytes"
@@ -27,38 +33,52 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// builtin is a function that a policy imports. An error means that the result is
-// undefined, as everywhere in Rego.
-type builtin struct {
+// Function is a built-in function that a policy imports.
+type Function struct {
+	// Grant names what an entry has to grant for it (clock, random); "" = nothing.
+	Grant string
+
 	args int
 	// weight is what a byte of the arguments costs more than one to read.
 	weight int64
-	// grant names what an entry has to grant for it; "" = nothing.
-	grant string
-	run   func(c *evaluation, args []any) (any, error)
+	run    func(c *Evaluation, args []any) (any, error)
 }
 
-// evaluation is what built-ins may use. Every one of them charges for what it
-// does; what it makes is bounded by limit.
-type evaluation struct {
-	charge func(units int64)
-	now    func() time.Time
-	random func([]byte)
-	print  func(string)
-	limit  int
-	regex  *patterns
-	seeds  map[string]any // of random built-ins: one value for one seed
+// Evaluation is what functions may use during one evaluation of a policy. Every one of
+// them charges for what it does; what it makes is bounded by Limit.
+type Evaluation struct {
+	Charge   func(units int64)
+	Now      func() time.Time // the same during one evaluation
+	Random   func([]byte)
+	Print    func(string)
+	Limit    int // of the bytes of a result
+	Patterns *Patterns
+
+	seeds map[string]any // of random functions: one value for one seed
+}
+
+// keep remembers the value of a seed.
+func (c *Evaluation) keep(seed string, v any) any {
+	if c.seeds == nil {
+		c.seeds = map[string]any{}
+	}
+	c.seeds[seed] = v
+	return v
 }
 
 var errTooLarge = errors.New("the result is too large")
 
-// builtins are those that policies import, by name. What reaches out of the policy
-// (http.send, net.lookup_ip_addr, opa.runtime) is not there, whatever is granted.
-var builtins = sync.OnceValue(func() map[string]builtin {
-	all := map[string]builtin{
-		"trace":          {args: 1, run: func(c *evaluation, a []any) (any, error) { return printed(c, a) }},
-		"print":          {args: 1, run: func(c *evaluation, a []any) (any, error) { return printed(c, a) }},
-		"internal.print": {args: 1, run: func(c *evaluation, a []any) (any, error) { return printed(c, a) }},
+// Lookup finds a function by its name in Rego.
+func Lookup(name string) (Function, bool) {
+	f, ok := functions()[name]
+	return f, ok
+}
+
+var functions = sync.OnceValue(func() map[string]Function {
+	all := map[string]Function{
+		"trace":          {args: 1, run: func(c *Evaluation, a []any) (any, error) { return printed(c, a) }},
+		"print":          {args: 1, run: func(c *Evaluation, a []any) (any, error) { return printed(c, a) }},
+		"internal.print": {args: 1, run: func(c *Evaluation, a []any) (any, error) { return printed(c, a) }},
 		"sprintf":        {args: 2, run: sprintf},
 		"json.patch":     {args: 2, run: jsonPatch},
 		"json.is_valid":  {args: 1, run: isValid(json.Valid)},
@@ -66,14 +86,14 @@ var builtins = sync.OnceValue(func() map[string]builtin {
 			_, err := readYAML(string(b))
 			return err == nil
 		})},
-		"yaml.marshal": {args: 1, weight: 20, run: func(c *evaluation, a []any) (any, error) {
+		"yaml.marshal": {args: 1, weight: 20, run: func(c *Evaluation, a []any) (any, error) {
 			var b bytes.Buffer
 			e := yaml.NewEncoder(&b)
 			e.SetIndent(2)
 			err := errors.Join(e.Encode(yamlOf(plain(a[0]))), e.Close())
 			return bounded(c, b.String(), err)
 		}},
-		"yaml.unmarshal": {args: 1, weight: 20, run: func(_ *evaluation, a []any) (any, error) { return onString(a[0], readYAML) }},
+		"yaml.unmarshal": {args: 1, weight: 20, run: func(_ *Evaluation, a []any) (any, error) { return onString(a[0], readYAML) }},
 		"hex.encode":     {args: 1, run: texts(func(s string) (any, error) { return hex.EncodeToString([]byte(s)), nil })},
 		"hex.decode":     {args: 1, run: texts(func(s string) (any, error) { b, err := hex.DecodeString(s); return string(b), err })},
 		"base64.is_valid": {
@@ -96,26 +116,26 @@ var builtins = sync.OnceValue(func() map[string]builtin {
 		"crypto.hmac.sha1":       {args: 2, run: mac(sha1.New)},
 		"crypto.hmac.sha256":     {args: 2, run: mac(sha256.New)},
 		"crypto.hmac.sha512":     {args: 2, run: mac(sha512.New)},
-		"crypto.hmac.equal": {args: 2, run: func(_ *evaluation, a []any) (any, error) {
+		"crypto.hmac.equal": {args: 2, run: func(_ *Evaluation, a []any) (any, error) {
 			return onStrings(a, func(x, y string) (any, error) { return hmac.Equal([]byte(x), []byte(y)), nil })
 		}},
 		"strings.any_prefix_match": {args: 2, run: anyMatch(strings.HasPrefix)},
 		"strings.any_suffix_match": {args: 2, run: anyMatch(strings.HasSuffix)},
-		"strings.count": {args: 2, run: func(_ *evaluation, a []any) (any, error) {
+		"strings.count": {args: 2, run: func(_ *Evaluation, a []any) (any, error) {
 			return onStrings(a, func(s, sub string) (any, error) { return number(int64(strings.Count(s, sub))), nil })
 		}},
 		"indexof_n":     {args: 2, run: indexes},
-		"object.subset": {args: 2, run: func(_ *evaluation, a []any) (any, error) { return subset(a[0], a[1]), nil }},
-		"semver.is_valid": {args: 1, run: func(_ *evaluation, a []any) (any, error) {
+		"object.subset": {args: 2, run: func(_ *Evaluation, a []any) (any, error) { return subset(a[0], a[1]), nil }},
+		"semver.is_valid": {args: 1, run: func(_ *Evaluation, a []any) (any, error) {
 			s, ok := a[0].(string)
 			_, err := parseSemver(s)
 			return ok && err == nil, nil
 		}},
-		"semver.compare":    {args: 2, run: func(_ *evaluation, a []any) (any, error) { return onStrings(a, compareSemver) }},
+		"semver.compare":    {args: 2, run: func(_ *Evaluation, a []any) (any, error) { return onStrings(a, compareSemver) }},
 		"units.parse":       {args: 1, run: texts(parseUnits)},
 		"units.parse_bytes": {args: 1, run: texts(parseBytes)},
-		"uuid.rfc4122":      {args: 1, grant: "random", run: newUUID},
-		"rand.intn":         {args: 2, grant: "random", run: randomNumber},
+		"uuid.rfc4122":      {args: 1, Grant: "random", run: newUUID},
+		"rand.intn":         {args: 2, Grant: "random", run: randomNumber},
 	}
 	for name, b := range timeBuiltins() {
 		all[name] = b
@@ -126,20 +146,20 @@ var builtins = sync.OnceValue(func() map[string]builtin {
 	return all
 })
 
-// call runs a built-in on arguments as the guest dumped them.
-func (b builtin) call(c *evaluation, dumped [][]byte) ([]byte, error) {
-	if len(dumped) != b.args {
-		return nil, fmt.Errorf("%d arguments: %d were expected", len(dumped), b.args)
+// Call runs the function on arguments as the guest dumped them.
+func (f Function) Call(c *Evaluation, dumped [][]byte) ([]byte, error) {
+	if len(dumped) != f.args {
+		return nil, fmt.Errorf("%d arguments: %d were expected", len(dumped), f.args)
 	}
 	args := make([]any, len(dumped))
 	for i, d := range dumped {
-		c.charge(int64(len(d)) * (1 + b.weight))
+		c.Charge(int64(len(d)) * (1 + f.weight))
 		var err error
 		if args[i], err = parse(d); err != nil {
 			return nil, err
 		}
 	}
-	out, err := b.run(c, args)
+	out, err := f.run(c, args)
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +167,8 @@ func (b builtin) call(c *evaluation, dumped [][]byte) ([]byte, error) {
 		return nil, err
 	}
 	dump := text(out)
-	c.charge(int64(len(dump)))
-	if len(dump) > c.limit {
+	c.Charge(int64(len(dump)))
+	if len(dump) > c.Limit {
 		return nil, errTooLarge
 	}
 	return []byte(dump), nil
@@ -173,12 +193,12 @@ func onStrings(a []any, f func(x, y string) (any, error)) (any, error) {
 	return f(x, y)
 }
 
-func texts(f func(string) (any, error)) func(*evaluation, []any) (any, error) {
-	return func(_ *evaluation, a []any) (any, error) { return onString(a[0], f) }
+func texts(f func(string) (any, error)) func(*Evaluation, []any) (any, error) {
+	return func(_ *Evaluation, a []any) (any, error) { return onString(a[0], f) }
 }
 
-func bounded(c *evaluation, s string, err error) (any, error) {
-	if len(s) > c.limit {
+func bounded(c *Evaluation, s string, err error) (any, error) {
+	if len(s) > c.Limit {
 		return nil, errTooLarge
 	}
 	return s, err
@@ -205,17 +225,17 @@ func integer(v any) (int64, error) {
 	return i, nil
 }
 
-func printed(c *evaluation, a []any) (any, error) {
+func printed(c *Evaluation, a []any) (any, error) {
 	if s, ok := a[0].(string); ok {
-		c.print(s)
+		c.Print(s)
 	} else {
-		c.print(text(a[0]))
+		c.Print(text(a[0]))
 	}
 	return true, nil
 }
 
-func isValid(valid func([]byte) bool) func(*evaluation, []any) (any, error) {
-	return func(_ *evaluation, a []any) (any, error) {
+func isValid(valid func([]byte) bool) func(*Evaluation, []any) (any, error) {
+	return func(_ *Evaluation, a []any) (any, error) {
 		s, ok := a[0].(string)
 		return ok && valid([]byte(s)), nil
 	}
@@ -223,7 +243,7 @@ func isValid(valid func([]byte) bool) func(*evaluation, []any) (any, error) {
 
 // sprintf formats as fmt does. Widths and precisions are bounded: a few bytes of
 // them would make as many bytes as they say.
-func sprintf(c *evaluation, a []any) (any, error) {
+func sprintf(c *Evaluation, a []any) (any, error) {
 	format, ok := a[0].(string)
 	list, ok2 := a[1].([]any)
 	if !ok || !ok2 {
@@ -239,8 +259,8 @@ func sprintf(c *evaluation, a []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.charge(int64(room + wide))
-	if room+wide > c.limit {
+	c.Charge(int64(room + wide))
+	if room+wide > c.Limit {
 		return nil, errTooLarge
 	}
 	return bounded(c, fmt.Sprintf(format, args...), nil)
@@ -358,7 +378,7 @@ func yamlOf(v any) any {
 
 var quoteGlob = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `\`, `\\`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`)
 
-func hashed(h func() hash.Hash) func(*evaluation, []any) (any, error) {
+func hashed(h func() hash.Hash) func(*Evaluation, []any) (any, error) {
 	return texts(func(s string) (any, error) {
 		sum := h()
 		_, _ = sum.Write([]byte(s)) // a hash never fails
@@ -366,8 +386,8 @@ func hashed(h func() hash.Hash) func(*evaluation, []any) (any, error) {
 	})
 }
 
-func mac(h func() hash.Hash) func(*evaluation, []any) (any, error) {
-	return func(_ *evaluation, a []any) (any, error) {
+func mac(h func() hash.Hash) func(*Evaluation, []any) (any, error) {
+	return func(_ *Evaluation, a []any) (any, error) {
 		return onStrings(a, func(message, key string) (any, error) {
 			m := hmac.New(h, []byte(key))
 			_, _ = m.Write([]byte(message)) // a hash never fails
@@ -376,7 +396,7 @@ func mac(h func() hash.Hash) func(*evaluation, []any) (any, error) {
 	}
 }
 
-func encodeQuery(_ *evaluation, a []any) (any, error) {
+func encodeQuery(_ *Evaluation, a []any) (any, error) {
 	o, ok := a[0].(object)
 	if !ok {
 		return nil, errType
@@ -436,27 +456,27 @@ func decodeQuery(s string) (any, error) {
 	return out, nil
 }
 
-func anyMatch(match func(s, part string) bool) func(*evaluation, []any) (any, error) {
-	return func(c *evaluation, a []any) (any, error) {
+func anyMatch(match func(s, part string) bool) func(*Evaluation, []any) (any, error) {
+	return func(c *Evaluation, a []any) (any, error) {
 		whole, err1 := stringsOf(a[0])
 		parts, err2 := stringsOf(a[1])
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, err
 		}
-		c.charge(int64(len(whole)) * int64(len(parts)))
+		c.Charge(int64(len(whole)) * int64(len(parts)))
 		return slices.ContainsFunc(whole, func(s string) bool {
 			return slices.ContainsFunc(parts, func(p string) bool { return match(s, p) })
 		}), nil
 	}
 }
 
-func indexes(c *evaluation, a []any) (any, error) {
+func indexes(c *Evaluation, a []any) (any, error) {
 	return onStrings(a, func(s, sub string) (any, error) {
 		if sub == "" {
 			return nil, errors.New("the substring is empty")
 		}
 		runes, want := []rune(s), []rune(sub)
-		c.charge(int64(len(runes)) * int64(len(want)))
+		c.Charge(int64(len(runes)) * int64(len(want)))
 		out := []any{}
 		for i := 0; i+len(want) <= len(runes); i++ {
 			if slices.Equal(runes[i:i+len(want)], want) {
@@ -517,19 +537,18 @@ func contains(super any, sub set) bool {
 	return true
 }
 
-func newUUID(c *evaluation, a []any) (any, error) {
+func newUUID(c *Evaluation, a []any) (any, error) {
 	key := "uuid " + text(a[0])
 	if v, ok := c.seeds[key]; ok {
 		return v, nil
 	}
 	var u uuid.UUID
-	c.random(u[:])
+	c.Random(u[:])
 	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-	c.seeds[key] = u.String()
-	return u.String(), nil
+	return c.keep(key, u.String()), nil
 }
 
-func randomNumber(c *evaluation, a []any) (any, error) {
+func randomNumber(c *Evaluation, a []any) (any, error) {
 	n, err := integer(a[1])
 	if err != nil {
 		return nil, err
@@ -545,8 +564,7 @@ func randomNumber(c *evaluation, a []any) (any, error) {
 		return v, nil
 	}
 	var b [8]byte
-	c.random(b[:])
+	c.Random(b[:])
 	v := new(big.Int).Mod(new(big.Int).SetBytes(b[:]), big.NewInt(n))
-	c.seeds[key] = json.Number(v.String())
-	return c.seeds[key], nil
+	return c.keep(key, json.Number(v.String())), nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package opa
+package regobuiltins
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	_ "time/tzdata" // time zones on hosts that have none
 )
 
-// patterns keeps compiled expressions: a policy uses the same few for every request.
-type patterns struct {
+// Patterns keeps compiled expressions: a policy uses the same few for every request.
+type Patterns struct {
 	mu   sync.Mutex
 	made map[string]*regexp.Regexp
 }
@@ -27,7 +27,7 @@ const (
 	longestPattern = 4 << 10
 )
 
-func (p *patterns) compile(c *evaluation, pattern string) (*regexp.Regexp, error) {
+func (p *Patterns) compile(c *Evaluation, pattern string) (*regexp.Regexp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if re := p.made[pattern]; re != nil {
@@ -36,7 +36,7 @@ func (p *patterns) compile(c *evaluation, pattern string) (*regexp.Regexp, error
 	if len(pattern) > longestPattern {
 		return nil, errTooLarge
 	}
-	c.charge(int64(len(pattern)) * 500)
+	c.Charge(int64(len(pattern)) * 500)
 	re, err := regexp.Compile(pattern)
 	if err != nil {
 		return nil, err
@@ -50,23 +50,23 @@ func (p *patterns) compile(c *evaluation, pattern string) (*regexp.Regexp, error
 
 // with compiles a pattern and charges for running it over a text: the engine's
 // time is bounded by their product.
-func with(c *evaluation, pattern, over any) (*regexp.Regexp, string, error) {
+func with(c *Evaluation, pattern, over any) (*regexp.Regexp, string, error) {
 	p, ok1 := pattern.(string)
 	s, ok2 := over.(string)
 	if !ok1 || !ok2 {
 		return nil, "", errType
 	}
-	re, err := c.regex.compile(c, p)
+	re, err := c.Patterns.compile(c, p)
 	if err != nil {
 		return nil, "", err
 	}
-	c.charge(100 + int64(len(s))*int64(4+len(p)/4))
+	c.Charge(100 + int64(len(s))*int64(4+len(p)/4))
 	return re, s, nil
 }
 
-func regexBuiltins() map[string]builtin {
-	on := func(args, over int, f func(c *evaluation, re *regexp.Regexp, s string, a []any) (any, error)) builtin {
-		return builtin{args: args, run: func(c *evaluation, a []any) (any, error) {
+func regexBuiltins() map[string]Function {
+	on := func(args, over int, f func(c *Evaluation, re *regexp.Regexp, s string, a []any) (any, error)) Function {
+		return Function{args: args, run: func(c *Evaluation, a []any) (any, error) {
 			pattern := 0
 			if over == 0 {
 				pattern = 1
@@ -78,32 +78,32 @@ func regexBuiltins() map[string]builtin {
 			return f(c, re, s, a)
 		}}
 	}
-	match := on(2, 1, func(_ *evaluation, re *regexp.Regexp, s string, _ []any) (any, error) { return re.MatchString(s), nil })
-	return map[string]builtin{
-		"regex.is_valid": {args: 1, run: func(c *evaluation, a []any) (any, error) {
+	match := on(2, 1, func(_ *Evaluation, re *regexp.Regexp, s string, _ []any) (any, error) { return re.MatchString(s), nil })
+	return map[string]Function{
+		"regex.is_valid": {args: 1, run: func(c *Evaluation, a []any) (any, error) {
 			s, ok := a[0].(string)
 			if !ok {
 				return false, nil
 			}
-			_, err := c.regex.compile(c, s)
+			_, err := c.Patterns.compile(c, s)
 			return err == nil, nil
 		}},
 		"regex.match": match,
 		"re_match":    match,
-		"regex.split": on(2, 1, func(_ *evaluation, re *regexp.Regexp, s string, _ []any) (any, error) {
+		"regex.split": on(2, 1, func(_ *Evaluation, re *regexp.Regexp, s string, _ []any) (any, error) {
 			return fromPlain(re.Split(s, -1))
 		}),
-		"regex.replace": on(3, 0, func(c *evaluation, re *regexp.Regexp, s string, a []any) (any, error) {
+		"regex.replace": on(3, 0, func(c *Evaluation, re *regexp.Regexp, s string, a []any) (any, error) {
 			with, ok := a[2].(string)
 			if !ok {
 				return nil, errType
 			}
-			if n := len(re.FindAllStringIndex(s, -1)); len(s)+n*(len(with)+strings.Count(with, "$")*len(s)) > 16*c.limit {
+			if n := len(re.FindAllStringIndex(s, -1)); len(s)+n*(len(with)+strings.Count(with, "$")*len(s)) > 16*c.Limit {
 				return nil, errTooLarge
 			}
 			return bounded(c, re.ReplaceAllString(s, with), nil)
 		}),
-		"regex.find_n": on(3, 1, func(_ *evaluation, re *regexp.Regexp, s string, a []any) (any, error) {
+		"regex.find_n": on(3, 1, func(_ *Evaluation, re *regexp.Regexp, s string, a []any) (any, error) {
 			n, err := integer(a[2])
 			if err != nil {
 				return nil, err
@@ -114,7 +114,7 @@ func regexBuiltins() map[string]builtin {
 			}
 			return fromPlain(found)
 		}),
-		"regex.find_all_string_submatch_n": on(3, 1, func(_ *evaluation, re *regexp.Regexp, s string, a []any) (any, error) {
+		"regex.find_all_string_submatch_n": on(3, 1, func(_ *Evaluation, re *regexp.Regexp, s string, a []any) (any, error) {
 			n, err := integer(a[2])
 			if err != nil {
 				return nil, err
@@ -134,7 +134,7 @@ func regexBuiltins() map[string]builtin {
 }
 
 // matchTemplate matches text between delimiters as expressions, the rest as it is.
-func matchTemplate(c *evaluation, a []any) (any, error) {
+func matchTemplate(c *Evaluation, a []any) (any, error) {
 	var s [4]string
 	for i := range s {
 		var ok bool
@@ -169,9 +169,9 @@ func matchTemplate(c *evaluation, a []any) (any, error) {
 	return re.MatchString(value), nil
 }
 
-func timeBuiltins() map[string]builtin {
-	at := func(f func(t time.Time) any) func(*evaluation, []any) (any, error) {
-		return func(_ *evaluation, a []any) (any, error) {
+func timeBuiltins() map[string]Function {
+	at := func(f func(t time.Time) any) func(*Evaluation, []any) (any, error) {
+		return func(_ *Evaluation, a []any) (any, error) {
 			t, err := moment(a[0])
 			if err != nil {
 				return nil, err
@@ -180,13 +180,13 @@ func timeBuiltins() map[string]builtin {
 		}
 	}
 	three := func(a, b, c int) any { return []any{number(int64(a)), number(int64(b)), number(int64(c))} }
-	return map[string]builtin{
-		"time.now_ns": {args: 0, grant: "clock", run: func(c *evaluation, _ []any) (any, error) { return number(c.now().UnixNano()), nil }},
+	return map[string]Function{
+		"time.now_ns": {args: 0, Grant: "clock", run: func(c *Evaluation, _ []any) (any, error) { return number(c.Now().UnixNano()), nil }},
 		"time.parse_rfc3339_ns": {args: 1, run: texts(func(s string) (any, error) {
 			t, err := time.Parse(time.RFC3339, s)
 			return nanoseconds(t, err)
 		})},
-		"time.parse_ns": {args: 2, run: func(_ *evaluation, a []any) (any, error) {
+		"time.parse_ns": {args: 2, run: func(_ *Evaluation, a []any) (any, error) {
 			return onStrings(a, func(layout, s string) (any, error) {
 				if named, ok := layouts[layout]; ok {
 					layout = named
@@ -202,7 +202,7 @@ func timeBuiltins() map[string]builtin {
 		"time.date":    {args: 1, run: at(func(t time.Time) any { y, m, d := t.Date(); return three(y, int(m), d) })},
 		"time.clock":   {args: 1, run: at(func(t time.Time) any { h, m, s := t.Clock(); return three(h, m, s) })},
 		"time.weekday": {args: 1, run: at(func(t time.Time) any { return t.Weekday().String() })},
-		"time.format": {args: 1, run: func(_ *evaluation, a []any) (any, error) {
+		"time.format": {args: 1, run: func(_ *Evaluation, a []any) (any, error) {
 			t, err := moment(a[0])
 			if err != nil {
 				return nil, err
@@ -218,7 +218,7 @@ func timeBuiltins() map[string]builtin {
 			}
 			return t.Format(layout), nil
 		}},
-		"time.add_date": {args: 4, run: func(_ *evaluation, a []any) (any, error) {
+		"time.add_date": {args: 4, run: func(_ *Evaluation, a []any) (any, error) {
 			t, err := moment(a[0])
 			y, err1 := integer(a[1])
 			m, err2 := integer(a[2])
@@ -228,7 +228,7 @@ func timeBuiltins() map[string]builtin {
 			}
 			return nanoseconds(t.AddDate(int(y), int(m), int(d)), nil)
 		}},
-		"time.diff": {args: 2, run: func(_ *evaluation, a []any) (any, error) {
+		"time.diff": {args: 2, run: func(_ *Evaluation, a []any) (any, error) {
 			x, err := moment(a[0])
 			y, err2 := moment(a[1])
 			if err := errors.Join(err, err2); err != nil {

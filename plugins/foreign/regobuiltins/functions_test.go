@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package opa
+package regobuiltins
 
 import (
 	"bytes"
@@ -100,7 +100,7 @@ func TestBuiltinsAnswerAsOpenPolicyAgents(t *testing.T) {
 	if len(answers) != len(list) {
 		t.Fatalf("%d answers to %d calls", len(answers), len(list))
 	}
-	all := builtins()
+	all := functions()
 	for i, c := range list {
 		var want struct{ Result *string }
 		if err := json.Unmarshal([]byte(answers[i]), &want); err != nil {
@@ -110,7 +110,7 @@ func TestBuiltinsAnswerAsOpenPolicyAgents(t *testing.T) {
 		for _, a := range c.Args {
 			args = append(args, []byte(a))
 		}
-		got, err := all[c.Name].call(testEvaluation(1<<20), args)
+		got, err := all[c.Name].Call(testEvaluation(1<<20), args)
 		switch {
 		case want.Result == nil && err == nil:
 			t.Errorf("%s: %s, should be undefined", calls[i], got)
@@ -134,10 +134,10 @@ func same(t *testing.T, a, b string) bool {
 
 type spent int64
 
-func testEvaluation(limit int) *evaluation {
-	return &evaluation{
-		charge: func(int64) {}, print: func(string) {}, limit: limit, regex: &patterns{}, seeds: map[string]any{},
-		now: func() time.Time { return time.Unix(0, 7) }, random: func(b []byte) { clear(b) },
+func testEvaluation(limit int) *Evaluation {
+	return &Evaluation{
+		Charge: func(int64) {}, Print: func(string) {}, Limit: limit, Patterns: &Patterns{},
+		Now: func() time.Time { return time.Unix(0, 7) }, Random: func(b []byte) { clear(b) },
 	}
 }
 
@@ -164,7 +164,7 @@ func TestBuiltinsAreBounded(t *testing.T) {
 		"trace":          {args: []string{nested}},
 		"json.is_valid":  {args: []string{`"` + nested + `"`}, fits: true},
 	} {
-		all := builtins()
+		all := functions()
 		b, ok := all[strings.TrimSuffix(strings.TrimSuffix(name, "*"), " many")]
 		if !ok {
 			t.Fatalf("no %s", name)
@@ -175,8 +175,8 @@ func TestBuiltinsAreBounded(t *testing.T) {
 		}
 		var paid spent
 		e := testEvaluation(1 << 20)
-		e.charge = func(n int64) { paid += spent(n) }
-		out, err := b.call(e, args)
+		e.Charge = func(n int64) { paid += spent(n) }
+		out, err := b.Call(e, args)
 		if (err == nil) != c.fits {
 			t.Errorf("%s: %d bytes, %v", name, len(out), err)
 		}

@@ -8,15 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/capabilities"
 
+	"github.com/wasmplane/wasmplane/core/api/kinds"
 	"github.com/wasmplane/wasmplane/core/api/live"
 	"github.com/wasmplane/wasmplane/core/object"
 )
-
-// Group is one API group with its served versions, preferred first.
-type Group struct {
-	Name     string
-	Versions []string
-}
 
 // New builds the contract: the table of everything built in. It costs a few
 // milliseconds; schemas, OpenAPI documents and field managers are made when
@@ -25,12 +20,12 @@ func New() (*Contract, error) {
 	// Upstream's validation refuses privileged containers unless it is told that
 	// they may be. Whether they may in a namespace, PodSecurity says.
 	capabilities.Setup(true, 0)
-	c := &Contract{byName: map[schema.GroupResource]*Resource{}, groups: groupOrder(), schemes: newSchemes()}
+	c := &Contract{byName: map[schema.GroupResource]*Resource{}, groups: kinds.Groups(), schemes: kinds.NewSchemes()}
 	c.link = &live.Link{Builtin: c.resourceOf}
-	for _, row := range rows(c.schemes, c.link) {
-		r, err := row.build(c.versionsOf(row.group))
+	for _, row := range kinds.Rows(c.schemes, c.link) {
+		r, err := derived{row}.build(c.versionsOf(row.Group))
 		if err != nil {
-			return nil, fmt.Errorf("table row %s of group %q: %w", row.name, row.group, err)
+			return nil, fmt.Errorf("table row %s of group %q: %w", row.Name, row.Group, err)
 		}
 		if _, twice := c.byName[r.GroupResource]; twice {
 			return nil, fmt.Errorf("table row %s appears twice", r.GroupResource)

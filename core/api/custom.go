@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/wasmplane/wasmplane/core/api/kinds"
 	"github.com/wasmplane/wasmplane/core/api/ownership"
 	"github.com/wasmplane/wasmplane/core/object"
 )
@@ -99,19 +99,6 @@ func (r *Resource) WritesThrough(version, subresource string) bool {
 	return s != nil && s.WritesParent()
 }
 
-// WritesParent says whether the subresource is a part of its object: what is
-// read and written is the object.
-func (s *Subresource) WritesParent() bool { return s.Strategy != nil || s.custom }
-
-// CustomStatus is the status subresource of a custom resource; its strategy is
-// the version's, see Resource.Writer.
-func CustomStatus(kind schema.GroupVersionKind) *Subresource {
-	return &Subresource{Name: "status", Kind: kind, Verbs: []string{"get", "patch", "update"}, custom: true}
-}
-
-// CustomScaleOf is the scale subresource of a custom resource.
-func CustomScaleOf() *Subresource { return scaleOf() }
-
 // Writer is the strategy of writes in one version: the resource's own for "",
 // or that of a subresource that writes the object.
 func (r *Resource) Writer(version, subresource string) (Strategy, error) {
@@ -169,7 +156,7 @@ func (r *Resource) decodeCustom(value []byte) (*object.Object, *unstructured.Uns
 // customDecoder is WatchDecoder for rows that are not built in. It knows nothing
 // of their definition, so that a changed definition does not outdate the cache.
 func (r *Resource) customDecoder() func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
-	attrs := metaAttrs(r.Namespaced)
+	attrs := kinds.MetaAttrs(r.Namespaced)
 	return func(key string, value []byte, revision int64) (*object.Object, labels.Set, fields.Set, error) {
 		o, u, err := r.decodeCustom(value)
 		if err != nil {

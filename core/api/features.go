@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/kubernetes/pkg/features"
 )
 
 // EnableFeatures switches upstream's feature gates on or off by their names. It is for
@@ -18,6 +17,3 @@ func EnableFeatures(gates map[string]bool) error {
 	}
 	return nil
 }
-
-// podGroups says whether pod groups are served.
-func podGroups() bool { return utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) }

@@ -46,7 +46,7 @@ type managerKey struct {
 func newModels(c *Contract) *models {
 	return &models{
 		contract:   c,
-		namer:      sync.OnceValue(func() *openapi.DefinitionNamer { return openapi.NewDefinitionNamer(c.schemes.all()...) }),
+		namer:      sync.OnceValue(func() *openapi.DefinitionNamer { return openapi.NewDefinitionNamer(c.schemes.All()...) }),
 		converters: map[string]managedfields.TypeConverter{},
 		managers:   map[managerKey]*ownership.Manager{},
 	}
@@ -184,7 +184,7 @@ func (c *Contract) DefinitionName(goType string) (string, spec.Extensions) {
 }
 
 // Scheme knows the versioned kinds of a group, and those that it shares with others.
-func (c *Contract) Scheme(group string) *runtime.Scheme { return c.schemes.of(group) }
+func (c *Contract) Scheme(group string) *runtime.Scheme { return c.schemes.Of(group) }
 
 func (m *models) config() *common.OpenAPIV3Config {
 	cfg := &common.OpenAPIV3Config{

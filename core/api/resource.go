@@ -20,17 +20,20 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/wasmplane/wasmplane/core/api/kindcodec"
+	"github.com/wasmplane/wasmplane/core/api/kinds"
 	"github.com/wasmplane/wasmplane/core/api/live"
 	"github.com/wasmplane/wasmplane/core/object"
 )
 
-// Strategy is what upstream's strategies of one resource or subresource do on a
-// write. Objects are internal. GetResetFields, where a strategy has it, is found
-// by a type assertion to rest.ResetFieldsStrategy.
-type Strategy interface {
-	rest.RESTCreateStrategy
-	rest.RESTUpdateStrategy
-}
+// MetricsGroup is the group of what nodes and pods use.
+const MetricsGroup = kinds.MetricsGroup
+
+// What rows of the table are made of.
+type (
+	Group       = kinds.Group
+	Strategy    = kinds.Strategy
+	Subresource = kinds.Subresource
+)
 
 // Resource is one row of the table that the registry and the server are built from.
 type Resource struct {
@@ -88,25 +91,8 @@ type Resource struct {
 	codecs       map[string]object.Codec // by version
 	storage      *kindcodec.Codec        // of the storage version, which need not be served
 	storageMedia string
-	printer      tableFunc // where upstream's printers are not registered with the others
-	plainTable   bool      // upstream prints nothing but name and age
-}
-
-// Subresource is one row below a resource.
-type Subresource struct {
-	Name string
-	// Kind that the endpoint reads and writes: the parent's for status,
-	// autoscaling/v1 Scale for scale, authentication.k8s.io/v1 TokenRequest for token.
-	Kind schema.GroupVersionKind
-	// Strategy governs updates that write the parent (status, approval,
-	// ephemeralcontainers, resize, finalize); nil for those that the server does itself
-	// (scale, binding, eviction, token, log, exec, attach, portforward, proxy).
-	Strategy Strategy
-	Verbs    []string
-	// ConnectMethods are the HTTP methods of a connecting subresource (exec, proxy).
-	ConnectMethods []string
-
-	custom bool // it writes the parent, by a strategy that differs between versions
+	printer      kinds.Printer // where upstream's printers are not registered with the others
+	plainTable   bool          // upstream prints nothing but name and age
 }
 
 // Codec is the codec of one served version, nil where the version does not serve the resource.
@@ -140,7 +126,7 @@ type Contract struct {
 	resources []*Resource
 	byName    map[schema.GroupResource]*Resource
 	groups    []Group
-	schemes   schemes
+	schemes   kinds.Schemes
 	link      *live.Link
 	models    *models
 	tablePrinter

@@ -110,7 +110,7 @@ func (c *Contract) ApplyScale(r *Resource, version string, internal runtime.Obje
 		return nil, err
 	}
 	checked := &autoscaling.Scale{}
-	if err := c.schemes.builtin.Convert(scale, checked, nil); err != nil {
+	if err := c.schemes.Builtin.Convert(scale, checked, nil); err != nil {
 		return nil, fmt.Errorf("convert Scale: %w", err)
 	}
 	if errs := autoscalingvalidation.ValidateScale(checked); len(errs) > 0 {

@@ -25,7 +25,7 @@ func (c *Contract) ScaleFieldManager() (*managedfields.FieldManager, error) {
 	if m.scale != nil {
 		return m.scale, nil
 	}
-	scheme := c.schemes.builtin
+	scheme := c.schemes.Builtin
 	name, err := scheme.ToOpenAPIDefinitionName(gvk)
 	if err != nil {
 		return nil, fmt.Errorf("OpenAPI name of Scale: %w", err)
@@ -50,7 +50,7 @@ func (c *Contract) ScaleFieldManager() (*managedfields.FieldManager, error) {
 // ScaleTable prints a Scale as upstream's printers do.
 func (c *Contract) ScaleTable(scale *autoscalingv1.Scale, o metav1.TableOptions) (*metav1.Table, error) {
 	internal := &autoscaling.Scale{}
-	if err := c.schemes.builtin.Convert(scale, internal, nil); err != nil {
+	if err := c.schemes.Builtin.Convert(scale, internal, nil); err != nil {
 		return nil, fmt.Errorf("convert Scale: %w", err)
 	}
 	table, err := c.printer().GenerateTable(internal, printers.GenerateOptions{Wide: true, NoHeaders: o.NoHeaders})
@@ -81,7 +81,7 @@ func (c *Contract) ScaleOf(o runtime.Object) (*autoscalingv1.Scale, error) {
 		return scale, nil
 	}
 	scale := &autoscalingv1.Scale{}
-	if err := c.schemes.builtin.Convert(o, scale, nil); err != nil {
+	if err := c.schemes.Builtin.Convert(o, scale, nil); err != nil {
 		return nil, fmt.Errorf("convert %T to a Scale: %w", o, err)
 	}
 	scale.SetGroupVersionKind(autoscalingv1.SchemeGroupVersion.WithKind("Scale"))

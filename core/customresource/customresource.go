@@ -44,6 +44,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/wasmplane/wasmplane/core/api"
+	"github.com/wasmplane/wasmplane/core/api/kinds"
 	"github.com/wasmplane/wasmplane/core/customresource/conversion"
 	"github.com/wasmplane/wasmplane/core/customresource/extension"
 	"github.com/wasmplane/wasmplane/core/object"
@@ -158,10 +159,10 @@ func (d *definition) subresources(v *apiextensionsv1.CustomResourceDefinitionVer
 		return out
 	}
 	if v.Subresources.Status != nil {
-		out["status"] = api.CustomStatus(d.gv(v.Name).WithKind(d.kind))
+		out["status"] = kinds.CustomStatus(d.gv(v.Name).WithKind(d.kind))
 	}
 	if v.Subresources.Scale != nil {
-		out["scale"] = api.CustomScaleOf()
+		out["scale"] = kinds.Scale()
 	}
 	return out
 }

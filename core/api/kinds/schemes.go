@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package kinds
 
 import (
 	extensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
@@ -38,40 +38,42 @@ import (
 	metrics "k8s.io/metrics/pkg/apis/metrics/install"
 )
 
-// schemes are the type registries of the three servers that upstream chains, and of
+// Schemes are the type registries of the three servers that upstream chains, and of
 // the metrics server beside them.
 // Their types would clash in one: each has conversions of its own for lists and options.
-type schemes struct {
-	builtin     *runtime.Scheme // legacyscheme's, which is process-global
-	extensions  *runtime.Scheme
-	aggregation *runtime.Scheme
-	metrics     *runtime.Scheme
+type Schemes struct {
+	Builtin     *runtime.Scheme // legacyscheme's, which is process-global
+	Extensions  *runtime.Scheme
+	Aggregation *runtime.Scheme
+	Metrics     *runtime.Scheme
 }
 
-func newSchemes() schemes {
-	s := schemes{builtin: legacyscheme.Scheme, extensions: runtime.NewScheme(), aggregation: runtime.NewScheme(), metrics: runtime.NewScheme()}
-	extensions.Install(s.extensions)
-	aggregation.Install(s.aggregation)
-	metrics.Install(s.metrics)
-	for _, own := range []*runtime.Scheme{s.extensions, s.aggregation, s.metrics} {
+// NewSchemes makes them.
+func NewSchemes() Schemes {
+	s := Schemes{Builtin: legacyscheme.Scheme, Extensions: runtime.NewScheme(), Aggregation: runtime.NewScheme(), Metrics: runtime.NewScheme()}
+	extensions.Install(s.Extensions)
+	aggregation.Install(s.Aggregation)
+	metrics.Install(s.Metrics)
+	for _, own := range []*runtime.Scheme{s.Extensions, s.Aggregation, s.Metrics} {
 		metav1.AddToGroupVersion(own, schema.GroupVersion{Version: "v1"})
 	}
 	return s
 }
 
-func (s schemes) all() []*runtime.Scheme {
-	return []*runtime.Scheme{s.builtin, s.extensions, s.aggregation, s.metrics}
+// All are all of them.
+func (s Schemes) All() []*runtime.Scheme {
+	return []*runtime.Scheme{s.Builtin, s.Extensions, s.Aggregation, s.Metrics}
 }
 
-// of is the scheme that has a group's types.
-func (s schemes) of(group string) *runtime.Scheme {
+// Of is the scheme that has a group's types.
+func (s Schemes) Of(group string) *runtime.Scheme {
 	switch group {
 	case "apiextensions.k8s.io":
-		return s.extensions
+		return s.Extensions
 	case "apiregistration.k8s.io":
-		return s.aggregation
+		return s.Aggregation
 	case MetricsGroup:
-		return s.metrics
+		return s.Metrics
 	}
-	return s.builtin
+	return s.Builtin
 }

@@ -31,7 +31,13 @@ type Guard struct {
 	Rights *rights.Checker
 	// Policies are objects of other kinds of which plugins are made; nil = there are none.
 	Policies Policies
+	// Count says how many objects of a kind a namespace has; nil = they are not counted.
+	Count func(ctx context.Context, kind schema.GroupVersionKind, namespace string) (int, error)
 }
+
+// mostInNamespace bounds what one namespace has of each kind: every one of them takes the
+// server up to a MiB, and a moment of each request that it might be about.
+const mostInNamespace = 100
 
 // Policies know the objects of which a controller makes Plugins on behalf of their writers.
 type Policies interface {
@@ -98,13 +104,16 @@ func (g Guard) Validate(ctx context.Context, r *admission.Request) error {
 	if o.GetDeletionTimestamp() != nil {
 		return nil // what is on its way out may be as wrong as it likes
 	}
+	if err := g.room(ctx, r); err != nil {
+		return err
+	}
 	if g.policy(r) {
 		e, needs, err := g.Policies.Check(ctx, o)
 		if err != nil {
 			return invalid(r.Kind.GroupKind(), o.GetName(), err)
 		}
 		if e == nil && len(needs) > 0 {
-			e = bare(o)
+			e = Bare(o)
 		}
 		return g.withinRights(ctx, r, e, o, old, needs...)
 	}
@@ -115,8 +124,25 @@ func (g Guard) Validate(ctx context.Context, r *admission.Request) error {
 	return g.withinRights(ctx, r, &e, o, old)
 }
 
-// bare is the entry of a policy that becomes no plugin, to be held against its writer's rights.
-func bare(o *unstructured.Unstructured) *manifest.Entry {
+// room refuses a new object of a namespace that has many. Those that are written at the same moment may all pass.
+func (g Guard) room(ctx context.Context, r *admission.Request) error {
+	if g.Count == nil || r.Operation != admission.Create || r.Namespace == "" {
+		return nil
+	}
+	n, err := g.Count(ctx, r.Kind, r.Namespace)
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("count the %s of namespace %s: %w", r.Resource.Resource, r.Namespace, err))
+	}
+	if n >= mostInNamespace {
+		return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name,
+			fmt.Errorf("namespace %s has %d %s already, and at most %d are allowed: delete those that are not needed, or make one of several", r.Namespace,
+				n, r.Resource.Resource, mostInNamespace))
+	}
+	return nil
+}
+
+// Bare is the entry of a policy that becomes no plugin, to be held against its writer's rights.
+func Bare(o *unstructured.Unstructured) *manifest.Entry {
 	e := &manifest.Entry{Name: strings.ToLower(o.GetKind()) + "." + o.GetName(), FromAPI: true, Writer: writerOf(o)}
 	if e.Namespace = o.GetNamespace(); e.Namespace != "" {
 		e.Name = TenantName(e.Namespace, e.Name)

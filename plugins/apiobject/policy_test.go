@@ -11,7 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/wasmplane/wasmplane/core/admission"
+	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -85,5 +88,42 @@ func TestAPolicyIsHeldAgainstItsWritersRights(t *testing.T) {
 	if _, err := writeAs(t, guard, "ann", resource, policy("wrong"), nil); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(),
 		"policies.example.com") || !strings.Contains(err.Error(), "spec.text:3: it is wrong") {
 		t.Errorf("a wrong one: %v", err)
+	}
+}
+
+// A namespace has so many plugins and policies of each kind, whoever writes them. What is there can be changed.
+func TestANamespaceHasSoManyPlugins(t *testing.T) {
+	has := map[string]int{"red": 99, "blue": 100}
+	guard := apiobject.Guard{Rights: rights.New(may{}), Count: func(_ context.Context, kind schema.GroupVersionKind, namespace string) (int, error) {
+		if kind.Kind != "TenantPlugin" {
+			t.Errorf("counts %s", kind)
+		}
+		return has[namespace], nil
+	}}
+	for _, c := range []struct {
+		namespace string
+		operation admission.Operation
+		refused   bool
+	}{
+		{"red", admission.Create, false}, {"blue", admission.Create, true}, {"blue", admission.Update, false},
+	} {
+		o := plugin(t, "p", "source: oci://a.example/b:1\ndigest: "+digest+"\npoints: [admission.validate]")
+		o.SetKind("TenantPlugin")
+		o.SetNamespace(c.namespace)
+		r := &admission.Request{
+			Operation: c.operation, Resource: apiobject.TenantResource(), Kind: o.GroupVersionKind(), Namespace: c.namespace, Name: "p",
+			User: &user.DefaultInfo{Name: "tina"}, Object: object.FromTree(object.Unstructured{GVK: o.GroupVersionKind()}, o.Object),
+		}
+		if c.operation == admission.Update {
+			r.OldObject = r.Object
+		}
+		err := guard.Mutate(t.Context(), r)
+		if err == nil {
+			err = guard.Validate(t.Context(), r)
+		}
+		if refused := err != nil; refused != c.refused || refused && (!apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "namespace blue has 100 tenantplugins already, and at most 100 are allowed")) {
+			t.Errorf("%s in %s: %v", c.operation, c.namespace, err)
+		}
 	}
 }

@@ -36,7 +36,9 @@ func (a commands) importPolicies() *cobra.Command {
 		Use:   "import FILE|FOLDER...",
 		Short: "Make plugins of policies that were written for Gatekeeper, Kubewarden, Kyverno or Open Policy Agent",
 		Long: `Make plugins of policies from the files in which they were written, and print them:
-  Gatekeeper   ConstraintTemplate (in Rego) and its constraints
+  Gatekeeper   ConstraintTemplate (in Rego) and its constraints; Assign, AssignMetadata,
+               AssignImage, ModifySet and ExpansionTemplate are checked and, with
+               --as objects, printed as they are
   Kubewarden   ClusterAdmissionPolicy, AdmissionPolicy and the groups of both
   Kyverno      ValidatingPolicy, MutatingPolicy and those of a namespace (in CEL): of these
                are made, with --as objects, ValidatingAdmissionPolicies,
@@ -69,10 +71,12 @@ what kubectl applies to a running cluster.`,
 			plugins, rest, err := policies.Translate(objects, policies.Offline{})
 			plugins = append(plugins, bundles...)
 			inCEL, rest, kyvernoErr := policiesInCEL(rest, form)
+			kept, rest, keptErr := readByServers(rest, form)
+			inCEL = append(inCEL, kept...)
 			for _, o := range rest {
 				fmt.Fprintf(a.Err, "left alone: %s %s\n", o.GetKind(), o.GetName())
 			}
-			if err := errors.Join(err, kyvernoErr, checkImported(plugins)); err != nil {
+			if err := errors.Join(err, kyvernoErr, keptErr, checkImported(plugins)); err != nil {
 				return err
 			}
 			if len(plugins)+len(inCEL) == 0 {

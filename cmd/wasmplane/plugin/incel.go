@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/wasmplane/wasmplane/plugins/policies"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
@@ -36,6 +38,33 @@ func policiesInCEL(objects []*unstructured.Unstructured, form string) (out []run
 			continue
 		}
 		out = append(out, made.All()...)
+	}
+	return out, rest, errors.Join(errs...)
+}
+
+// readByServers are objects that servers read themselves: those that kubectl applies as they are, where the
+// configuration has policyKinds. What they say is checked.
+func readByServers(objects []*unstructured.Unstructured, form string) (out []runtime.Object, rest []*unstructured.Unstructured, err error) {
+	var errs []error
+	for _, o := range objects {
+		var err error
+		switch o.GroupVersionKind().Group {
+		case mutation.Group:
+			_, err = mutation.Read(o.Object)
+		case expansion.Group:
+			_, err = expansion.Read(o.Object)
+		default:
+			rest = append(rest, o)
+			continue
+		}
+		if err == nil && form != asObjects {
+			err = fmt.Errorf("it stays an object of the API, not an entry: use --as %s, and policyKinds: [%s] in the configuration", asObjects, policyobject.Gatekeeper)
+		}
+		if err != nil {
+			errs = append(errs, &policies.Error{Policy: o, Err: err})
+			continue
+		}
+		out = append(out, o)
 	}
 	return out, rest, errors.Join(errs...)
 }

@@ -253,7 +253,7 @@ func ofCEL(s policy.Standing, info scan.Info) *judge {
 // unscanned are API groups of policies, their reports, and what comes and goes by itself.
 var unscanned = []string{
 	"admissionregistration.k8s.io", "coordination.k8s.io", "events.k8s.io", manifest.APIGroup, "templates.gatekeeper.sh",
-	"constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh", admissionpolicy.Group, "policies.kyverno.io",
+	"constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh", "mutations.gatekeeper.sh", "expansion.gatekeeper.sh", admissionpolicy.Group, "policies.kyverno.io",
 	string(scan.PolicyReports), string(scan.OpenReports),
 }
 

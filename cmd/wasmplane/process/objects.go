@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
@@ -28,8 +31,8 @@ func (p *Plugins) rules() apiobject.Rules {
 	return r
 }
 
-// Guard refuses Plugins that could never be loaded.
-func (p *Plugins) Guard() apiobject.Guard {
+// Guard refuses Plugins that could never be loaded. list reads objects of a kind.
+func (p *Plugins) Guard(list func(context.Context, schema.GroupVersionKind, string, labels.Selector) ([]runtime.Object, error)) apiobject.Guard {
 	check := policyobject.Check{
 		Enabled: p.o.Config.PolicyKinds, Rules: p.rules(),
 		Compile: func(ctx context.Context, policy rego.Policy) error {
@@ -37,7 +40,11 @@ func (p *Plugins) Guard() apiobject.Guard {
 			return err
 		},
 	}
-	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights(), Policies: check}
+	count := func(ctx context.Context, kind schema.GroupVersionKind, namespace string) (int, error) {
+		objects, err := list(ctx, kind, namespace, labels.Everything())
+		return len(objects), err
+	}
+	return apiobject.Guard{Rules: p.rules(), Rights: p.functions.Rights(), Policies: check, Count: count}
 }
 
 // ObjectsOptions say whose Plugins of the API a process loads, and what it writes.

@@ -35,6 +35,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/core/quota"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/gate"
+	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
 
 // admitting is what a write has to pass.
@@ -45,7 +47,7 @@ type admitting struct {
 }
 
 // newAdmission makes the chain. Its order is documented in docs/ADMISSION.md: the
-// built-in plugins in upstream's order, CEL policies, webhooks, the Wasm plugins in
+// built-in plugins in upstream's order, CEL policies, webhooks, Gatekeeper's mutators, the Wasm plugins in
 // the order of the configuration, and the quotas last, so that nothing is charged
 // for what somebody refuses.
 func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *authz.Chain) (*admitting, error) {
@@ -81,8 +83,13 @@ func newAdmission(ctx context.Context, b base, plugins *process.Plugins, chain *
 	if err := errors.Join(policies.Register(b.metrics), hooks.Register(b.metrics)); err != nil {
 		return nil, err
 	}
-	list = append(list, plugins.Guard())
+	guard := plugins.Guard(b.view.List)
+	list = append(list, guard)
 	list = append(list, b.enabled(policies.Mutating(), hooks.Mutating(), policies.Validating(), hooks.Validating())...)
+	if slices.Contains(b.Options.Config.PolicyKinds, policyobject.Gatekeeper) {
+		g := gate.New(gate.Config{Objects: b.view, Namespaces: b.namespaceLabels, Rights: guard.Rights, Plugins: plugins.Admission})
+		list = append(list, g.Mutation(), g.Expansion())
+	}
 	quotas, err := quotaadmission.New(quotaadmission.Config{
 		Client: b.internal.Kube, Informers: b.informers,
 		Limited: limitedResources(settings), Log: b.Options.Logger,

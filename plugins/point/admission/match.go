@@ -388,7 +388,7 @@ func celVariables(r *admission.Request) (map[string]any, error) {
 	}
 	vars["request"] = map[string]any{
 		"uid": string(r.UID), "operation": string(r.Operation), "name": r.Name, "namespace": r.Namespace,
-		"subResource": r.Subresource, "dryRun": r.DryRun, "userInfo": who,
+		"subResource": r.Subresource, "dryRun": r.DryRun, "userInfo": who, "implied": implied(r),
 		"kind":     map[string]any{"group": r.Kind.Group, "version": r.Kind.Version, "kind": r.Kind.Kind},
 		"resource": map[string]any{"group": r.Resource.Group, "version": r.Resource.Version, "resource": r.Resource.Resource},
 	}

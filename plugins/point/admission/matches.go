@@ -54,3 +54,16 @@ func Document(r *admission.Request) (any, error) { return newDocument(r) }
 
 // Worded is what an answer says of a refusal, its causes included.
 func Worded(a *abi.AdmissionAnswer) string { return worded(a) }
+
+type impliedKey struct{}
+
+// Imply marks a request that nobody makes: it stands for one that somebody else's is going to lead to, as that for a
+// Deployment leads to those for its pods. Conditions see it as request.implied.
+func Imply(r *admission.Request) {
+	r.Memo(impliedKey{}, func() any { return true })
+}
+
+func implied(r *admission.Request) bool {
+	is, _ := r.Memo(impliedKey{}, func() any { return false }).(bool)
+	return is
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/object"
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/manifest"
+	"github.com/wasmplane/wasmplane/plugins/rights"
 )
 
 // workloads are the namespaced objects, by group, that run something or belong to what
@@ -61,7 +62,7 @@ func within(group, domain string) bool {
 // its rules say.
 func (m *matcher) reaches(r *admission.Request) bool {
 	e := &m.version.Entry
-	if outOfReach(r) {
+	if OutOfReach(r) {
 		return false
 	}
 	if e.Namespace == "" {
@@ -117,12 +118,12 @@ var systemNamespaces = []string{
 	manifest.StateNamespace,
 }
 
-// outOfReach is what no plugin is asked about, so that no policy, however wide, keeps a
+// OutOfReach is what no plugin is asked about, nor a policy of another kind, so that no policy, however wide, keeps a
 // cluster from starting or its operator from mending it: the break-glass group; the server's
 // own writes; and of components leases, events, status, their own objects and what they make
 // in the namespaces of the system. What runs something is in reach wherever it is and
 // whoever makes it, Pods of controllers among them.
-func outOfReach(r *admission.Request) bool {
+func OutOfReach(r *admission.Request) bool {
 	if r.User == nil {
 		return false
 	}
@@ -166,30 +167,31 @@ func (m *matcher) foreignSecret(pt abi.Point, r *admission.Request) bool {
 	return e.Writer == nil || r.User == nil || e.Writer.GetName() != r.User.GetName()
 }
 
-// mayChange holds a change that a plugin of the API makes against the rights of its
-// writer: what he could not write himself his plugin does not write through others' requests.
+// mayChange holds a change that a plugin of the API makes against the rights of its writer.
 func (t *turn) mayChange(ctx context.Context, before, after runtime.Object) error {
 	e := &t.call.Version.Entry
 	if !e.FromAPI || equality.Semantic.DeepEqual(before, after) {
 		return nil
 	}
-	r := t.request
-	var err error
-	if r.Resource.Group == rbacv1.GroupName {
-		err = t.adapter.cluster.Rights.Grants(ctx, e, "", "change who may do what")
-	} else {
-		err = t.adapter.cluster.Rights.Act(ctx, e, authorizationv1.ResourceAttributes{
-			Verb: verbOf(r.Operation), Group: r.Resource.Group, Version: r.Resource.Version,
-			Resource: r.Resource.Resource, Subresource: r.Subresource, Namespace: r.Namespace,
-		})
-	}
-	if err != nil {
+	if err := MayChange(ctx, t.adapter.cluster.Rights, e, t.request); err != nil {
 		return err
 	}
 	if t.call.Mode() == manifest.Enforce {
-		r.ChangedFor(e.Writer)
+		t.request.ChangedFor(e.Writer)
 	}
 	return nil
+}
+
+// MayChange says whether what was written by somebody may change the object of a request: what he could not write
+// himself it does not write through others' requests. nil is yes.
+func MayChange(ctx context.Context, c *rights.Checker, e *manifest.Entry, r *admission.Request) error {
+	if r.Resource.Group == rbacv1.GroupName {
+		return c.Grants(ctx, e, "", "change who may do what")
+	}
+	return c.Act(ctx, e, authorizationv1.ResourceAttributes{
+		Verb: verbOf(r.Operation), Group: r.Resource.Group, Version: r.Resource.Version,
+		Resource: r.Resource.Resource, Subresource: r.Subresource, Namespace: r.Namespace,
+	})
 }
 
 func verbOf(o admission.Operation) string {

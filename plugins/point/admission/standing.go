@@ -15,6 +15,8 @@ import (
 // nothing is counted as one of its decisions.
 type Standing interface {
 	admission.Plugin
+	// Current is whatever there is of it, be it broken or still being loaded; nil = nothing.
+	Current() *point.Version
 	// Version is that in force where it can be asked to validate; nil = it cannot.
 	Version() *point.Version
 	// Broken is that of an entry which could not be loaded, and might validate if it could; nil = it is none.
@@ -25,6 +27,9 @@ type Standing interface {
 	// what it has against the object. An error is a failure of the plugin.
 	Judge(ctx context.Context, r *admission.Request) (asked bool, against []string, err error)
 }
+
+// Current implements Standing.
+func (a *adapter) Current() *point.Version { return a.plugin.Current() }
 
 // Version implements Standing.
 func (a *adapter) Version() *point.Version {

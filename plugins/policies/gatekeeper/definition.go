@@ -45,9 +45,16 @@ func selector(description string) apiextensionsv1.JSONSchemaProps {
 	return s
 }
 
+// MatchSchema is that of spec.match, which constraints and mutators share.
+func MatchSchema(about string) apiextensionsv1.JSONSchemaProps {
+	s := matchSchema()
+	s.Description = about
+	return s
+}
+
 func matchSchema() apiextensionsv1.JSONSchemaProps {
 	s := object(map[string]apiextensionsv1.JSONSchemaProps{
-		"source": text("All or Original."),
+		"source": text("All, Original or Generated (by an ExpansionTemplate)."),
 		"kinds": list(object(map[string]apiextensionsv1.JSONSchemaProps{
 			"apiGroups": list(text(""), ""), "kinds": list(text(""), ""),
 		}), "Kinds of objects; one of them has to match."),

@@ -72,7 +72,7 @@ func TestWhatCannotBeKeptIsNamed(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{enforcementAction: scoped}`:                                           "spec.enforcementAction: expected deny, warn or dryrun",
 		`{enforcementAction: deny, scopedEnforcementActions: [{action: deny}]}`: "spec.scopedEnforcementActions",
-		`{match: {source: Generated}}`:                                          "spec.match.source",
+		`{match: {source: Elsewhere}}`:                                          "spec.match.source",
 		`{match: {scope: cluster}}`:                                             "spec.match.scope",
 		`{match: {namespaces: ["a*b"]}}`:                                        "a star stands at the beginning or at the end",
 		`{match: {kind: [Pod]}}`:                                                `the field "kind" is not known here`,
@@ -157,6 +157,7 @@ type about struct {
 	group, kind, resource, subresource, namespace, name string
 	labels                                              map[string]any
 	operation                                           admission.Operation
+	dying                                               bool
 }
 
 func (a about) request() *admission.Request {
@@ -169,6 +170,9 @@ func (a about) request() *admission.Request {
 		meta["generateName"], a.name = generated+"-", ""
 	} else {
 		meta["name"] = a.name
+	}
+	if a.dying {
+		meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 	}
 	return &admission.Request{
 		Operation: a.operation, Resource: schema.GroupVersionResource{Group: a.group, Version: "v1", Resource: a.resource},
@@ -195,6 +199,8 @@ func TestAMatchIsGatekeepers(t *testing.T) {
 	ephemeral := about{kind: "Pod", resource: "pods", subresource: "ephemeralcontainers", namespace: "red", name: "web"}
 	deleted := pod("red", "web")
 	deleted.operation = admission.Delete
+	dying := pod("red", "web") // is judged like others: it runs on, and may be changed
+	dying.operation, dying.dying = admission.Update, true
 	labelled := pod("red", "web")
 	labelled.labels = map[string]any{"app": "web"}
 	for _, c := range []struct {
@@ -202,7 +208,7 @@ func TestAMatchIsGatekeepers(t *testing.T) {
 		yes   []about
 		no    []about
 	}{
-		{`{}`, []about{pod("red", "a"), node, red, deployment, scale, ephemeral}, []about{status, deleted}},
+		{`{}`, []about{pod("red", "a"), dying, node, red, deployment, scale, ephemeral}, []about{status, deleted}},
 		{`{kinds: [{apiGroups: [""], kinds: [Pod]}]}`, []about{pod("red", "a"), ephemeral}, []about{node, red, deployment, scale, status}},
 		{`{kinds: [{apiGroups: ["*"], kinds: ["*"]}]}`, []about{pod("red", "a"), node, deployment, scale}, nil},
 		{`{kinds: [{apiGroups: [apps], kinds: [Deployment]}, {kinds: [Node]}]}`, []about{node, deployment}, []about{pod("red", "a"), scale}},

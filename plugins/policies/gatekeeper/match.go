@@ -53,6 +53,19 @@ func resources(kinds []string) []any {
 	return out
 }
 
+// Asked says whether Gatekeeper's own webhooks would be asked about writes to a resource or subresource.
+func Asked(resource, subresource string) bool {
+	if subresource == "" {
+		return true
+	}
+	for _, list := range subresources {
+		if slices.Contains(list, resource+"/"+subresource) {
+			return true
+		}
+	}
+	return false
+}
+
 // operations are those that Gatekeeper's own webhook is asked about.
 var operations = []any{"CREATE", "UPDATE"}
 
@@ -64,10 +77,8 @@ func entryMatch(text json.RawMessage) (map[string]any, error) {
 			return nil, err
 		}
 	}
-	switch m.Source {
-	case "", "All", "Original":
-	default:
-		return nil, fmt.Errorf("spec.match.source: expected All or Original, found %q: nothing is expanded here", m.Source)
+	if err := checkSource(m.Source); err != nil {
+		return nil, err
 	}
 	out := map[string]any{"rules": m.rules()}
 	conditions, err := m.conditions()
@@ -135,6 +146,13 @@ func (m *match) conditions() ([]any, error) {
 			e += ` || has(` + meta + `.generateName) && ` + glob(meta+`.generateName`, m.Name)
 		}
 		add("name", e)
+	}
+	switch Source(m.Source) {
+	case Original:
+		add("source", `!request.implied`)
+	case Generated:
+		add("source", `request.implied`)
+	case All:
 	}
 	return out, nil
 }

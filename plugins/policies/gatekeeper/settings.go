@@ -29,13 +29,15 @@ const (
 type Settings struct {
 	// Sync are the kinds of which data.inventory holds objects, for templates that do not say it themselves.
 	Sync []SyncKind
-	// Excluded are namespaces in which no constraint holds, with a star at the beginning or the end.
-	Excluded []string
+	// Excluded are namespaces in which no constraint holds, with a star at the beginning or the end, and
+	// Unchanged those in which no mutator changes anything.
+	Excluded, Unchanged []string
 }
 
 // Add adds those of another object.
 func (s *Settings) Add(more *Settings) {
 	s.Sync, s.Excluded = append(s.Sync, more.Sync...), append(s.Excluded, more.Excluded...)
+	s.Unchanged = append(s.Unchanged, more.Unchanged...)
 }
 
 type gvk struct {
@@ -93,7 +95,13 @@ func ReadSettings(object map[string]any) (*Settings, error) {
 		out.Sync = append(out.Sync, SyncKind{Groups: []string{k.Group}, Versions: []string{k.Version}, Kinds: []string{k.Kind}})
 	}
 	for _, m := range o.Spec.Match {
-		out.Excluded = append(out.Excluded, m.ExcludedNamespaces...)
+		judged, changed := processes(m.Processes)
+		if judged {
+			out.Excluded = append(out.Excluded, m.ExcludedNamespaces...)
+		}
+		if changed {
+			out.Unchanged = append(out.Unchanged, m.ExcludedNamespaces...)
+		}
 	}
 	return out, nil
 }
@@ -110,15 +118,26 @@ func (o *settingsObject) check() error {
 		return errors.New("spec.validation.traces: requests are not traced by it here; see `wasmplane trace`")
 	}
 	for i, m := range o.Spec.Match {
-		all := slices.Contains(m.Processes, "*") || slices.Contains(m.Processes, "webhook") && slices.Contains(m.Processes, "audit")
-		if !all {
-			return fmt.Errorf("spec.match[%d].processes: expected *, or webhook and audit, found %q: a namespace is left out of both or of none", i, m.Processes)
+		if judged, changed := processes(m.Processes); !judged && !changed || !judged &&
+			(slices.Contains(m.Processes, "webhook") || slices.Contains(m.Processes, "audit")) {
+			return fmt.Errorf("spec.match[%d].processes: expected *, webhook and audit, or mutation-webhook, found %q: a namespace is left out of webhook and audit, or of none of the two", i, m.Processes)
 		}
 		if err := globs(m.ExcludedNamespaces); err != nil {
 			return fmt.Errorf("spec.match[%d].excludedNamespaces: %w", i, err)
 		}
 	}
 	return nil
+}
+
+// processes says whether constraints and mutators are among the processes of which a namespace is left out.
+func processes(list []string) (judged, changed bool) {
+	has := func(name string) bool { return slices.Contains(list, name) }
+	return has("*") || has("webhook") && has("audit"), has("*") || has("mutation-webhook")
+}
+
+// Changes says whether mutators change objects of a namespace.
+func (s *Settings) Changes(namespace string) bool {
+	return namespace == "" || !anyMatches(s.Unchanged, namespace)
 }
 
 // globs refuses patterns with a star in the middle.

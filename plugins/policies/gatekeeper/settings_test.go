@@ -15,11 +15,13 @@ import (
 func TestWhatIsSaidOfAllConstraintsIsRead(t *testing.T) {
 	const config = "kind: Config\nmetadata: {name: config, namespace: gatekeeper-system}\nspec: "
 	for text, want := range map[string]string{
-		config + `{sync: {syncOnly: [{group: apps, version: v1, kind: Deployment}]}, readiness: {statsEnabled: true}}`:                 "{[{[apps] [v1] [Deployment]}] []}",
-		config + `{match: [{processes: ["*"], excludedNamespaces: [kube-*]}, {processes: [audit, webhook], excludedNamespaces: [a]}]}`: "{[] [kube-* a]}",
-		"kind: SyncSet\nmetadata: {name: s}\nspec: {gvks: [{group: '', version: v1, kind: Pod}]}":                                      "{[{[] [v1] [Pod]}] []}",
+		config + `{sync: {syncOnly: [{group: apps, version: v1, kind: Deployment}]}, readiness: {statsEnabled: true}}`:                 "{[{[apps] [v1] [Deployment]}] [] []}",
+		config + `{match: [{processes: ["*"], excludedNamespaces: [kube-*]}, {processes: [audit, webhook], excludedNamespaces: [a]}]}`: "{[] [kube-* a] [kube-*]}",
+		"kind: SyncSet\nmetadata: {name: s}\nspec: {gvks: [{group: '', version: v1, kind: Pod}]}":                                      "{[{[] [v1] [Pod]}] [] []}",
 
-		config + `{match: [{processes: [audit], excludedNamespaces: [a]}]}`:            "spec.match[0].processes: expected *, or webhook and audit",
+		config + `{match: [{processes: [audit], excludedNamespaces: [a]}]}`:            "spec.match[0].processes: expected *, webhook and audit, or mutation-webhook",
+		config + `{match: [{processes: [mutation-webhook], excludedNamespaces: [a]}]}`: "{[] [] [a]}",
+		config + `{match: [{processes: [mutation-webhook, webhook]}]}`:                 "spec.match[0].processes: expected *, webhook and audit, or mutation-webhook",
 		config + `{match: [{processes: ["*"], excludedNamespaces: [a*b]}]}`:            `spec.match[0].excludedNamespaces: "a*b": a star stands`,
 		config + `{validation: {traces: [{user: a}]}}`:                                 "spec.validation.traces: ",
 		config + `{sync: {syncOnly: [{group: apps, version: v1}]}}`:                    "spec.sync.syncOnly[0]: expected a group, a version and a kind",

@@ -19,6 +19,8 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/admissionpolicy"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 	"github.com/wasmplane/wasmplane/plugins/rights"
@@ -34,7 +36,8 @@ const (
 // projects are whose kinds the API groups hold.
 var projects = map[string]string{
 	gatekeeper.TemplateGroup: Gatekeeper, gatekeeper.ConstraintGroup: Gatekeeper, admissionpolicy.Group: Kubewarden,
-	gatekeeper.ConfigGroup: Gatekeeper, gatekeeper.SyncSetGroup: Gatekeeper, kyverno.Group: Kyverno,
+	gatekeeper.ConfigGroup: Gatekeeper, gatekeeper.SyncSetGroup: Gatekeeper, mutation.Group: Gatekeeper, expansion.Group: Gatekeeper,
+	kyverno.Group: Kyverno,
 }
 
 // Check implements apiobject.Policies.
@@ -63,6 +66,18 @@ func (c Check) Check(ctx context.Context, o *unstructured.Unstructured) (*manife
 	case gatekeeper.ConfigGroup, gatekeeper.SyncSetGroup:
 		_, err := gatekeeper.ReadSettings(o.Object)
 		return nil, nil, err
+	case mutation.Group:
+		m, err := mutation.Read(o.Object)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, changing(m), nil
+	case expansion.Group:
+		t, err := expansion.Read(o.Object)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, allowed("spec.applyTo", t.Kinds(), "get"), nil
 	case gatekeeper.TemplateGroup:
 		t, err := gatekeeper.ReadTemplate(o.Object)
 		if err != nil {

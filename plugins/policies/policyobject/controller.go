@@ -97,7 +97,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.follow(ctx, apiobject.Resource())
 	if slices.Contains(c.cfg.Enabled, Gatekeeper) {
 		c.follow(ctx, Templates())
-		for _, r := range Settings() {
+		for _, r := range slices.Concat(Settings(), mutators(), []schema.GroupVersionResource{ExpansionTemplates()}) {
 			c.follow(ctx, r)
 		}
 	}

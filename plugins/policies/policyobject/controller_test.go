@@ -25,6 +25,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/apiobject"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 	"github.com/wasmplane/wasmplane/plugins/policies/kyverno"
 	"github.com/wasmplane/wasmplane/plugins/policies/policyobject"
 )
@@ -90,6 +91,10 @@ func within(t *testing.T, story func(*world)) {
 		for _, r := range policyobject.Settings() {
 			kinds[r] = "SettingsList"
 		}
+		for _, kind := range mutation.Kinds() {
+			kinds[policyobject.MutatorResource(kind)] = kind + "List"
+		}
+		kinds[policyobject.ExpansionTemplates()] = "ExpansionTemplateList"
 		for r, kind := range inCEL {
 			kinds[r] = kind + "List"
 		}

@@ -64,6 +64,7 @@ func Definitions(enabled []string) []*apiextensionsv1.CustomResourceDefinition {
 				"Config says of which kinds constraints may see objects, and in which namespaces none holds."),
 			definition(Settings()[1], gatekeeper.SyncSetKind, apiextensionsv1.ClusterScoped,
 				"SyncSet says of which kinds constraints may see objects."))
+		out = append(out, mutationDefinitions()...)
 	}
 	if slices.Contains(enabled, Kubewarden) {
 		for _, kind := range admissionpolicy.Kinds() {

@@ -37,6 +37,8 @@ type found struct {
 func (c *Controller) look(ctx context.Context) {
 	f := &found{kept: map[string]bool{}, whole: true}
 	c.templates(ctx, f)
+	c.mutation(ctx)
+	c.expansion(ctx)
 	c.kubewarden(ctx, f)
 	for _, r := range []schema.GroupVersionResource{apiobject.Resource(), apiobject.TenantResource()} {
 		if c.follows[r] != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/abi"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/point"
+	pointadmission "github.com/wasmplane/wasmplane/plugins/point/admission"
 	"github.com/wasmplane/wasmplane/plugins/point/customresource"
 )
 
@@ -385,6 +386,7 @@ func request(doc, object0, old map[string]any) (*admission.Request, error) {
 		Namespace   string
 		Operation   admission.Operation
 		DryRun      bool
+		Implied     bool
 		UserInfo    struct {
 			Username, UID string
 			Groups        []string
@@ -399,6 +401,9 @@ func request(doc, object0, old map[string]any) (*admission.Request, error) {
 		Kind:     schema.GroupVersionKind(d.Kind),
 		Resource: schema.GroupVersionResource(d.Resource),
 		User:     &user.DefaultInfo{Name: d.UserInfo.Username, UID: d.UserInfo.UID, Groups: d.UserInfo.Groups, Extra: d.UserInfo.Extra},
+	}
+	if d.Implied {
+		pointadmission.Imply(r)
 	}
 	codec := object.Unstructured{GVK: r.Kind}
 	if object0 != nil {

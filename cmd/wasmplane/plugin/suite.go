@@ -13,6 +13,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/plugins/author"
 	"github.com/wasmplane/wasmplane/plugins/author/kyvernotest"
+	"github.com/wasmplane/wasmplane/plugins/author/regotest"
 	"github.com/wasmplane/wasmplane/plugins/author/suite"
 )
 
@@ -31,7 +32,7 @@ func (g gator) Run(ctx context.Context, report func(suite.Result)) (int, error) 
 	return g.Suite.Run(ctx, g.engine, report)
 }
 
-// testsAt are the suites of Gatekeeper and the tests of Kyverno at PLUGIN: none where a plugin is.
+// testsAt are the suites of Gatekeeper, the tests of Kyverno and those in Rego at PLUGIN: none where a plugin is.
 func testsAt(path, engine string) ([]tests, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,7 +46,11 @@ func testsAt(path, engine string) ([]tests, error) {
 	for _, t := range kyverno {
 		out = append(out, t)
 	}
-	if err != nil || !info.IsDir() && !suite.Is(path) {
+	inRego, regoErr := regotest.Find(path)
+	for _, u := range inRego {
+		out = append(out, u)
+	}
+	if err = errors.Join(err, regoErr); err != nil || !info.IsDir() && !suite.Is(path) {
 		return out, err
 	}
 	suites, err := suite.Find(path)

@@ -58,7 +58,9 @@ empty one) and error the guest's own; document and kind are then the question.
 SUITE is a file of kind Suite (test.gatekeeper.sh) or Test (cli.kyverno.io), or a folder
 with such files in it or below: the tests of Gatekeeper's policies, with the templates
 and constraints that they name, whose Rego is compiled and run here, and those of
-Kyverno's policies in CEL. Tests of other kinds of Kyverno's are skipped.
+Kyverno's policies in CEL. Tests of other kinds of Kyverno's are skipped. So do the
+rules test_ in files *_test.rego of a folder of policies in Rego, or of a bundle
+(FILE.tar.gz), as with ` + "`opa test`" + `: without network, 5 s each.
 
 The entry's limits hold, but for those of time: how busy this machine is decides
 nothing, and fuel is counted alike everywhere.

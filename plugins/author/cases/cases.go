@@ -54,6 +54,8 @@ type Case struct {
 	User        string         `yaml:"user"`
 	Groups      []string       `yaml:"groups"`
 	DryRun      bool           `yaml:"dryRun"`
+	// Implied: nobody makes the request, but that for another object is going to lead to it (ExpansionTemplates).
+	Implied bool `yaml:"implied"`
 	// For customresource.convert: the apiVersion into which the object is converted.
 	To string `yaml:"to"`
 	// For scheduling: the nodes, the pods on them, and the pod that is to be placed.
@@ -362,6 +364,7 @@ func (c *Case) document() map[string]any {
 	set("operation", c.Operation, c.Operation != "")
 	set("subResource", c.Subresource, c.Subresource != "")
 	set("dryRun", true, c.DryRun)
+	set("implied", true, c.Implied)
 	set("desiredAPIVersion", c.To, c.To != "")
 	if c.User != "" || len(c.Groups) > 0 {
 		var groups []any

@@ -23,6 +23,7 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/manifest"
 	"github.com/wasmplane/wasmplane/plugins/policies"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
+	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
 	"github.com/wasmplane/wasmplane/plugins/policies/tree"
 )
 
@@ -39,22 +40,30 @@ type Suite struct {
 }
 
 type test struct {
-	Name       string     `yaml:"name"`
-	Template   string     `yaml:"template"`
-	Constraint string     `yaml:"constraint"`
-	Expansion  string     `yaml:"expansion"`
-	Cases      []question `yaml:"cases"`
+	Name       string `yaml:"name"`
+	Template   string `yaml:"template"`
+	Constraint string `yaml:"constraint"`
+	// Expansion is a file of ExpansionTemplates: the constraint is asked about what the objects imply, too.
+	Expansion string `yaml:"expansion"`
+	// Mutators are files of mutators, which change the objects first. Gatekeeper's own suites have no such
+	// field. Without a template and a constraint only what they make of the objects is looked at.
+	Mutators []string   `yaml:"mutators"`
+	Cases    []question `yaml:"cases"`
 	// Invalid: the constraint does not fit its template.
 	Invalid bool `yaml:"invalid"`
 	Skip    bool `yaml:"skip"`
 }
 
 type question struct {
-	Name       string      `yaml:"name"`
-	Object     string      `yaml:"object"`
-	Inventory  []string    `yaml:"inventory"`
+	Name      string   `yaml:"name"`
+	Object    string   `yaml:"object"`
+	Inventory []string `yaml:"inventory"`
+	// Mutated is a file with what mutators make of the object.
+	Mutated    string      `yaml:"mutated"`
 	Assertions []assertion `yaml:"assertions"`
 	Skip       bool        `yaml:"skip"`
+
+	of []*expansion.Implied // what each question after the first one is about
 }
 
 type assertion struct {
@@ -161,8 +170,13 @@ func (t *test) run(ctx context.Context, s *Suite, engine string, report func(Res
 		return ctx.Err()
 	}
 	dir := filepath.Dir(s.File)
-	if t.Expansion != "" {
-		return broken(errors.New("expansion: nothing is expanded here"))
+	changes, err := t.changes(dir)
+	if err != nil {
+		return broken(err)
+	}
+	if t.Template == "" && t.Constraint == "" && changes != nil {
+		t.mutate(dir, changes, report)
+		return ctx.Err()
 	}
 	template, constraint, err := t.policy(dir)
 	if err != nil {
@@ -177,7 +191,7 @@ func (t *test) run(ctx context.Context, s *Suite, engine string, report func(Res
 	} else if err != nil {
 		return broken(fmt.Errorf("%s: %w", t.Constraint, err))
 	}
-	list, sync, err := t.questions(dir)
+	list, sync, err := t.questions(dir, changes)
 	if err != nil {
 		return broken(err)
 	}
@@ -194,11 +208,15 @@ func (t *test) run(ctx context.Context, s *Suite, engine string, report func(Res
 	if err != nil {
 		return broken(err)
 	}
-	at := 0
+	at, answers := 0, []cases.Result(nil)
 	_, err = cases.Test(ctx, author.Config{Entry: entry, Dir: dir}, list, engine, func(r cases.Result) {
 		q := &t.Cases[at]
+		if answers = append(answers, r); len(answers) <= len(q.of) {
+			return
+		}
 		at++
-		report(q.judge(r))
+		report(q.judge(answers))
+		answers = nil
 	})
 	if err != nil && ctx.Err() == nil {
 		return broken(err)
@@ -212,14 +230,7 @@ func (t *test) policy(dir string) (*gatekeeper.Template, map[string]any, error) 
 		if file == "" {
 			return nil, fmt.Errorf("%s: it is missing", what)
 		}
-		trees, err := readObjects(filepath.Join(dir, file))
-		if err == nil && len(trees) != 1 {
-			err = fmt.Errorf("%s: expected one object, found %d", file, len(trees))
-		}
-		if err != nil {
-			return nil, err
-		}
-		return trees[0], nil
+		return readObject(dir, file)
 	}
 	tree, err := one("template", t.Template)
 	if err != nil {
@@ -234,16 +245,14 @@ func (t *test) policy(dir string) (*gatekeeper.Template, map[string]any, error) 
 }
 
 // questions reads the objects of the cases, and says of which kinds the others are.
-func (t *test) questions(dir string) (list []cases.Case, sync []gatekeeper.SyncKind, err error) {
-	for _, q := range t.Cases {
-		trees, err := readObjects(filepath.Join(dir, q.Object))
+func (t *test) questions(dir string, changes *changes) (list []cases.Case, sync []gatekeeper.SyncKind, err error) {
+	for i := range t.Cases {
+		q := &t.Cases[i]
+		o, err := readObject(dir, q.Object)
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(trees) != 1 {
-			return nil, nil, fmt.Errorf("%s: expected one object, found %d", q.Object, len(trees))
-		}
-		c := cases.Case{Name: q.Name, Object: trees[0], Expect: &cases.Expect{}}
+		c := cases.Case{Name: q.Name, Object: o, Expect: &cases.Expect{}}
 		for _, file := range q.Inventory {
 			others, err := readObjects(filepath.Join(dir, file))
 			if err != nil {
@@ -260,22 +269,35 @@ func (t *test) questions(dir string) (list []cases.Case, sync []gatekeeper.SyncK
 			}
 			sync = append(sync, gatekeeper.SyncKind{Groups: []string{gv.Group}, Kinds: []string{kind}})
 		}
-		list = append(list, c)
+		implied, err := q.imply(dir, changes, &c)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", q.Name, err)
+		}
+		list = append(append(list, c), implied...)
 	}
 	return list, sync, nil
 }
 
-// judge holds a decision against the assertions.
-func (q *question) judge(r cases.Result) Result {
+// judge holds the decisions about the object and what it implies against the assertions.
+func (q *question) judge(answers []cases.Result) Result {
 	out := Result{Case: q.Name, Skipped: q.Skip}
-	var problems []string
-	if len(r.Problems) > 0 || r.Decision == nil || r.Decision.Decision == author.Failed {
-		problems = r.Details()
-		if r.Decision != nil && r.Decision.Error != "" {
-			problems = append(problems, r.Decision.Error)
+	var problems, messages []string
+	for i, r := range answers {
+		if len(r.Problems) > 0 || r.Decision == nil || r.Decision.Decision == author.Failed {
+			problems = append(problems, r.Details()...)
+			if r.Decision != nil && r.Decision.Error != "" {
+				problems = append(problems, r.Decision.Error)
+			}
+			continue
 		}
-	} else {
-		messages := violations(r.Decision)
+		for _, text := range violations(r.Decision) {
+			if i > 0 {
+				text = q.of[i-1].Message(text)
+			}
+			messages = append(messages, text)
+		}
+	}
+	if len(problems) == 0 {
 		for i := range q.Assertions {
 			if err := q.Assertions[i].check(messages); err != nil {
 				problems = append(problems, err.Error())
@@ -337,6 +359,18 @@ func (a *assertion) check(messages []string) error {
 		}
 	}
 	return nil
+}
+
+// readObject reads a file that has one object.
+func readObject(dir, file string) (map[string]any, error) {
+	trees, err := readObjects(filepath.Join(dir, file))
+	if err != nil {
+		return nil, err
+	}
+	if len(trees) != 1 {
+		return nil, fmt.Errorf("%s: expected one object, found %d", file, len(trees))
+	}
+	return trees[0], nil
 }
 
 // readObjects reads the objects of a file.

@@ -58,10 +58,51 @@ tests:
 - {name: invalid, template: template.yaml, constraint: wrong.yaml, invalid: true}
 - {name: not invalid, template: template.yaml, constraint: constraint.yaml, invalid: true}
 - {name: no constraint, template: template.yaml, cases: [{name: a, object: pod.yaml, assertions: [{violations: no}]}]}
-- {name: expanded, template: template.yaml, constraint: constraint.yaml, expansion: e.yaml}
+- name: expanded
+  template: template.yaml
+  constraint: constraint.yaml
+  expansion: expansion.yaml
+  cases:
+  - {name: implied, object: deployment.yaml, assertions: [{violations: 1}, {violations: 1, message: '^\[Implied by pods\] container b'}]}
+  - {name: both, object: pod.yaml, assertions: [{violations: 2}, {violations: no, message: Implied}]}
+- name: only generated
+  template: template.yaml
+  constraint: generated.yaml
+  expansion: expansion.yaml
+  cases:
+  - {name: implied, object: deployment.yaml, assertions: [{violations: 1}]}
+  - {name: itself, object: pod.yaml, assertions: [{violations: no}]}
+- name: only originals
+  template: template.yaml
+  constraint: original.yaml
+  expansion: expansion.yaml
+  cases:
+  - {name: implied, object: deployment.yaml, assertions: [{violations: no}]}
+  - {name: itself, object: pod.yaml, assertions: [{violations: 2}]}
+- name: changed first
+  template: template.yaml
+  constraint: constraint.yaml
+  expansion: expansion.yaml
+  mutators: [mutator.yaml]
+  cases:
+  - {name: both, object: pod.yaml, assertions: [{violations: 3}]}
+  - {name: implied, object: deployment.yaml, assertions: [{violations: 2}, {message: container side}]}
+- name: mutation
+  mutators: [mutator.yaml]
+  cases:
+  - {name: as expected, object: service.yaml, mutated: service.yaml}
+  - {name: another one, object: pod.yaml, mutated: pod.yaml}
+  - {name: nothing expected, object: pod.yaml, assertions: [{violations: no}]}
+- {name: no expansion, template: template.yaml, constraint: constraint.yaml, expansion: wrong.yaml}
+- {name: no mutators, template: template.yaml, constraint: constraint.yaml, cases: [{name: never looked at, object: pod.yaml, mutated: pod.yaml, assertions: [{violations: 2}]}]}
 - {name: skipped, skip: true}
 `,
-	"other.yaml": "kind: Other\n",
+	"other.yaml":      "kind: Other\n",
+	"generated.yaml":  "{apiVersion: constraints.gatekeeper.sh/v1beta1, kind: Few, metadata: {name: one}, spec: {match: {source: Generated, kinds: [{apiGroups: [''], kinds: [Pod]}]}, parameters: {most: 1}}}",
+	"original.yaml":   "{apiVersion: constraints.gatekeeper.sh/v1beta1, kind: Few, metadata: {name: one}, spec: {match: {source: Original, kinds: [{apiGroups: [''], kinds: [Pod]}]}, parameters: {most: 1}}}",
+	"expansion.yaml":  "{apiVersion: expansion.gatekeeper.sh/v1alpha1, kind: ExpansionTemplate, metadata: {name: pods}, spec: {applyTo: [{groups: [apps], versions: [v1], kinds: [Deployment]}], templateSource: spec.template, generatedGVK: {group: '', version: v1, kind: Pod}}}",
+	"deployment.yaml": "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: red}, spec: {replicas: 2, template: {spec: {containers: [{name: a}, {name: b}]}}}}",
+	"mutator.yaml":    "{apiVersion: mutations.gatekeeper.sh/v1, kind: Assign, metadata: {name: m}, spec: {applyTo: [{groups: [''], versions: [v1], kinds: [Pod]}], location: 'spec.containers[name: side].image', parameters: {assign: {value: sidecar}}}}",
 }
 
 func TestASuiteRuns(t *testing.T) {
@@ -80,7 +121,12 @@ func TestASuiteRuns(t *testing.T) {
 		"few/fails":            "expected no violations, found 2 of",
 		"few/nothing asserted": "assertions: there are none",
 		"invalid/":             "", "not invalid/": "the constraint fits its template",
-		"no constraint/": "constraint: it is missing", "expanded/": "expansion: nothing is expanded here", "skipped/": "skip",
+		"no constraint/": "constraint: it is missing", "skipped/": "skip",
+		"expanded/implied": "", "expanded/both": "", "only generated/implied": "", "only generated/itself": "",
+		"only originals/implied": "", "only originals/itself": "", "changed first/both": "", "changed first/implied": "",
+		"mutation/as expected": "", "mutation/another one": "pod.yaml: the object becomes another one",
+		"mutation/nothing expected": "mutated: without a constraint", "no expansion/": "wrong.yaml: expected one of",
+		"no mutators/": "never looked at: mutated: the test names no mutators",
 	}
 	failed, err := suites[0].Run(t.Context(), cases.Compiled, func(r suite.Result) {
 		key := r.Test + "/" + r.Case
@@ -93,7 +139,7 @@ func TestASuiteRuns(t *testing.T) {
 			t.Errorf("%s: passed %t, skipped %t, %q; want %q", key, r.Passed, r.Skipped, r.Problem, problem)
 		}
 	})
-	if err != nil || failed != 5 || len(want) > 0 {
+	if err != nil || failed != 8 || len(want) > 0 {
 		t.Errorf("%d failed, %v; missing: %v", failed, err, want)
 	}
 	if _, err := suite.Find(filepath.Join(dir, "other.yaml")); err == nil || !strings.Contains(err.Error(),

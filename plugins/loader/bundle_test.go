@@ -6,10 +6,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"io"
@@ -17,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -40,55 +35,23 @@ import (
 	"github.com/wasmplane/wasmplane/plugins/source"
 )
 
-// publisher makes bundles with Open Policy Agent's own tool, and signs them.
+// publisher signs bundles with a key of its own.
 type publisher struct {
-	t      *testing.T
-	tool   string
-	key    string // file of the private key
-	public string // in PEM
+	t               *testing.T
+	private, public string // in PEM
 }
 
 func newPublisher(t *testing.T) *publisher {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &publisher{
-		t: t, tool: plugintest.Regotool(t), key: filepath.Join(t.TempDir(), "key.pem"),
-		public: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open})),
-	}
-	if err := os.WriteFile(p.key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p := &publisher{t: t}
+	p.private, p.public = plugintest.SigningKey(t)
 	return p
 }
 
 // bundle builds some files, for a target and entrypoints.
 func (p *publisher) bundle(files map[string]string, target string, entrypoints ...string) []byte {
 	p.t.Helper()
-	dir := p.t.TempDir()
-	for file, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			p.t.Fatal(err)
-		}
-	}
-	var complaints bytes.Buffer
-	cmd := exec.CommandContext(p.t.Context(), p.tool, append([]string{"bundle", ".", p.key, "ES256", target}, entrypoints...)...)
-	cmd.Dir, cmd.Stderr = dir, &complaints
-	out, err := cmd.Output()
-	if err != nil {
-		p.t.Fatalf("%v: %s", err, complaints.String())
-	}
-	return out
+	return plugintest.Bundle(p.t, files, p.private, target, entrypoints...)
 }
 
 // admission is a bundle whose policy refuses an image.

@@ -88,6 +88,9 @@ func read(archive []byte, o Options) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := bounded(files); err != nil {
+		return nil, err
+	}
 	if err := verify(files, o); err != nil {
 		return nil, err
 	}
@@ -128,6 +131,9 @@ func readManifest(text []byte) (*bundle.Manifest, error) {
 		return nil, fmt.Errorf("%s: rego_version: expected 0 or 1, found %d", manifestFile, *v)
 	}
 	roots := *m.Roots
+	if len(roots) > mostRoots {
+		return nil, fmt.Errorf("%s: roots: at most %d, found %d", manifestFile, mostRoots, len(roots))
+	}
 	for i := range roots {
 		roots[i] = strings.Trim(roots[i], "/")
 		for _, other := range roots[:i] {
@@ -181,18 +187,12 @@ func verify(files map[string][]byte, o Options) error {
 	return nil
 }
 
-// mostData bounds all documents of a bundle, in bytes.
-const mostData = 16 << 20
-
 // data makes one document of those in the bundle, each at the place of its folder.
 func data(files map[string][]byte, roots []string) (map[string]any, error) {
-	root, size := map[string]any{}, 0
+	root := map[string]any{}
 	for _, name := range names(files) {
-		if base := path.Base(name); base != "data.json" && base != "data.yaml" && base != "data.yml" {
+		if kindOf(name) != inJSON && kindOf(name) != inYAML {
 			continue
-		}
-		if size += len(files[name]); size > mostData {
-			return nil, fmt.Errorf("%s: the data have more than %d bytes", name, mostData)
 		}
 		var value any
 		if err := util.Unmarshal(files[name], &value); err != nil {

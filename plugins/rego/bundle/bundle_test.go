@@ -6,11 +6,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
 	"os"
@@ -21,6 +16,7 @@ import (
 	opa "github.com/open-policy-agent/opa/v1/bundle"
 	"github.com/open-policy-agent/opa/v1/compile"
 
+	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/rego"
 	"github.com/wasmplane/wasmplane/plugins/rego/bundle"
 )
@@ -32,25 +28,6 @@ var policies = map[string]string{
 	"other.rego":      "package kubernetes.other\nx := 1\n",
 	"lists/data.json": `{"bad": ["x"]}`,
 	"lists/data.yaml": "good: [y]\n",
-}
-
-// keys make a pair of keys, in PEM.
-func keys(t *testing.T) (private, public string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: open}))
 }
 
 // build is what Open Policy Agent's own library builds and signs of some files.
@@ -150,7 +127,7 @@ func changed(t *testing.T, archive []byte, by map[string]string) []byte {
 }
 
 func TestABundleOfOpenPolicyAgentIsRead(t *testing.T) {
-	private, public := keys(t)
+	private, public := plugintest.SigningKey(t)
 	archive := build(t, policies, private, compile.TargetRego)
 	b, err := bundle.Read(archive, bundle.Options{Keys: map[string]bundle.Key{"main": {Algorithm: "ES256", Text: public}}})
 	if err != nil {
@@ -200,8 +177,8 @@ func TestACompiledBundleIsRead(t *testing.T) {
 
 // TestSignaturesOfBundles: each way in which a bundle can differ from what was signed.
 func TestSignaturesOfBundles(t *testing.T) {
-	private, public := keys(t)
-	_, others := keys(t)
+	private, public := plugintest.SigningKey(t)
+	_, others := plugintest.SigningKey(t)
 	signed := build(t, policies, private, compile.TargetRego)
 	key := func(id, text string) map[string]bundle.Key {
 		return map[string]bundle.Key{id: {Algorithm: "ES256", Text: text}}
@@ -264,6 +241,12 @@ func TestWhatIsNoBundleIsSaid(t *testing.T) {
 		"a module, missing":  {pack(t, policy, file(".manifest", `{"wasm": [{"entrypoint": "system/main", "module": "/x.wasm"}]}`)), "names the module x.wasm, which is missing"},
 		"too much Rego":      {pack(t, file("p.rego", "package a\n#"+strings.Repeat("x", rego.MostText))), "at most 1048576"},
 		"too much data":      {pack(t, policy, file("data.json", `{"a": "`+strings.Repeat("x", 16<<20)+`"}`)), "the data have more than"},
+		"too much YAML":      {pack(t, policy, file("a/data.yaml", "b: "+strings.Repeat("x", 1<<20))), "the data in YAML have more than 1048576 bytes"},
+		"too many values":    {pack(t, policy, file("a/data.json", `{"a": [`+strings.Repeat("0,", 5e5)+`0]}`)), "more than 500000 values"},
+		"many texts":         {pack(t, policy, file("a/data.json", `{"a": "`+strings.Repeat(`,[\"{`, 5e5)+`"}`)), ""},
+		"too many roots":     {pack(t, policy, file(".manifest", `{"roots": ["system"`+strings.Repeat(`,"a"`, 512)+`]}`)), "roots: at most 512, found 513"},
+		"a large manifest":   {pack(t, policy, file(".manifest", `{"revision": "`+strings.Repeat("x", 1<<20)+`"}`)), ".manifest: it has more than 1048576 bytes"},
+		"large signatures":   {pack(t, policy, file(".signatures.json", strings.Repeat(" ", 4<<20+1))), ".signatures.json: it has more than 4194304 bytes"},
 		"a bomb":             {pack(t, file("x", strings.Repeat("x", 65<<20))), "when it is unpacked"},
 		"too many files": {pack(t, func() (all []tar.Header) {
 			for range 4097 {

@@ -25,6 +25,18 @@ const maxDepth = 64
 // function has no result.
 type HostFunc func(c *Call, args []any) any
 
+// Arg is an argument of a call of the host, of the type that its interface gives it. A component that declares
+// another type, or too few arguments, traps.
+func Arg[T any](args []any, i int) T {
+	if i < len(args) {
+		if v, ok := args[i].(T); ok {
+			return v
+		}
+	}
+	canon.Fail("it declares a function of the host with other parameters")
+	panic("not reached")
+}
+
 // Call is a call of the host.
 type Call struct {
 	Context  context.Context //nolint:containedctx // of this call alone

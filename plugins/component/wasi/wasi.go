@@ -82,17 +82,6 @@ func services(c *link.Call) Services {
 	return p.WASI()
 }
 
-// arg is an argument, of the type that it has in WASI.
-func arg[T any](args []any, i int) T {
-	if i < len(args) {
-		if v, ok := args[i].(T); ok {
-			return v
-		}
-	}
-	canon.Fail("it declares a function of WASI with other parameters")
-	panic("not reached")
-}
-
 func constant(v any) link.HostFunc { return func(*link.Call, []any) any { return v } }
 
 // handle is a new resource; all of a type are the same, so that nothing has to be kept.
@@ -124,7 +113,7 @@ func random(c *link.Call, n int) []byte {
 }
 
 func randomBytes(c *link.Call, args []any) any {
-	n := arg[uint64](args, 0)
+	n := link.Arg[uint64](args, 0)
 	if n > mostRandom {
 		canon.Fail("it wants %d random bytes at once: at most %d are given", n, mostRandom)
 	}
@@ -142,7 +131,7 @@ func wallClock(c *link.Call, _ []any) any {
 }
 
 func ready(_ *link.Call, args []any) any {
-	list := arg[[]any](args, 0)
+	list := link.Arg[[]any](args, 0)
 	if len(list) == 0 {
 		canon.Fail("it polls nothing")
 	}
@@ -154,12 +143,12 @@ func ready(_ *link.Call, args []any) any {
 }
 
 func exit(c *link.Call, args []any) any {
-	services(c).Exit(arg[canon.Variant](args, 0).Case == 0)
+	services(c).Exit(link.Arg[canon.Variant](args, 0).Case == 0)
 	return nil
 }
 
 func exitCode(c *link.Call, args []any) any {
-	services(c).Exit(arg[uint8](args, 0) == 0)
+	services(c).Exit(link.Arg[uint8](args, 0) == 0)
 	return nil
 }
 
@@ -189,8 +178,8 @@ func table() map[string]link.HostFunc {
 		"[method]pollable.ready": constant(true), "[method]pollable.block": constant(nil), "poll": ready,
 	})
 	in, out := "[method]input-stream.", "[method]output-stream."
-	contents := write(func(args []any) []byte { return arg[[]byte](args, 1) })
-	zeroes := write(func(args []any) []byte { return make([]byte, min(arg[uint64](args, 1), writable)) })
+	contents := write(func(args []any) []byte { return link.Arg[[]byte](args, 1) })
+	zeroes := write(func(args []any) []byte { return make([]byte, min(link.Arg[uint64](args, 1), writable)) })
 	give("wasi:io/streams", map[string]link.HostFunc{
 		in + "read": constant(closed), in + "blocking-read": constant(closed), in + "skip": constant(closed),
 		in + "blocking-skip": constant(closed),

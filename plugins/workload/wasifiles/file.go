@@ -78,7 +78,7 @@ var Functions = wasiio.In(files, map[string]wasiio.Function{
 		return result(kind(st.Mode), e)
 	},
 	"[method]descriptor.set-size": onFile(func(d *descriptor, args []any) (any, experimentalsys.Errno) {
-		return nil, d.file.Truncate(int64(wasiio.Arg[uint64](args, 1)))
+		return nil, d.file.Truncate(int64(link.Arg[uint64](args, 1)))
 	}),
 	"[method]descriptor.set-times": func(w *wasiio.Table, _ *link.Call, args []any) any {
 		d := wasiio.Resource[*descriptor](w, args, 0)
@@ -89,12 +89,12 @@ var Functions = wasiio.In(files, map[string]wasiio.Function{
 		return result(nil, d.fs.Utimens(d.path, accessed, modified))
 	},
 	"[method]descriptor.read": onFile(func(d *descriptor, args []any) (any, experimentalsys.Errno) {
-		b := make([]byte, wasiio.Clamp(wasiio.Arg[uint64](args, 1)))
-		n, e := d.file.Pread(b, int64(wasiio.Arg[uint64](args, 2)))
+		b := make([]byte, wasiio.Clamp(link.Arg[uint64](args, 1)))
+		n, e := d.file.Pread(b, int64(link.Arg[uint64](args, 2)))
 		return []any{b[:n], n == 0 && len(b) > 0}, e
 	}),
 	"[method]descriptor.write": onFile(func(d *descriptor, args []any) (any, experimentalsys.Errno) {
-		n, e := d.file.Pwrite(wasiio.Arg[[]byte](args, 1), int64(wasiio.Arg[uint64](args, 2)))
+		n, e := d.file.Pwrite(link.Arg[[]byte](args, 1), int64(link.Arg[uint64](args, 2)))
 		return uint64(n), e
 	}),
 	"[method]descriptor.read-directory": readDirectory,
@@ -114,11 +114,11 @@ var Functions = wasiio.In(files, map[string]wasiio.Function{
 
 	"[method]descriptor.open-at": openAt,
 	"[method]descriptor.stat-at": at(2, func(d *descriptor, name string, args []any) (any, experimentalsys.Errno) {
-		st, e := d.statAt(wasiio.Arg[canon.Flags](args, 1), name)
+		st, e := d.statAt(link.Arg[canon.Flags](args, 1), name)
 		return status(st), e
 	}),
 	"[method]descriptor.metadata-hash-at": at(2, func(d *descriptor, name string, args []any) (any, experimentalsys.Errno) {
-		st, e := d.statAt(wasiio.Arg[canon.Flags](args, 1), name)
+		st, e := d.statAt(link.Arg[canon.Flags](args, 1), name)
 		return hash(st), e
 	}),
 	"[method]descriptor.set-times-at": at(2, func(d *descriptor, name string, args []any) (any, experimentalsys.Errno) {
@@ -137,7 +137,7 @@ var Functions = wasiio.In(files, map[string]wasiio.Function{
 		return d.fs.Readlink(name)
 	}),
 	"[method]descriptor.symlink-at": at(2, func(d *descriptor, name string, args []any) (any, experimentalsys.Errno) {
-		return nil, d.fs.Symlink(wasiio.Arg[string](args, 1), name)
+		return nil, d.fs.Symlink(link.Arg[string](args, 1), name)
 	}),
 	"[method]descriptor.rename-at": twoPaths(1, func(fs experimentalsys.FS, from, to string) experimentalsys.Errno { return fs.Rename(from, to) }),
 	"[method]descriptor.link-at":   twoPaths(2, func(fs experimentalsys.FS, from, to string) experimentalsys.Errno { return fs.Link(from, to) }),
@@ -208,7 +208,7 @@ func (d *descriptor) below(name string) (string, experimentalsys.Errno) {
 func at(n int, f func(d *descriptor, name string, args []any) (any, experimentalsys.Errno)) wasiio.Function {
 	return func(w *wasiio.Table, _ *link.Call, args []any) any {
 		d := wasiio.Resource[*descriptor](w, args, 0)
-		name, e := d.below(wasiio.Arg[string](args, n))
+		name, e := d.below(link.Arg[string](args, n))
 		if e != 0 {
 			return result(nil, e)
 		}
@@ -220,11 +220,11 @@ func at(n int, f func(d *descriptor, name string, args []any) (any, experimental
 func twoPaths(n int, f func(fs experimentalsys.FS, from, to string) experimentalsys.Errno) wasiio.Function {
 	return func(w *wasiio.Table, _ *link.Call, args []any) any {
 		from, to := wasiio.Resource[*descriptor](w, args, 0), wasiio.Resource[*descriptor](w, args, n+1)
-		source, e := from.below(wasiio.Arg[string](args, n))
+		source, e := from.below(link.Arg[string](args, n))
 		if e != 0 {
 			return result(nil, e)
 		}
-		target, e := to.below(wasiio.Arg[string](args, n+2))
+		target, e := to.below(link.Arg[string](args, n+2))
 		switch {
 		case e != 0:
 			return result(nil, e)
@@ -252,11 +252,11 @@ func (d *descriptor) statAt(flags canon.Flags, name string) (sys.Stat_t, experim
 // openAt opens a file or directory, which may be made by that.
 func openAt(w *wasiio.Table, c *link.Call, args []any) any {
 	d := wasiio.Resource[*descriptor](w, args, 0)
-	name, e := d.below(wasiio.Arg[string](args, 2))
+	name, e := d.below(link.Arg[string](args, 2))
 	if e != 0 {
 		return result(nil, e)
 	}
-	open, flags := wasiio.Arg[canon.Flags](args, 3), wasiio.Arg[canon.Flags](args, 4)
+	open, flags := link.Arg[canon.Flags](args, 3), link.Arg[canon.Flags](args, 4)
 	mode := experimentalsys.O_RDONLY
 	switch {
 	case flags&flagRead != 0 && flags&flagWrite != 0:
@@ -272,7 +272,7 @@ func openAt(w *wasiio.Table, c *link.Call, args []any) any {
 			mode |= theirs
 		}
 	}
-	if wasiio.Arg[canon.Flags](args, 1)&followLinks == 0 {
+	if link.Arg[canon.Flags](args, 1)&followLinks == 0 {
 		mode |= experimentalsys.O_NOFOLLOW
 	}
 	f, e := d.fs.OpenFile(name, mode, 0o666)
@@ -335,12 +335,12 @@ func hash(st sys.Stat_t) any {
 
 // when is a new-timestamp.
 func when(args []any, i int) int64 {
-	switch v := wasiio.Arg[canon.Variant](args, i); v.Case {
+	switch v := link.Arg[canon.Variant](args, i); v.Case {
 	case 1:
 		return time.Now().UnixNano()
 	case 2:
 		if t, is := v.Value.([]any); is && len(t) == 2 {
-			return int64(wasiio.Arg[uint64](t, 0))*int64(time.Second) + int64(wasiio.Arg[uint32](t, 1))
+			return int64(link.Arg[uint64](t, 0))*int64(time.Second) + int64(link.Arg[uint32](t, 1))
 		}
 	}
 	return experimentalsys.UTIME_OMIT
@@ -355,7 +355,7 @@ func stream(name string, of func(d *descriptor, at uint64) any) wasiio.Function 
 		}
 		var from uint64
 		if len(args) > 1 {
-			from = wasiio.Arg[uint64](args, 1)
+			from = link.Arg[uint64](args, 1)
 		}
 		return canon.OK(w.Give(c, wasiio.Streams, name, of(d, from)))
 	}

@@ -239,9 +239,9 @@ var Functions = wasiio.Join(
 		"[constructor]fields": func(w *wasiio.Table, c *link.Call, _ []any) any { return headersOf(w, c, &fields{}) },
 		"[static]fields.from-list": func(w *wasiio.Table, c *link.Call, args []any) any {
 			f := &fields{}
-			for _, entry := range wasiio.Arg[[]any](args, 0) {
+			for _, entry := range link.Arg[[]any](args, 0) {
 				pair, _ := entry.([]any)
-				if r, _ := f.add(wasiio.Arg[string](pair, 0), string(wasiio.Arg[[]byte](pair, 1))).(canon.Variant); r.Case != 0 {
+				if r, _ := f.add(link.Arg[string](pair, 0), string(link.Arg[[]byte](pair, 1))).(canon.Variant); r.Case != 0 {
 					return r
 				}
 			}
@@ -273,32 +273,32 @@ var Functions = wasiio.Join(
 	}),
 	methodsOf("fields", map[string]func(f *fields, w *wasiio.Table, c *link.Call, args []any) any{
 		"get": func(f *fields, _ *wasiio.Table, _ *link.Call, args []any) any {
-			return f.get(wasiio.Arg[string](args, 1))
+			return f.get(link.Arg[string](args, 1))
 		},
 		"has": func(f *fields, _ *wasiio.Table, _ *link.Call, args []any) any {
-			return len(f.get(wasiio.Arg[string](args, 1))) > 0
+			return len(f.get(link.Arg[string](args, 1))) > 0
 		},
 		"set": func(f *fields, _ *wasiio.Table, _ *link.Call, args []any) any {
 			var values []string
-			for _, v := range wasiio.Arg[[]any](args, 2) {
+			for _, v := range link.Arg[[]any](args, 2) {
 				b, _ := v.([]byte)
 				values = append(values, string(b))
 			}
 			before := slices.Clone(f.list)
-			if r, _ := f.remove(wasiio.Arg[string](args, 1)).(canon.Variant); r.Case != 0 {
+			if r, _ := f.remove(link.Arg[string](args, 1)).(canon.Variant); r.Case != 0 {
 				return r
 			}
-			r, _ := f.add(wasiio.Arg[string](args, 1), values...).(canon.Variant)
+			r, _ := f.add(link.Arg[string](args, 1), values...).(canon.Variant)
 			if r.Case != 0 {
 				f.list = before
 			}
 			return r
 		},
 		"append": func(f *fields, _ *wasiio.Table, _ *link.Call, args []any) any {
-			return f.add(wasiio.Arg[string](args, 1), string(wasiio.Arg[[]byte](args, 2)))
+			return f.add(link.Arg[string](args, 1), string(link.Arg[[]byte](args, 2)))
 		},
 		"delete": func(f *fields, _ *wasiio.Table, _ *link.Call, args []any) any {
-			return f.remove(wasiio.Arg[string](args, 1))
+			return f.remove(link.Arg[string](args, 1))
 		},
 		"entries": func(f *fields, _ *wasiio.Table, _ *link.Call, _ []any) any {
 			out := []any{}
@@ -323,7 +323,7 @@ var Functions = wasiio.Join(
 			return give(w, c, "outgoing-body", r.outgoing(), &r.taken)
 		},
 		"set-method": func(r *request, _ *wasiio.Table, _ *link.Call, args []any) any {
-			v := wasiio.Arg[canon.Variant](args, 1)
+			v := link.Arg[canon.Variant](args, 1)
 			name, _ := v.Value.(string)
 			if int(v.Case) < len(methods) {
 				name = methods[v.Case]
@@ -378,7 +378,7 @@ var Functions = wasiio.Join(
 	methodsOf("outgoing-response", map[string]func(r *response, w *wasiio.Table, c *link.Call, args []any) any{
 		"status-code": func(r *response, _ *wasiio.Table, _ *link.Call, _ []any) any { return uint16(r.status) },
 		"set-status-code": func(r *response, _ *wasiio.Table, _ *link.Call, args []any) any {
-			code := int(wasiio.Arg[uint16](args, 1))
+			code := int(link.Arg[uint16](args, 1))
 			return assign(&r.status, code, code >= 200 && code <= 599)
 		},
 		"headers": func(r *response, w *wasiio.Table, c *link.Call, _ []any) any { return headersOf(w, c, r.headers) },
@@ -514,7 +514,7 @@ func finishOutgoing(w *wasiio.Table, _ *link.Call, args []any) any {
 
 func setResponse(w *wasiio.Table, _ *link.Call, args []any) any {
 	o := wasiio.Owned[*outparam](w, args, 0)
-	v := wasiio.Arg[canon.Variant](args, 1)
+	v := link.Arg[canon.Variant](args, 1)
 	if v.Case != 0 {
 		e, _ := v.Value.(canon.Variant)
 		o.set(nil, &codeError{e})

@@ -46,7 +46,7 @@ var pollFunctions = In(Polls, map[string]Function{
 		return nil
 	},
 	"poll": func(w *Table, c *link.Call, args []any) any {
-		list := Arg[[]any](args, 0)
+		list := link.Arg[[]any](args, 0)
 		all := make([]Pollable, len(list))
 		for i := range list {
 			all[i] = Resource[Pollable](w, list, i)

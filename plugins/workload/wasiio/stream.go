@@ -79,7 +79,7 @@ func (w *Table) moved(c *link.Call, v any, err error) any {
 
 func read(block bool) Function {
 	return func(w *Table, c *link.Call, args []any) any {
-		b, err := Resource[Source](w, args, 0).Pull(c.Context, Clamp(Arg[uint64](args, 1)), block)
+		b, err := Resource[Source](w, args, 0).Pull(c.Context, Clamp(link.Arg[uint64](args, 1)), block)
 		if b == nil {
 			b = []byte{}
 		}
@@ -89,7 +89,7 @@ func read(block bool) Function {
 
 func skip(block bool) Function {
 	return func(w *Table, c *link.Call, args []any) any {
-		b, err := Resource[Source](w, args, 0).Pull(c.Context, Clamp(Arg[uint64](args, 1)), block)
+		b, err := Resource[Source](w, args, 0).Pull(c.Context, Clamp(link.Arg[uint64](args, 1)), block)
 		return w.moved(c, uint64(len(b)), err)
 	}
 }
@@ -99,13 +99,13 @@ func Clamp(n uint64) int { return int(min(n, Most)) }
 
 func write(flush bool) Function {
 	return func(w *Table, c *link.Call, args []any) any {
-		return w.moved(c, nil, put(c.Context, Resource[Sink](w, args, 0), Arg[[]byte](args, 1), flush))
+		return w.moved(c, nil, put(c.Context, Resource[Sink](w, args, 0), link.Arg[[]byte](args, 1), flush))
 	}
 }
 
 func zeroes(flush bool) Function {
 	return func(w *Table, c *link.Call, args []any) any {
-		b := make([]byte, Clamp(Arg[uint64](args, 1)))
+		b := make([]byte, Clamp(link.Arg[uint64](args, 1)))
 		return w.moved(c, nil, put(c.Context, Resource[Sink](w, args, 0), b, flush))
 	}
 }
@@ -128,7 +128,7 @@ func splice(block bool) Function {
 		if err != nil {
 			return w.moved(c, nil, err)
 		}
-		b, err := from.Pull(c.Context, min(n, Clamp(Arg[uint64](args, 2))), block)
+		b, err := from.Pull(c.Context, min(n, Clamp(link.Arg[uint64](args, 2))), block)
 		if err == nil {
 			err = to.Push(c.Context, b)
 		}

@@ -101,20 +101,9 @@ func end(v any) {
 	}
 }
 
-// Arg is an argument, of the type that it has in WASI.
-func Arg[T any](args []any, i int) T {
-	if i < len(args) {
-		if v, ok := args[i].(T); ok {
-			return v
-		}
-	}
-	canon.Fail("it declares a function of WASI with other parameters")
-	panic("not reached")
-}
-
 // Resource is what an argument is a handle of.
 func Resource[T any](w *Table, args []any, i int) T {
-	h := Arg[*canon.Handle](args, i)
+	h := link.Arg[*canon.Handle](args, i)
 	if int(h.Rep) < len(w.resources) {
 		if v, ok := w.resources[h.Rep].(T); ok {
 			return v
@@ -127,13 +116,13 @@ func Resource[T any](w *Table, args []any, i int) T {
 // Owned is what an argument hands over: its handle ends.
 func Owned[T any](w *Table, args []any, i int) T {
 	v := Resource[T](w, args, i)
-	w.take(Arg[*canon.Handle](args, i).Rep)
+	w.take(link.Arg[*canon.Handle](args, i).Rep)
 	return v
 }
 
 // Optional is the value of an argument that is an option.
 func Optional(args []any, i int) (v any, ok bool) {
-	o := Arg[canon.Variant](args, i)
+	o := link.Arg[canon.Variant](args, i)
 	return o.Value, o.Case == 1
 }
 

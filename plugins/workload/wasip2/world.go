@@ -105,10 +105,10 @@ var functions = wasiio.Join(
 	}),
 	wasiio.In("wasi:cli/exit", map[string]wasiio.Function{
 		"exit": func(_ *wasiio.Table, _ *link.Call, args []any) any {
-			panic(sys.NewExitError(wasiio.Arg[canon.Variant](args, 0).Case))
+			panic(sys.NewExitError(link.Arg[canon.Variant](args, 0).Case))
 		},
 		"exit-with-code": func(_ *wasiio.Table, _ *link.Call, args []any) any {
-			panic(sys.NewExitError(uint32(wasiio.Arg[uint8](args, 0))))
+			panic(sys.NewExitError(uint32(link.Arg[uint8](args, 0))))
 		},
 	}),
 	wasiio.In("wasi:cli/stdin", map[string]wasiio.Function{"get-stdin": func(w *wasiio.Table, c *link.Call, _ []any) any {
@@ -127,10 +127,10 @@ var functions = wasiio.Join(
 		"now":        func(w *wasiio.Table, _ *link.Call, _ []any) any { return uint64(time.Since(of(w).began)) },
 		"resolution": wasiio.Constant(uint64(1)),
 		"subscribe-instant": func(w *wasiio.Table, c *link.Call, args []any) any {
-			return w.Give(c, wasiio.Polls, wasiio.PollableName, wasiio.Timer(of(w).began.Add(wasiio.Duration(wasiio.Arg[uint64](args, 0)))))
+			return w.Give(c, wasiio.Polls, wasiio.PollableName, wasiio.Timer(of(w).began.Add(wasiio.Duration(link.Arg[uint64](args, 0)))))
 		},
 		"subscribe-duration": func(w *wasiio.Table, c *link.Call, args []any) any {
-			return w.Give(c, wasiio.Polls, wasiio.PollableName, wasiio.Timer(time.Now().Add(wasiio.Duration(wasiio.Arg[uint64](args, 0)))))
+			return w.Give(c, wasiio.Polls, wasiio.PollableName, wasiio.Timer(time.Now().Add(wasiio.Duration(link.Arg[uint64](args, 0)))))
 		},
 	}),
 	wasiio.In("wasi:clocks/wall-clock", map[string]wasiio.Function{
@@ -174,7 +174,7 @@ func texts(in []string) []any {
 const mostRandom = 16 << 20
 
 func randomBytes(_ *wasiio.Table, _ *link.Call, args []any) any {
-	n := wasiio.Arg[uint64](args, 0)
+	n := link.Arg[uint64](args, 0)
 	if n > mostRandom {
 		canon.Fail("it wants %d random bytes at once: at most %d are given", n, mostRandom)
 	}

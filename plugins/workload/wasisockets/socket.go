@@ -50,7 +50,7 @@ var Functions = wasiio.Join(
 	}}),
 	wasiio.In(sockets+"udp-create-socket", map[string]wasiio.Function{"create-udp-socket": wasiio.Constant(canon.Error(wasiio.Enum(netNotSupported)))}),
 	wasiio.In(sockets+"tcp-create-socket", map[string]wasiio.Function{"create-tcp-socket": func(w *wasiio.Table, c *link.Call, args []any) any {
-		return canon.OK(w.Give(c, tcp, "tcp-socket", &socket{six: wasiio.Arg[canon.Variant](args, 0).Case == 1}))
+		return canon.OK(w.Give(c, tcp, "tcp-socket", &socket{six: link.Arg[canon.Variant](args, 0).Case == 1}))
 	}}),
 	wasiio.In(tcp, map[string]wasiio.Function{
 		"[method]tcp-socket.start-bind": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, args []any) (any, error) {
@@ -96,28 +96,28 @@ var Functions = wasiio.Join(
 			return s.keepAlive.Enable, nil
 		}),
 		"[method]tcp-socket.set-keep-alive-enabled": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, args []any) (any, error) {
-			s.keepAlive.Enable = wasiio.Arg[bool](args, 1)
+			s.keepAlive.Enable = link.Arg[bool](args, 1)
 			return nil, s.applyKeepAlive()
 		}),
 		"[method]tcp-socket.keep-alive-idle-time": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, _ []any) (any, error) {
 			return uint64(s.keepAlive.Idle), nil
 		}),
 		"[method]tcp-socket.set-keep-alive-idle-time": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, args []any) (any, error) {
-			s.keepAlive.Idle = max(wasiio.Duration(wasiio.Arg[uint64](args, 1)), time.Second)
+			s.keepAlive.Idle = max(wasiio.Duration(link.Arg[uint64](args, 1)), time.Second)
 			return nil, s.applyKeepAlive()
 		}),
 		"[method]tcp-socket.keep-alive-interval": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, _ []any) (any, error) {
 			return uint64(s.keepAlive.Interval), nil
 		}),
 		"[method]tcp-socket.set-keep-alive-interval": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, args []any) (any, error) {
-			s.keepAlive.Interval = max(wasiio.Duration(wasiio.Arg[uint64](args, 1)), time.Second)
+			s.keepAlive.Interval = max(wasiio.Duration(link.Arg[uint64](args, 1)), time.Second)
 			return nil, s.applyKeepAlive()
 		}),
 		"[method]tcp-socket.keep-alive-count": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, _ []any) (any, error) {
 			return uint32(s.keepAlive.Count), nil
 		}),
 		"[method]tcp-socket.set-keep-alive-count": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, args []any) (any, error) {
-			s.keepAlive.Count = int(min(wasiio.Arg[uint32](args, 1), 127))
+			s.keepAlive.Count = int(min(link.Arg[uint32](args, 1), 127))
 			return nil, s.applyKeepAlive()
 		}),
 		"[method]tcp-socket.hop-limit":               wasiio.Constant(canon.OK(uint8(64))),
@@ -128,12 +128,12 @@ var Functions = wasiio.Join(
 		"[method]tcp-socket.set-send-buffer-size":    wasiio.OK,
 		"[method]tcp-socket.subscribe":               wasiio.Subscribe,
 		"[method]tcp-socket.shutdown": onSocket(func(s *socket, _ *wasiio.Table, _ *link.Call, args []any) (any, error) {
-			return nil, s.shutdown(wasiio.Arg[canon.Variant](args, 1).Case)
+			return nil, s.shutdown(link.Arg[canon.Variant](args, 1).Case)
 		}),
 	}),
 	wasiio.In(lookup, map[string]wasiio.Function{
 		"resolve-addresses": func(w *wasiio.Table, c *link.Call, args []any) any {
-			return canon.OK(w.Give(c, lookup, "resolve-address-stream", resolve(wasiio.Arg[string](args, 1))))
+			return canon.OK(w.Give(c, lookup, "resolve-address-stream", resolve(link.Arg[string](args, 1))))
 		},
 		"[method]resolve-address-stream.resolve-next-address": func(w *wasiio.Table, _ *link.Call, args []any) any {
 			return wasiio.Resource[*names](w, args, 0).next()
@@ -415,19 +415,19 @@ func unspecified(six bool) netip.Addr {
 
 // address is an ip-socket-address.
 func address(args []any, i int) netip.AddrPort {
-	v := wasiio.Arg[canon.Variant](args, i)
+	v := link.Arg[canon.Variant](args, i)
 	record, _ := v.Value.([]any)
-	port := wasiio.Arg[uint16](record, 0)
+	port := link.Arg[uint16](record, 0)
 	if v.Case == 0 {
 		var b [4]byte
 		for i := range b {
-			b[i] = wasiio.Arg[uint8](wasiio.Arg[[]any](record, 1), i)
+			b[i] = link.Arg[uint8](link.Arg[[]any](record, 1), i)
 		}
 		return netip.AddrPortFrom(netip.AddrFrom4(b), port)
 	}
 	var b [16]byte
 	for i := range 8 {
-		part := wasiio.Arg[uint16](wasiio.Arg[[]any](record, 2), i)
+		part := link.Arg[uint16](link.Arg[[]any](record, 2), i)
 		b[2*i], b[2*i+1] = byte(part>>8), byte(part)
 	}
 	return netip.AddrPortFrom(netip.AddrFrom16(b), port)

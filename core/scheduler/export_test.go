@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/clearance"
 	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/report"
@@ -35,7 +36,7 @@ func (s *Scheduler) PodsOnNodes() []string {
 
 // NewWith is New with other effects than the API's.
 func NewWith(cfg Config, e report.Effects) (*Scheduler, error) {
-	s, err := assemble(cfg, environment{e, report.New(), time.Now, rand.Uint64, boundGang})
+	s, err := assemble(cfg, environment{e, report.New(), clearance.New(), time.Now, rand.Uint64, boundGang})
 	if err != nil {
 		return nil, err
 	}

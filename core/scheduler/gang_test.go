@@ -245,6 +245,28 @@ func TestAGroupIsRemovedAsOne(t *testing.T) {
 	}
 }
 
+// Several pods of a group stand in one pod's way: each of the group is removed once.
+func TestAGroupWithSeveralVictimsIsRemovedOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 2 {
+		w.node(fmt.Sprint("n", i), "4", "x")
+	}
+	w.group("low", 4, 0, func(g *schedulingv1beta1.PodGroup) {
+		g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
+	})
+	w.members("low", 4, "2", 0)
+	w.run(t, time.Second)
+	w.expect(t, "low", 4)
+	p, priority := pod("important", "4"), int32(10)
+	p.Spec.Priority = &priority
+	w.add(p)
+	w.run(t, time.Second)
+	w.expect(t, "low", 0)
+	if deleted := w.deleted; len(deleted) != 4 {
+		t.Errorf("deleted: %q; want each of the group once", deleted)
+	}
+}
+
 // Two gangs that both want what only one can have never hold parts of it, whatever happens
 // around them: no pod of a gang has a node while fewer than it needs have.
 func TestNoGangIsEverHalfPlaced(t *testing.T) {

@@ -119,9 +119,10 @@ func (t *team) refuse(ctx, bounded context.Context, p *gang.Problem, plan *gang.
 	err := plan.Err
 	message := plan.Message(p, t.group.Need()) + failed.Message()
 	var promised map[int]string
+	begin := func() {}
 	if err == nil {
 		var why string
-		if promised, why, err = t.makeRoom(ctx, bounded, p); why != "" {
+		if promised, why, begin, err = t.makeRoom(ctx, bounded, p); why != "" {
 			message += " " + why
 		}
 	}
@@ -156,6 +157,7 @@ func (t *team) refuse(ctx, bounded context.Context, p *gang.Problem, plan *gang.
 		t.seen[i].Finish(d)
 	}
 	t.setCondition(ctx, metav1.ConditionFalse, reason, message, true)
+	begin()
 }
 
 // mixed says whether the pods are not all alike.
@@ -163,25 +165,27 @@ func (t *team) mixed() bool {
 	return t.like[0] == "" || slices.ContainsFunc(t.like, func(other string) bool { return other != t.like[0] })
 }
 
-// makeRoom removes pods of lower priority where all that the gang needs fit without them, and
-// keeps their room for it. It returns the nodes that members are promised, or why there are none.
-func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem) (map[int]string, string, *framework.Status) {
+// makeRoom finds pods of lower priority without which all that the gang needs fit, has them removed
+// once begin is called, and keeps their room for it. It returns the nodes that members are promised, or
+// why there are none.
+func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem,
+) (promised map[int]string, why string, begin func(), failed *framework.Status) {
 	s, first := t.s, t.infos[0].Pod
-	rules := t.prof.GroupPostFilter()
+	rules, begin := t.prof.GroupPostFilter(), func() {}
 	policy := t.group.Object.Spec.PreemptionPolicy
 	switch {
 	case rules == nil:
-		return nil, "", nil
+		return nil, "", begin, nil
 	case policy != nil && *policy == schedulingv1beta1.PreemptNever,
 		policy == nil && first.Spec.PreemptionPolicy != nil && *first.Spec.PreemptionPolicy == corev1.PreemptNever:
-		return nil, "preemption: not eligible due to preemptionPolicy=Never.", nil
+		return nil, "preemption: not eligible due to preemptionPolicy=Never.", begin, nil
 	}
 	if promised := gang.Awaited(t.snap, t.infos, s.nominated.Of); promised != nil {
-		return promised, "preemption: waiting for the pods that were removed.", nil
+		return promised, "preemption: waiting for the pods that were removed.", begin, nil
 	}
 	units, err := gang.Units(t.snap, s.gangs, gang.GroupPriority(t.group.Object), rules.Protected)
 	if err != nil || len(units) == 0 {
-		return nil, "preemption: no pod has a lower priority.", framework.AsStatus(err)
+		return nil, "preemption: no pod has a lower priority.", begin, framework.AsStatus(err)
 	}
 	refused := append([]*Decision(nil), t.choices...)
 	plan, victims := gang.Preempt(bounded, *p, t, units)
@@ -189,31 +193,52 @@ func (t *team) makeRoom(ctx, bounded context.Context, p *gang.Problem) (map[int]
 	if plan.Err == nil && bounded.Err() != nil { // who may stay was not found out
 		plan.Err = framework.AsStatus(context.Cause(bounded))
 	}
-	if plan.Err != nil {
-		return nil, "", plan.Err
+	switch {
+	case plan.Err != nil:
+		return nil, "", begin, plan.Err
+	case !plan.Placed:
+		return nil, fmt.Sprintf("preemption: %d would fit without all pods of lower priority.", plan.Fit), begin, nil
 	}
-	if !plan.Placed {
-		return nil, fmt.Sprintf("preemption: %d would fit without all pods of lower priority.", plan.Fit), nil
+	c := &clearing{profile: t.prof, forPod: first, failed: t.notCleared}
+	for _, it := range t.items {
+		c.waiting = append(c.waiting, it.Info.Pod.UID)
 	}
-	removed := 0
 	for _, u := range victims {
 		for _, v := range u {
-			if err := s.preempt(ctx, t.prof, first, v.Pod.Pod, v.Node); err != nil {
-				return nil, "", framework.AsStatus(fmt.Errorf("remove pod %s for pod group %s: %w", key(v.Pod.Pod), t.group.Key, err))
-			}
-			removed++
+			c.victims = append(c.victims, departing{v.Pod.Pod, v.Node})
 		}
 	}
-	s.metrics.Victims(removed)
+	if begin, err = s.clear(ctx, c); err != nil {
+		return nil, "", begin, framework.AsStatus(fmt.Errorf("make room for pod group %s: %w", t.group.Key, err))
+	}
+	s.metrics.Victims(len(c.victims))
+	return t.promise(ctx, plan.Nodes), fmt.Sprintf("preemption: %d pods were removed for it.", len(c.victims)), begin, nil
+}
+
+// promise the members the nodes on which others make room for them.
+func (t *team) promise(ctx context.Context, nodes []string) map[int]string {
 	promised := map[int]string{}
-	for i, node := range plan.Nodes {
+	for i, node := range nodes {
 		if node != "" {
 			promised[i] = node
-			s.nominated.Set(t.infos[i], node)
-			s.supersede(ctx, first, node)
+			t.s.nominated.Set(t.infos[i], node)
+			t.s.supersede(ctx, t.infos[0].Pod, node)
 		}
 	}
-	return promised, fmt.Sprintf("preemption: %d pods were removed for it.", removed), nil
+	return promised
+}
+
+// notCleared takes back what the members were promised: somebody could not be removed.
+func (t *team) notCleared(ctx context.Context, err error) {
+	message := fmt.Sprintf("make room for pod group %s: %s", t.group.Key, err)
+	t.s.cfg.Logger.ErrorContext(ctx, "no room could be made for a gang; it is tried again", "kind", "PodGroup",
+		"namespace", t.group.Namespace, "name", t.group.Name, "error", err)
+	for _, p := range t.infos {
+		t.s.unpromise(p.Pod.UID)
+		t.s.withdraw(ctx, p.Pod)
+		t.s.report(ctx, t.prof, p.Pod, schedulingv1beta1.PodGroupReasonSchedulerError, message, "", true)
+	}
+	t.setCondition(ctx, metav1.ConditionFalse, schedulingv1beta1.PodGroupReasonSchedulerError, message, true)
 }
 
 // together waits until as many pods of the gang as it needs may be bound.

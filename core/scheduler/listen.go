@@ -29,7 +29,7 @@ func (s *Scheduler) listen() error {
 			return err
 		}
 	}
-	volumes := nodecache.Handler(func(_, _ k8sruntime.Object) { s.queue.Happened(framework.VolumesChanged, nil) })
+	volumes := nodecache.Handler(s.volumes)
 	devices := s.cfg.Informers.Resource().V1()
 	return errors.Join(
 		add(devices.ResourceClaims().Informer(), s.attend(framework.DevicesChanged)),
@@ -82,6 +82,9 @@ func (s *Scheduler) pod(old, now k8sruntime.Object) {
 		s.queue.Remove(p.UID)
 		s.unpromise(p.UID)
 		s.cache.SetPod(p)
+		if p.DeletionTimestamp != nil {
+			s.removals.Seen(p.UID)
+		}
 		if o, ok := old.(*corev1.Pod); !ok || o.Spec.NodeName == "" {
 			s.happened(framework.PodBound, p.Spec.NodeName)
 		}
@@ -107,6 +110,7 @@ func (s *Scheduler) gone(p *corev1.Pod) {
 	if s.cache.RemovePod(p.UID) {
 		s.happened(framework.PodRemoved, p.Spec.NodeName)
 	}
+	s.removals.Seen(p.UID)
 }
 
 // happened tells the queue of an event on a node.

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/wasmplane/wasmplane/core/scheduler/clearance"
 	"github.com/wasmplane/wasmplane/core/scheduler/decision"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/gang"
@@ -79,9 +80,11 @@ type Config struct {
 // environment is what differs where the cluster is not a real one.
 type environment struct {
 	effects report.Effects
-	reports *report.Reports
-	now     func() time.Time
-	seed    func() uint64 // of the next decision
+	// reports and removals are carried out beside the loop; nil = at once.
+	reports  *report.Reports
+	removals *clearance.Removals
+	now      func() time.Time
+	seed     func() uint64 // of the next decision
 	// gang bounds how long one gang is looked at; nil = for as long as it takes.
 	gang func(context.Context, error) (context.Context, context.CancelFunc)
 }
@@ -108,7 +111,7 @@ type Scheduler struct {
 
 // New checks the configuration and registers with the informers.
 func New(cfg Config) (*Scheduler, error) {
-	s, err := assemble(cfg, environment{report.API{Client: cfg.Client}, report.New(), time.Now, rand.Uint64, boundGang})
+	s, err := assemble(cfg, environment{report.API{Client: cfg.Client}, report.New(), clearance.New(), time.Now, rand.Uint64, boundGang})
 	if err != nil {
 		return nil, err
 	}
@@ -232,6 +235,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		defer r.Unregister(s.metrics)
 	}
 	s.bindings.Go(func() { s.reports.Run(ctx) })
+	s.bindings.Go(func() { s.removals.Run(ctx) })
 	for {
 		it := s.queue.Pop(ctx)
 		if it == nil {
@@ -274,6 +278,8 @@ func (s *Scheduler) cycle(ctx context.Context, it *queue.Item, decided func(*cor
 	if s.indebted(ctx, prof, it) {
 		return nil
 	}
+	s.asPromised(it)
+	pod = it.Info.Pod
 	if g := s.gangs.Of(pod); g != nil {
 		return s.gangCycle(ctx, prof, it, g, decided)
 	}

@@ -26,6 +26,8 @@ import (
 	"github.com/wasmplane/wasmplane/core/scheduler"
 	"github.com/wasmplane/wasmplane/core/scheduler/framework"
 	"github.com/wasmplane/wasmplane/core/scheduler/native"
+	"github.com/wasmplane/wasmplane/core/scheduler/queue"
+	"github.com/wasmplane/wasmplane/core/scheduler/report"
 )
 
 // cluster is a fake API with a running scheduler.
@@ -40,6 +42,12 @@ type cluster struct {
 
 func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 	t.Helper()
+	return startWith(t, queue.Config{}, func(api report.Effects) report.Effects { return api }, extra...)
+}
+
+// startWith is start with another queue, and other effects than the API's.
+func startWith(t *testing.T, waiting queue.Config, effects func(api report.Effects) report.Effects, extra ...scheduler.Weighted) *cluster {
+	t.Helper()
 	client := fake.NewClientset()
 	client.PrependReactor("create", "pods/binding", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		b := a.(clienttesting.CreateAction).GetObject().(*corev1.Binding)
@@ -53,13 +61,13 @@ func start(t *testing.T, extra ...scheduler.Weighted) *cluster {
 	})
 	inf := informers.NewSharedInformerFactory(client, 0)
 	metrics := prometheus.NewRegistry()
-	s, err := scheduler.New(scheduler.Config{
-		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler), Metrics: metrics,
+	s, err := scheduler.NewWith(scheduler.Config{
+		Client: client, Informers: inf, Logger: slog.New(slog.DiscardHandler), Metrics: metrics, Queue: waiting,
 		Profiles: []scheduler.Profile{{
 			Name:    corev1.DefaultSchedulerName,
 			Plugins: append(native.Default(native.Config{Client: client, Informers: inf}), extra...),
 		}},
-	})
+	}, effects(report.API{Client: client}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,12 +40,12 @@ func (s *Scheduler) template(prof *decision.Compiled, p *framework.PodInfo) stri
 func (s *Scheduler) refusal(ctx context.Context, prof *decision.Compiled, p *framework.PodInfo, d *Decision,
 	template string,
 ) queue.Refusal {
-	if d.Nomination != nil {
+	if d.Nomination != nil || prof.Frees(d) {
 		template = "" // the others have not been promised anything
 	}
 	by := d.RefusedBy()
 	return queue.Refusal{
-		Interest: prof.Interest(by), Template: template,
+		Interest: prof.Interest(by), Template: template, Keys: prof.Awaited(p, by),
 		Why: &standing{profile: prof, pod: p, decision: d.Kept(key(p.Pod)), by: by, asks: context.WithoutCancel(ctx)},
 	}
 }
@@ -70,6 +70,23 @@ func (s *Scheduler) attend(e framework.ClusterEvent) cache.ResourceEventHandler 
 			return !ok || why.any || len(why.by) == 0 || why.profile.HelpedByObject(why.pod, why.by, e, old, now)
 		})
 	})
+}
+
+// volumes has the queue told of an object of volumes: only pods that wait for it, or for any, are looked at.
+func (s *Scheduler) volumes(old, now k8sruntime.Object) {
+	var keys []string
+	for _, o := range []k8sruntime.Object{old, now} {
+		if o == nil {
+			continue
+		}
+		of := framework.KeysOf(o)
+		if of == nil {
+			s.queue.Happened(framework.VolumesChanged, nil)
+			return
+		}
+		keys = append(keys, of...)
+	}
+	s.queue.HappenedTo(framework.VolumesChanged, keys)
 }
 
 // unpromise takes back what a pod was promised: the room is anybody's again.

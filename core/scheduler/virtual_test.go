@@ -31,6 +31,8 @@ type world struct {
 	pods  map[string]*corev1.Pod
 	bound []string          // "pod on node", in order
 	told  map[string]string // the last message of a pod's condition
+	// deleted has the pods in order; one that has gone already cannot be.
+	deleted []string
 	// fails is why the API refuses to bind a pod; nil = it does not.
 	fails func(pod string) error
 }
@@ -92,6 +94,7 @@ func (w *world) PatchGroup(_ context.Context, g *schedulingv1beta1.PodGroup, c m
 
 // Delete implements scheduler.Effects.
 func (w *world) Delete(_ context.Context, p *corev1.Pod) error {
+	w.deleted = append(w.deleted, p.Name)
 	w.v.RemovePod(w.pods[p.Name])
 	delete(w.pods, p.Name)
 	return nil

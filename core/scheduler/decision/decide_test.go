@@ -4,9 +4,12 @@ package decision
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,5 +84,34 @@ func TestADecisionCanBeReplayed(t *testing.T) {
 	}
 	if len(others) < 2 {
 		t.Error("among equals every seed takes the same node")
+	}
+}
+
+// The nodes that a span shows are the best ones, and of equal ones the first.
+func TestTheBestNodesAreShown(t *testing.T) {
+	d := &Decision{Scores: map[string][]int64{}}
+	d.Feasible = rowsOf(100).Nodes
+	first, second := make([]int64, 100), make([]int64, 100)
+	for i := range first {
+		first[i], second[i] = int64(i*37%100), int64(i%2*1000)
+	}
+	d.Scores["first"], d.Scores["second"] = first, second
+	var shows map[string]map[string]int64
+	if err := json.Unmarshal([]byte(d.ScoresByNode()), &shows); err != nil {
+		t.Fatal(err)
+	}
+	order := make([]int, 100)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(first[b] + second[b] - first[a] - second[a]) })
+	for _, i := range order[:shown] {
+		want := map[string]int64{"first": first[i], "second": second[i], "total": first[i] + second[i]}
+		if got := shows[d.Feasible[i].Node.Name]; !maps.Equal(got, want) {
+			t.Errorf("node %d: %v, want %v", i, got, want)
+		}
+	}
+	if len(shows) != shown {
+		t.Errorf("%d nodes are shown", len(shows))
 	}
 }

@@ -192,16 +192,25 @@ func (d *Decision) NodesLeftOut() string {
 // ScoresByNode is JSON: {"node": {"total": 180, "NodeResourcesFit": 90, ...}, ...}, the best nodes first in count.
 func (d *Decision) ScoresByNode() string {
 	totals := make([]int64, len(d.Feasible))
-	order := make([]int, len(d.Feasible))
-	for i := range order {
-		order[i] = i
-		for _, scores := range d.Scores {
-			totals[i] += scores[i]
+	for _, scores := range d.Scores {
+		for i, score := range scores {
+			totals[i] += score
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return int(totals[b] - totals[a]) })
+	// There are thousands of nodes, and a few are shown: those are kept in order, not all.
+	order := make([]int, 0, shown+1)
+	for i, total := range totals {
+		at := len(order)
+		for at > 0 && totals[order[at-1]] < total {
+			at--
+		}
+		if at == shown {
+			continue
+		}
+		order = slices.Insert(order, at, i)[:min(len(order)+1, shown)]
+	}
 	out := map[string]map[string]int64{}
-	for _, i := range order[:min(shown, len(order))] {
+	for _, i := range order {
 		row := map[string]int64{"total": totals[i]}
 		for plugin, scores := range d.Scores {
 			row[plugin] = scores[i]

@@ -55,6 +55,7 @@ type Compiled struct {
 	locals, refusers []framework.Signed
 	isLocal          map[string]bool
 	attentive        map[string]framework.Attentive
+	awaiting         map[string]framework.Awaiting
 }
 
 // member is a plugin of a profile at one point.
@@ -73,7 +74,7 @@ type weighted[P framework.Plugin] struct {
 func Compile(p Profile, m *measure.Metrics) (*Compiled, error) {
 	c := &Compiled{
 		Name: p.Name, Metrics: m, percent: p.PercentageOfNodes, hints: map[string]framework.ClusterEvent{},
-		attentive: map[string]framework.Attentive{},
+		attentive: map[string]framework.Attentive{}, awaiting: map[string]framework.Awaiting{},
 	}
 	for _, w := range p.Plugins {
 		name := w.Name()
@@ -89,6 +90,9 @@ func Compile(p Profile, m *measure.Metrics) (*Compiled, error) {
 		}
 		if a, ok := w.Plugin.(framework.Attentive); ok {
 			c.attentive[name] = a
+		}
+		if a, ok := w.Plugin.(framework.Awaiting); ok {
+			c.awaiting[name] = a
 		}
 		if q, ok := w.Plugin.(framework.QueueSort); ok && w.takes(framework.AtQueueSort) {
 			if c.Sorter != nil {
@@ -235,6 +239,9 @@ func (c *Compiled) GroupPostFilter() framework.GroupPostFilter {
 	}
 	return nil
 }
+
+// Frees says whether a plugin lets go of something that the pod holds, and that keeps it from every node.
+func (c *Compiled) Frees(d *Decision) bool { return d.State != nil && framework.Frees(c.post, d.State) }
 
 // Free has a pod that nothing helps give up what it holds.
 func (c *Compiled) Free(ctx context.Context, d *Decision, p *framework.PodInfo) *framework.Status {

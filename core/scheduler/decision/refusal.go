@@ -29,6 +29,26 @@ func (c *Compiled) Template(p *framework.PodInfo) string {
 	return sig.String()
 }
 
+// Awaited are the keys of the objects of volumes that a pod waits for which these plugins refused; nil = a change
+// of any may help it.
+func (c *Compiled) Awaited(p *framework.PodInfo, refusedBy []string) []string {
+	if len(refusedBy) == 0 {
+		return nil
+	}
+	keys := []string{}
+	for _, name := range refusedBy {
+		if c.hints[name]&framework.VolumesChanged == 0 {
+			continue
+		}
+		a, ok := c.awaiting[name]
+		if !ok {
+			return nil
+		}
+		keys = append(keys, a.Awaited(p)...)
+	}
+	return keys
+}
+
 // HelpedByObject says whether a change of an object may let a pod in that these plugins refused.
 func (c *Compiled) HelpedByObject(p *framework.PodInfo, refusedBy []string, e framework.ClusterEvent, old, now k8sruntime.Object) bool {
 	return slices.ContainsFunc(refusedBy, func(name string) bool {

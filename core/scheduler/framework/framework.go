@@ -12,6 +12,7 @@ package framework
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -265,14 +266,24 @@ type PostFilter interface {
 // that keeps it from every node. PostFilter says so; Free does it, once that is decided.
 type Freeing interface {
 	Plugin
+	// Frees says whether there is something to let go of, by the state of the cycle.
+	Frees(s *State) bool
 	Free(ctx context.Context, s *State, p *PodInfo) *Status
+}
+
+// Frees says whether one of the plugins lets go of something.
+func Frees(all []PostFilter, s *State) bool {
+	return slices.ContainsFunc(all, func(post PostFilter) bool {
+		f, ok := post.(Freeing)
+		return ok && f.Frees(s)
+	})
 }
 
 // Free has those of the plugins that are Freeing let go; it is the first failure.
 func Free(ctx context.Context, all []PostFilter, s *State, p *PodInfo) (failed *Status) {
 	for _, post := range all {
 		f, ok := post.(Freeing)
-		if !ok {
+		if !ok || !f.Frees(s) {
 			continue
 		}
 		if st := f.Free(ctx, s, p); !st.IsSuccess() && failed == nil {

@@ -29,15 +29,26 @@ func NewPodInfo(p *corev1.Pod) *PodInfo {
 	return info
 }
 
-// Changed is the info of the same pod as it is now. Its terms are not read again where
-// nothing that they come from has changed: most changes are of the status.
+// Changed is the info of the same pod as it is now. What nothing has changed for is not worked out
+// again: most changes are of the status, and until the pod runs it asks for what its spec says.
 func (p *PodInfo) Changed(now *corev1.Pod) *PodInfo {
 	if p.Pod.UID != now.UID || p.Pod.Generation != now.Generation || !maps.Equal(p.Pod.Labels, now.Labels) {
 		return NewPodInfo(now)
 	}
+	if asksBySpec(p.Pod) && asksBySpec(now) {
+		info := *p
+		info.Pod = now
+		return &info
+	}
 	info := withoutTerms(now)
 	info.Terms = p.Terms
 	return info
+}
+
+// asksBySpec says whether nothing in a pod's status counts among its requests.
+func asksBySpec(p *corev1.Pod) bool {
+	return len(p.Status.ContainerStatuses) == 0 && len(p.Status.InitContainerStatuses) == 0 &&
+		p.Status.Resources == nil && p.Status.AllocatedResources == nil
 }
 
 func withoutTerms(p *corev1.Pod) *PodInfo {

@@ -5,6 +5,8 @@ package queue
 import (
 	"cmp"
 	"container/heap"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +22,8 @@ type Refusal struct {
 	// Template that the pod has in common with others: what refuses one of them refuses them
 	// all. "" = none.
 	Template string
+	// Keys of what it waits for, for HappenedTo; nil = anything.
+	Keys []string
 	// Why is the caller's: Happened asks with it who is helped, and Standing returns it.
 	Why any
 }
@@ -130,18 +134,51 @@ func (q *Queue) leave(it *Item, to *group) {
 func (q *Queue) drop(g *group) {
 	if len(g.members) == 0 && g.out == nil && q.groups[g.key] == g {
 		delete(q.groups, g.key)
+		q.waits.drop(g)
 	}
 }
 
-// send has one of a group be tried, unless one is.
+// send has one of a group be tried, unless one is, or they are held back.
 func (q *Queue) send(g *group, event string) {
-	if g.out != nil || len(g.members) == 0 {
+	if g.out != nil || len(g.members) == 0 || g.members[0].held {
 		return
 	}
 	it := g.members[0]
 	q.detach(it)
 	g.out, it.group = it, g
 	q.again(it, event)
+}
+
+// Hold has pods that are put back stay there, whatever happens, until Release.
+func (q *Queue) Hold(pods []types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, uid := range pods {
+		if it, ok := q.items[uid]; ok {
+			it.held = true
+		}
+	}
+}
+
+// Release ends that pods are held back: they are tried again if something has happened meanwhile that may
+// help them, or if that is asked for.
+func (q *Queue) Release(pods []types.UID, again bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, uid := range pods {
+		it, ok := q.items[uid]
+		if !ok {
+			continue
+		}
+		it.held = false
+		switch {
+		case it.state == trying && again: // it is being put back
+			it.missed |= framework.AnyEvent
+		case it.state == stuck && (again || !it.group.standing):
+			it.group.standing = false
+			q.send(it.group, "AssignedPodDelete")
+		}
+	}
 }
 
 // Happened tells of cluster events: one of each group of pods that they may help is tried
@@ -152,11 +189,23 @@ func (q *Queue) Happened(e framework.ClusterEvent, helps func(Refusal) bool) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.happened(e, maps.Values(q.groups), helps)
+}
+
+// HappenedTo tells of an event that concerns objects with these keys: it may help the pods that wait for one of
+// them, and those that wait for anything.
+func (q *Queue) HappenedTo(e framework.ClusterEvent, keys []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.happened(e, q.waits.of(keys), nil)
+}
+
+func (q *Queue) happened(e framework.ClusterEvent, groups iter.Seq[*group], helps func(Refusal) bool) {
 	for _, it := range q.tried {
 		it.missed |= e
 	}
 	var helped []*group
-	for _, g := range q.groups {
+	for g := range groups {
 		if g.refusal.Interest&e == 0 || helps != nil && !helps(g.refusal) {
 			continue
 		}

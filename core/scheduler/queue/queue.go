@@ -58,6 +58,7 @@ type Item struct {
 	place  int                    // among the members
 	missed framework.ClusterEvent // events that came while it was being tried
 	gated  bool                   // it may not be tried
+	held   bool                   // it stays where it is until it is released
 	index  int                    // in its heap
 }
 
@@ -78,6 +79,7 @@ type Queue struct {
 	items  map[types.UID]*Item
 	tried  map[types.UID]*Item // those of them that were handed out
 	groups map[string]*group
+	waits  waits
 	added  uint64 // how many ever came
 	ready  activeHeap
 	// unranked has all items of ready that have no rank yet, and maybe others.
@@ -101,7 +103,7 @@ func New(cfg Config) *Queue {
 		cfg.Now = time.Now
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, tried: map[types.UID]*Item{}, groups: map[string]*group{},
+		cfg: cfg, items: map[types.UID]*Item{}, tried: map[types.UID]*Item{}, groups: map[string]*group{}, waits: newWaits(),
 		signal: make(chan struct{}, 1),
 	}
 }
@@ -126,6 +128,8 @@ func (q *Queue) Set(p *corev1.Pod) {
 	switch {
 	case !changed:
 		return
+	case it.state == stuck && it.held:
+		it.group.standing = false
 	case it.state == stuck:
 		q.detach(it)
 		q.leave(it, nil)
@@ -280,7 +284,7 @@ func (q *Queue) next() (*Item, time.Time) {
 // hand an item out to be tried.
 func (q *Queue) hand(it *Item) *Item {
 	q.detach(it)
-	it.missed, it.gated = 0, false
+	it.missed, it.gated, it.held = 0, false, false
 	q.tried[it.Info.Pod.UID] = it
 	it.Attempts++
 	out := *it // the caller's view doesn't change under it
@@ -327,6 +331,7 @@ func (q *Queue) refused(it *Item, r Refusal) {
 		q.retry(it, "ScheduleAttemptFailure")
 		return
 	}
+	q.waits.move(g, r.Keys)
 	g.refusal, g.standing, g.since = r, it.missed&r.Interest == 0, q.cfg.Now()
 	q.join(it, g)
 	if !g.standing {

@@ -4,6 +4,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,6 +227,115 @@ func TestOneOfATemplateSpeaksForTheOthers(t *testing.T) {
 		q.Remove("c") // it is deleted while it is tried
 		if got := pop(t, q, time.Minute); got != "b" {
 			t.Fatalf("popped %q, want b in the place of c", got)
+		}
+	})
+}
+
+// A pod that is held back stays where it is, whatever happens; released it is tried if something has happened, or
+// if that is asked for.
+func TestHeldPodsWaitForTheirRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		refusal := Refusal{Interest: framework.NodeAdded}
+		try := func(name string, before ...framework.ClusterEvent) {
+			t.Helper()
+			if got := pop(t, q, time.Minute); got != name {
+				t.Fatalf("popped %q, want %q", got, name)
+			}
+			q.Hold([]types.UID{types.UID(name)})
+			for _, e := range before {
+				q.Happened(e, nil)
+			}
+			q.Failed(types.UID(name), refusal)
+		}
+		held := func(what string) {
+			t.Helper()
+			if got := pop(t, q, time.Minute); got != "" {
+				t.Errorf("%s was tried %s", got, what)
+			}
+		}
+		a := []types.UID{"a"}
+		q.Set(pod("a", 0))
+		try("a")
+		q.Release(a, false)
+		held("though nothing has happened")
+
+		q.Happened(framework.NodeAdded, nil)
+		try("a", framework.NodeAdded)
+		held("while it was held back: a node came during its try")
+		q.Release(a, false)
+		try("a")
+		q.Happened(framework.NodeAdded, nil)
+		held("while it was held back")
+		q.Release(a, false)
+		try("a")
+		q.Release(a, true) // asked for
+
+		if got := pop(t, q, time.Minute); got != "a" {
+			t.Fatalf("popped %q", got)
+		}
+		q.Hold(a)
+		q.Release(a, true) // before it is put back
+		q.Failed("a", refusal)
+		try("a")
+		changed := pod("a", 7)
+		changed.Generation = 1
+		q.Set(changed)
+		held("while it was held back: it changed")
+		q.Release(a, false)
+		try("a")
+	})
+}
+
+// An event of one object concerns those that wait for it, and those that wait for anything; of ten thousand that
+// wait for others none is looked at.
+func TestAnEventOfOneObjectConcernsThoseWhoWaitForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config{})
+		refuse := func(name string, keys []string) {
+			t.Helper()
+			q.Set(pod(name, 0))
+			if got := pop(t, q, time.Minute); got != name {
+				t.Fatalf("popped %q, want %q", got, name)
+			}
+			q.Failed(types.UID(name), Refusal{Interest: framework.VolumesChanged, Keys: keys})
+		}
+		for i := range 10000 {
+			refuse(fmt.Sprint("other-", i), []string{fmt.Sprint("claim/", i)})
+		}
+		refuse("both", []string{"claim/a", "claim/b"})
+		refuse("wasm", nil) // a plugin that does not say what it waits for
+		refuse("none", []string{})
+		looked := 0
+		for range q.waits.of([]string{"claim/a", "claim/b", "claim/nobody's"}) {
+			looked++
+		}
+		if looked != 2 {
+			t.Errorf("%d groups are looked at", looked)
+		}
+		q.HappenedTo(framework.VolumesChanged, []string{"claim/b"})
+		for _, want := range []string{"both", "wasm", ""} {
+			if got := pop(t, q, time.Second+time.Millisecond); got != want {
+				t.Fatalf("popped %q, want %q", got, want)
+			}
+		}
+		q.Failed("both", Refusal{Interest: framework.VolumesChanged, Keys: []string{"claim/c"}})
+		q.Remove("wasm")
+		q.HappenedTo(framework.VolumesChanged, []string{"claim/b"})
+		if got := pop(t, q, time.Minute); got != "" {
+			t.Errorf("popped %q: it waits for another claim now", got)
+		}
+		q.HappenedTo(framework.VolumesChanged, []string{"claim/c"})
+		if got := pop(t, q, time.Minute); got != "both" {
+			t.Errorf("popped %q", got)
+		}
+		q.Remove("both")
+		q.Remove("none")
+		for i := range 10000 {
+			q.Remove(types.UID(fmt.Sprint("other-", i)))
+		}
+		if len(q.waits.byKey)+len(q.waits.any) != 0 {
+			t.Errorf("%d keys and %d groups are left of pods that have gone", len(q.waits.byKey), len(q.waits.any))
 		}
 	})
 }

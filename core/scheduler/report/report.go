@@ -30,33 +30,46 @@ type Reports struct {
 	queue workqueue.TypedInterface[types.UID]
 
 	mu      sync.Mutex
-	waiting map[types.UID]Write
+	waiting map[types.UID]pending
 	writing map[types.UID]chan struct{}
 	again   map[types.UID]bool
 }
+
+// pending is what waits to be written about one object: the first, then the second. Either may be nil.
+type pending struct{ first, also Write }
 
 // New makes one; nothing is written before Run.
 func New() *Reports {
 	return &Reports{
 		queue:   workqueue.NewTyped[types.UID](),
-		waiting: map[types.UID]Write{}, writing: map[types.UID]chan struct{}{}, again: map[types.UID]bool{},
+		waiting: map[types.UID]pending{}, writing: map[types.UID]chan struct{}{}, again: map[types.UID]bool{},
 	}
 }
 
 // Submit has something written about an object, instead of what waits to be.
 func (r *Reports) Submit(ctx context.Context, about types.UID, w Write) {
-	if r == nil || !r.take(about, w) {
+	if r == nil || !r.take(about, func(p *pending) { p.first = w }) {
 		w(ctx, false)
 	}
 }
 
-func (r *Reports) take(about types.UID, w Write) bool {
+// Also has something written about an object after what waits to be, and after what is submitted until
+// then. There is one such thing of an object: it takes the place of the one before.
+func (r *Reports) Also(ctx context.Context, about types.UID, w Write) {
+	if r == nil || !r.take(about, func(p *pending) { p.also = w }) {
+		w(ctx, false)
+	}
+}
+
+func (r *Reports) take(about types.UID, put func(*pending)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.waiting[about]; !known && len(r.waiting) >= most || r.queue.ShuttingDown() {
+	p, known := r.waiting[about]
+	if !known && len(r.waiting) >= most || r.queue.ShuttingDown() {
 		return false
 	}
-	r.waiting[about] = w
+	put(&p)
+	r.waiting[about] = p
 	if r.writing[about] != nil {
 		r.again[about] = true
 	}
@@ -103,17 +116,22 @@ func (r *Reports) next(ctx context.Context) bool {
 	}
 	defer r.queue.Done(about)
 	r.mu.Lock()
-	w, again, done := r.waiting[about], r.again[about], make(chan struct{})
+	p, known := r.waiting[about]
+	again, done := r.again[about], make(chan struct{})
 	delete(r.waiting, about)
 	delete(r.again, about)
-	if w != nil {
+	if known {
 		r.writing[about] = done
 	}
 	r.mu.Unlock()
-	if w == nil {
+	if !known {
 		return true
 	}
-	w(ctx, again)
+	for _, w := range []Write{p.first, p.also} {
+		if w != nil {
+			w(ctx, again)
+		}
+	}
 	r.mu.Lock()
 	delete(r.writing, about)
 	r.mu.Unlock()

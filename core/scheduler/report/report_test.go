@@ -76,3 +76,27 @@ func TestMoreThanAreKeptAreWrittenAtOnce(t *testing.T) {
 		t.Errorf("%d were written at once, want 10", now)
 	}
 }
+
+// What is also to be written comes after what is submitted, before or after it, and is not replaced by that.
+func TestWhatIsAlsoWrittenComesLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		r := New()
+		var written []string
+		write := func(what string) Write {
+			return func(context.Context, bool) { written = append(written, what) }
+		}
+		r.Submit(ctx, "a", write("a1"))
+		r.Also(ctx, "a", write("also1"))
+		r.Submit(ctx, "a", write("a2"))
+		r.Also(ctx, "a", write("also2"))
+		var done sync.WaitGroup
+		done.Go(func() { r.Run(ctx) })
+		synctest.Wait()
+		if got := fmt.Sprint(written); got != "[a2 also2]" {
+			t.Errorf("written: %s", got)
+		}
+		stop()
+		done.Wait()
+	})
+}

@@ -22,7 +22,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/simulate/input"
 )
 
-// cluster tells a recorder what happens to its pods, at a time that the test moves on.
+// cluster shows a recorder what happens to its pods, at a time that the test moves on.
 type cluster struct {
 	t   *testing.T
 	r   *arrivals.Recorder
@@ -32,7 +32,7 @@ type cluster struct {
 func (c *cluster) clock() time.Time     { return c.now }
 func (c *cluster) pass(d time.Duration) { c.now = c.now.Add(d) }
 
-func (c *cluster) tell(p *corev1.Pod) {
+func (c *cluster) observe(p *corev1.Pod) {
 	c.t.Helper()
 	short, err := arrivals.Shorten(p.DeepCopy())
 	if err != nil {
@@ -81,26 +81,26 @@ func record(t *testing.T, names *arrivals.Names) (string, arrivals.Summary) {
 	c.pass(time.Hour)
 	var out bytes.Buffer
 	c.r = arrivals.New(&out, names, c.clock)
-	c.tell(before)
-	c.tell(old) // it was over before the recording
+	c.observe(before)
+	c.observe(old) // it was over before the recording
 
 	c.pass(10 * time.Minute)
 	job := c.pod("job")
-	c.tell(job)
+	c.observe(job)
 	never := c.pod("never")
-	c.tell(never)
+	c.observe(never)
 	c.pass(time.Minute)
 	job = c.on(job, "n1")
-	c.tell(job)
-	c.tell(job) // told twice
+	c.observe(job)
+	c.observe(job) // observed twice
 	c.delete(never)
 	c.pass(30 * time.Minute)
 	job.Status.Phase = corev1.PodSucceeded
 	job.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(c.now)},
 	}}}
-	c.pass(time.Minute) // the kubelet tells it later
-	c.tell(job)
+	c.pass(time.Minute) // the kubelet reports it later
+	c.observe(job)
 	if got := strings.Count(out.String(), "---"); got != 1 {
 		t.Errorf("%d pods are written, want the one that has ended", got)
 	}
@@ -109,10 +109,10 @@ func record(t *testing.T, names *arrivals.Names) (string, arrivals.Summary) {
 
 	again := c.pod("before") // of the same name
 	again.UID = "again"
-	c.tell(again)
+	c.observe(again)
 	daemon := c.pod("daemon")
 	daemon.OwnerReferences[0].Kind = "DaemonSet"
-	c.tell(daemon)
+	c.observe(daemon)
 	sum, err := c.r.Finish()
 	if err != nil {
 		t.Error(err)
@@ -188,9 +188,9 @@ func TestARecordingThatCannotBeWritten(t *testing.T) {
 	c := &cluster{t: t}
 	c.r = arrivals.New(full{}, nil, c.clock)
 	p := c.on(c.pod("p"), "n1")
-	c.tell(p)
+	c.observe(p)
 	c.delete(p)
-	c.tell(c.pod("q"))
+	c.observe(c.pod("q"))
 	if _, err := c.r.Finish(); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("it ended with %v", err)
 	}

@@ -262,14 +262,19 @@ func (d *Plugin) allAttached(c *cycle) (bool, error) {
 	return true, nil
 }
 
+// Frees implements framework.Freeing.
+func (d *Plugin) Frees(s *framework.State) bool {
+	c := cycleOf(s)
+	return c != nil && c.free != nil && d.client != nil
+}
+
 // Free implements framework.Freeing: a claim that keeps the pod from every node lets go of its
 // devices, so that others can be found.
 func (d *Plugin) Free(ctx context.Context, s *framework.State, _ *framework.PodInfo) *framework.Status {
-	c := cycleOf(s)
-	if c == nil || c.free == nil || d.client == nil {
+	if !d.Frees(s) {
 		return nil
 	}
-	w := c.free
+	w := cycleOf(s).free
 	if w.extended {
 		return framework.AsStatus(d.deleteClaim(ctx, w.claim))
 	}

@@ -177,6 +177,14 @@ random-walk: build ## Let a tenant try whatever chance says, and look what it ha
 chaos: build ## Kill the server over and over under load, and judge what its clients saw. CHAOS_KILLS=40.
 	CHAOS_KILLS=$${CHAOS_KILLS:-40} go test -count=1 -timeout 60m -v ./test/chaos/
 
+.PHONY: worlds
+worlds: ## Run whole control planes on virtual time, with faults by a seed each. WORLD_SEEDS=200 WORLD_SEED=n WORLD_STEPS=2000.
+	WORLD_SEEDS=$${WORLD_SEEDS:-200} WORLD_SEED=$${WORLD_SEED:-$$(date +%s)} go test -count=1 -timeout 120m -v -run TestWorlds ./test/worlds/
+
+.PHONY: world-bugs
+world-bugs: ## Put known bugs back, one at a time, and say which of them the worlds find. WORLD_SEEDS=30.
+	WORLD_SEEDS=$${WORLD_SEEDS:-30} go run ./test/worlds/bugs
+
 .PHONY: history
 history: ## Hold concurrent writes against a model for longer than CI does. HISTORY_WRITES=3000 HISTORY_SEED=0.
 	HISTORY_WRITES=$${HISTORY_WRITES:-3000} go test -count=1 -timeout 60m -v -run ConcurrentWritesAreAHistory ./core/registry/

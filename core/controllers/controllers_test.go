@@ -144,6 +144,9 @@ func TestExpectations(t *testing.T) {
 		e.Expect(key, 1)
 		time.Sleep(4 * time.Minute)
 		satisfied(false, "after four minutes")
+		if left := e.Left(key); left != time.Minute {
+			t.Errorf("after four minutes %v are left", left)
+		}
 		time.Sleep(2 * time.Minute)
 		satisfied(true, "an event that never comes")
 		e.Expect(key, 1)

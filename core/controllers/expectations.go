@@ -48,7 +48,8 @@ func (e *Expectations) Expect(key Key, creations int, deletions ...types.UID) {
 	e.by[key] = &inFlight{creations: creations, deletions: gone, since: time.Now()}
 }
 
-// Created notes that n creations were observed, or were never made.
+// Created notes that n creations were observed, or were never made. An object that is
+// first seen when it is being deleted already was created, too.
 func (e *Expectations) Created(key Key, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,11 +70,18 @@ func (e *Expectations) Deleted(key Key, uid types.UID) {
 
 // Satisfied reports whether the cache shows everything that the controller did,
 // or has had long enough to.
-func (e *Expectations) Satisfied(key Key) bool {
+func (e *Expectations) Satisfied(key Key) bool { return e.Left(key) == 0 }
+
+// Left is how long the controller goes on waiting for the cache; 0 = it does not. Whoever
+// waits comes back then: the event that would wake it may never arrive.
+func (e *Expectations) Left(key Key) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f := e.by[key]
-	return f == nil || (f.creations <= 0 && len(f.deletions) == 0) || time.Since(f.since) > expectationTimeout
+	if f == nil || (f.creations <= 0 && len(f.deletions) == 0) {
+		return 0
+	}
+	return max(0, expectationTimeout-time.Since(f.since))
 }
 
 // Forget drops the expectations of an object that is gone, so that one made anew

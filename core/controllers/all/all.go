@@ -27,6 +27,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/controllers"
+	"github.com/wasmplane/wasmplane/core/controllers/approval"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/serviceaccount"
@@ -74,8 +75,9 @@ type Config struct {
 	NodeIPAM nodeipam.Config
 	// NodeLifecycle says how long a node may be silent.
 	NodeLifecycle nodelifecycle.Config
-	// ApproveServing approves serving certificates for nodes' own names.
-	ApproveServing bool
+	// Serving has the names of the cluster: serving certificates for nodes' own names are approved, but
+	// for none of these; nil: none are.
+	Serving *approval.Names
 	// LoadBalancer says which addresses Services of type LoadBalancer get.
 	LoadBalancer servicelb.Config
 	// FinishedPods is how many finished pods are kept; 0 = 12500, negative = all.

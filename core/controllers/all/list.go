@@ -95,7 +95,7 @@ func list() []entry {
 		{
 			name: "certificatesigningrequest-approving-controller", account: "certificate-controller", workers: 2,
 			build: func(b *builder, e built) (runner, error) {
-				return approval.New(e.Env, e.workers, b.ApproveServing)
+				return approval.New(e.Env, e.workers, b.Serving)
 			},
 		},
 		{

@@ -4,9 +4,9 @@
 // them an access review confirms, and removes requests that nobody needs any more.
 //
 // Client certificates are approved as upstream does it. Serving certificates are
-// approved only where Config says so, and only for names and addresses that the node
-// itself reports and no other node nor API server has: a node must not get a certificate
-// for somebody else's name. A machine that joins by a token must choose a name that no node
+// approved only where New is told to, and only for names and addresses that the node
+// itself reports and that belong to no other node, API server, Service or pod: what a node
+// reports is only its word, and it must not get a certificate for somebody else's name. A machine that joins by a token must choose a name that no node
 // has, or it could take over that node; what it is denied says so.
 package approval
 
@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -46,23 +47,54 @@ const (
 
 const nodePrefix = "system:node:"
 
+// Names are those of the cluster itself, which no node gets a certificate for.
+type Names struct {
+	// Server has the names and addresses by which clients know the API, beside its endpoints.
+	Server []string
+	// Domain of Services, such as cluster.local.
+	Domain string
+	// Networks of Services and of pods.
+	Networks []netip.Prefix
+}
+
+// has says whether a name is the cluster's, whatever node reports it. Names that stand for several are nobody's.
+func (n *Names) has(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return jointoken.Reserved(name) || strings.Contains(name, "*") || strings.HasSuffix(name, ".svc") ||
+		n.Domain != "" && strings.HasSuffix(name, ".svc."+n.Domain) ||
+		slices.ContainsFunc(n.Server, func(s string) bool { return strings.EqualFold(strings.TrimSuffix(s, "."), name) })
+}
+
+// hasAddress says whether an address is the cluster's, or stands for no single machine.
+func (n *Names) hasAddress(ip net.IP) bool {
+	addr, ok := netip.AddrFromSlice(ip)
+	addr = addr.Unmap()
+	return !ok || addr.IsLoopback() || addr.IsUnspecified() || addr.IsMulticast() ||
+		slices.ContainsFunc(n.Networks, func(p netip.Prefix) bool { return p.Contains(addr) }) ||
+		slices.ContainsFunc(n.Server, func(s string) bool { return ip.Equal(net.ParseIP(s)) })
+}
+
 // Controller approves requests.
 type Controller struct {
 	client   kubernetes.Interface
 	requests certificateslisters.CertificateSigningRequestLister
 	nodes    corelisters.NodeLister
 	servers  discoverylisters.EndpointSliceNamespaceLister
+	names    Names
 	serving  bool
 	loop     *controllers.Loop[string]
 }
 
-// New makes the controller. serving approves serving certificates too.
-func New(env controllers.Env, workers int, serving bool) (*Controller, error) {
+// New makes the controller. With the names of the cluster it approves serving certificates for others too.
+func New(env controllers.Env, workers int, names *Names) (*Controller, error) {
 	requests, nodes := env.Informers.Certificates().V1().CertificateSigningRequests(), env.Informers.Core().V1().Nodes()
 	servers := env.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
 		client: env.Client, requests: requests.Lister(), nodes: nodes.Lister(),
-		servers: servers.Lister().EndpointSlices(metav1.NamespaceDefault), serving: serving,
+		servers: servers.Lister().EndpointSlices(metav1.NamespaceDefault),
+	}
+	if names != nil {
+		c.names, c.serving = *names, true
 	}
 	c.loop = controllers.NewLoop(env, "certificate-controller", workers, c.reconcile)
 	c.loop.Watch(requests.Informer(), controllers.Changes(func(_, current metav1.Object) {
@@ -166,7 +198,7 @@ func (c *Controller) denyTaken(ctx context.Context, r *certificatesv1.Certificat
 		return false, nil
 	}
 	_, err = c.nodes.Get(name)
-	if apierrors.IsNotFound(err) && !jointoken.Reserved(name) {
+	if apierrors.IsNotFound(err) && !c.names.has(name) {
 		return false, nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -236,29 +268,47 @@ func (c *Controller) ownsNames(user string, r *x509.CertificateRequest) (bool, e
 	}
 	names := []corev1.NodeAddressType{corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
 	addresses := []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP}
-	if jointoken.Reserved(node.Name) {
+	if c.names.has(node.Name) {
 		return false, nil
 	}
 	for _, name := range r.DNSNames {
 		if name != node.Name && !own(names, name) {
 			return false, notReported(node)
 		}
+		if others, err := c.nameOfOthers(node.Name, name); others || err != nil {
+			return false, err
+		}
 	}
 	for _, ip := range r.IPAddresses {
 		if !own(addresses, ip.String()) {
 			return false, notReported(node)
 		}
-		if others, err := c.belongsToOthers(node.Name, ip); others || err != nil {
+		if others, err := c.addressOfOthers(node.Name, ip); others || err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// belongsToOthers: what a node reports of itself is only its word. An address of another
-// node or of an API server would let it pass for those.
-func (c *Controller) belongsToOthers(node string, ip net.IP) (bool, error) {
-	if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() {
+// nameOfOthers: what a node reports of itself is only its word. A name of another node, of
+// the API or of a Service would let it pass for those.
+func (c *Controller) nameOfOthers(node, name string) (bool, error) {
+	if c.names.has(name) {
+		return true, nil
+	}
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(nodes, func(n *corev1.Node) bool {
+		return n.Name != node && (strings.EqualFold(n.Name, name) ||
+			slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return strings.EqualFold(a.Address, name) }))
+	}), nil
+}
+
+// addressOfOthers is the same for addresses.
+func (c *Controller) addressOfOthers(node string, ip net.IP) (bool, error) {
+	if c.names.hasAddress(ip) {
 		return true, nil
 	}
 	nodes, err := c.nodes.List(labels.Everything())

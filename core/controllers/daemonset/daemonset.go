@@ -129,10 +129,11 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 		return
 	}
 	if key, ok := c.ownerOf(pod); ok {
-		if before == nil && pod.DeletionTimestamp == nil {
+		if before == nil {
 			c.expected.Created(key, 1)
-		} else if before == nil {
-			c.expected.Deleted(key, pod.UID)
+			if pod.DeletionTimestamp != nil {
+				c.expected.Deleted(key, pod.UID)
+			}
 		}
 		c.loop.Add(key)
 		return
@@ -200,13 +201,15 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if err != nil {
 		return err
 	}
-	settled := c.expected.Satisfied(key) // before the pods are read
+	left := c.expected.Left(key) // before the pods are read
 	in, err := c.situation(ctx, set, selector, current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey])
 	if err != nil {
 		return err
 	}
 	var failure error
-	if settled {
+	if left > 0 {
+		c.loop.AddAfter(key, left)
+	} else {
 		p := decide(in)
 		failure = c.carryOut(ctx, key, in, p)
 		if p.wait > 0 {
@@ -216,7 +219,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 			failure = c.prune(ctx, set, in.pods, old)
 		}
 	}
-	return errors.Join(failure, c.writeStatus(ctx, key, in, settled))
+	return errors.Join(failure, c.writeStatus(ctx, key, in, left == 0))
 }
 
 func (c *Controller) fresh(set *appsv1.DaemonSet) func(context.Context) (metav1.Object, error) {

@@ -130,9 +130,8 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 	key, _, ok := c.ownerOf(pod)
 	switch ref := metav1.GetControllerOfNoCopy(pod); {
 	case ok && before == nil:
-		if pod.DeletionTimestamp == nil {
-			c.expected.Created(key, 1)
-		} else {
+		c.expected.Created(key, 1)
+		if pod.DeletionTimestamp != nil {
 			c.expected.Deleted(key, pod.UID)
 		}
 		c.loop.Add(key)
@@ -205,7 +204,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	// Both are read before the pods: what the pods' events take away from them, the
 	// pods show. The other way round a pod would be read with its finalizer, and be
 	// counted again after an event has said that the finalizer is gone.
-	settled := c.expected.Satisfied(key)
+	left := c.expected.Left(key)
 	released, backoff := c.memory(job)
 	pods, err := c.claim(ctx, job)
 	if err != nil {
@@ -214,8 +213,11 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	if finished(job) {
 		return c.release(ctx, job, controllers.Filter(pods, hasFinalizer))
 	}
+	if left > 0 {
+		c.loop.AddAfter(key, left)
+	}
 	return c.advance(ctx, key, situation{
-		job: job, pods: pods, settled: settled, manage: true, released: released, removed: map[types.UID]bool{}, backoff: backoff, now: time.Now(),
+		job: job, pods: pods, settled: left == 0, manage: true, released: released, removed: map[types.UID]bool{}, backoff: backoff, now: time.Now(),
 	})
 }
 

@@ -116,6 +116,29 @@ func TestFailureBeyondLimit(t *testing.T) {
 	}
 }
 
+// TestAPodThatIsFirstSeenAsDeletedWasCreated: a user was faster than the watch. What was
+// expected has come, so that the pod is replaced.
+func TestAPodThatIsFirstSeenAsDeletedWasCreated(t *testing.T) {
+	job := countTo(1, 1, 6)
+	c := controllertest.New(job)
+	jc, err := New(c.Env(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(t) // the informers alone
+	c.Informers.WaitForCacheSync(t.Context().Done())
+	key := controllers.Key{Namespace: "default", Name: "count"}
+	jc.expected.Expect(key, 1)
+	now := metav1.Now()
+	jc.podChanged(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p", Namespace: "default", UID: "p", DeletionTimestamp: &now, Finalizers: []string{batchv1.JobTrackingFinalizer},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, jobKind)},
+	}})
+	if !jc.expected.Satisfied(key) {
+		t.Error("the creation is expected still")
+	}
+}
+
 // TestAPodThatLosesItsFinalizerMeanwhileIsCountedOnce: a pod was counted and
 // released. The cache still has its finalizer when a reconcile reads the pods, and
 // the event that shows it gone comes before the plan is made.

@@ -82,13 +82,15 @@ func (c *Controller) podChanged(old, current metav1.Object) {
 	pod, _ := current.(*corev1.Pod)
 	if pod == nil || pod.DeletionTimestamp != nil {
 		// A deletion timestamp is what a deletion looks like first, and the set
-		// wants its replacement now, not after the grace period. A pod that already
-		// has one when it is first seen is not a creation either.
+		// wants its replacement now, not after the grace period.
 		gone := pod
 		if gone == nil {
 			gone = before
 		}
 		if key, ok := c.ownerOf(gone); ok {
+			if before == nil {
+				c.expected.Created(key, 1)
+			}
 			c.expected.Deleted(key, gone.UID)
 			c.loop.Add(key)
 		}
@@ -146,7 +148,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 	controllers.About(ctx, c.gvk.Kind, rs)
 	// Asked before the pods are read: an event that satisfies it in between
 	// belongs to pods that this reconcile then sees.
-	settled := c.expected.Satisfied(key)
+	left := c.expected.Left(key)
 	selector, ok := controllers.Selector(rs.Spec.Selector)
 	if !ok {
 		return nil
@@ -163,7 +165,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) error {
 		return controllers.PodTerminating(p) && metav1.IsControlledBy(p, rs) && selector.Matches(labels.Set(p.Labels))
 	})
 	var failure error
-	if settled && rs.DeletionTimestamp == nil {
+	if left > 0 {
+		c.loop.AddAfter(key, left)
+	} else if rs.DeletionTimestamp == nil {
 		failure = c.scale(ctx, key, rs, owner, active)
 	}
 	next, wait := status(rs, active, terminating, failure, time.Now())

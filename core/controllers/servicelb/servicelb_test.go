@@ -84,18 +84,18 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 		return fmt.Errorf("nobody has the other one")
 	})
 	reads(t, c, waits, "NoFreeAddress")
-	s := get(t, c, "old")
-	if in := s.Status.LoadBalancer.Ingress[0]; in.IPMode == nil || *in.IPMode != corev1.LoadBalancerIPModeVIP {
-		t.Errorf("%+v", in)
-	}
 	controllertest.Eventually(t, func() error {
-		if s := get(t, c, "old"); !servicehelper.HasLBFinalizer(s) || s.Annotations[loadbalancer.NodeAnnotation] != "a" {
+		s := get(t, c, "old")
+		if in := s.Status.LoadBalancer.Ingress[0]; in.IPMode == nil || *in.IPMode != corev1.LoadBalancerIPModeVIP {
+			return fmt.Errorf("%+v", in)
+		}
+		if !servicehelper.HasLBFinalizer(s) || s.Annotations[loadbalancer.NodeAnnotation] != "a" {
 			return fmt.Errorf("finalizers %v, annotations %v", s.Finalizers, s.Annotations)
 		}
 		return nil
 	})
 	// It is of another type: its address is another's, and nothing of ours is left.
-	s = get(t, c, "old")
+	s := get(t, c, "old")
 	s.Spec.Type = corev1.ServiceTypeClusterIP
 	if _, err := c.Client.CoreV1().Services("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

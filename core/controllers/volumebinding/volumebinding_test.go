@@ -136,7 +136,13 @@ func (w world) event(words string) {
 
 // A claim gets the smallest volume that fits, and both say so.
 func TestAClaimGetsTheSmallestThatFits(t *testing.T) {
-	w := start(t, aVolume("small", "1Gi"), aVolume("large", "9Gi"), aVolume("fits", "5Gi"), aClaim("c", "2Gi"))
+	w := start(t, aVolume("small", "1Gi"), aVolume("large", "9Gi"), aVolume("fits", "5Gi"))
+	for _, name := range []string{"small", "large", "fits"} {
+		w.becomes("volume", name, "Available") // a volume that is not, no claim gets
+	}
+	if _, err := w.Client.CoreV1().PersistentVolumeClaims("a").Create(t.Context(), aClaim("c", "2Gi"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	w.becomes("claim", "c", "Bound fits")
 	w.becomes("volume", "fits", "Bound c")
 	w.becomes("volume", "large", "Available")

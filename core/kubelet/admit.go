@@ -33,9 +33,9 @@ func (k *Kubelet) admit(ctx context.Context, p *corev1.Pod) (fit.Verdict, error)
 	if err != nil {
 		return fit.Verdict{}, fmt.Errorf("admit pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	v := k.room.Reserve(p, k.withDevices(node))
+	v := k.room.Reserve(p, k.withDevices(node, p))
 	if len(v.Lacking) > 0 && evict.Critical(p) {
-		if v, err = k.preempt(p, k.withDevices(node)); err != nil {
+		if v, err = k.preempt(p, k.withDevices(node, p)); err != nil {
 			return fit.Verdict{}, err
 		}
 	}

@@ -20,6 +20,8 @@ import (
 type Devices interface {
 	// Resources are how many there are, and how many can be used, by resource.
 	Resources() (capacity, allocatable corev1.ResourceList)
+	// Has reports whether a pod has devices, of this kubelet or of one before it.
+	Has(uid types.UID) bool
 	// Allocate gives a pod's containers what they ask for; idempotent. A Refusal ends the pod.
 	Allocate(ctx context.Context, p *corev1.Pod) error
 	// Equip adds to a container's configuration what comes with its devices.
@@ -30,9 +32,13 @@ type Devices interface {
 	Retain(holds func(types.UID) bool)
 }
 
-// withDevices is the node with as many devices as there are now: the API may be behind.
-func (k *parts) withDevices(node *corev1.Node) *corev1.Node {
-	_, allocatable := k.cfg.Devices.Resources()
+// withDevices is the node with as many devices as there are now: the API may be behind. A pod that
+// was given its own before a restart need not wait for their plugin to come back: all of them count.
+func (k *parts) withDevices(node *corev1.Node, p *corev1.Pod) *corev1.Node {
+	capacity, allocatable := k.cfg.Devices.Resources()
+	if k.cfg.Devices.Has(p.UID) {
+		allocatable = capacity
+	}
 	if len(allocatable) == 0 {
 		return node
 	}

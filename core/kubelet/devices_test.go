@@ -24,12 +24,21 @@ const gadget = corev1.ResourceName("example.com/gadget")
 type drawer struct {
 	mu       sync.Mutex
 	holder   types.UID
+	broken   bool
 	equipped []string
 }
 
-func (*drawer) Resources() (capacity, allocatable corev1.ResourceList) {
-	return corev1.ResourceList{gadget: resource.MustParse("2")}, corev1.ResourceList{gadget: resource.MustParse("1")}
+func (d *drawer) Resources() (capacity, allocatable corev1.ResourceList) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	healthy := resource.MustParse("1")
+	if d.broken {
+		healthy = resource.MustParse("0")
+	}
+	return corev1.ResourceList{gadget: resource.MustParse("2")}, corev1.ResourceList{gadget: healthy}
 }
+
+func (d *drawer) Has(uid types.UID) bool { return d.has() == uid }
 
 func (d *drawer) Allocate(_ context.Context, p *corev1.Pod) error {
 	d.mu.Lock()
@@ -112,4 +121,13 @@ func TestDevicesOfPods(t *testing.T) {
 	// Its place is free again.
 	w.create("n1", "next", wants("1"))
 	w.until("next", "running", running)
+	w.remove("next")
+	w.gone("next")
+	w.eventually("the gadget is free", func() bool { return d.has() == "" })
+	// One that was given to the pod before the kubelet started is not there yet: its plugin comes later.
+	d.mu.Lock()
+	d.holder, d.broken = "uid-early", true
+	d.mu.Unlock()
+	w.create("n1", "early", wants("1"))
+	w.until("early", "running", running)
 }

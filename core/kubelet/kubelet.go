@@ -184,7 +184,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.probes = probe.NewManager(cfg.Handler, k.probed, k.probeEvent, k.log)
 	nc := cfg.Node
 	nc.Name, nc.Client, nc.Logger = cfg.NodeName, cfg.Client, k.log
-	nc.Host, nc.Engine, nc.Resources = cfg.Host, cfg.Engine, k.cfg.Devices.Resources
+	nc.Host, nc.Engine, nc.Resources, nc.Seen = cfg.Host, cfg.Engine, k.cfg.Devices.Resources, k.feeds.Node
 	if k.node, err = node.NewRegistrar(nc); err != nil {
 		return nil, err
 	}

@@ -21,18 +21,17 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	resourcehelper "k8s.io/component-helpers/resource"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/allot"
+	"github.com/wasmplane/wasmplane/core/kubelet/node"
 	"github.com/wasmplane/wasmplane/core/kubelet/pluginwatch"
 	"github.com/wasmplane/wasmplane/core/run"
 )
@@ -72,6 +71,7 @@ type Manager struct {
 	mu        sync.Mutex
 	resources map[string]*plugin
 	given     table
+	fresh     bool
 	stopped   bool
 	watches   run.Tasks
 }
@@ -118,6 +118,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{cfg: cfg, resources: map[string]*plugin{}}
 	known, err := m.load()
+	if err == nil && m.fresh {
+		err = m.save() // the next one is not
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +134,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return m, nil
 }
+
+// Fresh reports whether there was no Manager before in this folder.
+func (m *Manager) Fresh() bool { return m.fresh }
 
 func (m *Manager) newPlugin(name string) *plugin {
 	return &plugin{resource: name, devices: map[string]device{}, gone: time.Now(), turn: make(chan struct{}, 1)}
@@ -154,6 +160,13 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 		allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
 	}
 	return capacity, allocatable
+}
+
+// Has reports whether a pod has devices.
+func (m *Manager) Has(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.given, func(e entry) bool { return e.Key.Pod == uid })
 }
 
 // Refusal says why a pod gets no devices, or no CPUs and memory with them.
@@ -222,7 +235,8 @@ func (m *Manager) AllocateNear(ctx context.Context, p *corev1.Pod, near Near) er
 }
 
 // hints are where the devices can be had that are asked for; of a container that has its devices
-// already, where these are.
+// already, where these are. Without a container they are those of the whole pod, of which some
+// containers may have theirs from an earlier turn: all others are found with these.
 func (m *Manager) hints(pod types.UID, container string, asked corev1.ResourceList, reusable map[string][]string) (out []allot.Hints) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,21 +252,22 @@ func (m *Manager) hints(pod types.UID, container string, asked corev1.ResourceLi
 		if p == nil || q.IsZero() {
 			continue
 		}
-		if have := m.given.get(key{pod, container, res}); have != nil {
-			var nodes allot.Nodes
-			for _, id := range have.IDs {
-				nodes |= p.devices[id].nodes
-			}
-			if nodes != 0 {
-				out = append(out, allot.Hints{{Nodes: nodes, Preferred: true}})
-			}
+		var nodes allot.Nodes
+		have := m.given.of(pod, container, res)
+		for id := range have {
+			nodes |= p.devices[id].nodes
+		}
+		if nodes != 0 {
+			out = append(out, allot.Hints{{Nodes: nodes, Preferred: true}})
+		}
+		if len(have) >= int(q.Value()) {
 			continue
 		}
 		taken := m.given.taken(res)
 		var devices, free []allot.Nodes
 		for id, d := range p.devices {
 			devices = append(devices, d.nodes)
-			if d.healthy && (!taken[id] || slices.Contains(reusable[res], id)) {
+			if have[id] || d.healthy && (!taken[id] || slices.Contains(reusable[res], id)) {
 				free = append(free, d.nodes)
 			}
 		}
@@ -407,19 +422,12 @@ func examine(res, endpoint string, versions []string) error {
 	switch {
 	case !slices.Contains(versions, api.Version):
 		return fmt.Errorf("the plugin of %q speaks %v, and this node %s", res, versions, api.Version)
-	case !extended(res):
+	case !node.Extended(res):
 		return fmt.Errorf("%q is no name of an extended resource: expected one like example.com/device", res)
 	case !filepath.IsAbs(endpoint):
 		return fmt.Errorf("the plugin of %s has the endpoint %q, which is no absolute path", res, endpoint)
 	}
 	return nil
-}
-
-// extended tells the names of extended resources: qualified, and not of Kubernetes' own domain.
-func extended(res string) bool {
-	domain, _, ok := strings.Cut(res, "/")
-	return ok && !strings.Contains(domain, "kubernetes.io") && !strings.HasPrefix(res, corev1.DefaultResourceRequestsPrefix) &&
-		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+res)) == 0
 }
 
 // Register implements pluginwatch.Handler.

@@ -360,6 +360,44 @@ func TestDevicesNearby(t *testing.T) {
 	}
 }
 
+// TestAWholePodThatHasItsDevices, or some, finds its others where these are: none of its own is
+// in its way.
+func TestAWholePodThatHasItsDevices(t *testing.T) {
+	w := newWorld(t)
+	f := newFake()
+	w.serve(f, "x.sock", res)
+	list := devices(api.Healthy, "a", "b", "c", "d")
+	for i, d := range list {
+		d.Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: int64(i / 2)}}}
+	}
+	f.lists <- list
+	w.have(res, 4, 4)
+	second := allot.NodesOf(1)
+	if err := w.m.AllocateNear(t.Context(), aPod("one", container("first", 1, res)),
+		func(*corev1.Container, []allot.Hints, []allot.Hints) (allot.Nodes, error) { return second, nil }); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time with both
+		p := aPod("one", container("first", 1, res), container("second", 1, res))
+		if err := w.m.AllocateNear(t.Context(), p, func(_ *corev1.Container, _, ofPod []allot.Hints) (allot.Nodes, error) {
+			best, admit := allot.Merge(allot.SingleNUMANode, second|allot.NodesOf(0), ofPod)
+			if !admit || best.Nodes != second {
+				t.Errorf("of %v the pod goes to %v (%t)", ofPod, best.Nodes, admit)
+			}
+			return best.Nodes, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.given(aPod("two", container("main", 2, res)))
+	}
+	if got := f.calls(); !slices.Equal(got, []string{"allocate c", "allocate d", "allocate a,b"}) {
+		t.Errorf("the plugin was asked %q", got)
+	}
+	if !w.m.Has("one") || w.m.Has("three") {
+		t.Error("who has devices is not known")
+	}
+}
+
 // TestARestartKnowsWhoHasWhat: nothing is asked for twice or given twice; and a plugin that
 // is gone, or the kubelet, has its resource stay, with no device to give, for a while.
 func TestARestartKnowsWhoHasWhat(t *testing.T) {
@@ -396,6 +434,17 @@ func TestARestartKnowsWhoHasWhat(t *testing.T) {
 		c, _ := w.m.Resources()
 		return len(c) == 0
 	})
+}
+
+// TestTheFirstManagerIsFresh of a folder, and no other.
+func TestTheFirstManagerIsFresh(t *testing.T) {
+	w := newWorld(t)
+	first := w.m.Fresh()
+	w.stop()
+	w.start()
+	if !first || w.m.Fresh() {
+		t.Errorf("the first one is fresh: %t; the second one: %t", first, w.m.Fresh())
+	}
 }
 
 // TestAPluginThatFailsKeepsUpItsOwnPods, and no others.

@@ -75,6 +75,19 @@ func (t table) get(k key) *grant {
 	return nil
 }
 
+// of are the devices of a resource that a container has; without its name, all of the pod's.
+func (t table) of(pod types.UID, container, resource string) map[string]bool {
+	out := map[string]bool{}
+	for _, e := range t {
+		if e.Key.Pod == pod && e.Key.Resource == resource && (container == "" || e.Key.Container == container) {
+			for _, id := range e.Grant.IDs {
+				out[id] = true
+			}
+		}
+	}
+	return out
+}
+
 func (t *table) put(k key, g *grant) { *t = append(*t, entry{k, g}) }
 
 func (t *table) drop(k key) { *t = slices.DeleteFunc(*t, func(e entry) bool { return e.Key == k }) }
@@ -190,6 +203,7 @@ func (m *Manager) save() error {
 func (m *Manager) load() (resources map[string][]string, err error) {
 	data, err := os.ReadFile(m.file())
 	if errors.Is(err, os.ErrNotExist) {
+		m.fresh = true
 		return nil, nil
 	}
 	if err != nil {

@@ -16,6 +16,9 @@ type None struct{}
 // Resources are none.
 func (None) Resources() (capacity, allocatable corev1.ResourceList) { return nil, nil }
 
+// Has none.
+func (None) Has(types.UID) bool { return false }
+
 // Allocate gives nothing.
 func (None) Allocate(context.Context, *corev1.Pod) error { return nil }
 

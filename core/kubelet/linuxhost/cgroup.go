@@ -12,8 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 )
 
 // hierarchy is one mounted cgroup tree: the only one on a v2 host, one per

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	"golang.org/x/sys/unix"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 )
 
 // MountsBelow lists the mount points at dir and below it, those made last first.

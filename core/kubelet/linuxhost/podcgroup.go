@@ -12,8 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 )
 
 const cgroupMount = "/sys/fs/cgroup"

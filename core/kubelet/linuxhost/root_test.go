@@ -53,11 +53,17 @@ func TestAChrootIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// With the machine's libraries: the test may be linked dynamically.
 	script := `set -e
 mount --make-rprivate /
 mount --bind "$1" "$1"
 mkdir "$1/proc"
 mount -t proc proc "$1/proc"
+for dir in lib lib64 usr; do
+  [ -d "/$dir" ] || continue
+  mkdir "$1/$dir"
+  mount --rbind "/$dir" "$1/$dir"
+done
 cp "$2" "$1/program"
 exec chroot "$1" /program`
 	cmd := exec.Command("bash", "-c", script, "bash", root, self)

@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/wasmplane/wasmplane/core/kubelet/mounttable"
 )
 
 func within(path, dir string) bool {

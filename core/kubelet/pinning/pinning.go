@@ -72,6 +72,9 @@ type Manager struct {
 	cfg     Config
 	nodes   allot.Nodes
 	changed chan struct{}
+	// admission is held while a pod is given what it asks for: from where the whole pod goes to what
+	// its last container gets, as upstream's topology manager has it.
+	admission chan struct{}
 
 	mu    sync.Mutex
 	given []Given
@@ -108,7 +111,10 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{Devices: cfg.Devices, cfg: cfg, nodes: cfg.Machine.Nodes(), changed: make(chan struct{}, 1), applied: map[string]string{}}
+	m := &Manager{
+		Devices: cfg.Devices, cfg: cfg, nodes: cfg.Machine.Nodes(), changed: make(chan struct{}, 1),
+		admission: make(chan struct{}, 1), applied: map[string]string{},
+	}
 	return m, m.load()
 }
 
@@ -135,7 +141,8 @@ func (m *Manager) shared() cpuset.CPUSet {
 	return all
 }
 
-func (m *Manager) ledger() *allot.Ledger {
+// ledger of the memory that is given, without that of one pod. Lock held.
+func (m *Manager) ledger(without types.UID) *allot.Ledger {
 	l := &allot.Ledger{Allocatable: map[int]map[string]int64{}}
 	for id, kinds := range m.cfg.Machine.Memory {
 		l.Allocatable[id] = maps.Clone(kinds)
@@ -144,7 +151,9 @@ func (m *Manager) ledger() *allot.Ledger {
 		}
 	}
 	for i := range m.given {
-		l.Blocks = append(l.Blocks, m.given[i].Memory...)
+		if m.given[i].Pod != without {
+			l.Blocks = append(l.Blocks, m.given[i].Memory...)
+		}
 	}
 	return l
 }
@@ -160,6 +169,12 @@ func (m *Manager) of(uid types.UID, container string) *Given {
 
 // Allocate gives a pod's containers CPUs, memory and devices; idempotent. A deviceplugin.Refusal ends the pod.
 func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
+	select {
+	case m.admission <- struct{}{}:
+		defer func() { <-m.admission }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	turn := &turn{Manager: m, pod: p, reusable: cpuset.New()}
 	err := m.Devices.AllocateNear(ctx, p, turn.near)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/pinning"
 	kubeletpod "github.com/wasmplane/wasmplane/core/kubelet/pod"
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // runtime has containers that run.
@@ -173,6 +174,92 @@ func TestInitContainersLeaveTheirCPUs(t *testing.T) {
 	}
 }
 
+// TestAPodThatWasGivenToBefore: a kubelet that ended between two containers' turns, or before the first
+// of them started, has the next one carry on where it was.
+func TestAPodThatWasGivenToBefore(t *testing.T) {
+	before := func(t *testing.T, given string, change func(*pinning.Config)) *pinning.Manager {
+		t.Helper()
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "pinned.json"),
+			[]byte(`{"Format":1,"CPUs":true,"Memory":false,"Reserved":"0","Given":[`+given+`]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := must(t, dir, change)
+		return m
+	}
+	t.Run("init", func(t *testing.T) {
+		m := before(t, `{"Pod":"one","Container":"init","CPUs":"4-7"}`, nil)
+		p := pod("one", "7")
+		p.Spec.InitContainers = []corev1.Container{{Name: "init", Resources: pod("", "4").Spec.Containers[0].Resources}}
+		given(t, m, p)
+		if a, b := set(t, m, p, "init"), set(t, m, p, "c0"); a != "4-7" || b != "1-7" {
+			t.Errorf("%q, then %q", a, b)
+		}
+	})
+	t.Run("whole pod", func(t *testing.T) {
+		m := before(t, `{"Pod":"one","Container":"c1","CPUs":"4-6"}`, func(c *pinning.Config) {
+			c.Policy, c.PodScope = allot.SingleNUMANode, true
+		})
+		p := pod("one", "1500m", "3", "1")
+		given(t, m, p)
+		if a, b := set(t, m, p, "c1"), set(t, m, p, "c2"); a != "4-6" || b != "7" {
+			t.Errorf("%q and %q", a, b)
+		}
+	})
+}
+
+// slow devices: a pod waits between its containers until it may go on.
+type slow struct {
+	*deviceplugin.Manager
+	began, goOn chan struct{}
+}
+
+func (d slow) AllocateNear(ctx context.Context, p *corev1.Pod, near deviceplugin.Near) error {
+	first := true
+	return d.Manager.AllocateNear(ctx, p, func(c *corev1.Container, a, b []allot.Hints) (allot.Nodes, error) {
+		if !first && p.Name == "first" {
+			close(d.began)
+			<-d.goOn
+		}
+		first = false
+		return near(c, a, b)
+	})
+}
+
+// TestPodsAreAdmittedOneAfterTheOther: what was found free for a whole pod is not given to another
+// before the pod has it.
+func TestPodsAreAdmittedOneAfterTheOther(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := slow{began: make(chan struct{}), goOn: make(chan struct{})}
+		m, _ := must(t, dir, func(c *pinning.Config) {
+			d.Manager = c.Devices.(*deviceplugin.Manager)
+			c.Policy, c.PodScope, c.Devices = allot.SingleNUMANode, true, d
+		})
+		given(t, m, pod("fill", "2")) // one CPU is left on the first node
+		firstDone, secondDone := make(chan error, 1), make(chan error, 1)
+		go func() { firstDone <- m.Allocate(t.Context(), pod("first", "2", "1")) }()
+		<-d.began
+		go func() { secondDone <- m.Allocate(t.Context(), pod("second", "2")) }()
+		synctest.Wait()
+		tired, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := m.Allocate(tired, pod("third", "1")); !errors.Is(err, context.Canceled) {
+			t.Errorf("who does not wait any more got %v", err)
+		}
+		close(d.goOn)
+		if err := <-firstDone; err != nil {
+			t.Errorf("the first pod: %v", err)
+		}
+		if r, ok := errors.AsType[*deviceplugin.Refusal](<-secondDone); !ok || r.Reason != "TopologyAffinityError" {
+			t.Errorf("the second pod got %v", r)
+		}
+		if a, b := set(t, m, pod("first"), "c0"), set(t, m, pod("first"), "c1"); a != "4-5" || b != "6" {
+			t.Errorf("%q and %q", a, b)
+		}
+	})
+}
+
 // TestContainersAreMovedAway from CPUs that another has for itself, and back.
 func TestContainersAreMovedAway(t *testing.T) {
 	dir := t.TempDir()
@@ -196,8 +283,7 @@ func TestContainersAreMovedAway(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- m.Run(ctx) }()
+		done := run.Go("pinning", func() error { return m.Run(ctx) })
 		check(map[string]string{"other": "0-7"})
 		given(t, m, pod("alone", "4"))
 		check(map[string]string{"alone": "4-7", "other": "0-3"})

@@ -37,7 +37,7 @@ func (m *Manager) AllPins() (cpus []int64, memory []*podresources.ContainerMemor
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.ledger()
+	l := m.ledger("")
 	for _, id := range slices.Sorted(maps.Keys(l.Allocatable)) {
 		for _, kind := range slices.Sorted(maps.Keys(l.Allocatable[id])) {
 			size := uint64(max(l.Allocatable[id][kind], 0))

@@ -3,9 +3,11 @@
 package pinning
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
@@ -31,8 +33,12 @@ func (t *turn) near(c *corev1.Container, devices, ofPod []allot.Hints) (allot.No
 	defer t.mu.Unlock()
 	have := t.of(t.pod.UID, c.Name)
 	nodes, err := t.place(c, have, devices, ofPod)
-	if err != nil || have != nil {
-		return nodes, err
+	if err != nil {
+		return 0, err
+	}
+	if have != nil { // a kubelet before this one gave it
+		t.reuse(c, have.cpus())
+		return nodes, nil
 	}
 	g := Given{Pod: t.pod.UID, Container: c.Name}
 	if n, err := t.cpus(c); err != nil {
@@ -44,13 +50,9 @@ func (t *turn) near(c *corev1.Container, devices, ofPod []allot.Hints) (allot.No
 			return 0, deviceplugin.Refuse("UnexpectedAdmissionError", "Allocate failed due to %v, which is unexpected", err)
 		}
 		g.CPUs = set.String()
-		if ends(t.pod, c) {
-			t.reusable = t.reusable.Union(set)
-		} else {
-			t.reusable = t.reusable.Difference(set)
-		}
+		t.reuse(c, set)
 	}
-	if g.Memory, err = t.ledger().Take(t.memory(c.Resources.Requests), nodes); err != nil {
+	if g.Memory, err = t.ledger("").Take(t.memory(c.Resources.Requests), nodes); err != nil {
 		return 0, deviceplugin.Refuse("UnexpectedAdmissionError", "Allocate failed due to %v, which is unexpected", err)
 	}
 	if g.CPUs == "" && len(g.Memory) == 0 {
@@ -64,6 +66,15 @@ func (t *turn) near(c *corev1.Container, devices, ofPod []allot.Hints) (allot.No
 	return nodes, nil
 }
 
+// reuse keeps account of the CPUs that a later container may have again.
+func (t *turn) reuse(c *corev1.Container, set cpuset.CPUSet) {
+	if ends(t.pod, c) {
+		t.reusable = t.reusable.Union(set)
+	} else {
+		t.reusable = t.reusable.Difference(set)
+	}
+}
+
 // place decides on which nodes a container goes; 0 is any.
 func (t *turn) place(c *corev1.Container, have *Given, devices, ofPod []allot.Hints) (allot.Nodes, error) {
 	if t.cfg.Policy == allot.AnyNodes || t.cfg.Policy == "" {
@@ -72,24 +83,20 @@ func (t *turn) place(c *corev1.Container, have *Given, devices, ofPod []allot.Hi
 	if t.whole != nil {
 		return *t.whole, nil
 	}
-	hints := devices
-	asked, n := t.memory(c.Resources.Requests), 0
-	var err error
-	if t.cfg.PodScope {
-		hints = ofPod
+	var hints []allot.Hints
+	switch {
+	case t.cfg.PodScope:
 		whole := resourcehelper.PodRequests(t.pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
-		asked, n = t.memory(whole), t.podCPUs()
-	} else if n, err = t.cpus(c); err != nil {
-		return 0, err
-	}
-	if n > 0 && have == nil {
-		free := t.cfg.Machine.Usable(t.assignable().Difference(t.taken()).Union(t.reusable), t.cfg.Options)
-		hints = append(hints, t.cfg.Machine.CPUHints(n, t.assignable(), free))
-	}
-	if have == nil {
-		hints = append(hints, t.ledger().Hints(asked)...)
-	} else if have.CPUs != "" {
-		hints = append(hints, allot.Hints{{Nodes: t.cfg.Machine.NodesOfCPUs(have.cpus()), Preferred: true}})
+		before := t.before()
+		hints = slices.Concat(ofPod, t.where(before), t.room(t.podCPUs(), t.memory(whole), before))
+	case have != nil:
+		hints = slices.Concat(devices, t.where([]Given{*have}))
+	default:
+		n, err := t.cpus(c)
+		if err != nil {
+			return 0, err
+		}
+		hints = slices.Concat(devices, t.room(n, t.memory(c.Resources.Requests), nil))
 	}
 	best, admit := allot.Merge(t.cfg.Policy, t.nodes, hints)
 	if !admit {
@@ -99,6 +106,49 @@ func (t *turn) place(c *corev1.Container, have *Given, devices, ofPod []allot.Hi
 		t.whole = &best.Nodes
 	}
 	return best.Nodes, nil
+}
+
+// before is what the pod's containers were given before this turn: by a kubelet that did not come to start them.
+func (t *turn) before() (out []Given) {
+	for i := range t.given {
+		if t.given[i].Pod == t.pod.UID {
+			out = append(out, t.given[i])
+		}
+	}
+	return out
+}
+
+// where the CPUs and the memory are that were given.
+func (t *turn) where(given []Given) (out []allot.Hints) {
+	var cpus, memory allot.Nodes
+	for i := range given {
+		cpus |= t.cfg.Machine.NodesOfCPUs(given[i].cpus())
+		for _, b := range given[i].Memory {
+			memory |= b.Nodes
+		}
+	}
+	for _, nodes := range []allot.Nodes{cpus, memory} {
+		if nodes != 0 {
+			out = append(out, allot.Hints{{Nodes: nodes, Preferred: true}})
+		}
+	}
+	return out
+}
+
+// room is where so many CPUs and so much memory can be had, with what own has of them.
+func (t *turn) room(n int, asked map[string]int64, own []Given) (out []allot.Hints) {
+	var without types.UID
+	if n > 0 {
+		free := t.assignable().Difference(t.taken()).Union(t.reusable)
+		for i := range own {
+			free = free.Union(own[i].cpus())
+		}
+		out = append(out, t.cfg.Machine.CPUHints(n, t.assignable(), t.cfg.Machine.Usable(free, t.cfg.Options)))
+	}
+	if len(own) > 0 {
+		without = t.pod.UID
+	}
+	return append(out, t.ledger(without).Hints(asked)...)
 }
 
 // ends says whether a container is over before the next one begins.

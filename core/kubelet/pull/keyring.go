@@ -135,7 +135,7 @@ func (k *Keyring) Lookup(image string) []*cri.AuthConfig {
 	host, repo := reference.Domain(named), reference.Path(named)
 	var out []*cri.AuthConfig
 	for _, c := range k.keys {
-		if hostMatches(c.host, host) && pathMatches(c.path, repo) {
+		if HostMatches(c.host, host) && pathMatches(c.path, repo) {
 			out = append(out, c.auth)
 		}
 	}
@@ -145,7 +145,9 @@ func (k *Keyring) Lookup(image string) []*cri.AuthConfig {
 	return out
 }
 
-func hostMatches(pattern, host string) bool {
+// HostMatches says whether a pattern is for an image's host: both have as many parts between dots, each
+// of which matches (*, ?, [a-z]), and the same port or none.
+func HostMatches(pattern, host string) bool {
 	ph, pp := splitPort(pattern)
 	h, p := splitPort(host)
 	if pp != p {

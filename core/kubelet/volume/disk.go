@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
+	osexec "os/exec"
 	"path/filepath"
 	"strings"
 
@@ -18,23 +18,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-helpers/storage/volume"
+	"k8s.io/mount-utils"
+	"k8s.io/utils/exec"
 
 	"github.com/wasmplane/wasmplane/core/localvolume"
 )
 
-// local is a directory of this node that outlives pods. One that this node's class
-// offers is made with its first pod.
+// local is a directory of this node that outlives pods, or the file system of a device. A directory
+// that this node's class offers is made with its first pod.
 type local struct {
 	root   string // where directories of the class are; "" = nowhere
 	node   string
 	client kubernetes.Interface
+	// formats is held while a device is formatted and mounted.
+	formats chan struct{}
 }
 
 func (*local) Name() string                                        { return "kubernetes.io/local-volume" }
 func (*local) Supports(*corev1.Volume) bool                        { return false }
 func (*local) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.Local != nil }
 
-// Blocks implements Blocks: the path is a device's then.
+// Blocks implements Blocks: containers get the device itself then.
 func (*local) Blocks() {}
 
 func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
@@ -63,8 +67,13 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 		return Mounted{}, fmt.Errorf("path %q of PV %s, which has volumeMode Block, is no block device", path, pv.Name)
 	case r.Block():
 		return Mounted{Path: path, ReadOnly: r.ReadOnly, Block: true}, nil
+	case info.Mode().Type() == fs.ModeDevice:
+		if err := l.mountDevice(ctx, pv, path, r.Dir); err != nil {
+			return Mounted{}, fmt.Errorf("file system of %q of PV %s: %w", path, pv.Name, err)
+		}
+		path = r.Dir
 	case !info.IsDir():
-		return Mounted{}, fmt.Errorf("path %q of PV %s is no directory, and file systems of devices are not mounted by this node", path, pv.Name)
+		return Mounted{}, fmt.Errorf("path %q of PV %s is neither a directory nor a block device", path, pv.Name)
 	}
 	m := Mounted{Path: path, ReadOnly: r.ReadOnly}
 	if r.ReadOnly {
@@ -73,8 +82,36 @@ func (l *local) Mount(ctx context.Context, r Request) (Mounted, error) {
 	return m, own(path, r.Pod, false)
 }
 
-// Unmount: nothing was mounted.
-func (*local) Unmount(context.Context, types.UID, string, string) error { return nil }
+// mountDevice mounts the file system of a device, which is made if the device has none. All pods have
+// the same: those that only read it do so by their containers' mounts.
+func (l *local) mountDevice(ctx context.Context, pv *corev1.PersistentVolume, device, dir string) error {
+	// Another pod may want the same device: it is formatted once.
+	select {
+	case l.formats <- struct{}{}:
+		defer func() { <-l.formats }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := makeDir(dir, 0o750); err != nil {
+		return err
+	}
+	if there, err := isMount(dir); err != nil || there {
+		return err
+	}
+	disk := mount.NewSafeFormatAndMount(mount.New(""), exec.New())
+	format := "ext4"
+	if asked := pv.Spec.Local.FSType; asked != nil && *asked != "" {
+		format = *asked
+	} else if has, err := disk.GetDiskFormat(device); err != nil {
+		return fmt.Errorf("look for it: %w", err)
+	} else if has != "" {
+		format = has
+	}
+	return disk.FormatAndMount(device, dir, format, pv.Spec.MountOptions)
+}
+
+// Unmount takes away the mount of a device; of a directory nothing was mounted.
+func (*local) Unmount(_ context.Context, _ types.UID, _, dir string) error { return unmount(dir) }
 
 // SupportsPersistent implements Persistent.
 func (*hostPath) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.HostPath != nil }
@@ -99,7 +136,7 @@ func (*nfs) Mount(ctx context.Context, r Request) (Mounted, error) {
 	if there, err := isMount(r.Dir); err != nil || there {
 		return m, err
 	}
-	if _, err := exec.LookPath("mount.nfs"); err != nil {
+	if _, err := osexec.LookPath("mount.nfs"); err != nil {
 		return Mounted{}, errors.New("this node has no mount.nfs: install the package nfs-common (Debian) or nfs-utils")
 	}
 	if readOnly {
@@ -111,15 +148,18 @@ func (*nfs) Mount(ctx context.Context, r Request) (Mounted, error) {
 	}
 	args = append(args, "--", source.Server+":"+source.Path, r.Dir)
 	//nolint:gosec // no shell: what pods and volumes say are arguments, after "--"
-	if out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput(); err != nil {
+	if out, err := osexec.CommandContext(ctx, "mount", args...).CombinedOutput(); err != nil {
 		_ = os.Remove(r.Dir)
 		return Mounted{}, fmt.Errorf("mount %s:%s: %w: %s", source.Server, source.Path, err, strings.TrimSpace(string(out)))
 	}
 	return m, nil
 }
 
-// Unmount never removes through the mount: what is left when it is gone is an empty directory.
-func (*nfs) Unmount(_ context.Context, _ types.UID, _, dir string) error {
+// Unmount takes away the mount.
+func (*nfs) Unmount(_ context.Context, _ types.UID, _, dir string) error { return unmount(dir) }
+
+// unmount never removes through the mount: what is left when it is gone is an empty directory.
+func unmount(dir string) error {
 	if there, err := isMount(dir); err != nil {
 		return err
 	} else if there {
@@ -128,7 +168,7 @@ func (*nfs) Unmount(_ context.Context, _ types.UID, _, dir string) error {
 		}
 	}
 	if err := os.Remove(filepath.Clean(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the place of an nfs volume: %w", err)
+		return fmt.Errorf("remove the place of a volume: %w", err)
 	}
 	return nil
 }

@@ -3,8 +3,11 @@
 package volume_test
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,7 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wasmplane/wasmplane/core/kubelet/volume"
 	"github.com/wasmplane/wasmplane/core/localvolume"
@@ -112,6 +117,76 @@ func TestADeviceOfTheNode(t *testing.T) {
 		}
 		if err := m.Unmount(t.Context(), p.UID); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestTheFileSystemOfADevice is made with the first pod, and kept for the next; two pods have the
+// same. Loop devices need root.
+func TestTheFileSystemOfADevice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", file).Output()
+	if err != nil {
+		t.Fatalf("losetup: %v", err)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "losetup", "--detach", device).CombinedOutput(); err != nil {
+			t.Errorf("losetup: %v: %s", err, out)
+		}
+	})
+	m, _ := managerOf(t, "", boundClaim("c"), boundVolume(localAt(device)))
+	mounted := func(p *corev1.Pod) *cri.Mount {
+		t.Helper()
+		if err := m.Mount(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		mounts, err := m.Mounts(t.Context(), p, &p.Spec.Containers[0], nil)
+		if err != nil || len(mounts) != 1 {
+			t.Fatalf("mounts %v %v", mounts, err)
+		}
+		return mounts[0]
+	}
+	for i, want := range []string{"", "kept"} {
+		readOnly := i > 0
+		p := aPod(withClaim(readOnly), corev1.VolumeMount{Name: "v", MountPath: "/data"})
+		group := int64(2000)
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}
+		q := p.DeepCopy()
+		q.UID, q.Name = "another", "another"
+		a, b := mounted(p), mounted(q)
+		if a.Readonly != readOnly || a.HostPath == b.HostPath {
+			t.Errorf("mounts %v and %v", a, b)
+		}
+		at := filepath.Join(b.HostPath, "data")
+		if got, err := os.ReadFile(at); string(got) != want || (err != nil) != (want == "") {
+			t.Errorf("the volume has %q (%v), want %q", got, err, want)
+		}
+		if err := os.WriteFile(filepath.Join(a.HostPath, "data"), []byte("kept"), 0o600); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(at); string(got) != "kept" {
+			t.Errorf("the other pod reads %q (%v)", got, err)
+		}
+		if info, err := os.Stat(a.HostPath); err != nil || info.Sys().(*syscall.Stat_t).Gid != 2000 {
+			t.Errorf("the volume is of %v (%v)", info, err)
+		}
+		for _, uid := range []types.UID{p.UID, q.UID} {
+			if err := m.Unmount(t.Context(), uid); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := os.Stat(a.HostPath); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the place of the volume is there still: %v", err)
 		}
 	}
 }

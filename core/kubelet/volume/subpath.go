@@ -72,6 +72,10 @@ func openInside(root int, path string, create bool) (int, error) {
 	if !errors.Is(err, unix.ENOENT) || !create {
 		return -1, fmt.Errorf("open subPath %q inside its volume: %w", path, err)
 	}
+	var volume unix.Stat_t // what is made in it gets its mode: all who may use the volume may use that
+	if err := unix.Fstat(root, &volume); err != nil {
+		return -1, fmt.Errorf("look at the volume: %w", err)
+	}
 	cur, err := unix.Openat2(root, ".", how)
 	if err != nil {
 		return -1, fmt.Errorf("open volume: %w", err)
@@ -82,11 +86,7 @@ func openInside(root int, path string, create bool) (int, error) {
 		// From the root each time: a link on the way may be relative to where it is.
 		next, err := unix.Openat2(root, done, how)
 		if errors.Is(err, unix.ENOENT) {
-			if err = unix.Mkdirat(cur, part, 0o750); err == nil || errors.Is(err, unix.EEXIST) {
-				next, err = unix.Openat2(cur, part, &unix.OpenHow{
-					Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-				})
-			}
+			next, err = makeInside(cur, part, volume.Mode&0o2777)
 		}
 		unix.Close(cur)
 		if err != nil {
@@ -95,6 +95,25 @@ func openInside(root int, path string, create bool) (int, error) {
 		cur = next
 	}
 	return cur, nil
+}
+
+// makeInside makes a directory and opens it. One that somebody else has made meanwhile stays as it is.
+func makeInside(parent int, name string, mode uint32) (int, error) {
+	made := unix.Mkdirat(parent, name, 0o700)
+	if made != nil && !errors.Is(made, unix.EEXIST) {
+		return -1, made
+	}
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil || made != nil {
+		return fd, err
+	}
+	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // unmountSubPaths unmounts and removes what bindSubPath made below dir.

@@ -148,7 +148,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.plugins = append(append([]Plugin{}, cfg.Plugins...),
 		&emptyDir{}, &hostPath{}, &configMap{c}, &secret{c}, &downward{c}, &projected{c}, &image{},
-		&local{root: cfg.Local, node: cfg.NodeName, client: cfg.Client}, &nfs{})
+		&local{root: cfg.Local, node: cfg.NodeName, client: cfg.Client, formats: make(chan struct{}, 1)}, &nfs{})
 	return m, nil
 }
 

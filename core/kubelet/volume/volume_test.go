@@ -215,6 +215,40 @@ func TestSubPathsStayInside(t *testing.T) {
 	}
 }
 
+// TestASubPathThatIsMissing is made with the volume's mode: who may use the volume may use it. To
+// mount needs root.
+func TestASubPathThatIsMissing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	m, root := manager(t, &objects{})
+	dir := filepath.Join(root, "volume")
+	if err := os.MkdirAll(filepath.Join(dir, "closed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	p := aPod(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}})
+	if err := m.Mount(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v", SubPath: "closed/a/b"}}}
+	if _, err := m.Mounts(t.Context(), p, c, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{
+		"closed": os.ModeDir | 0o700, "closed/a": os.ModeDir | os.ModeSetgid | 0o777, "closed/a/b": os.ModeDir | os.ModeSetgid | 0o777,
+	} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
+			t.Errorf("%s is %v (%v), want %v", name, info.Mode(), err, want)
+		}
+	}
+	if err := m.Unmount(t.Context(), p.UID); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTokensAreRenewedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

@@ -101,7 +101,7 @@ func Keep(ctx context.Context, c Config) error {
 	tick := time.NewTicker(review)
 	defer tick.Stop()
 	silent := map[Route]string{} // failures that were reported
-	guarded := &guard{table: c.Names.Table("tunnel")}
+	guarded := &guard{table: c.Names.Table("tunnel"), bridge: c.Names.Bridge()}
 	for {
 		select {
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -230,10 +231,14 @@ func reconcile(device, family int, want map[string]*netlink.Neigh) error {
 }
 
 // guard lets only nodes into the tunnel: the kernel asks a packet of VXLAN for its
-// network's number alone. Who can send with a node's address gets in all the same.
+// network's number alone. Who can send with a node's address gets in all the same, and a
+// pod can: what it sends to other nodes leaves with the address of its own, and with raw
+// sockets it writes any. So nothing that comes from the pods' bridge goes into the tunnel,
+// here or at another node. And no pod or Service takes the tunnel's packets by asking for
+// its port: what is not tracked is not translated.
 type guard struct {
-	table string
-	now   string // what is in place
+	table, bridge string
+	now           string // what is in place
 }
 
 func (g *guard) admit(ctx context.Context, network int, own netip.Addr, nodes []Route) error {
@@ -249,23 +254,35 @@ func (g *guard) admit(ctx context.Context, network int, own netip.Addr, nodes []
 	}
 	slices.Sort(allowed)
 	// The number is in the 24 bits that follow UDP's header and four bytes of VXLAN's.
-	rule := knftables.Concat("udp dport", Port, "@th,96,24", network,
-		ipX, "saddr != {", strings.Join(slices.Compact(allowed), ", "), "} drop")
-	if rule == g.now {
-		return nil
-	}
+	tunnel := knftables.Concat("udp dport", Port, "@th,96,24", network)
+	pods := knftables.Concat("iifname", strconv.Quote(g.bridge), tunnel, "drop")
+	rule := knftables.Concat(tunnel, ipX, "saddr != {", strings.Join(slices.Compact(allowed), ", "), "} drop")
 	nft, err := knftables.New(knftables.InetFamily, g.table)
 	if err != nil {
 		return fmt.Errorf("use nftables (apt-get install nftables): %w", err)
 	}
+	// Others flush the whole ruleset: a firewall that starts again.
+	if chains, err := nft.List(ctx, "chains"); rule == g.now && err == nil && len(chains) == 4 {
+		return nil
+	}
 	tx := nft.NewTransaction()
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("who may send into the tunnel between nodes")})
-	tx.Add(&knftables.Chain{
-		Name: "input", Type: knftables.PtrTo(knftables.FilterType),
-		Hook: knftables.PtrTo(knftables.InputHook), Priority: knftables.PtrTo(knftables.FilterPriority),
-	})
-	tx.Flush(&knftables.Chain{Name: "input"})
+	for name, hook := range map[string]knftables.BaseChainHook{"input": knftables.InputHook, "forward": knftables.ForwardHook} {
+		tx.Add(&knftables.Chain{
+			Name: name, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook),
+			Priority: knftables.PtrTo(knftables.FilterPriority),
+		})
+		tx.Flush(&knftables.Chain{Name: name})
+		tx.Add(&knftables.Rule{Chain: name, Rule: pods})
+	}
 	tx.Add(&knftables.Rule{Chain: "input", Rule: rule})
+	for name, hook := range map[string]knftables.BaseChainHook{"prerouting": knftables.PreroutingHook, "output": knftables.OutputHook} {
+		tx.Add(&knftables.Chain{
+			Name: name, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook), Priority: knftables.PtrTo(knftables.RawPriority),
+		})
+		tx.Flush(&knftables.Chain{Name: name})
+		tx.Add(&knftables.Rule{Chain: name, Rule: knftables.Concat(tunnel, "notrack")})
+	}
 	if err := nft.Run(ctx, tx); err != nil {
 		return fmt.Errorf("write nftables table %s: %w", g.table, err)
 	}

@@ -114,7 +114,11 @@ func testTunnel(t *testing.T, one, routerOne, two, routerTwo, neighbour, mask st
 	ends := map[string]host{"one": first, "two": second}
 	ways := map[string]string{"one": routerOne, "two": routerTwo}
 	addresses := map[string]string{"one": one, "two": two}
-	guards := map[string]*guard{"one": {table: "wp-routetest-tunnel"}, "two": {table: "wp-routetest-tunnel"}}
+	names := linuxhost.NamesOf("routetest")
+	guards := map[string]*guard{}
+	for name := range ends {
+		guards[name] = &guard{table: names.Table("tunnel"), bridge: names.Bridge()}
+	}
 	apply := func(name string, nodes []*corev1.Node) map[Route]error {
 		ends[name].enter(t)
 		return config(t, name, addresses[name]).apply(t.Context(), nodes, guards[name])

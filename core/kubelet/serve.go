@@ -123,6 +123,12 @@ func (k *Kubelet) MachineLogs() string {
 	return ""
 }
 
+// Real tells whether the node is this machine, by what its host can say of it.
+func (k *Kubelet) Real() bool {
+	_, ok := k.cfg.Host.(machine)
+	return ok
+}
+
 // Config as far as it may be told.
 func (k *Kubelet) Config() any {
 	config := map[string]any{

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,12 +21,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/datadir"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
 	"github.com/wasmplane/wasmplane/core/join/balance"
 	"github.com/wasmplane/wasmplane/core/join/handover"
+	"github.com/wasmplane/wasmplane/core/join/peers"
 	"github.com/wasmplane/wasmplane/core/store"
 )
 
@@ -52,23 +55,33 @@ func askServers(ctx context.Context, kube kubernetes.Interface, verb, path strin
 	return out, nil
 }
 
-// Servers prints the servers of a cluster that has more than one, or could have.
-func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface) error {
+// Servers prints the servers of a cluster that has more than one, or could have, each asked by itself.
+func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface, cfg *rest.Config) error {
 	found, err := askServers(ctx, kube, "GET", handover.MembersPath, nil)
 	if err != nil || len(found.Members) < 2 {
 		return err
 	}
+	addresses, err := peers.Addresses(ctx, kube)
+	if err != nil {
+		return err
+	}
+	all := peers.Ask(ctx, cfg, addresses...)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "\nSERVER\tSTORE\tADDRESS")
+	fmt.Fprintln(t, "\nSERVER\tSTORE\tADDRESS\tVERSION")
 	for _, m := range found.Members {
-		name := m.Name
-		if name == "" {
-			name = m.ID
+		about := ""
+		if i := slices.IndexFunc(all, func(p peers.Peer) bool { return p.Server.Name == m.Name }); i >= 0 && m.Name != "" {
+			about = all[i].Server.Version
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", name, state(m), strings.TrimPrefix(m.Peer, "https://"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cmp.Or(m.Name, m.ID), state(m), strings.TrimPrefix(m.Peer, "https://"), about)
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for _, p := range all {
+		if text := p.Clock(); text != "" {
+			fmt.Fprintf(w, "%s: set the clocks of all servers by time servers (timedatectl set-ntp true).\n", text)
+		}
 	}
 	if text := advice(found.Members); text != "" {
 		fmt.Fprintln(w, text)
@@ -77,14 +90,13 @@ func Servers(ctx context.Context, w io.Writer, kube kubernetes.Interface) error 
 }
 
 // Away are the servers that do not answer, or do not vote yet.
-func Away(ctx context.Context, kube kubernetes.Interface) (names []string, err error) {
-	found, err := askServers(ctx, kube, "GET", handover.MembersPath, nil)
-	for _, m := range found.Members {
+func Away(all []store.Member) (names []string) {
+	for _, m := range all {
 		if !m.Alive || m.Learner {
 			names = append(names, cmp.Or(m.Name, m.ID))
 		}
 	}
-	return names, err
+	return names
 }
 
 func state(m store.Member) string {

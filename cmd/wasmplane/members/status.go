@@ -33,7 +33,8 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 		return ErrNotWell
 	}
 	fmt.Fprintf(w, "agent:         process %d\n", pid)
-	set, err := client.New(wire.Member(dir, m))
+	cfg := wire.Member(dir, m)
+	set, err := client.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func Status(ctx context.Context, w io.Writer, dir datadir.Dir, m join.Member, pi
 	}
 	fmt.Fprintln(w, "servers:       reached")
 	defer func() {
-		if e := Servers(ctx, w, set.Kube); e != nil && err == nil {
+		if e := Servers(ctx, w, set.Kube, cfg); e != nil && err == nil {
 			err = e
 		}
 	}()

@@ -50,16 +50,20 @@ func (s *server) reportBackup(ctx context.Context, text string) {
 
 // warn writes an event about what the holder of a lease does.
 func (b base) warn(ctx context.Context, lease, reason, text string) {
+	b.warnAbout(ctx, metav1.NamespaceSystem, corev1.ObjectReference{
+		APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: metav1.NamespaceSystem, Name: lease,
+	}, reason, text)
+}
+
+// warnAbout writes an event about an object into a namespace.
+func (b base) warnAbout(ctx context.Context, namespace string, object corev1.ObjectReference, reason, text string) {
 	const longest = 1000 // of an event's message
 	if len(text) > longest {
 		text = text[:longest]
 	}
 	now := metav1.NewTime(time.Now())
-	_, err := b.internal.Kube.CoreV1().Events(metav1.NamespaceSystem).Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: lease + "."},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: metav1.NamespaceSystem, Name: lease,
-		},
+	_, err := b.internal.Kube.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: object.Name + "."}, InvolvedObject: object,
 		Type: corev1.EventTypeWarning, Reason: reason, Message: text, Source: corev1.EventSource{Component: "wasmplane"},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})

@@ -121,8 +121,8 @@ func (s *server) units() []run.Unit {
 		// Before the server, so that it also ends after: no request finds them gone.
 		{Name: "plugin reload", Run: s.plugins.Run},
 		{Name: process.Parts.APIServer.Name, Run: s.serve, Ready: s.front.Ready()},
-		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.followAuthority, s.watchCertificates, s.takeBackups,
-			s.applyManifests, s.offers.remotes.Run,
+		{Name: "bootstrap", Run: run.Parallel(s.boot.Run, s.dnsService, s.markVersion, s.followAuthority, s.watchCertificates,
+			s.compareClocks, s.takeBackups, s.applyManifests, s.offers.remotes.Run,
 			s.offers.definitions.Run, s.offers.usage.Run,
 			s.offers.repairServices(s.base, begun)), Ready: begun},
 		{Name: "plugin objects", Run: s.plugins.follow(s.base, begun), Ready: s.plugins.objects.Ready()},

@@ -31,6 +31,10 @@ func (b base) giver(st *storage) *handover.Giver {
 		Changing: func(ctx context.Context) (bool, error) { return succession.Underway(ctx, b.internal.Kube) },
 		Keys:     b.serverKeys, Dial: process.OperatorsDial(b.Options).Context(),
 	}
+	g.Self = handover.Server{
+		Name: c.Node.Name, Address: b.apiAddress(),
+		Version: b.Options.Version, Kubernetes: g.Version,
+	}
 	g.Opened = func() error {
 		around := b.Around
 		around.Name, around.Address = cmp.Or(around.Name, c.Node.Name), g.Address
@@ -42,6 +46,11 @@ func (b base) giver(st *storage) *handover.Giver {
 		}
 	}
 	return g
+}
+
+// apiAddress is where other machines reach the API of this server.
+func (b base) apiAddress() string {
+	return net.JoinHostPort(b.Advertise.String(), strconv.Itoa(b.Port))
 }
 
 // serverKeys are what every server of the cluster has. The key of Secrets at rest is
@@ -67,6 +76,6 @@ func (b base) serverKeys() (handover.Keys, error) {
 
 // followServers keeps the list of all servers, by which this one leaves through another.
 func (s *server) followServers(ctx context.Context) error {
-	own := net.JoinHostPort(s.Advertise.String(), strconv.Itoa(s.Port))
-	return balance.New(balance.Config{File: s.Options.Dir.Servers(), First: own, Log: s.Options.Logger}).Follow(ctx, s.internal.Kube)
+	b := balance.New(balance.Config{File: s.Options.Dir.Servers(), First: s.apiAddress(), Log: s.Options.Logger})
+	return b.Follow(ctx, s.internal.Kube)
 }

@@ -18,6 +18,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +28,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -70,6 +73,11 @@ type Config struct {
 	}
 	// Resources of device plugins, beside those of the machine; nil: none.
 	Resources func() (capacity, allocatable corev1.ResourceList)
+	// Fresh: nothing of an earlier run is known here. Extended resources that an existing node has are those of
+	// a machine that had its name before.
+	Fresh bool
+	// Seen is the node as a watch of the API has it, since others write it, too; nil: as it was written last.
+	Seen func(name string) (*corev1.Node, error)
 	// Labels and Taints at registration.
 	Labels map[string]string
 	Taints []corev1.Taint
@@ -92,7 +100,8 @@ type Registrar struct {
 
 	mu      sync.Mutex
 	node    *corev1.Node
-	local   *corev1.Node // as it is to be registered
+	local   *corev1.Node                 // as it is to be registered
+	plugged map[corev1.ResourceName]bool // what device plugins have had
 	facts   *Facts
 	runtime error
 	failing bool
@@ -112,7 +121,7 @@ func NewRegistrar(cfg Config) (*Registrar, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Registrar{cfg: cfg, kick: make(chan struct{}, 1)}, nil
+	return &Registrar{cfg: cfg, kick: make(chan struct{}, 1), plugged: map[corev1.ResourceName]bool{}}, nil
 }
 
 // UID of the node, once registered.
@@ -295,9 +304,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 }
 
 func (r *Registrar) refresh(ctx context.Context, force bool) (bool, error) {
-	r.mu.Lock()
-	have := r.node
-	r.mu.Unlock()
+	have := r.newest()
 	st, err := r.status(ctx, have)
 	if err != nil {
 		return false, err
@@ -316,6 +323,24 @@ func (r *Registrar) refresh(ctx context.Context, force bool) (bool, error) {
 	r.node = got
 	r.mu.Unlock()
 	return true, nil
+}
+
+// newest is the node as it was written or seen last, whichever is later.
+func (r *Registrar) newest() *corev1.Node {
+	r.mu.Lock()
+	written := r.node
+	r.mu.Unlock()
+	if r.cfg.Seen == nil {
+		return written
+	}
+	seen, err := r.cfg.Seen(r.cfg.Name)
+	if err != nil { // it was not seen yet, or is gone, which the next write finds
+		return written
+	}
+	if order, err := resourceversion.CompareResourceVersion(seen.ResourceVersion, written.ResourceVersion); err != nil || order <= 0 {
+		return written
+	}
+	return seen
 }
 
 // same leaves out the heartbeats.
@@ -358,10 +383,7 @@ func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.Node
 	runtimeErr := r.runtime
 	r.mu.Unlock()
 	st := &corev1.NodeStatus{Capacity: facts.Capacity, Allocatable: facts.Allocatable, Addresses: facts.Addresses, NodeInfo: facts.Info}
-	if r.cfg.Resources != nil {
-		capacity, allocatable := r.cfg.Resources()
-		st.Capacity, st.Allocatable = with(st.Capacity, capacity), with(st.Allocatable, allocatable)
-	}
+	r.extend(st, have)
 	st.DaemonEndpoints.KubeletEndpoint.Port = r.cfg.Port
 	if name, version, err := r.cfg.Engine.Version(ctx); err == nil {
 		st.NodeInfo.ContainerRuntimeVersion = name + "://" + version
@@ -377,13 +399,44 @@ func (r *Registrar) status(ctx context.Context, have *corev1.Node) (*corev1.Node
 	return st, nil
 }
 
-func with(own, more corev1.ResourceList) corev1.ResourceList {
-	if len(more) == 0 {
-		return own
+// extend adds the extended resources: those of device plugins, and those that others have written into the node's
+// capacity, all of which can be allocated. Of one that a plugin has had, and has no more, there is none.
+func (r *Registrar) extend(st *corev1.NodeStatus, have *corev1.Node) {
+	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
+	maps.Copy(capacity, st.Capacity) // the machine's own are shared
+	maps.Copy(allocatable, st.Allocatable)
+	st.Capacity, st.Allocatable = capacity, allocatable
+	var devices, healthy corev1.ResourceList
+	if r.cfg.Resources != nil {
+		devices, healthy = r.cfg.Resources()
 	}
-	out := maps.Clone(own)
-	maps.Copy(out, more)
-	return out
+	maps.Copy(capacity, devices)
+	maps.Copy(allocatable, healthy)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range devices {
+		r.plugged[name] = true
+	}
+	if have == nil {
+		return
+	}
+	former := r.cfg.Fresh && r.node == nil // another machine's
+	for name, q := range have.Status.Capacity {
+		if _, known := capacity[name]; known || !Extended(string(name)) {
+			continue
+		}
+		if former || r.plugged[name] {
+			q = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+		capacity[name], allocatable[name] = q, q
+	}
+}
+
+// Extended tells the names of extended resources: qualified, and not of Kubernetes' own domain.
+func Extended(name string) bool {
+	domain, _, ok := strings.Cut(name, "/")
+	return ok && !strings.Contains(domain, "kubernetes.io") && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
 // handlers that a RuntimeClass may name here, in the order of their names; as they were when the runtime doesn't answer.

@@ -5,6 +5,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -40,7 +43,7 @@ func (m *machine) press(by map[corev1.NodeConditionType]string) {
 	m.facts.Pressure = by
 }
 
-func registrar(t *testing.T, client *fake.Clientset, m *machine) *node.Registrar {
+func registrar(t *testing.T, client *fake.Clientset, m *machine, change ...func(*node.Config)) *node.Registrar {
 	t.Helper()
 	n, err := simulated.NewNetwork(netip.MustParsePrefix("10.0.0.0/24"))
 	if err != nil {
@@ -50,10 +53,14 @@ func registrar(t *testing.T, client *fake.Clientset, m *machine) *node.Registrar
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := node.NewRegistrar(node.Config{
+	cfg := node.Config{
 		Name: "n1", Client: client, Host: m, Engine: e, Port: 10250,
 		Labels: map[string]string{"mine": "yes"}, Taints: []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}},
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	r, err := node.NewRegistrar(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,4 +207,83 @@ func TestHandlersAreReported(t *testing.T) {
 			t.Errorf("with %v the node has %+v", runtime.err, got.Status.RuntimeHandlers)
 		}
 	}
+}
+
+// TestExtendedResourcesOfOthers in the capacity stay and can be allocated; of those that a device plugin has had, and has no
+// more, none is left, and so of those that a former machine of the name had.
+func TestExtendedResourcesOfOthers(t *testing.T) {
+	const plugged, former = "example.com/gadget", "example.com/former"
+	amounts := func(l corev1.ResourceList) string {
+		var out []string
+		for _, name := range slices.Sorted(maps.Keys(l)) {
+			q := l[name]
+			out = append(out, string(name)+"="+q.String())
+		}
+		return strings.Join(out, " ")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "1"}}
+		old.Status.Capacity = corev1.ResourceList{former: resource.MustParse("7"), "hugepages-2Mi": resource.MustParse("1Gi")}
+		old.Status.Allocatable = old.Status.Capacity
+		client := fake.NewSimpleClientset(old)
+		get := func() *corev1.Node {
+			n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		devices := corev1.ResourceList{plugged: resource.MustParse("2")}
+		own := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+		r := registrar(t, client, &machine{facts: node.Facts{Capacity: own, Allocatable: own}}, func(c *node.Config) {
+			c.Fresh = true
+			c.Resources = func() (capacity, allocatable corev1.ResourceList) { return devices, devices }
+			c.Seen = func(string) (*corev1.Node, error) {
+				n := get()
+				n.ResourceVersion = "2" // the fake counts no versions
+				return n, nil
+			}
+		})
+		want := func(when, list string) {
+			t.Helper()
+			n := get()
+			if c, a := amounts(n.Status.Capacity), amounts(n.Status.Allocatable); c != list || a != list {
+				t.Errorf("%s: the capacity is %s, and allocatable %s; want %s", when, c, a, list)
+			}
+		}
+		patch := func(path, op string) {
+			t.Helper()
+			body := `[{"op":"` + op + `","path":"/status/capacity/` + path + `","value":"5"}]`
+			if _, err := client.CoreV1().Nodes().Patch(t.Context(), "n1", types.JSONPatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want("registered", "cpu=4 example.com/former=0 example.com/gadget=2")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = r.Run(ctx) }()
+		patch("example.com~1foo", "add")
+		patch("example.com~1former", "add")
+		time.Sleep(11 * time.Second)
+		want("others wrote some", "cpu=4 example.com/foo=5 example.com/former=5 example.com/gadget=2")
+		devices = nil
+		time.Sleep(10 * time.Minute)
+		want("the plugin is forgotten", "cpu=4 example.com/foo=5 example.com/former=5 example.com/gadget=0")
+		patch("example.com~1foo", "remove")
+		time.Sleep(11 * time.Second)
+		want("others removed one", "cpu=4 example.com/former=5 example.com/gadget=0")
+		writes := statusWrites(client)
+		time.Sleep(time.Minute)
+		if got := statusWrites(client); got != writes {
+			t.Errorf("%d writes though nothing changed", got-writes)
+		}
+		cancel()
+		<-done
+		if amounts(own) != "cpu=4" {
+			t.Errorf("the machine's own capacity became %s", amounts(own))
+		}
+	})
 }

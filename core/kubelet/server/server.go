@@ -31,6 +31,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/core/kubelet/engine"
 	"github.com/wasmplane/wasmplane/core/kubelet/logs"
+	"github.com/wasmplane/wasmplane/core/kubelet/reach"
 	"github.com/wasmplane/wasmplane/core/run"
 )
 
@@ -166,6 +167,7 @@ func (s *Server) Handler() http.Handler {
 	route("GET /metrics/resource", "metrics", s.resourceMetrics)
 	route("GET /metrics/cadvisor", "metrics", s.resourceMetrics)
 	route("GET /metrics/probes", "metrics", s.probeMetrics)
+	route("POST "+reach.Path, "proxy", s.reach)
 	route("GET /configz", "configz", s.configz)
 	route("GET /healthz", "healthz", s.healthz)
 	route("GET /healthz/{what}", "healthz", s.healthz)

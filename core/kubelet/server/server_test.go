@@ -455,3 +455,49 @@ func TestARefusedRequestWhoseBodyNeverComesEnds(t *testing.T) {
 		_ = conn.Close()
 	}
 }
+
+// Real makes n1 a machine of its own; n2 is simulated.
+func (n *node) Real() bool { return n.name == "n1" }
+
+// TestWhatANodeReachesIsForWhoMayRunCommands in its pods.
+func TestWhatANodeReachesIsForWhoMayRunCommands(t *testing.T) {
+	w := start(t)
+	post := func(as, query, body string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/wasmplane/reach"+query, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("User", as)
+		resp, err := w.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, strings.TrimSpace(string(b))
+	}
+	self := fmt.Sprintf(`[{"kind":"tcp","address":%q}]`, strings.TrimPrefix(w.url, "https://"))
+	for name, c := range map[string]struct {
+		as, query, body string
+		code            int
+		answer          string
+	}{
+		"who may run commands":       {"create/proxy/n1", "", self, http.StatusOK, `[{}]`},
+		"who may read":               {"get/proxy/n1", "", self, http.StatusForbidden, "Forbidden"},
+		"another node's right":       {"create/proxy/n2", "", self, http.StatusForbidden, "Forbidden"},
+		"a simulated node":           {"create/proxy/n2", "?node=n2", self, http.StatusNotFound, "this node has no machine of its own"},
+		"a name":                     {"admin", "", `[{"kind":"tcp","address":"example.com:80"}]`, http.StatusBadRequest, "expected IP:PORT"},
+		"no list":                    {"admin", "", `{}`, http.StatusBadRequest, "the addresses to try"},
+		"more than anybody asks for": {"admin", "", `[` + strings.Repeat(" ", 70<<10) + `]`, http.StatusBadRequest, "too large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, answer := post(c.as, c.query, c.body); code != c.code || !strings.Contains(answer, c.answer) {
+				t.Errorf("%d %s; want %d %s", code, answer, c.code, c.answer)
+			}
+		})
+	}
+}

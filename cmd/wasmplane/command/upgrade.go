@@ -24,7 +24,8 @@ archive of a release, which SHA256SUMS beside it (or --sha256, or --key) vouches
 machine after the other: the servers first, then the workers.
 
 What can be checked is checked before anything is changed: that the new binary runs here,
-that its versions follow those of today, that the other servers answer. Then the store is
+that its versions follow those of today, that all other servers are ready and reach each
+other's stores, and that no server or kubelet would be too far from the others. Then the store is
 saved in DATA_DIR/backups, the binary replaced (the former one stays beside it, as
 NAME.previous), and the process started anew: by its supervisor, by --restart, or, where
 nobody looks after it, in the background. Pods go on. If the new process is not healthy in

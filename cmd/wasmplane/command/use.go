@@ -115,17 +115,30 @@ func versions() string {
 }
 
 func (a *app) check() *cobra.Command {
-	s, cis := settings{}, false
+	s, cis, from := settings{}, false, ""
 	c := &cobra.Command{
 		Use:   "check",
-		Short: "Tell what this host lacks for a real node, or a cluster by the CIS benchmark, and what to do",
-		Args:  shell.NoArgs,
+		Short: "Tell what this host lacks for a real node, a cluster by the CIS benchmark, or the network between its machines, and what to do",
+		Long: `Tell what this host lacks for a real node, and what to do.
+
+With --from a node of a running cluster, or each (--from all), tries by a connection or a
+question of DNS what it needs of all other machines: their APIs, from servers their kubelets
+and stores, the network of pods, its own DNS and the address of a Service. That takes the
+rights of an administrator, and a few seconds. Nodes that are not ready are named.`,
+		Example: `  wasmplane check
+  wasmplane check --from all
+  wasmplane check --from worker-1 --kubeconfig admin.kubeconfig`,
+		Args: shell.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, dir, err := a.loadWithDir(c.Flags(), &s)
 			if err != nil {
 				return err
 			}
-			err = check.Run(c.Context(), a.Out, cfg, string(dir), cis)
+			if from != "" {
+				err = a.checkNetwork(c.Context(), &s, cfg.Cluster.Domain, from)
+			} else {
+				err = check.Run(c.Context(), a.Out, cfg, string(dir), cis)
+			}
 			if errors.Is(err, check.ErrLacking) {
 				return &shell.ExitError{Code: 1}
 			}
@@ -133,9 +146,24 @@ func (a *app) check() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&cis, "cis", false, "tell by the numbers of the CIS Kubernetes benchmark what the cluster of --data-dir and --config meets and lacks")
-	s.Access = a.DataDir(c.Flags())
+	c.Flags().StringVar(&from, "from", "", "have `NODE` of the cluster, or all, try which machines and ports it reaches")
+	c.MarkFlagsMutuallyExclusive("cis", "from")
+	s.Access = a.Access(c.Flags())
 	c.Flags().StringVar(&s.file, "config", "", "configuration `FILE` that the cluster is started with")
 	return c
+}
+
+// checkNetwork has a node try what it reaches. The cluster knows its domain best.
+func (a *app) checkNetwork(ctx context.Context, s *settings, domain, from string) error {
+	file, err := s.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	cfg, err := client.FromKubeconfig(file, "check")
+	if err != nil {
+		return err
+	}
+	return check.Network(ctx, a.Out, cfg, domain, from)
 }
 
 func (a *app) status() *cobra.Command {
@@ -227,7 +255,7 @@ func showStatus(ctx context.Context, out io.Writer, dir datadir.Dir) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return members.Servers(ctx, out, set.Kube)
+	return members.Servers(ctx, out, set.Kube, cfg)
 }
 
 func (a *app) image() *cobra.Command {

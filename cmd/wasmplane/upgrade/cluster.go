@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/utils/ptr"
 
@@ -22,7 +24,7 @@ import (
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/wire"
 	"github.com/wasmplane/wasmplane/core/client"
 	"github.com/wasmplane/wasmplane/core/join"
-	"github.com/wasmplane/wasmplane/core/store/mark"
+	"github.com/wasmplane/wasmplane/core/join/peers"
 )
 
 // ClusterOf is the cluster of the machine with that data directory, as a server or a worker of
@@ -30,11 +32,12 @@ import (
 func ClusterOf(dir datadir.Dir, hold time.Duration) (Cluster, error) {
 	m, err := join.Read(dir.Member())
 	if err == nil {
-		set, err := client.New(wire.Member(dir, m))
+		cfg := wire.Member(dir, m)
+		set, err := client.New(cfg)
 		if err != nil {
 			return nil, err
 		}
-		return &worker{set.Kube, m}, nil
+		return &worker{set.Kube, cfg, m}, nil
 	}
 	if !errors.Is(err, join.ErrNotJoined) {
 		return nil, err
@@ -51,33 +54,91 @@ func ClusterOf(dir datadir.Dir, hold time.Duration) (Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &server{set.Kube, id, hold}, nil
+	s := &server{kube: set.Kube, cfg: cfg, id: id, hold: hold}
+	state, err := dir.ReadState()
+	if err != nil {
+		return nil, err
+	}
+	if state.Nodes != "none" {
+		s.node = state.NodeName
+	}
+	return s, nil
 }
 
 // server sees the cluster as one of its servers.
 type server struct {
 	kube kubernetes.Interface
+	cfg  *rest.Config
 	id   string
+	node string // of this machine; "" = it has none
 	hold time.Duration
 }
 
 func (s *server) Stored() bool { return true }
 
+// Healthy fails until the server is ready, and has its place among the others again.
 func (s *server) Healthy(ctx context.Context) error {
-	_, err := s.kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
-	return err
-}
-
-// Check fails where another server is away: two are more than a cluster may do without.
-func (s *server) Check(ctx context.Context, _ string) error {
-	away, err := members.Away(ctx, s.kube)
+	own := peers.Own(ctx, s.cfg)
+	if own.Err != nil {
+		return own.Err
+	}
+	others, err := s.others(ctx, own)
 	if err != nil {
 		return err
 	}
-	if len(away) > 0 {
+	for _, o := range others {
+		for _, m := range o.Members { // one that does not answer says nothing
+			if m.Name == own.Server.Name && (!m.Alive || m.Learner) {
+				return fmt.Errorf("server %s does not see this one's store yet", o.Called())
+			}
+		}
+	}
+	if s.node == "" {
+		return nil
+	}
+	return nodeReady(ctx, s.kube, s.node)
+}
+
+// others are all servers but this one, each asked by itself.
+func (s *server) others(ctx context.Context, own peers.Peer) ([]peers.Peer, error) {
+	addresses, err := peers.Addresses(ctx, s.kube)
+	if err != nil {
+		return nil, err
+	}
+	addresses = slices.DeleteFunc(addresses, func(a string) bool { return a == own.Server.Address })
+	return peers.Ask(ctx, s.cfg, addresses...), nil
+}
+
+// Check fails where another server is away or not ready, since two are more than a cluster may
+// do without, and where the versions are too far apart.
+func (s *server) Check(ctx context.Context, is release) error {
+	own := peers.Own(ctx, s.cfg)
+	if own.Err != nil {
+		return fmt.Errorf("this server is not ready, so that nobody would see whether a new binary works: %w", own.Err)
+	}
+	if away := members.Away(own.Members); len(away) > 0 {
 		return fmt.Errorf("server %s does not answer, or does not vote: one machine after the other, so first start it, or take it out by `wasmplane node remove`", strings.Join(away, ", "))
 	}
-	return nil
+	others, err := s.others(ctx, own)
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		if o.Err != nil {
+			return fmt.Errorf("server %s is not ready: one machine after the other, so wait for it or look after it first: %w", o.Called(), o.Err)
+		}
+		if away := members.Away(o.Members); len(away) > 0 {
+			return fmt.Errorf("server %s does not reach the store of %s: without this machine too few may be left to agree, so mend that first", o.Called(), strings.Join(away, ", "))
+		}
+	}
+	if err := besideServers(is, others); err != nil {
+		return err
+	}
+	nodes, err := s.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("ask for the versions of the nodes: %w", err)
+	}
+	return beforeKubelets(is.kubernetes, s.node, nodes.Items)
 }
 
 // lease is held by who upgrades a server.
@@ -123,6 +184,7 @@ func busy(l *coordinationv1.Lease, id string) (until time.Time, other bool) {
 // worker sees the cluster as one of its nodes.
 type worker struct {
 	kube   kubernetes.Interface
+	cfg    *rest.Config
 	member join.Member
 }
 
@@ -133,22 +195,25 @@ func (*worker) Lock(context.Context) (func(context.Context), error) {
 	return func(context.Context) {}, nil
 }
 
-// Check fails where the servers are older than the node would be.
-func (w *worker) Check(_ context.Context, kubernetes string) error {
-	info, err := w.kube.Discovery().ServerVersion()
+// Check fails where a server is older than the node would be, or cannot be asked for its version.
+func (w *worker) Check(ctx context.Context, is release) error {
+	addresses, err := peers.Addresses(ctx, w.kube)
 	if err != nil {
-		return fmt.Errorf("ask the servers for their version: %w", err)
+		return err
 	}
-	theirs, ok := mark.Parse(info.GitVersion)
-	ours, too := mark.Parse(kubernetes)
-	if ok && too && ours.After(theirs) {
-		return fmt.Errorf("the new binary is of Kubernetes %s, and the servers serve %s: upgrade the servers first", kubernetes, info.GitVersion)
+	servers := peers.Ask(ctx, w.cfg, addresses...)
+	for _, o := range servers {
+		if o.Err != nil {
+			return fmt.Errorf("server %s cannot be asked for its version: %w; the servers come first, so start it, or take it out by `wasmplane node remove`", o.Called(), o.Err)
+		}
 	}
-	return nil
+	return afterServers(is, servers)
 }
 
-func (w *worker) Healthy(ctx context.Context) error {
-	n, err := w.kube.CoreV1().Nodes().Get(ctx, w.member.Node, metav1.GetOptions{})
+func (w *worker) Healthy(ctx context.Context) error { return nodeReady(ctx, w.kube, w.member.Node) }
+
+func nodeReady(ctx context.Context, kube kubernetes.Interface, name string) error {
+	n, err := kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

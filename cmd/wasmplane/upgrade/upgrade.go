@@ -48,8 +48,8 @@ type Options struct {
 
 // Cluster is the cluster as the machine sees it.
 type Cluster interface {
-	// Check fails where this machine must not be upgraded to that version of Kubernetes now.
-	Check(ctx context.Context, kubernetes string) error
+	// Check fails where this machine must not be upgraded to that release now.
+	Check(ctx context.Context, is release) error
 	// Lock keeps others from being upgraded meanwhile.
 	Lock(ctx context.Context) (unlock func(context.Context), err error)
 	// Healthy fails where what runs on this machine does not do its work.
@@ -104,7 +104,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := mayFollow(was, is); err != nil {
 		return err
 	}
-	if err := o.Cluster.Check(ctx, is.kubernetes); err != nil {
+	if err := o.Cluster.Check(ctx, is); err != nil {
 		return err
 	}
 	unlock, err := o.Cluster.Lock(ctx)
@@ -115,6 +115,9 @@ func Run(ctx context.Context, o Options) error {
 	o.Report(fmt.Sprintf("from wasmplane %s (Kubernetes %s) to %s (Kubernetes %s)", was.version, was.kubernetes, is.version, is.kubernetes))
 	if err := o.save(ctx, is.version); err != nil {
 		return err
+	}
+	if err := o.Cluster.Check(ctx, is); err != nil { // again: the backup took its time, and the lease kept others out
+		return fmt.Errorf("%w; nothing was changed", err)
 	}
 	return o.replace(ctx, i, next, is)
 }

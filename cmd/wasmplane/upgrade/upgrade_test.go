@@ -214,7 +214,7 @@ func TestTheFormerBinaryStays(t *testing.T) {
 
 func TestOneServerAfterTheOther(t *testing.T) {
 	kube := fake.NewClientset()
-	a, b := &server{kube, "a", time.Hour}, &server{kube, "b", time.Hour}
+	a, b := &server{kube: kube, id: "a", hold: time.Hour}, &server{kube: kube, id: "b", hold: time.Hour}
 	unlock, err := a.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -348,6 +348,27 @@ func TestNoComponentBreaksGlass(t *testing.T) {
 	}
 }
 
+// Who may edit a namespace leads no Service to others' pods (CVE-2021-25740): the addresses
+// behind Services are written by controllers.
+func TestEditorsWriteNoEndpoints(t *testing.T) {
+	seen := 0
+	for _, role := range Policy().ClusterRoles {
+		if role.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "true" && role.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" {
+			continue
+		}
+		seen++
+		for _, rule := range role.Rules {
+			writes := slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
+			if writes && slices.ContainsFunc(rule.Resources, func(r string) bool { return slices.Contains([]string{"endpoints", "endpointslices", "*"}, r) }) {
+				t.Errorf("the role %s has %+v", role.Name, rule)
+			}
+		}
+	}
+	if seen < 2 {
+		t.Errorf("only %d roles of editors are there", seen)
+	}
+}
+
 // Upstream's flow schemas and levels are there; a suggested one that an operator
 // changed stays changed, a mandatory one does not.
 func TestFlowSchemasAreKept(t *testing.T) {

@@ -197,6 +197,7 @@ func ownClusterRoles() []rbacv1.ClusterRole {
 func policyGroups() []string {
 	return []string{
 		"templates.gatekeeper.sh", "constraints.gatekeeper.sh", "config.gatekeeper.sh", "syncset.gatekeeper.sh",
+		"mutations.gatekeeper.sh", "expansion.gatekeeper.sh",
 		"policies.kubewarden.io", "policies.kyverno.io",
 	}
 }

@@ -84,6 +84,7 @@ type Proxy struct {
 	synced []cache.InformerSynced
 	sides  []*side
 	health *healthPorts
+	pulse  *pulse
 
 	mu       sync.Mutex // guards what event handlers write
 	services map[types.NamespacedName]*corev1.Service
@@ -104,8 +105,9 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	beat := &pulse{now: time.Now, updated: time.Now()}
 	p := &Proxy{
-		cfg: cfg, ready: make(chan struct{}), wake: make(chan struct{}, 1), health: newHealthPorts(cfg.Log),
+		cfg: cfg, ready: make(chan struct{}), wake: make(chan struct{}, 1), health: newHealthPorts(cfg.Log, beat), pulse: beat,
 		services: map[types.NamespacedName]*corev1.Service{},
 		slices:   map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice{},
 		dirty:    map[types.NamespacedName]bool{},
@@ -165,7 +167,7 @@ func (p *Proxy) service(o any, deleted bool) {
 	} else {
 		p.services[key] = s
 	}
-	p.dirty[key] = true
+	p.change(key)
 	p.mu.Unlock()
 	p.nudge()
 }
@@ -193,9 +195,15 @@ func (p *Proxy) slice(o any, deleted bool) {
 			delete(p.slices, key)
 		}
 	}
-	p.dirty[key] = true
+	p.change(key)
 	p.mu.Unlock()
 	p.nudge()
+}
+
+// change is to be written. Lock held.
+func (p *Proxy) change(key types.NamespacedName) {
+	p.dirty[key] = true
+	p.pulse.queued()
 }
 
 func (p *Proxy) nudge() {
@@ -274,6 +282,7 @@ func (p *Proxy) take() map[types.NamespacedName]input {
 		changed[key] = input{p.services[key], slices.Collect(maps.Values(p.slices[key]))}
 	}
 	p.dirty = map[types.NamespacedName]bool{}
+	p.pulse.begun()
 	return changed
 }
 
@@ -304,6 +313,7 @@ func (p *Proxy) sync(ctx context.Context) error {
 		}
 	}
 	p.health.sync(ctx, health)
+	p.pulse.ended(len(errs) == 0)
 	return errors.Join(errs...)
 }
 

@@ -195,6 +195,9 @@ func TestServicesAreReachedFromEverywhere(t *testing.T) {
 		}
 	})
 	t.Run("the node", func(*testing.T) { r.want("node", vip+":80", "pod") })
+	t.Run("the node, with the address of the link that leads to the pod", func(*testing.T) {
+		r.want("node", "10.96.0.11:80", one+" 10.244.0.1") // to the Service's address it goes by the other link
+	})
 	t.Run("a pod that reaches itself", func(*testing.T) { r.want(one, "10.96.0.11:80", one) })
 	t.Run("a node port from outside, with the node's address", func(*testing.T) { r.want("client", nodeIP+":30080", "pod") })
 	t.Run("a node port whose policy keeps the client's address", func(*testing.T) {

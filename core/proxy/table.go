@@ -208,12 +208,17 @@ func (t *table) hooks(tx *knftables.Transaction, ip string) {
 	}
 	hook(knftables.NATType, "nat-prerouting", knftables.PreroutingHook, "-100", "fib daddr type local goto "+chainOwn, "goto services")
 	hook(knftables.NATType, "nat-output", knftables.OutputHook, "-100", "fib daddr type local goto "+chainOwnOut, "goto services")
-	hook(knftables.NATType, "nat-postrouting", knftables.PostroutingHook, "100",
-		fmt.Sprintf("meta mark and %s == 0 %s saddr . %s daddr @%s ct status dnat masquerade fully-random", masqueradeMark, ip, ip, setHairpin),
+	postrouting := []string{fmt.Sprintf("meta mark and %s == 0 %s saddr . %s daddr @%s ct status dnat masquerade fully-random", masqueradeMark, ip, ip, setHairpin)}
+	// The node's own processes have the address that leads to the Service's, by the default route as a rule: on a
+	// machine with several links an endpoint of another node could not answer to it.
+	for _, p := range t.services {
+		postrouting = append(postrouting, fmt.Sprintf("meta mark and %s == 0 ct status dnat ct original %s daddr %s fib saddr type local masquerade fully-random", masqueradeMark, ip, p))
+	}
+	hook(knftables.NATType, "nat-postrouting", knftables.PostroutingHook, "100", append(postrouting,
 		fmt.Sprintf("meta mark and %s == 0 return", masqueradeMark),
 		"meta mark set meta mark xor "+masqueradeMark,
 		"masquerade fully-random",
-	)
+	)...)
 }
 
 func affinitySet(name string, seconds int32, f family) *knftables.Set {

@@ -3,9 +3,11 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"syscall"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/wasmplane/wasmplane/cmd/wasmplane/process"
 	"github.com/wasmplane/wasmplane/core/client"
+	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/dns"
 	"github.com/wasmplane/wasmplane/core/dns/announce"
 	"github.com/wasmplane/wasmplane/core/kubelet/linuxhost"
@@ -85,11 +88,44 @@ func (n *Networking) Proxy(ctx context.Context) error {
 	defer n.informers.Shutdown()
 	defer cancel()
 	n.informers.Start(watching.Done())
-	parts := []func(context.Context) error{n.service.Run, closeWhen(n.service.Ready(), n.proxyReady)}
+	parts := []func(context.Context) error{n.service.Run, closeWhen(n.service.Ready(), n.proxyReady), n.proxyHealth}
 	if n.neighbor != nil {
 		parts = append(parts, n.neighbor.Run)
 	}
 	return run.Parallel(parts...)(ctx)
+}
+
+// proxyHealth answers load balancers' and probes' questions about this node. The customary port may
+// be taken, by another cluster's node on this machine: that is logged, and keeps nobody from working.
+func (n *Networking) proxyHealth(ctx context.Context) error {
+	const customary = ":10256"
+	at := n.component.Options.Config.Proxy.HealthListen
+	if at == config.NoListen {
+		<-ctx.Done()
+		return nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", cmp.Or(at, customary))
+	if at == "" && errors.Is(err, syscall.EADDRINUSE) {
+		n.component.Options.Logger.WarnContext(ctx, "the proxy's health is not served: the customary port is taken; choose another by proxy.healthListen",
+			"port", customary)
+		<-ctx.Done()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("proxy.healthListen: %w", err)
+	}
+	name := n.component.Options.Config.Node.Name
+	own := ownNode(n.set.Kube, name)
+	defer own.Shutdown()
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	nodes := own.Core().V1().Nodes().Lister()
+	own.Start(watching.Done())
+	return n.service.ServeHealth(ctx, l, func() bool {
+		node, err := nodes.Get(name)
+		return err == nil && proxy.Stays(node)
+	})
 }
 
 // closeWhen closes one channel when another is closed.

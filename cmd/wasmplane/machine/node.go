@@ -286,7 +286,7 @@ func (n *Node) serve(ctx context.Context, eng engine.Engine, rt *realnode.Node, 
 		NodeName: c.Node.Name, Client: set.Kube, Engine: eng, Host: g, Volumes: dra.Supplied{Manager: volumes, Claims: claimed},
 		Handler: probe.NewHandler(eng), Admitters: n.component.Plugins.NodeAdmitters(), Objects: held, Static: pods, Credentials: asked,
 		Devices:          dra.Equipped{Devices: pins, Claims: claimed},
-		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port()},
+		Node:             node.Config{Labels: c.Node.Labels, Port: door.Port(), Fresh: devices.Fresh()},
 		ReservedTCPPorts: ReservedPorts(c, door.Port()),
 		ClusterDNS:       []string{DNSAddress(c).String()}, ClusterDomain: c.Cluster.Domain, HostResolv: spec.ReadResolv("/etc/resolv.conf"),
 		SeccompRoot: filepath.Join(kubeletRoot(n.component.Options), "seccomp"),
@@ -468,12 +468,17 @@ func (n *Node) setNetwork(ctx context.Context, kube kubernetes.Interface, rt *re
 	})
 }
 
+// ownNode has informers that see one node alone, as is a node's right.
+func ownNode(kube kubernetes.Interface, name string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	}))
+}
+
 // followPodCIDR calls set with the node's pod range, once it has one, and waits for
 // ctx's end. A node's range never changes.
 func followPodCIDR(ctx context.Context, kube kubernetes.Interface, name string, set func(context.Context, netip.Prefix) error) error {
-	inf := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
-	}))
+	inf := ownNode(kube, name)
 	ranges := make(chan string, 1)
 	tell := func(o any) {
 		if node, ok := o.(*corev1.Node); ok && node.Spec.PodCIDR != "" {

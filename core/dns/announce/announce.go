@@ -2,8 +2,9 @@
 
 // Package announce puts a cluster's DNS where clients look for it: the Service at the
 // address that pods' resolv.conf names, and one EndpointSlice for each node that
-// answers. It only writes objects, under the identity of the client that it is given;
-// nothing is changed in a Service that is there already.
+// answers. It only writes objects, under the identity of the client that it is given. A
+// Service that is there already is given, once, what an older version did not set and
+// nobody else has; all else in it is left as it is.
 package announce
 
 import (
@@ -31,6 +32,13 @@ import (
 // ServiceName is what every distribution calls it: clients look for it there.
 const ServiceName = "kube-dns"
 
+// The annotation says which revision of our Service it has been brought to. Without it, a
+// field that is not set could be one that an operator has removed.
+const (
+	revisionAnnotation = "wasmplane.dev/dns-service-revision"
+	revision           = "2" // 2: spec.trafficDistribution
+)
+
 // Service makes the Service of the cluster's DNS at address, unless there is one. It
 // has no selector: each node announces itself.
 func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr) error {
@@ -38,13 +46,14 @@ func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr)
 		return corev1.ServicePort{Name: name, Protocol: protocol, Port: 53, TargetPort: intstr.FromInt32(53)}
 	}
 	services := kube.CoreV1().Services(metav1.NamespaceSystem)
-	if _, err := services.Get(ctx, ServiceName, metav1.GetOptions{}); err == nil {
-		return nil
+	if there, err := services.Get(ctx, ServiceName, metav1.GetOptions{}); err == nil {
+		return bring(ctx, kube, there)
 	}
 	_, err := services.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem, Name: ServiceName,
-			Labels: map[string]string{"k8s-app": ServiceName, "kubernetes.io/name": "CoreDNS"},
+			Labels:      map[string]string{"k8s-app": ServiceName, "kubernetes.io/name": "CoreDNS"},
+			Annotations: map[string]string{revisionAnnotation: revision},
 		},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: address.String(),
@@ -55,6 +64,24 @@ func Service(ctx context.Context, kube kubernetes.Interface, address netip.Addr)
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
+	}
+	return err
+}
+
+// bring brings a Service that an older version has made to today's revision. One with a
+// selector is an operator's own.
+func bring(ctx context.Context, kube kubernetes.Interface, there *corev1.Service) error {
+	if len(there.Spec.Selector) > 0 || there.Annotations[revisionAnnotation] != "" {
+		return nil
+	}
+	there = there.DeepCopy()
+	metav1.SetMetaDataAnnotation(&there.ObjectMeta, revisionAnnotation, revision)
+	if there.Spec.TrafficDistribution == nil {
+		there.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferSameNode)
+	}
+	_, err := kube.CoreV1().Services(there.Namespace).Update(ctx, there, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		return nil // another server does the same, or an operator changes it: the next start looks again
 	}
 	return err
 }

@@ -10,10 +10,12 @@ import (
 	"testing"
 	"testing/synctest"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 )
 
 func TestAServiceThatIsThereStaysAsItIs(t *testing.T) {
@@ -26,6 +28,42 @@ func TestAServiceThatIsThereStaysAsItIs(t *testing.T) {
 	s, err := kube.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), ServiceName, metav1.GetOptions{})
 	if err != nil || s.Spec.ClusterIP != "10.96.0.10" || len(s.Spec.Ports) != 2 || s.Spec.Selector != nil {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestAServiceOfAnOlderVersionIsBroughtToToday(t *testing.T) {
+	old := func(change func(*corev1.Service)) *corev1.Service {
+		s := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: ServiceName, Labels: map[string]string{"mine": "yes"}},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
+		}
+		change(s)
+		return s
+	}
+	const zone = corev1.ServiceTrafficDistributionPreferSameZone
+	for name, c := range map[string]struct {
+		there *corev1.Service
+		want  *string
+	}{
+		"made by an older version": {old(func(*corev1.Service) {}), ptr.To(corev1.ServiceTrafficDistributionPreferSameNode)},
+		"an operator has chosen":   {old(func(s *corev1.Service) { s.Spec.TrafficDistribution = ptr.To(zone) }), ptr.To(zone)},
+		"an operator has removed it": {old(func(s *corev1.Service) {
+			s.Annotations = map[string]string{revisionAnnotation: revision}
+		}), nil},
+		"an operator's own": {old(func(s *corev1.Service) { s.Spec.Selector = map[string]string{"k8s-app": "mine"} }), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kube := fake.NewClientset(c.there)
+			for range 2 {
+				if err := Service(t.Context(), kube, netip.MustParseAddr("10.96.0.10")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := kube.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), ServiceName, metav1.GetOptions{})
+			if err != nil || !ptr.Equal(got.Spec.TrafficDistribution, c.want) || got.Labels["mine"] != "yes" {
+				t.Errorf("%+v, %v; want %v", got, err, c.want)
+			}
+		})
 	}
 }
 

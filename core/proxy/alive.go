@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// mostProbes that are connected at one time: whoever reaches the node may ask.
+const mostProbes = 256
+
+// late is how long a change may wait before the proxy calls itself unhealthy, as upstream.
+const late = time.Minute
+
+// pulse is how far the table is behind.
+type pulse struct {
+	now func() time.Time
+
+	mu sync.Mutex
+	// waits is since when a change waits; writes, since when one does that is being written. Zero: none.
+	waits, writes time.Time
+	updated       time.Time
+}
+
+// queued: there is a change to write.
+func (p *pulse) queued() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waits.IsZero() {
+		p.waits = p.now()
+	}
+}
+
+// begun: what waited is being written. What comes from now on is of the next time.
+func (p *pulse) begun() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writes, p.waits = p.waits, time.Time{}
+}
+
+// ended: it was written, or it waits on.
+func (p *pulse) ended(written bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case written:
+		p.updated = p.now()
+	case !p.writes.IsZero():
+		p.waits = p.writes
+	case p.waits.IsZero():
+		p.waits = p.now()
+	}
+	p.writes = time.Time{}
+}
+
+// state is whether nothing waits for too long, and when something was written last.
+func (p *pulse) state() (healthy bool, updated, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now = p.now()
+	for _, since := range []time.Time{p.waits, p.writes} {
+		if !since.IsZero() && now.Sub(since) >= late {
+			return false, p.updated, now
+		}
+	}
+	return true, now, now // as upstream: the time of the last change says nothing of one that has none
+}
+
+// Health answers load balancers and probes in upstream's form: at /healthz whether new connections
+// should come to this node, at /livez whether the proxy does its work. eligible says whether the node
+// is to stay: nil = always.
+func (p *Proxy) Health(eligible func() bool) http.Handler {
+	answer := func(eligible func() bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			healthy, updated, now := p.pulse.state()
+			body := map[string]any{"lastUpdated": updated, "currentTime": now, "healthy": healthy}
+			status := map[string]any{}
+			for _, s := range p.sides {
+				status[s.planner.family.name()] = map[string]any{"lastUpdated": updated, "healthy": healthy}
+			}
+			body["status"] = status
+			if eligible != nil {
+				stays := eligible()
+				body["nodeEligible"] = stays
+				healthy = healthy && stays
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			if !healthy {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_ = json.NewEncoder(w).Encode(body) // a prober that went away needs no answer
+		}
+	}
+	if eligible == nil {
+		eligible = func() bool { return true }
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", answer(eligible))
+	mux.HandleFunc("/livez", answer(nil))
+	return mux
+}
+
+// name of a family in the API.
+func (f family) name() string {
+	if f.ip6 {
+		return string(corev1.IPv6Protocol)
+	}
+	return string(corev1.IPv4Protocol)
+}
+
+// Stays says whether a node is to get new connections: it is not being deleted, nor marked for it by
+// the cluster autoscaler.
+func Stays(node *corev1.Node) bool {
+	return node != nil && node.DeletionTimestamp == nil && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == "ToBeDeletedByClusterAutoscaler"
+	})
+}
+
+// ServeHealth serves Health at l until ctx ends.
+func (p *Proxy) ServeHealth(ctx context.Context, l net.Listener, eligible func() bool) error {
+	server, done := serve(netutil.LimitListener(l, mostProbes), p.Health(eligible))
+	select {
+	case <-ctx.Done():
+		end(ctx, server)
+		<-done
+		return nil
+	case err := <-done:
+		return err
+	}
+}

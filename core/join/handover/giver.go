@@ -48,6 +48,8 @@ type Giver struct {
 	Cluster Cluster
 	Port    int
 	Version string
+	// Self is what this server says of itself.
+	Self Server
 	// Address is where the other servers are to reach the store of this one; Opened keeps
 	// that they do, for the next start.
 	Address string
@@ -121,7 +123,7 @@ func (g *Giver) route(w http.ResponseWriter, req *http.Request) (any, error) {
 }
 
 func (g *Giver) offer(ctx context.Context) (Offer, error) {
-	o := Offer{Cluster: g.Cluster}
+	o := Offer{Cluster: g.Cluster, Server: g.Self}
 	if g.Store == nil {
 		return o, nil
 	}
@@ -143,7 +145,7 @@ func (g *Giver) open(ctx context.Context) (Offer, error) {
 	}
 	for _, m := range all {
 		if m.Self && m.Peer != "" {
-			return Offer{g.Cluster, all}, nil
+			return Offer{Cluster: g.Cluster, Members: all}, nil
 		}
 	}
 	host, _, err := net.SplitHostPort(g.Address)
@@ -175,7 +177,7 @@ func (g *Giver) remove(req *http.Request) (any, error) {
 		return nil, refuse(http.StatusNotFound, "there is no server %q", name)
 	}
 	if req.URL.Query().Has("dry-run") {
-		return Offer{g.Cluster, all}, g.Store.Removable(req.Context(), m.ID)
+		return Offer{Cluster: g.Cluster, Members: all}, g.Store.Removable(req.Context(), m.ID)
 	}
 	if m.Alive && !req.URL.Query().Has("force") {
 		return nil, refuse(http.StatusConflict, "server %s lives: run `wasmplane down` on its machine, which takes it out; --force removes it all the same, and it stops", name)
@@ -226,7 +228,7 @@ func (g *Giver) join(w http.ResponseWriter, req *http.Request) (any, error) {
 	defer g.giving.Unlock()
 	plan, err := g.check(req.Context(), r)
 	if err != nil || req.URL.Path == PreparePath {
-		return Offer{g.Cluster, plan.members}, err
+		return Offer{Cluster: g.Cluster, Members: plan.members}, err
 	}
 	return g.give(req.Context(), r, plan, id, req.RemoteAddr)
 }

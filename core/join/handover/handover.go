@@ -82,10 +82,21 @@ type Request struct {
 	Key []byte `json:"key,omitempty"`
 }
 
-// Offer is the answer to Prepare.
+// Offer is the answer to Prepare, and what a server says of itself and the others.
 type Offer struct {
 	Cluster Cluster        `json:"cluster"`
 	Members []store.Member `json:"members"`
+	Server  Server         `json:"server,omitzero"`
+}
+
+// Server is the one that answers.
+type Server struct {
+	// Name of its node or machine; Address of its API for others, HOST:PORT.
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	// Version of wasmplane, and of the Kubernetes that it serves.
+	Version    string `json:"version"`
+	Kubernetes string `json:"kubernetes"`
 }
 
 // Sealed is the answer to Take.

@@ -108,9 +108,10 @@ func otlpText(v *commonpb.AnyValue, depth int) string {
 		if depth > 4 {
 			return "[…]"
 		}
-		parts := make([]string, 0, len(x.ArrayValue.GetValues()))
-		for _, e := range x.ArrayValue.GetValues() {
-			parts = append(parts, otlpText(e, depth+1))
+		// Each level quotes the one below it, which may double its length.
+		var parts []string
+		for _, e := range x.ArrayValue.GetValues()[:min(len(x.ArrayValue.GetValues()), trace.MaxAttrs)] {
+			parts = append(parts, trace.Cut(otlpText(e, depth+1)))
 		}
 		return fmt.Sprintf("%q", parts)
 	}

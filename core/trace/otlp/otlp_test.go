@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +211,29 @@ func TestShutdownDoesNotWaitForAServerThatHangs(t *testing.T) {
 	_ = shutdown(ctx)
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("took %v", took)
+	}
+}
+
+// Lists in lists of what has to be quoted: a body of a MiB must not become many.
+func TestNestedListsStaySmall(t *testing.T) {
+	value := `{"stringValue":"` + strings.Repeat(`\\`, 400<<10) + `"}`
+	for range 5 {
+		value = `{"arrayValue":{"values":[` + value + `]}}`
+	}
+	body := strings.Replace(otlpJSON, `{"stringValue":"Pod"}`, value, 1)
+	if body == otlpJSON {
+		t.Fatal("the sample has no such value")
+	}
+	h := otlp.NewHandler(newStore(t, trace.StoreConfig{}))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, otlp.SpansPath, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; w.Code != http.StatusOK || took > 32<<20 {
+		t.Errorf("%d %s, and %d MiB are allocated for a body of %d KiB", w.Code, w.Body, took>>20, len(body)>>10)
 	}
 }
 

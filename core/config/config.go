@@ -85,7 +85,8 @@ type Configuration struct {
 	// not, and come from registries and https only.
 	PluginFiles string `yaml:"pluginFiles"`
 	// PolicyKinds are other projects whose policies are objects of the API and in force:
-	// gatekeeper (ConstraintTemplate and the kinds that these define) and kubewarden
+	// gatekeeper (ConstraintTemplate and the kinds that these define; mutators and
+	// ExpansionTemplate, which servers apply themselves) and kubewarden
 	// (ClusterAdmissionPolicy, AdmissionPolicy and the groups of both), as plugins; kyverno
 	// (ValidatingPolicy and MutatingPolicy, those of namespaces too, and PolicyException), as
 	// admission policies of the API. Empty: none.
@@ -572,6 +573,10 @@ type Proxy struct {
 	// /livez, /readyz and /healthz, without TLS: HOST:PORT of a loopback address, or
 	// none. Empty: 127.0.0.1:10249, or nowhere where that is taken.
 	MetricsListen string `yaml:"metricsListen"`
+	// HealthListen is where the real node tells load balancers and probes whether Services are
+	// reached through it, at /healthz and /livez, without TLS and to everybody: HOST:PORT, or none.
+	// Empty: port 10256 of all addresses, or nowhere where that is taken.
+	HealthListen string `yaml:"healthListen"`
 }
 
 // LoadBalancer settings.
@@ -975,6 +980,9 @@ func (c *Configuration) checkServing() error {
 		if (s.CertFile == "") != (s.KeyFile == "") {
 			return field(path+".certFile", "certFile and keyFile belong together; only one is given")
 		}
+	}
+	if listen := c.Proxy.HealthListen; !isListen(listen) {
+		return field("proxy.healthListen", "expected HOST:PORT or none, found %q", listen)
 	}
 	listen := c.Proxy.MetricsListen
 	host, _, err := net.SplitHostPort(listen)

@@ -55,6 +55,7 @@ func TestCompleteRefusesValuesThatCannotWork(t *testing.T) {
 		{"scheduler:\n  profiles:\n  - name: a\n    topologySpread: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: never}]}", "c.yaml:6: scheduler.profiles[0].topologySpread.defaultConstraints[0].whenUnsatisfiable: expected"},
 		{"scheduler: {serving: {listen: '10259'}}", `scheduler.serving.listen: expected HOST:PORT or none, found "10259"`},
 		{"controllers: {serving: {keyFile: a}}", "controllers.serving.certFile: certFile and keyFile belong together"},
+		{"proxy: {healthListen: '10256'}", "proxy.healthListen: expected HOST:PORT or none"},
 		{"proxy: {metricsListen: '0.0.0.0:10249'}", "proxy.metricsListen: expected a loopback address"},
 		{"loadBalancer: {pools: [{addresses: [192.0.2.1]}]}", "loadBalancer.pools[0].name: every pool needs a name"},
 		{"loadBalancer: {pools: [{name: a}]}", "loadBalancer.pools[0].addresses: expected at least one"},

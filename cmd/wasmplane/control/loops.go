@@ -6,6 +6,7 @@ package control
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/wasmplane/wasmplane/core/config"
 	"github.com/wasmplane/wasmplane/core/controllers"
 	"github.com/wasmplane/wasmplane/core/controllers/all"
+	"github.com/wasmplane/wasmplane/core/controllers/approval"
 	"github.com/wasmplane/wasmplane/core/controllers/nodeipam"
 	"github.com/wasmplane/wasmplane/core/controllers/nodelifecycle"
 	"github.com/wasmplane/wasmplane/core/controllers/reconcilehost"
@@ -52,10 +54,10 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 			CIDRs:    []string{c.Options.Config.Cluster.PodCIDR},
 			NodeBits: []int{c.Options.Config.Cluster.NodeCIDRMaskSize},
 		},
-		NodeLifecycle:  nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
-		LoadBalancer:   loadBalancer(c.Options.Config),
-		ApproveServing: true, // for what a node reports of itself and no other has
-		Log:            c.Options.Logger, Tracer: c.Tracer,
+		NodeLifecycle: nodelifecycle.Config{MonitorGrace: time.Duration(c.Options.Config.Controllers.NodeMonitorGracePeriod)},
+		LoadBalancer:  loadBalancer(c.Options.Config),
+		Serving:       clusterNames(c.Options.Config),
+		Log:           c.Options.Logger, Tracer: c.Tracer,
 	})
 	if err != nil {
 		return err
@@ -64,6 +66,17 @@ func Loops(ctx context.Context, c *process.Component, keys Keys) error {
 		func(ctx context.Context) error { return reconcilers(ctx, c, set) },
 		func(ctx context.Context) error { return policies(ctx, c) },
 	))
+}
+
+// clusterNames are those that no node may serve by.
+func clusterNames(c *config.Configuration) *approval.Names {
+	n := &approval.Names{Server: c.APIServer.SubjectAltNames, Domain: c.Cluster.Domain}
+	for _, text := range []string{c.Cluster.ServiceCIDR, c.Cluster.PodCIDR} {
+		if p, err := netip.ParsePrefix(text); err == nil { // a component of its own may not know them
+			n.Networks = append(n.Networks, p)
+		}
+	}
+	return n
 }
 
 // loadBalancer is what Services get: addresses of pools, or those of nodes but for the ports by

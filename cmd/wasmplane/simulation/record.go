@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,11 +82,11 @@ func (o *recording) record(ctx context.Context, s *shell.Shell, kubeconfig strin
 	if _, err := set.Kube.CoreV1().Pods(o.namespace).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return fmt.Errorf("list pods: %w", err)
 	}
-	file, err := os.OpenFile(o.to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := unfinished(o.to)
 	if err != nil {
 		return fmt.Errorf("write the recording: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
+	defer func() { err = errors.Join(err, file.end(err == nil)) }()
 	if o.length > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, o.length)
@@ -109,4 +110,34 @@ func (o *recording) record(ctx context.Context, s *shell.Shell, kubeconfig strin
 		s.PrintLine("note: the recording ended early: a simulation takes no more pods")
 	}
 	return nil
+}
+
+// part is a file that is written under another name until it is whole: who finds the file has all of it.
+type part struct {
+	*os.File
+	to string
+}
+
+// unfinished begins a file that must not exist.
+func unfinished(to string) (*part, error) {
+	if _, err := os.Lstat(to); err == nil {
+		return nil, &os.PathError{Op: "create", Path: to, Err: os.ErrExist}
+	}
+	file, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*.part")
+	if err != nil {
+		return nil, err
+	}
+	return &part{file, to}, nil
+}
+
+// end gives the file its name where it is whole; otherwise nothing is left.
+func (p *part) end(whole bool) error {
+	err := p.Close()
+	if whole && err == nil {
+		// Unlike a rename, a link replaces nothing that somebody has written meanwhile. Not every file system has links.
+		if err = os.Link(p.Name(), p.to); err != nil && !errors.Is(err, os.ErrExist) {
+			return os.Rename(p.Name(), p.to)
+		}
+	}
+	return errors.Join(err, os.Remove(p.Name()))
 }

@@ -47,6 +47,7 @@ var dialers = map[string]string{
 	"core/join/authority.go":                    "where the machine's own operator says: the server to join",
 	"core/join/server.go":                       "where the machine's own operator says, and to the stores that the server there names",
 	"core/join/balance/balance.go":              "the servers of the machine's own cluster, whose certificates are checked",
+	"core/join/peers/peers.go":                  "the servers of the machine's own cluster, whose certificates are checked",
 	"core/apiserver/tunnel/kubelet.go":          "by the policy; what clients have proxied is checked besides",
 	"core/auth/audit/audit.go":                  "by the policy",
 	"core/auth/authn/structured.go":             "by the policy",
@@ -62,6 +63,7 @@ var dialers = map[string]string{
 	"plugins/source/follow.go":                  "by the transport of https.go, as oci.go and https.go",
 	"plugins/source/oci.go":                     "by the transport of https.go",
 
+	"core/kubelet/reach/reach.go":              "where an administrator asks who may run commands in the node's pods; no data are sent",
 	"core/kubelet/probe/handler.go":            "by the policy; gRPC to the pod's own address",
 	"core/kubelet/containerd/containerd.go":    "to the socket of the containerd that it started",
 	"core/kubelet/containerd/strays.go":        "to the sockets of shims, which that containerd started",

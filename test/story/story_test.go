@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		"podresources": listPodResources,
 		"writers":      writeMany,
 		"steady":       keepWriting,
+		"calls":        keepCalling,
 		"beside":       besideHostiles,
 		"extension":    serveExtension,
 		"converter":    serveConverter,

@@ -7,5 +7,6 @@
 // same process.
 //
 // WALK_TIME is how long it walks (20s), WALK_SEED what its choices are made from (1, so that a
-// test of every day tries the same; `make random-walk` takes the time).
+// test of every day tries the same; `make random-walk` takes the time), WALK_PACE how long each of
+// its four walkers rests between two requests (0s): a long walk beside other work needs a pause.
 package walk

@@ -81,8 +81,11 @@ func others(ctx context.Context, kube kubernetes.Interface, client dynamic.Inter
 }
 
 // servesTenant are objects of the cluster that exist for one of the tenant's: the address of
-// a Service, the volume of a claim.
+// a Service, the volume of a claim, what is made of a policy of its namespace.
 func servesTenant(o *unstructured.Unstructured) bool {
+	if _, policy, _ := strings.Cut(o.GetAnnotations()["plugins.wasmplane.dev/policy"], " "); strings.HasPrefix(policy, tenant+"/") {
+		return true
+	}
 	for _, path := range [][]string{{"spec", "parentRef", "namespace"}, {"spec", "claimRef", "namespace"}} {
 		if of, _, _ := unstructured.NestedString(o.Object, path...); of == tenant {
 			return true
@@ -143,7 +146,11 @@ func powers(ctx context.Context, kube kubernetes.Interface) (map[string]bool, er
 				"get secrets", "create pods", "create pods/exec", "create serviceaccounts/token", "update namespaces",
 				"bind roles.rbac.authorization.k8s.io",
 				"escalate roles.rbac.authorization.k8s.io", "create rolebindings.rbac.authorization.k8s.io", "impersonate users",
-				"update resourcequotas",
+				"update resourcequotas", "create validatingpolicies.policies.kyverno.io", "update persistentvolumes",
+				"create policyexceptions.policies.kyverno.io", "create clusteradmissionpolicies.policies.kubewarden.io",
+				"create constrainttemplates.templates.gatekeeper.sh", "update resourceclaims/status.resource.k8s.io",
+				"create deviceclasses.resource.k8s.io", "create priorityclasses.scheduling.k8s.io", "list pods.metrics.k8s.io",
+				"create spans.trace.wasmplane.dev", "list journey.trace.wasmplane.dev",
 				"create networkpolicies.networking.k8s.io", "create tenantplugins.plugins.wasmplane.dev", "grant tenantplugins.plugins.wasmplane.dev",
 				"create plugins.plugins.wasmplane.dev", "get nodes/proxy", "update services/status", "approve signers.certificates.k8s.io", "* *",
 			} {

@@ -65,6 +65,49 @@ var kinds = []kind{
 	{"/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", `{"webhooks":[]}`},
 	{"/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "apiextensions.k8s.io/v1", "CustomResourceDefinition", `{"spec":{}}`},
 	{"/apis/plugins.wasmplane.dev/v1", "plugins", "plugins.wasmplane.dev/v1", "Plugin", `{"spec":{"source":"file:/etc/passwd"}}`},
+
+	// A module as a container, that says of itself what only the node may say.
+	{"/api/v1", "pods", "v1", "Pod", `{"metadata":{"annotations":{"kubelet.wasmplane.dev/wasm":"sha256:0","module.wasm.image/variant":"compat"}},"spec":{"containers":[{"name":"c","image":"registry.invalid/module.wasm","command":["/../../bin/sh"],"volumeMounts":[{"name":"v","mountPath":"/v","subPath":"../../etc"}]}],"volumes":[{"name":"v","emptyDir":{"medium":"Memory","sizeLimit":"1Ei"}}]}}`},
+	{"/api/v1", "pods", "v1", "Pod", `{"spec":{"volumes":[{"name":"s","projected":{"sources":[{"serviceAccountToken":{"path":"t","audience":"https://kubernetes.default.svc","expirationSeconds":600}},{"clusterTrustBundle":{"name":"x","path":"b"}}]}},{"name":"d","csi":{"driver":"files.csi.wasmplane.dev","volumeAttributes":{"path":"/etc","source":"../.."},"nodePublishSecretRef":{"name":"theirs"}}}],"containers":[{"name":"c","image":"x","volumeMounts":[{"name":"s","mountPath":"/s"}]}]}}`},
+	{"/api/v1", "pods", "v1", "Pod", `{"spec":{"priorityClassName":"system-node-critical","schedulerName":"nobody","schedulingGates":[{"name":"a/b"}],"tolerations":[{"operator":"Exists"}],"resourceClaims":[{"name":"g","resourceClaimName":"a"}],"containers":[{"name":"c","image":"x","resources":{"requests":{"cpu":"1000000"},"claims":[{"name":"g"}]}}]}}`},
+	{"/api/v1", "pods", "v1", "Pod", `{"metadata":{"labels":{"a":"b"}},"spec":{"schedulingGroup":{"podGroupName":"a"},"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"kubernetes.io/hostname","labelSelector":{},"namespaceSelector":{}}]}},"topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"DoNotSchedule","labelSelector":{}}],"containers":[{"name":"c","image":"x"}]}}`},
+
+	// Claims, of volumes and devices.
+	{"/api/v1", "persistentvolumeclaims", "v1", "PersistentVolumeClaim", `{"spec":{"accessModes":["ReadWriteMany"],"volumeName":"theirs","storageClassName":"","dataSourceRef":{"apiGroup":"","kind":"PersistentVolumeClaim","name":"theirs","namespace":"blue"},"resources":{"requests":{"storage":"8E"}}}}`},
+	{"/apis/resource.k8s.io/v1", "resourceclaims", "resource.k8s.io/v1", "ResourceClaim", `{"spec":{"devices":{"requests":[{"name":"g","exactly":{"deviceClassName":"any","adminAccess":true,"selectors":[{"cel":{"expression":"true"}}]}}]}},"status":{"reservedFor":[{"resource":"pods","name":"a","uid":"1"}]}}`},
+	{"/apis/resource.k8s.io/v1", "resourceclaims", "resource.k8s.io/v1", "ResourceClaim", `{"spec":{"devices":{"requests":[{"name":"g","exactly":{"deviceClassName":"any","selectors":[{"cel":{"expression":"device.driver == \"x\""}}]}}]}}}`},
+	{"/apis/resource.k8s.io/v1", "resourceclaimtemplates", "resource.k8s.io/v1", "ResourceClaimTemplate", `{"spec":{"spec":{"devices":{"requests":[{"name":"g","exactly":{"deviceClassName":"any","count":32}}],"constraints":[{"requests":["g"],"matchAttribute":"a.b/c"}]}}}}`},
+	{"/apis/resource.k8s.io/v1", "resourceslices", "resource.k8s.io/v1", "ResourceSlice", `{"spec":{"driver":"gpu.example.com","nodeName":"simulated-1","pool":{"name":"p","generation":1,"resourceSliceCount":1},"devices":[{"name":"g"}]}}`},
+	{"/apis/resource.k8s.io/v1", "deviceclasses", "resource.k8s.io/v1", "DeviceClass", `{"spec":{}}`},
+	{"/apis/storage.k8s.io/v1", "storageclasses", "storage.k8s.io/v1", "StorageClass", `{"provisioner":"files.csi.wasmplane.dev"}`},
+	{"/apis/storage.k8s.io/v1", "csidrivers", "storage.k8s.io/v1", "CSIDriver", `{"spec":{"tokenRequests":[{"audience":""}]}}`},
+	{"/apis/storage.k8s.io/v1", "csinodes", "storage.k8s.io/v1", "CSINode", `{"spec":{"drivers":[]}}`},
+	{"/apis/storage.k8s.io/v1", "volumeattachments", "storage.k8s.io/v1", "VolumeAttachment", `{"spec":{"attacher":"x","nodeName":"simulated-1","source":{"persistentVolumeName":"theirs"}}}`},
+
+	// Autoscalers of what is the tenant's, of what is not, and by others' metrics.
+	{"/apis/autoscaling/v2", "horizontalpodautoscalers", "autoscaling/v2", "HorizontalPodAutoscaler", `{"spec":{"maxReplicas":1000000,"minReplicas":1,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":1}}},{"type":"External","external":{"metric":{"name":"../../../api/v1/secrets?x=","selector":{"matchLabels":{"a":"b"}}},"target":{"type":"Value","value":"1"}}}]}}`},
+	{"/apis/autoscaling/v2", "horizontalpodautoscalers", "autoscaling/v2", "HorizontalPodAutoscaler", `{"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"v1","kind":"Namespace","name":"blue"},"metrics":[{"type":"Object","object":{"metric":{"name":"m"},"describedObject":{"apiVersion":"v1","kind":"Namespace","name":"blue"},"target":{"type":"Value","value":"1"}}},{"type":"Pods","pods":{"metric":{"name":"m"},"target":{"type":"AverageValue","averageValue":"1m"}}}]}}`},
+
+	{"/apis/autoscaling/v2", "horizontalpodautoscalers", "autoscaling/v2", "HorizontalPodAutoscaler", `{"spec":{"maxReplicas":9,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":1}}},{"type":"External","external":{"metric":{"name":"m","selector":{"matchLabels":{"namespace":"blue"}}},"target":{"type":"Value","value":"1"}}}]}}`},
+
+	// Who may talk to whom.
+	{"/apis/networking.k8s.io/v1", "networkpolicies", "networking.k8s.io/v1", "NetworkPolicy", `{"spec":{"podSelector":{"matchExpressions":[{"key":"a","operator":"Exists"}]},"policyTypes":["Ingress","Egress"],"ingress":[{"from":[{"namespaceSelector":{}},{"ipBlock":{"cidr":"0.0.0.0/0","except":["10.0.0.0/8"]}}],"ports":[{"port":1,"endPort":65535,"protocol":"TCP"}]}],"egress":[{"to":[{"ipBlock":{"cidr":"169.254.169.254/32"}}]}]}}`},
+
+	// Pods that start together.
+	{"/apis/scheduling.k8s.io/v1beta1", "podgroups", "scheduling.k8s.io/v1beta1", "PodGroup", `{"spec":{"schedulingPolicy":{"gang":{"minCount":9}},"priorityClassName":"system-cluster-critical"}}`},
+	{"/apis/scheduling.k8s.io/v1beta1", "podgroups", "scheduling.k8s.io/v1beta1", "PodGroup", `{"spec":{"schedulingPolicy":{"gang":{"minCount":3}}}}`},
+	{"/apis/scheduling.k8s.io/v1", "priorityclasses", "scheduling.k8s.io/v1", "PriorityClass", `{"value":1000000,"globalDefault":true}`},
+
+	// Policies of other projects: a namespace's own, and the cluster's.
+	{"/apis/policies.kyverno.io/v1", "namespacedvalidatingpolicies", "policies.kyverno.io/v1", "NamespacedValidatingPolicy", `{"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE","UPDATE","DELETE"],"resources":["pods"]}]},"validations":[{"expression":"object.metadata.name.size() != 1","message":"one letter"}]}}`},
+	{"/apis/policies.kyverno.io/v1", "namespacedvalidatingpolicies", "policies.kyverno.io/v1", "NamespacedValidatingPolicy", `{"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["*","*/*"]}]},"validations":[{"expression":"false"}]}}`},
+	{"/apis/policies.kyverno.io/v1", "namespacedmutatingpolicies", "policies.kyverno.io/v1", "NamespacedMutatingPolicy", `{"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["pods"]}]},"mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{spec: Object.spec{hostNetwork: true}}"}}]}}`},
+	{"/apis/policies.kyverno.io/v1", "namespacedmutatingpolicies", "policies.kyverno.io/v1", "NamespacedMutatingPolicy", `{"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["rbac.authorization.k8s.io"],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["rolebindings"]}]},"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"add\", path: \"/subjects/-\", value: object.subjects[0]}]"}}]}}`},
+	{"/apis/policies.kyverno.io/v1", "validatingpolicies", "policies.kyverno.io/v1", "ValidatingPolicy", `{"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["*"]}]},"validations":[{"expression":"false"}]}}`},
+	{"/apis/policies.kyverno.io/v1", "policyexceptions", "policies.kyverno.io/v1", "PolicyException", `{"spec":{"policyRefs":[{"kind":"ValidatingPolicy","name":"theirs"}],"matchConditions":[{"name":"all","expression":"true"}]}}`},
+	{"/apis/policies.kubewarden.io/v1", "admissionpolicies", "policies.kubewarden.io/v1", "AdmissionPolicy", `{"spec":{"module":"https://169.254.169.254/x.wasm@sha256:0000000000000000000000000000000000000000000000000000000000000000","rules":[{"operations":["CREATE"],"apiGroups":["*"],"apiVersions":["*"],"resources":["*"]}],"mutating":true,"contextAwareResources":[{"apiVersion":"v1","kind":"Secret"}]}}`},
+	{"/apis/templates.gatekeeper.sh/v1", "constrainttemplates", "templates.gatekeeper.sh/v1", "ConstraintTemplate", `{"spec":{"crd":{"spec":{"names":{"kind":"Some"}}},"targets":[{"target":"admission.k8s.gatekeeper.sh","rego":"package a\nviolation[{\"msg\": \"x\"}] { true }"}]}}`},
+	{"/apis/wgpolicyk8s.io/v1alpha2", "policyreports", "wgpolicyk8s.io/v1alpha2", "PolicyReport", `{"summary":{"pass":1000000},"results":[{"policy":"theirs","result":"pass"}]}`},
 }
 
 // verdicts are what a tenant's plugin answers: what it may, what it may not, and rubbish.
@@ -180,13 +223,16 @@ func (c chance) step(source, digest, ca string) step {
 		s.verb, s.path = one(c, "GET", "GET", "DELETE"), collection+one(c, "", "?limit=2", "?labelSelector=a%3Db", "?timeoutSeconds=1&watch=true")
 	case 10, 11:
 		sub := one(c, "status", "scale", "finalize", "binding", "eviction", "exec?command=id", "attach", "portforward", "proxy", "proxy/",
-			"token", "ephemeralcontainers", "log", "approval", "resize")
+			"token", "ephemeralcontainers", "log", "approval", "resize", "finalizers")
 		s.verb, s.path, s.body = one(c, "GET", "POST", "PUT", "PATCH"), item+"/"+sub, body
 	default:
 		s.verb, s.path, s.body = one(c, "GET", "POST"), one(c,
 			"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/metrics", "/debug/pprof/", "/readyz",
 			"/api/v1/nodes/simulated-1/proxy/pods", "/api/v1/namespaces/"+tenant+"/../"+other+"/secrets",
-			"/api/v1/namespaces/"+tenant+"/serviceaccounts/default/token", "/api/v1/watch/secrets", "/wasmplane/backup", "/logs/",
+			"/api/v1/namespaces/"+tenant+"/serviceaccounts/default/token", "/api/v1/watch/secrets", "/backup", "/logs/",
+			"/apis/trace.wasmplane.dev/v1/journey?kind=Secret&namespace="+other+"&name=theirs", "/apis/trace.wasmplane.dev/v1/spans", "/debug/units",
+			"/servers", "/servers/open", "/servers/join/take", "/apis/metrics.k8s.io/v1beta1/namespaces/"+other+"/pods",
+			"/apis/metrics.k8s.io/v1beta1/nodes", "/apis/external.metrics.k8s.io/v1beta1/namespaces/"+other+"/m",
 			"/api/v1/namespaces/"+tenant+"/services/https:kubernetes.default:443/proxy/"), body
 	}
 	if c.often(3) {

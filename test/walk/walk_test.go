@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/wasmplane/wasmplane/core/run"
 	"github.com/wasmplane/wasmplane/plugins/host"
 	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/test/internal/harness"
@@ -47,10 +48,15 @@ const (
 // measured begins the names of objects by which requests are measured.
 const measured = "beside-"
 
+// measurements of another tenant's requests without the walk.
+const measurements = 100
+
 const configuration = `apiVersion: wasmplane.dev/v1alpha1
 kind: Configuration
 apiserver: {tokenFile: tokens.csv}
 egress: {tenants: [127.0.0.0/8]}
+policyKinds: [gatekeeper, kubewarden, kyverno]
+featureGates: {GenericWorkload: true}
 `
 
 // duration is how long to walk.
@@ -63,6 +69,17 @@ func duration(t *testing.T) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
 		t.Fatalf("WALK_TIME is %q: give a duration, such as 10m", text)
+	}
+	return d
+}
+
+// pace is how long a walker rests between two requests.
+func pace(t *testing.T) time.Duration {
+	t.Helper()
+	text := cmp.Or(os.Getenv("WALK_PACE"), "0s")
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		t.Fatalf("WALK_PACE is %q: give a duration, such as 100ms", text)
 	}
 	return d
 }
@@ -103,29 +120,48 @@ func TestATenantGetsNowhere(t *testing.T) {
 	}
 	before := w.rest(client)
 	could := w.powers()
-	alone := w.latency(50)
+	alone := w.latency(measurements)
 
-	n := seed(t)
+	n, rests := seed(t), pace(t)
 	t.Logf("WALK_SEED=%d", n)
 	ctx, cancel := context.WithTimeout(t.Context(), duration(t))
 	defer cancel()
 	var walkers sync.WaitGroup
 	for i := range uint64(4) {
-		walkers.Go(func() { w.walk(ctx, chance{rand.New(rand.NewPCG(n, i))}) })
+		walkers.Go(func() { w.walk(ctx, chance{rand.New(rand.NewPCG(n, i))}, rests) })
 	}
 	walkers.Go(func() { w.administer(ctx) })
 	var beside []time.Duration
 	for ctx.Err() == nil {
 		beside = append(beside, w.latency(20)...)
+		if !run.Sleep(ctx, 5*rests) {
+			break
+		}
 	}
 	walkers.Wait()
+	afterwards := w.latency(measurements)
 
 	w.judge(client, before, could)
 	codes := map[string]int64{}
 	for i := range w.codes {
 		codes[fmt.Sprintf("%dxx", i)] = w.codes[i].Load()
 	}
-	t.Logf("%d requests: %v, without an answer %d; another tenant's p99 %s beside it, %s alone", w.steps.Load(), codes, w.failed.Load(), p99(beside), p99(alone))
+	t.Logf("%d requests: %v, without an answer %d; another tenant's p99 of %d requests %s beside it, %s before and %s after it; the server takes %s",
+		w.steps.Load(), codes, w.failed.Load(), len(beside), p99(beside), p99(alone), p99(afterwards), w.memory())
+}
+
+// memory of the server's process, as the kernel counts it.
+func (w *walk) memory() string {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cluster.Process("up").PID()))
+	if err != nil {
+		w.t.Error(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if size, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			return strings.TrimSpace(size)
+		}
+	}
+	return "an unknown size"
 }
 
 func newWalk(t *testing.T) *walk {
@@ -168,6 +204,24 @@ func (w *walk) prepare() {
 			t.Fatal(err)
 		}
 	}
+	harness.Eventually(t, "the kinds of policies are served", func() error {
+		for _, served := range []struct{ version, resource string }{
+			{"policies.kyverno.io/v1", "policyexceptions"},
+			{"policies.kyverno.io/v1", "namespacedmutatingpolicies"},
+			{"policies.kubewarden.io/v1", "admissionpolicies"},
+			{"templates.gatekeeper.sh/v1", "constrainttemplates"},
+			{"syncset.gatekeeper.sh/v1alpha1", "syncsets"},
+		} {
+			list, err := w.kube.Discovery().ServerResourcesForGroupVersion(served.version)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == served.resource }) {
+				return fmt.Errorf("%s has no %s yet", served.version, served.resource)
+			}
+		}
+		return nil
+	})
 	for _, name := range []string{tenant, other} {
 		_, err := w.kube.CoreV1().Namespaces().Create(ctx,
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -180,7 +234,11 @@ func (w *walk) prepare() {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
 	must(err)
 	_, err = w.kube.RbacV1().Roles(tenant).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "loads"}, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"plugins.wasmplane.dev"}, Resources: []string{"tenantplugins"},
+		APIGroups: []string{"plugins.wasmplane.dev", "policies.kyverno.io", "policies.kubewarden.io", "scheduling.k8s.io", "resource.k8s.io"},
+		Resources: []string{
+			"tenantplugins", "namespacedvalidatingpolicies", "namespacedmutatingpolicies", "policyexceptions", "admissionpolicies", "podgroups",
+			"resourceclaims", "resourceclaimtemplates",
+		},
 		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
 	}}}, metav1.CreateOptions{})
 	must(err)
@@ -237,8 +295,8 @@ func (w *walk) powers() (can map[string]bool) {
 	return can
 }
 
-// walk takes steps until ctx ends.
-func (w *walk) walk(ctx context.Context, c chance) {
+// walk takes steps until ctx ends, with a pause after each.
+func (w *walk) walk(ctx context.Context, c chance, rests time.Duration) {
 	cfg := rest.AnonymousClientConfig(w.admin)
 	cfg.BearerToken = "tinas-token"
 	client, err := rest.HTTPClientFor(cfg)
@@ -247,7 +305,7 @@ func (w *walk) walk(ctx context.Context, c chance) {
 		return
 	}
 	client.Timeout = 30 * time.Second
-	for ctx.Err() == nil {
+	for run.Sleep(ctx, rests) {
 		s := c.step(w.modules, w.digest, w.ca)
 		code, text, err := w.do(ctx, client, s)
 		if err != nil {

@@ -5,6 +5,7 @@
 package docs
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/format"
@@ -96,6 +97,63 @@ func TestTheIndexNamesEveryDocument(t *testing.T) {
 		atRoot := !strings.Contains(page, "/") && page != "README.md"
 		if (inDocs || atRoot) && !named[page] {
 			t.Errorf("docs/README.md does not name %s", page)
+		}
+	}
+}
+
+// declared are the names of all tests and fuzz targets of the tree.
+func declared(t *testing.T) map[string]bool {
+	t.Helper()
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	names := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && path != root) {
+			return cmp.Or(err, error(fs.SkipDir))
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for _, m := range function.FindAllSubmatch(text, -1) {
+				names[string(m[1])] = true
+			}
+		}
+		return nil
+	})
+	if err != nil || len(names) < 1000 {
+		t.Fatal(len(names), err)
+	}
+	return names
+}
+
+var (
+	testNamed  = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
+	storyNamed = regexp.MustCompile("story `(\\w+)(?:\\.txtar)?`")
+)
+
+// What a table of threats calls a protection is held by a test that there is, and each threat
+// that our own code has to prevent has one.
+func TestThreatsAreHeldByTests(t *testing.T) {
+	tests := declared(t)
+	for _, page := range []string{"docs/THREATS.md", "docs/ADVISORIES.md", "docs/SECURITY.md"} {
+		for n, line := range strings.Split(read(t, page), "\n") {
+			if !strings.HasPrefix(line, "| ") {
+				continue
+			}
+			for _, m := range testNamed.FindAllStringSubmatch(line, -1) {
+				if !tests[m[1]] {
+					t.Errorf("%s:%d: there is no test %s", page, n+1, m[1])
+				}
+			}
+			for _, m := range storyNamed.FindAllStringSubmatch(line, -1) {
+				if _, err := os.Stat(filepath.Join(root, "test/story/testdata", m[1]+".txtar")); err != nil && !tests[m[1]] {
+					t.Errorf("%s:%d: there is no story %s", page, n+1, m[1])
+				}
+			}
+			if strings.Contains(line, "| code |") && strings.HasSuffix(line, "| |") {
+				t.Errorf("%s:%d: no test holds what our own code has to prevent", page, n+1)
+			}
 		}
 	}
 }

@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Server is what the server says of the definitions that it serves.
@@ -92,11 +94,11 @@ func (l *Lifecycle) Run(ctx context.Context) error {
 	running.Go(func() { informer.RunWithContext(ctx) })
 	running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			l.work(ctx)
+			// One definition after the other: who gets a name is decided by one worker, and by
+			// the compare-and-swap of the store between servers.
+			run.Work(ctx, "definitions", 1, l.queue, l.step)
 		}
 	})
-	<-ctx.Done()
-	l.queue.ShutDown()
 	running.Wait()
 	return nil
 }
@@ -138,29 +140,19 @@ func (l *Lifecycle) all() []*apiextensionsv1.CustomResourceDefinition {
 	return out
 }
 
-// work takes one definition after the other: who gets a name is decided by one
-// worker, and by the compare-and-swap of the store between servers.
-func (l *Lifecycle) work(ctx context.Context) {
-	for {
-		name, done := l.queue.Get()
-		if done {
-			return
-		}
-		err := l.sync(ctx, name)
-		l.queue.Done(name)
-		switch {
-		case err == nil:
-			l.queue.Forget(name)
-		case errors.Is(err, errWaiting), apierrors.IsConflict(err), apierrors.IsNotFound(err):
-			l.queue.AddRateLimited(name)
-		default:
-			if ctx.Err() == nil {
-				l.cfg.Logger.WarnContext(ctx, "a definition of a custom resource could not be brought on; trying again", "definition", name,
-					"error", err)
-			}
-			l.queue.AddRateLimited(name)
-		}
+// step takes one definition on, and has it looked at again where that failed.
+func (l *Lifecycle) step(ctx context.Context, name string) {
+	err := l.sync(ctx, name)
+	switch {
+	case err == nil:
+		l.queue.Forget(name)
+		return
+	case ctx.Err() != nil, errors.Is(err, errWaiting), apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	default:
+		l.cfg.Logger.WarnContext(ctx, "a definition of a custom resource could not be brought on; trying again", "definition", name,
+			"error", err)
 	}
+	l.queue.AddRateLimited(name)
 }
 
 // errWaiting says that something that nobody tells of has to happen first.

@@ -164,22 +164,17 @@ func (k *Keeper) announce(ctx context.Context) error {
 }
 
 func (k *Keeper) work(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, k.queue.ShutDown)
-	defer stop()
-	for {
-		name, shutdown := k.queue.Get()
-		if shutdown {
-			return nil
-		}
-		if err := k.reconcile(ctx, name); err != nil && ctx.Err() == nil {
-			k.cfg.Logger.WarnContext(ctx, "a local volume cannot be looked after; trying again", "kind", "PersistentVolume", "name", name,
-				"error", err)
-			k.queue.AddRateLimited(name)
-		} else {
+	run.Work(ctx, "local volumes", 1, k.queue, func(ctx context.Context, name string) {
+		err := k.reconcile(ctx, name)
+		if err == nil || ctx.Err() != nil {
 			k.queue.Forget(name)
+			return
 		}
-		k.queue.Done(name)
-	}
+		k.cfg.Logger.WarnContext(ctx, "a local volume cannot be looked after; trying again", "kind", "PersistentVolume", "name", name,
+			"error", err)
+		k.queue.AddRateLimited(name)
+	})
+	return nil
 }
 
 // reconcile makes a volume that is to be here, or removes one that is being deleted and

@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // removers is how many removals are carried out at the same time.
@@ -83,26 +85,13 @@ func (r *Removals) seen(victim types.UID) (ended []*Removal) {
 
 // Run removes until ctx ends. What is left then is not removed: who decides next decides anew.
 func (r *Removals) Run(ctx context.Context) {
-	defer context.AfterFunc(ctx, r.queue.ShutDown)()
-	var all sync.WaitGroup
-	for range removers {
-		all.Go(func() {
-			for r.next(ctx) {
-			}
-		})
-	}
-	all.Wait()
+	run.Work(ctx, "removing victims", removers, r.queue, r.remove)
 }
 
-func (r *Removals) next(ctx context.Context) bool {
-	one, ended := r.queue.Get()
-	if ended || ctx.Err() != nil {
-		return false
-	}
-	defer r.queue.Done(one)
+func (r *Removals) remove(ctx context.Context, one *Removal) {
 	err := one.Do(ctx)
 	if ctx.Err() != nil {
-		return false
+		return
 	}
 	if err != nil {
 		one.Failed(ctx, err)
@@ -110,7 +99,6 @@ func (r *Removals) next(ctx context.Context) bool {
 	if r.did(one, err) {
 		one.Ended(err != nil)
 	}
-	return true
 }
 
 // did records that a removal was carried out, and says whether it has ended by that.

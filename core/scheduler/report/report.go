@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/wasmplane/wasmplane/core/run"
 )
 
 // Bounds: writes at the same time, and objects of which something is to be written. Beyond
@@ -98,23 +100,10 @@ func (r *Reports) Cancel(ctx context.Context, about types.UID) {
 
 // Run writes until ctx ends. What is left then is not written: who decides next decides anew.
 func (r *Reports) Run(ctx context.Context) {
-	defer context.AfterFunc(ctx, r.queue.ShutDown)()
-	var all sync.WaitGroup
-	for range writers {
-		all.Go(func() {
-			for r.next(ctx) {
-			}
-		})
-	}
-	all.Wait()
+	run.Work(ctx, "writing statuses", writers, r.queue, r.write)
 }
 
-func (r *Reports) next(ctx context.Context) bool {
-	about, ended := r.queue.Get()
-	if ended || ctx.Err() != nil {
-		return false
-	}
-	defer r.queue.Done(about)
+func (r *Reports) write(ctx context.Context, about types.UID) {
 	r.mu.Lock()
 	p, known := r.waiting[about]
 	again, done := r.again[about], make(chan struct{})
@@ -125,7 +114,7 @@ func (r *Reports) next(ctx context.Context) bool {
 	}
 	r.mu.Unlock()
 	if !known {
-		return true
+		return
 	}
 	for _, w := range []Write{p.first, p.also} {
 		if w != nil {
@@ -136,5 +125,4 @@ func (r *Reports) next(ctx context.Context) bool {
 	delete(r.writing, about)
 	r.mu.Unlock()
 	close(done)
-	return true
 }

@@ -4,6 +4,7 @@ package upgrade
 
 import (
 	"fmt"
+	"iter"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -15,23 +16,42 @@ import (
 // besideServers fails where a server of that release cannot work beside one of the others:
 // they share a store, so of any two one may be at most one minor version newer.
 func besideServers(is release, others []peers.Peer) error {
-	for _, o := range others {
-		for _, v := range []struct{ of, is, other string }{
-			{"wasmplane", is.version, o.Server.Version},
-			{"Kubernetes", is.kubernetes, o.Server.Kubernetes},
-		} {
-			next, ok := mark.Parse(v.is)
-			theirs, too := mark.Parse(v.other)
-			switch {
-			case !ok || !too: // of a working tree
-			case next.After(theirs) && !next.Next(theirs):
-				return fmt.Errorf("server %s is of %s %s, and this one would be of %s: servers share a store and are at most one minor version apart, so upgrade %s first", o.Called(), v.of, v.other, v.is, o.Called())
-			case theirs.After(next) && !theirs.Next(next):
-				return fmt.Errorf("server %s is of %s %s already, and this one would be of %s: servers share a store and are at most one minor version apart, so choose a newer release", o.Called(), v.of, v.other, v.is)
-			}
+	for d := range is.differences(others) {
+		switch {
+		case d.next.After(d.theirs) && !d.next.Next(d.theirs):
+			return fmt.Errorf("server %s is of %s %s, and this one would be of %s: servers share a store and are at most one minor version apart, so upgrade %s first", d.server, d.of, d.their, d.is, d.server)
+		case d.theirs.After(d.next) && !d.theirs.Next(d.next):
+			return fmt.Errorf("server %s is of %s %s already, and this one would be of %s: servers share a store and are at most one minor version apart, so choose a newer release", d.server, d.of, d.their, d.is)
 		}
 	}
 	return nil
+}
+
+// difference is between a release and a server.
+type difference struct {
+	server, of   string // which server; of what: wasmplane or Kubernetes
+	is, their    string // the versions as they are written
+	next, theirs mark.Version
+}
+
+// differences are those to each of the servers, of wasmplane and of Kubernetes. Versions of a
+// working tree are left out: there is nothing to compare.
+func (r release) differences(servers []peers.Peer) iter.Seq[difference] {
+	return func(yield func(difference) bool) {
+		for _, s := range servers {
+			for _, d := range []difference{
+				{server: s.Called(), of: "wasmplane", is: r.version, their: s.Server.Version},
+				{server: s.Called(), of: "Kubernetes", is: r.kubernetes, their: s.Server.Kubernetes},
+			} {
+				var ok, too bool
+				d.next, ok = mark.Parse(d.is)
+				d.theirs, too = mark.Parse(d.their)
+				if ok && too && !yield(d) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // oldestKubelet is by how many minor versions a kubelet may be older than a server
@@ -63,16 +83,9 @@ func beforeKubelets(kubernetes, own string, nodes []corev1.Node) error {
 
 // afterServers fails where a worker of that release would be newer than a server.
 func afterServers(is release, servers []peers.Peer) error {
-	for _, o := range servers {
-		for _, v := range []struct{ of, is, server string }{
-			{"wasmplane", is.version, o.Server.Version},
-			{"Kubernetes", is.kubernetes, o.Server.Kubernetes},
-		} {
-			next, ok := mark.Parse(v.is)
-			theirs, too := mark.Parse(v.server)
-			if ok && too && next.After(theirs) {
-				return fmt.Errorf("the new binary is of %s %s, and server %s of %s: upgrade the servers first", v.of, v.is, o.Called(), v.server)
-			}
+	for d := range is.differences(servers) {
+		if d.next.After(d.theirs) {
+			return fmt.Errorf("the new binary is of %s %s, and server %s of %s: upgrade the servers first", d.of, d.is, d.server, d.their)
 		}
 	}
 	return kubeletOf(is.kubernetes, servers)

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,16 +103,12 @@ var modes = map[string]manifest.Mode{"": manifest.Enforce, "protect": manifest.E
 // name. A policy of a namespace sees requests of its namespace only: who loads the entry confines
 // it.
 func Entry(policy map[string]any, m tree.Mapper) (map[string]any, error) {
-	text, err := json.Marshal(policy)
-	if err != nil {
-		return nil, err
-	}
 	var d document
-	if err := tree.Strict(text, &d, "policy"); err != nil {
+	if err := tree.Decode(policy, &d, "policy"); err != nil {
 		return nil, err
 	}
-	if gv, err := schema.ParseGroupVersion(d.APIVersion); err != nil || gv.Group != Group || !slices.Contains(Kinds(), d.Kind) {
-		return nil, fmt.Errorf("expected one of %v of %s, found a %s of %q", Kinds(), Group, d.Kind, d.APIVersion)
+	if err := tree.Expect(Group, d.APIVersion, d.Kind, Kinds()...); err != nil {
+		return nil, err
 	}
 	s := &d.Spec
 	mode, known := modes[s.Mode]

@@ -44,16 +44,12 @@ type Constraint struct {
 // ReadConstraint reads a Constraint, of whatever template. The template says what its
 // parameters have to be.
 func ReadConstraint(policy map[string]any) (*Constraint, error) {
-	text, err := json.Marshal(policy)
-	if err != nil {
-		return nil, err
-	}
 	var c constraint
-	if err := tree.Strict(text, &c, "constraint"); err != nil {
+	if err := tree.Decode(policy, &c, "constraint"); err != nil {
 		return nil, err
 	}
-	if gv, err := schema.ParseGroupVersion(c.APIVersion); err != nil || gv.Group != ConstraintGroup {
-		return nil, fmt.Errorf("expected a constraint of %s, found a %s of %q", ConstraintGroup, c.Kind, c.APIVersion)
+	if err := tree.Expect(ConstraintGroup, c.APIVersion, c.Kind, c.Kind); err != nil {
+		return nil, err
 	}
 	if len(c.Spec.ScopedEnforcementActions) > 0 {
 		return nil, errors.New("spec.scopedEnforcementActions: there is one enforcement point here; say spec.enforcementAction")
@@ -63,6 +59,7 @@ func ReadConstraint(policy map[string]any) (*Constraint, error) {
 	if out.mode, known = modes[c.Spec.EnforcementAction]; !known {
 		return nil, fmt.Errorf("spec.enforcementAction: expected deny, warn or dryrun, found %q", c.Spec.EnforcementAction)
 	}
+	var err error
 	out.match, err = entryMatch(c.Spec.Match)
 	return out, err
 }

@@ -72,12 +72,8 @@ type settingsObject struct {
 
 // ReadSettings reads a Config or a SyncSet.
 func ReadSettings(object map[string]any) (*Settings, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
 	var o settingsObject
-	if err := tree.Strict(text, &o, strings.ToLower(fmt.Sprint(object["kind"]))); err != nil {
+	if err := tree.Decode(object, &o, strings.ToLower(fmt.Sprint(object["kind"]))); err != nil {
 		return nil, err
 	}
 	kinds, at := o.Spec.GVKs, "spec.gvks"

@@ -17,7 +17,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/wasmplane/wasmplane/plugins/policies/tree"
 	"github.com/wasmplane/wasmplane/plugins/rego"
@@ -101,17 +100,12 @@ type regoSource struct {
 
 // ReadTemplate reads a ConstraintTemplate. It does not compile the Rego.
 func ReadTemplate(template map[string]any) (*Template, error) {
-	text, err := json.Marshal(template)
-	if err != nil {
-		return nil, err
-	}
 	var d document
-	if err := tree.Strict(text, &d, TemplateKind); err != nil {
+	if err := tree.Decode(template, &d, TemplateKind); err != nil {
 		return nil, err
 	}
-	gv, err := schema.ParseGroupVersion(d.APIVersion)
-	if err != nil || gv.Group != TemplateGroup || d.Kind != TemplateKind {
-		return nil, fmt.Errorf("expected a %s of %s, found a %s of %q", TemplateKind, TemplateGroup, d.Kind, d.APIVersion)
+	if err := tree.Expect(TemplateGroup, d.APIVersion, d.Kind, TemplateKind); err != nil {
+		return nil, err
 	}
 	t := &Template{Name: d.Metadata.Name, Kind: d.Spec.CRD.Spec.Names.Kind, shortNames: d.Spec.CRD.Spec.Names.ShortNames}
 	switch {
@@ -136,6 +130,7 @@ func ReadTemplate(template map[string]any) (*Template, error) {
 		}
 	}
 	t.Inventory = slices.ContainsFunc(t.Rego.Files, func(f rego.File) bool { return strings.Contains(f.Text, "data.inventory") })
+	var err error
 	if t.Sync, err = syncKinds(d.Metadata.Annotations[syncAnnotation]); err != nil {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %w", syncAnnotation, err)
 	}

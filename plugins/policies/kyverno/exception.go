@@ -60,12 +60,8 @@ type exceptionObject struct {
 
 // ReadException reads a PolicyException.
 func ReadException(policy map[string]any) (*Exception, error) {
-	text, err := json.Marshal(policy)
-	if err != nil {
-		return nil, err
-	}
 	var o exceptionObject
-	if err := tree.Strict(text, &o, "exception"); err != nil {
+	if err := tree.Decode(policy, &o, "exception"); err != nil {
 		return nil, err
 	}
 	s := &o.Spec

@@ -144,12 +144,8 @@ type evaluation struct {
 
 // Read makes the objects of a policy.
 func Read(policy map[string]any) (*Objects, error) {
-	text, err := json.Marshal(policy)
-	if err != nil {
-		return nil, err
-	}
 	var o object
-	if err := tree.Strict(text, &o, "policy"); err != nil {
+	if err := tree.Decode(policy, &o, "policy"); err != nil {
 		return nil, err
 	}
 	if err := o.check(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -41,6 +42,23 @@ func (m *Metadata) UnmarshalJSON(b []byte) error {
 	err := json.Unmarshal(b, &all)
 	*m = Metadata(all)
 	return err
+}
+
+// Decode decodes an object as Strict does.
+func Decode(object map[string]any, into any, at string) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return Strict(text, into, at)
+}
+
+// Expect fails where an object is not of one of these kinds of the group.
+func Expect(group, apiVersion, kind string, kinds ...string) error {
+	if gv, err := schema.ParseGroupVersion(apiVersion); err == nil && gv.Group == group && slices.Contains(kinds, kind) {
+		return nil
+	}
+	return fmt.Errorf("expected a %s of %s, found a %s of %q", strings.Join(kinds, ", "), group, kind, apiVersion)
 }
 
 // Strict decodes and refuses what is not known. at is where the JSON stands.

@@ -69,17 +69,12 @@ type document struct {
 
 // Read reads a template.
 func Read(object map[string]any) (*Template, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
 	var d document
-	if err := tree.Strict(text, &d, Kind); err != nil {
+	if err := tree.Decode(object, &d, Kind); err != nil {
 		return nil, err
 	}
-	gv, err := schema.ParseGroupVersion(d.APIVersion)
-	if err != nil || gv.Group != Group || d.Kind != Kind {
-		return nil, fmt.Errorf("expected a %s of %s, found a %s of %q", Kind, Group, d.Kind, d.APIVersion)
+	if err := tree.Expect(Group, d.APIVersion, d.Kind, Kind); err != nil {
+		return nil, err
 	}
 	g := d.Spec.GeneratedGVK
 	t := &Template{
@@ -96,6 +91,7 @@ func Read(object map[string]any) (*Template, error) {
 	case !slices.Contains([]string{"", "deny", "warn", "dryrun"}, t.Action):
 		return nil, fmt.Errorf("spec.enforcementAction: expected deny, warn or dryrun, found %q", t.Action)
 	}
+	var err error
 	if t.generators, err = mutation.Bindings(d.Spec.ApplyTo); err != nil {
 		return nil, err
 	}

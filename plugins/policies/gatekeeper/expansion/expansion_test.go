@@ -9,26 +9,12 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"sigs.k8s.io/yaml"
 
+	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/expansion"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 )
-
-func object(t *testing.T, text string) map[string]any {
-	t.Helper()
-	b, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]any{}
-	if err := utiljson.Unmarshal(b, &out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 // template is one from a kind of group g to another.
 func template(name, from, to string) string {
@@ -39,7 +25,7 @@ func template(name, from, to string) string {
 func read(t *testing.T, texts ...string) (out []*expansion.Template) {
 	t.Helper()
 	for _, text := range texts {
-		one, err := expansion.Read(object(t, text))
+		one, err := expansion.Read(plugintest.Object(t, text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,12 +36,12 @@ func read(t *testing.T, texts ...string) (out []*expansion.Template) {
 
 func target(t *testing.T, text string) *gatekeeper.Target {
 	t.Helper()
-	u := unstructured.Unstructured{Object: object(t, text)}
+	u := unstructured.Unstructured{Object: plugintest.Object(t, text)}
 	return &gatekeeper.Target{Object: u.Object, Kind: u.GroupVersionKind(), Namespace: "shop", Source: gatekeeper.Original}
 }
 
 func TestAGeneratorIsExpandedIntoWhatItMakes(t *testing.T) {
-	mutator, err := mutation.Read(object(t, `{apiVersion: mutations.gatekeeper.sh/v1, kind: Assign, metadata: {name: m}, spec: {
+	mutator, err := mutation.Read(plugintest.Object(t, `{apiVersion: mutations.gatekeeper.sh/v1, kind: Assign, metadata: {name: m}, spec: {
   applyTo: [{groups: [g], versions: [v1], kinds: [Job, Pod]}], match: {source: Generated}, location: spec.owner, parameters: {assign: {fromMetadata: {field: name}}}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +53,9 @@ func TestAGeneratorIsExpandedIntoWhatItMakes(t *testing.T) {
 	if err != nil || len(out) != 2 {
 		t.Fatalf("%d objects, error %v", len(out), err)
 	}
-	job := object(t, `{apiVersion: g/v1, kind: Job, metadata: {name: night-job, namespace: shop, labels: {a: b}},
+	job := plugintest.Object(t, `{apiVersion: g/v1, kind: Job, metadata: {name: night-job, namespace: shop, labels: {a: b}},
   spec: {owner: night-job, template: {spec: {containers: [{name: a}]}}}}`)
-	pod := object(t, `{apiVersion: g/v1, kind: Pod, metadata: {name: night-job-pod, namespace: shop}, spec: {owner: night-job-pod, containers: [{name: a}]}}`)
+	pod := plugintest.Object(t, `{apiVersion: g/v1, kind: Pod, metadata: {name: night-job-pod, namespace: shop}, spec: {owner: night-job-pod, containers: [{name: a}]}}`)
 	for i, want := range []map[string]any{job, pod} {
 		if !reflect.DeepEqual(out[i].Object, want) {
 			t.Errorf("got %v\nwant %v", out[i].Object, want)
@@ -128,7 +114,7 @@ func TestWhatIsWrongWithATemplateIsNamed(t *testing.T) {
 		strings.Replace(good, "spec: {", "spec: {more: x, ", 1):              `the field "more"`,
 		template(strings.Repeat("a", 64), "A", "B"):                          "metadata.name",
 	} {
-		if _, err := expansion.Read(object(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := expansion.Read(plugintest.Object(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q for %s", err, want, text)
 		}
 	}

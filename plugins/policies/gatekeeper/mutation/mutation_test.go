@@ -13,22 +13,10 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/wasmplane/wasmplane/plugins/plugintest"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper"
 	"github.com/wasmplane/wasmplane/plugins/policies/gatekeeper/mutation"
 )
-
-func object(t *testing.T, text string) map[string]any {
-	t.Helper()
-	b, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]any{}
-	if err := utiljson.Unmarshal(b, &out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 // mutator is one for pods, of a location and its parameters.
 func mutator(kind, name, location, parameters string) string {
@@ -46,7 +34,7 @@ func mutator(kind, name, location, parameters string) string {
 func read(t *testing.T, texts ...string) (out []*mutation.Mutator) {
 	t.Helper()
 	for _, text := range texts {
-		m, err := mutation.Read(object(t, text))
+		m, err := mutation.Read(plugintest.Object(t, text))
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, text)
 		}
@@ -159,12 +147,12 @@ func TestMutatorsChangeObjects(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := object(t, fmt.Sprintf(pod, c.spec))
+			o := plugintest.Object(t, fmt.Sprintf(pod, c.spec))
 			set := mutation.NewSet(read(t, c.mutators...))
 			if _, err := set.Mutate(target(o)); err != nil {
 				t.Fatal(err)
 			}
-			got, want := o["spec"], any(object(t, c.want))
+			got, want := o["spec"], any(plugintest.Object(t, c.want))
 			if c.labels {
 				got, _, _ = unstructured.NestedMap(o, "metadata", "labels")
 			}
@@ -201,7 +189,7 @@ func TestMutatorsMatch(t *testing.T) {
 		"{source: All, name: '*a*'}": true,
 	} {
 		text := mutator("Assign", "m", location, value) + "  match: " + match + "\n"
-		o := object(t, fmt.Sprintf(pod, "{}"))
+		o := plugintest.Object(t, fmt.Sprintf(pod, "{}"))
 		applied, err := mutation.NewSet(read(t, text)).Mutate(target(o))
 		if err != nil || (len(applied) == 1) != want {
 			t.Errorf("%s: changed by %d mutators, error %v; want a change: %t", match, len(applied), err, want)
@@ -317,7 +305,7 @@ func TestWhatIsWrongWithAMutatorIsNamed(t *testing.T) {
 		if want == "" {
 			continue
 		}
-		_, err := mutation.Read(object(t, text))
+		_, err := mutation.Read(plugintest.Object(t, text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q for\n%s", err, want, text)
 		}
@@ -326,7 +314,7 @@ func TestWhatIsWrongWithAMutatorIsNamed(t *testing.T) {
 
 func TestAnObjectOfAnotherShapeIsAnErrorThatNamesTheMutator(t *testing.T) {
 	set := mutation.NewSet(read(t, mutator("Assign", "a", "spec.containers[name: *].image", "{assign: {value: x}}")))
-	_, err := set.Mutate(target(object(t, fmt.Sprintf(pod, "{containers: {name: x}}"))))
+	_, err := set.Mutate(target(plugintest.Object(t, fmt.Sprintf(pod, "{containers: {name: x}}"))))
 	if want := "Assign a: spec.containers: expected a list"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v; want %q", err, want)
 	}
@@ -335,7 +323,7 @@ func TestAnObjectOfAnotherShapeIsAnErrorThatNamesTheMutator(t *testing.T) {
 // A value that is put into each of many items is bounded as a whole, before it is.
 func TestWhatIsPutIntoAnObjectIsBounded(t *testing.T) {
 	items := strings.Repeat("{name: x}, ", 2000)
-	o := object(t, fmt.Sprintf(pod, "{containers: ["+items+"]}"))
+	o := plugintest.Object(t, fmt.Sprintf(pod, "{containers: ["+items+"]}"))
 	set := mutation.NewSet(read(t, mutator("Assign", "a", "spec.containers[name: *].image", "{assign: {value: "+strings.Repeat("x", 100_000)+"}}")))
 	if _, err := set.Mutate(target(o)); err == nil || !strings.Contains(err.Error(), "bytes are put into the object") {
 		t.Errorf("%v", err)
@@ -345,7 +333,7 @@ func TestWhatIsPutIntoAnObjectIsBounded(t *testing.T) {
 	for i := range 100 {
 		texts = append(texts, mutator("Assign", fmt.Sprintf("a%d", i), fmt.Sprintf("spec.containers[name: *].f%d", i), "{assign: {value: 1}}"))
 	}
-	o = object(t, fmt.Sprintf(pod, "{containers: ["+strings.Repeat(items, 5)+"]}"))
+	o = plugintest.Object(t, fmt.Sprintf(pod, "{containers: ["+strings.Repeat(items, 5)+"]}"))
 	if _, err := mutation.NewSet(read(t, texts...)).Mutate(target(o)); err == nil || !strings.Contains(err.Error(), "steps") {
 		t.Errorf("%v", err)
 	}

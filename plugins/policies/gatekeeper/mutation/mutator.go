@@ -165,24 +165,21 @@ type pathTest struct {
 
 // Read reads a mutator.
 func Read(object map[string]any) (*Mutator, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
 	var d document
-	if err := tree.Strict(text, &d, "mutator"); err != nil {
+	if err := tree.Decode(object, &d, "mutator"); err != nil {
 		return nil, err
 	}
-	gv, err := schema.ParseGroupVersion(d.APIVersion)
-	switch {
-	case err != nil || gv.Group != Group || !slices.Contains(Kinds(), d.Kind):
-		return nil, fmt.Errorf("expected one of %q of %s, found a %s of %q", Kinds(), Group, d.Kind, d.APIVersion)
-	case !slices.Contains(Versions(d.Kind), gv.Version):
-		return nil, fmt.Errorf("apiVersion: %s is of the versions %q, found %q", d.Kind, Versions(d.Kind), gv.Version)
+	if err := tree.Expect(Group, d.APIVersion, d.Kind, Kinds()...); err != nil {
+		return nil, err
+	}
+	switch version := strings.TrimPrefix(d.APIVersion, Group+"/"); {
+	case !slices.Contains(Versions(d.Kind), version):
+		return nil, fmt.Errorf("apiVersion: %s is of the versions %q, found %q", d.Kind, Versions(d.Kind), version)
 	case len(d.Metadata.Name) > longestName:
 		return nil, fmt.Errorf("metadata.name: it has %d characters, %d are the most", len(d.Metadata.Name), longestName)
 	}
 	m := &Mutator{Kind: d.Kind, Name: d.Metadata.Name}
+	var err error
 	if m.match, err = gatekeeper.ReadMatch(d.Spec.Match); err != nil {
 		return nil, err
 	}

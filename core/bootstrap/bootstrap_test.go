@@ -311,7 +311,7 @@ func TestAServerStartsWhileTheAuthorityChanges(t *testing.T) {
 	if before[ClusterAuthorities] != cfg.Cluster.Trusted {
 		t.Errorf("machines are told of %q", before[ClusterAuthorities])
 	}
-	next, to, err := a.Successor()
+	next, to, err := a.Successor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

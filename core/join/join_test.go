@@ -244,7 +244,7 @@ func signer(t *testing.T, a *pki.Authority, from, until time.Duration) *fake.Cli
 			t.Error(err)
 			return true, nil, err
 		}
-		ca, key := a.CASigner()
+		ca, _, key := a.CASigner()
 		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 			SerialNumber: ca.SerialNumber, Subject: asked.Subject, DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses,
 			NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(until),

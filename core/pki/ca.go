@@ -10,11 +10,14 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,20 +27,43 @@ import (
 // ca is a certificate authority: NAME.crt, readable by who may enter the
 // directory, and NAME.key. While it changes there are NAME.next.crt and
 // NAME.next.key, which are to take its place, then NAME.old.crt, which it took;
-// NAME.cross.crt is the one that signs, signed by the one before.
+// NAME.cross.crt is the one that signs, signed by the one before, with what is between that
+// and its root. A file of an authority that is an intermediate has the chain up to its root.
 type ca struct {
 	commonName string
-	base       string // the files' path up to NAME
+	base       string   // the files' path up to NAME
+	hosts      []string // what it has to be able to sign for; nil = it must be its own root
 	state      atomic.Pointer[caState]
 }
 
 // caState is what the files of an authority hold.
 type caState struct {
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	// next and old are trusted besides; nil = there is none.
-	next, old *x509.Certificate
-	cross     *x509.Certificate
+	key  crypto.Signer
+	// above is what is between cert and its root, and the root; nil: it is one.
+	above []*x509.Certificate
+	// next and old are trusted besides, each with what is above it; nil = there is none.
+	next, old []*x509.Certificate
+	cross     []*x509.Certificate
+}
+
+// below are the authorities that prove cert to who knows its root alone.
+func (s *caState) below() []*x509.Certificate {
+	if len(s.above) == 0 {
+		return nil
+	}
+	return append([]*x509.Certificate{s.cert}, s.above[:len(s.above)-1]...)
+}
+
+// ends is when the first certificate of the chain does.
+func (s *caState) ends() time.Time {
+	end := s.cert.NotAfter
+	for _, c := range s.above {
+		if c.NotAfter.Before(end) {
+			end = c.NotAfter
+		}
+	}
+	return end
 }
 
 func (c *ca) file(end string) string         { return c.base + end }
@@ -49,20 +75,41 @@ func (c *ca) certificate() *x509.Certificate { return c.state.Load().cert }
 func (c *ca) trusted() []*x509.Certificate {
 	s := c.state.Load()
 	all := []*x509.Certificate{s.cert}
-	for _, other := range []*x509.Certificate{s.next, s.old} {
-		if other != nil {
-			all = append(all, other)
+	for _, other := range [][]*x509.Certificate{s.next, s.old} {
+		if len(other) > 0 {
+			all = append(all, other[0])
 		}
 	}
 	return all
+}
+
+// roots are trusted's roots, each once.
+func (c *ca) roots() (all []*x509.Certificate) {
+	s := c.state.Load()
+	for _, chain := range [][]*x509.Certificate{append([]*x509.Certificate{s.cert}, s.above...), s.next, s.old} {
+		if len(chain) == 0 {
+			continue
+		}
+		if root := chain[len(chain)-1]; !slices.ContainsFunc(all, root.Equal) {
+			all = append(all, root)
+		}
+	}
+	return all
+}
+
+// supplied tells that the authority is not of our making, so that it is not for us to sign it again.
+func (c *ca) supplied() bool {
+	s := c.state.Load()
+	ours, err := asn1.Marshal(pkix.Name{CommonName: s.cert.Subject.CommonName}.ToRDNSequence())
+	return len(s.above) > 0 || err != nil || !bytes.Equal(ours, s.cert.RawSubject) || !strings.HasPrefix(s.cert.Subject.CommonName, c.commonName)
 }
 
 func (c *ca) pem() []byte { return Bundle(c.trusted()...) }
 
 // openCA reads or makes an authority. The key is written first, so that a crash
 // in between leaves a key that the next start signs a certificate with.
-func (a *Authority) openCA(name, commonName string) (*ca, error) {
-	c := &ca{commonName: commonName, base: a.path(name)}
+func (a *Authority) openCA(name, commonName string, hosts []string) (*ca, error) {
+	c := &ca{commonName: commonName, base: a.path(name), hosts: hosts}
 	return c, a.readCA(c)
 }
 
@@ -71,8 +118,8 @@ func (a *Authority) readCA(c *ca) error {
 	if err := c.finishPromotion(); err != nil {
 		return err
 	}
-	cert, certErr := readCert(c.certFile())
-	key, keyErr := readKey(c.keyFile())
+	chain, certErr := readChain(c.certFile())
+	key, keyErr := readSigner(c.keyFile())
 	switch {
 	case certErr != nil && !errors.Is(certErr, fs.ErrNotExist):
 		return certErr
@@ -81,39 +128,70 @@ func (a *Authority) readCA(c *ca) error {
 	case certErr == nil && keyErr != nil:
 		return fmt.Errorf("%s exists, its key %s does not: restore the key from a backup, or remove the certificate to start with a new authority (all clients must then get new credentials)", c.certFile(), c.keyFile())
 	case keyErr != nil:
-		var err error
-		if key, err = newKeyFile(c.keyFile()); err != nil {
+		made, err := newKeyFile(c.keyFile())
+		if err != nil {
 			return fmt.Errorf("make an authority's key: %w", err)
 		}
+		key = made
 	}
 	if certErr != nil {
-		var err error
-		if cert, err = c.selfSign(nil, key, a.cfg.Now()); err != nil {
+		if _, ours := key.(*ecdsa.PrivateKey); !ours {
+			return fmt.Errorf("%s exists, its certificate %s does not: put it beside, with those above it up to the root if it is an intermediate", c.keyFile(), c.certFile())
+		}
+		cert, err := c.selfSign(nil, key, a.cfg.Now())
+		if err != nil {
 			return err
 		}
+		chain = []*x509.Certificate{cert}
 	}
-	if !fits(cert, key) {
-		return fmt.Errorf("%s is not the key of %s: restore the pair from a backup", c.keyFile(), c.certFile())
+	if !fits(chain[0], key) {
+		return fmt.Errorf("%s is not the key of %s: restore the pair from a backup, or put the right key there", c.keyFile(), c.certFile())
 	}
-	s := &caState{cert: cert, key: key}
-	for end, to := range map[string]**x509.Certificate{nextCert: &s.next, oldCert: &s.old, crossCert: &s.cross} {
-		other, err := readCert(c.file(end))
+	s := &caState{cert: chain[0], key: key, above: chain[1:]}
+	for end, to := range map[string]*[]*x509.Certificate{nextCert: &s.next, oldCert: &s.old, crossCert: &s.cross} {
+		read := readChain
+		if end == crossCert {
+			read = ReadCertificates
+		}
+		other, err := read(c.file(end))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		*to = other // nil where there is none
 	}
-	if s.cross != nil && !fits(s.cross, key) {
+	if len(s.cross) > 0 && !fits(s.cross[0], key) {
 		s.cross = nil // it is of the one that is to follow
 	}
-	c.state.Store(s)
+	before := c.state.Swap(s)
+	if c.supplied() {
+		if err := a.checkSupplied(c); err != nil {
+			c.state.Store(before) // what was good goes on signing
+			return err
+		}
+		return nil
+	}
 	return a.renewCA(c)
 }
 
-func fits(cert *x509.Certificate, key *ecdsa.PrivateKey) bool {
-	pub, ok := cert.PublicKey.(*ecdsa.PublicKey)
-	return ok && pub.Equal(key.Public())
+// checkSupplied says what is wrong with an authority that is not of our making.
+func (a *Authority) checkSupplied(c *ca) error {
+	s := c.state.Load()
+	if c.hosts == nil && len(s.above) > 0 {
+		return fmt.Errorf("%s: the servers' stores accept everybody whom the root %q vouches for: use a root of its own, or remove %s and its key, and one is made",
+			c.certFile(), s.above[len(s.above)-1].Subject, c.certFile())
+	}
+	if err := mayIssue(append([]*x509.Certificate{s.cert}, s.above...), s.key, c.hosts, a.cfg.Now()); err != nil {
+		return fmt.Errorf("%s: %w", c.certFile(), err)
+	}
+	if ends := s.ends(); ends.Sub(a.cfg.Now()) < warnSupplied {
+		a.cfg.Log.Warn("an authority that was supplied ends soon and is not renewed here: put a later certificate for the same key in its place, or change it (wasmplane certs rotate-ca --cert FILE --key FILE)",
+			"file", c.certFile(), "ends", ends)
+	}
+	return nil
 }
+
+// warnSupplied is how long before the end of an authority that was supplied the log speaks of it.
+const warnSupplied = 90 * 24 * time.Hour
 
 // renewCA signs an old authority again with its own key: leaves stay valid, and
 // clients that hold the old certificate have a third of its life to get the new one.
@@ -133,12 +211,13 @@ func (a *Authority) renewCA(c *ca) error {
 }
 
 // selfSign writes the authority's certificate. One that it had before keeps its name.
-func (c *ca) selfSign(before *x509.Certificate, key *ecdsa.PrivateKey, now time.Time) (*x509.Certificate, error) {
+func (c *ca) selfSign(before *x509.Certificate, key crypto.Signer, now time.Time) (*x509.Certificate, error) {
 	name := c.commonName
+	var keyID []byte
 	if before != nil {
-		name = before.Subject.CommonName
+		name, keyID = before.Subject.CommonName, before.SubjectKeyId // what it has signed names both
 	}
-	cert, err := signAuthority(name, key.Public(), nil, key, now)
+	cert, err := signAuthority(pkix.Name{CommonName: name}, keyID, key.Public(), nil, key, now)
 	if err != nil {
 		return nil, err
 	}
@@ -146,21 +225,22 @@ func (c *ca) selfSign(before *x509.Certificate, key *ecdsa.PrivateKey, now time.
 }
 
 // signAuthority makes an authority's certificate, signed by parent, or by itself where
-// that is nil.
-func signAuthority(name string, pub crypto.PublicKey, parent *x509.Certificate, key crypto.Signer, now time.Time) (*x509.Certificate, error) {
+// that is nil. keyID of nil is made from the key.
+func signAuthority(name pkix.Name, keyID []byte, pub crypto.PublicKey, parent *x509.Certificate, key crypto.Signer, now time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
 	t := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: name},
+		Subject:               name,
+		SubjectKeyId:          keyID,
 		NotBefore:             now.Add(-backdate).UTC(),
 		NotAfter:              now.Add(caLife).UTC(),
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-		DNSNames:              []string{name},
+		DNSNames:              []string{name.CommonName},
 	}
 	if parent == nil {
 		parent = t
@@ -169,17 +249,18 @@ func signAuthority(name string, pub crypto.PublicKey, parent *x509.Certificate, 
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, parent, pub, key)
 	if err != nil {
-		return nil, fmt.Errorf("sign the authority %s: %w", name, err)
+		return nil, fmt.Errorf("sign the authority %s: %w", name.CommonName, err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("read back the authority %s: %w", name, err)
+		return nil, fmt.Errorf("read back the authority %s: %w", name.CommonName, err)
 	}
 	return cert, nil
 }
 
-// sign issues a leaf, in PEM. It never outlives the authority. Where the authority took
-// another one's place, the leaf is followed by what proves it to who knows that one only.
+// sign issues a leaf, in PEM. It never outlives the authority. It is followed by what proves it
+// to who knows the authority's root only, and, where the authority took another one's place,
+// to who knows that one only.
 func (c *ca) sign(r request, pub crypto.PublicKey, now time.Time) ([]byte, error) {
 	t, err := r.template(now)
 	if err != nil {
@@ -187,18 +268,28 @@ func (c *ca) sign(r request, pub crypto.PublicKey, now time.Time) ([]byte, error
 	}
 	s := c.state.Load()
 	parent := s.cert
-	if t.NotAfter.After(parent.NotAfter) {
-		t.NotAfter = parent.NotAfter
+	if end := s.ends(); t.NotAfter.After(end) {
+		t.NotAfter = end
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, parent, pub, s.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign the certificate of %q: %w", r.user, err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if s.cross != nil {
-		text = append(text, Bundle(s.cross)...)
+	return append(text, Bundle(s.proof()...)...), nil
+}
+
+// proof is what follows each certificate that is signed.
+func (s *caState) proof() []*x509.Certificate { return append(s.below(), s.cross...) }
+
+// provenBy tells that the chain to the authority's root is among what follows a certificate.
+func (s *caState) provenBy(rest [][]byte) bool {
+	for _, c := range s.below() {
+		if !slices.ContainsFunc(rest, func(der []byte) bool { return bytes.Equal(der, c.Raw) }) {
+			return false
+		}
 	}
-	return text, nil
+	return true
 }
 
 // openServiceAccountKey reads or makes the key that signs tokens. A lost key
@@ -233,22 +324,6 @@ func newKeyFile(file string) (*ecdsa.PrivateKey, error) {
 		return nil, err
 	}
 	return key, atomicfile.Write(file, data, 0o600)
-}
-
-func readCert(file string) (*x509.Certificate, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("%s: expected a PEM block CERTIFICATE", file)
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return cert, nil
 }
 
 // ReadCertificates reads the certificates (PEM) of a file, at least one.

@@ -21,7 +21,7 @@ type Kubeconfig struct {
 	Cluster string
 	// Server is the apiserver's URL.
 	Server string
-	// CA is the authority in PEM.
+	// CA is what the server is known by, in PEM: the roots of the authority.
 	CA []byte
 	// User names the credentials in the file; default "USER@CLUSTER" is for the caller to choose.
 	User string
@@ -40,7 +40,7 @@ func (a *Authority) Kubeconfig(cluster, server string, id Identity) (Kubeconfig,
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	return Kubeconfig{Cluster: cluster, Server: server, CA: a.CAPEM(), User: id.User + "@" + cluster, Pair: p}, nil
+	return Kubeconfig{Cluster: cluster, Server: server, CA: a.RootsPEM(), User: id.User + "@" + cluster, Pair: p}, nil
 }
 
 func (k Kubeconfig) config() (*clientcmdapi.Config, error) {

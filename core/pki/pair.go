@@ -8,6 +8,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -78,6 +79,9 @@ func (p *Pair) load(now time.Time) error {
 	}
 	if err := c.tls.Leaf.CheckSignatureFrom(p.authority.certificate()); err != nil {
 		return fmt.Errorf("it was signed by another authority: %w", err)
+	}
+	if !p.authority.state.Load().provenBy(c.tls.Certificate[1:]) {
+		return errors.New("it is not followed by the chain of the authority that signed it")
 	}
 	if needsRenewal(c.tls.Leaf, now) {
 		return fmt.Errorf("it ends at %s", c.tls.Leaf.NotAfter.Format(time.RFC3339))
@@ -210,13 +214,15 @@ func newSerial() (*big.Int, error) {
 }
 
 func keyPEM(key crypto.PrivateKey) ([]byte, error) {
-	k, ok := key.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("key of type %T, expected ECDSA", key)
+	switch k := key.(type) {
+	case *ecdsa.PrivateKey:
+		der, err := x509.MarshalECPrivateKey(k)
+		if err != nil {
+			return nil, fmt.Errorf("encode the key: %w", err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+	case *rsa.PrivateKey:
+		return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(k)}), nil
 	}
-	der, err := x509.MarshalECPrivateKey(k)
-	if err != nil {
-		return nil, fmt.Errorf("encode the key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+	return nil, fmt.Errorf("key of type %T, expected ECDSA or RSA", key)
 }

@@ -3,6 +3,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -65,7 +66,10 @@ func WithAuthority(c *tls.Config, authority func() *x509.Certificate) *tls.Confi
 		}
 		chain := *cert
 		// Right behind the leaf: what else is in the chain is for those who know an earlier one.
-		chain.Certificate = slices.Insert(slices.Clone(cert.Certificate), 1, authority().Raw)
+		// An intermediate is there already.
+		if own := authority().Raw; len(cert.Certificate) < 2 || !bytes.Equal(cert.Certificate[1], own) {
+			chain.Certificate = slices.Insert(slices.Clone(cert.Certificate), 1, own)
+		}
 		return &chain, nil
 	}
 	return c

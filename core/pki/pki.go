@@ -10,8 +10,9 @@
 // one, never a mixture, also after a crash.
 //
 // It does not replace a certificate authority or the service account key by itself,
-// because everything out in the world that trusts them would break; an authority
-// near its end is signed again with its own key, which all leaves survive. An authority
+// because everything out in the world that trusts them would break; an authority of its own
+// making near its end is signed again with its own key, which all leaves survive. An authority
+// that an operator supplies, a root or an intermediate, is checked whenever it is read. An authority
 // changes in steps (Follow), of which each is to be taken by all servers before the next.
 package pki
 
@@ -112,10 +113,10 @@ func Open(cfg Config) (*Authority, error) {
 }
 
 func (a *Authority) open() (err error) {
-	if a.cluster, err = a.openCA("ca", "kubernetes"); err != nil {
+	if a.cluster, err = a.openCA("ca", "kubernetes", a.serverNames()); err != nil {
 		return err
 	}
-	if a.frontProxy, err = a.openCA("front-proxy-ca", "front-proxy-ca"); err != nil {
+	if a.frontProxy, err = a.openCA("front-proxy-ca", "front-proxy-ca", []string{}); err != nil {
 		return err
 	}
 	a.saKey, err = a.openServiceAccountKey()
@@ -137,8 +138,12 @@ func (a *Authority) path(name string) string { return filepath.Join(a.cfg.Dir, n
 // CAFile is the path of the cluster's authority, CAPEM its content.
 func (a *Authority) CAFile() string { return a.path("ca.crt") }
 
-// CAPEM are the certificates that clients of this cluster trust, the one that signs first.
+// CAPEM are the authorities that vouch for clients and machines of this cluster, the one that
+// signs first. What an intermediate's root signs besides has nothing to say here, so that it is not among them.
 func (a *Authority) CAPEM() []byte { return a.cluster.pem() }
+
+// RootsPEM are the certificates that clients need to know servers of this cluster: the roots of CAPEM's.
+func (a *Authority) RootsPEM() []byte { return Bundle(a.cluster.roots()...) }
 
 // FrontProxyCAPEM are the certificates that requests of authenticating proxies are checked against.
 func (a *Authority) FrontProxyCAPEM() []byte { return a.frontProxy.pem() }
@@ -184,15 +189,19 @@ func (a *Authority) ClientTLS(p *Pair) func() *tls.Config {
 // ServiceAccountKey signs service account tokens.
 func (a *Authority) ServiceAccountKey() *ecdsa.PrivateKey { return a.saKey }
 
-// CASigner gives the cluster's authority to who signs certificate requests
-// (the controller of certificates.k8s.io).
-func (a *Authority) CASigner() (*x509.Certificate, crypto.Signer) {
+// CASigner gives the cluster's authority to who signs certificate requests (the controller of
+// certificates.k8s.io). chain (PEM) follows what it signs: it is empty where the authority is a root.
+func (a *Authority) CASigner() (cert *x509.Certificate, chain []byte, key crypto.Signer) {
 	s := a.cluster.state.Load()
-	return s.cert, s.key
+	return s.cert, Bundle(s.below()...), s.key
 }
 
 // APIServer is the serving certificate of the apiserver.
 func (a *Authority) APIServer() (*Pair, error) {
+	return a.pair("apiserver", request{user: "kube-apiserver", hosts: a.serverNames(), usages: serving}, a.cluster)
+}
+
+func (a *Authority) serverNames() []string {
 	hosts := []string{
 		"localhost", "127.0.0.1", "::1",
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc",
@@ -201,8 +210,7 @@ func (a *Authority) APIServer() (*Pair, error) {
 	for _, ip := range a.cfg.ServiceIPs {
 		hosts = append(hosts, ip.String())
 	}
-	hosts = append(hosts, a.cfg.Hosts...)
-	return a.pair("apiserver", request{user: "kube-apiserver", hosts: hosts, usages: serving}, a.cluster)
+	return append(hosts, a.cfg.Hosts...)
 }
 
 // Client is the client certificate of an identity, made when first asked for.
@@ -244,7 +252,7 @@ func (a *Authority) EtcdPeer(hosts ...string) (pair *Pair, authorityFile string,
 	defer a.mu.Unlock()
 	if a.etcd == nil {
 		if err := a.locked(func() (err error) {
-			a.etcd, err = a.openCA("etcd-ca", "etcd-ca")
+			a.etcd, err = a.openCA("etcd-ca", "etcd-ca", nil)
 			return err
 		}); err != nil {
 			return nil, "", err

@@ -88,24 +88,24 @@ func existing(dir, name string) (*Pair, error) {
 	}
 	for _, authority := range []string{"ca", "front-proxy-ca", "etcd-ca"} {
 		by := &ca{base: filepath.Join(dir, authority)}
-		cert, err := readCert(by.certFile())
+		chain, err := readChain(by.certFile())
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		s := &caState{cert: cert}
-		if s.old, err = readCert(by.file(oldCert)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s := &caState{cert: chain[0], above: chain[1:]}
+		if s.old, err = readChain(by.file(oldCert)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
-		if leaf.CheckSignatureFrom(cert) != nil && (s.old == nil || leaf.CheckSignatureFrom(s.old) != nil) {
+		if leaf.CheckSignatureFrom(s.cert) != nil && (s.old == nil || leaf.CheckSignatureFrom(s.old[0]) != nil) {
 			continue
 		}
-		if s.key, err = readKey(by.keyFile()); err != nil {
+		if s.key, err = readSigner(by.keyFile()); err != nil {
 			return nil, fmt.Errorf("read the key of the authority that signed %s: %w", p.file, err)
 		}
-		if cross, err := readCert(by.file(crossCert)); err == nil && fits(cross, s.key) {
+		if cross, err := ReadCertificates(by.file(crossCert)); err == nil && fits(cross[0], s.key) {
 			s.cross = cross
 		}
 		by.state.Store(s)

@@ -3,19 +3,24 @@
 package pki
 
 import (
+	"bytes"
+	"crypto"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,41 +59,83 @@ type Successor struct {
 	Cluster, FrontProxy Heir
 }
 
-// Heir is one authority that is to follow. Cross is its certificate signed by the one
-// before, by which those who know only that one accept what it signs.
+// Heir is one authority that is to follow: its certificate with those above it up to its root,
+// and its key. Cross is its certificate signed by the one before, with what is above that, by
+// which those who know only that one's root accept what it signs; empty where they do anyway,
+// or where the one before may have no authority below it.
 type Heir struct {
 	Cert, Key, Cross []byte
 }
 
-// Successor makes new authorities. Nothing is kept of them here.
-func (a *Authority) Successor() (s Successor, to string, err error) {
+// Successor makes new authorities, or takes the one that was given for the cluster. Nothing is
+// kept of them here.
+func (a *Authority) Successor(given *Given) (s Successor, to string, err error) {
 	now := a.cfg.Now()
-	if s.Cluster, to, err = a.cluster.heir(now); err != nil {
+	if s.Cluster, to, err = a.cluster.heir(given, now); err != nil {
 		return s, "", err
 	}
-	s.FrontProxy, _, err = a.frontProxy.heir(now)
+	s.FrontProxy, _, err = a.frontProxy.heir(nil, now)
 	return s, to, err
 }
 
-// heir has a name of its own: some libraries look for an issuer by its name alone.
-func (c *ca) heir(now time.Time) (h Heir, pin string, err error) {
+// Supplied tells that the cluster's authority was not made here.
+func (a *Authority) Supplied() bool { return a.cluster.supplied() }
+
+func (c *ca) heir(given *Given, now time.Time) (h Heir, pin string, err error) {
+	chain, key, err := c.newcomer(given, now)
+	if err != nil {
+		return h, "", err
+	}
+	cross, err := c.cross(chain, key, now)
+	if err != nil {
+		return h, "", err
+	}
+	h = Heir{Cert: Bundle(chain...), Cross: Bundle(cross...)}
+	h.Key, err = keyPEM(key)
+	return h, Pin(chain[0]), err
+}
+
+// newcomer is the authority that was given, or a new one. That has a name of its own: some
+// libraries look for an issuer by its name alone.
+func (c *ca) newcomer(given *Given, now time.Time) ([]*x509.Certificate, crypto.Signer, error) {
+	if given != nil {
+		chain, key, err := given.check(c.hosts, now)
+		if err == nil && Pin(chain[0]) == Pin(c.certificate()) {
+			err = errors.New("the new authority has the key of the present one: nothing would change; to put a later certificate for the same key in place, write it to " + c.certFile() + " on all servers")
+		}
+		return chain, key, err
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return h, "", fmt.Errorf("generate a key: %w", err)
+		return nil, nil, fmt.Errorf("generate a key: %w", err)
 	}
 	name := c.commonName + "-" + now.UTC().Format("20060102150405")
-	cert, err := signAuthority(name, key.Public(), nil, key, now)
-	if err != nil {
-		return h, "", err
-	}
+	cert, err := signAuthority(pkix.Name{CommonName: name}, nil, key.Public(), nil, key, now)
+	return []*x509.Certificate{cert}, key, err
+}
+
+// cross has the present authority sign a new one.
+func (c *ca) cross(chain []*x509.Certificate, key crypto.Signer, now time.Time) ([]*x509.Certificate, error) {
 	old := c.state.Load()
-	cross, err := signAuthority(name, key.Public(), old.cert, old.key, now)
-	if err != nil {
-		return h, "", err
+	root := old.cert
+	if len(old.above) > 0 {
+		root = old.above[len(old.above)-1]
 	}
-	h = Heir{Cert: Bundle(cert), Cross: Bundle(cross)}
-	h.Key, err = keyPEM(key)
-	return h, Pin(cert), err
+	if chain[len(chain)-1].Equal(root) {
+		return nil, nil
+	}
+	own, err := signAuthority(chain[0].Subject, chain[0].SubjectKeyId, chain[0].PublicKey, old.cert, old.key, now)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(own.RawSubject, chain[0].RawSubject) {
+		return nil, nil // its name is encoded in another way than ours would be
+	}
+	whole := append([]*x509.Certificate{own}, old.below()...)
+	if proves(append(slices.Clone(whole), root), key, nil, now) != nil {
+		return nil, nil //nolint:nilerr // a path length of the present one forbids it; what changes in steps does without
+	}
+	return whole, nil
 }
 
 // Follow brings this folder to a step of the change to the authority whose pin is to,
@@ -131,7 +178,7 @@ func (a *Authority) follow(step Step, to string, s *Successor) error {
 	both := []*ca{a.cluster, a.frontProxy}
 	own := a.cluster.state.Load()
 	promoted := Pin(own.cert) == to
-	waiting := own.next != nil && Pin(own.next) == to
+	waiting := len(own.next) > 0 && Pin(own.next[0]) == to
 	switch step {
 	case Trusting:
 		if promoted || waiting {
@@ -169,11 +216,19 @@ func (a *Authority) follow(step Step, to string, s *Successor) error {
 
 // install keeps a successor. Its certificate comes last: without it, there is none.
 func (a *Authority) install(c *ca, h Heir) error {
+	if len(h.Cross) == 0 {
+		if err := c.remove(crossCert); err != nil {
+			return err
+		}
+	}
 	for _, f := range []struct {
 		end  string
 		data []byte
 		mode os.FileMode
 	}{{nextKey, h.Key, 0o600}, {crossCert, h.Cross, 0o644}, {nextCert, h.Cert, 0o644}} {
+		if len(f.data) == 0 {
+			continue
+		}
 		if err := atomicfile.Write(c.file(f.end), f.data, f.mode); err != nil {
 			return err
 		}
@@ -188,7 +243,7 @@ func (a *Authority) promote(c *ca) error {
 	if s.next == nil {
 		return nil
 	}
-	key, err := readKey(c.file(nextKey))
+	key, err := readSigner(c.file(nextKey))
 	if err != nil {
 		return fmt.Errorf("the authority that is to follow: %w", err)
 	}
@@ -196,7 +251,7 @@ func (a *Authority) promote(c *ca) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(c.file(oldCert), Bundle(s.cert), 0o644); err != nil {
+	if err := atomicfile.Write(c.file(oldCert), Bundle(append([]*x509.Certificate{s.cert}, s.above...)...), 0o644); err != nil {
 		return err
 	}
 	if err := atomicfile.Write(c.keyFile(), data, 0o600); err != nil {
@@ -207,18 +262,18 @@ func (a *Authority) promote(c *ca) error {
 
 // finishPromotion carries on after the new key was put in place.
 func (c *ca) finishPromotion() error {
-	next, err := readCert(c.file(nextCert))
+	next, err := readChain(c.file(nextCert))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	key, err := readKey(c.keyFile())
-	if err != nil || !fits(next, key) {
+	key, err := readSigner(c.keyFile())
+	if err != nil || !fits(next[0], key) {
 		return nil //nolint:nilerr // it still waits; who reads the key says what is wrong with it
 	}
-	if err := atomicfile.Write(c.certFile(), Bundle(next), 0o644); err != nil {
+	if err := atomicfile.Write(c.certFile(), Bundle(next...), 0o644); err != nil {
 		return err
 	}
 	return c.remove(nextKey, nextCert)
@@ -278,8 +333,8 @@ const sealing = "wasmplane change of authority, version 1"
 // of them have and nobody else, the authority's that signs and that of service accounts.
 func (a *Authority) cipher() (cipher.AEAD, error) {
 	var secret []byte
-	for _, k := range []*ecdsa.PrivateKey{a.cluster.state.Load().key, a.saKey} {
-		b, err := k.Bytes()
+	for _, k := range []crypto.Signer{a.cluster.state.Load().key, a.saKey} {
+		b, err := keyBytes(k)
 		if err != nil {
 			return nil, err
 		}
@@ -294,6 +349,17 @@ func (a *Authority) cipher() (cipher.AEAD, error) {
 		return nil, err
 	}
 	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// keyBytes are the same on every server that has the key.
+func keyBytes(k crypto.Signer) ([]byte, error) {
+	switch k := k.(type) {
+	case *ecdsa.PrivateKey:
+		return k.Bytes()
+	case *rsa.PrivateKey:
+		return x509.MarshalPKCS1PrivateKey(k), nil
+	}
+	return nil, fmt.Errorf("key of type %T, expected ECDSA or RSA", k)
 }
 
 // Seal encrypts a successor for the servers of the cluster that this one is of.
@@ -324,7 +390,7 @@ func (a *Authority) Unseal(sealed []byte, to string) (*Successor, error) {
 		return nil, fmt.Errorf("read the new authority: %w", err)
 	}
 	for _, h := range []Heir{s.Cluster, s.FrontProxy} {
-		if len(h.Cert) == 0 || len(h.Key) == 0 || len(h.Cross) == 0 {
+		if len(h.Cert) == 0 || len(h.Key) == 0 {
 			return nil, errors.New("the new authority is not whole")
 		}
 	}

@@ -53,7 +53,7 @@ func TestTheAuthorityChangesInSteps(t *testing.T) {
 	all := serversOf(t, 2)
 	a, b := all[0], all[1]
 	before := a.ClusterCA()
-	s, to, err := a.Successor()
+	s, to, err := a.Successor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestTheAuthorityChangesInSteps(t *testing.T) {
 
 func TestAServerThatWasAwayIsNotOfTheNewAuthority(t *testing.T) {
 	all := serversOf(t, 2)
-	s, to, err := all[0].Successor()
+	s, to, err := all[0].Successor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestWhatNobodyHasOpenIsSignedAnewToo(t *testing.T) {
 	a := serversOf(t, 1)[0]
 	idle := openIn(t, a.cfg.Dir)
 	_ = must[*Pair](t)(idle.Client(Proxy()))
-	s, to, err := a.Successor()
+	s, to, err := a.Successor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestACrashInTheMiddleOfAStep(t *testing.T) {
 func crash(t *testing.T, crashing Step, written []string) {
 	t.Helper()
 	a := serversOf(t, 1)[0]
-	s, to, err := a.Successor()
+	s, to, err := a.Successor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestAClientGoesOnWithWhatTheAuthorityIsNow(t *testing.T) {
 	if client() != first {
 		t.Error("the configuration is another one, though nothing was to be renewed")
 	}
-	s, to, err := a.Successor()
+	s, to, err := a.Successor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestWhatIsBeingDroppedIsNotReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, to, err := a.Successor()
+	s, to, err := a.Successor(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func KeysOf(c *process.Component) (Keys, error) {
 	if err != nil {
 		return keys, err
 	}
-	keys.Authority, keys.RootCA = authority.CASigner, authority.CAPEM
+	keys.Authority, keys.RootCA = authority.CASigner, authority.RootsPEM
 	tokens, err := satoken.NewSigner(c.Options.Config.APIServer.ServiceAccountIssuer, signer)
 	if err != nil {
 		return keys, err

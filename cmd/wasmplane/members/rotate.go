@@ -28,6 +28,9 @@ type rotation struct {
 	driver   *succession.Driver
 	patience time.Duration
 	keepOld  bool
+	// ownCert and ownKey are files of the authority that is to follow; "" = one is made.
+	ownCert, ownKey string
+	selfSigned      bool
 }
 
 func (s Shell) certsRotate() *cobra.Command {
@@ -49,15 +52,25 @@ this cluster's context into. What does not: copies of a kubeconfig, certificates
 were signed on request for people and programs (kubectl certificate approve), and
 kubelets with a kubeconfig of their own. They are refused once the old authority is
 dropped: with --keep-old it stays trusted until the command runs again without it.
+
+--cert and --key take an authority of your own: a root, or an intermediate followed by
+the certificates above it up to the root. Without them one is made here; where the
+present one was supplied, that has to be said by --self-signed.
 Service account tokens stay good. Tokens for joining from before are refused.`,
 	}
 	access := s.Access(c.Flags())
 	c.Flags().BoolVar(&status, "status", false, "print how far the change has come, and change nothing")
 	c.Flags().BoolVar(&r.keepOld, "keep-old", false, "stop before the old authority is dropped")
+	c.Flags().StringVar(&r.ownCert, "cert", "", "`FILE` (PEM) with the certificate of an authority of your own that is to follow, and those above it up to the root")
+	c.Flags().StringVar(&r.ownKey, "key", "", "`FILE` (PEM) with its key: RSA (2048 bits or more) or ECDSA, not encrypted")
+	c.Flags().BoolVar(&r.selfSigned, "self-signed", false, "make a new authority, although the present one was supplied")
 	c.Flags().DurationVar(&r.patience, "patience", 5*time.Minute, "`TIME` after which it gives up waiting in one step")
 	c.Flags().StringSliceVar(&without, "without", nil, "`NAME` of a machine not to wait for; it has to join anew afterwards")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if r.driver, err = s.driver(access, without); err != nil {
+			return err
+		}
+		if err := r.readOwn(); err != nil {
 			return err
 		}
 		if status {
@@ -66,6 +79,48 @@ Service account tokens stay good. Tokens for joining from before are refused.`,
 		return r.run(c.Context())
 	}
 	return c
+}
+
+// readOwn reads the authority that is to follow, where one is given.
+func (r rotation) readOwn() error {
+	if (r.ownCert == "") != (r.ownKey == "") || r.ownCert != "" && r.selfSigned {
+		return errors.New("give --cert and --key together for an authority of your own, or neither for one that is made here")
+	}
+	if r.ownCert == "" {
+		return nil
+	}
+	var given pki.Given
+	for file, to := range map[string]*[]byte{r.ownCert: &given.Cert, r.ownKey: &given.Key} {
+		var err error
+		if *to, err = os.ReadFile(file); err != nil {
+			return fmt.Errorf("read the authority that is to follow: %w", err)
+		}
+	}
+	r.driver.Given = &given
+	return nil
+}
+
+// begin begins the change.
+func (r rotation) begin(ctx context.Context) error {
+	if r.driver.Given == nil && !r.selfSigned && r.driver.Authority.Supplied() {
+		return errors.New("the present authority was supplied, not made by wasmplane: name the one that is to follow by --cert FILE --key FILE, or have one made by --self-signed")
+	}
+	return r.driver.Begin(ctx)
+}
+
+// carriesOn says why a change that is underway is not the one that was asked for.
+func (r rotation) carriesOn(w succession.World) error {
+	if r.driver.Given == nil {
+		return nil
+	}
+	certs, err := pki.ParseBundle(r.driver.Given.Cert)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.ownCert, err)
+	}
+	if pin := pki.Pin(certs[0]); pin != w.To {
+		return fmt.Errorf("a change to the authority %s is underway, and %s is %s: end that one first, by the command without --cert and --key", w.To, r.ownCert, pin)
+	}
+	return nil
 }
 
 func (s Shell) driver(access *shell.Access, without []string) (*succession.Driver, error) {
@@ -116,11 +171,14 @@ func (r rotation) run(ctx context.Context) error {
 				fmt.Fprintln(r.Out, "\nThe cluster has a new authority. Kubeconfigs that were copied elsewhere are to be copied again, and tokens for joining made anew.")
 				return nil
 			}
-			if err := r.driver.Begin(ctx); err != nil {
+			if err := r.begin(ctx); err != nil {
 				return err
 			}
 			begun = true
 			continue
+		}
+		if err := r.carriesOn(w); err != nil {
+			return err
 		}
 		begun = true
 		next, err := r.await(ctx, w.State.Phase)

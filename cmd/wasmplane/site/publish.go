@@ -101,6 +101,8 @@ func (s Site) PublishComponents() error {
 		if err != nil {
 			return err
 		}
+		// A component also checks clients' certificates by what the file names.
+		k.CA = s.Authority.CAPEM()
 		if err := pki.WriteKubeconfig(s.Options.Dir.ComponentKubeconfig(p.Name), k); err != nil {
 			return err
 		}

@@ -180,7 +180,7 @@ func (w *Server) serve(ctx context.Context) error {
 func (w *Server) register(ctx context.Context, kube kubernetes.Interface, ready func()) error {
 	o := &w.cfg
 	r := &reviewserver.Registration{
-		Client: kube, URL: o.URL, Service: o.Service, CA: w.authority.CAPEM, Exclude: o.Exclude, Logger: w.cfg.Logger, Versions: w.versions,
+		Client: kube, URL: o.URL, Service: o.Service, CA: w.authority.RootsPEM, Exclude: o.Exclude, Logger: w.cfg.Logger, Versions: w.versions,
 	}
 	return r.Run(ctx, w.changed, func() {
 		if err := w.writeFiles(); err != nil {

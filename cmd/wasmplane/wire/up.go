@@ -106,7 +106,7 @@ func (s *server) addControl(ctx context.Context, g *run.Group, parts process.Loc
 	if err != nil {
 		return err
 	}
-	keys := control.Keys{RootCA: s.Authority.CAPEM, Minter: satoken.SecretTokens{Signer: s.who.minter}, Authority: s.Authority.CASigner}
+	keys := control.Keys{RootCA: s.Authority.RootsPEM, Minter: satoken.SecretTokens{Signer: s.who.minter}, Authority: s.Authority.CASigner}
 	g.Add(run.Unit{Name: process.Parts.Controllers.Name, Run: func(ctx context.Context) error { return control.Loops(ctx, loops, keys) }})
 	scheduler, err := parts.Component(ctx, process.Parts.Scheduler)
 	if err != nil {

@@ -42,9 +42,10 @@ const (
 	short = 8 * time.Hour
 )
 
-// Authority is the certificate and key that sign. It is a function because the
-// certificate is renewed while the controller runs.
-type Authority func() (*x509.Certificate, crypto.Signer)
+// Authority is the certificate and key that sign, and what follows each certificate (PEM; empty
+// where the authority is a root). It is a function because the certificate is renewed while the
+// controller runs.
+type Authority func() (cert *x509.Certificate, chain []byte, key crypto.Signer)
 
 // Controller signs requests.
 type Controller struct {
@@ -135,7 +136,7 @@ func (c *Controller) sign(asked *x509.CertificateRequest, r *certificatesv1.Cert
 		// removal of an earlier node of this name can be told from it.
 		begins = now
 	}
-	parent, key := c.authority()
+	parent, chain, key := c.authority()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
 	if err != nil {
 		return nil, fmt.Errorf("unable to generate a serial number for %s: %w", asked.Subject.CommonName, err)
@@ -158,7 +159,7 @@ func (c *Controller) sign(asked *x509.CertificateRequest, r *certificatesv1.Cert
 	if err != nil {
 		return nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), chain...), nil
 }
 
 // until is the end of the life that was asked for, within bounds.

@@ -40,7 +40,7 @@ func authority(t *testing.T) Authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (*x509.Certificate, crypto.Signer) { return parsed, key }
+	return func() (*x509.Certificate, []byte, crypto.Signer) { return parsed, nil, key }
 }
 
 func request(t *testing.T, change func(*x509.CertificateRequest)) []byte {
@@ -174,7 +174,7 @@ func verify(t *testing.T, ca Authority, text []byte, seconds *int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parent, _ := ca()
+	parent, _, _ := ca()
 	pool := x509.NewCertPool()
 	pool.AddCert(parent)
 	if _, err := cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {

@@ -54,6 +54,8 @@ type Driver struct {
 	Authority *pki.Authority
 	// Members are the servers that keep the store, none where that is an external etcd.
 	Members func(context.Context, kubernetes.Interface) ([]Member, error)
+	// Given is the authority that is to follow; nil = a new one is made.
+	Given *pki.Given
 	// Without are names of machines that are not waited for.
 	Without []string
 	Now     func() time.Time
@@ -168,12 +170,16 @@ func (d *Driver) namespaces(ctx context.Context, kube kubernetes.Interface, w *W
 	if err != nil {
 		return fmt.Errorf("ask what the namespaces' %s hold: %w", rootCA, err)
 	}
+	root, err := w.State.root()
+	if err != nil {
+		return err
+	}
 	for _, m := range maps.Items {
 		if m.Name != rootCA {
 			continue // not every server of the API selects
 		}
 		certs, err := pki.ParseBundle([]byte(m.Data["ca.crt"]))
-		if err != nil || !strings.Contains(pki.Pins(certs), w.To) || w.State.Phase == Dropped && pki.Pins(certs) != w.To {
+		if err != nil || !strings.Contains(pki.Pins(certs), root) || w.State.Phase == Dropped && pki.Pins(certs) != root {
 			w.Unpublished++
 		}
 	}
@@ -194,7 +200,7 @@ func (d *Driver) Begin(ctx context.Context) error {
 	if about.Data[bootstrap.ClusterAuthority] != from {
 		return fmt.Errorf("the cluster has the authority %s, and this machine's folder pki has %s: run this on a server of the cluster", about.Data[bootstrap.ClusterAuthority], from)
 	}
-	s, to, err := d.Authority.Successor()
+	s, to, err := d.Authority.Successor(d.Given)
 	if err != nil {
 		return err
 	}
@@ -202,8 +208,15 @@ func (d *Driver) Begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	chain, err := pki.ParseBundle(s.Cluster.Cert)
+	if err != nil {
+		return err
+	}
 	state := State{
-		Phase: Offered, Since: d.Now(), From: pki.Bundle(d.Authority.ClusterCA()), To: s.Cluster.Cert, Sealed: sealed,
+		Phase: Offered, Since: d.Now(), From: pki.Bundle(d.Authority.ClusterCA()), To: pki.Bundle(chain[0]), Sealed: sealed,
+	}
+	if len(chain) > 1 {
+		state.Root = pki.Bundle(chain[len(chain)-1])
 	}
 	// Reports of an earlier change would count for this one.
 	if err := d.clear(ctx, kube); err != nil {

@@ -68,8 +68,8 @@ type State struct {
 	Phase Phase
 	// Since is when the phase began.
 	Since time.Time
-	// From and To are the two authorities in PEM.
-	From, To []byte
+	// From and To are the two authorities in PEM; Root is that of To, where To is an intermediate.
+	From, To, Root []byte
 	// Sealed is the new one with its keys, for servers alone; nil once all have it.
 	Sealed []byte
 }
@@ -87,6 +87,19 @@ func (s State) Pins() (from, to string, err error) {
 		*of.pin = pki.Pin(certs[0])
 	}
 	return from, to, nil
+}
+
+// root is the pin of what clients are to know the servers by.
+func (s State) root() (string, error) {
+	text := s.To
+	if len(s.Root) > 0 {
+		text = s.Root
+	}
+	certs, err := pki.ParseBundle(text)
+	if err != nil {
+		return "", fmt.Errorf("the secret %s: %w", Name, err)
+	}
+	return pki.Pin(certs[0]), nil
 }
 
 // Public is what all machines are told in a phase: the authorities to trust, the one that
@@ -108,6 +121,9 @@ func (s State) Secret() *corev1.Secret {
 	data := map[string][]byte{
 		"phase": []byte(s.Phase), "since": []byte(s.Since.UTC().Format(time.RFC3339)), "from": s.From, "to": s.To,
 	}
+	if len(s.Root) > 0 {
+		data["root"] = s.Root
+	}
 	if len(s.Sealed) > 0 {
 		data["sealed"] = s.Sealed
 	}
@@ -118,7 +134,7 @@ func (s State) Secret() *corev1.Secret {
 
 // Read is the state that an object holds.
 func Read(o *corev1.Secret) (s State, err error) {
-	s = State{Phase: Phase(o.Data["phase"]), From: o.Data["from"], To: o.Data["to"], Sealed: o.Data["sealed"]}
+	s = State{Phase: Phase(o.Data["phase"]), From: o.Data["from"], To: o.Data["to"], Root: o.Data["root"], Sealed: o.Data["sealed"]}
 	if !slices.Contains(Phases(), s.Phase) {
 		return s, fmt.Errorf("the secret %s names a phase %q that this version of wasmplane does not know: use that with which the change began", Name, s.Phase)
 	}
